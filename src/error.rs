@@ -1,0 +1,69 @@
+//! The one error type: what went wrong, in words for the user, and the exit code it ends the process with.
+
+use std::fmt;
+
+/// Exit codes of the command line, as documented in the README.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// A fault of ours, or of the machine (input/output while writing results, ONNX Runtime failing mid-run).
+    Internal = 1,
+    /// Wrong usage: flags, suite files, paths, unknown names; the runtime library not found.
+    Usage = 2,
+    /// The model can't be audited: not ONNX, truncated, ambiguous, an operator without gradient.
+    Model = 3,
+    /// Nothing to evaluate: no images, no class with two members.
+    Empty = 4,
+    /// A result came out, or would have, but must not be trusted: NaN embeddings, a failed gradient check.
+    Untrusted = 12,
+}
+
+/// An error on its way to the user: a message that names the file, node or row and the next step.
+#[derive(Debug)]
+pub struct Error {
+    /// The exit code.
+    pub exit: Exit,
+    /// The message, without a trailing full stop or newline where it is one sentence.
+    pub message: String,
+}
+
+/// The crate's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Error { exit, message: message.into() }
+    }
+    /// Exit code 1.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Exit::Internal, message)
+    }
+    /// Exit code 2.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+    /// Exit code 3.
+    pub fn model(message: impl Into<String>) -> Self {
+        Self::new(Exit::Model, message)
+    }
+    /// Exit code 4.
+    pub fn empty(message: impl Into<String>) -> Self {
+        Self::new(Exit::Empty, message)
+    }
+    /// Exit code 12.
+    pub fn untrusted(message: impl Into<String>) -> Self {
+        Self::new(Exit::Untrusted, message)
+    }
+    /// The same error with what was being done in front of it.
+    pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.message = format!("{doing}: {}", self.message);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,11 @@
+//! `audit`: adversarial robustness of ONNX image-embedding models.
+
+pub mod attack;
+pub mod data;
+pub mod error;
+pub mod onnx;
+pub mod score;
+pub mod space;
+pub mod suite;
+
+pub use error::{Error, Exit, Result};

@@ -1,0 +1,2 @@
+//! The commands that the README names: see `cargo xtask help`.
+fn main() {}
