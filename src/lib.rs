@@ -3,6 +3,8 @@
 pub mod attack;
 pub mod data;
 pub mod error;
+pub mod grad;
+pub mod model;
 pub mod onnx;
 pub mod score;
 pub mod space;

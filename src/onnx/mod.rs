@@ -1,1 +1,262 @@
-//! onnx
+//! ONNX files as graphs: load, save, rewrite to one canonical opset.
+//!
+//! Knows nothing of images, gradients or ONNX Runtime.
+
+mod canonical;
+mod load;
+#[rustfmt::skip]
+#[allow(missing_docs, clippy::all, rustdoc::all)]
+mod proto;
+mod save;
+mod tensor;
+
+pub use canonical::OPSET;
+pub use save::Encoded;
+pub use tensor::{DType, Tensor};
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A graph: nodes in topological order, constants by name, inputs and outputs.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// Nodes, each after the producers of its inputs.
+    pub nodes: Vec<Node>,
+    /// Initializers and the values of Constant nodes.
+    pub constants: BTreeMap<String, Tensor>,
+    /// Inputs that are no constants.
+    pub inputs: Vec<Value>,
+    /// Outputs.
+    pub outputs: Vec<Value>,
+    /// Version of each operator set, the standard one under the empty name.
+    pub opsets: BTreeMap<String, i64>,
+    /// Local functions, kept as they are for ONNX Runtime to inline.
+    functions: Vec<proto::FunctionProto>,
+}
+
+/// An input or output: name, element type, shape (`None`: rank unknown).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions, where the file states them.
+    pub shape: Option<Vec<Dim>>,
+}
+
+/// One dimension of a [`Value`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Dim {
+    /// A number.
+    Known(i64),
+    /// A name, such as "batch"; empty where the file gives none.
+    Free(String),
+}
+
+/// An operator applied to named values. An absent optional input or output has the empty name.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// Operator, such as "Conv".
+    pub op: String,
+    /// Operator set; empty for the standard one.
+    pub domain: String,
+    /// The node's own name, for messages.
+    pub name: String,
+    /// Input values.
+    pub inputs: Vec<String>,
+    /// Output values.
+    pub outputs: Vec<String>,
+    /// Attributes.
+    pub attrs: BTreeMap<String, Attr>,
+}
+
+/// An attribute's value.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Attr {
+    Int(i64),
+    Float(f32),
+    Str(String),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Tensor(Tensor),
+    Graph(Box<Graph>),
+    /// A kind that no rule reads, carried through unchanged.
+    Other(Box<AttrProto>),
+}
+
+/// An attribute as protobuf, opaque outside this module.
+#[derive(Clone, Debug)]
+pub struct AttrProto(proto::AttributeProto);
+
+impl Value {
+    /// A value of known shape.
+    pub fn new(name: impl Into<String>, dtype: DType, shape: &[i64]) -> Self {
+        Value { name: name.into(), dtype, shape: Some(shape.iter().map(|&d| Dim::Known(d)).collect()) }
+    }
+    /// The shape in words, free dimensions by name: `[batch, 3, 224, 224]`.
+    pub fn shape_text(&self) -> String {
+        match &self.shape {
+            None => "[rank unknown]".into(),
+            Some(dims) => {
+                let dims: Vec<String> = dims
+                    .iter()
+                    .map(|d| match d {
+                        Dim::Known(n) => n.to_string(),
+                        Dim::Free(n) if n.is_empty() => "?".into(),
+                        Dim::Free(n) => n.clone(),
+                    })
+                    .collect();
+                format!("[{}]", dims.join(", "))
+            }
+        }
+    }
+}
+
+impl Node {
+    /// A node of the standard operator set with one output.
+    pub fn new(op: &str, inputs: &[&str], output: &str) -> Self {
+        Node {
+            op: op.into(),
+            inputs: inputs.iter().map(|s| s.to_string()).collect(),
+            outputs: vec![output.into()],
+            ..Default::default()
+        }
+    }
+    /// The same with an attribute.
+    pub fn with(mut self, name: &str, value: impl Into<Attr>) -> Self {
+        self.attrs.insert(name.into(), value.into());
+        self
+    }
+    /// How messages call the node: `Conv "layer1/conv1"`.
+    pub fn label(&self) -> String {
+        let op =
+            if self.domain.is_empty() { self.op.clone() } else { format!("{}::{}", self.domain, self.op) };
+        let name =
+            if self.name.is_empty() { self.outputs.iter().find(|o| !o.is_empty()) } else { Some(&self.name) };
+        format!("{op} \"{}\"", name.map_or("", |n| n))
+    }
+    /// Input `i`, `None` where absent.
+    pub fn input(&self, i: usize) -> Option<&str> {
+        self.inputs.get(i).map(String::as_str).filter(|s| !s.is_empty())
+    }
+    /// Output `i`, `None` where absent.
+    pub fn output(&self, i: usize) -> Option<&str> {
+        self.outputs.get(i).map(String::as_str).filter(|s| !s.is_empty())
+    }
+    /// Integer attribute with its default.
+    pub fn int(&self, name: &str, default: i64) -> i64 {
+        match self.attrs.get(name) {
+            Some(Attr::Int(v)) => *v,
+            _ => default,
+        }
+    }
+    /// Float attribute with its default.
+    pub fn float(&self, name: &str, default: f32) -> f32 {
+        match self.attrs.get(name) {
+            Some(Attr::Float(v)) => *v,
+            _ => default,
+        }
+    }
+    /// Integer list attribute.
+    pub fn ints(&self, name: &str) -> Option<&[i64]> {
+        match self.attrs.get(name) {
+            Some(Attr::Ints(v)) => Some(v),
+            _ => None,
+        }
+    }
+    /// String attribute with its default.
+    pub fn str<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
+        match self.attrs.get(name) {
+            Some(Attr::Str(v)) => v,
+            _ => default,
+        }
+    }
+}
+
+macro_rules! attr_from {
+    ($($from:ty => $variant:ident),*) => {$(
+        impl From<$from> for Attr {
+            fn from(v: $from) -> Attr { Attr::$variant(v.into()) }
+        }
+    )*};
+}
+attr_from!(i64 => Int, f32 => Float, &str => Str, &[i64] => Ints, Vec<i64> => Ints, Vec<f32> => Floats, Tensor => Tensor);
+
+impl Graph {
+    /// A graph of the canonical opset, its inputs and outputs yet to be named.
+    pub fn new(nodes: Vec<Node>, constants: BTreeMap<String, Tensor>) -> Graph {
+        Graph { nodes, constants, opsets: [(String::new(), OPSET)].into(), ..Default::default() }
+    }
+
+    /// The constant of a name as integers, for axes, shapes, pads and the like.
+    pub fn const_ints(&self, name: &str) -> Option<Vec<i64>> {
+        self.constants.get(name)?.to_i64s()
+    }
+
+    /// Drops nodes whose outputs nobody reads, then constants nobody reads.
+    pub fn prune(&mut self) {
+        let mut wanted: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();
+        let mut kept = Vec::with_capacity(self.nodes.len());
+        for node in std::mem::take(&mut self.nodes).into_iter().rev() {
+            if node.outputs.iter().any(|o| !o.is_empty() && wanted.contains(o)) {
+                wanted.extend(node.inputs.iter().cloned());
+                node.each_captured(&mut |name| {
+                    wanted.insert(name.to_string());
+                });
+                kept.push(node);
+            }
+        }
+        kept.reverse();
+        self.nodes = kept;
+        self.constants.retain(|name, _| wanted.contains(name));
+    }
+
+    /// Renames a value wherever it is produced or read (outside of sub-graphs' own names).
+    pub fn rename(&mut self, from: &str, to: &str) {
+        let swap = |name: &mut String| {
+            if name == from {
+                *name = to.to_string();
+            }
+        };
+        for node in &mut self.nodes {
+            node.inputs.iter_mut().for_each(swap);
+            node.outputs.iter_mut().for_each(swap);
+            for attr in node.attrs.values_mut() {
+                if let Attr::Graph(g) = attr {
+                    g.rename(from, to);
+                }
+            }
+        }
+        self.inputs.iter_mut().chain(&mut self.outputs).for_each(|v| swap(&mut v.name));
+        if let Some(t) = self.constants.remove(from) {
+            self.constants.insert(to.to_string(), t);
+        }
+    }
+
+    /// Which node produces each value: value name → node index.
+    pub fn producers(&self) -> HashMap<&str, usize> {
+        let mut map = HashMap::new();
+        for (i, node) in self.nodes.iter().enumerate() {
+            for out in node.outputs.iter().filter(|o| !o.is_empty()) {
+                map.insert(out.as_str(), i);
+            }
+        }
+        map
+    }
+}
+
+impl Node {
+    /// Calls `f` with every outer value that a sub-graph of this node reads (too many names are harmless).
+    fn each_captured(&self, f: &mut dyn FnMut(&str)) {
+        for attr in self.attrs.values() {
+            if let Attr::Graph(g) = attr {
+                for node in &g.nodes {
+                    node.inputs.iter().for_each(|n| f(n));
+                    node.each_captured(f);
+                }
+                g.outputs.iter().for_each(|o| f(&o.name));
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! An ONNX model as something to embed images with and to differentiate.
+
+pub mod runtime;

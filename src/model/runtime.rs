@@ -1,0 +1,392 @@
+//! ONNX Runtime: finding the library, sessions, specialising a graph. The only file that names `ort`.
+
+use crate::grad::Types;
+use crate::onnx::{DType, Encoded, Graph, Node, Value};
+use crate::{Error, Result};
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::{OutputSelector, RunOptions, SessionInputValue};
+use ort::value::{DynValue, TensorElementType, TensorRef, ValueType};
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+
+/// The version of ONNX Runtime that set-up fetches and that everything was tested with.
+pub const VERSION: &str = "1.31.1";
+
+/// Protobuf messages end at 2 GB; models near it travel with their weights apart.
+const INLINE_LIMIT: usize = 1_500_000_000;
+
+/// Basic optimisation turns a zero Pad before a MaxPool into the pool's own padding, which pads with −∞: wrong for
+/// negative values (ONNX Runtime 1.31, reference/census). It stays off in every session.
+const DISABLED: &str = "Pad_Fusion";
+
+static ENVIRONMENT: OnceLock<ort::environment::Environment> = OnceLock::new();
+static LOADING: Mutex<()> = Mutex::new(());
+
+/// Where a graph runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// The CPU execution provider.
+    Cpu,
+    /// The CUDA execution provider on a device.
+    Cuda(i32),
+}
+
+/// How sessions are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Execution provider.
+    pub provider: Provider,
+    /// Threads within an operator; 0 leaves it to ONNX Runtime (one per core).
+    pub threads: usize,
+}
+
+/// How far ONNX Runtime may rewrite a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Optimise {
+    /// Not at all: the reference that everything else is compared with.
+    Off,
+    /// All it can.
+    All,
+}
+
+/// Loads the library, once per process: `path` if given, else ORT_DYLIB_PATH, else beside the executable or where
+/// `cargo xtask setup` puts it.
+pub fn load(path: Option<&Path>) -> Result<()> {
+    let _one_at_a_time = LOADING.lock();
+    if ENVIRONMENT.get().is_some() {
+        return Ok(());
+    }
+    let library = find_library(path)?;
+    let failed = |e: String| {
+        Error::usage(format!(
+            "can't load ONNX Runtime from {}: {e}. Version {VERSION} is wanted: `cargo xtask setup` fetches it",
+            library.display()
+        ))
+    };
+    let environment = ort::init_from(&library)
+        .map_err(|e| failed(e.to_string()))?
+        .with_name("audit")
+        .with_telemetry(false)
+        .build()
+        .map_err(|e| failed(e.to_string()))?;
+    // Warnings of the runtime about our own graphs mean nothing to the user.
+    environment.set_log_level(ort::logging::LogLevel::Error);
+    let _ = ENVIRONMENT.set(environment);
+    Ok(())
+}
+
+fn find_library(given: Option<&Path>) -> Result<PathBuf> {
+    let from_env = std::env::var_os("ORT_DYLIB_PATH").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let (named, by) = match (given, from_env) {
+        (Some(p), _) => (Some(p.to_path_buf()), "--ort-lib"),
+        (None, Some(p)) => (Some(p), "ORT_DYLIB_PATH"),
+        (None, None) => (None, ""),
+    };
+    if let Some(path) = named {
+        let found = if path.is_dir() { library_in(&path) } else { path.is_file().then(|| path.clone()) };
+        return found.ok_or_else(|| {
+            Error::usage(format!(
+                "{by} names {}, where there is no ONNX Runtime library. Give the path of libonnxruntime.so \
+                 (.dylib, onnxruntime.dll), or leave it out and run `cargo xtask setup`",
+                path.display()
+            ))
+        });
+    }
+    let mut folders = Vec::new();
+    if let Ok(exe) = std::env::current_exe() {
+        for dir in exe.ancestors().skip(1).take(4) {
+            folders.push(dir.to_path_buf());
+            folders.push(dir.join("onnxruntime"));
+        }
+    }
+    folders.iter().find_map(|dir| library_in(dir)).ok_or_else(|| {
+        Error::usage(
+            "ONNX Runtime isn't here. `cargo xtask setup` fetches it (once). If you have your own, point to it: \
+             --ort-lib PATH, or ORT_DYLIB_PATH=PATH",
+        )
+    })
+}
+
+/// The runtime's shared library in a folder; providers' libraries beside it have longer names.
+fn library_in(dir: &Path) -> Option<PathBuf> {
+    let is_library = |name: &str| {
+        name == "onnxruntime.dll"
+            || name.starts_with("libonnxruntime.so")
+            || (name.starts_with("libonnxruntime.") && name.ends_with(".dylib"))
+    };
+    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(is_library))
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+/// What a failed call of the runtime becomes.
+fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
+    move |e| Error::internal(format!("ONNX Runtime failed while {doing}: {e}"))
+}
+
+fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
+    let environment =
+        ENVIRONMENT.get().ok_or_else(|| Error::internal("ONNX Runtime is used before it is loaded"))?;
+    let configure = || -> ort::Result<SessionBuilder> {
+        let mut b = SessionBuilder::new(environment)?
+            .with_optimization_level(match optimise {
+                Optimise::Off => GraphOptimizationLevel::Disable,
+                Optimise::All => GraphOptimizationLevel::All,
+            })?
+            .with_config_entry("optimization.disable_specified_optimizers", DISABLED)?;
+        if options.threads > 0 {
+            b = b.with_intra_threads(options.threads)?;
+        }
+        Ok(b)
+    };
+    let b = configure().map_err(fault("setting up"))?;
+    let Provider::Cuda(device) = options.provider else { return Ok(b) };
+    let cuda = ort::ep::CUDA::default().with_device_id(device).with_tf32(false).build().error_on_failure();
+    b.with_execution_providers([cuda]).map_err(|e| {
+        Error::usage(format!(
+            "--ep cuda:{device} was asked for and CUDA can't be used: {}. It needs the GPU build of ONNX Runtime \
+             (onnxruntime-gpu {VERSION}), CUDA 13 and cuDNN 9; --ep cpu does without",
+            e
+        ))
+    })
+}
+
+/// A graph ready to run.
+pub struct Session {
+    inner: ort::session::Session,
+}
+
+/// A tensor that the runtime owns, on whatever device it lies.
+pub struct Held(DynValue);
+
+/// An input of a run.
+pub enum Input<'a> {
+    /// float32 values in host memory.
+    Host(&'a [i64], &'a [f32]),
+    /// An output of an earlier run, not copied.
+    Held(&'a Held),
+}
+
+impl Session {
+    /// Compiles a graph. Errors of the runtime about the graph itself are errors about the model (exit code 3).
+    pub fn new(graph: &Graph, options: Options, optimise: Optimise) -> Result<Session> {
+        Self::commit(graph, builder(options, optimise)?)
+    }
+
+    /// Compiles a model file as it is, untouched by us.
+    pub fn from_file(path: &Path, options: Options, optimise: Optimise) -> Result<Session> {
+        let inner = builder(options, optimise)?
+            .commit_from_file(path)
+            .map_err(|e| Error::model(format!("ONNX Runtime doesn't take {}: {e}", path.display())))?;
+        Ok(Session { inner })
+    }
+
+    fn commit(graph: &Graph, mut b: SessionBuilder) -> Result<Session> {
+        let refused = |e: ort::Error| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
+        let inner = if graph.weight_bytes() < INLINE_LIMIT {
+            b.commit_from_memory(&graph.encode()).map_err(refused)?
+        } else {
+            let encoded = graph.encode_external();
+            b.with_external_initializer_file_in_memory(Encoded::WEIGHTS, encoded.weights.into())
+                .map_err(|e| refused(e.into()))?
+                .commit_from_memory(&encoded.model)
+                .map_err(refused)?
+        };
+        Ok(Session { inner })
+    }
+
+    /// Runs the graph for the outputs named, in that order.
+    pub fn run(&mut self, inputs: &[(&str, Input)], outputs: &[&str]) -> Result<Vec<Held>> {
+        if outputs.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut run = || -> ort::Result<Vec<Held>> {
+            let mut feed: Vec<(Cow<str>, SessionInputValue)> = Vec::with_capacity(inputs.len());
+            for (name, input) in inputs {
+                let value: SessionInputValue = match input {
+                    Input::Host(shape, values) => TensorRef::from_array_view((*shape, *values))?.into(),
+                    Input::Held(held) => (&held.0).into(),
+                };
+                feed.push((Cow::Borrowed(*name), value));
+            }
+            let selector = outputs.iter().fold(OutputSelector::no_default(), |s, name| s.with(*name));
+            let options = RunOptions::new()?.with_outputs(selector);
+            let mut produced = self.inner.run_with_options(feed, &options)?;
+            outputs
+                .iter()
+                .map(|name| {
+                    produced
+                        .remove(name)
+                        .map(Held)
+                        .ok_or_else(|| ort::Error::new(format!("the graph has no output {name:?}")))
+                })
+                .collect()
+        };
+        run().map_err(fault("running the graph"))
+    }
+
+    /// Name, element type and shape (−1 where unknown) of each output that is a tensor.
+    pub fn output_types(&self) -> Vec<(String, DType, Vec<i64>)> {
+        self.inner
+            .outputs()
+            .iter()
+            .filter_map(|o| match o.dtype() {
+                ValueType::Tensor { ty, shape, .. } => {
+                    Some((o.name().to_string(), dtype(*ty), shape.to_vec()))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl Held {
+    /// Shape and values in host memory. Errors: not float32.
+    pub fn floats(&self) -> Result<(&[i64], &[f32])> {
+        let (shape, values) = self.0.try_extract_tensor::<f32>().map_err(fault("reading a result"))?;
+        Ok((shape, values))
+    }
+
+    fn ints(&self) -> Result<Vec<i64>> {
+        let (_, values) = self.0.try_extract_tensor::<i64>().map_err(fault("reading a result"))?;
+        Ok(values.to_vec())
+    }
+}
+
+fn dtype(ty: TensorElementType) -> DType {
+    match ty {
+        TensorElementType::Float32 => DType::F32,
+        TensorElementType::Float16 => DType::F16,
+        TensorElementType::Bfloat16 => DType::BF16,
+        TensorElementType::Float64 => DType::F64,
+        TensorElementType::Int64 => DType::I64,
+        TensorElementType::Int32 => DType::I32,
+        TensorElementType::Int16 => DType::I16,
+        TensorElementType::Int8 => DType::I8,
+        TensorElementType::Uint64 => DType::U64,
+        TensorElementType::Uint32 => DType::U32,
+        TensorElementType::Uint16 => DType::U16,
+        TensorElementType::Uint8 => DType::U8,
+        TensorElementType::Bool => DType::Bool,
+        _ => DType::Other(0),
+    }
+}
+
+/// Has ONNX Runtime fold what is constant in a graph of fixed input shapes: shape arithmetic, batch norms into
+/// convolutions, dead nodes. The result has only standard operators.
+pub fn specialise(graph: &Graph) -> Result<Graph> {
+    let folder = Scratch::new()?;
+    let path = folder.0.join("specialised.onnx");
+    let cpu = Options { provider: Provider::Cpu, threads: 0 };
+    let b = builder(cpu, Optimise::Off)?
+        .with_optimization_level(GraphOptimizationLevel::Level1)
+        .and_then(|b| b.with_optimized_model_path(&path))
+        .map_err(|e| fault("setting up")(e.into()))?;
+    drop(Session::commit(graph, b)?);
+    let bytes = std::fs::read(&path).map_err(|e| {
+        Error::internal(format!("ONNX Runtime left no specialised graph at {}: {e}", path.display()))
+    })?;
+    let mut specialised = Graph::decode_as_is(bytes.into(), &path)?;
+    // The file declares every operator set that the runtime knows.
+    specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
+    specialised.prune();
+    Ok(specialised)
+}
+
+/// A folder of our own under the system's temporary one, gone when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch> {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("audit-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&dir).map_err(|e| {
+            Error::internal(format!("can't make the temporary folder {}: {e}", dir.display()))
+        })?;
+        Ok(Scratch(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Element type and shape of every value of a graph whose input shapes are fixed. Where the runtime's inference
+/// leaves a shape open or is known to be wrong, one run on zeros tells it.
+pub fn infer(graph: &Graph) -> Result<Types> {
+    let mut types: Types =
+        graph.constants.iter().map(|(n, t)| (n.clone(), (t.dtype, t.shape.clone()))).collect();
+    for input in &graph.inputs {
+        types.insert(input.name.clone(), (input.dtype, fixed_shape(input)?));
+    }
+    // The runtime names no type for values that nobody asks for: ask for all.
+    let mut probe = graph.clone();
+    let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
+    probe.outputs = graph
+        .nodes
+        .iter()
+        .flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()))
+        .map(|o| untyped(o))
+        .collect();
+    let cpu = Options { provider: Provider::Cpu, threads: 0 };
+    let session = Session::new(&probe, cpu, Optimise::Off)?;
+    // Inference counts pooling windows that start beyond the padding in ceil_mode; the kernels leave them out.
+    let doubtful = graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0);
+    let mut open = Vec::new();
+    for (name, dtype, shape) in session.output_types() {
+        if doubtful || shape.iter().any(|&d| d < 0) {
+            open.push(name.clone());
+        }
+        types.insert(name, (dtype, shape));
+    }
+    drop(session);
+    if open.is_empty() {
+        return Ok(types);
+    }
+    let shape_of = |name: &str| format!("audit/shape-of/{name}");
+    for name in &open {
+        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
+        probe.outputs.push(untyped(&shape_of(name)));
+    }
+    let mut session = Session::new(&probe, cpu, Optimise::Off)?;
+    let zeros: Vec<(String, Vec<i64>, Vec<f32>)> = graph
+        .inputs
+        .iter()
+        .map(|i| {
+            let shape = types[&i.name].1.clone();
+            let count = shape.iter().product::<i64>() as usize;
+            (i.name.clone(), shape, vec![0.0; count])
+        })
+        .collect();
+    let feed: Vec<(&str, Input)> = zeros.iter().map(|(n, s, v)| (n.as_str(), Input::Host(s, v))).collect();
+    let names: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (name, shape) in open.iter().zip(session.run(&feed, &names)?) {
+        if let Some(entry) = types.get_mut(name) {
+            entry.1 = shape.ints()?;
+        }
+    }
+    Ok(types)
+}
+
+fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
+    use crate::onnx::Dim;
+    let dims = value.shape.as_deref().unwrap_or_default();
+    dims.iter()
+        .map(|d| match d {
+            Dim::Known(n) => Ok(*n),
+            Dim::Free(_) => {
+                Err(Error::internal(format!("input {} has shape {}", value.name, value.shape_text())))
+            }
+        })
+        .collect()
+}
