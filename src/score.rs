@@ -1,1 +1,574 @@
-//! score
+//! Scores: what each attack did, ERS, ARS in both forms, and their intervals. Pure arithmetic on outcomes.
+//!
+//! ERS and the attacks' terms follow Zhou et al. (T-PAMI 2024, arXiv:2106.03614), ARS follows Tian et al. (ICML 2024,
+//! arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are 0–100, higher is better.
+
+use crate::attack::{ATTACKS, Form, Goal, Measure, Outcome, Skipped};
+use crate::space::Metric;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// The ten terms whose mean is ERS.
+pub const ERS_TERMS: [&str; 10] = ["CA+", "CA-", "QA+", "QA-", "TMA", "ES:D", "ES:R", "LTM", "GTM", "GTT"];
+
+/// The eight terms whose mean resistance is ARS.
+pub const ARS_TERMS: [&str; 8] = ["CA+", "CA-", "QA+", "QA-", "ES:R", "LTM", "GTM", "GTT"];
+
+/// Resamples of the queries behind an interval.
+pub const RESAMPLES: usize = 1000;
+
+/// What outcomes alone don't say.
+#[derive(Clone, Copy, Debug)]
+pub struct Basis {
+    /// Items in the gallery, N.
+    pub gallery: usize,
+    /// The form the attacks ran in.
+    pub form: Form,
+    /// The metric.
+    pub metric: Metric,
+}
+
+/// A number with its 95 % interval over queries.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// From all queries.
+    pub value: f64,
+    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` where most resamples leave the number undefined.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// One term of the scores. Ranks are percentiles and shares are per cent (0–100); TMA is a cosine, ES:D a distance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The term: the attack's code, or ES:D and ES:R for the two readings of ES.
+    pub term: String,
+    /// Trials that the means run over.
+    pub queries: usize,
+    /// Trials without a resistance, or not run: nothing to attack (the rank already is where the attacker wants it), or
+    /// no other item of the query's class.
+    pub skipped: usize,
+    /// Mean before the attack; `None` for ES:D.
+    pub before: Option<f64>,
+    /// Mean after it; `None` without trials.
+    pub after: Option<Estimate>,
+    /// The contribution to ERS.
+    pub ers_term: Option<f64>,
+    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0,1], in per cent; for shares after/before.
+    pub per_trial: Option<f64>,
+    /// The same of the means, unclamped: the number to set beside published tables.
+    pub table: Option<f64>,
+}
+
+/// The result of an audit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scores {
+    /// One row per term, in the table's order.
+    pub summaries: Vec<Summary>,
+    /// Empirical robustness score.
+    pub ers: Option<Estimate>,
+    /// Adversarial resistance score, per trial: the headline.
+    pub ars: Option<Estimate>,
+    /// ARS from the ratio of means, for comparison with published tables.
+    pub ars_table: Option<Estimate>,
+    /// Why a score is missing.
+    pub notes: Vec<String>,
+}
+
+/// The scores of one resample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replicate {
+    /// Mean after the attack of each summary, in their order.
+    pub after: Vec<Option<f64>>,
+    /// ERS.
+    pub ers: Option<f64>,
+    /// ARS per trial.
+    pub ars: Option<f64>,
+    /// ARS from the ratio of means.
+    pub ars_table: Option<f64>,
+}
+
+/// Scores `outcomes`; `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`] seeded
+/// resamples.
+pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> Scores {
+    let table = Table::new(outcomes, skipped, basis);
+    let point = table.replicate(&vec![1.0; table.queries]);
+    let replicates = table.resample(RESAMPLES, seed);
+    let estimate = |value: Option<f64>, of: &dyn Fn(&Replicate) -> Option<f64>| {
+        value.map(|value| Estimate { value, interval: interval(replicates.iter().filter_map(of).collect()) })
+    };
+    let once = vec![1.0; table.queries];
+    let summaries = table.columns.iter().enumerate().map(|(i, column)| {
+        let means = column.means(&once);
+        Summary {
+            term: column.term.clone(),
+            queries: column.trials.len(),
+            skipped: column.left_out + means.as_ref().map_or(0, |m| m.nothing_to_attack),
+            before: means.as_ref().and_then(|m| m.before),
+            after: estimate(point.after[i], &|r| r.after[i]),
+            ers_term: means.as_ref().map(|m| column.kind.ers_term(m.after)),
+            per_trial: means.as_ref().and_then(|m| m.per_trial),
+            table: means.as_ref().and_then(|m| m.table),
+        }
+    });
+    Scores {
+        summaries: summaries.collect(),
+        ers: estimate(point.ers, &|r| r.ers),
+        ars: estimate(point.ars, &|r| r.ars),
+        ars_table: estimate(point.ars_table, &|r| r.ars_table),
+        notes: table.notes(&point),
+    }
+}
+
+/// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same resamples,
+/// whatever the model: the difference of two audits is resampled pair by pair.
+pub fn replicates(outcomes: &[Outcome], basis: &Basis, resamples: usize, seed: u64) -> Vec<Replicate> {
+    Table::new(outcomes, &[], basis).resample(resamples, seed)
+}
+
+/// ERS from the ten after-attack values: percentiles and shares in per cent, TMA a cosine, ES:D a distance in [0, 2].
+/// `after` gives a term's value; `None` where any is missing.
+pub fn ers(after: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+    let terms = ERS_TERMS.iter().map(|&term| after(term).map(|v| Kind::of(term).ers_term(v)));
+    terms.sum::<Option<f64>>().map(|sum| sum / ERS_TERMS.len() as f64)
+}
+
+/// ARS from the eight resistances in per cent; `None` where any is missing.
+pub fn ars(resistance: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+    ARS_TERMS
+        .iter()
+        .map(|&term| resistance(term))
+        .sum::<Option<f64>>()
+        .map(|sum| sum / ARS_TERMS.len() as f64)
+}
+
+/// 1 − (after − before)/(goal − before), in per cent; `None` where there is nothing to attack.
+pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
+    (goal != before).then(|| 100.0 * (1.0 - (after - before) / (goal - before)))
+}
+
+/// What the numbers of a term are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Rank(Goal),
+    Cosine,
+    Distance,
+    Share,
+}
+
+impl Kind {
+    /// The kind of an ERS term, by name.
+    fn of(term: &str) -> Kind {
+        match term {
+            "CA+" | "QA+" => Kind::Rank(Goal::First),
+            "CA-" | "QA-" => Kind::Rank(Goal::Last),
+            "TMA" => Kind::Cosine,
+            "ES:D" => Kind::Distance,
+            _ => Kind::Share,
+        }
+    }
+
+    /// An after-attack value as a term of ERS. Not clamped, as the published ones aren't.
+    fn ers_term(self, after: f64) -> f64 {
+        match self {
+            Kind::Rank(Goal::First) => 2.0 * after,
+            Kind::Rank(Goal::Last) => 100.0 - after,
+            Kind::Cosine => 100.0 * (1.0 - after),
+            Kind::Distance => 100.0 * (1.0 - after / 2.0),
+            Kind::Share => after,
+        }
+    }
+}
+
+/// The trials of one term.
+struct Column {
+    term: String,
+    kind: Kind,
+    /// What turns a value into the unit of [`Summary`].
+    unit: f64,
+    /// The attacker's goal, before the unit.
+    goal: f64,
+    /// (query, before, after).
+    trials: Vec<(usize, f64, f64)>,
+    /// Trials that give no value.
+    left_out: usize,
+    /// Whether every trial has at most one target, as the scores are defined.
+    single: bool,
+}
+
+/// Weighted means of a column.
+struct Means {
+    before: Option<f64>,
+    after: f64,
+    per_trial: Option<f64>,
+    table: Option<f64>,
+    nothing_to_attack: usize,
+}
+
+impl Column {
+    /// Means with a weight per query; `None` where nothing has weight.
+    fn means(&self, weights: &[f64]) -> Option<Means> {
+        let (mut total, mut before, mut after) = (0.0, 0.0, 0.0);
+        let (mut counted, mut resisted, mut nothing) = (0.0, 0.0, 0);
+        for &(query, b, a) in &self.trials {
+            let weight = weights[query];
+            total += weight;
+            before += weight * b;
+            after += weight * a;
+            match resistance(b, a, self.goal) {
+                Some(r) => {
+                    counted += weight;
+                    resisted += weight * r.clamp(0.0, 100.0);
+                }
+                None => nothing += 1,
+            }
+        }
+        if total == 0.0 {
+            return None;
+        }
+        let (before, after) = (before / total, after / total);
+        let table = resistance(before, after, self.goal);
+        let (per_trial, table, nothing) = match self.kind {
+            Kind::Rank(_) => ((counted > 0.0).then(|| resisted / counted), table, nothing),
+            // R@1 after / R@1 before: undefined, not 0, where it was 0 before. A miss that was one before is no trial
+            // to leave out: the ratio is defined on shares, not on single queries.
+            Kind::Share => (table, table, 0),
+            Kind::Cosine | Kind::Distance => (None, None, 0),
+        };
+        Some(Means {
+            before: (self.kind != Kind::Distance).then_some(before * self.unit),
+            after: after * self.unit,
+            per_trial,
+            table,
+            nothing_to_attack: nothing,
+        })
+    }
+}
+
+/// Outcomes sorted into terms.
+struct Table {
+    columns: Vec<Column>,
+    /// Number of distinct queries.
+    queries: usize,
+    metric: Metric,
+}
+
+impl Table {
+    fn new(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis) -> Table {
+        // Sorted, so that neither the order of outcomes nor the model has a say in the resamples.
+        let ids: BTreeSet<&str> = outcomes.iter().map(|o| o.query.as_str()).collect();
+        let ids: Vec<&str> = ids.into_iter().collect();
+        let ranked = basis.form.ranked(basis.gallery) as f64;
+        let mut columns = Vec::new();
+        for attack in ATTACKS {
+            let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == attack.code).collect();
+            let not_run = skipped.iter().filter(|s| s.attack == attack.code).count();
+            if mine.is_empty() && not_run == 0 {
+                continue;
+            }
+            let mut column = |term: &str, kind, values: &dyn Fn(&Outcome) -> Option<(f64, f64)>| {
+                let trials: Vec<(usize, f64, f64)> = mine
+                    .iter()
+                    .filter_map(|o| {
+                        let query = ids.binary_search(&o.query.as_str()).ok()?;
+                        values(o).map(|(before, after)| (query, before, after))
+                    })
+                    .collect();
+                let (unit, goal) = match kind {
+                    Kind::Rank(Goal::First) => (100.0 / ranked, 0.0),
+                    Kind::Rank(Goal::Last) => (100.0 / ranked, ranked - 1.0),
+                    Kind::Share => (100.0, 0.0),
+                    Kind::Cosine | Kind::Distance => (1.0, f64::NAN),
+                };
+                columns.push(Column {
+                    term: term.into(),
+                    kind,
+                    unit,
+                    goal,
+                    left_out: not_run + mine.len() - trials.len(),
+                    trials,
+                    single: mine.iter().all(|o| o.targets.len() <= 1),
+                });
+            };
+            let share = |v: bool| f64::from(u8::from(v));
+            let hit = |o: &Outcome| o.before.hit.map(share).zip(o.after.hit.map(share));
+            match attack.measure {
+                Measure::CandidateRank(goal) | Measure::QueryRank(goal) => {
+                    column(attack.code, Kind::Rank(goal), &|o| o.before.rank.zip(o.after.rank));
+                }
+                Measure::Cosine => {
+                    column(attack.code, Kind::Cosine, &|o| o.before.cosine.zip(o.after.cosine))
+                }
+                Measure::Escape => {
+                    let shift = |o: &Outcome| match basis.form {
+                        Form::Published => o.shift_before_last,
+                        Form::Corrected => o.shift,
+                    };
+                    column(&format!("{}:D", attack.code), Kind::Distance, &|o| Some((0.0, shift(o))));
+                    column(&format!("{}:R", attack.code), Kind::Share, &hit);
+                }
+                Measure::Hit => column(attack.code, Kind::Share, &hit),
+                Measure::Retained => column(attack.code, Kind::Share, &|o| {
+                    o.before.retained.map(share).zip(o.after.retained.map(share))
+                }),
+            }
+        }
+        Table { columns, queries: ids.len(), metric: basis.metric }
+    }
+
+    /// Whether `terms` are those the scores are defined on.
+    fn defined(&self, terms: &[&str]) -> bool {
+        self.columns.iter().filter(|c| terms.contains(&c.term.as_str())).all(|c| c.single)
+    }
+
+    fn replicate(&self, weights: &[f64]) -> Replicate {
+        let means: Vec<Option<Means>> = self.columns.iter().map(|c| c.means(weights)).collect();
+        let find = |term: &str, of: &dyn Fn(&Means) -> Option<f64>| {
+            let at = self.columns.iter().position(|c| c.term == term)?;
+            means[at].as_ref().and_then(of)
+        };
+        let bounded = self.metric != Metric::Euclidean && self.defined(&ERS_TERMS);
+        let single = self.defined(&ARS_TERMS);
+        Replicate {
+            ers: bounded.then(|| ers(|term| find(term, &|m| Some(m.after)))).flatten(),
+            ars: single.then(|| ars(|term| find(term, &|m| m.per_trial))).flatten(),
+            ars_table: single.then(|| ars(|term| find(term, &|m| m.table))).flatten(),
+            after: means.iter().map(|m| m.as_ref().map(|m| m.after)).collect(),
+        }
+    }
+
+    fn resample(&self, resamples: usize, seed: u64) -> Vec<Replicate> {
+        (0..resamples as u64)
+            .into_par_iter()
+            .map(|stream| {
+                let mut rng = ChaCha8Rng::seed_from_u64(seed);
+                rng.set_stream(stream);
+                let mut weights = vec![0.0; self.queries];
+                for _ in 0..self.queries {
+                    weights[((u128::from(rng.next_u64()) * self.queries as u128) >> 64) as usize] += 1.0;
+                }
+                self.replicate(&weights)
+            })
+            .collect()
+    }
+
+    /// Why scores are missing.
+    fn notes(&self, point: &Replicate) -> Vec<String> {
+        let ers = match self.metric {
+            Metric::Euclidean => Some(
+                "no ERS: it takes ES:D as a share of the largest distance, 2 between unit embeddings; under the \
+                 euclidean metric embeddings have no fixed scale"
+                    .into(),
+            ),
+            _ => point.ers.is_none().then(|| self.missing("ERS", &ERS_TERMS)),
+        };
+        let ars = point.ars.is_none().then(|| self.missing("ARS", &ARS_TERMS));
+        ers.into_iter().chain(ars).collect()
+    }
+
+    /// Why there is no `score`, the mean over `terms`.
+    fn missing(&self, score: &str, terms: &[&str]) -> String {
+        let once = vec![1.0; self.queries];
+        let means = |term: &str| self.columns.iter().find(|c| c.term == term).and_then(|c| c.means(&once));
+        let without: Vec<&str> = terms.iter().filter(|t| means(t).is_none()).copied().collect();
+        if !without.is_empty() {
+            let all = terms.join(", ");
+            return format!("no {score}: it is the mean of {all}; without a result: {}", without.join(", "));
+        }
+        if !self.defined(terms) {
+            return format!("no {score}: it is defined for attacks on one target each (w = m = 1)");
+        }
+        let undefined: Vec<&str> =
+            terms.iter().filter(|t| means(t).is_some_and(|m| m.per_trial.is_none())).copied().collect();
+        format!(
+            "no {score}: the resistance to {} is undefined, as nothing was there to lose before the attack",
+            undefined.join(", ")
+        )
+    }
+}
+
+/// The 2.5 % and 97.5 % quantiles; `None` when under half of the resamples are defined.
+fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
+    if values.len() * 2 < RESAMPLES {
+        return None;
+    }
+    values.sort_unstable_by(f64::total_cmp);
+    let quantile = |p: f64| {
+        let at = p * (values.len() - 1) as f64;
+        let (low, high) = (values[at.floor() as usize], values[at.ceil() as usize]);
+        low + (high - low) * at.fract()
+    };
+    Some((quantile(0.025), quantile(0.975)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attack::Measures;
+
+    const BASIS: Basis = Basis { gallery: 101, form: Form::Published, metric: Metric::NormalizedEuclidean };
+
+    fn outcome(attack: &str, query: usize, before: Measures, after: Measures) -> Outcome {
+        Outcome {
+            attack: attack.into(),
+            query: format!("q{query}"),
+            targets: vec!["t".into()],
+            start: 0,
+            steps: 32,
+            loss_first: 1.0,
+            loss_last: 0.5,
+            shift: 0.8,
+            shift_before_last: 0.6,
+            linf: 0.03,
+            before,
+            after,
+        }
+    }
+
+    fn rank(r: f64) -> Measures {
+        Measures { rank: Some(r), ..Measures::default() }
+    }
+
+    fn hit(h: bool) -> Measures {
+        Measures { hit: Some(h), ..Measures::default() }
+    }
+
+    /// Every attack on two queries.
+    fn full() -> Vec<Outcome> {
+        let cosine = |c| Measures { cosine: Some(c), ..Measures::default() };
+        let retained = |r| Measures { retained: Some(r), ..Measures::default() };
+        let mut all = Vec::new();
+        for q in 0..2 {
+            let f = q as f64;
+            all.push(outcome("CA+", q, rank(50.0), rank(20.0 + 10.0 * f)));
+            all.push(outcome("CA-", q, rank(f * 100.0), rank(60.0))); // the second has nothing to lose
+            all.push(outcome("QA+", q, rank(40.0), rank(60.0 * f))); // the second backfires
+            all.push(outcome("QA-", q, rank(0.0), rank(25.0)));
+            all.push(outcome("TMA", q, cosine(0.0), cosine(0.9)));
+            for attack in ["ES", "LTM", "GTM"] {
+                all.push(outcome(attack, q, hit(true), hit(q == 0)));
+            }
+            all.push(outcome("GTT", q, retained(true), retained(false)));
+        }
+        all
+    }
+
+    #[test]
+    fn terms_and_both_resistances_by_hand() {
+        let scores = score(&full(), &[], &BASIS, 0);
+        let row = |term: &str| scores.summaries.iter().find(|s| s.term == term).unwrap();
+        let near = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() < 1e-9, "{a:?} vs {b}");
+        assert_eq!(scores.summaries.len(), 10);
+        near(row("CA+").after.map(|e| e.value), 2500.0 / 101.0);
+        near(row("CA+").per_trial, 50.0);
+        near(row("CA+").table, 50.0);
+        near(row("QA+").per_trial, (0.0 + 100.0) / 2.0); // 150 % clamped
+        near(row("QA+").table, 75.0);
+        assert_eq!(row("CA-").skipped, 1);
+        near(row("CA-").per_trial, 40.0);
+        near(row("CA-").table, 80.0);
+        near(row("QA-").per_trial, 75.0);
+        near(row("ES:D").after.map(|e| e.value), 0.6); // published: before the last step
+        near(row("ES:R").table, 50.0);
+        near(row("GTT").per_trial, 0.0);
+        let p = 100.0 / 101.0;
+        let ers =
+            (50.0 * p + 100.0 - 60.0 * p + 60.0 * p + 100.0 - 25.0 * p + 10.0 + 70.0 + 150.0 + 0.0) / 10.0;
+        near(scores.ers.map(|e| e.value), ers);
+        near(scores.ars.map(|e| e.value), (50.0 + 40.0 + 50.0 + 75.0 + 150.0 + 0.0) / 8.0);
+        near(scores.ars_table.map(|e| e.value), (50.0 + 80.0 + 75.0 + 75.0 + 150.0 + 0.0) / 8.0);
+        assert!(scores.notes.is_empty());
+        let corrected = score(&full(), &[], &Basis { form: Form::Corrected, ..BASIS }, 0);
+        let shift = corrected.summaries.iter().find(|s| s.term == "ES:D").unwrap();
+        near(shift.after.map(|e| e.value), 0.8);
+    }
+
+    #[test]
+    fn no_partial_scores() {
+        let mut outcomes = full();
+        outcomes.retain(|o| o.attack != "TMA");
+        let scores = score(&outcomes, &[], &BASIS, 0);
+        assert!(scores.ers.is_none() && scores.ars.is_some());
+        assert!(scores.notes.iter().any(|n| n.contains("without a result: TMA")), "{:?}", scores.notes);
+        outcomes.retain(|o| o.attack != "GTT");
+        assert!(score(&outcomes, &[], &BASIS, 0).ars.is_none());
+
+        let mut wide = full();
+        wide.iter_mut().find(|o| o.attack == "CA+").unwrap().targets.push("u".into());
+        let scores = score(&wide, &[], &BASIS, 0);
+        assert!(scores.ers.is_none() && scores.ars.is_none() && scores.notes[0].contains("w = m = 1"));
+
+        let euclidean = score(&full(), &[], &Basis { metric: Metric::Euclidean, ..BASIS }, 0);
+        assert!(
+            euclidean.ers.is_none()
+                && euclidean.ars.is_some()
+                && euclidean.notes[0].contains("no fixed scale")
+        );
+    }
+
+    #[test]
+    fn undefined_is_not_zero() {
+        let mut outcomes = full();
+        outcomes.iter_mut().filter(|o| o.attack == "LTM").for_each(|o| o.before = hit(false));
+        let scores = score(&outcomes, &[], &BASIS, 0);
+        let ltm = scores.summaries.iter().find(|s| s.term == "LTM").unwrap();
+        assert_eq!((ltm.per_trial, ltm.table, scores.ars), (None, None, None));
+        assert!(scores.notes[0].contains("LTM is undefined"), "{:?}", scores.notes);
+        assert!(scores.ers.is_some(), "ERS uses the values after the attack only");
+
+        // A query alone in its class has no R@1: left out, counted.
+        let mut outcomes = full();
+        outcomes.iter_mut().filter(|o| o.attack == "ES" && o.query == "q1").for_each(|o| {
+            o.before = Measures::default();
+            o.after = Measures::default();
+        });
+        let skipped = Skipped { attack: "LTM".into(), query: "q7".into(), why: "alone".into() };
+        let scores = score(&outcomes, &[skipped], &BASIS, 0);
+        let row = |term: &str| scores.summaries.iter().find(|s| s.term == term).unwrap();
+        assert_eq!((row("ES:R").queries, row("ES:R").skipped), (1, 1));
+        assert_eq!((row("ES:D").queries, row("ES:D").skipped), (2, 0));
+        assert_eq!((row("LTM").queries, row("LTM").skipped), (2, 1));
+    }
+
+    #[test]
+    fn intervals_cover_the_known_spread_and_ignore_order() {
+        // 400 trials with ranks after 0..=100 in a fixed shuffle: the mean's standard error is known.
+        let outcomes: Vec<Outcome> =
+            (0..400).map(|q| outcome("CA+", q, rank(50.0), rank(f64::from((q as u32 * 37) % 101)))).collect();
+        let scores = score(&outcomes, &[], &BASIS, 3);
+        let after = scores.summaries[0].after.unwrap();
+        let (low, high) = after.interval.unwrap();
+        let values: Vec<f64> = outcomes.iter().map(|o| o.after.rank.unwrap() * 100.0 / 101.0).collect();
+        let mean = values.iter().sum::<f64>() / 400.0;
+        let error = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 400.0 / 400.0).sqrt();
+        assert!(((high - low) / (2.0 * 1.96 * error) - 1.0).abs() < 0.15, "{low}..{high}, error {error}");
+        assert!(low < after.value && after.value < high);
+        let mut reversed = outcomes.clone();
+        reversed.reverse();
+        let again = score(&reversed, &[], &BASIS, 3).summaries[0].after.unwrap().interval.unwrap();
+        assert!((again.0 - low).abs() < 1e-9 && (again.1 - high).abs() < 1e-9);
+        let other = score(&outcomes, &[], &BASIS, 4).summaries[0].after.unwrap().interval.unwrap();
+        assert_ne!(other, (low, high), "another seed, other resamples");
+    }
+
+    #[test]
+    fn resamples_are_shared_by_attacks() {
+        // Two attacks with the same values: perfectly correlated over resamples.
+        let mut outcomes = Vec::new();
+        for q in 0..30 {
+            outcomes.push(outcome("CA+", q, rank(50.0), rank(q as f64)));
+            outcomes.push(outcome("QA+", q, rank(50.0), rank(q as f64)));
+        }
+        let replicates = replicates(&outcomes, &BASIS, 20, 1);
+        assert!(replicates.iter().all(|r| r.after[0] == r.after[1] && r.after[0].is_some()));
+        assert!(replicates.windows(2).any(|w| w[0] != w[1]));
+    }
+
+    #[test]
+    fn nothing_gives_nothing() {
+        let scores = score(&[], &[], &BASIS, 0);
+        assert!(scores.summaries.is_empty() && scores.ers.is_none() && scores.ars.is_none());
+    }
+}

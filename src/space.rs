@@ -1,1 +1,504 @@
-//! space
+//! The metric space embeddings are compared in: metrics, distances, ranks, and the gallery.
+//!
+//! Two kinds of distance, on purpose:
+//!
+//! - what is *measured* (ranks, hits, shifts; twice per trial) is a direct difference accumulated in
+//!   `f64`, one row at a time ([`Metric::distance`], [`Gallery::distances`]): ranks hang on near ties;
+//! - what is *optimised* (every step of every attack) is one matrix product for the whole batch
+//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there costs a step a little
+//!   of its aim and the result nothing of its truth.
+
+pub mod benign;
+
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, s};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// Norms below this count as this, as in `torch.nn.functional.normalize`.
+const TINY_NORM: f64 = 1e-12;
+
+/// ‖a‖² + ‖b‖² − 2ab in `f32` keeps about 7 digits of ‖a‖² + ‖b‖². Squared distances below this share of it
+/// would keep fewer than 4, so they are computed again by direct difference.
+const CANCELLED: f32 = 2e-3;
+
+/// Gallery rows one matrix product takes: enough to be efficient, few enough to share among threads. Fixed,
+/// so that sums come out the same with any number of threads.
+const BLOCK: usize = 1024;
+
+/// How far apart two embeddings are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// ‖a/‖a‖ − b/‖b‖‖, in [0, 2]. The field's default.
+    #[serde(alias = "N")]
+    NormalizedEuclidean,
+    /// ‖a − b‖.
+    #[serde(alias = "E")]
+    Euclidean,
+    /// 1 − cos(a, b), in [0, 2].
+    #[serde(alias = "C")]
+    Cosine,
+}
+
+impl Metric {
+    /// Every metric.
+    pub const ALL: [Metric; 3] = [Metric::NormalizedEuclidean, Metric::Euclidean, Metric::Cosine];
+
+    /// The name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::NormalizedEuclidean => "normalized-euclidean",
+            Metric::Euclidean => "euclidean",
+            Metric::Cosine => "cosine",
+        }
+    }
+
+    /// The letter the literature's evaluation codes use: N, E or C.
+    pub fn letter(self) -> &'static str {
+        match self {
+            Metric::NormalizedEuclidean => "N",
+            Metric::Euclidean => "E",
+            Metric::Cosine => "C",
+        }
+    }
+
+    /// Whether points have unit norm.
+    pub fn normalizes(self) -> bool {
+        self != Metric::Euclidean
+    }
+
+    /// A model's raw embeddings [n, D] as points of the space [n, D]: each row divided by max(‖row‖, 1e-12)
+    /// for the normalised metrics, untouched for the Euclidean one.
+    pub fn into_space(self, mut raw: Array2<f32>) -> Array2<f32> {
+        if self.normalizes() {
+            for mut row in raw.rows_mut() {
+                let norm = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt().max(TINY_NORM);
+                row.mapv_inplace(|v| (f64::from(v) / norm) as f32);
+            }
+        }
+        raw
+    }
+
+    /// ∂L/∂raw [n, D], given the raw embeddings [n, D] and ∂L/∂point [n, D]: the vector-Jacobian product of
+    /// [`Metric::into_space`].
+    pub fn pull_back(self, raw: ArrayView2<f32>, mut gradient: Array2<f32>) -> Array2<f32> {
+        if self.normalizes() {
+            for (r, mut g) in raw.rows().into_iter().zip(gradient.rows_mut()) {
+                let norm = r.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+                let (scale, along) = if norm > TINY_NORM {
+                    let dot: f64 = r.iter().zip(&g).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+                    (norm, dot / (norm * norm))
+                } else {
+                    (TINY_NORM, 0.0) // the clamp holds: a constant divisor
+                };
+                g.zip_mut_with(&r, |g, &r| *g = ((f64::from(*g) - along * f64::from(r)) / scale) as f32);
+            }
+        }
+        gradient
+    }
+
+    /// The distance between two points, by direct difference.
+    pub fn distance(self, a: &[f32], b: &[f32]) -> f64 {
+        match self {
+            Metric::Cosine => 1.0 - sum_over(a, b, |x, y| x * y),
+            _ => sum_over(a, b, |x, y| (x - y) * (x - y)).sqrt(),
+        }
+    }
+
+    /// The distance of a point `z` from `u`, and its gradient with respect to `z`. `offset` is added to every
+    /// coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). Where the distance is 0 so is the
+    /// gradient.
+    pub fn pair(self, z: &[f32], u: &[f64], offset: f64) -> (f64, Vec<f32>) {
+        if self == Metric::Cosine {
+            let (cosine, mut gradient) = cosine(z, u);
+            gradient.iter_mut().for_each(|g| *g = -*g);
+            return (1.0 - cosine, gradient);
+        }
+        let difference: Vec<f64> = z.iter().zip(u).map(|(&z, &u)| f64::from(z) - u + offset).collect();
+        let distance = difference.iter().map(|v| v * v).sum::<f64>().sqrt();
+        let per = if distance > 0.0 { 1.0 / distance } else { 0.0 };
+        (distance, difference.iter().map(|v| (v * per) as f32).collect())
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Metric {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let named = |m: &Metric| text.eq_ignore_ascii_case(m.name()) || text.eq_ignore_ascii_case(m.letter());
+        Metric::ALL.into_iter().find(named).ok_or_else(|| {
+            Error::usage(format!(
+                "unknown metric `{text}`: expected normalized-euclidean (N), euclidean (E) or cosine (C)"
+            ))
+        })
+    }
+}
+
+/// cos(z, u) and its gradient with respect to `z`; norms below 1e-8 count as 1e-8, as in
+/// `torch.nn.functional.cosine_similarity`.
+pub fn cosine(z: &[f32], u: &[f64]) -> (f64, Vec<f32>) {
+    let z: Vec<f64> = wide(z);
+    let norm = |v: &[f64]| v.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-8);
+    let (nz, nu) = (norm(&z), norm(u));
+    let cosine = z.iter().zip(u).map(|(a, b)| a * b).sum::<f64>() / (nz * nu);
+    let gradient = z.iter().zip(u).map(|(z, u)| (u / (nz * nu) - cosine * z / (nz * nz)) as f32).collect();
+    (cosine, gradient)
+}
+
+/// The same numbers in `f64`.
+pub fn wide(v: &[f32]) -> Vec<f64> {
+    v.iter().map(|&x| f64::from(x)).collect()
+}
+
+/// Σ f(a_i, b_i) in `f64`, in eight lanes that the compiler can keep in vector registers.
+#[inline]
+fn sum_over(a: &[f32], b: &[f32], f: impl Fn(f64, f64) -> f64) -> f64 {
+    const LANES: usize = 8;
+    let mut lanes = [0.0f64; LANES];
+    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let tail = a_chunks.remainder().iter().zip(b_chunks.remainder());
+    let tail: f64 = tail.map(|(&x, &y)| f(f64::from(x), f64::from(y))).sum();
+    for (x, y) in a_chunks.zip(b_chunks) {
+        for lane in 0..LANES {
+            lanes[lane] += f(f64::from(x[lane]), f64::from(y[lane]));
+        }
+    }
+    lanes.iter().sum::<f64>() + tail
+}
+
+/// The items a query is ranked against. Queries are items of the gallery too, so that an index names both.
+pub struct Gallery {
+    /// How points are compared.
+    pub metric: Metric,
+    /// Clean embeddings as points of the space [N, D].
+    pub points: Array2<f32>,
+    /// Class of each item, N.
+    pub labels: Vec<usize>,
+    /// Name of each item, N, unique: what reports and trial files call it.
+    pub ids: Vec<String>,
+    /// ‖point‖² of each item, N.
+    squares: Vec<f32>,
+    /// Index of each id.
+    index: HashMap<String, usize>,
+}
+
+impl Gallery {
+    /// A gallery of raw embeddings [N, D], with the class and the name of each.
+    pub fn new(metric: Metric, raw: Array2<f32>, labels: Vec<usize>, ids: Vec<String>) -> Result<Self> {
+        let n = raw.nrows();
+        if labels.len() != n || ids.len() != n {
+            return Err(Error::internal(format!(
+                "a gallery needs a label and an id per embedding: {n} embeddings, {} labels, {} ids",
+                labels.len(),
+                ids.len()
+            )));
+        }
+        if n < 2 {
+            return Err(Error::empty(format!(
+                "a gallery of {n} item(s) has nothing to rank: give at least 2 images"
+            )));
+        }
+        if let Some(bad) = raw.rows().into_iter().position(|row| row.iter().any(|v| !v.is_finite())) {
+            return Err(Error::untrusted(format!(
+                "the clean embedding of `{}` is not finite: check the model's preprocessing and this image",
+                ids[bad]
+            )));
+        }
+        let mut index = HashMap::with_capacity(n);
+        for (i, id) in ids.iter().enumerate() {
+            if let Some(first) = index.insert(id.clone(), i) {
+                return Err(Error::usage(format!(
+                    "two images are called `{id}` (items {first} and {i}): names must be unique"
+                )));
+            }
+        }
+        // Row-major, whatever came in: rows are handed out as slices.
+        let points = metric.into_space(raw).as_standard_layout().into_owned();
+        let squares = squared_norms(&points);
+        Ok(Gallery { metric, points, labels, ids, squares, index })
+    }
+
+    /// Number of items, N.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Never true: a gallery has at least two items.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Dimension of the space, D.
+    pub fn dim(&self) -> usize {
+        self.points.ncols()
+    }
+
+    /// The point of item `i`, D.
+    pub fn point(&self, i: usize) -> &[f32] {
+        let d = self.dim();
+        &self.points.as_slice().expect("points are row-major by construction")[i * d..(i + 1) * d]
+    }
+
+    /// The index of an item by its name.
+    pub fn find(&self, id: &str) -> Option<usize> {
+        self.index.get(id).copied()
+    }
+
+    /// Distances from a point to every item, N, by direct difference: for measurements.
+    pub fn distances(&self, z: &[f32]) -> Vec<f64> {
+        (0..self.len()).map(|i| self.metric.distance(z, self.point(i))).collect()
+    }
+
+    /// The `k` items nearest by the distances `d` (N) among those that `keep` allows, nearest first; of equal
+    /// distances the lower index comes first.
+    pub fn nearest(&self, d: &[f64], k: usize, keep: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut items: Vec<usize> = (0..self.len()).filter(|&i| keep(i)).collect();
+        let by_distance = |a: &usize, b: &usize| d[*a].total_cmp(&d[*b]).then(a.cmp(b));
+        if k < items.len() {
+            items.select_nth_unstable_by(k, by_distance);
+            items.truncate(k);
+        }
+        items.sort_unstable_by(by_distance);
+        items
+    }
+
+    /// Position of item `i` in the gallery sorted by `d` (N), 0 = nearest, ties by index; items that `keep`
+    /// refuses are not counted.
+    pub fn position(&self, d: &[f64], i: usize, keep: impl Fn(usize) -> bool) -> usize {
+        (0..self.len()).filter(|&j| keep(j) && (d[j] < d[i] || (d[j] == d[i] && j < i))).count()
+    }
+
+    /// Distances from a batch of points [b, D] to every item, [b, N], by one matrix product: for losses. Entries
+    /// that cancellation would spoil are computed directly.
+    pub fn distances_batch(&self, z: ArrayView2<f32>) -> Array2<f32> {
+        let (b, n) = (z.nrows(), self.len());
+        let z = z.as_standard_layout();
+        let z_squares = squared_norms(&z);
+        let dots: Vec<Array2<f32>> = (0..n.div_ceil(BLOCK))
+            .into_par_iter()
+            .map(|k| z.dot(&self.points.slice(s![k * BLOCK..n.min((k + 1) * BLOCK), ..]).t()))
+            .collect();
+        let mut out = vec![0.0f32; b * n];
+        out.par_chunks_mut(n).enumerate().for_each(|(row, out)| {
+            let zs = z.row(row);
+            let zs = zs.as_slice().expect("standard layout");
+            for (k, dots) in dots.iter().enumerate() {
+                for (j, &dot) in dots.row(row).iter().enumerate() {
+                    let i = k * BLOCK + j;
+                    out[i] = if self.metric == Metric::Cosine {
+                        1.0 - dot
+                    } else {
+                        let squares = z_squares[row] + self.squares[i];
+                        let squared = squares - 2.0 * dot;
+                        if squared > CANCELLED * squares {
+                            squared.sqrt()
+                        } else {
+                            self.metric.distance(zs, self.point(i)) as f32
+                        }
+                    };
+                }
+            }
+        });
+        Array2::from_shape_vec((b, n), out).expect("b·n values")
+    }
+
+    /// ∂L/∂z [b, D] of a batch of points `z` [b, D], given their distances `d` [b, N] to every item and
+    /// `weights` = ∂L/∂d [b, N]: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean metrics, −w·X for cosine; one matrix product
+    /// either way. A distance of 0 has no direction and contributes none.
+    pub fn gradient_batch(
+        &self,
+        z: ArrayView2<f32>,
+        d: ArrayView2<f32>,
+        mut weights: Array2<f32>,
+    ) -> Array2<f32> {
+        let n = self.len();
+        let mut totals = vec![0.0f32; z.nrows()];
+        if self.metric != Metric::Cosine {
+            let d = d.as_standard_layout();
+            let d = d.as_slice().expect("standard layout");
+            let w = weights.as_slice_mut().expect("weights are built row-major");
+            w.par_chunks_mut(n).zip(d.par_chunks(n)).zip(&mut totals).for_each(|((w, d), total)| {
+                for (w, &d) in w.iter_mut().zip(d) {
+                    *w = if d > 0.0 { *w / d } else { 0.0 };
+                }
+                *total = w.iter().map(|&v| f64::from(v)).sum::<f64>() as f32;
+            });
+        }
+        let parts: Vec<Array2<f32>> = (0..n.div_ceil(BLOCK))
+            .into_par_iter()
+            .map(|k| {
+                let rows = k * BLOCK..n.min((k + 1) * BLOCK);
+                weights.slice(s![.., rows.clone()]).dot(&self.points.slice(s![rows, ..]))
+            })
+            .collect();
+        let mut gradient = Array2::zeros(z.dim());
+        for ((mut g, z), &total) in gradient.rows_mut().into_iter().zip(z.rows()).zip(&totals) {
+            g.zip_mut_with(&z, |g: &mut f32, &z| *g = z * total);
+        }
+        for part in &parts {
+            gradient -= part;
+        }
+        gradient
+    }
+}
+
+/// ‖row‖² of each row of a row-major matrix.
+fn squared_norms<S: ndarray::Data<Elem = f32>>(rows: &ndarray::ArrayBase<S, ndarray::Ix2, f32>) -> Vec<f32> {
+    rows.rows().into_iter().map(|r| r.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cloud(n: usize, d: usize, seed: u64) -> Array2<f32> {
+        let mut state = seed;
+        Array2::from_shape_fn((n, d), |_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        })
+    }
+
+    fn gallery(metric: Metric, raw: Array2<f32>) -> Gallery {
+        let n = raw.nrows();
+        Gallery::new(metric, raw, vec![0; n], (0..n).map(|i| i.to_string()).collect()).unwrap()
+    }
+
+    #[test]
+    fn names_and_letters_parse_and_serialise() {
+        for metric in Metric::ALL {
+            assert_eq!(metric.name().parse::<Metric>().unwrap(), metric);
+            assert_eq!(metric.letter().parse::<Metric>().unwrap(), metric);
+            let json = serde_json::to_string(&metric).unwrap();
+            assert_eq!(json, format!("\"{}\"", metric.name()));
+            assert_eq!(serde_json::from_str::<Metric>(&json).unwrap(), metric);
+            assert_eq!(serde_json::from_str::<Metric>(&format!("\"{}\"", metric.letter())).unwrap(), metric);
+        }
+        assert!("manhattan".parse::<Metric>().unwrap_err().message.contains("euclidean (E)"));
+    }
+
+    #[test]
+    fn matrix_product_agrees_with_direct_differences() {
+        for metric in Metric::ALL {
+            // More than one block; a query equal to an item; one within rounding of another.
+            let raw = cloud(BLOCK + 37, 24, 1);
+            let mut z = raw.slice(s![3..6, ..]).to_owned();
+            z[[1, 0]] += 1e-4;
+            z.row_mut(2).mapv_inplace(|v| -2.0 * v);
+            let gallery = gallery(metric, raw);
+            let z = metric.into_space(z);
+            let fast = gallery.distances_batch(z.view());
+            for (row, fast) in fast.rows().into_iter().enumerate() {
+                let exact = gallery.distances(z.row(row).as_slice().unwrap());
+                for (i, (&f, e)) in fast.iter().zip(exact).enumerate() {
+                    assert!(
+                        (f64::from(f) - e).abs() < 2e-6 * (1.0 + e),
+                        "{metric} row {row} item {i}: {f} vs {e}"
+                    );
+                }
+            }
+            if metric != Metric::Cosine {
+                assert_eq!(fast[[0, 3]], 0.0, "an item is at distance exactly 0 from itself");
+                assert!(
+                    (f64::from(fast[[1, 4]])
+                        - metric.distance(gallery.point(4), z.row(1).as_slice().unwrap()))
+                    .abs()
+                        < 1e-9
+                );
+            }
+        }
+    }
+
+    /// L = Σ wᵢ·d(normalise(raw), xᵢ), differentiated numerically with respect to raw in `f64`.
+    #[test]
+    fn gradients_agree_with_finite_differences() {
+        for metric in Metric::ALL {
+            let gallery = gallery(metric, cloud(50, 8, 2));
+            let raw = cloud(3, 8, 3) * 1.7;
+            let weights = cloud(3, 50, 4);
+            let z = metric.into_space(raw.clone());
+            let d = gallery.distances_batch(z.view());
+            let gradient =
+                metric.pull_back(raw.view(), gallery.gradient_batch(z.view(), d.view(), weights.clone()));
+            let loss = |row: usize, raw: &[f64]| -> f64 {
+                let norm =
+                    if metric.normalizes() { raw.iter().map(|v| v * v).sum::<f64>().sqrt() } else { 1.0 };
+                (0..50)
+                    .map(|i| {
+                        let pairs =
+                            raw.iter().map(|v| v / norm).zip(gallery.point(i).iter().map(|&x| f64::from(x)));
+                        let d = match metric {
+                            Metric::Cosine => 1.0 - pairs.map(|(a, b)| a * b).sum::<f64>(),
+                            _ => pairs.map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt(),
+                        };
+                        f64::from(weights[[row, i]]) * d
+                    })
+                    .sum()
+            };
+            for row in 0..3 {
+                let at = wide(raw.row(row).as_slice().unwrap());
+                for k in 0..8 {
+                    let (mut up, mut down) = (at.clone(), at.clone());
+                    up[k] += 1e-5;
+                    down[k] -= 1e-5;
+                    let numeric = (loss(row, &up) - loss(row, &down)) / 2e-5;
+                    let found = f64::from(gradient[[row, k]]);
+                    assert!(
+                        (found - numeric).abs() < 1e-5 * (1.0 + numeric.abs()),
+                        "{metric}: {found} vs {numeric}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_distance_of_zero_has_no_gradient() {
+        let raw = cloud(4, 5, 5);
+        for metric in [Metric::Euclidean, Metric::NormalizedEuclidean] {
+            let gallery = gallery(metric, raw.clone());
+            let z = gallery.points.slice(s![1..2, ..]).to_owned();
+            let d = gallery.distances_batch(z.view());
+            let mut weights = Array2::zeros((1, 4));
+            weights[[0, 1]] = 1.0;
+            let gradient = gallery.gradient_batch(z.view(), d.view(), weights);
+            assert!(gradient.iter().all(|&g| g == 0.0));
+            let (distance, gradient) = metric.pair(gallery.point(1), &wide(gallery.point(1)), 0.0);
+            assert!(distance == 0.0 && gradient.iter().all(|&g| g == 0.0));
+        }
+    }
+
+    #[test]
+    fn positions_break_ties_by_index_and_nearest_agrees() {
+        let gallery = gallery(Metric::Euclidean, cloud(5, 2, 6));
+        let d = [3.0, 1.0, 2.0, 1.0, 0.5];
+        assert_eq!(gallery.nearest(&d, 3, |_| true), [4, 1, 3]);
+        assert_eq!(gallery.nearest(&d, 9, |i| i != 4), [1, 3, 2, 0]);
+        assert_eq!(gallery.position(&d, 3, |_| true), 2);
+        assert_eq!(gallery.position(&d, 3, |i| i != 4), 1);
+        assert_eq!(gallery.position(&d, 0, |_| true), 4);
+    }
+
+    #[test]
+    fn galleries_refuse_what_cannot_be_ranked() {
+        let ids = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>();
+        let refuse = |raw, labels, ids| Gallery::new(Metric::Euclidean, raw, labels, ids).err().unwrap();
+        assert_eq!(refuse(cloud(1, 2, 7), vec![0], ids(1)).exit, crate::Exit::Empty);
+        let twice = refuse(cloud(2, 2, 7), vec![0; 2], vec!["a".into(), "a".into()]);
+        assert!(twice.message.contains("`a`") && twice.exit == crate::Exit::Usage);
+        let mut nan = cloud(2, 2, 7);
+        nan[[1, 0]] = f32::NAN;
+        let nan = refuse(nan, vec![0; 2], ids(2));
+        assert!(nan.message.contains("`1`") && nan.exit == crate::Exit::Untrusted);
+    }
+}

@@ -1,7 +1,336 @@
 //! Attacks: what they target, the loss they minimise, what they measure; and the one PGD loop.
+//!
+//! ```text
+//! queries ─ select ─> Trial (attack × query × targets) ─ run ─> Outcome (before / after)
+//! ```
+//!
+//! An attack is a row of [`ATTACKS`]: how it chooses targets, its loss at the embedding, what it is judged by. To add
+//! one, write `<code>.rs` with that row and name it in the table. Definitions follow Zhou et al., "Adversarial
+//! Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et
+//! al. (CVPR 2020) for LTM.
 
-use crate::Result;
+mod ca;
+mod es;
+mod gtm;
+mod gtt;
+mod ltm;
+mod pgd;
+mod qa;
+mod tma;
+mod trials;
+
+pub use pgd::{Event, Plan, run};
+pub use trials::{Selection, Skipped, Trial, TrialFile, read_trials, sample_queries, select, write_trials};
+
+use crate::space::{Gallery, cosine, wide};
+use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// Every attack, in the order reports list them.
+pub static ATTACKS: &[Attack] =
+    &[ca::RAISE, ca::LOWER, qa::RAISE, qa::LOWER, tma::TMA, es::ES, ltm::LTM, gtm::GTM, gtt::GTT];
+
+/// One kind of attack.
+pub struct Attack {
+    /// The code in suites, reports and seeds: "CA+".
+    pub code: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
+    /// What it is judged by.
+    pub measure: Measure,
+    /// Whether targets are drawn at random; otherwise they follow from the model.
+    pub drawn: bool,
+    /// The suite parameter that sets the number of targets ("w", "m"), for attacks on several.
+    pub several: Option<&'static str>,
+    /// Chooses the gallery items a trial is about.
+    pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
+    /// Prepares the loss of one trial. It is minimised.
+    pub loss: for<'a> fn(&'a Gallery, Form, &Trial) -> Loss<'a>,
+}
+
+impl fmt::Debug for Attack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code)
+    }
+}
+
+impl Attack {
+    /// The attack called `code`: any case, and a typographic minus sign will do.
+    pub fn find(code: &str) -> Result<&'static Attack> {
+        let plain = code.trim().replace('\u{2212}', "-");
+        ATTACKS.iter().find(|a| a.code.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
+            let codes: Vec<&str> = ATTACKS.iter().map(|a| a.code).collect();
+            Error::usage(format!("unknown attack `{code}`: expected one of {}", codes.join(", ")))
+        })
+    }
+}
+
+/// Which reading of the definitions.
+///
+/// `Published` does what the released evaluation code behind the published tables computes, flaws included;
+/// `Corrected` does what the papers define. They differ in:
+///
+/// - GTM's target: an index into a filtered list used as an index into the gallery, and "another class" judged against
+///   the class of the nearest item; corrected: the nearest item of a class other than the query's;
+/// - LTM's "own class", which holds the query itself; corrected: it does not;
+/// - ES:D, taken one step before the end; corrected: at the end;
+/// - ranks, which count the clean copies of the query and of the target; corrected: they do not, and random targets
+///   are never the query itself;
+/// - an offset of 1e-6 in the pairwise distance of ES and GTM; corrected: none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// Comparable with published tables.
+    Published,
+    /// As defined.
+    Corrected,
+}
+
+impl Form {
+    /// Items that a ranking holds in a gallery of `n`: ranks lie in 0..ranked, and percentiles refer to it.
+    /// The published form ranks the query's clean copy too.
+    pub fn ranked(self, n: usize) -> usize {
+        match self {
+            Form::Published => n,
+            Form::Corrected => n - 1,
+        }
+    }
+
+    /// What is added to each coordinate of a difference inside the pairwise distance of ES and GTM.
+    fn offset(self) -> f64 {
+        match self {
+            Form::Published => 1e-6,
+            Form::Corrected => 0.0,
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Form::Published => "published",
+            Form::Corrected => "corrected",
+        })
+    }
+}
+
+/// What an attack is judged by, and what the attacker wants of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Rank of the perturbed item in its targets' rankings, mean over targets.
+    CandidateRank(Goal),
+    /// Rank of the targets in the perturbed query's ranking, mean over targets.
+    QueryRank(Goal),
+    /// Cosine similarity with the target; the attacker wants 1.
+    Cosine,
+    /// Distance travelled from the clean embedding, and whether the nearest item still has the query's class;
+    /// the attacker wants far and no.
+    Escape,
+    /// Whether the nearest item has the query's class; the attacker wants no.
+    Hit,
+    /// Whether the target is among the nearest 4; the attacker wants no.
+    Retained,
+}
+
+/// Where a ranking attack wants the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Rank 0.
+    First,
+    /// The last rank.
+    Last,
+}
+
+impl Goal {
+    /// +1 or −1: the sign of (distance to the target − distance to others) in the loss.
+    fn sign(self) -> f32 {
+        match self {
+            Goal::First => 1.0,
+            Goal::Last => -1.0,
+        }
+    }
+}
+
+/// A query that asks for targets.
+pub struct Query<'a> {
+    /// The gallery, the query's own item included.
+    pub gallery: &'a Gallery,
+    /// The query's index in it.
+    pub index: usize,
+    /// Targets wanted (w or m).
+    pub count: usize,
+    /// The reading of the definitions.
+    pub form: Form,
+}
+
+impl Query<'_> {
+    /// Distances of the clean query to every item, N.
+    pub fn distances(&self) -> Vec<f64> {
+        self.gallery.distances(self.gallery.point(self.index))
+    }
+
+    /// The ⌊0.01·N⌋ items nearest to the query (at least 1), the query itself left out, nearest first.
+    pub fn top_percent(&self) -> Vec<usize> {
+        let n = self.gallery.len();
+        self.gallery.nearest(&self.distances(), (n / 100).max(1), |i| i != self.index)
+    }
+
+    /// One item, uniform over the gallery; in the corrected form never the query itself.
+    fn any(&self, draw: &mut Draw) -> usize {
+        let n = self.gallery.len();
+        match self.form {
+            Form::Published => draw.index(n),
+            Form::Corrected => {
+                let i = draw.index(n - 1);
+                i + usize::from(i >= self.index)
+            }
+        }
+    }
+}
+
+/// What choosing targets led to.
+pub enum Targets {
+    /// Gallery indices; none for attacks without a target.
+    Chosen(Vec<usize>),
+    /// This query can't be attacked so, and why.
+    Skip(&'static str),
+}
+
+/// The random choices of one trial. They depend on (seed, attack, query id) alone, so that a trial is the same in
+/// every batch, order, shard and subset of queries.
+pub struct Draw(ChaCha8Rng);
+
+impl Draw {
+    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id; `stream` 0 is for targets,
+    /// further ones for random starts.
+    pub fn new(seed: u64, code: &str, id: &str, stream: u64) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(seed.to_le_bytes());
+        hash.update(code.as_bytes());
+        hash.update([0]);
+        hash.update(id.as_bytes());
+        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+        rng.set_stream(stream);
+        Draw(rng)
+    }
+
+    /// Uniform in 0..n, by multiply-shift of 64 bits.
+    pub fn index(&mut self, n: usize) -> usize {
+        ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
+    }
+
+    /// Uniform in [0, 1).
+    pub fn unit(&mut self) -> f32 {
+        (self.0.next_u32() >> 8) as f32 / (1u32 << 24) as f32
+    }
+}
+
+/// A loss at the point z (D) of the metric space.
+pub enum Loss<'a> {
+    /// A function of the point: (z, first step of a run from the clean image) → (loss, ∂L/∂z [D]).
+    Point(Box<PointLoss<'a>>),
+    /// A function of the distances d from z to the whole gallery: (d [N], ∂L/∂d [N], zero on entry) → loss. Only these
+    /// pay for matrix products with the gallery.
+    Gallery(Box<GalleryLoss<'a>>),
+}
+
+/// See [`Loss::Point`].
+pub type PointLoss<'a> = dyn Fn(&[f32], bool) -> (f64, Vec<f32>) + Send + Sync + 'a;
+/// See [`Loss::Gallery`].
+pub type GalleryLoss<'a> = dyn Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a;
+
+/// What was measured in one state, clean or attacked: what the attack's [`Measure`] says, the others `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measures {
+    /// Rank, 0 = nearest, mean over targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<f64>,
+    /// Cosine similarity with the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cosine: Option<f64>,
+    /// Whether the nearest item other than the query has its class; `None` where no other item has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit: Option<bool>,
+    /// Whether the target is among the nearest 4 items other than the query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retained: Option<bool>,
+}
+
+/// What became of one trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The attack's code.
+    pub attack: String,
+    /// The query's id.
+    pub query: String,
+    /// Ids of the targets; empty where there are none.
+    pub targets: Vec<String>,
+    /// Which start gave this result: 0 = the clean image, others random.
+    pub start: usize,
+    /// Steps that could still move the image.
+    pub steps: usize,
+    /// Loss at the first iterate.
+    pub loss_first: f64,
+    /// Loss at the final image.
+    pub loss_last: f64,
+    /// Distance from the clean embedding to the final one.
+    pub shift: f64,
+    /// The same before the last step.
+    pub shift_before_last: f64,
+    /// Largest change of a pixel.
+    pub linf: f32,
+    /// At the clean embedding.
+    pub before: Measures,
+    /// At the final embedding.
+    pub after: Measures,
+}
+
+/// Measures the point `z` (D) as `trial` is judged, by direct distances.
+pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measures {
+    let query = trial.query;
+    // The published form ranks clean copies as well.
+    let others = |i: usize| form == Form::Published || i != query;
+    let mean = |ranks: &mut dyn Iterator<Item = usize>| {
+        Some(ranks.sum::<usize>() as f64 / trial.targets.len().max(1) as f64)
+    };
+    let mut found = Measures::default();
+    match trial.attack.measure {
+        Measure::CandidateRank(_) => {
+            found.rank = mean(&mut trial.targets.iter().map(|&q| {
+                let at = gallery.metric.distance(gallery.point(q), z);
+                let d = gallery.distances(gallery.point(q));
+                let counts = |i: usize| form == Form::Published || (i != query && i != q);
+                (0..gallery.len()).filter(|&i| counts(i) && at > d[i]).count()
+            }));
+        }
+        Measure::QueryRank(_) => {
+            let d = gallery.distances(z);
+            found.rank = mean(&mut trial.targets.iter().map(|&c| gallery.position(&d, c, others)));
+        }
+        Measure::Cosine => {
+            found.cosine = trial.targets.first().map(|&t| cosine(z, &wide(gallery.point(t))).0);
+        }
+        Measure::Escape | Measure::Hit => found.hit = hit(gallery, query, z),
+        Measure::Retained => {
+            let near = gallery.nearest(&gallery.distances(z), 4, |i| i != query);
+            found.retained = trial.targets.first().map(|target| near.contains(target));
+        }
+    }
+    found
+}
+
+/// Whether the item nearest to `z`, the query left out, has the query's class; `None` where no other item has it.
+fn hit(gallery: &Gallery, query: usize, z: &[f32]) -> Option<bool> {
+    let class = gallery.labels[query];
+    let answerable = (0..gallery.len()).any(|i| i != query && gallery.labels[i] == class);
+    let top = gallery.nearest(&gallery.distances(z), 1, |i| i != query);
+    answerable.then(|| gallery.labels[top[0]] == class)
+}
 
 /// A model whose embedding can be differentiated with respect to its images.
 ///

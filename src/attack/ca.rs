@@ -1,0 +1,63 @@
+//! CA±: the candidate moves, its targets are queries; their rankings of it rise or fall.
+
+use super::{Attack, Draw, Form, Goal, Loss, Measure, Query, Targets, Trial};
+use crate::Result;
+use crate::space::{Gallery, wide};
+
+/// Raises the candidate's rank for w queries drawn from the whole gallery.
+pub const RAISE: Attack = Attack {
+    code: "CA+",
+    about: "Perturbs a candidate until random queries rank it first.",
+    measure: Measure::CandidateRank(Goal::First),
+    drawn: true,
+    several: Some("w"),
+    targets: |query, draw| Ok(Targets::Chosen((0..query.count).map(|_| query.any(draw)).collect())),
+    loss: |gallery, form, trial| loss(gallery, form, trial, Goal::First),
+};
+
+/// Lowers the candidate's rank for w queries drawn from the 1 % nearest to it.
+pub const LOWER: Attack = Attack {
+    code: "CA-",
+    about: "Perturbs a candidate until queries that it answers well rank it last.",
+    measure: Measure::CandidateRank(Goal::Last),
+    drawn: true,
+    several: Some("w"),
+    targets: near,
+    loss: |gallery, form, trial| loss(gallery, form, trial, Goal::Last),
+};
+
+fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
+    let near = query.top_percent();
+    Ok(Targets::Chosen((0..query.count).map(|_| near[draw.index(near.len())]).collect()))
+}
+
+/// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) stay as they are while c̃ moves: sorted once, they say at
+/// each step which terms are open.
+fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, goal: Goal) -> Loss<'a> {
+    let metric = gallery.metric;
+    let queries: Vec<(Vec<f64>, Vec<f64>)> = trial
+        .targets
+        .iter()
+        .map(|&q| {
+            let mut d = gallery.distances(gallery.point(q));
+            d.sort_unstable_by(f64::total_cmp);
+            (wide(gallery.point(q)), d)
+        })
+        .collect();
+    let terms = (queries.len() * gallery.len()) as f64;
+    Loss::Point(Box::new(move |z, _| {
+        let mut loss = 0.0;
+        let mut gradient = vec![0.0f32; z.len()];
+        for (q, sorted) in &queries {
+            let (at, direction) = metric.pair(z, q, 0.0);
+            let open = match goal {
+                Goal::First => &sorted[..sorted.partition_point(|&d| d < at)],
+                Goal::Last => &sorted[sorted.partition_point(|&d| d <= at)..],
+            };
+            loss += open.iter().map(|d| (at - d).abs()).sum::<f64>();
+            let weight = goal.sign() * (open.len() as f64 / terms) as f32;
+            gradient.iter_mut().zip(&direction).for_each(|(g, d)| *g += weight * d);
+        }
+        (loss / terms, gradient)
+    }))
+}

@@ -1,0 +1,30 @@
+//! ES: embedding shift. The query runs away from where it was.
+
+use super::{Attack, Loss, Measure, Targets};
+use crate::space::wide;
+
+/// Maximises the distance from the clean embedding.
+pub const ES: Attack = Attack {
+    code: "ES",
+    about: "Perturbs a query until its embedding is as far from the clean one as it gets.",
+    measure: Measure::Escape,
+    drawn: false,
+    several: None,
+    targets: |_, _| Ok(Targets::Chosen(Vec::new())),
+    // −d(q̃, e0). At the clean image the distance is 0 and has no direction: the first step runs away from
+    // e0 + 1e-7. e0 is then taken to be z itself, the same embedding out of another call of the model, as rounding
+    // between the two would otherwise drown out the 1e-7.
+    loss: |gallery, form, trial| {
+        let (metric, clean) = (gallery.metric, wide(gallery.point(trial.query)));
+        Loss::Point(Box::new(move |z, first| {
+            let (distance, mut gradient) = if first {
+                let anchor: Vec<f64> = z.iter().map(|&v| f64::from(v) + 1e-7).collect();
+                metric.pair(z, &anchor, form.offset())
+            } else {
+                metric.pair(z, &clean, form.offset())
+            };
+            gradient.iter_mut().for_each(|g| *g = -*g);
+            (-distance, gradient)
+        }))
+    },
+};

@@ -1,0 +1,42 @@
+//! GTM: greedy top-1 misranking. The query joins the nearest item of another class.
+
+use super::{Attack, Draw, Form, Loss, Measure, Query, Targets, ltm};
+use crate::Result;
+use crate::space::wide;
+
+/// Minimises the distance to the nearest item of another class.
+pub const GTM: Attack = Attack {
+    code: "GTM",
+    about: "Perturbs a query until the nearest item of another class comes first.",
+    measure: Measure::Hit,
+    drawn: false,
+    several: None,
+    targets,
+    // d(q̃, u)
+    loss: |gallery, form, trial| {
+        let metric = gallery.metric;
+        let target = trial.targets.first().map_or_else(Vec::new, |&u| wide(gallery.point(u)));
+        Loss::Point(Box::new(move |z, _| metric.pair(z, &target, form.offset())))
+    },
+};
+
+fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
+    if let Err(why) = ltm::classes(query) {
+        return Ok(Targets::Skip(why));
+    }
+    let (labels, own) = (&query.gallery.labels, query.index);
+    let d = query.distances();
+    let nearest = |keep: &dyn Fn(usize) -> bool| query.gallery.nearest(&d, 1, |i| i != own && keep(i));
+    let chosen = match query.form {
+        Form::Corrected => nearest(&|i| labels[i] != labels[own]),
+        // The released code filters the gallery by class, that of the nearest item and not of the query, finds
+        // the nearest item's place in the filtered list, and takes that for an index into the whole gallery.
+        Form::Published => {
+            let class = labels[nearest(&|_| true)[0]];
+            let place = |u: &usize| labels[..*u].iter().filter(|&&l| l != class).count();
+            nearest(&|i| labels[i] != class).iter().map(place).collect()
+        }
+    };
+    // Empty when the query is the only item outside the nearest item's class.
+    Ok(if chosen.is_empty() { Targets::Skip("no other class to join") } else { Targets::Chosen(chosen) })
+}

@@ -1,0 +1,49 @@
+//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes comes closer than the nearest
+//! of the query's own.
+
+use super::{Attack, Form, Loss, Measure, Query, Targets};
+
+/// Moves the query away from its class and towards the others.
+pub const LTM: Attack = Attack {
+    code: "LTM",
+    about: "Perturbs a query until even the farthest item of other classes is nearer than any of its own.",
+    measure: Measure::Hit,
+    drawn: false,
+    several: None,
+    targets: |query, _| Ok(classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
+    // [max over other classes of d − min over own class of d]₊. The published form's own class holds the query
+    // itself, so that the minimum is nearly always the way back to the clean embedding.
+    loss: |gallery, form, trial| {
+        let (query, class) = (trial.query, gallery.labels[trial.query]);
+        Loss::Gallery(Box::new(move |d, weights| {
+            let (mut far, mut near) = (None::<usize>, None::<usize>);
+            for (i, &label) in gallery.labels.iter().enumerate() {
+                if label != class {
+                    far = far.filter(|&f| d[f] >= d[i]).or(Some(i));
+                } else if form == Form::Published || i != query {
+                    near = near.filter(|&n| d[n] <= d[i]).or(Some(i));
+                }
+            }
+            let (Some(far), Some(near)) = (far, near) else { return 0.0 };
+            let gap = d[far] - d[near];
+            if gap <= 0.0 {
+                return 0.0;
+            }
+            weights[far] = 1.0;
+            weights[near] = -1.0;
+            f64::from(gap)
+        }))
+    },
+};
+
+/// Why a query can't be misranked: there must be items of its class besides itself, and of another.
+pub fn classes(query: &Query) -> Result<(), &'static str> {
+    let (labels, class) = (&query.gallery.labels, query.gallery.labels[query.index]);
+    if labels.iter().all(|&l| l == class) {
+        Err("every item has the query's class")
+    } else if labels.iter().filter(|&&l| l == class).count() < 2 {
+        Err("no other item has the query's class")
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! Projected gradient descent: the only attack loop.
+//!
+//! ```text
+//! repeat T times:  x ← x − α · sign(∇x L(x));  x ← clip(x, x0 − ε, x0 + ε), clip(x, 0, 1)
+//! ```
+//!
+//! Trials of all attacks go through the model's batch slot by slot: a trial that is done leaves, the next one takes its
+//! place with a step counter of its own, and the batch stays full to the end.
+
+use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure};
+use crate::space::Gallery;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, Axis};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+/// How trials are run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The reading of the definitions.
+    pub form: Form,
+    /// Largest change of a pixel, ε, in units of the [0,1] range.
+    pub eps: f32,
+    /// Step size α. A single step takes ε instead (FGSM).
+    pub alpha: f32,
+    /// Steps T.
+    pub steps: usize,
+    /// Further runs of each trial from uniform random starts in its box; the run with the lowest final loss counts.
+    pub restarts: usize,
+    /// Seeds the random starts.
+    pub seed: u64,
+}
+
+/// News of a run in progress.
+pub enum Event<'a> {
+    /// Steps done so far, out of the total; a trial that ends early counts in full.
+    Steps(usize, usize),
+    /// A trial is done.
+    Done(&'a Outcome),
+}
+
+/// Runs `trials` and returns their outcomes in the same order.
+///
+/// `images` gives the clean image (C·H·W values in [0,1]) of a gallery item. `watch` hears of progress and may
+/// break off: then the outcomes finished so far come back.
+pub fn run(
+    model: &mut dyn Differentiable,
+    gallery: &Gallery,
+    images: &dyn Fn(usize) -> Result<Vec<f32>>,
+    trials: &[Trial],
+    plan: &Plan,
+    watch: &mut dyn FnMut(Event) -> ControlFlow<()>,
+) -> Result<Vec<Outcome>> {
+    let (slots, pixels) = (model.batch(), model.pixels());
+    let mut batch = Batch {
+        x: vec![0.0; slots * pixels],
+        lo: vec![0.0; slots * pixels],
+        hi: vec![1.0; slots * pixels],
+        alpha: vec![0.0; slots],
+    };
+    let alpha = if plan.steps == 1 { plan.eps } else { plan.alpha };
+    let mut queue = (0..trials.len()).flat_map(|trial| (0..=plan.restarts).map(move |start| (trial, start)));
+    let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
+    let mut done =
+        Done { gallery, trials, plan, waiting: Vec::new(), best: HashMap::new(), outcomes: Vec::new() };
+    let total = trials.len() * (plan.restarts + 1) * plan.steps;
+    let mut steps = 0;
+    loop {
+        for (slot, run) in active.iter_mut().enumerate().filter(|(_, run)| run.is_none()) {
+            let Some((trial, start)) = queue.next() else { break };
+            let at = slot * pixels..(slot + 1) * pixels;
+            let (x, lo, hi) = (&mut batch.x[at.clone()], &mut batch.lo[at.clone()], &mut batch.hi[at]);
+            let clean = load(gallery, images, trials[trial].query, pixels)?;
+            for (i, &v) in clean.iter().enumerate() {
+                (x[i], lo[i], hi[i]) = (v, (v - plan.eps).max(0.0), (v + plan.eps).min(1.0));
+            }
+            if start > 0 {
+                let id = &gallery.ids[trials[trial].query];
+                let mut draw = Draw::new(plan.seed, trials[trial].attack.code, id, start as u64);
+                for i in 0..pixels {
+                    x[i] = (lo[i] + draw.unit() * (hi[i] - lo[i])).clamp(lo[i], hi[i]);
+                }
+            }
+            batch.alpha[slot] = alpha;
+            let loss = (trials[trial].attack.loss)(gallery, plan.form, &trials[trial]);
+            *run = Some(Run { trial, start, loss, clean, step: 0, first: None, shift: 0.0, stuck: false });
+        }
+        if active.iter().all(Option::is_none) {
+            let _ = done.measure(model, watch)?; // nothing is left to break off
+            break;
+        }
+        if plan.steps > 0 {
+            let mut fault = None;
+            model.step(&mut batch, &mut |raw| {
+                cotangent(gallery, trials, &mut active, raw).unwrap_or_else(|e| {
+                    fault = Some(e);
+                    Array2::zeros(raw.dim())
+                })
+            })?;
+            if let Some(fault) = fault {
+                return Err(fault);
+            }
+        }
+        for (slot, place) in active.iter_mut().enumerate() {
+            let Some(run) = place else { continue };
+            let left = plan.steps - run.step;
+            // A gradient of exactly zero, as of a closed hinge, never moves the image again: sign(0) = 0.
+            run.step += usize::from(!run.stuck && left > 0);
+            if run.stuck || run.step == plan.steps {
+                steps += left;
+                batch.alpha[slot] = 0.0;
+                let image = batch.x[slot * pixels..(slot + 1) * pixels].to_vec();
+                done.waiting.extend(place.take().map(|run| (run, image)));
+            } else {
+                steps += 1;
+            }
+        }
+        let mut flow = watch(Event::Steps(steps, total));
+        if done.waiting.len() >= slots {
+            flow = match done.measure(model, watch)? {
+                ControlFlow::Continue(()) => flow,
+                broken => broken,
+            };
+        }
+        if flow.is_break() {
+            break;
+        }
+    }
+    done.outcomes.sort_by_key(|(trial, _)| *trial);
+    Ok(done.outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// A clean image, checked.
+fn load(
+    gallery: &Gallery,
+    images: &dyn Fn(usize) -> Result<Vec<f32>>,
+    item: usize,
+    pixels: usize,
+) -> Result<Vec<f32>> {
+    let id = &gallery.ids[item];
+    let image = images(item).map_err(|e| e.context(format!("image `{id}`")))?;
+    if image.len() != pixels {
+        return Err(Error::internal(format!(
+            "image `{id}` has {} values where the model takes {pixels}",
+            image.len()
+        )));
+    }
+    if let Some(v) = image.iter().find(|v| !(0.0..=1.0).contains(*v)) {
+        return Err(Error::untrusted(format!(
+            "image `{id}` holds the value {v}: perturbations are measured in pixels of [0, 1]"
+        )));
+    }
+    Ok(image)
+}
+
+/// A trial in a slot, from one start.
+struct Run<'a> {
+    /// Index of the trial.
+    trial: usize,
+    /// 0 = from the clean image.
+    start: usize,
+    loss: Loss<'a>,
+    /// The clean image.
+    clean: Vec<f32>,
+    /// Steps made.
+    step: usize,
+    /// Loss at the first iterate.
+    first: Option<f64>,
+    /// Distance from the clean embedding to that of the latest iterate embedded.
+    shift: f64,
+    /// Whether the last gradient was zero.
+    stuck: bool,
+}
+
+/// ∂L/∂embedding [B, D] of the active slots at the raw embeddings [B, D]; zero for the others.
+fn cotangent(
+    gallery: &Gallery,
+    trials: &[Trial],
+    active: &mut [Option<Run>],
+    raw: ArrayView2<f32>,
+) -> Result<Array2<f32>> {
+    let rows: Vec<usize> = (0..active.len()).filter(|&slot| active[slot].is_some()).collect();
+    let runs: Vec<&mut Run> = active.iter_mut().flatten().collect();
+    let raw_rows = raw.select(Axis(0), &rows);
+    for (row, run) in raw_rows.rows().into_iter().zip(&runs) {
+        check_finite(row.iter(), gallery, &trials[run.trial])?;
+    }
+    let points = gallery.metric.into_space(raw_rows.clone());
+    let at: Vec<(&Loss, bool)> = runs.iter().map(|r| (&r.loss, r.step == 0 && r.start == 0)).collect();
+    let (losses, gradient) = evaluate(gallery, &points, &at);
+    let mut out = Array2::zeros(raw.dim());
+    let gradient = gallery.metric.pull_back(raw_rows.view(), gradient);
+    for (i, run) in runs.into_iter().enumerate() {
+        check_loss(losses[i], gallery, &trials[run.trial])?;
+        run.first.get_or_insert(losses[i]);
+        let clean = gallery.point(trials[run.trial].query);
+        run.shift = gallery.metric.distance(points.row(i).to_slice().expect("row-major"), clean);
+        let largest = gradient.row(i).iter().fold(0.0f32, |m, g| m.max(g.abs()));
+        run.stuck = largest == 0.0;
+        // Only signs count downstream. A power of two leaves them, and every bit of the rest, as they are, and keeps
+        // small gradients (a mean over the gallery) from vanishing in half precision.
+        let scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
+        out.row_mut(rows[i]).zip_mut_with(&gradient.row(i), |o, g| *o = g * scale);
+    }
+    Ok(out)
+}
+
+/// Loss and ∂L/∂z [n, D] of `n` losses at as many points [n, D]. Those on the whole gallery share two matrix products;
+/// the flag says whether a loss is at the first step from the clean image.
+fn evaluate(gallery: &Gallery, points: &Array2<f32>, at: &[(&Loss, bool)]) -> (Vec<f64>, Array2<f32>) {
+    let wide: Vec<usize> = (0..at.len()).filter(|&i| matches!(at[i].0, Loss::Gallery(_))).collect();
+    let z = points.select(Axis(0), &wide);
+    let d = gallery.distances_batch(z.view());
+    let mut weights = Array2::<f32>::zeros(d.dim());
+    let n = gallery.len();
+    let mut losses = vec![0.0; at.len()];
+    let mut gradient = Array2::zeros(points.dim());
+    let found: Vec<f64> = wide
+        .par_iter()
+        .zip(weights.as_slice_mut().expect("row-major").par_chunks_mut(n))
+        .zip(d.as_slice().expect("row-major").par_chunks(n))
+        .map(|((&i, weights), d)| match at[i].0 {
+            Loss::Gallery(loss) => loss(d, weights),
+            Loss::Point(_) => unreachable!("filtered above"),
+        })
+        .collect();
+    let wide_gradient = gallery.gradient_batch(z.view(), d.view(), weights);
+    for (k, &i) in wide.iter().enumerate() {
+        losses[i] = found[k];
+        gradient.row_mut(i).assign(&wide_gradient.row(k));
+    }
+    for (i, (loss, first)) in at.iter().enumerate() {
+        if let Loss::Point(loss) = loss {
+            let (value, direction) = loss(points.row(i).to_slice().expect("row-major"), *first);
+            losses[i] = value;
+            gradient.row_mut(i).assign(&ndarray::ArrayView1::from(&direction));
+        }
+    }
+    (losses, gradient)
+}
+
+fn check_finite<'v>(
+    mut values: impl Iterator<Item = &'v f32>,
+    gallery: &Gallery,
+    trial: &Trial,
+) -> Result<()> {
+    if values.all(|v| v.is_finite()) {
+        return Ok(());
+    }
+    Err(Error::untrusted(format!(
+        "{} on query `{}`: the model's embedding is not finite; the audit can't be trusted. Check the model in float32",
+        trial.attack.code, gallery.ids[trial.query]
+    )))
+}
+
+fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
+    if loss.is_finite() {
+        return Ok(());
+    }
+    Err(Error::untrusted(format!(
+        "{} on query `{}`: the loss is {loss}; embeddings this large overflow. Use a normalised metric",
+        trial.attack.code, gallery.ids[trial.query]
+    )))
+}
+
+/// Runs that made their steps and wait to be embedded, and what came of those that were.
+struct Done<'a> {
+    gallery: &'a Gallery,
+    trials: &'a [Trial],
+    plan: &'a Plan,
+    /// Finished runs with their final images.
+    waiting: Vec<(Run<'a>, Vec<f32>)>,
+    /// Of trials with runs to come: runs measured so far, and the best.
+    best: HashMap<usize, (usize, Outcome)>,
+    /// Finished trials.
+    outcomes: Vec<(usize, Outcome)>,
+}
+
+impl Done<'_> {
+    /// Embeds the waiting images, a batch at a time, and turns their runs into outcomes.
+    fn measure(
+        &mut self,
+        model: &mut dyn Differentiable,
+        watch: &mut dyn FnMut(Event) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let mut flow = ControlFlow::Continue(());
+        while !self.waiting.is_empty() {
+            let some: Vec<_> = self.waiting.drain(..self.waiting.len().min(model.batch())).collect();
+            let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
+            let raw = model.embed(&images)?;
+            for (row, (run, _)) in raw.rows().into_iter().zip(&some) {
+                check_finite(row.iter(), self.gallery, &self.trials[run.trial])?;
+            }
+            let points = self.gallery.metric.into_space(raw).as_standard_layout().into_owned();
+            let at: Vec<(&Loss, bool)> = some.iter().map(|(run, _)| (&run.loss, false)).collect();
+            let (losses, _) = evaluate(self.gallery, &points, &at);
+            let found: Vec<Result<Outcome>> = some
+                .par_iter()
+                .enumerate()
+                .map(|(i, (run, x))| {
+                    self.outcome(run, x, points.row(i).to_slice().expect("row-major"), losses[i])
+                })
+                .collect();
+            for ((run, _), outcome) in some.iter().zip(found) {
+                if self.settle(run.trial, outcome?)
+                    && watch(Event::Done(&self.outcomes.last().expect("just settled").1)).is_break()
+                {
+                    flow = ControlFlow::Break(());
+                }
+            }
+        }
+        Ok(flow)
+    }
+
+    /// Counts one run of a trial in; returns whether it was the last, and the trial is done.
+    fn settle(&mut self, trial: usize, outcome: Outcome) -> bool {
+        let (runs, best) = match self.best.remove(&trial) {
+            None => (1, outcome),
+            Some((runs, best)) => {
+                // Of equal losses the earlier start's, in whatever order the runs came in.
+                let better = (outcome.loss_last, outcome.start) < (best.loss_last, best.start);
+                (runs + 1, if better { outcome } else { best })
+            }
+        };
+        if runs > self.plan.restarts {
+            self.outcomes.push((trial, best));
+            return true;
+        }
+        self.best.insert(trial, (runs, best));
+        false
+    }
+
+    fn outcome(&self, run: &Run, x: &[f32], z: &[f32], loss: f64) -> Result<Outcome> {
+        let (gallery, trial) = (self.gallery, &self.trials[run.trial]);
+        check_loss(loss, gallery, trial)?;
+        let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+        // Written so that NaN fails too.
+        let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && linf <= self.plan.eps + 1e-6;
+        if !inside {
+            return Err(Error::internal(format!(
+                "{} on query `{}`: the attacked image left its box: it moved by {linf} where ε = {} and pixels lie in \
+                 [0, 1]. This is a fault of the model's step; please report it",
+                trial.attack.code, gallery.ids[trial.query], self.plan.eps
+            )));
+        }
+        let clean = gallery.point(trial.query);
+        let state = |z: &[f32]| -> Measures { measure(gallery, self.plan.form, trial, z) };
+        Ok(Outcome {
+            attack: trial.attack.code.into(),
+            query: gallery.ids[trial.query].clone(),
+            targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
+            start: run.start,
+            steps: run.step,
+            loss_first: run.first.unwrap_or(loss),
+            loss_last: loss,
+            shift: gallery.metric.distance(z, clean),
+            shift_before_last: run.shift,
+            linf,
+            before: state(clean),
+            after: state(z),
+        })
+    }
+}

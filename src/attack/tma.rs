@@ -1,0 +1,24 @@
+//! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on another item's
+//! embedding.
+
+use super::{Attack, Loss, Measure, Targets};
+use crate::space::{cosine, wide};
+
+/// Maximises the cosine similarity with a random item.
+pub const TMA: Attack = Attack {
+    code: "TMA",
+    about: "Perturbs a query until its embedding points where a random item's does.",
+    measure: Measure::Cosine,
+    drawn: true,
+    several: None,
+    targets: |query, draw| Ok(Targets::Chosen(vec![query.any(draw)])),
+    // 1 − cos(q̃, t), under any metric
+    loss: |gallery, _, trial| {
+        let target = trial.targets.first().map_or_else(Vec::new, |&t| wide(gallery.point(t)));
+        Loss::Point(Box::new(move |z, _| {
+            let (cosine, mut gradient) = cosine(z, &target);
+            gradient.iter_mut().for_each(|g| *g = -*g);
+            (1.0 - cosine, gradient)
+        }))
+    },
+};

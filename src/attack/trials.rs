@@ -1,0 +1,186 @@
+//! Which trials an audit runs: drawn here, or read from a file.
+
+use super::{ATTACKS, Attack, Draw, Form, Query, Targets};
+use crate::space::{Gallery, Metric};
+use crate::{Error, Result};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// One attack on one query. Indices are the gallery's.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The attack.
+    pub attack: &'static Attack,
+    /// The item whose image is perturbed.
+    pub query: usize,
+    /// The items the attack is about; empty for attacks without a target.
+    pub targets: Vec<usize>,
+}
+
+/// A query that an attack can't be run on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The attack's code.
+    pub attack: String,
+    /// The query's id.
+    pub query: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What [`select`] chose.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// To be run.
+    pub trials: Vec<Trial>,
+    /// Not to be run.
+    pub skipped: Vec<Skipped>,
+}
+
+/// At most `most` queries out of the gallery, ascending. The choice goes by a hash of (seed, id), so that a smaller
+/// sample is part of every larger one and adding images disturbs little.
+pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..gallery.len()).collect();
+    if let Some(most) = most.filter(|&most| most < all.len()) {
+        all.sort_by_cached_key(|&i| {
+            let hash = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(b"query\0");
+            let hash: [u8; 32] = hash.chain_update(gallery.ids[i].as_bytes()).finalize().into();
+            (hash, i)
+        });
+        all.truncate(most);
+        all.sort_unstable();
+    }
+    all
+}
+
+/// The trials of one attack on `queries` (gallery indices), each on `count` targets, in the order of the queries. What is drawn
+/// depends on (seed, attack, query id) and the gallery alone.
+pub fn select(
+    gallery: &Gallery,
+    attack: &'static Attack,
+    count: usize,
+    form: Form,
+    seed: u64,
+    queries: &[usize],
+) -> Result<Selection> {
+    let choose = |&index: &usize| {
+        let query = Query { gallery, index, count, form };
+        (attack.targets)(&query, &mut Draw::new(seed, attack.code, &gallery.ids[index], 0))
+    };
+    let chosen: Vec<Result<Targets>> = queries.par_iter().map(choose).collect();
+    let mut selection = Selection::default();
+    for (&query, targets) in queries.iter().zip(chosen) {
+        match targets? {
+            Targets::Chosen(targets) => selection.trials.push(Trial { attack, query, targets }),
+            Targets::Skip(why) => selection.skipped.push(Skipped {
+                attack: attack.code.into(),
+                query: gallery.ids[query].clone(),
+                why: why.into(),
+            }),
+        }
+    }
+    Ok(selection)
+}
+
+/// A trial file: every random choice of an audit, with item ids as identities. Attacks whose target follows from the
+/// model carry the query alone.
+#[derive(Clone, Debug)]
+pub struct TrialFile {
+    /// The protocol the trials were made for, as the file names it.
+    pub protocol: String,
+    /// The form they were made for.
+    pub form: Form,
+    /// The metric they were made under: "the nearest 1 %" depends on it.
+    pub metric: Metric,
+    /// The trials, those of one attack together.
+    pub selection: Selection,
+}
+
+/// [`TrialFile`] as it stands in JSON. Attack codes are lower case there.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    protocol: String,
+    form: Form,
+    metric: Metric,
+    attacks: BTreeMap<String, Vec<Row>>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    query: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    targets: Option<Vec<String>>,
+}
+
+/// Reads a trial file (JSON) against a gallery; `name` is what errors call the file. Targets that follow from the
+/// model are chosen here, in the file's form.
+pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFile> {
+    let raw: Raw =
+        serde_json::from_str(json).map_err(|e| Error::usage(format!("{name} is not a trial file: {e}")))?;
+    let mut lists = Vec::new();
+    for (code, rows) in &raw.attacks {
+        let attack = Attack::find(code).map_err(|e| e.context(name))?;
+        lists.push((ATTACKS.iter().position(|a| a.code == attack.code), attack, rows));
+    }
+    lists.sort_by_key(|list| list.0);
+    let mut selection = Selection::default();
+    for (_, attack, rows) in lists {
+        let find = |row: usize, id: &str| {
+            gallery.find(id).ok_or_else(|| {
+                Error::usage(format!(
+                    "{name}: {}, row {row}: no item is called `{id}`; are these trials of another data set?",
+                    attack.code
+                ))
+            })
+        };
+        let mut following = Vec::new();
+        for (i, row) in rows.iter().enumerate() {
+            let at = i + 1;
+            let query = find(at, &row.query)?;
+            match (&row.targets, attack.drawn) {
+                (Some(ids), true) if !ids.is_empty() && (attack.several.is_some() || ids.len() == 1) => {
+                    let targets = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
+                    selection.trials.push(Trial { attack, query, targets });
+                }
+                (None, false) => following.push(query),
+                (_, true) => {
+                    return Err(Error::usage(format!(
+                        "{name}: {}, row {at}, query `{}`: `targets` must list {}",
+                        attack.code,
+                        row.query,
+                        if attack.several.is_some() { "at least one item" } else { "one item" }
+                    )));
+                }
+                (Some(_), false) => {
+                    return Err(Error::usage(format!(
+                        "{name}: {}, row {at}, query `{}`: the target follows from the model; leave out `targets`",
+                        attack.code, row.query
+                    )));
+                }
+            }
+        }
+        // No draw is involved, hence no seed.
+        let chosen = select(gallery, attack, 1, raw.form, 0, &following)?;
+        selection.trials.extend(chosen.trials);
+        selection.skipped.extend(chosen.skipped);
+    }
+    Ok(TrialFile { protocol: raw.protocol, form: raw.form, metric: raw.metric, selection })
+}
+
+/// The trial file (JSON) of `trials`, to be read by [`read_trials`].
+pub fn write_trials(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> Result<String> {
+    let mut attacks: BTreeMap<String, Vec<Row>> = BTreeMap::new();
+    for trial in trials {
+        let ids = || trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect();
+        attacks
+            .entry(trial.attack.code.to_lowercase())
+            .or_default()
+            .push(Row { query: gallery.ids[trial.query].clone(), targets: trial.attack.drawn.then(ids) });
+    }
+    let raw = Raw { protocol: protocol.into(), form, metric: gallery.metric, attacks };
+    serde_json::to_string_pretty(&raw).map_err(|e| Error::internal(format!("writing trials: {e}")))
+}
