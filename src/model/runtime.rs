@@ -178,12 +178,12 @@ impl Session {
         Self::commit(graph, builder(options, optimise)?)
     }
 
-    /// Compiles a model file as it is, untouched by us.
-    pub fn from_file(path: &Path, options: Options, optimise: Optimise) -> Result<Session> {
-        let inner = builder(options, optimise)?
-            .commit_from_file(path)
-            .map_err(|e| Error::model(format!("ONNX Runtime doesn't take {}: {e}", path.display())))?;
-        Ok(Session { inner })
+    /// Compiles a graph as users do: every optimisation that is on by default, those we switch off included.
+    pub fn as_shipped(graph: &Graph, options: Options) -> Result<Session> {
+        let b = builder(options, Optimise::All)?
+            .with_config_entry("optimization.disable_specified_optimizers", "")
+            .map_err(|e| fault("setting up")(e.into()))?;
+        Self::commit(graph, b)
     }
 
     fn commit(graph: &Graph, mut b: SessionBuilder) -> Result<Session> {

@@ -81,7 +81,8 @@ impl Window {
         }
         let g = cx.op_with("ConvTranspose", &[gy, weights], &attrs);
         let rest = (0..n).map(|d| extra[d] - within[d]);
-        let spatial = |v: &mut dyn Iterator<Item = i64>| -> Vec<i64> { [0, 0].into_iter().chain(v).collect() };
+        let spatial =
+            |v: &mut dyn Iterator<Item = i64>| -> Vec<i64> { [0, 0].into_iter().chain(v).collect() };
         let (front, rest) = (spatial(&mut skipped.iter().copied()), spatial(&mut { rest }));
         cx.pad(&g, &front, &rest)
     }

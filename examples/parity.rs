@@ -1,0 +1,148 @@
+//! Compares our embeddings and gradients with PyTorch's: `parity --dir DIR [NAME …]` over the .onnx + .npz pairs that
+//! tools/export.py writes (arrays x, gy, y, gx in float64, gx32 in float32).
+//!
+//! Right is (reference/gradients): ‖g − gx‖/‖gx‖ ≤ 1e-4 + 3·floor and cosine ≥ 0.999, floor = ‖gx32 − gx‖/‖gx‖.
+//! `cargo xtask parity` exports the models and runs this.
+
+use audit::attack::Differentiable;
+use audit::model::Model;
+use audit::model::card::{Card, Layout};
+use audit::model::runtime::{self, Options, Provider};
+use ndarray::ArrayView2;
+use npyz::npz::NpzArchive;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+fn main() {
+    let (mut dir, mut names, mut threads) = (PathBuf::from("target/parity/core"), Vec::new(), 0);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--dir" => dir = args.next().map(PathBuf::from).unwrap_or(dir),
+            "--threads" => threads = args.next().and_then(|n| n.parse().ok()).unwrap_or(0),
+            _ => names.push(arg),
+        }
+    }
+    if names.is_empty() {
+        names = std::fs::read_dir(&dir)
+            .map(|entries| {
+                entries
+                    .filter_map(|e| Some(e.ok()?.file_name().to_str()?.strip_suffix(".onnx")?.to_string()))
+                    .collect()
+            })
+            .unwrap_or_default();
+        names.sort();
+    }
+    if let Err(e) = runtime::load(None) {
+        eprintln!("{e}");
+        std::process::exit(2);
+    }
+    println!(
+        "{:<44} {:>5} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>5}",
+        "model", "nodes", "embed", "gradient", "floor", "cosine", "forward", "step", ""
+    );
+    let mut right = 0;
+    for name in &names {
+        match measure(&dir, name, threads) {
+            Ok(row) => {
+                let good = row.right();
+                right += usize::from(good);
+                println!(
+                    "{name:<44} {:>5} {:>8.1e} {:>8.1e} {:>8.1e} {:>9.6} {:>7.3}s {:>7.3}s {:>5}",
+                    row.nodes, row.embedding, row.gradient, row.floor, row.cosine, row.forward, row.step,
+                    if good { "ok" } else { "WRONG" }
+                );
+            }
+            Err(e) => println!("{name:<44} {e}"),
+        }
+    }
+    println!("{right} of {} within tolerance", names.len());
+    std::process::exit(i32::from(right != names.len() || names.is_empty()));
+}
+
+struct Row {
+    nodes: usize,
+    embedding: f64,
+    gradient: f64,
+    floor: f64,
+    cosine: f64,
+    forward: f64,
+    step: f64,
+}
+
+impl Row {
+    fn right(&self) -> bool {
+        self.embedding <= 1e-3 && self.gradient <= 1e-4 + 3.0 * self.floor && self.cosine >= 0.999
+    }
+}
+
+fn array(path: &Path, name: &str) -> Result<(Vec<usize>, Vec<f64>), String> {
+    let text = |e: std::io::Error| format!("{}: {e}", path.display());
+    let mut archive = NpzArchive::open(path).map_err(text)?;
+    let npy = archive.by_name(name).map_err(text)?.ok_or(format!("{}: no array {name}", path.display()))?;
+    let shape = npy.shape().iter().map(|&d| d as usize).collect();
+    let values = if npy.dtype().num_bytes() == Some(4) {
+        npy.into_vec::<f32>().map_err(text)?.into_iter().map(f64::from).collect()
+    } else {
+        npy.into_vec::<f64>().map_err(text)?
+    };
+    Ok((shape, values))
+}
+
+fn norm(v: impl Iterator<Item = f64>) -> f64 {
+    v.map(|x| x * x).sum::<f64>().sqrt()
+}
+
+fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
+    let text = |e: audit::Error| e.to_string();
+    let npz = dir.join(format!("{name}.npz"));
+    let (shape, x) = array(&npz, "x")?;
+    let (_, gy) = array(&npz, "gy")?;
+    let (_, y) = array(&npz, "y")?;
+    let (_, gx) = array(&npz, "gx")?;
+    let (_, gx32) = array(&npz, "gx32")?;
+    // The exported models take pixels as they are.
+    let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
+    let options = Options { provider: Provider::Cpu, threads };
+    let mut model = Model::open(&dir.join(format!("{name}.onnx")), &card, options, None).map_err(text)?;
+    if model.batch() != shape[0] {
+        model = Model::open(&dir.join(format!("{name}.onnx")), &card, options, Some(shape[0])).map_err(text)?;
+    }
+    let nhwc = model.info.preprocessing.layout == Layout::Nhwc;
+    let planes = |v: &[f64]| -> Vec<f64> {
+        if !nhwc {
+            return v.to_vec();
+        }
+        let (plane, c) = (shape[1] * shape[2], shape[3]);
+        (0..v.len()).map(|i| v[i / (plane * c) * plane * c + i % plane * c + i / plane % c]).collect()
+    };
+    let narrow = |v: Vec<f64>| -> Vec<f32> { v.into_iter().map(|v| v as f32).collect() };
+    let (pixels, gy) = (narrow(planes(&x)), narrow(gy));
+    let (gx, gx32) = (planes(&gx), planes(&gx32));
+    let cotangent = ArrayView2::from_shape((shape[0], model.info.dim), &gy).map_err(|e| e.to_string())?;
+    let (e, g) = model.gradient(&pixels, cotangent).map_err(text)?;
+
+    let best = |f: &mut dyn FnMut()| {
+        let times = (0..3).map(|_| {
+            let start = Instant::now();
+            f();
+            start.elapsed().as_secs_f64()
+        });
+        times.fold(f64::INFINITY, f64::min)
+    };
+    let forward = best(&mut || drop(model.embed(&pixels)));
+    let step = best(&mut || drop(model.gradient(&pixels, cotangent)));
+    let scale = norm(gx.iter().copied());
+    let y_max = y.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    let off = e.iter().zip(&y).fold(0.0f64, |m, (a, b)| m.max((*a as f64 - b).abs()));
+    let dot: f64 = g.iter().zip(&gx).map(|(a, b)| *a as f64 * b).sum();
+    Ok(Row {
+        nodes: model.info.nodes[0],
+        embedding: off / y_max,
+        gradient: norm(g.iter().zip(&gx).map(|(a, b)| *a as f64 - b)) / scale,
+        floor: norm(gx32.iter().zip(&gx).map(|(a, b)| a - b)) / scale,
+        cosine: dot / (scale * norm(g.iter().map(|v| *v as f64))),
+        forward,
+        step,
+    })
+}

@@ -1,0 +1,278 @@
+//! The model card: what a file of weights doesn't say about its input, and the preprocessing that follows from it.
+
+use crate::onnx::{Attr, DType, Dim, Graph, Node, Tensor, Value};
+use crate::space::Metric;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// `model.yaml` beside `model.onnx`, or flags. What it leaves out is read from the graph where the graph says it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Card {
+    /// Which input takes the images.
+    pub input: Option<String>,
+    /// Which value is the embedding; any value of the graph, not only its outputs.
+    pub output: Option<String>,
+    /// Input height and width, for models that leave them open.
+    pub size: Option<[usize; 2]>,
+    /// Whether channels come first or last.
+    pub layout: Option<Layout>,
+    /// Channel order.
+    pub channels: Option<Channels>,
+    /// What pixel values 0 and 255 are before mean and std are applied: [0, 1] (default), [0, 255], [-1, 1].
+    pub range: Option<[f32; 2]>,
+    /// Subtracted, per channel, in units of `range`.
+    pub mean: Option<Vec<f32>>,
+    /// Divided by, per channel, in units of `range`.
+    pub std: Option<Vec<f32>>,
+    /// Height and width that images are resized to before the centre crop to the input's size.
+    pub resize: Option<[usize; 2]>,
+    /// Distance between embeddings.
+    pub metric: Option<Metric>,
+    /// The model's licence; copied into reports.
+    pub licence: Option<String>,
+    /// Where the model comes from; copied into reports.
+    pub source: Option<String>,
+    /// The file that the card belongs to; checked.
+    pub sha256: Option<String>,
+}
+
+/// Order of an image tensor's dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// [batch, channels, height, width]
+    Nchw,
+    /// [batch, height, width, channels]
+    Nhwc,
+}
+
+/// Order of an image's channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Channels {
+    /// One channel.
+    Grey,
+    /// Red, green, blue.
+    Rgb,
+    /// Blue, green, red, as OpenCV reads images.
+    Bgr,
+}
+
+impl Card {
+    /// This card, its gaps filled from another.
+    pub fn or(self, other: Card) -> Card {
+        Card {
+            input: self.input.or(other.input),
+            output: self.output.or(other.output),
+            size: self.size.or(other.size),
+            layout: self.layout.or(other.layout),
+            channels: self.channels.or(other.channels),
+            range: self.range.or(other.range),
+            mean: self.mean.or(other.mean),
+            std: self.std.or(other.std),
+            resize: self.resize.or(other.resize),
+            metric: self.metric.or(other.metric),
+            licence: self.licence.or(other.licence),
+            source: self.source.or(other.source),
+            sha256: self.sha256.or(other.sha256),
+        }
+    }
+}
+
+/// From pixels in [0,1], RGB, channels first, to what the model's input takes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Preprocessing {
+    /// Channels of the input.
+    pub channels: usize,
+    /// Input height.
+    pub height: usize,
+    /// Input width.
+    pub width: usize,
+    /// Order of dimensions.
+    pub layout: Layout,
+    /// Order of channels.
+    pub order: Channels,
+    /// Multiplied with a pixel of each channel of the input, in the input's order.
+    pub scale: Vec<f32>,
+    /// Added after that.
+    pub shift: Vec<f32>,
+    /// Resize before the centre crop.
+    pub resize: Option<[usize; 2]>,
+    /// Whether mean and std were assumed rather than stated.
+    pub assumed: bool,
+}
+
+/// Mean and std of ImageNet, which most models for photographs were trained with.
+const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+
+/// Below this side, models are for digits and characters and take pixels as they are.
+const PHOTOGRAPH: usize = 64;
+
+impl Preprocessing {
+    /// Reads what the graph's input says, the card's word first.
+    pub fn of(input: &Value, card: &Card) -> Result<Preprocessing> {
+        let wrong =
+            |what: String| Error::usage(format!("input {:?} {}: {what}", input.name, input.shape_text()));
+        let Some((layout, channels)) = image_like(input, card) else {
+            return Err(wrong(
+                "isn't an image batch of 1 or 3 channels; state --image-layout and --channels".into(),
+            ));
+        };
+        let dims = input.shape.as_deref().unwrap_or_default();
+        let at = if layout == Layout::Nchw { 2 } else { 1 };
+        let side = |i: usize, name: &str| match (&dims[at + i], card.size) {
+            (Dim::Known(n), Some(size)) if *n != size[i] as i64 => {
+                Err(wrong(format!("its {name} is fixed to {n}, and {} was asked for", size[i])))
+            }
+            (Dim::Known(n), _) => Ok(*n as usize),
+            (Dim::Free(_), Some(size)) => Ok(size[i]),
+            (Dim::Free(_), None) => {
+                Err(wrong(format!("leaves its {name} open; state --size, for instance --size 224")))
+            }
+        };
+        let (height, width) = (side(0, "height")?, side(1, "width")?);
+        let order = match (card.channels, channels) {
+            (None, 1) => Channels::Grey,
+            (None, _) => Channels::Rgb,
+            (Some(Channels::Grey), 3) | (Some(Channels::Rgb | Channels::Bgr), 1) => {
+                return Err(wrong(format!("has {channels} channels, which is not what was stated")));
+            }
+            (Some(order), _) => order,
+        };
+        let assumed = card.mean.is_none() && card.std.is_none() && card.range.is_none();
+        let photograph = channels == 3 && height.min(width) >= PHOTOGRAPH;
+        let per_channel =
+            |values: &Option<Vec<f32>>, default: f32, imagenet: [f32; 3], name: &str| match values {
+                Some(v) if v.len() == channels => Ok(v.clone()),
+                Some(v) if v.len() == 1 => Ok(vec![v[0]; channels]),
+                Some(v) => Err(wrong(format!("has {channels} channels, and {name} has {} values", v.len()))),
+                None if assumed && photograph => {
+                    let mut v = imagenet.to_vec();
+                    if order == Channels::Bgr {
+                        v.reverse();
+                    }
+                    Ok(v)
+                }
+                None => Ok(vec![default; channels]),
+            };
+        let mean = per_channel(&card.mean, 0.0, IMAGENET[0], "mean")?;
+        let std = per_channel(&card.std, 1.0, IMAGENET[1], "std")?;
+        if let Some(bad) = std.iter().find(|s| !s.is_finite() || **s <= 0.0) {
+            return Err(wrong(format!("std must be above 0, found {bad}")));
+        }
+        let [low, high] = card.range.unwrap_or([0.0, 1.0]);
+        let resize = card.resize.or((photograph && (height, width) == (224, 224)).then_some([256, 256]));
+        if let Some([h, w]) = resize {
+            if h < height || w < width {
+                return Err(wrong(format!("images are resized to {h}x{w}, which is smaller than the input")));
+            }
+        }
+        Ok(Preprocessing {
+            channels,
+            height,
+            width,
+            layout,
+            order,
+            scale: std.iter().map(|s| (high - low) / s).collect(),
+            shift: mean.iter().zip(&std).map(|(m, s)| (low - m) / s).collect(),
+            resize,
+            assumed: assumed && photograph,
+        })
+    }
+
+    /// Values in one image.
+    pub fn pixels(&self) -> usize {
+        self.channels * self.height * self.width
+    }
+
+    /// Shape of a batch of pixels: [batch, channels, height, width].
+    pub fn pixel_shape(&self, batch: usize) -> [i64; 4] {
+        [batch, self.channels, self.height, self.width].map(|d| d as i64)
+    }
+
+    /// Shape of the model's own input.
+    pub fn input_shape(&self, batch: usize) -> [i64; 4] {
+        let [b, c, h, w] = self.pixel_shape(batch);
+        if self.layout == Layout::Nchw { [b, c, h, w] } else { [b, h, w, c] }
+    }
+
+    /// Puts the preprocessing in front of input `name` of a graph; the new input is [`super::IMAGE`].
+    pub fn prepend(&self, graph: &mut Graph, name: &str, batch: usize) {
+        let c = self.channels as i64;
+        let mut steps: Vec<(&str, Option<Tensor>, Option<(&str, Attr)>)> = Vec::new();
+        if self.order == Channels::Bgr {
+            steps.push(("Gather", Some(Tensor::ints(&[2, 1, 0])), Some(("axis", Attr::Int(1)))));
+        }
+        if self.scale.iter().any(|s| *s != 1.0) {
+            steps.push(("Mul", Some(Tensor::f32(&[1, c, 1, 1], &self.scale)), None));
+        }
+        if self.shift.iter().any(|s| *s != 0.0) {
+            steps.push(("Add", Some(Tensor::f32(&[1, c, 1, 1], &self.shift)), None));
+        }
+        if self.layout == Layout::Nhwc {
+            steps.push(("Transpose", None, Some(("perm", Attr::Ints(vec![0, 2, 3, 1])))));
+        }
+        if steps.is_empty() {
+            steps.push(("Identity", None, None));
+        }
+        let count = steps.len();
+        let mut at = super::IMAGE.to_string();
+        let mut nodes = Vec::with_capacity(count);
+        for (i, (op, constant, attr)) in steps.into_iter().enumerate() {
+            // The last of these takes the place of the model's own input.
+            let out = if i + 1 == count { name.to_string() } else { format!("audit/preprocessed/{i}") };
+            let mut node = Node::new(op, &[&at], &out);
+            if let Some(t) = constant {
+                let key = format!("audit/preprocessing/{i}");
+                graph.constants.insert(key.clone(), t);
+                node.inputs.push(key);
+            }
+            node.attrs.extend(attr.map(|(key, value)| (key.to_string(), value)));
+            nodes.push(node);
+            at = out;
+        }
+        graph.nodes.splice(0..0, nodes);
+        graph.inputs.retain(|i| i.name != name);
+        graph.inputs.push(Value::new(super::IMAGE, DType::F32, &self.pixel_shape(batch)));
+    }
+
+    /// The same on the CPU, independent of any graph: pixels [n, C, H, W] to the model's input.
+    pub fn apply(&self, pixels: &[f32]) -> Vec<f32> {
+        let plane = self.height * self.width;
+        let mut out = vec![0.0; pixels.len()];
+        for (image, target) in pixels.chunks(self.pixels()).zip(out.chunks_mut(self.pixels())) {
+            for c in 0..self.channels {
+                let from = if self.order == Channels::Bgr { self.channels - 1 - c } else { c };
+                for (i, v) in image[from * plane..][..plane].iter().enumerate() {
+                    let to = if self.layout == Layout::Nchw { c * plane + i } else { i * self.channels + c };
+                    target[to] = v * self.scale[c] + self.shift[c];
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Layout and channels of an input that looks like a batch of images.
+pub fn image_like(input: &Value, card: &Card) -> Option<(Layout, usize)> {
+    let dims = input.shape.as_deref()?;
+    if dims.len() != 4 {
+        return None;
+    }
+    let stated = card.channels.map(|c| if c == Channels::Grey { 1 } else { 3 });
+    let channels = |d: &Dim| match (d, stated) {
+        (Dim::Known(n @ (1 | 3)), _) => Some(*n as usize),
+        (Dim::Known(_), _) => None,
+        (Dim::Free(_), stated) => stated,
+    };
+    match card.layout {
+        Some(Layout::Nchw) => Some((Layout::Nchw, channels(&dims[1])?)),
+        Some(Layout::Nhwc) => Some((Layout::Nhwc, channels(&dims[3])?)),
+        None => match (channels(&dims[1]), channels(&dims[3])) {
+            (Some(c), _) => Some((Layout::Nchw, c)),
+            (None, Some(c)) => Some((Layout::Nhwc, c)),
+            (None, None) => None,
+        },
+    }
+}
