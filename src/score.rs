@@ -4,9 +4,9 @@
 //! arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are 0–100, higher is better.
 
 use crate::attack::{ATTACKS, Form, Goal, Measure, Outcome, Skipped};
-use crate::space::Metric;
+use crate::space::{Metric, draw_index};
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -347,7 +347,7 @@ impl Table {
                 rng.set_stream(stream);
                 let mut weights = vec![0.0; self.queries];
                 for _ in 0..self.queries {
-                    weights[((u128::from(rng.next_u64()) * self.queries as u128) >> 64) as usize] += 1.0;
+                    weights[draw_index(&mut rng, self.queries)] += 1.0;
                 }
                 self.replicate(&weights)
             })

@@ -12,6 +12,8 @@ pub mod benign;
 
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, s};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::Rng;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -73,7 +75,9 @@ impl Metric {
 
     /// A model's raw embeddings [n, D] as points of the space [n, D]: each row divided by max(‖row‖, 1e-12)
     /// for the normalised metrics, untouched for the Euclidean one.
-    pub fn into_space(self, mut raw: Array2<f32>) -> Array2<f32> {
+    /// Rows of the result are contiguous.
+    pub fn into_space(self, raw: Array2<f32>) -> Array2<f32> {
+        let mut raw = if raw.is_standard_layout() { raw } else { raw.as_standard_layout().into_owned() };
         if self.normalizes() {
             for mut row in raw.rows_mut() {
                 let norm = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt().max(TINY_NORM);
@@ -160,6 +164,11 @@ pub fn wide(v: &[f32]) -> Vec<f64> {
     v.iter().map(|&x| f64::from(x)).collect()
 }
 
+/// Uniform in 0..n, by multiply-shift of 64 bits.
+pub(crate) fn draw_index(rng: &mut ChaCha8Rng, n: usize) -> usize {
+    ((u128::from(rng.next_u64()) * n as u128) >> 64) as usize
+}
+
 /// Σ f(a_i, b_i) in `f64`, in eight lanes that the compiler can keep in vector registers.
 #[inline]
 fn sum_over(a: &[f32], b: &[f32], f: impl Fn(f64, f64) -> f64) -> f64 {
@@ -222,8 +231,7 @@ impl Gallery {
                 )));
             }
         }
-        // Row-major, whatever came in: rows are handed out as slices.
-        let points = metric.into_space(raw).as_standard_layout().into_owned();
+        let points = metric.into_space(raw);
         let squares = squared_norms(&points);
         Ok(Gallery { metric, points, labels, ids, squares, index })
     }

@@ -1,1 +1,450 @@
-//! suite
+//! Suites: which attacks, with what budget, on how many queries, towards which scores. The only file that names YAML.
+
+use crate::attack::{Attack, Form, Plan};
+use crate::score::{ARS_TERMS, ERS_TERMS};
+use crate::{Error, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_saphyr::Spanned;
+use std::path::Path;
+
+/// The suites inside the program: name and YAML.
+const BUILT_IN: [(&str, &str); 6] = [
+    ("ers", include_str!("../suites/ers.yaml")),
+    ("ars", include_str!("../suites/ars.yaml")),
+    ("full", include_str!("../suites/full.yaml")),
+    ("ers-strict", include_str!("../suites/ers-strict.yaml")),
+    ("ars-strict", include_str!("../suites/ars-strict.yaml")),
+    ("smoke", include_str!("../suites/smoke.yaml")),
+];
+
+const PROTOCOLS: &str = include_str!("../suites/protocols.yaml");
+
+/// A suite, checked.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    /// Its name.
+    pub name: String,
+    /// One sentence.
+    pub description: String,
+    /// The reading of the attacks' definitions.
+    pub form: Form,
+    /// The attacks.
+    pub attacks: Vec<Entry>,
+    /// The budget.
+    pub protocol: Protocol,
+    /// Largest change of a pixel, instead of the protocol's.
+    pub eps: Option<f32>,
+    /// Step size, instead of the protocol's.
+    pub alpha: Option<f32>,
+    /// Steps, instead of the protocol's.
+    pub steps: Option<usize>,
+    /// Runs from random starts, beside the one from the clean image.
+    pub restarts: usize,
+    /// Queries at the most; all where `None`.
+    pub max_queries: Option<usize>,
+    /// Scores to give.
+    pub scores: Vec<ScoreName>,
+}
+
+/// An attack of a suite.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The attack.
+    pub attack: &'static Attack,
+    /// Targets per trial (its w or m).
+    pub count: usize,
+}
+
+/// A named budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// One of the others, by the size of the model's input.
+    Auto,
+    /// Small line images.
+    Rob28,
+    /// Photographs.
+    Rob224,
+}
+
+/// A score a suite can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScoreName {
+    /// Empirical robustness score.
+    Ers,
+    /// Adversarial resistance score.
+    Ars,
+}
+
+/// A suite as it stands in YAML.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    name: Option<String>,
+    #[serde(default)]
+    description: String,
+    form: Form,
+    attacks: Spanned<Vec<Spanned<String>>>,
+    #[serde(default = "auto")]
+    protocol: Protocol,
+    eps: Option<Spanned<String>>,
+    alpha: Option<Spanned<String>>,
+    steps: Option<Spanned<usize>>,
+    #[serde(default)]
+    restarts: usize,
+    max_queries: Option<Spanned<usize>>,
+    #[serde(default)]
+    scores: Vec<Spanned<ScoreName>>,
+}
+
+fn auto() -> Protocol {
+    Protocol::Auto
+}
+
+/// suites/protocols.yaml
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Protocols {
+    small_side: usize,
+    rob28: Forms,
+    rob224: Forms,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forms {
+    published: Budget,
+    corrected: Budget,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Budget {
+    eps: Spanned<String>,
+    alpha: Spanned<String>,
+    steps: usize,
+}
+
+impl Suite {
+    /// Name and description of every built-in suite.
+    pub fn built_in() -> Result<Vec<(String, String)>> {
+        BUILT_IN
+            .iter()
+            .map(|(name, yaml)| Suite::parse(name, yaml).map(|s| (s.name, s.description)))
+            .collect()
+    }
+
+    /// The built-in suite called `name`, or the one in the file `name`.
+    pub fn load(name: &str) -> Result<Suite> {
+        if let Some((name, yaml)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
+            return Suite::parse(&format!("built-in suite {name}"), yaml);
+        }
+        let path = Path::new(name);
+        let like_a_file = path.extension().is_some_and(|e| e == "yaml" || e == "yml");
+        if !like_a_file && !path.is_file() {
+            let known = BUILT_IN.map(|(n, _)| n);
+            return Err(Error::usage(format!(
+                "unknown suite `{name}`{}: expected one of {}, or the path of a .yaml file",
+                did_you_mean(name, &known),
+                known.join(", ")
+            )));
+        }
+        let yaml =
+            std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+        Suite::parse(name, &yaml)
+    }
+
+    /// A suite out of YAML; `file` is what errors call it.
+    pub fn parse(file: &str, yaml: &str) -> Result<Suite> {
+        let raw: Raw = read(file, yaml)?;
+        let number = |text: &Option<Spanned<String>>, key| {
+            text.as_ref().map(|text| fraction(text, key).map_err(|e| e.context(file))).transpose()
+        };
+        let positive = |value: &Option<Spanned<usize>>, key| match value {
+            Some(v) if v.value == 0 => {
+                Err(Error::usage(format!("{file}, line {}: `{key}` must be at least 1", v.referenced.line())))
+            }
+            v => Ok(v.as_ref().map(|v| v.value)),
+        };
+        let mut attacks: Vec<Entry> = Vec::new();
+        for text in &raw.attacks.value {
+            let at = format!("{file}, line {}", text.referenced.line());
+            let entry = entry(&text.value).map_err(|e| e.context(&at))?;
+            if attacks.iter().any(|a| a.attack.code == entry.attack.code) {
+                return Err(Error::usage(format!("{at}: {} is listed twice", entry.attack.code)));
+            }
+            attacks.push(entry);
+        }
+        if attacks.is_empty() {
+            return Err(Error::usage(format!(
+                "{file}, line {}: `attacks` must list at least one",
+                raw.attacks.referenced.line()
+            )));
+        }
+        for score in &raw.scores {
+            check_score(score.value, &attacks)
+                .map_err(|e| e.context(format!("{file}, line {}", score.referenced.line())))?;
+        }
+        Ok(Suite {
+            name: raw.name.unwrap_or_else(|| {
+                Path::new(file).file_stem().map_or(file.into(), |stem| stem.to_string_lossy().into_owned())
+            }),
+            description: raw.description,
+            form: raw.form,
+            attacks,
+            protocol: raw.protocol,
+            eps: number(&raw.eps, "eps")?,
+            alpha: number(&raw.alpha, "alpha")?,
+            steps: positive(&raw.steps, "steps")?,
+            restarts: raw.restarts,
+            max_queries: positive(&raw.max_queries, "max_queries")?,
+            scores: raw.scores.into_iter().map(|s| s.value).collect(),
+        })
+    }
+
+    /// How this suite's trials run on a model whose input's longer side is `side` pixels, and the protocol that
+    /// `auto` came to.
+    pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
+        let protocols: Protocols = read("suites/protocols.yaml", PROTOCOLS)?;
+        let protocol = match self.protocol {
+            Protocol::Auto if side <= protocols.small_side => Protocol::Rob28,
+            Protocol::Auto => Protocol::Rob224,
+            named => named,
+        };
+        let forms = if protocol == Protocol::Rob28 { protocols.rob28 } else { protocols.rob224 };
+        let budget = match self.form {
+            Form::Published => forms.published,
+            Form::Corrected => forms.corrected,
+        };
+        let plan = Plan {
+            form: self.form,
+            eps: self.eps.map_or_else(|| fraction(&budget.eps, "eps"), Ok)?,
+            alpha: self.alpha.map_or_else(|| fraction(&budget.alpha, "alpha"), Ok)?,
+            steps: self.steps.unwrap_or(budget.steps),
+            restarts: self.restarts,
+            seed,
+        };
+        Ok((protocol, plan))
+    }
+}
+
+/// YAML as a `T`. Errors name the line, and for an unknown key or value the nearest one that is known.
+fn read<T: DeserializeOwned>(file: &str, yaml: &str) -> Result<T> {
+    serde_saphyr::from_str(yaml).map_err(|error| {
+        use serde_saphyr::Error::{SerdeUnknownField, SerdeUnknownVariant};
+        let line = error.location().map(|l| format!(", line {}", l.line())).unwrap_or_default();
+        let unknown = |what: &str, word: &str, expected: &[&str]| {
+            format!("unknown {what} `{word}`{}; known: {}", did_you_mean(word, expected), expected.join(", "))
+        };
+        let what = match error.without_snippet() {
+            SerdeUnknownField { field, expected, .. } => unknown("key", field, expected),
+            SerdeUnknownVariant { variant, expected, .. } => unknown("value", variant, expected),
+            other => other.to_string(),
+        };
+        Error::usage(format!("{file}{line}: {what}"))
+    })
+}
+
+/// "CA+", or "CA+ w=5".
+fn entry(text: &str) -> Result<Entry> {
+    let mut words = text.split_whitespace();
+    let attack = Attack::find(words.next().unwrap_or_default())?;
+    let mut count = 1;
+    for word in words {
+        let value = word.split_once('=').filter(|(key, _)| Some(*key) == attack.several).map(|(_, v)| v);
+        count = value.and_then(|v| v.parse().ok()).filter(|&n| n > 0).ok_or_else(|| {
+            Error::usage(match attack.several {
+                Some(key) => {
+                    format!("`{word}` is no parameter of {}: expected {key}=1, {key}=2, ...", attack.code)
+                }
+                None => format!("`{word}`: {} takes no parameter", attack.code),
+            })
+        })?;
+    }
+    Ok(Entry { attack, count })
+}
+
+/// Scores are means over fixed terms: a suite that asks for one must have them all.
+fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
+    let (name, terms) = match score {
+        ScoreName::Ers => ("ers", &ERS_TERMS[..]),
+        ScoreName::Ars => ("ars", &ARS_TERMS[..]),
+    };
+    let code = |term: &str| term.split(':').next().unwrap_or_default().to_owned(); // ES:D and ES:R are both ES
+    let mut missing: Vec<String> =
+        terms.iter().map(|t| code(t)).filter(|c| attacks.iter().all(|a| a.attack.code != c)).collect();
+    missing.dedup();
+    if !missing.is_empty() {
+        return Err(Error::usage(format!(
+            "the score `{name}` needs {} too: add to `attacks`, or drop it from `scores`",
+            missing.join(", ")
+        )));
+    }
+    if let Some(entry) = attacks.iter().find(|a| a.count != 1 && terms.contains(&a.attack.code)) {
+        return Err(Error::usage(format!(
+            "the score `{name}` is defined for one target each, not for {} on {}: drop it from `scores`",
+            entry.attack.code, entry.count
+        )));
+    }
+    Ok(())
+}
+
+/// "8/255" or "0.031", above 0 and at most 1.
+fn fraction(text: &Spanned<String>, key: &str) -> Result<f32> {
+    let number = |t: &str| t.trim().parse::<f64>().ok();
+    let value = match text.value.split_once('/') {
+        Some((top, bottom)) => number(top).zip(number(bottom)).map(|(top, bottom)| top / bottom),
+        None => number(&text.value),
+    };
+    value.filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
+        Error::usage(format!(
+            "line {}: `{key}: {}`: expected a fraction like 8/255 or a decimal, above 0 and at most 1; pixels lie in \
+             [0, 1]",
+            text.referenced.line(),
+            text.value
+        ))
+    })
+}
+
+/// "; did you mean `…`?" for the nearest of `known`, unless none is near.
+fn did_you_mean(word: &str, known: &[&str]) -> String {
+    let nearest = known.iter().map(|k| (edit_distance(word, k), k)).min();
+    match nearest {
+        Some((distance, k)) if distance <= 1 + k.len() / 3 => format!(" (did you mean `{k}`?)"),
+        _ => String::new(),
+    }
+}
+
+/// Levenshtein distance, by characters.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let change = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "form: published\nattacks: [CA+]\n";
+
+    fn refused(yaml: &str) -> String {
+        let error = Suite::parse("my.yaml", yaml).expect_err(yaml);
+        assert_eq!(error.exit, crate::Exit::Usage);
+        assert!(error.message.starts_with("my.yaml"), "{}", error.message);
+        error.message
+    }
+
+    #[test]
+    fn built_in_suites_are_valid_and_named_as_listed() {
+        for (name, _) in BUILT_IN {
+            let suite = Suite::load(name).unwrap();
+            assert_eq!(suite.name, name);
+            assert!(!suite.description.is_empty() && !suite.scores.is_empty());
+            assert_eq!(suite.form == Form::Corrected, name.ends_with("-strict"));
+            assert_eq!(suite.restarts > 0, name.ends_with("-strict"));
+        }
+        assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
+    }
+
+    #[test]
+    fn budgets_by_size_and_form() {
+        let plan = |name: &str, side| Suite::load(name).unwrap().plan(side, 1).unwrap();
+        let (protocol, small) = plan("ars", 28);
+        assert_eq!(protocol, Protocol::Rob28);
+        assert_eq!((small.eps, small.alpha, small.steps, small.restarts), (0.30196, 0.011764, 32, 0));
+        assert_eq!(plan("ars", 32).0, Protocol::Rob28);
+        assert_eq!(plan("ars", 33).0, Protocol::Rob224);
+        assert_eq!(plan("ars", 224).1.eps, 0.03137);
+        let strict = plan("ers-strict", 224).1;
+        assert_eq!((strict.eps, strict.alpha), ((8.0f64 / 255.0) as f32, (3.0f64 / 255.0) as f32));
+        assert_eq!(plan("ars-strict", 28).1.eps, (77.0f64 / 255.0) as f32);
+        assert_eq!(plan("smoke", 224).1.steps, 4);
+        let own =
+            Suite::parse("my.yaml", &format!("{BASE}eps: 2/255\nalpha: 0.5\nprotocol: rob28\n")).unwrap();
+        let (protocol, own) = own.plan(224, 1).unwrap();
+        assert_eq!(
+            (protocol, own.eps, own.alpha, own.steps),
+            (Protocol::Rob28, (2.0f64 / 255.0) as f32, 0.5, 32)
+        );
+    }
+
+    #[test]
+    fn attacks_take_parameters() {
+        let suite =
+            Suite::parse("dir/my.yaml", "form: corrected\nattacks:\n  - ca+ w=5\n  - QA\u{2212} m=2\n")
+                .unwrap();
+        assert_eq!(suite.name, "my");
+        let found: Vec<_> = suite.attacks.iter().map(|e| (e.attack.code, e.count)).collect();
+        assert_eq!(found, [("CA+", 5), ("QA-", 2)]);
+        assert!(
+            refused("form: published\nattacks:\n  - CA+\n  - ES w=2\n")
+                .contains("line 4: `w=2`: ES takes no")
+        );
+        assert!(refused("form: published\nattacks: [CA+ m=2]\n").contains("expected w=1"));
+        assert!(refused("form: published\nattacks: [CA+ w=0]\n").contains("expected w=1"));
+        assert!(refused("form: published\nattacks: [CA+, ca+]\n").contains("CA+ is listed twice"));
+        assert!(refused("form: published\nattacks: [XA]\n").contains("unknown attack `XA`"));
+        assert!(refused("form: published\nattacks: []\n").contains("at least one"));
+    }
+
+    #[test]
+    fn mistakes_are_located_and_nearest_keys_named() {
+        let message = refused("form: published\nattacks: [CA+]\nrestart: 3\n");
+        assert!(message.contains("line 3") && message.contains("did you mean `restarts`?"), "{message}");
+        let message = refused("form: publish\nattacks: [CA+]\n");
+        assert!(message.contains("line 1") && message.contains("did you mean `published`?"), "{message}");
+        let message = refused(&format!("{BASE}protocol: rob29\n"));
+        assert!(message.contains("line 3") && message.contains("`rob28`"), "{message}");
+        for eps in ["0", "-0.1", "8", "1.5", "8/0", "x", "nan", "256/255"] {
+            let message = refused(&format!("{BASE}eps: {eps}\n"));
+            assert!(message.contains("line 3") && message.contains("at most 1"), "{message}");
+        }
+        assert!(refused(&format!("{BASE}steps: 0\n")).contains("line 3: `steps` must be at least 1"));
+        assert!(refused(&format!("{BASE}max_queries: 0\n")).contains("`max_queries` must be at least 1"));
+        assert!(refused(&format!("{BASE}steps: many\n")).contains("line 3"));
+        assert!(refused("attacks: [CA+]\n").contains("form"));
+        assert!(refused("form: [\n").contains("line"));
+        refused("");
+    }
+
+    #[test]
+    fn scores_need_their_terms() {
+        let message = refused(&format!("{BASE}scores: [ars]\n"));
+        assert!(
+            message.contains("line 3") && message.contains("CA-, QA+, QA-, ES, LTM, GTM, GTT"),
+            "{message}"
+        );
+        let all = "form: published\nattacks: [CA+ w=2, CA-, QA+, QA-, ES, LTM, GTM, GTT]\nscores: [ars]\n";
+        assert!(refused(all).contains("one target each"));
+        assert!(refused(&format!("{BASE}scores: [arz]\n")).contains("did you mean `ars`?"));
+    }
+
+    #[test]
+    fn unknown_suites_list_the_known() {
+        let error = Suite::load("arrs").unwrap_err();
+        assert!(
+            error.message.contains("did you mean `ars`?") && error.message.contains("ers-strict"),
+            "{error}"
+        );
+        assert!(Suite::load("nowhere.yaml").unwrap_err().message.contains("can't read nowhere.yaml"));
+    }
+
+    #[test]
+    fn edit_distances() {
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("same", "same"), 0);
+    }
+}

@@ -22,7 +22,7 @@ mod trials;
 pub use pgd::{Event, Plan, run};
 pub use trials::{Selection, Skipped, Trial, TrialFile, read_trials, sample_queries, select, write_trials};
 
-use crate::space::{Gallery, cosine, wide};
+use crate::space::{Gallery, cosine, draw_index, wide};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rand_chacha::ChaCha8Rng;
@@ -219,9 +219,9 @@ impl Draw {
         Draw(rng)
     }
 
-    /// Uniform in 0..n, by multiply-shift of 64 bits.
+    /// Uniform in 0..n.
     pub fn index(&mut self, n: usize) -> usize {
-        ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
+        draw_index(&mut self.0, n)
     }
 
     /// Uniform in [0, 1).

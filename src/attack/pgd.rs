@@ -181,11 +181,16 @@ fn cotangent(
     raw: ArrayView2<f32>,
 ) -> Result<Array2<f32>> {
     let rows: Vec<usize> = (0..active.len()).filter(|&slot| active[slot].is_some()).collect();
+    let slots = active.len();
     let runs: Vec<&mut Run> = active.iter_mut().flatten().collect();
-    let raw_rows = raw.select(Axis(0), &rows);
-    for (row, run) in raw_rows.rows().into_iter().zip(&runs) {
-        check_finite(row.iter(), gallery, &trials[run.trial])?;
+    if raw.nrows() != slots {
+        return Err(Error::internal(format!(
+            "the model gave {} embeddings for a batch of {slots}",
+            raw.nrows()
+        )));
     }
+    let raw_rows = raw.select(Axis(0), &rows);
+    check_embeddings(raw_rows.view(), gallery, runs.iter().map(|run| &trials[run.trial]))?;
     let points = gallery.metric.into_space(raw_rows.clone());
     let at: Vec<(&Loss, bool)> = runs.iter().map(|r| (&r.loss, r.step == 0 && r.start == 0)).collect();
     let (losses, gradient) = evaluate(gallery, &points, &at);
@@ -221,7 +226,8 @@ fn evaluate(gallery: &Gallery, points: &Array2<f32>, at: &[(&Loss, bool)]) -> (V
         .zip(weights.as_slice_mut().expect("row-major").par_chunks_mut(n))
         .zip(d.as_slice().expect("row-major").par_chunks(n))
         .map(|((&i, weights), d)| match at[i].0 {
-            Loss::Gallery(loss) => loss(d, weights),
+            Loss::Gallery(loss) if d.iter().all(|d| d.is_finite()) => loss(d, weights),
+            Loss::Gallery(_) => f64::NAN, // inf − inf would pass for a closed hinge
             Loss::Point(_) => unreachable!("filtered above"),
         })
         .collect();
@@ -240,18 +246,27 @@ fn evaluate(gallery: &Gallery, points: &Array2<f32>, at: &[(&Loss, bool)]) -> (V
     (losses, gradient)
 }
 
-fn check_finite<'v>(
-    mut values: impl Iterator<Item = &'v f32>,
+/// Refuses embeddings [n, D] of the wrong shape, or not finite; row i is that of the i-th trial.
+fn check_embeddings<'t>(
+    raw: ArrayView2<f32>,
     gallery: &Gallery,
-    trial: &Trial,
+    trials: impl ExactSizeIterator<Item = &'t Trial>,
 ) -> Result<()> {
-    if values.all(|v| v.is_finite()) {
-        return Ok(());
+    if raw.dim() != (trials.len(), gallery.dim()) {
+        return Err(Error::internal(format!(
+            "the model gave embeddings of shape {:?} where the gallery's make it {:?}",
+            raw.dim(),
+            (trials.len(), gallery.dim())
+        )));
     }
-    Err(Error::untrusted(format!(
-        "{} on query `{}`: the model's embedding is not finite; the audit can't be trusted. Check the model in float32",
-        trial.attack.code, gallery.ids[trial.query]
-    )))
+    match raw.rows().into_iter().zip(trials).find(|(row, _)| row.iter().any(|v| !v.is_finite())) {
+        None => Ok(()),
+        Some((_, trial)) => Err(Error::untrusted(format!(
+            "{} on query `{}`: the model's embedding is not finite; the audit can't be trusted. Check the model in \
+             float32",
+            trial.attack.code, gallery.ids[trial.query]
+        ))),
+    }
 }
 
 fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
@@ -289,10 +304,9 @@ impl Done<'_> {
             let some: Vec<_> = self.waiting.drain(..self.waiting.len().min(model.batch())).collect();
             let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
             let raw = model.embed(&images)?;
-            for (row, (run, _)) in raw.rows().into_iter().zip(&some) {
-                check_finite(row.iter(), self.gallery, &self.trials[run.trial])?;
-            }
-            let points = self.gallery.metric.into_space(raw).as_standard_layout().into_owned();
+            let whose = some.iter().map(|(run, _)| &self.trials[run.trial]);
+            check_embeddings(raw.view(), self.gallery, whose)?;
+            let points = self.gallery.metric.into_space(raw);
             let at: Vec<(&Loss, bool)> = some.iter().map(|(run, _)| (&run.loss, false)).collect();
             let (losses, _) = evaluate(self.gallery, &points, &at);
             let found: Vec<Result<Outcome>> = some

@@ -1,13 +1,13 @@
 //! How well a model retrieves when nobody attacks it: R@k, mAP, mAP@R and NMI.
 
-use super::{Gallery, squared_norms, sum_over};
+use super::{Gallery, draw_index, squared_norms, sum_over};
 use crate::{Error, Result};
 use ndarray::{Array2, s};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Retrieval quality on clean images, every item querying all others. Shares in [0, 1].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result
                 / r.len() as f64
         }),
         nmi: clustering.map(|restarts| {
-            let classes = gallery.labels.iter().collect::<std::collections::HashSet<_>>().len();
+            let classes = gallery.labels.iter().collect::<HashSet<_>>().len();
             nmi(&k_means(&gallery.points, classes, restarts, seed), &gallery.labels)
         }),
     })
@@ -139,7 +139,7 @@ fn plus_plus(points: &Array2<f32>, k: usize, rng: &mut ChaCha8Rng) -> Array2<f32
     let row = |i: usize| points.row(i).to_slice().expect("points are row-major");
     let mut centres = Array2::zeros((k, points.ncols()));
     let mut squared = vec![f64::INFINITY; n];
-    let mut pick = (u128::from(rng.next_u64()) * n as u128 >> 64) as usize;
+    let mut pick = draw_index(rng, n);
     for c in 0..k {
         centres.row_mut(c).assign(&points.row(pick));
         squared

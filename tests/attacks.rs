@@ -1,0 +1,614 @@
+//! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
+
+use audit::attack::{
+    ATTACKS, Attack, Batch, Differentiable, Event, Form, Measure, Outcome, Plan, Query, Selection, Targets,
+    Trial, read_trials, run, sample_queries, select, write_trials,
+};
+use audit::space::{Gallery, Metric};
+use audit::{Error, Exit, Result};
+use ndarray::{Array2, ArrayView2};
+use std::ops::ControlFlow;
+
+const PIXELS: usize = 12;
+const DIM: usize = 6;
+
+/// Repeatable numbers in [0, 1).
+fn numbers(seed: u64) -> impl FnMut() -> f32 {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 24) as f32
+    }
+}
+
+/// W·x, row by row, so that an image's numbers don't depend on its batch.
+struct Linear {
+    w: Array2<f32>,
+    batch: usize,
+    /// (image, cotangent) of slot 0 at every step.
+    seen: Vec<(Vec<f32>, Vec<f32>)>,
+    /// Embeds, batches.
+    embeds: usize,
+    steps: usize,
+}
+
+impl Linear {
+    fn new(w: Array2<f32>, batch: usize) -> Self {
+        Linear { w, batch, seen: Vec::new(), embeds: 0, steps: 0 }
+    }
+
+    fn random(batch: usize) -> Self {
+        let mut next = numbers(99);
+        Linear::new(Array2::from_shape_fn((DIM, PIXELS), |_| next() * 2.0 - 1.0), batch)
+    }
+
+    fn raw(&self, images: &[f32]) -> Array2<f32> {
+        let p = self.w.ncols();
+        Array2::from_shape_fn((images.len() / p, self.w.nrows()), |(i, k)| {
+            let x = &images[i * p..(i + 1) * p];
+            self.w.row(k).iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum::<f64>() as f32
+        })
+    }
+}
+
+impl Differentiable for Linear {
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn pixels(&self) -> usize {
+        self.w.ncols()
+    }
+
+    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        assert!(images.len() <= self.batch * self.w.ncols());
+        self.embeds += 1;
+        Ok(self.raw(images))
+    }
+
+    fn step(
+        &mut self,
+        batch: &mut Batch,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        self.steps += 1;
+        let p = self.w.ncols();
+        let g = cotangent(self.raw(&batch.x).view());
+        self.seen.push((batch.x[..p].to_vec(), g.row(0).to_vec()));
+        for i in 0..self.batch {
+            for j in 0..p {
+                let slope: f32 = (0..self.w.nrows()).map(|k| self.w[[k, j]] * g[[i, k]]).sum();
+                let sign = if slope == 0.0 { 0.0 } else { slope.signum() };
+                let at = i * p + j;
+                batch.x[at] = (batch.x[at] - batch.alpha[i] * sign).clamp(batch.lo[at], batch.hi[at]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `n` random images in `[low, high]`.
+fn images(n: usize, seed: u64, low: f32, high: f32) -> Vec<Vec<f32>> {
+    let mut next = numbers(seed);
+    (0..n).map(|_| (0..PIXELS).map(|_| low + (high - low) * next()).collect()).collect()
+}
+
+/// Their gallery under `model`, in classes of 10.
+fn gallery(model: &Linear, metric: Metric, images: &[Vec<f32>]) -> Gallery {
+    let ids = (0..images.len()).map(|i| format!("item{i}")).collect();
+    let labels = (0..images.len()).map(|i| i / 10).collect();
+    Gallery::new(metric, model.raw(&images.concat()), labels, ids).unwrap()
+}
+
+fn plan(form: Form) -> Plan {
+    Plan { form, eps: 0.1, alpha: 0.02, steps: 16, restarts: 0, seed: 7 }
+}
+
+fn trials(gallery: &Gallery, form: Form, queries: &[usize]) -> Vec<Trial> {
+    let all = ATTACKS.iter().flat_map(|a| select(gallery, a, 1, form, 5, queries).unwrap().trials);
+    all.collect()
+}
+
+fn quiet(_: Event) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn go(
+    model: &mut Linear,
+    gallery: &Gallery,
+    images: &[Vec<f32>],
+    trials: &[Trial],
+    plan: &Plan,
+) -> Vec<Outcome> {
+    run(model, gallery, &|i| Ok(images[i].clone()), trials, plan, &mut quiet).unwrap()
+}
+
+fn find(code: &str) -> &'static Attack {
+    Attack::find(code).unwrap()
+}
+
+/// One dimension, no clipping at 0 or 1: the worst case within the box is ε·‖w‖₁ away.
+#[test]
+fn known_worst_cases_are_reached() {
+    let mut next = numbers(3);
+    let w = Array2::from_shape_fn((1, PIXELS), |_| next() * 2.0 - 1.0);
+    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let images = images(40, 4, 0.4, 0.6);
+    for steps in [1, 16] {
+        for form in [Form::Published, Form::Corrected] {
+            let mut model = Linear::new(w.clone(), 3);
+            let gallery = gallery(&model, Metric::Euclidean, &images);
+            let plan = Plan { steps, ..plan(form) };
+            let es = select(&gallery, find("ES"), 1, form, 1, &[0, 17, 39]).unwrap().trials;
+            for o in go(&mut model, &gallery, &images, &es, &plan) {
+                assert!((o.shift - reach).abs() < 1e-5, "{} vs {reach}", o.shift);
+                assert!((o.linf - 0.1).abs() < 1e-6);
+                assert!((o.loss_last + reach).abs() < 1e-5);
+                assert_eq!(o.steps, steps);
+            }
+            // A target out of reach: GTM gets nearer by ε·‖w‖₁, and no more.
+            let target =
+                (0..40).max_by(|&a, &b| gallery.point(a)[0].total_cmp(&gallery.point(b)[0])).unwrap();
+            let query = (0..40).min_by(|&a, &b| gallery.point(a)[0].total_cmp(&gallery.point(b)[0])).unwrap();
+            let far = f64::from(gallery.point(target)[0]) - f64::from(gallery.point(query)[0]);
+            let gtm = [Trial { attack: find("GTM"), query, targets: vec![target] }];
+            let o = &go(&mut model, &gallery, &images, &gtm, &plan)[0];
+            assert!((o.loss_first - far).abs() < 1e-5);
+            assert!(
+                (o.loss_last - (far - reach).abs()).abs() < 2e-5 || far < reach,
+                "{} {far} {reach}",
+                o.loss_last
+            );
+        }
+    }
+}
+
+#[test]
+fn the_first_step_of_es_has_the_published_direction() {
+    let images = images(20, 5, 0.4, 0.6);
+    for (form, sign) in [(Form::Published, -1.0), (Form::Corrected, 1.0)] {
+        let mut model = Linear::random(1);
+        let gallery = gallery(&model, Metric::Euclidean, &images);
+        let es = select(&gallery, find("ES"), 1, form, 1, &[3]).unwrap().trials;
+        go(&mut model, &gallery, &images, &es, &plan(form));
+        // z − e0 is 0: −1e-7 from the anchor, +1e-6 from the pairwise distance's offset in the published form.
+        let first = &model.seen[0].1;
+        assert!(
+            first.iter().all(|g| g.signum() == sign && (g / first[0] - 1.0).abs() < 1e-3),
+            "{form}: {first:?}"
+        );
+    }
+}
+
+/// The cotangent that reaches the model against central differences of the loss, for every attack, metric and form.
+#[test]
+fn gradients_agree_with_finite_differences() {
+    let clean = images(200, 6, 0.2, 0.8);
+    let other = images(1, 61, 0.2, 0.8).remove(0);
+    for metric in Metric::ALL {
+        for form in [Form::Published, Form::Corrected] {
+            let mut model = Linear::random(1);
+            let gallery = gallery(&model, metric, &clean);
+            for count in [1, 2] {
+                for attack in ATTACKS.iter().filter(|a| count == 1 || a.several.is_some()) {
+                    let selection = select(&gallery, attack, count, form, 5, &[42]).unwrap();
+                    // The loss at any image: no steps, and an image that isn't the query's own.
+                    let mut loss = |image: Vec<f32>| {
+                        let still = Plan { steps: 0, eps: 1.0, ..plan(form) };
+                        let image = |_| Ok(image.clone());
+                        run(&mut model, &gallery, &image, &selection.trials, &still, &mut quiet).unwrap()[0]
+                            .loss_last
+                    };
+                    let h = 2e-3;
+                    let numeric: Vec<f64> = (0..PIXELS)
+                        .map(|j| {
+                            let moved = |by: f32| {
+                                let mut image = other.clone();
+                                image[j] += by;
+                                image
+                            };
+                            (loss(moved(h)) - loss(moved(-h))) / f64::from(2.0 * h)
+                        })
+                        .collect();
+                    // Two steps on the spot: the first of ES is special.
+                    model.seen.clear();
+                    let still = Plan { steps: 2, alpha: 0.0, eps: 1.0, ..plan(form) };
+                    run(&mut model, &gallery, &|_| Ok(other.clone()), &selection.trials, &still, &mut quiet)
+                        .unwrap();
+                    let cotangent = &model.seen[1].1;
+                    let found: Vec<f64> = (0..PIXELS)
+                        .map(|j| (0..DIM).map(|k| f64::from(model.w[[k, j]] * cotangent[k])).sum())
+                        .collect();
+                    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+                    let (nn, ff) = (dot(&numeric, &numeric).sqrt(), dot(&found, &found).sqrt());
+                    let what = format!("{attack:?} {metric} {form} x{count}: {numeric:?} vs {found:?}");
+                    assert!(nn > 1e-4, "a flat loss tests nothing: {what}");
+                    let cosine = dot(&numeric, &found) / (nn * ff);
+                    assert!(cosine > 0.9995, "{cosine} {what}");
+                    // The loop scales cotangents by powers of two, which signs don't notice.
+                    let power = (ff / nn).log2();
+                    assert!((power - power.round()).abs() < 0.02, "{power} {what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_attack_moves_its_measure_towards_its_goal() {
+    let images = images(300, 8, 0.2, 0.8);
+    let queries: Vec<usize> = (0..300).step_by(10).collect();
+    for metric in Metric::ALL {
+        for form in [Form::Published, Form::Corrected] {
+            let mut model = Linear::random(8);
+            let gallery = gallery(&model, metric, &images);
+            let trials = trials(&gallery, form, &queries);
+            let outcomes = go(&mut model, &gallery, &images, &trials, &plan(form));
+            assert_eq!(outcomes.len(), trials.len());
+            for attack in ATTACKS {
+                let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == attack.code).collect();
+                assert_eq!(mine.len(), queries.len(), "{attack:?}");
+                let change = |of: &dyn Fn(&audit::attack::Measures) -> f64| {
+                    mine.iter().map(|o| of(&o.after) - of(&o.before)).sum::<f64>() / mine.len() as f64
+                };
+                let rank = change(&|m| m.rank.unwrap_or(0.0));
+                let share = |v: Option<bool>| f64::from(u8::from(v.unwrap_or(false)));
+                let what = format!("{attack:?} {metric} {form}");
+                use audit::attack::Goal::{First, Last};
+                match attack.measure {
+                    Measure::CandidateRank(First) | Measure::QueryRank(First) => {
+                        assert!(rank < -20.0, "{what} {rank}")
+                    }
+                    Measure::CandidateRank(Last) | Measure::QueryRank(Last) => {
+                        assert!(rank > 20.0, "{what} {rank}")
+                    }
+                    Measure::Cosine => {
+                        let gap = |o: &audit::attack::Measures| 1.0 - o.cosine.unwrap();
+                        let left = mine.iter().map(|o| gap(&o.after)).sum::<f64>();
+                        let start = mine.iter().map(|o| gap(&o.before)).sum::<f64>();
+                        assert!(left < 0.7 * start, "{what}: {left} of {start}");
+                    }
+                    Measure::Escape => {
+                        let least = if metric == Metric::Cosine { 0.005 } else { 0.1 };
+                        assert!(mine.iter().all(|o| o.shift > least && o.shift_before_last > 0.0), "{what}");
+                    }
+                    Measure::Hit => assert!(mine.iter().any(|o| o.after.hit == Some(false)), "{what}"),
+                    Measure::Retained => assert!(change(&|m| share(m.retained)) < -0.5, "{what}"),
+                }
+                // On the whole: a step of fixed length may circle around the bottom of a single trial's loss.
+                let loss = |of: &dyn Fn(&Outcome) -> f64| mine.iter().map(|o| of(o)).sum::<f64>();
+                assert!(loss(&|o| o.loss_last) < loss(&|o| o.loss_first), "{what}");
+                assert!(mine.iter().all(|o| o.linf <= 0.1 + 1e-6), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn selection_depends_on_seed_attack_and_id_alone() {
+    let images = images(300, 9, 0.0, 1.0);
+    let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
+    let all: Vec<usize> = (0..300).collect();
+    for attack in ATTACKS {
+        for form in [Form::Published, Form::Corrected] {
+            let targets = |queries: &[usize], seed| -> Vec<(usize, Vec<usize>)> {
+                let trials = select(&gallery, attack, 1, form, seed, queries).unwrap().trials;
+                trials.into_iter().map(|t| (t.query, t.targets)).collect()
+            };
+            let whole = targets(&all, 5);
+            let some = targets(&[250, 3, 77], 5);
+            assert_eq!(some, [whole[250].clone(), whole[3].clone(), whole[77].clone()], "{attack:?}");
+            assert_eq!(attack.drawn, whole != targets(&all, 6), "{attack:?}: another seed");
+            if form == Form::Corrected {
+                assert!(whole.iter().all(|(q, t)| !t.contains(q)), "{attack:?}: never the query itself");
+            }
+        }
+    }
+    // Independent of one another: CA+ and QA+ draw alike, but not the same.
+    let of = |code| select(&gallery, find(code), 1, Form::Published, 5, &all).unwrap().trials;
+    let same = of("CA+").iter().zip(&of("QA+")).filter(|(a, b)| a.targets == b.targets).count();
+    assert!(same < 15, "{same} of 300 drawn targets coincide");
+    // A uniform draw reaches all of the gallery: each quarter about 75 times.
+    let low = of("TMA").iter().filter(|t| t.targets[0] < 75).count();
+    assert!((45..105).contains(&low), "{low}");
+}
+
+#[test]
+fn several_targets() {
+    let images = images(300, 9, 0.0, 1.0);
+    let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
+    let form = Form::Published;
+    for attack in ATTACKS.iter().filter(|a| a.several.is_some()) {
+        for trial in select(&gallery, attack, 3, form, 5, &[0, 5, 9]).unwrap().trials {
+            assert_eq!(trial.targets.len(), 3);
+            if attack.code.ends_with('-') {
+                let top = Query { gallery: &gallery, index: trial.query, count: 3, form }.top_percent();
+                assert_eq!(top.len(), 3);
+                assert!(trial.targets.iter().all(|t| top.contains(t)));
+            }
+            if attack.code == "QA-" {
+                let mut distinct = trial.targets.clone();
+                distinct.sort_unstable();
+                distinct.dedup();
+                assert_eq!(distinct.len(), 3);
+            }
+        }
+    }
+    let error = select(&gallery, find("QA-"), 4, form, 5, &[0]).unwrap_err();
+    assert!(error.exit == Exit::Usage && error.message.contains("at least 400 images"), "{error}");
+}
+
+#[test]
+fn outcomes_do_not_depend_on_the_batch() {
+    let images = images(120, 10, 0.2, 0.8);
+    let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
+    let trials = trials(&gallery, Form::Published, &[1, 30, 59, 88]);
+    let plan = Plan { restarts: 1, ..plan(Form::Published) };
+    let run = |batch| go(&mut Linear::random(batch), &gallery, &images, &trials, &plan);
+    let one = run(1);
+    for (o, t) in one.iter().zip(&trials) {
+        assert_eq!(
+            (o.attack.as_str(), &o.query),
+            (t.attack.code, &gallery.ids[t.query]),
+            "in the order of the trials"
+        );
+    }
+    for batch in [3, 64] {
+        for (a, b) in one.iter().zip(run(batch)) {
+            assert_eq!((&a.query, &a.targets, &a.before), (&b.query, &b.targets, &b.before));
+            assert!(
+                (a.loss_last - b.loss_last).abs() < 1e-4 && (a.shift - b.shift).abs() < 1e-3,
+                "{a:?} {b:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn batches_stay_full_and_closed_trials_leave() {
+    let images = images(100, 11, 0.2, 0.8);
+    let mut model = Linear::random(4);
+    let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
+    // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is closed.
+    let trials: Vec<Trial> = (0..20)
+        .map(|q| Trial { attack: find("QA+"), query: q, targets: vec![if q % 2 == 0 { q } else { 99 - q }] })
+        .collect();
+    let mut last = (0, 0);
+    let mut finished = 0;
+    let outcomes = run(
+        &mut model,
+        &gallery,
+        &|i| Ok(images[i].clone()),
+        &trials,
+        &plan(Form::Published),
+        &mut |event| {
+            match event {
+                Event::Steps(done, total) => {
+                    assert!(done >= last.0);
+                    last = (done, total);
+                }
+                Event::Done(_) => finished += 1,
+            }
+            ControlFlow::Continue(())
+        },
+    )
+    .unwrap();
+    assert_eq!(last, (20 * 16, 20 * 16));
+    assert_eq!(finished, 20);
+    for (q, o) in outcomes.iter().enumerate() {
+        if q % 2 == 0 {
+            assert_eq!((o.steps, o.linf, o.loss_last), (0, 0.0, 0.0), "{o:?}");
+        } else {
+            assert!(o.steps > 0);
+        }
+    }
+    let made: usize = outcomes.iter().map(|o| o.steps).sum();
+    assert!(model.steps * 4 < made + 20 + 4 * 16, "{} batches for {made} steps", model.steps);
+}
+
+#[test]
+fn restarts_keep_the_best_run() {
+    let images = images(100, 12, 0.2, 0.8);
+    let mut model = Linear::random(8);
+    let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
+    let trials = trials(&gallery, Form::Corrected, &(0..100).step_by(7).collect::<Vec<_>>());
+    let few = Plan { steps: 3, ..plan(Form::Corrected) };
+    let clean = go(&mut model, &gallery, &images, &trials, &few);
+    let more = go(&mut model, &gallery, &images, &trials, &Plan { restarts: 4, ..few.clone() });
+    assert!(clean.iter().all(|o| o.start == 0));
+    assert!(clean.iter().zip(&more).all(|(a, b)| b.loss_last <= a.loss_last));
+    assert!(more.iter().any(|o| o.start > 0), "with 3 steps a random start must win now and then");
+    let other = go(&mut model, &gallery, &images, &trials, &Plan { restarts: 4, seed: 8, ..few });
+    assert!(more.iter().zip(&other).any(|(a, b)| a.loss_last != b.loss_last), "the seed draws the starts");
+}
+
+#[test]
+fn nothing_to_do_is_no_crash() {
+    let images = images(20, 13, 0.2, 0.8);
+    let mut model = Linear::random(4);
+    let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
+    let trials = trials(&gallery, Form::Published, &[0, 1, 2]);
+    for plan in [
+        Plan { steps: 0, ..plan(Form::Published) },
+        Plan { eps: 0.0, ..plan(Form::Published) },
+        Plan { eps: 0.0, restarts: 2, steps: 1, ..plan(Form::Published) },
+    ] {
+        for o in go(&mut model, &gallery, &images, &trials, &plan) {
+            assert_eq!((o.linf, &o.after), (0.0, &o.before), "{o:?}");
+            assert!(o.shift < 1e-6);
+        }
+    }
+    assert!(go(&mut model, &gallery, &images, &[], &plan(Form::Published)).is_empty());
+}
+
+#[test]
+fn breaking_off_returns_what_is_finished() {
+    let images = images(50, 14, 0.2, 0.8);
+    let mut model = Linear::random(4);
+    let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
+    let trials = trials(&gallery, Form::Published, &[0, 1, 2]);
+    let whole = go(&mut model, &gallery, &images, &trials, &plan(Form::Published));
+    let mut stop = |event: Event| match event {
+        Event::Done(_) => ControlFlow::Break(()),
+        Event::Steps(..) => ControlFlow::Continue(()),
+    };
+    let some =
+        run(&mut model, &gallery, &|i| Ok(images[i].clone()), &trials, &plan(Form::Published), &mut stop);
+    let some = some.unwrap();
+    assert!(!some.is_empty() && some.len() < trials.len());
+    assert!(some.iter().all(|o| whole.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
+}
+
+/// A linear model with one fault.
+struct Faulty(Linear, fn(&mut Batch), f32);
+
+impl Differentiable for Faulty {
+    fn batch(&self) -> usize {
+        self.0.batch()
+    }
+    fn pixels(&self) -> usize {
+        self.0.pixels()
+    }
+    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        self.0.embed(images)
+    }
+    fn step(
+        &mut self,
+        batch: &mut Batch,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        let scale = self.2;
+        self.0.step(batch, &mut |raw| cotangent((&raw * scale).view()))?;
+        self.1(batch);
+        Ok(())
+    }
+}
+
+#[test]
+fn faults_are_named() {
+    let images = images(20, 15, 0.2, 0.8);
+    let model = || Linear::random(2);
+    let gallery = gallery(&model(), Metric::Euclidean, &images);
+    let trials = select(&gallery, find("TMA"), 1, Form::Published, 1, &[4]).unwrap().trials;
+    let attempt = |mut model: Faulty, image: &dyn Fn(usize) -> Result<Vec<f32>>| -> Error {
+        run(&mut model, &gallery, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
+    };
+    let image = |i: usize| Ok(images[i].clone());
+    let expect = |error: Error, exit, words: &str| {
+        assert!(
+            error.exit == exit && error.message.contains("item4") && error.message.contains(words),
+            "{error}"
+        );
+    };
+    expect(attempt(Faulty(model(), |_| (), f32::NAN), &image), Exit::Untrusted, "not finite");
+    expect(attempt(Faulty(model(), |b| b.x[0] += 0.5, 1.0), &image), Exit::Internal, "left its box");
+    expect(attempt(Faulty(model(), |b| b.x[0] = f32::NAN, 1.0), &image), Exit::Untrusted, "not finite");
+    expect(attempt(Faulty(model(), |_| (), 1.0), &|_| Ok(vec![0.0; 5])), Exit::Internal, "5 values");
+    expect(attempt(Faulty(model(), |_| (), 1.0), &|_| Ok(vec![255.0; PIXELS])), Exit::Untrusted, "255");
+    expect(attempt(Faulty(model(), |_| (), 1.0), &|_| Err(Error::usage("gone"))), Exit::Usage, "gone");
+    // Finite embeddings at distances that are not.
+    let largest = gallery.point(4).iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let qa = select(&gallery, find("QA+"), 1, Form::Published, 1, &[4]).unwrap().trials;
+    let mut huge = Faulty(model(), |_| (), 3.3e38 / largest);
+    let error = run(&mut huge, &gallery, &image, &qa, &plan(Form::Published), &mut quiet).unwrap_err();
+    expect(error, Exit::Untrusted, "the loss is");
+}
+
+#[test]
+fn trial_files_come_back_as_they_were() {
+    let images = images(200, 16, 0.0, 1.0);
+    let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
+    for form in [Form::Published, Form::Corrected] {
+        let trials = trials(&gallery, form, &[3, 14, 159]);
+        let json = write_trials("rob28", form, &gallery, &trials).unwrap();
+        assert!(json.contains("\"ca+\"") && json.contains("\"item159\""));
+        let file = read_trials("t.json", &json, &gallery).unwrap();
+        assert_eq!((file.protocol.as_str(), file.form, file.metric), ("rob28", form, gallery.metric));
+        let key = |t: &Trial| (t.attack.code, t.query, t.targets.clone());
+        let read: Vec<_> = file.selection.trials.iter().map(key).collect();
+        assert_eq!(read, trials.iter().map(key).collect::<Vec<_>>());
+    }
+    let refused = |attacks: &str| {
+        let json =
+            format!(r#"{{"protocol":"rob28","form":"published","metric":"N","attacks":{{{attacks}}}}}"#);
+        let error = read_trials("t.json", &json, &gallery).unwrap_err();
+        assert!(error.exit == Exit::Usage && error.message.contains("t.json"), "{error}");
+        error.message
+    };
+    let message =
+        refused(r#""ca+":[{"query":"item1","targets":["item2"]},{"query":"item1","targets":["nobody"]}]"#);
+    assert!(message.contains("CA+, row 2") && message.contains("`nobody`"), "{message}");
+    assert!(refused(r#""gtm":[{"query":"nobody"}]"#).contains("GTM, row 1"));
+    assert!(refused(r#""ca+":[{"query":"item1"}]"#).contains("`targets` must list"));
+    assert!(refused(r#""tma":[{"query":"item1","targets":["item2","item3"]}]"#).contains("one item"));
+    assert!(refused(r#""gtt":[{"query":"item1","targets":["item2"]}]"#).contains("follows from the model"));
+    assert!(refused(r#""zz":[]"#).contains("unknown attack `zz`"));
+    assert!(refused(r#""ca+":[{"quary":"item1"}]"#).contains("quary"));
+}
+
+#[test]
+fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
+    // Class 1 has one item; in the second gallery all share a class.
+    let raw = Array2::from_shape_fn((5, 2), |(i, j)| (i * (j + 1)) as f32);
+    let ids = || (0..5).map(|i| i.to_string()).collect::<Vec<_>>();
+    let lone = Gallery::new(Metric::Euclidean, raw.clone(), vec![0, 0, 1, 0, 0], ids()).unwrap();
+    let one = Gallery::new(Metric::Euclidean, raw, vec![0; 5], ids()).unwrap();
+    for form in [Form::Published, Form::Corrected] {
+        let skipped = |gallery: &Gallery, code| -> Selection {
+            select(gallery, find(code), 1, form, 0, &[0, 1, 2, 3, 4]).unwrap()
+        };
+        for code in ["LTM", "GTM"] {
+            let found = skipped(&lone, code);
+            assert_eq!((found.trials.len(), found.skipped.len()), (4, 1));
+            assert!(found.skipped[0].query == "2" && found.skipped[0].why.contains("no other item"));
+            assert_eq!(skipped(&one, code).trials.len(), 0);
+        }
+        for code in ["CA+", "CA-", "QA+", "QA-", "TMA", "ES", "GTT"] {
+            assert!(skipped(&lone, code).skipped.is_empty());
+        }
+    }
+}
+
+#[test]
+fn gtm_aims_as_published_or_as_defined() {
+    // On a line; the query is item 2 at 0. Nearest is item 4 (class 1), nearest of another class than its own (0) too.
+    let raw = Array2::from_shape_vec((6, 1), vec![5.0, 3.0, 0.0, -4.0, 1.0, 2.0]).unwrap();
+    let ids = (0..6).map(|i| i.to_string()).collect();
+    let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 1, 0, 2, 1, 0], ids).unwrap();
+    let target = |form| match (find("GTM").targets)(
+        &Query { gallery: &gallery, index: 2, count: 1, form },
+        &mut audit::attack::Draw::new(0, "GTM", "2", 0),
+    )
+    .unwrap()
+    {
+        Targets::Chosen(targets) => targets,
+        Targets::Skip(why) => panic!("{why}"),
+    };
+    assert_eq!(target(Form::Corrected), [4]);
+    // Published: items not of class 1 are [0, 2, 3, 5]; the nearest is item 5, at place 3: item 3.
+    assert_eq!(target(Form::Published), [3]);
+}
+
+#[test]
+fn samples_of_queries_are_nested() {
+    let images = images(100, 17, 0.0, 1.0);
+    let gallery = gallery(&Linear::random(1), Metric::Cosine, &images);
+    let sample = |most, seed| sample_queries(&gallery, most, seed);
+    let (ten, thirty) = (sample(Some(10), 1), sample(Some(30), 1));
+    assert_eq!(
+        (ten.len(), thirty.len(), sample(None, 1).len(), sample(Some(500), 1).len()),
+        (10, 30, 100, 100)
+    );
+    assert!(ten.iter().all(|q| thirty.contains(q)));
+    assert!(thirty.windows(2).all(|w| w[0] < w[1]));
+    assert_ne!(thirty, sample(Some(30), 2));
+}
+
+#[test]
+fn codes_are_read_leniently() {
+    assert_eq!(find("ca\u{2212}").code, "CA-");
+    assert_eq!(find(" gtT ").code, "GTT");
+    assert!(Attack::find("CA").unwrap_err().message.contains("CA+, CA-"));
+}
