@@ -1,0 +1,86 @@
+//! Class folders: `PATH/<class>/<image>`, as torchvision's ImageFolder has them.
+
+use super::{Dataset, Item, Origin};
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+
+pub const ABOUT: &str = "one sub-folder per class, with the images of the class in it, PATH/<class>/<image>";
+
+const EXTENSIONS: [&str; 7] = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"];
+
+/// Lists the class folders of `root`. Classes and files are sorted by the bytes of their names.
+pub fn open(root: &Path) -> Result<Dataset> {
+    let shown = root.display();
+    let top = Listing::of(root)?;
+    if let Some((stray, _)) = top.images.first() {
+        return Err(Error::usage(format!(
+            "image {stray} lies directly in {shown}; expected {ABOUT}. Move the images into class folders"
+        )));
+    }
+    if top.folders.is_empty() {
+        return Err(Error::empty(format!("{shown} holds no class folders; expected {ABOUT}")));
+    }
+    let mut dataset = Dataset { source: shown.to_string(), classes: Vec::new(), items: Vec::new() };
+    for (class, folder) in top.folders {
+        let inside = Listing::of(&folder)?;
+        let shown = folder.display();
+        if inside.images.is_empty() {
+            return Err(match inside.folders.first() {
+                Some(_) => Error::usage(format!(
+                    "{shown} holds folders instead of images; expected {ABOUT}. If the classes lie in {shown}, \
+                     give that as PATH"
+                )),
+                None => Error::empty(format!(
+                    "class folder {shown} holds no images ({}); remove it or fill it",
+                    EXTENSIONS.join(", ")
+                )),
+            });
+        }
+        let index = dataset.classes.len();
+        dataset.items.extend(inside.images.into_iter().map(|(file, path)| Item {
+            id: format!("{class}/{file}"),
+            class: index,
+            origin: Origin::File(path),
+        }));
+        dataset.classes.push(class);
+    }
+    Ok(dataset)
+}
+
+/// What a folder holds that concerns us, by name, sorted; hidden entries and other files left out.
+struct Listing {
+    folders: Vec<(String, PathBuf)>,
+    images: Vec<(String, PathBuf)>,
+}
+
+impl Listing {
+    fn of(folder: &Path) -> Result<Listing> {
+        let unreadable = |reason| Error::usage(format!("can't list {}: {reason}", folder.display()));
+        let mut listing = Listing { folders: Vec::new(), images: Vec::new() };
+        for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let name = path.file_name().unwrap_or_default();
+            if name.as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let is_image =
+                path.extension().and_then(|extension| extension.to_str()).is_some_and(|extension| {
+                    EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension))
+                });
+            // Follows symbolic links; a dangling one counts as a file and fails when it is read.
+            let list = match path.is_dir() {
+                true => &mut listing.folders,
+                false if is_image => &mut listing.images,
+                false => continue,
+            };
+            // Ids go into reports and are matched between machines, so they must be text.
+            let name = name.to_str().ok_or_else(|| {
+                Error::usage(format!("the name of {} is not valid UTF-8; rename it", path.display()))
+            })?;
+            list.push((name.to_owned(), path));
+        }
+        listing.folders.sort();
+        listing.images.sort();
+        Ok(listing)
+    }
+}
