@@ -199,13 +199,15 @@ fn unpack(wheel: &Wheel, python: &Path, archive: &Path, folder: &Path) -> Result
 
 /// Puts a finished folder in its place, so that nobody ever sees half a one.
 fn publish(wheel: &Wheel, draft: &Path, folder: &Path) -> Result {
-    if folder.exists() {
-        file("remove", folder, fs::remove_dir_all(folder))?;
-    }
-    let renamed = fs::rename(draft, folder);
-    // Another run may have been quicker; then its folder is as good as ours.
+    // Another run may have been quicker, before this or within it; then its folder is as good as ours.
     if !is_installed(wheel, folder) {
-        file("make", folder, renamed)?;
+        if folder.exists() {
+            file("remove", folder, fs::remove_dir_all(folder))?;
+        }
+        let renamed = fs::rename(draft, folder);
+        if !is_installed(wheel, folder) {
+            file("make", folder, renamed)?;
+        }
     }
     println!(
         "  unpacked to {}: library of {}, licence and notices",
