@@ -147,7 +147,7 @@ fn export(dir: &Path, names: &[&str]) -> Result {
     println!("Exporting {} models from PyTorch to {}", names.len(), shown(dir));
     let script = |name: &str| {
         let mut command = Command::new(&python);
-        command.arg(tools.join(name)).stdin(Stdio::null());
+        command.arg(tools.join(name)).env("PYTHONWARNINGS", "ignore").stdin(Stdio::null());
         command
     };
     // Asked for by name, so an earlier failure is no reason not to try.
