@@ -1,2 +1,94 @@
 //! The commands that the README names: see `cargo xtask help`.
-fn main() {}
+
+mod ci;
+mod demo;
+mod parity;
+mod project;
+mod python;
+mod setup;
+
+use project::{Error, Result};
+use std::{env, process::ExitCode};
+
+struct Task {
+    name: &'static str,
+    arguments: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Result,
+}
+
+const TASKS: [Task; 5] = [
+    Task {
+        name: "setup",
+        arguments: "",
+        about: "fetch ONNX Runtime into target/onnxruntime, where audit looks for it",
+        run: |arguments| alone(arguments, setup::setup),
+    },
+    Task {
+        name: "demo",
+        arguments: "",
+        about: "set up, build, and audit the two bundled models",
+        run: |arguments| alone(arguments, demo::demo),
+    },
+    Task {
+        name: "ci",
+        arguments: "",
+        about: "everything a change must pass: format, clippy, tests, docs, parity, demo",
+        run: |arguments| alone(arguments, ci::ci),
+    },
+    Task {
+        name: "python",
+        arguments: "",
+        about: "install PyTorch and the exporters into target/python (5 GB), for parity",
+        run: |arguments| alone(arguments, || python::environment().map(drop)),
+    },
+    Task {
+        name: "parity",
+        arguments: parity::ARGUMENTS,
+        about: "export models from PyTorch and compare audit's gradients with its own",
+        run: parity::parity,
+    },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let result = match arguments.split_first() {
+        None => help(),
+        Some((name, _)) if ["help", "--help", "-h"].contains(&name.as_str()) => help(),
+        Some((name, rest)) => match TASKS.iter().find(|task| task.name == name) {
+            Some(task) => (task.run)(rest),
+            None => Err(Error::Usage(format!("there is no command `{name}`"))),
+        },
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Error::Failed(message)) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+        Err(Error::Usage(message)) => {
+            eprintln!("xtask: {message}; `cargo xtask help` lists the commands");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn help() -> Result {
+    println!("cargo xtask COMMAND\n");
+    for Task { name, arguments, about, .. } in &TASKS {
+        println!("  {name:8}{about}");
+        if !arguments.is_empty() {
+            println!("          {arguments}");
+        }
+    }
+    println!("  help    this list");
+    Ok(())
+}
+
+/// Runs a task that takes no arguments.
+fn alone(arguments: &[String], task: impl FnOnce() -> Result) -> Result {
+    match arguments {
+        [] => task(),
+        [first, ..] => Err(Error::Usage(format!("expected no argument, found `{first}`"))),
+    }
+}

@@ -1,0 +1,199 @@
+//! `cargo xtask parity`: PyTorch's gradients and audit's, of the same models at the same points.
+//!
+//! The exporter and the list of models lie in `../shared/tools`, beside the checkout. The comparison itself is
+//! `examples/parity.rs`.
+
+use crate::{
+    project::{Error, Result, Since, cargo, file, root, run, shown, target},
+    python, setup,
+};
+use std::{
+    fs, path,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+pub const ARGUMENTS: &str = "[--models NAME ...] [--group core|all|post] [--dir DIR]";
+
+#[derive(Debug, PartialEq)]
+struct Options {
+    models: Vec<String>,
+    group: String,
+    dir: Option<PathBuf>,
+}
+
+pub fn parity(arguments: &[String]) -> Result {
+    let Options { models, group, dir } = parse(arguments)?;
+    let dir = match dir {
+        Some(dir) => file("find", &dir, path::absolute(&dir))?,
+        None => target()?.join("parity").join(&group),
+    };
+    let names = match models.is_empty() {
+        true => in_group(&zoo()?, &group)?,
+        false => models,
+    };
+    setup::setup()?;
+    let partition = || names.iter().map(String::as_str).partition(|name| is_there(&dir, name));
+    let (_, missing): (Vec<&str>, Vec<&str>) = partition();
+    if !missing.is_empty() {
+        export(&dir, &missing)?;
+    }
+
+    // What cannot be exported cannot be compared; the others still can, and then it is said.
+    let (there, lost): (Vec<&str>, Vec<&str>) = partition();
+    if !there.is_empty() {
+        let example = ["run", "--release", "--locked", "--example", "parity", "--", "--dir"];
+        run(cargo(&example).arg(&dir).args(&there))?;
+    }
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!(
+            "{} of {} models could not be exported: {}; {} says why, for each in NAME.json",
+            lost.len(),
+            names.len(),
+            lost.join(", "),
+            shown(&dir)
+        ))),
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Options> {
+    let mut options = Options { models: vec![], group: "core".to_owned(), dir: None };
+    let mut words = arguments.iter().peekable();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--models" => {
+                while let Some(name) = words.next_if(|name| !name.starts_with("--")) {
+                    options.models.push(name.clone());
+                }
+                if options.models.is_empty() {
+                    return Err(Error::Usage("expected names after --models, found none".to_owned()));
+                }
+            }
+            "--group" => match words.next() {
+                Some(group) => options.group = group.clone(),
+                None => return Err(Error::Usage("expected core, all or post after --group".to_owned())),
+            },
+            "--dir" => match words.next() {
+                Some(dir) => options.dir = Some(dir.into()),
+                None => return Err(Error::Usage("expected a folder after --dir".to_owned())),
+            },
+            other => return Err(Error::Usage(format!("expected {ARGUMENTS}, found `{other}`"))),
+        }
+    }
+    Ok(options)
+}
+
+/// The folder of the exporter and the list of models, if it is there.
+pub fn shared_tools() -> Result<PathBuf> {
+    let tools = root().join("../shared/tools");
+    match tools.join("export.py").is_file() && tools.join("zoo.txt").is_file() {
+        true => Ok(tools),
+        false => Err(Error::Failed(
+            "expected export.py and zoo.txt in ../shared/tools beside the checkout, found none: models for the comparison \
+             with PyTorch are made there"
+                .to_owned(),
+        )),
+    }
+}
+
+/// All models that are known, each with its group.
+fn zoo() -> Result<Vec<(String, String)>> {
+    let path = shared_tools()?.join("zoo.txt");
+    Ok(read_zoo(&file("read", &path, fs::read_to_string(&path))?))
+}
+
+fn read_zoo(text: &str) -> Vec<(String, String)> {
+    let mut group = "";
+    let mut models = vec![];
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            Some(name) => group = name,
+            None => models.push((group.to_owned(), line.to_owned())),
+        }
+    }
+    models
+}
+
+fn in_group(zoo: &[(String, String)], group: &str) -> Result<Vec<String>> {
+    let names: Vec<_> = zoo.iter().filter(|model| model.0 == group).map(|model| model.1.clone()).collect();
+    match names.is_empty() {
+        false => Ok(names),
+        true => {
+            let mut groups: Vec<_> = zoo.iter().map(|model| model.0.as_str()).collect();
+            groups.dedup();
+            Err(Error::Usage(format!("expected one of the groups {}, found `{group}`", groups.join(", "))))
+        }
+    }
+}
+
+/// Whether the folder has a model's graph and PyTorch's gradients for it.
+fn is_there(dir: &Path, name: &str) -> bool {
+    ["onnx", "npz"].iter().all(|kind| dir.join(format!("{name}.{kind}")).is_file())
+}
+
+fn export(dir: &Path, names: &[&str]) -> Result {
+    let tools = shared_tools()?;
+    let python = python::environment()?;
+    let zoo = zoo()?;
+    let (derived, mut direct): (Vec<&str>, Vec<&str>) =
+        names.iter().partition(|name| name.starts_with("post."));
+    let parents = derived.iter().filter_map(|name| parent(&zoo, name));
+    direct.extend(parents.filter(|parent| !is_there(dir, parent)));
+    direct.sort();
+    direct.dedup();
+    let started = Instant::now();
+    println!("Exporting {} models from PyTorch to {}", names.len(), shown(dir));
+    let script = |name: &str| {
+        let mut command = Command::new(&python);
+        command.arg(tools.join(name)).env("PYTHONWARNINGS", "ignore").stdin(Stdio::null());
+        command
+    };
+    // Asked for by name, so an earlier failure is no reason not to try.
+    if !direct.is_empty() {
+        run(script("export.py").arg("--redo").arg("--out").arg(dir).arg("--names").args(&direct))?;
+    }
+    if !derived.is_empty() {
+        run(script("post.py").arg("--models").arg(dir))?;
+    }
+    println!("  exported in {}", Since(started));
+    Ok(())
+}
+
+/// The model that a derived one is made from: `tv.resnet18` for `post.tv.resnet18_qdq`.
+fn parent<'a>(zoo: &'a [(String, String)], derived: &str) -> Option<&'a str> {
+    let rest = derived.strip_prefix("post.")?;
+    let is_parent = |name: &&str| rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+    zoo.iter().map(|model| model.1.as_str()).filter(is_parent).max_by_key(|name| name.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let options = parse(&words("--models a.b a.b--dyn18 --dir x --group all")).ok().unwrap();
+        let expected =
+            Options { models: words("a.b a.b--dyn18"), group: "all".into(), dir: Some("x".into()) };
+        assert_eq!(options, expected);
+        for wrong in ["--models --group all", "--group", "--dir", "core", "--redo"] {
+            assert!(matches!(parse(&words(wrong)), Err(Error::Usage(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_zoo_is_read_by_groups() {
+        let zoo = read_zoo("# models\n[core]\na.x\n\n[all]\na.x_50\n[post]\npost.a.x_50_fp16\n");
+        assert_eq!(in_group(&zoo, "core").ok().unwrap(), ["a.x"]);
+        assert!(matches!(in_group(&zoo, "cor"), Err(Error::Usage(_))));
+        assert_eq!(parent(&zoo, "post.a.x_50_fp16"), Some("a.x_50"));
+        assert_eq!(parent(&zoo, "post.a.x_fp16"), Some("a.x"));
+        assert_eq!(parent(&zoo, "post.b_fp16"), None);
+    }
+}
