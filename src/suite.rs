@@ -1,6 +1,6 @@
 //! Suites: which attacks, with what budget, on how many queries, towards which scores. The only file that names YAML.
 
-use crate::attack::{Attack, Form, Plan};
+use crate::attack::{Attack, Form, Plan, Schedule};
 use crate::score::{ARS_TERMS, ERS_TERMS};
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
@@ -39,6 +39,8 @@ pub struct Suite {
     pub alpha: Option<f32>,
     /// Steps, instead of the protocol's.
     pub steps: Option<usize>,
+    /// How the step size runs.
+    pub schedule: Schedule,
     /// Runs from random starts, beside the one from the clean image.
     pub restarts: usize,
     /// Queries at the most; all where `None`.
@@ -92,6 +94,8 @@ struct Raw {
     eps: Option<Spanned<String>>,
     alpha: Option<Spanned<String>>,
     steps: Option<Spanned<usize>>,
+    #[serde(default)]
+    schedule: Schedule,
     #[serde(default)]
     restarts: usize,
     max_queries: Option<Spanned<usize>>,
@@ -198,6 +202,7 @@ impl Suite {
             eps: number(&raw.eps, "eps")?,
             alpha: number(&raw.alpha, "alpha")?,
             steps: positive(&raw.steps, "steps")?,
+            schedule: raw.schedule,
             restarts: raw.restarts,
             max_queries: positive(&raw.max_queries, "max_queries")?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
@@ -223,6 +228,7 @@ impl Suite {
             eps: self.eps.map_or_else(|| fraction(&budget.eps, "eps"), Ok)?,
             alpha: self.alpha.map_or_else(|| fraction(&budget.alpha, "alpha"), Ok)?,
             steps: self.steps.unwrap_or(budget.steps),
+            schedule: self.schedule,
             restarts: self.restarts,
             seed,
         };
@@ -354,6 +360,7 @@ mod tests {
             assert!(!suite.description.is_empty() && !suite.scores.is_empty());
             assert_eq!(suite.form == Form::Corrected, name.ends_with("-strict"));
             assert_eq!(suite.restarts > 0, name.ends_with("-strict"));
+            assert_eq!(suite.schedule == Schedule::Adaptive, name.ends_with("-strict"));
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
     }

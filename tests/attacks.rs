@@ -1,8 +1,8 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
 use audit::attack::{
-    ATTACKS, Attack, Batch, Differentiable, Event, Form, Measure, Outcome, Plan, Query, Selection, Targets,
-    Trial, read_trials, run, sample_queries, select, write_trials,
+    ATTACKS, Attack, Batch, Differentiable, Event, Form, Measure, Outcome, Plan, Query, Schedule, Selection,
+    Targets, Trial, read_trials, run, sample_queries, select, write_trials,
 };
 use audit::space::{Gallery, Metric};
 use audit::{Error, Exit, Result};
@@ -103,7 +103,7 @@ fn gallery(model: &Linear, metric: Metric, images: &[Vec<f32>]) -> Gallery {
 }
 
 fn plan(form: Form) -> Plan {
-    Plan { form, eps: 0.1, alpha: 0.02, steps: 16, restarts: 0, seed: 7 }
+    Plan { form, eps: 0.1, alpha: 0.02, steps: 16, schedule: Schedule::Fixed, restarts: 0, seed: 7 }
 }
 
 fn trials(gallery: &Gallery, form: Form, queries: &[usize]) -> Vec<Trial> {
@@ -136,11 +136,12 @@ fn known_worst_cases_are_reached() {
     let w = Array2::from_shape_fn((1, PIXELS), |_| next() * 2.0 - 1.0);
     let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
     let images = images(40, 4, 0.4, 0.6);
-    for steps in [1, 16] {
+    use Schedule::{Adaptive, Fixed};
+    for (steps, schedule) in [(1, Fixed), (16, Fixed), (1, Adaptive), (16, Adaptive)] {
         for form in [Form::Published, Form::Corrected] {
             let mut model = Linear::new(w.clone(), 3);
             let gallery = gallery(&model, Metric::Euclidean, &images);
-            let plan = Plan { steps, ..plan(form) };
+            let plan = Plan { steps, schedule, ..plan(form) };
             let es = select(&gallery, find("ES"), 1, form, 1, &[0, 17, 39]).unwrap().trials;
             for o in go(&mut model, &gallery, &images, &es, &plan) {
                 assert!((o.shift - reach).abs() < 1e-5, "{} vs {reach}", o.shift);
@@ -425,6 +426,34 @@ fn restarts_keep_the_best_run() {
 }
 
 #[test]
+fn adaptive_steps_find_lower_losses() {
+    let images = images(100, 18, 0.2, 0.8);
+    let mut model = Linear::random(8);
+    let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
+    let trials = trials(&gallery, Form::Corrected, &(0..100).step_by(5).collect::<Vec<_>>());
+    let fixed = Plan { steps: 32, ..plan(Form::Corrected) };
+    let adaptive = Plan { schedule: Schedule::Adaptive, ..fixed.clone() };
+    let (fixed, adaptive) = (
+        go(&mut model, &gallery, &images, &trials, &fixed),
+        go(&mut model, &gallery, &images, &trials, &adaptive),
+    );
+    for attack in ATTACKS {
+        let sum = |outcomes: &[Outcome]| -> f64 {
+            outcomes.iter().filter(|o| o.attack == attack.code).map(|o| o.loss_last).sum()
+        };
+        let (fixed, adaptive) = (sum(&fixed), sum(&adaptive));
+        assert!(adaptive <= fixed + 1e-3 * fixed.abs(), "{attack:?}: {adaptive} vs {fixed}");
+    }
+    let total = |outcomes: &[Outcome], code| -> f64 {
+        outcomes.iter().filter(|o| o.attack == code).map(|o| o.loss_last).sum()
+    };
+    // Where the bottom lies within the box, a fixed step circles around it.
+    assert!(total(&adaptive, "GTM") < 0.6 * total(&fixed, "GTM"));
+    assert!(total(&adaptive, "LTM") < 0.95 * total(&fixed, "LTM"));
+    assert!(adaptive.iter().all(|o| o.loss_last <= o.loss_first + 1e-6), "the best image seen counts");
+}
+
+#[test]
 fn nothing_to_do_is_no_crash() {
     let images = images(20, 13, 0.2, 0.8);
     let mut model = Linear::random(4);
@@ -434,6 +463,8 @@ fn nothing_to_do_is_no_crash() {
         Plan { steps: 0, ..plan(Form::Published) },
         Plan { eps: 0.0, ..plan(Form::Published) },
         Plan { eps: 0.0, restarts: 2, steps: 1, ..plan(Form::Published) },
+        Plan { eps: 0.0, schedule: Schedule::Adaptive, ..plan(Form::Published) },
+        Plan { steps: 0, schedule: Schedule::Adaptive, ..plan(Form::Corrected) },
     ] {
         for o in go(&mut model, &gallery, &images, &trials, &plan) {
             assert_eq!((o.linf, &o.after), (0.0, &o.before), "{o:?}");

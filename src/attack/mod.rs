@@ -16,10 +16,12 @@ mod gtt;
 mod ltm;
 mod pgd;
 mod qa;
+mod schedule;
 mod tma;
 mod trials;
 
 pub use pgd::{Event, Plan, run};
+pub use schedule::Schedule;
 pub use trials::{Selection, Skipped, Trial, TrialFile, read_trials, sample_queries, select, write_trials};
 
 use crate::space::{Gallery, cosine, draw_index, wide};

@@ -7,6 +7,7 @@
 //! Trials of all attacks go through the model's batch slot by slot: a trial that is done leaves, the next one takes its
 //! place with a step counter of its own, and the batch stays full to the end.
 
+use super::schedule::{Adaptive, Schedule};
 use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure};
 use crate::space::Gallery;
 use crate::{Error, Result};
@@ -26,6 +27,8 @@ pub struct Plan {
     pub alpha: f32,
     /// Steps T.
     pub steps: usize,
+    /// How the step size runs.
+    pub schedule: Schedule,
     /// Further runs of each trial from uniform random starts in its box; the run with the lowest final loss counts.
     pub restarts: usize,
     /// Seeds the random starts.
@@ -59,7 +62,11 @@ pub fn run(
         hi: vec![1.0; slots * pixels],
         alpha: vec![0.0; slots],
     };
-    let alpha = if plan.steps == 1 { plan.eps } else { plan.alpha };
+    let alpha = match plan.schedule {
+        _ if plan.steps == 1 => plan.eps,
+        Schedule::Fixed => plan.alpha,
+        Schedule::Adaptive => 2.0 * plan.eps,
+    };
     let mut queue = (0..trials.len()).flat_map(|trial| (0..=plan.restarts).map(move |start| (trial, start)));
     let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
     let mut done =
@@ -83,11 +90,21 @@ pub fn run(
                 }
             }
             batch.alpha[slot] = alpha;
-            let loss = (trials[trial].attack.loss)(gallery, plan.form, &trials[trial]);
-            *run = Some(Run { trial, start, loss, clean, step: 0, first: None, shift: 0.0, stuck: false });
+            *run = Some(Run {
+                trial,
+                start,
+                loss: (trials[trial].attack.loss)(gallery, plan.form, &trials[trial]),
+                clean,
+                step: 0,
+                first: None,
+                latest: f64::NAN,
+                shift: 0.0,
+                stuck: false,
+                adaptive: (plan.schedule == Schedule::Adaptive).then(|| Adaptive::new(plan.steps, x)),
+            });
         }
         if active.iter().all(Option::is_none) {
-            let _ = done.measure(model, watch)?; // nothing is left to break off
+            let _ = done.measure(true, model, watch)?; // nothing is left to break off
             break;
         }
         if plan.steps > 0 {
@@ -104,26 +121,26 @@ pub fn run(
         }
         for (slot, place) in active.iter_mut().enumerate() {
             let Some(run) = place else { continue };
+            let at = slot * pixels..(slot + 1) * pixels;
             let left = plan.steps - run.step;
             // A gradient of exactly zero, as of a closed hinge, never moves the image again: sign(0) = 0.
             run.step += usize::from(!run.stuck && left > 0);
+            if let Some(adaptive) = run.adaptive.as_mut().filter(|_| left > 0) {
+                let x = &mut batch.x[at.clone()];
+                let (lo, hi) = (&batch.lo[at.clone()], &batch.hi[at.clone()]);
+                adaptive.after_step(run.latest, x, lo, hi, &mut batch.alpha[slot]);
+            }
             if run.stuck || run.step == plan.steps {
                 steps += left;
                 batch.alpha[slot] = 0.0;
-                let image = batch.x[slot * pixels..(slot + 1) * pixels].to_vec();
+                let image = batch.x[at].to_vec();
                 done.waiting.extend(place.take().map(|run| (run, image)));
             } else {
                 steps += 1;
             }
         }
-        let mut flow = watch(Event::Steps(steps, total));
-        if done.waiting.len() >= slots {
-            flow = match done.measure(model, watch)? {
-                ControlFlow::Continue(()) => flow,
-                broken => broken,
-            };
-        }
-        if flow.is_break() {
+        let flow = watch(Event::Steps(steps, total));
+        if flow.is_break() || done.measure(false, model, watch)?.is_break() {
             break;
         }
     }
@@ -167,10 +184,14 @@ struct Run<'a> {
     step: usize,
     /// Loss at the first iterate.
     first: Option<f64>,
+    /// Loss at the latest iterate embedded.
+    latest: f64,
     /// Distance from the clean embedding to that of the latest iterate embedded.
     shift: f64,
     /// Whether the last gradient was zero.
     stuck: bool,
+    /// Under the adaptive schedule; knows the best image seen.
+    adaptive: Option<Adaptive>,
 }
 
 /// ∂L/∂embedding [B, D] of the active slots at the raw embeddings [B, D]; zero for the others.
@@ -199,6 +220,7 @@ fn cotangent(
     for (i, run) in runs.into_iter().enumerate() {
         check_loss(losses[i], gallery, &trials[run.trial])?;
         run.first.get_or_insert(losses[i]);
+        run.latest = losses[i];
         let clean = gallery.point(trials[run.trial].query);
         run.shift = gallery.metric.distance(points.row(i).to_slice().expect("row-major"), clean);
         let largest = gradient.row(i).iter().fold(0.0f32, |m, g| m.max(g.abs()));
@@ -293,14 +315,16 @@ struct Done<'a> {
 }
 
 impl Done<'_> {
-    /// Embeds the waiting images, a batch at a time, and turns their runs into outcomes.
+    /// Embeds the waiting images, a full batch at a time, and turns their runs into outcomes; with `rest`, also those
+    /// that make no full batch.
     fn measure(
         &mut self,
+        rest: bool,
         model: &mut dyn Differentiable,
         watch: &mut dyn FnMut(Event) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let mut flow = ControlFlow::Continue(());
-        while !self.waiting.is_empty() {
+        while self.waiting.len() >= model.batch() || (rest && !self.waiting.is_empty()) {
             let some: Vec<_> = self.waiting.drain(..self.waiting.len().min(model.batch())).collect();
             let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
             let raw = model.embed(&images)?;
@@ -309,14 +333,21 @@ impl Done<'_> {
             let points = self.gallery.metric.into_space(raw);
             let at: Vec<(&Loss, bool)> = some.iter().map(|(run, _)| (&run.loss, false)).collect();
             let (losses, _) = evaluate(self.gallery, &points, &at);
-            let found: Vec<Result<Outcome>> = some
+            let mut last = Vec::with_capacity(some.len());
+            for (i, (mut run, x)) in some.into_iter().enumerate() {
+                // An adaptive run may have seen a better image than its last: then that one is measured instead.
+                match run.adaptive.take().map(Adaptive::into_best) {
+                    Some((best, image)) if best < losses[i] => self.waiting.push((run, image)),
+                    _ => last.push((i, run, x)),
+                }
+            }
+            let found: Vec<Result<Outcome>> = last
                 .par_iter()
-                .enumerate()
-                .map(|(i, (run, x))| {
-                    self.outcome(run, x, points.row(i).to_slice().expect("row-major"), losses[i])
+                .map(|(i, run, x)| {
+                    self.outcome(run, x, points.row(*i).to_slice().expect("row-major"), losses[*i])
                 })
                 .collect();
-            for ((run, _), outcome) in some.iter().zip(found) {
+            for ((_, run, _), outcome) in last.iter().zip(found) {
                 if self.settle(run.trial, outcome?)
                     && watch(Event::Done(&self.outcomes.last().expect("just settled").1)).is_break()
                 {
