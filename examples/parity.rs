@@ -49,7 +49,13 @@ fn main() {
                 right += usize::from(good);
                 println!(
                     "{name:<44} {:>5} {:>8.1e} {:>8.1e} {:>8.1e} {:>9.6} {:>7.3}s {:>7.3}s {:>5}",
-                    row.nodes, row.embedding, row.gradient, row.floor, row.cosine, row.forward, row.step,
+                    row.nodes,
+                    row.embedding,
+                    row.gradient,
+                    row.floor,
+                    row.cosine,
+                    row.forward,
+                    row.step,
                     if good { "ok" } else { "WRONG" }
                 );
             }
@@ -106,7 +112,8 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
     let options = Options { provider: Provider::Cpu, threads };
     let mut model = Model::open(&dir.join(format!("{name}.onnx")), &card, options, None).map_err(text)?;
     if model.batch() != shape[0] {
-        model = Model::open(&dir.join(format!("{name}.onnx")), &card, options, Some(shape[0])).map_err(text)?;
+        model =
+            Model::open(&dir.join(format!("{name}.onnx")), &card, options, Some(shape[0])).map_err(text)?;
     }
     let nhwc = model.info.preprocessing.layout == Layout::Nhwc;
     let planes = |v: &[f64]| -> Vec<f64> {

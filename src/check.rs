@@ -58,7 +58,9 @@ const EMBEDDING_TOLERANCE: f64 = 1e-4;
 /// Largest accepted relative error of a directional derivative (reference/gradients).
 const GRADIENT_TOLERANCE: f64 = 1e-2;
 /// Steps of the finite differences, in pixel units. Large ones cross kinks, small ones drown in rounding.
-const STEPS: [f32; 4] = [1e-2, 3e-3, 1e-3, 3e-4];
+const STEPS: [f32; 4] = [3e-3, 1e-3, 3e-4, 1e-4];
+/// Noise on the images that derivatives are compared at, in pixel units: a few grey levels.
+const JITTER: f32 = 0.02;
 /// Derivatives to take; a batch gives one for each image and direction.
 const DIRECTIONS: usize = 16;
 
@@ -101,10 +103,13 @@ pub fn at_load(model: &mut Model, images: &[f32], count: usize) -> Result<(Gradi
 
     let (batch, pixels, dim) = (model.batch(), model.pixels(), model.info.dim);
     let mut rng = ChaCha8Rng::seed_from_u64(0x6772_6164);
-    let mut normal = || (0..12).map(|_| unit(&mut rng)).sum::<f32>() - 6.0;
-    let cotangent: Vec<f32> = (0..batch * dim).map(|_| normal()).collect();
+    let cotangent: Vec<f32> =
+        (0..batch * dim).map(|_| (0..12).map(|_| unit(&mut rng)).sum::<f32>() - 6.0).collect();
     let cotangent = ArrayView2::from_shape((batch, dim), &cotangent)
         .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
+    // Flat areas of real images put every max-pool window there exactly on a tie, where no derivative exists.
+    let jittered: Vec<f32> = images.iter().map(|x| x + JITTER * (2.0 * unit(&mut rng) - 1.0)).collect();
+    let images = jittered.as_slice();
     let (_, gradient) = model.gradient(images, cotangent)?;
     if gradient[..count * pixels].iter().any(|v| !v.is_finite()) {
         return Err(Error::untrusted(format!(
@@ -133,7 +138,8 @@ pub fn at_load(model: &mut Model, images: &[f32], count: usize) -> Result<(Gradi
     let mut errors: Vec<Vec<f64>> = vec![Vec::new(); STEPS.len()];
     let rounds = DIRECTIONS.div_ceil(count).max(2);
     for round in 0..rounds {
-        let direction = smooth(&model.info.preprocessing.pixel_shape(batch).map(|d| d as usize), round as u64);
+        let direction =
+            smooth(&model.info.preprocessing.pixel_shape(batch).map(|d| d as usize), round as u64);
         let along: Vec<f64> = (0..count).map(|i| dot(&gradient, &direction, i, pixels)).collect();
         for (step, h) in STEPS.iter().enumerate() {
             let mut phi = |sign: f32| -> Result<Vec<f64>> {
@@ -212,7 +218,8 @@ fn smooth(shape: &[usize; 4], seed: u64) -> Vec<f32> {
             .collect();
         for y in 0..h {
             for x in 0..w {
-                let sum: f32 = waves.iter().map(|[fy, fx, p]| (fy * y as f32 + fx * x as f32 + p).cos()).sum();
+                let sum: f32 =
+                    waves.iter().map(|[fy, fx, p]| (fy * y as f32 + fx * x as f32 + p).cos()).sum();
                 out.push(sum / WAVES as f32);
             }
         }

@@ -1,8 +1,11 @@
-//! Progress on stderr: a bar with the time left on a terminal, a line every tenth elsewhere (CI logs).
+//! Progress on stderr: a bar with the time left on a terminal, a line every few seconds elsewhere (CI logs).
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Between two lines where there is no terminal.
+const EVERY: Duration = Duration::from_secs(10);
 
 /// Says how far one phase of the work is.
 pub struct Progress {
@@ -12,7 +15,7 @@ pub struct Progress {
 enum Kind {
     Silent,
     Bar(ProgressBar),
-    Lines { name: String, total: u64, tenth: u64, since: Instant },
+    Lines { name: String, total: u64, since: Instant, last: Instant },
 }
 
 impl Progress {
@@ -22,14 +25,16 @@ impl Progress {
             Kind::Silent
         } else if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new(total);
-            let style = ProgressStyle::with_template("{msg:>10} {wide_bar:.cyan/dim} {percent:>3} %  {eta:>4} left")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style =
+                ProgressStyle::with_template("{msg:>10} {wide_bar:.cyan/dim} {percent:>3} %  {eta:>4} left")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
             bar.set_style(style);
             bar.set_message(name.to_string());
             Kind::Bar(bar)
         } else {
             eprintln!("{name} ...");
-            Kind::Lines { name: name.into(), total: total.max(1), tenth: 0, since: Instant::now() }
+            let now = Instant::now();
+            Kind::Lines { name: name.into(), total: total.max(1), since: now, last: now }
         };
         Progress { kind }
     }
@@ -39,13 +44,11 @@ impl Progress {
         match &mut self.kind {
             Kind::Silent => {}
             Kind::Bar(bar) => bar.set_position(done),
-            Kind::Lines { name, total, tenth, since } => {
-                let now = 10 * done / *total;
-                if now > *tenth && now < 10 {
-                    *tenth = now;
-                    let spent = since.elapsed().as_secs_f64();
-                    let left = spent * (*total - done.min(*total)) as f64 / done as f64;
-                    eprintln!("{name} {} %, {left:.0} s left", 10 * now);
+            Kind::Lines { name, total, since, last } => {
+                if last.elapsed() >= EVERY && done > 0 {
+                    *last = Instant::now();
+                    let left = since.elapsed().as_secs_f64() * total.saturating_sub(done) as f64 / done as f64;
+                    eprintln!("{name} {} %, {left:.0} s left", 100 * done / *total);
                 }
             }
         }
@@ -56,7 +59,9 @@ impl Progress {
         match self.kind {
             Kind::Silent => {}
             Kind::Bar(bar) => bar.finish_and_clear(),
-            Kind::Lines { name, since, .. } => eprintln!("{name} done, {:.1} s", since.elapsed().as_secs_f64()),
+            Kind::Lines { name, since, .. } => {
+                eprintln!("{name} done, {:.1} s", since.elapsed().as_secs_f64())
+            }
         }
     }
 }

@@ -236,8 +236,8 @@ impl Suite {
     }
 }
 
-/// YAML as a `T`. Errors name the line, and for an unknown key or value the nearest one that is known.
-fn read<T: DeserializeOwned>(file: &str, yaml: &str) -> Result<T> {
+/// YAML as a `T`; `file` is what errors call it. Errors name the line, and for an unknown key or value the nearest one that is known.
+pub fn read<T: DeserializeOwned>(file: &str, yaml: &str) -> Result<T> {
     serde_saphyr::from_str(yaml).map_err(|error| {
         use serde_saphyr::Error::{SerdeUnknownField, SerdeUnknownVariant};
         let line = error.location().map(|l| format!(", line {}", l.line())).unwrap_or_default();
@@ -297,19 +297,20 @@ fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
     Ok(())
 }
 
-/// "8/255" or "0.031", above 0 and at most 1.
 fn fraction(text: &Spanned<String>, key: &str) -> Result<f32> {
+    share(&text.value).map_err(|e| e.context(format!("line {}: `{key}`", text.referenced.line())))
+}
+
+/// A budget or step size: "8/255" or "0.031", above 0 and at most 1.
+pub fn share(text: &str) -> Result<f32> {
     let number = |t: &str| t.trim().parse::<f64>().ok();
-    let value = match text.value.split_once('/') {
+    let value = match text.split_once('/') {
         Some((top, bottom)) => number(top).zip(number(bottom)).map(|(top, bottom)| top / bottom),
-        None => number(&text.value),
+        None => number(text),
     };
     value.filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
         Error::usage(format!(
-            "line {}: `{key}: {}`: expected a fraction like 8/255 or a decimal, above 0 and at most 1; pixels lie in \
-             [0, 1]",
-            text.referenced.line(),
-            text.value
+            "`{text}`: expected a fraction like 8/255 or a decimal, above 0 and at most 1; pixels lie in [0, 1]"
         ))
     })
 }

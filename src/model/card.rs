@@ -81,7 +81,7 @@ impl Card {
 }
 
 /// From pixels in [0,1], RGB, channels first, to what the model's input takes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preprocessing {
     /// Channels of the input.
     pub channels: usize,

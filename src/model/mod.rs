@@ -298,7 +298,8 @@ fn embeddings(held: &runtime::Held, batch: usize, dim: usize) -> Result<ArrayVie
         .map_err(|_| Error::internal(format!("embeddings have shape {shape:?}, expected [{batch}, {dim}]")))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

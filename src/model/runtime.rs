@@ -76,6 +76,15 @@ pub fn load(path: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// Version of the library loaded, as it says itself.
+pub fn version() -> String {
+    let info = ort::info();
+    info.split("rel-")
+        .nth(1)
+        .and_then(|v| v.split([',', ' ']).next())
+        .map_or_else(|| info.to_string(), str::to_string)
+}
+
 fn find_library(given: Option<&Path>) -> Result<PathBuf> {
     let from_env = std::env::var_os("ORT_DYLIB_PATH").filter(|v| !v.is_empty()).map(PathBuf::from);
     let (named, by) = match (given, from_env) {

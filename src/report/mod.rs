@@ -254,7 +254,10 @@ impl Target {
         name.push(format!(".{}.partial", std::process::id()));
         let partial = path.with_file_name(name);
         std::fs::File::create(&partial).map_err(|e| {
-            Error::usage(format!("-o {}: can't write there: {e}. Make the folder, or choose another", path.display()))
+            Error::usage(format!(
+                "-o {}: can't write there: {e}. Make the folder, or choose another",
+                path.display()
+            ))
         })?;
         Ok(Target { path: path.to_path_buf(), partial, format })
     }

@@ -13,7 +13,10 @@ pub fn render(report: &Report) -> String {
         out.push('\n');
     };
     let s = &report.suite;
-    line(wrap(&format!("{} · {} images, {} classes · {}", report.model.path, report.data.images, report.data.classes, report.data.source)));
+    line(wrap(&format!(
+        "{} · {} images, {} classes · {}",
+        report.model.path, report.data.images, report.data.classes, report.data.source
+    )));
     line(wrap(&format!(
         "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), α {:.5}, {} steps{} · {} queries · seed {}",
         s.name,
@@ -38,7 +41,7 @@ pub fn render(report: &Report) -> String {
     )));
 
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["attack", "measures", "before", "after", "ERS term", "resistance"]);
     let number = |v: Option<f64>, digits: usize| v.map_or("–".into(), |v| format!("{v:.digits$}"));
     for a in &report.attacks {
@@ -59,7 +62,8 @@ pub fn render(report: &Report) -> String {
     }
     line(table.to_string());
 
-    let interval = |i: Option<(f64, f64)>| i.map_or(String::new(), |(l, h)| format!("  (95 % {l:.1} – {h:.1})"));
+    let interval =
+        |i: Option<(f64, f64)>| i.map_or(String::new(), |(l, h)| format!("  (95 % {l:.1} – {h:.1})"));
     if let Some(ars) = &report.scores.ars {
         let table = ars.table.map_or(String::new(), |t| format!("  as tables print it {t:.1}"));
         line(format!("ARS  {:>5.1}{}{table}", ars.value, interval(ars.interval)));

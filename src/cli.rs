@@ -1,0 +1,217 @@
+//! The command line: flags to [`Settings`]. No logic.
+
+use crate::attack::Form;
+use crate::model::card::{Card, Channels, Layout};
+use crate::model::runtime::{Options, Provider};
+use crate::space::Metric;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Audits the adversarial robustness of ONNX image-embedding models.
+#[derive(Debug, Parser)]
+#[command(version, about, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    after_help = "Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to \
+    evaluate · 12 result not trustworthy"
+)]
+pub struct Cli {
+    /// What to do; without a command, an audit.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The audit.
+    #[command(flatten)]
+    pub run: Run,
+}
+
+/// Commands beside the audit itself.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Audit a model (the default)
+    Run(Box<Run>),
+    /// List the operators whose gradient is known
+    Ops,
+    /// List the attacks
+    Attacks,
+    /// List the built-in suites
+    Suites,
+    /// Write generated images as PNG class folders
+    #[command(hide = true)]
+    Images(Images),
+}
+
+/// Flags of `audit images`.
+#[derive(Debug, Args)]
+#[allow(missing_docs)]
+pub struct Images {
+    /// Folder to write to
+    #[arg(long)]
+    pub out: PathBuf,
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Height and width
+    #[arg(long, default_value_t = 28)]
+    pub size: usize,
+    #[arg(long, default_value_t = 1)]
+    pub channels: usize,
+    #[arg(long, default_value_t = 48)]
+    pub classes: usize,
+    /// Images in each class
+    #[arg(long, default_value_t = 20)]
+    pub samples: usize,
+}
+
+/// Flags of an audit.
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// The model, an .onnx file
+    #[arg(required = true)]
+    pub model: Option<PathBuf>,
+    /// Built-in suite (`audit suites` lists them) or a .yaml file
+    #[arg(long, default_value = "ars")]
+    pub suite: String,
+    /// Folder with one folder of images per class [default: a built-in set of generated images]
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// How the data lies on disk
+    #[arg(long, default_value = "folder")]
+    pub layout: String,
+    /// Stop at the first image that can't be read instead of leaving it out
+    #[arg(long)]
+    pub strict_data: bool,
+    /// File to write the report to; the ending chooses the format. May be repeated
+    #[arg(short = 'o', long = "report", value_name = "FILE")]
+    pub reports: Vec<PathBuf>,
+    /// Fixes trials and random starts
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Attack at most so many queries
+    #[arg(long, value_name = "N")]
+    pub max_queries: Option<usize>,
+    /// Replay the trials of a file, or of an earlier report
+    #[arg(long, value_name = "FILE")]
+    pub trials: Option<PathBuf>,
+    /// Reading of the definitions: published (as released code computes them) or corrected (as defined)
+    #[arg(long, value_parser = form)]
+    pub form: Option<Form>,
+    /// Largest change of a pixel, such as 8/255 [default: by protocol]
+    #[arg(long)]
+    pub eps: Option<String>,
+    /// Step size, such as 3/255 [default: by protocol]
+    #[arg(long)]
+    pub alpha: Option<String>,
+    /// PGD steps [default: by protocol]
+    #[arg(long)]
+    pub steps: Option<usize>,
+    /// rob28 or rob224 [default: by the model's input size]
+    #[arg(long)]
+    pub protocol: Option<String>,
+    /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
+    #[arg(long, value_parser = metric)]
+    pub metric: Option<Metric>,
+    /// Model card [default: the model's name with .yaml, if there is one]
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    pub card: Option<PathBuf>,
+    /// Input that takes the images
+    #[arg(long, value_name = "NAME", help_heading = "Model")]
+    pub input: Option<String>,
+    /// Value that is the embedding
+    #[arg(long, value_name = "NAME", help_heading = "Model")]
+    pub output: Option<String>,
+    /// Input height and width, where the model leaves them open: 224, or 256x128
+    #[arg(long, value_parser = size, help_heading = "Model")]
+    pub size: Option<[usize; 2]>,
+    /// Order of the input's dimensions
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub image_layout: Option<Layout>,
+    /// Order of the input's channels
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub channels: Option<Channels>,
+    /// Values of black and white before mean and std: 0,1 or 0,255 or -1,1
+    #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
+    pub range: Option<Vec<f32>>,
+    /// Subtracted per channel, in units of the range
+    #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
+    pub mean: Option<Vec<f32>>,
+    /// Divided by per channel, in units of the range
+    #[arg(long, value_delimiter = ',', num_args = 1, help_heading = "Model")]
+    pub std: Option<Vec<f32>>,
+    /// Height and width to resize to before the centre crop
+    #[arg(long, value_parser = size, help_heading = "Model")]
+    pub resize: Option<[usize; 2]>,
+    /// Execution provider: cpu, cuda or cuda:N
+    #[arg(long, default_value = "cpu", value_parser = provider, help_heading = "Machine")]
+    pub ep: Provider,
+    /// Threads [default: one per core]
+    #[arg(long, default_value_t = 0, hide_default_value = true, help_heading = "Machine")]
+    pub threads: usize,
+    /// Images per model run; changes the time, not the trials
+    #[arg(long, help_heading = "Machine")]
+    pub batch: Option<usize>,
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    #[arg(long, value_name = "PATH", help_heading = "Machine")]
+    pub ort_lib: Option<PathBuf>,
+    /// No progress on stderr
+    #[arg(short, long, help_heading = "Machine")]
+    pub quiet: bool,
+}
+
+impl Run {
+    /// What the flags say of the model.
+    pub fn card(&self) -> Result<Card, String> {
+        let range = match self.range.as_deref() {
+            None => None,
+            Some([low, high]) if low < high => Some([*low, *high]),
+            Some(other) => {
+                return Err(format!("--range takes two rising values such as 0,255; found {other:?}"));
+            }
+        };
+        Ok(Card {
+            input: self.input.clone(),
+            output: self.output.clone(),
+            size: self.size,
+            layout: self.image_layout,
+            channels: self.channels,
+            range,
+            mean: self.mean.clone(),
+            std: self.std.clone(),
+            resize: self.resize,
+            metric: self.metric,
+            ..Default::default()
+        })
+    }
+
+    /// How sessions are to be made.
+    pub fn options(&self) -> Options {
+        Options { provider: self.ep, threads: self.threads }
+    }
+}
+
+fn form(text: &str) -> Result<Form, String> {
+    match text {
+        "published" => Ok(Form::Published),
+        "corrected" => Ok(Form::Corrected),
+        _ => Err("expected published or corrected".into()),
+    }
+}
+
+fn metric(text: &str) -> Result<Metric, String> {
+    text.parse::<Metric>().map_err(|e| e.to_string())
+}
+
+fn size(text: &str) -> Result<[usize; 2], String> {
+    let mut sides = text.split('x').map(|s| s.parse::<usize>().ok().filter(|&n| n > 0));
+    match (sides.next(), sides.next(), sides.next()) {
+        (Some(Some(n)), None, None) => Ok([n, n]),
+        (Some(Some(h)), Some(Some(w)), None) => Ok([h, w]),
+        _ => Err("expected a side such as 224, or height x width such as 256x128".into()),
+    }
+}
+
+fn provider(text: &str) -> Result<Provider, String> {
+    match text.split_once(':') {
+        None if text == "cpu" => Ok(Provider::Cpu),
+        None if text == "cuda" => Ok(Provider::Cuda(0)),
+        Some(("cuda", n)) => n.parse().map(Provider::Cuda).map_err(|_| format!("{n} is no device number")),
+        _ => Err("expected cpu, cuda or cuda:N".into()),
+    }
+}
