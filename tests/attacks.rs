@@ -174,7 +174,8 @@ fn the_first_step_of_es_has_the_published_direction() {
         let gallery = gallery(&model, Metric::Euclidean, &images);
         let es = select(&gallery, find("ES"), 1, form, 1, &[3]).unwrap().trials;
         go(&mut model, &gallery, &images, &es, &plan(form));
-        // z − e0 is 0: −1e-7 from the anchor, +1e-6 from the pairwise distance's offset in the published form.
+        // z − e0 is 0: −1e-7 from the anchor, +1e-6 from the pairwise distance's offset in the published
+        // form.
         let first = &model.seen[0].1;
         assert!(
             first.iter().all(|g| g.signum() == sign && (g / first[0] - 1.0).abs() < 1e-3),
@@ -183,7 +184,8 @@ fn the_first_step_of_es_has_the_published_direction() {
     }
 }
 
-/// The cotangent that reaches the model against central differences of the loss, for every attack, metric and form.
+/// The cotangent that reaches the model against central differences of the loss, for every attack, metric and
+/// form.
 #[test]
 fn gradients_agree_with_finite_differences() {
     let clean = images(200, 6, 0.2, 0.8);
@@ -372,7 +374,8 @@ fn batches_stay_full_and_closed_trials_leave() {
     let images = images(100, 11, 0.2, 0.8);
     let mut model = Linear::random(4);
     let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
-    // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is closed.
+    // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is
+    // closed.
     let trials: Vec<Trial> = (0..20)
         .map(|q| Trial { attack: find("QA+"), query: q, targets: vec![if q % 2 == 0 { q } else { 99 - q }] })
         .collect();
@@ -604,7 +607,8 @@ fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
 
 #[test]
 fn gtm_aims_as_published_or_as_defined() {
-    // On a line; the query is item 2 at 0. Nearest is item 4 (class 1), nearest of another class than its own (0) too.
+    // On a line; the query is item 2 at 0. Nearest is item 4 (class 1), nearest of another class than its own
+    // (0) too.
     let raw = Array2::from_shape_vec((6, 1), vec![5.0, 3.0, 0.0, -4.0, 1.0, 2.0]).unwrap();
     let ids = (0..6).map(|i| i.to_string()).collect();
     let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 1, 0, 2, 1, 0], ids).unwrap();
