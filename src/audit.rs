@@ -109,7 +109,7 @@ pub fn run(flags: &Run) -> Result<Report> {
 fn settle_suite(flags: &Run) -> Result<Suite> {
     let mut suite = Suite::load(&flags.suite)?;
     let share = |flag: &str, text: &Option<String>| {
-        text.as_ref().map(|t| suite::share(t).map_err(|e| e.context(flag))).transpose()
+        text.as_ref().map(|t| suite::parse_fraction(t).map_err(|e| e.context(flag))).transpose()
     };
     suite.eps = share("--eps", &flags.eps)?.or(suite.eps);
     suite.alpha = share("--alpha", &flags.alpha)?.or(suite.alpha);

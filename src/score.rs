@@ -1,7 +1,8 @@
 //! Scores: what each attack did, ERS, ARS in both forms, and their intervals. Pure arithmetic on outcomes.
 //!
-//! ERS and the attacks' terms follow Zhou et al. (T-PAMI 2024, arXiv:2106.03614), ARS follows Tian et al. (ICML 2024,
-//! arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are 0–100, higher is better.
+//! ERS and the attacks' terms follow Zhou et al. (T-PAMI 2024, arXiv:2106.03614), ARS follows Tian et al.
+//! (ICML 2024, arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are
+//! 0–100, higher is better.
 
 use crate::attack::{ATTACKS, Form, Goal, Measure, Outcome, Skipped};
 use crate::space::{Metric, draw_index};
@@ -36,19 +37,21 @@ pub struct Basis {
 pub struct Estimate {
     /// From all queries.
     pub value: f64,
-    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` where most resamples leave the number undefined.
+    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` where most resamples leave the number
+    /// undefined.
     pub interval: Option<(f64, f64)>,
 }
 
-/// One term of the scores. Ranks are percentiles and shares are per cent (0–100); TMA is a cosine, ES:D a distance.
+/// One term of the scores. Ranks are percentiles and shares are per cent (0–100); TMA is a cosine, ES:D a
+/// distance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The term: the attack's code, or ES:D and ES:R for the two readings of ES.
     pub term: String,
     /// Trials that the means run over.
     pub queries: usize,
-    /// Trials without a resistance, or not run: nothing to attack (the rank already is where the attacker wants it), or
-    /// no other item of the query's class.
+    /// Trials without a resistance, or not run: nothing to attack (the rank already is where the attacker
+    /// wants it), or no other item of the query's class.
     pub skipped: usize,
     /// Mean before the attack; `None` for ES:D.
     pub before: Option<f64>,
@@ -56,7 +59,8 @@ pub struct Summary {
     pub after: Option<Estimate>,
     /// The contribution to ERS.
     pub ers_term: Option<f64>,
-    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0,1], in per cent; for shares after/before.
+    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0,1], in per cent; for shares
+    /// after/before.
     pub per_trial: Option<f64>,
     /// The same of the means, unclamped: the number to set beside published tables.
     pub table: Option<f64>,
@@ -90,8 +94,8 @@ pub struct Replicate {
     pub ars_table: Option<f64>,
 }
 
-/// Scores `outcomes`; `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`] seeded
-/// resamples.
+/// Scores `outcomes`; `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`]
+/// seeded resamples.
 pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> Scores {
     let table = Table::new(outcomes, skipped, basis);
     let point = table.replicate(&vec![1.0; table.queries]);
@@ -122,14 +126,14 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
     }
 }
 
-/// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same resamples,
-/// whatever the model: the difference of two audits is resampled pair by pair.
+/// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same
+/// resamples, whatever the model: the difference of two audits is resampled pair by pair.
 pub fn replicates(outcomes: &[Outcome], basis: &Basis, resamples: usize, seed: u64) -> Vec<Replicate> {
     Table::new(outcomes, &[], basis).resample(resamples, seed)
 }
 
-/// ERS from the ten after-attack values: percentiles and shares in per cent, TMA a cosine, ES:D a distance in [0, 2].
-/// `after` gives a term's value; `None` where any is missing.
+/// ERS from the ten after-attack values: percentiles and shares in per cent, TMA a cosine, ES:D a distance in
+/// [0, 2]. `after` gives a term's value; `None` where any is missing.
 pub fn ers(after: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     let terms = ERS_TERMS.iter().map(|&term| after(term).map(|v| Kind::of(term).ers_term(v)));
     terms.sum::<Option<f64>>().map(|sum| sum / ERS_TERMS.len() as f64)
@@ -232,8 +236,8 @@ impl Column {
         let table = resistance(before, after, self.goal);
         let (per_trial, table, nothing) = match self.kind {
             Kind::Rank(_) => ((counted > 0.0).then(|| resisted / counted), table, nothing),
-            // R@1 after / R@1 before: undefined, not 0, where it was 0 before. A miss that was one before is no trial
-            // to leave out: the ratio is defined on shares, not on single queries.
+            // R@1 after / R@1 before: undefined, not 0, where it was 0 before. A miss that was one before is
+            // no trial to leave out: the ratio is defined on shares, not on single queries.
             Kind::Share => (table, table, 0),
             Kind::Cosine | Kind::Distance => (None, None, 0),
         };

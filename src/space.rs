@@ -5,8 +5,8 @@
 //! - what is *measured* (ranks, hits, shifts; twice per trial) is a direct difference accumulated in
 //!   `f64`, one row at a time ([`Metric::distance`], [`Gallery::distances`]): ranks hang on near ties;
 //! - what is *optimised* (every step of every attack) is one matrix product for the whole batch
-//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there costs a step a little
-//!   of its aim and the result nothing of its truth.
+//!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there costs a step a
+//!   little of its aim and the result nothing of its truth.
 
 pub mod benign;
 
@@ -114,8 +114,8 @@ impl Metric {
     }
 
     /// The distance of a point `z` from `u`, and its gradient with respect to `z`. `offset` is added to every
-    /// coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). Where the distance is 0 so is the
-    /// gradient.
+    /// coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). Where the distance is 0 so is
+    /// the gradient.
     pub fn pair(self, z: &[f32], u: &[f64], offset: f64) -> (f64, Vec<f32>) {
         if self == Metric::Cosine {
             let (cosine, mut gradient) = cosine(z, u);
@@ -286,8 +286,8 @@ impl Gallery {
         (0..self.len()).filter(|&j| keep(j) && (d[j] < d[i] || (d[j] == d[i] && j < i))).count()
     }
 
-    /// Distances from a batch of points [b, D] to every item, [b, N], by one matrix product: for losses. Entries
-    /// that cancellation would spoil are computed directly.
+    /// Distances from a batch of points [b, D] to every item, [b, N], by one matrix product: for losses.
+    /// Entries that cancellation would spoil are computed directly.
     pub fn distances_batch(&self, z: ArrayView2<f32>) -> Array2<f32> {
         let (b, n) = (z.nrows(), self.len());
         let z = z.as_standard_layout();
@@ -321,8 +321,8 @@ impl Gallery {
     }
 
     /// ∂L/∂z [b, D] of a batch of points `z` [b, D], given their distances `d` [b, N] to every item and
-    /// `weights` = ∂L/∂d [b, N]: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean metrics, −w·X for cosine; one matrix product
-    /// either way. A distance of 0 has no direction and contributes none.
+    /// `weights` = ∂L/∂d [b, N]: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean metrics, −w·X for cosine; one matrix
+    /// product either way. A distance of 0 has no direction and contributes none.
     pub fn gradient_batch(
         &self,
         z: ArrayView2<f32>,

@@ -1,4 +1,5 @@
-//! Suites: which attacks, with what budget, on how many queries, towards which scores. The only file that names YAML.
+//! Suites: which attacks, with what budget, on how many queries, towards which scores. The only file that
+//! names YAML.
 
 use crate::attack::{Attack, Form, Plan, Schedule};
 use crate::score::{ARS_TERMS, ERS_TERMS};
@@ -18,6 +19,7 @@ const BUILT_IN: [(&str, &str); 6] = [
     ("smoke", include_str!("../suites/smoke.yaml")),
 ];
 
+const PROTOCOLS_FILE: &str = "suites/protocols.yaml";
 const PROTOCOLS: &str = include_str!("../suites/protocols.yaml");
 
 /// A suite, checked.
@@ -164,7 +166,7 @@ impl Suite {
     pub fn parse(file: &str, yaml: &str) -> Result<Suite> {
         let raw: Raw = read(file, yaml)?;
         let number = |text: &Option<Spanned<String>>, key| {
-            text.as_ref().map(|text| fraction(text, key).map_err(|e| e.context(file))).transpose()
+            text.as_ref().map(|text| fraction(file, key, text)).transpose()
         };
         let positive = |value: &Option<Spanned<usize>>, key| match value {
             Some(v) if v.value == 0 => {
@@ -209,10 +211,10 @@ impl Suite {
         })
     }
 
-    /// How this suite's trials run on a model whose input's longer side is `side` pixels, and the protocol that
-    /// `auto` came to.
+    /// How this suite's trials run on a model whose input's longer side is `side` pixels, and the protocol
+    /// that `auto` came to.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
-        let protocols: Protocols = read("suites/protocols.yaml", PROTOCOLS)?;
+        let protocols: Protocols = read(PROTOCOLS_FILE, PROTOCOLS)?;
         let protocol = match self.protocol {
             Protocol::Auto if side <= protocols.small_side => Protocol::Rob28,
             Protocol::Auto => Protocol::Rob224,
@@ -225,8 +227,8 @@ impl Suite {
         };
         let plan = Plan {
             form: self.form,
-            eps: self.eps.map_or_else(|| fraction(&budget.eps, "eps"), Ok)?,
-            alpha: self.alpha.map_or_else(|| fraction(&budget.alpha, "alpha"), Ok)?,
+            eps: self.eps.map_or_else(|| fraction(PROTOCOLS_FILE, "eps", &budget.eps), Ok)?,
+            alpha: self.alpha.map_or_else(|| fraction(PROTOCOLS_FILE, "alpha", &budget.alpha), Ok)?,
             steps: self.steps.unwrap_or(budget.steps),
             schedule: self.schedule,
             restarts: self.restarts,
@@ -297,12 +299,8 @@ fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
     Ok(())
 }
 
-fn fraction(text: &Spanned<String>, key: &str) -> Result<f32> {
-    share(&text.value).map_err(|e| e.context(format!("line {}: `{key}`", text.referenced.line())))
-}
-
-/// A budget or step size: "8/255" or "0.031", above 0 and at most 1.
-pub fn share(text: &str) -> Result<f32> {
+/// A pixel budget: "8/255" or "0.031", above 0 and at most 1.
+pub fn parse_fraction(text: &str) -> Result<f32> {
     let number = |t: &str| t.trim().parse::<f64>().ok();
     let value = match text.split_once('/') {
         Some((top, bottom)) => number(top).zip(number(bottom)).map(|(top, bottom)| top / bottom),
@@ -315,7 +313,13 @@ pub fn share(text: &str) -> Result<f32> {
     })
 }
 
-/// "; did you mean `…`?" for the nearest of `known`, unless none is near.
+/// [`parse_fraction`] of the value of `key` in `file`.
+fn fraction(file: &str, key: &str, text: &Spanned<String>) -> Result<f32> {
+    parse_fraction(&text.value)
+        .map_err(|e| e.context(format!("{file}, line {}: {key}", text.referenced.line())))
+}
+
+/// " (did you mean `…`?)" for the nearest of `known`, unless none is near.
 fn did_you_mean(word: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|k| (edit_distance(word, k), k)).min();
     match nearest {

@@ -1,8 +1,8 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
 use audit::attack::{
-    ATTACKS, Attack, Batch, Differentiable, Event, Form, Measure, Outcome, Plan, Query, Schedule, Selection,
-    Targets, Trial, read_trials, run, sample_queries, select, write_trials,
+    ATTACKS, Attack, Batch, Differentiable, Event, Form, Loss, Measure, Outcome, Plan, Query, Schedule,
+    Selection, Targets, Trial, measure, read_trials, run, sample_queries, select, write_trials,
 };
 use audit::space::{Gallery, Metric};
 use audit::{Error, Exit, Result};
@@ -166,6 +166,22 @@ fn known_worst_cases_are_reached() {
     }
 }
 
+/// Black and white images: the box ends at 0 and 1. Attacked images outside of it would be refused.
+#[test]
+fn pixels_stay_in_range() {
+    let mut images = images(20, 19, 0.0, 0.05);
+    images.iter_mut().flatten().step_by(2).for_each(|v| *v = 1.0 - *v);
+    for schedule in [Schedule::Fixed, Schedule::Adaptive] {
+        let mut model = Linear::random(3);
+        let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
+        let trials = trials(&gallery, Form::Published, &[0, 9]);
+        let plan = Plan { restarts: 1, schedule, ..plan(Form::Published) };
+        let outcomes = go(&mut model, &gallery, &images, &trials, &plan);
+        assert!(outcomes.iter().any(|o| o.linf > 0.09));
+        assert!(model.seen.iter().all(|(x, _)| x.iter().all(|v| (0.0..=1.0).contains(v))));
+    }
+}
+
 #[test]
 fn the_first_step_of_es_has_the_published_direction() {
     let images = images(20, 5, 0.4, 0.6);
@@ -174,7 +190,8 @@ fn the_first_step_of_es_has_the_published_direction() {
         let gallery = gallery(&model, Metric::Euclidean, &images);
         let es = select(&gallery, find("ES"), 1, form, 1, &[3]).unwrap().trials;
         go(&mut model, &gallery, &images, &es, &plan(form));
-        // z − e0 is 0: −1e-7 from the anchor, +1e-6 from the pairwise distance's offset in the published form.
+        // z − e0 is 0: −1e-7 from the anchor, +1e-6 from the pairwise distance's offset in the published
+        // form.
         let first = &model.seen[0].1;
         assert!(
             first.iter().all(|g| g.signum() == sign && (g / first[0] - 1.0).abs() < 1e-3),
@@ -183,7 +200,8 @@ fn the_first_step_of_es_has_the_published_direction() {
     }
 }
 
-/// The cotangent that reaches the model against central differences of the loss, for every attack, metric and form.
+/// The cotangent that reaches the model against central differences of the loss, for every attack, metric and
+/// form.
 #[test]
 fn gradients_agree_with_finite_differences() {
     let clean = images(200, 6, 0.2, 0.8);
@@ -372,7 +390,8 @@ fn batches_stay_full_and_closed_trials_leave() {
     let images = images(100, 11, 0.2, 0.8);
     let mut model = Linear::random(4);
     let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
-    // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is closed.
+    // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is
+    // closed.
     let trials: Vec<Trial> = (0..20)
         .map(|q| Trial { attack: find("QA+"), query: q, targets: vec![if q % 2 == 0 { q } else { 99 - q }] })
         .collect();
@@ -604,7 +623,8 @@ fn queries_that_cannot_be_attacked_are_skipped_with_a_reason() {
 
 #[test]
 fn gtm_aims_as_published_or_as_defined() {
-    // On a line; the query is item 2 at 0. Nearest is item 4 (class 1), nearest of another class than its own (0) too.
+    // On a line; the query is item 2 at 0. Nearest is item 4 (class 1), nearest of another class than its own
+    // (0) too.
     let raw = Array2::from_shape_vec((6, 1), vec![5.0, 3.0, 0.0, -4.0, 1.0, 2.0]).unwrap();
     let ids = (0..6).map(|i| i.to_string()).collect();
     let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 1, 0, 2, 1, 0], ids).unwrap();
@@ -620,6 +640,59 @@ fn gtm_aims_as_published_or_as_defined() {
     assert_eq!(target(Form::Corrected), [4]);
     // Published: items not of class 1 are [0, 2, 3, 5]; the nearest is item 5, at place 3: item 3.
     assert_eq!(target(Form::Published), [3]);
+}
+
+/// Items on a line at 0, 1, 3, 7, 12; classes 0, 0, 1, 1, 0.
+fn line() -> Gallery {
+    let raw = Array2::from_shape_vec((5, 1), vec![0.0, 1.0, 3.0, 7.0, 12.0]).unwrap();
+    let ids = (0..5).map(|i| i.to_string()).collect();
+    Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 1, 0], ids).unwrap()
+}
+
+#[test]
+fn ltm_leaves_the_query_out_of_its_class_or_not() {
+    let gallery = line();
+    let trial = Trial { attack: find("LTM"), query: 0, targets: vec![] };
+    // At 2: distances 2, 1, 1, 5, 10. Far: item 3. Near: item 1 in both forms; at -1 the query itself if it counts.
+    for (d, form, loss, near) in [
+        ([2.0, 1.0, 1.0, 5.0, 10.0], Form::Published, 4.0, 1),
+        ([2.0, 1.0, 1.0, 5.0, 10.0], Form::Corrected, 4.0, 1),
+        ([1.0, 2.0, 4.0, 8.0, 13.0], Form::Published, 7.0, 0),
+        ([1.0, 2.0, 4.0, 8.0, 13.0], Form::Corrected, 6.0, 1),
+    ] {
+        let Loss::Gallery(of) = (trial.attack.loss)(&gallery, form, &trial) else { panic!() };
+        let mut weights = [0.0; 5];
+        assert_eq!(of(&d, &mut weights), loss);
+        let mut expected = [0.0; 5];
+        (expected[3], expected[near]) = (1.0, -1.0);
+        assert_eq!(weights, expected);
+    }
+}
+
+#[test]
+fn measures_by_hand() {
+    let gallery = line();
+    let at = |code, query, targets: &[usize], form, z: f32| {
+        measure(&gallery, form, &Trial { attack: find(code), query, targets: targets.to_vec() }, &[z])
+    };
+    use Form::{Corrected, Published};
+    // The query 0 has moved to 6.9; by distance: 3 (0.1), 2 (3.9), 4 (5.1), 1 (5.9), 0 (6.9).
+    assert_eq!(at("QA+", 0, &[1], Published, 6.9).rank, Some(3.0));
+    assert_eq!(at("QA+", 0, &[1, 4], Published, 6.9).rank, Some(2.5));
+    // To 0.6: 1 (0.4), 0 (0.6), 2 (2.4): its clean copy counts or not.
+    assert_eq!(at("QA-", 0, &[2], Published, 0.6).rank, Some(2.0));
+    assert_eq!(at("QA-", 0, &[2], Corrected, 0.6).rank, Some(1.0));
+    // The candidate 1 has moved to 6; for the query 2 at 3 (distance 3): nearer are 2 itself (0) and 1's copy (2); 0 ties.
+    assert_eq!(at("CA+", 1, &[2], Published, 6.0).rank, Some(2.0));
+    assert_eq!(at("CA+", 1, &[2], Corrected, 6.0).rank, Some(0.0));
+    assert_eq!(at("CA-", 1, &[2], Corrected, 8.0).rank, Some(2.0));
+    // Nearest item other than the query.
+    assert_eq!(at("GTM", 0, &[2], Published, 0.1).hit, Some(true));
+    assert_eq!(at("GTM", 0, &[2], Published, 2.9).hit, Some(false));
+    // 4 others: always among the first 4; cosines of points on a line are signs.
+    assert_eq!(at("GTT", 0, &[4], Published, -5.0).retained, Some(true));
+    assert_eq!(at("TMA", 0, &[4], Published, -5.0).cosine, Some(-1.0));
+    assert_eq!((Published.ranked(5), Corrected.ranked(5)), (5, 4));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Against the reference trials and scores in `../shared/golden`: what follows from clean embeddings, and the scores of
-//! known after-attack numbers. Skips where that folder is absent.
+//! Against the reference trials and scores in `../shared/golden`: what follows from clean embeddings, and the
+//! scores of known after-attack numbers. Skips where that folder is absent.
 
 use audit::attack::{
     ATTACKS, Attack, Draw, Form, Measures, Outcome, Query, Targets, Trial, measure, read_trials,
@@ -57,8 +57,8 @@ impl Golden {
         self.array::<i64>(name).into_iter().map(|i| i as usize).collect()
     }
 
-    /// The gallery of the embeddings as they were normalised by the reference: under the Euclidean metric, since
-    /// normalising again would change last digits, and with them ranks.
+    /// The gallery of the embeddings as they were normalised by the reference: under the Euclidean metric,
+    /// since normalising again would change last digits, and with them ranks.
     fn gallery(&mut self) -> Gallery {
         let labels = self.indices("labels");
         let embeddings: Vec<f32> = self.array("embeddings_N");
@@ -163,8 +163,8 @@ fn states_before_the_attack() {
                         golden.array::<f32>(&format!("{code}/rank_before")).into_iter().enumerate()
                     {
                         let off = (found[i].rank.unwrap() - f64::from(expected)).abs();
-                        // CA's own clean copy is an exact tie that rounding decides; for QA, so is an item whose distance
-                        // equals the target's to single precision.
+                        // CA's own clean copy is an exact tie that rounding decides; for QA, so is an item
+                        // whose distance equals the target's to single precision.
                         let d = gallery.distances(gallery.point(trials[i].query));
                         let at = d[trials[i].targets[0]];
                         let ties = d.iter().filter(|d| (*d - at).abs() < 1e-7).count() - 1;

@@ -31,8 +31,8 @@ fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
     Ok(Targets::Chosen((0..query.count).map(|_| near[draw.index(near.len())]).collect()))
 }
 
-/// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) stay as they are while c̃ moves: sorted once, they say at
-/// each step which terms are open.
+/// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) stay as they are while c̃ moves: sorted once, they
+/// say at each step which terms are open.
 fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, goal: Goal) -> Loss<'a> {
     let metric = gallery.metric;
     let queries: Vec<(Vec<f64>, Vec<f64>)> = trial

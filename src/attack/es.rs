@@ -11,9 +11,9 @@ pub const ES: Attack = Attack {
     drawn: false,
     several: None,
     targets: |_, _| Ok(Targets::Chosen(Vec::new())),
-    // −d(q̃, e0). At the clean image the distance is 0 and has no direction: the first step runs away from
-    // e0 + 1e-7. e0 is then taken to be z itself, the same embedding out of another call of the model, as rounding
-    // between the two would otherwise drown out the 1e-7.
+    // −d(q̃, e0). At the clean image the distance is 0 and has no direction: the first step runs away from e0
+    // + 1e-7. e0 is then taken to be z itself, the same embedding out of another call of the model, as
+    // rounding between the two would otherwise drown out the 1e-7.
     loss: |gallery, form, trial| {
         let (metric, clean) = (gallery.metric, wide(gallery.point(trial.query)));
         Loss::Point(Box::new(move |z, first| {

@@ -29,8 +29,9 @@ fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
     let nearest = |keep: &dyn Fn(usize) -> bool| query.gallery.nearest(&d, 1, |i| i != own && keep(i));
     let chosen = match query.form {
         Form::Corrected => nearest(&|i| labels[i] != labels[own]),
-        // The released code filters the gallery by class, that of the nearest item and not of the query, finds
-        // the nearest item's place in the filtered list, and takes that for an index into the whole gallery.
+        // The released code filters the gallery by class, that of the nearest item and not of the query,
+        // finds the nearest item's place in the filtered list, and takes that for an index into the whole
+        // gallery.
         Form::Published => {
             let class = labels[nearest(&|_| true)[0]];
             let place = |u: &usize| labels[..*u].iter().filter(|&&l| l != class).count();

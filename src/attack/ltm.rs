@@ -1,5 +1,5 @@
-//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes comes closer than the nearest
-//! of the query's own.
+//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes comes closer than
+//! the nearest of the query's own.
 
 use super::{Attack, Form, Loss, Measure, Query, Targets};
 
@@ -11,8 +11,8 @@ pub const LTM: Attack = Attack {
     drawn: false,
     several: None,
     targets: |query, _| Ok(classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
-    // [max over other classes of d − min over own class of d]₊. The published form's own class holds the query
-    // itself, so that the minimum is nearly always the way back to the clean embedding.
+    // [max over other classes of d − min over own class of d]₊. The published form's own class holds the
+    // query itself, so that the minimum is nearly always the way back to the clean embedding.
     loss: |gallery, form, trial| {
         let (query, class) = (trial.query, gallery.labels[trial.query]);
         Loss::Gallery(Box::new(move |d, weights| {

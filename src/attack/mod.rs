@@ -4,10 +4,10 @@
 //! queries ─ select ─> Trial (attack × query × targets) ─ run ─> Outcome (before / after)
 //! ```
 //!
-//! An attack is a row of [`ATTACKS`]: how it chooses targets, its loss at the embedding, what it is judged by. To add
-//! one, write `<code>.rs` with that row and name it in the table. Definitions follow Zhou et al., "Adversarial
-//! Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et
-//! al. (CVPR 2020) for LTM.
+//! An attack is a row of [`ATTACKS`]: how it chooses targets, its loss at the embedding, what it is judged
+//! by. To add one, write `<code>.rs` with that row and name it in the table. Definitions follow Zhou et al.,
+//! "Adversarial Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV
+//! 2019) for TMA and Wang et al. (CVPR 2020) for LTM.
 
 mod ca;
 mod es;
@@ -77,12 +77,13 @@ impl Attack {
 /// `Published` does what the released evaluation code behind the published tables computes, flaws included;
 /// `Corrected` does what the papers define. They differ in:
 ///
-/// - GTM's target: an index into a filtered list used as an index into the gallery, and "another class" judged against
-///   the class of the nearest item; corrected: the nearest item of a class other than the query's;
+/// - GTM's target: an index into a filtered list used as an index into the gallery, and "another class"
+///   judged against the class of the nearest item; corrected: the nearest item of a class other than the
+///   query's;
 /// - LTM's "own class", which holds the query itself; corrected: it does not;
 /// - ES:D, taken one step before the end; corrected: at the end;
-/// - ranks, which count the clean copies of the query and of the target; corrected: they do not, and random targets
-///   are never the query itself;
+/// - ranks, which count the clean copies of the query and of the target; corrected: they do not, and random
+///   targets are never the query itself;
 /// - an offset of 1e-6 in the pairwise distance of ES and GTM; corrected: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -203,13 +204,13 @@ pub enum Targets {
     Skip(&'static str),
 }
 
-/// The random choices of one trial. They depend on (seed, attack, query id) alone, so that a trial is the same in
-/// every batch, order, shard and subset of queries.
+/// The random choices of one trial. They depend on (seed, attack, query id) alone, so that a trial is the
+/// same in every batch, order, shard and subset of queries.
 pub struct Draw(ChaCha8Rng);
 
 impl Draw {
-    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id; `stream` 0 is for targets,
-    /// further ones for random starts.
+    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id; `stream` 0 is for
+    /// targets, further ones for random starts.
     pub fn new(seed: u64, code: &str, id: &str, stream: u64) -> Self {
         let mut hash = Sha256::new();
         hash.update(seed.to_le_bytes());
@@ -236,8 +237,8 @@ impl Draw {
 pub enum Loss<'a> {
     /// A function of the point: (z, first step of a run from the clean image) → (loss, ∂L/∂z [D]).
     Point(Box<PointLoss<'a>>),
-    /// A function of the distances d from z to the whole gallery: (d [N], ∂L/∂d [N], zero on entry) → loss. Only these
-    /// pay for matrix products with the gallery.
+    /// A function of the distances d from z to the whole gallery: (d [N], ∂L/∂d [N], zero on entry) → loss.
+    /// Only these pay for matrix products with the gallery.
     Gallery(Box<GalleryLoss<'a>>),
 }
 
@@ -326,7 +327,8 @@ pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measu
     found
 }
 
-/// Whether the item nearest to `z`, the query left out, has the query's class; `None` where no other item has it.
+/// Whether the item nearest to `z`, the query left out, has the query's class; `None` where no other item has
+/// it.
 fn hit(gallery: &Gallery, query: usize, z: &[f32]) -> Option<bool> {
     let class = gallery.labels[query];
     let answerable = (0..gallery.len()).any(|i| i != query && gallery.labels[i] == class);

@@ -4,8 +4,8 @@
 //! repeat T times:  x ← x − α · sign(∇x L(x));  x ← clip(x, x0 − ε, x0 + ε), clip(x, 0, 1)
 //! ```
 //!
-//! Trials of all attacks go through the model's batch slot by slot: a trial that is done leaves, the next one takes its
-//! place with a step counter of its own, and the batch stays full to the end.
+//! Trials of all attacks go through the model's batch slot by slot: a trial that is done leaves, the next one
+//! takes its place with a step counter of its own, and the batch stays full to the end.
 
 use super::schedule::{Adaptive, Schedule};
 use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure};
@@ -29,7 +29,8 @@ pub struct Plan {
     pub steps: usize,
     /// How the step size runs.
     pub schedule: Schedule,
-    /// Further runs of each trial from uniform random starts in its box; the run with the lowest final loss counts.
+    /// Further runs of each trial from uniform random starts in its box; the run with the lowest final loss
+    /// counts.
     pub restarts: usize,
     /// Seeds the random starts.
     pub seed: u64,
@@ -45,8 +46,8 @@ pub enum Event<'a> {
 
 /// Runs `trials` and returns their outcomes in the same order.
 ///
-/// `images` gives the clean image (C·H·W values in [0,1]) of a gallery item. `watch` hears of progress and may
-/// break off: then the outcomes finished so far come back.
+/// `images` gives the clean image (C·H·W values in [0,1]) of a gallery item. `watch` hears of progress and
+/// may break off: then the outcomes finished so far come back.
 pub fn run(
     model: &mut dyn Differentiable,
     gallery: &Gallery,
@@ -69,39 +70,18 @@ pub fn run(
     };
     let mut queue = (0..trials.len()).flat_map(|trial| (0..=plan.restarts).map(move |start| (trial, start)));
     let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
-    let mut done =
-        Done { gallery, trials, plan, waiting: Vec::new(), best: HashMap::new(), outcomes: Vec::new() };
+    let task = Task { gallery, trials, plan };
+    let mut done = Done { task, waiting: Vec::new(), best: HashMap::new(), outcomes: Vec::new() };
     let total = trials.len() * (plan.restarts + 1) * plan.steps;
     let mut steps = 0;
     loop {
         for (slot, run) in active.iter_mut().enumerate().filter(|(_, run)| run.is_none()) {
             let Some((trial, start)) = queue.next() else { break };
-            let at = slot * pixels..(slot + 1) * pixels;
-            let (x, lo, hi) = (&mut batch.x[at.clone()], &mut batch.lo[at.clone()], &mut batch.hi[at]);
             let clean = load(gallery, images, trials[trial].query, pixels)?;
-            for (i, &v) in clean.iter().enumerate() {
-                (x[i], lo[i], hi[i]) = (v, (v - plan.eps).max(0.0), (v + plan.eps).min(1.0));
-            }
-            if start > 0 {
-                let id = &gallery.ids[trials[trial].query];
-                let mut draw = Draw::new(plan.seed, trials[trial].attack.code, id, start as u64);
-                for i in 0..pixels {
-                    x[i] = (lo[i] + draw.unit() * (hi[i] - lo[i])).clamp(lo[i], hi[i]);
-                }
-            }
+            let at = slot * pixels..(slot + 1) * pixels;
+            let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
+            *run = Some(task.begin(trial, start, clean, &mut batch.x[at], lo, hi));
             batch.alpha[slot] = alpha;
-            *run = Some(Run {
-                trial,
-                start,
-                loss: (trials[trial].attack.loss)(gallery, plan.form, &trials[trial]),
-                clean,
-                step: 0,
-                first: None,
-                latest: f64::NAN,
-                shift: 0.0,
-                stuck: false,
-                adaptive: (plan.schedule == Schedule::Adaptive).then(|| Adaptive::new(plan.steps, x)),
-            });
         }
         if active.iter().all(Option::is_none) {
             let _ = done.measure(true, model, watch)?; // nothing is left to break off
@@ -110,7 +90,7 @@ pub fn run(
         if plan.steps > 0 {
             let mut fault = None;
             model.step(&mut batch, &mut |raw| {
-                cotangent(gallery, trials, &mut active, raw).unwrap_or_else(|e| {
+                task.cotangent(&mut active, raw).unwrap_or_else(|e| {
                     fault = Some(e);
                     Array2::zeros(raw.dim())
                 })
@@ -171,6 +151,14 @@ fn load(
     Ok(image)
 }
 
+/// What stays the same throughout a run.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    gallery: &'a Gallery,
+    trials: &'a [Trial],
+    plan: &'a Plan,
+}
+
 /// A trial in a slot, from one start.
 struct Run<'a> {
     /// Index of the trial.
@@ -194,47 +182,79 @@ struct Run<'a> {
     adaptive: Option<Adaptive>,
 }
 
-/// ∂L/∂embedding [B, D] of the active slots at the raw embeddings [B, D]; zero for the others.
-fn cotangent(
-    gallery: &Gallery,
-    trials: &[Trial],
-    active: &mut [Option<Run>],
-    raw: ArrayView2<f32>,
-) -> Result<Array2<f32>> {
-    let rows: Vec<usize> = (0..active.len()).filter(|&slot| active[slot].is_some()).collect();
-    let slots = active.len();
-    let runs: Vec<&mut Run> = active.iter_mut().flatten().collect();
-    if raw.nrows() != slots {
-        return Err(Error::internal(format!(
-            "the model gave {} embeddings for a batch of {slots}",
-            raw.nrows()
-        )));
+impl<'a> Task<'a> {
+    /// Sets a trial up in a slot: its box, and the image that run number `start` begins with.
+    fn begin(
+        &self,
+        trial: usize,
+        start: usize,
+        clean: Vec<f32>,
+        x: &mut [f32],
+        lo: &mut [f32],
+        hi: &mut [f32],
+    ) -> Run<'a> {
+        let (plan, it) = (self.plan, &self.trials[trial]);
+        for (i, &v) in clean.iter().enumerate() {
+            (x[i], lo[i], hi[i]) = (v, (v - plan.eps).max(0.0), (v + plan.eps).min(1.0));
+        }
+        if start > 0 {
+            let mut draw = Draw::new(plan.seed, it.attack.code, &self.gallery.ids[it.query], start as u64);
+            for i in 0..x.len() {
+                x[i] = (lo[i] + draw.unit() * (hi[i] - lo[i])).clamp(lo[i], hi[i]);
+            }
+        }
+        Run {
+            trial,
+            start,
+            loss: (it.attack.loss)(self.gallery, plan.form, it),
+            clean,
+            step: 0,
+            first: None,
+            latest: f64::NAN,
+            shift: 0.0,
+            stuck: false,
+            adaptive: (plan.schedule == Schedule::Adaptive).then(|| Adaptive::new(plan.steps, x)),
+        }
     }
-    let raw_rows = raw.select(Axis(0), &rows);
-    check_embeddings(raw_rows.view(), gallery, runs.iter().map(|run| &trials[run.trial]))?;
-    let points = gallery.metric.into_space(raw_rows.clone());
-    let at: Vec<(&Loss, bool)> = runs.iter().map(|r| (&r.loss, r.step == 0 && r.start == 0)).collect();
-    let (losses, gradient) = evaluate(gallery, &points, &at);
-    let mut out = Array2::zeros(raw.dim());
-    let gradient = gallery.metric.pull_back(raw_rows.view(), gradient);
-    for (i, run) in runs.into_iter().enumerate() {
-        check_loss(losses[i], gallery, &trials[run.trial])?;
-        run.first.get_or_insert(losses[i]);
-        run.latest = losses[i];
-        let clean = gallery.point(trials[run.trial].query);
-        run.shift = gallery.metric.distance(points.row(i).to_slice().expect("row-major"), clean);
-        let largest = gradient.row(i).iter().fold(0.0f32, |m, g| m.max(g.abs()));
-        run.stuck = largest == 0.0;
-        // Only signs count downstream. A power of two leaves them, and every bit of the rest, as they are, and keeps
-        // small gradients (a mean over the gallery) from vanishing in half precision.
-        let scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
-        out.row_mut(rows[i]).zip_mut_with(&gradient.row(i), |o, g| *o = g * scale);
+
+    /// ∂L/∂embedding [B, D] of the active slots at the raw embeddings [B, D]; zero for the others.
+    fn cotangent(&self, active: &mut [Option<Run>], raw: ArrayView2<f32>) -> Result<Array2<f32>> {
+        let Task { gallery, trials, .. } = *self;
+        let rows: Vec<usize> = (0..active.len()).filter(|&slot| active[slot].is_some()).collect();
+        let slots = active.len();
+        let runs: Vec<&mut Run> = active.iter_mut().flatten().collect();
+        if raw.nrows() != slots {
+            return Err(Error::internal(format!(
+                "the model gave {} embeddings for a batch of {slots}",
+                raw.nrows()
+            )));
+        }
+        let raw_rows = raw.select(Axis(0), &rows);
+        check_embeddings(raw_rows.view(), gallery, runs.iter().map(|run| &trials[run.trial]))?;
+        let points = gallery.metric.into_space(raw_rows.clone());
+        let at: Vec<(&Loss, bool)> = runs.iter().map(|r| (&r.loss, r.step == 0 && r.start == 0)).collect();
+        let (losses, gradient) = evaluate(gallery, &points, &at);
+        let mut out = Array2::zeros(raw.dim());
+        let gradient = gallery.metric.pull_back(raw_rows.view(), gradient);
+        for (i, run) in runs.into_iter().enumerate() {
+            check_loss(losses[i], gallery, &trials[run.trial])?;
+            run.first.get_or_insert(losses[i]);
+            run.latest = losses[i];
+            let clean = gallery.point(trials[run.trial].query);
+            run.shift = gallery.metric.distance(points.row(i).to_slice().expect("row-major"), clean);
+            let largest = gradient.row(i).iter().fold(0.0f32, |m, g| m.max(g.abs()));
+            run.stuck = largest == 0.0;
+            // Only signs count downstream. A power of two leaves them, and every bit of the rest, as they
+            // are, and keeps small gradients (a mean over the gallery) from vanishing in half precision.
+            let scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
+            out.row_mut(rows[i]).zip_mut_with(&gradient.row(i), |o, g| *o = g * scale);
+        }
+        Ok(out)
     }
-    Ok(out)
 }
 
-/// Loss and ∂L/∂z [n, D] of `n` losses at as many points [n, D]. Those on the whole gallery share two matrix products;
-/// the flag says whether a loss is at the first step from the clean image.
+/// Loss and ∂L/∂z [n, D] of `n` losses at as many points [n, D]. Those on the whole gallery share two matrix
+/// products; the flag says whether a loss is at the first step from the clean image.
 fn evaluate(gallery: &Gallery, points: &Array2<f32>, at: &[(&Loss, bool)]) -> (Vec<f64>, Array2<f32>) {
     let wide: Vec<usize> = (0..at.len()).filter(|&i| matches!(at[i].0, Loss::Gallery(_))).collect();
     let z = points.select(Axis(0), &wide);
@@ -303,9 +323,7 @@ fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
 
 /// Runs that made their steps and wait to be embedded, and what came of those that were.
 struct Done<'a> {
-    gallery: &'a Gallery,
-    trials: &'a [Trial],
-    plan: &'a Plan,
+    task: Task<'a>,
     /// Finished runs with their final images.
     waiting: Vec<(Run<'a>, Vec<f32>)>,
     /// Of trials with runs to come: runs measured so far, and the best.
@@ -315,8 +333,8 @@ struct Done<'a> {
 }
 
 impl Done<'_> {
-    /// Embeds the waiting images, a full batch at a time, and turns their runs into outcomes; with `rest`, also those
-    /// that make no full batch.
+    /// Embeds the waiting images, a full batch at a time, and turns their runs into outcomes; with `rest`,
+    /// also those that make no full batch.
     fn measure(
         &mut self,
         rest: bool,
@@ -328,14 +346,15 @@ impl Done<'_> {
             let some: Vec<_> = self.waiting.drain(..self.waiting.len().min(model.batch())).collect();
             let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
             let raw = model.embed(&images)?;
-            let whose = some.iter().map(|(run, _)| &self.trials[run.trial]);
-            check_embeddings(raw.view(), self.gallery, whose)?;
-            let points = self.gallery.metric.into_space(raw);
+            let whose = some.iter().map(|(run, _)| &self.task.trials[run.trial]);
+            check_embeddings(raw.view(), self.task.gallery, whose)?;
+            let points = self.task.gallery.metric.into_space(raw);
             let at: Vec<(&Loss, bool)> = some.iter().map(|(run, _)| (&run.loss, false)).collect();
-            let (losses, _) = evaluate(self.gallery, &points, &at);
+            let (losses, _) = evaluate(self.task.gallery, &points, &at);
             let mut last = Vec::with_capacity(some.len());
             for (i, (mut run, x)) in some.into_iter().enumerate() {
-                // An adaptive run may have seen a better image than its last: then that one is measured instead.
+                // An adaptive run may have seen a better image than its last: then that one is measured
+                // instead.
                 match run.adaptive.take().map(Adaptive::into_best) {
                     Some((best, image)) if best < losses[i] => self.waiting.push((run, image)),
                     _ => last.push((i, run, x)),
@@ -368,7 +387,7 @@ impl Done<'_> {
                 (runs + 1, if better { outcome } else { best })
             }
         };
-        if runs > self.plan.restarts {
+        if runs > self.task.plan.restarts {
             self.outcomes.push((trial, best));
             return true;
         }
@@ -377,20 +396,21 @@ impl Done<'_> {
     }
 
     fn outcome(&self, run: &Run, x: &[f32], z: &[f32], loss: f64) -> Result<Outcome> {
-        let (gallery, trial) = (self.gallery, &self.trials[run.trial]);
+        let Task { gallery, trials, plan } = self.task;
+        let trial = &trials[run.trial];
         check_loss(loss, gallery, trial)?;
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
         // Written so that NaN fails too.
-        let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && linf <= self.plan.eps + 1e-6;
+        let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && linf <= plan.eps + 1e-6;
         if !inside {
             return Err(Error::internal(format!(
                 "{} on query `{}`: the attacked image left its box: it moved by {linf} where ε = {} and pixels lie in \
                  [0, 1]. This is a fault of the model's step; please report it",
-                trial.attack.code, gallery.ids[trial.query], self.plan.eps
+                trial.attack.code, gallery.ids[trial.query], plan.eps
             )));
         }
         let clean = gallery.point(trial.query);
-        let state = |z: &[f32]| -> Measures { measure(gallery, self.plan.form, trial, z) };
+        let state = |z: &[f32]| -> Measures { measure(gallery, plan.form, trial, z) };
         Ok(Outcome {
             attack: trial.attack.code.into(),
             query: gallery.ids[trial.query].clone(),

@@ -1,5 +1,5 @@
-//! APGD's step size (Croce & Hein, ICML 2020, algorithm 1): large steps with momentum, halved and restarted from the
-//! best image so far whenever the loss stops falling.
+//! APGD's step size (Croce & Hein, ICML 2020, algorithm 1): large steps with momentum, halved and restarted
+//! from the best image so far whenever the loss stops falling.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,8 @@ pub struct Adaptive {
     at: Vec<f32>,
     /// The one before it.
     before: Vec<f32>,
-    /// The latest loss; `None` at the start and after going back, where there is none to compare the next with.
+    /// The latest loss; `None` at the start and after going back, where there is none to compare the next
+    /// with.
     loss: Option<f64>,
     /// Steps since the last checkpoint whose effect is known, and how many of them lowered the loss.
     since: (usize, usize),
@@ -43,7 +44,8 @@ pub struct Adaptive {
 impl Adaptive {
     /// A run of `steps` steps from the image `start`.
     pub fn new(steps: usize, start: &[f32]) -> Self {
-        // w_j = ⌈p_j·T⌉ with p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j − p_{j−1} − 0.03, 0.06); p in hundredths
+        // w_j = ⌈p_j·T⌉ with p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j − p_{j−1} − 0.03, 0.06); p in
+        // hundredths
         let (mut last, mut next) = (0usize, 22usize);
         let mut checkpoints = Vec::new();
         while next < 100 {
@@ -65,10 +67,11 @@ impl Adaptive {
         }
     }
 
-    /// Takes in a step: `loss` was found at the image before it, `x` is the image after it, in the box `lo`..`hi`.
-    /// Replaces `x` by the image to go on from and adjusts the step size `alpha`.
+    /// Takes in a step: `loss` was found at the image before it, `x` is the image after it, in the box
+    /// `lo`..`hi`. Replaces `x` by the image to go on from and adjusts the step size `alpha`.
     ///
-    /// The loss at `x` itself will be known one step later, so that going back to the best image costs one step.
+    /// The loss at `x` itself will be known one step later, so that going back to the best image costs one
+    /// step.
     pub fn after_step(&mut self, loss: f64, x: &mut [f32], lo: &[f32], hi: &[f32], alpha: &mut f32) {
         if let Some(previous) = self.loss.replace(loss) {
             self.since.0 += 1;

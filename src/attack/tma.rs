@@ -1,5 +1,5 @@
-//! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on another item's
-//! embedding.
+//! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on another
+//! item's embedding.
 
 use super::{Attack, Loss, Measure, Targets};
 use crate::space::{cosine, wide};

@@ -39,8 +39,8 @@ pub struct Selection {
     pub skipped: Vec<Skipped>,
 }
 
-/// At most `most` queries out of the gallery, ascending. The choice goes by a hash of (seed, id), so that a smaller
-/// sample is part of every larger one and adding images disturbs little.
+/// At most `most` queries out of the gallery, ascending. The choice goes by a hash of (seed, id), so that a
+/// smaller sample is part of every larger one and adding images disturbs little.
 pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<usize> {
     let mut all: Vec<usize> = (0..gallery.len()).collect();
     if let Some(most) = most.filter(|&most| most < all.len()) {
@@ -55,8 +55,8 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
     all
 }
 
-/// The trials of one attack on `queries` (gallery indices), each on `count` targets, in the order of the queries. What is drawn
-/// depends on (seed, attack, query id) and the gallery alone.
+/// The trials of one attack on `queries` (gallery indices), each on `count` targets, in the order of the
+/// queries. What is drawn depends on (seed, attack, query id) and the gallery alone.
 pub fn select(
     gallery: &Gallery,
     attack: &'static Attack,
@@ -84,8 +84,8 @@ pub fn select(
     Ok(selection)
 }
 
-/// A trial file: every random choice of an audit, with item ids as identities. Attacks whose target follows from the
-/// model carry the query alone.
+/// A trial file: every random choice of an audit, with item ids as identities. Attacks whose target follows
+/// from the model carry the query alone.
 #[derive(Clone, Debug)]
 pub struct TrialFile {
     /// The protocol the trials were made for, as the file names it.
@@ -116,8 +116,8 @@ struct Row {
     targets: Option<Vec<String>>,
 }
 
-/// Reads a trial file (JSON) against a gallery; `name` is what errors call the file. Targets that follow from the
-/// model are chosen here, in the file's form.
+/// Reads a trial file (JSON) against a gallery; `name` is what errors call the file. Targets that follow from
+/// the model are chosen here, in the file's form.
 pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFile> {
     let raw: Raw =
         serde_json::from_str(json).map_err(|e| Error::usage(format!("{name} is not a trial file: {e}")))?;

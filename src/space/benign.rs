@@ -28,8 +28,8 @@ pub struct Benign {
     pub nmi: Option<f64>,
 }
 
-/// Measures `gallery`. `clustering` is the number of k-means restarts for the NMI; `None` leaves it out, as its
-/// cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
+/// Measures `gallery`. `clustering` is the number of k-means restarts for the NMI; `None` leaves it out, as
+/// its cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
 pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<Benign> {
     const BATCH: usize = 64;
     let n = gallery.len();
@@ -69,8 +69,8 @@ pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result
     })
 }
 
-/// Ascending ranks of the items of `i`'s class by the distances `d` (N), ties by index, `i` itself left out. One pass
-/// over the gallery instead of a sort: each item pushes back the positives behind it.
+/// Ascending ranks of the items of `i`'s class by the distances `d` (N), ties by index, `i` itself left out.
+/// One pass over the gallery instead of a sort: each item pushes back the positives behind it.
 fn positive_ranks(gallery: &Gallery, i: usize, d: &[f32]) -> Vec<usize> {
     let label = gallery.labels[i];
     let mut positives: Vec<(f32, usize)> =
@@ -118,8 +118,8 @@ fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
     counts
 }
 
-/// Cluster of each point [N, D] after k-means: k-means++ starts, Lloyd's iterations until nothing moves, the best
-/// of `restarts` by inertia.
+/// Cluster of each point [N, D] after k-means: k-means++ starts, Lloyd's iterations until nothing moves, the
+/// best of `restarts` by inertia.
 pub fn k_means(points: &Array2<f32>, k: usize, restarts: usize, seed: u64) -> Vec<usize> {
     (0..restarts.max(1) as u64)
         .map(|restart| {
@@ -132,8 +132,8 @@ pub fn k_means(points: &Array2<f32>, k: usize, restarts: usize, seed: u64) -> Ve
         .1
 }
 
-/// k-means++: each further centre is a point drawn with probability proportional to its squared distance from the
-/// centres so far (Arthur & Vassilvitskii 2007).
+/// k-means++: each further centre is a point drawn with probability proportional to its squared distance from
+/// the centres so far (Arthur & Vassilvitskii 2007).
 fn plus_plus(points: &Array2<f32>, k: usize, rng: &mut ChaCha8Rng) -> Array2<f32> {
     let n = points.nrows();
     let row = |i: usize| points.row(i).to_slice().expect("points are row-major");
