@@ -36,7 +36,7 @@ def load(folder):
 
 
 def batch(images, generator):
-    """Anchors, positives [PAIRS, 1, 28, 28] of different classes, moved by up to 2 pixels, both alike or not."""
+    """Anchors, positives [PAIRS, 1, 28, 28] of different classes."""
     classes = torch.randperm(len(images), generator=generator)[:PAIRS]
     two = torch.stack([torch.randperm(images.shape[1], generator=generator)[:2] for _ in range(PAIRS)])
     return images[classes, two[:, 0]], images[classes, two[:, 1]]
@@ -134,8 +134,8 @@ def main():
     parser.add_argument("train", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--plain-steps", type=int, default=2000)
-    parser.add_argument("--hardened-steps", type=int, default=3000)
+    parser.add_argument("--plain-steps", type=int, default=1500)
+    parser.add_argument("--hardened-steps", type=int, default=2500)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
