@@ -167,10 +167,10 @@ impl Preprocessing {
         }
         let [low, high] = card.range.unwrap_or([0.0, 1.0]);
         let resize = card.resize.or((photograph && (height, width) == (224, 224)).then_some([256, 256]));
-        if let Some([h, w]) = resize {
-            if h < height || w < width {
-                return Err(wrong(format!("images are resized to {h}x{w}, which is smaller than the input")));
-            }
+        if let Some([h, w]) = resize
+            && (h < height || w < width)
+        {
+            return Err(wrong(format!("images are resized to {h}x{w}, which is smaller than the input")));
         }
         Ok(Preprocessing {
             channels,
@@ -204,7 +204,8 @@ impl Preprocessing {
     /// Puts the preprocessing in front of input `name` of a graph; the new input is [`super::IMAGE`].
     pub fn prepend(&self, graph: &mut Graph, name: &str, batch: usize) {
         let c = self.channels as i64;
-        let mut steps: Vec<(&str, Option<Tensor>, Option<(&str, Attr)>)> = Vec::new();
+        type Step = (&'static str, Option<Tensor>, Option<(&'static str, Attr)>);
+        let mut steps: Vec<Step> = Vec::new();
         if self.order == Channels::Bgr {
             steps.push(("Gather", Some(Tensor::ints(&[2, 1, 0])), Some(("axis", Attr::Int(1)))));
         }
