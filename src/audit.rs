@@ -3,7 +3,7 @@
 use crate::attack::{self, Differentiable, Event, Outcome, Plan, Selection, TrialFile};
 use crate::check::{self, GradientCheck, Warning};
 use crate::cli::Run;
-use crate::data::{BUILTIN_SEED, Dataset, Preparation};
+use crate::data::{BUILTIN_SEED, Dataset, Preparation, Resize};
 use crate::examples::Collector;
 use crate::gate::{Rules, Verdict};
 use crate::model::card::{Card, Preprocessing};
@@ -203,7 +203,7 @@ fn settle_card(flags: &Run, model: &Path) -> Result<Card> {
 
 fn open_data(flags: &Run) -> Result<Dataset> {
     let dataset = match &flags.data {
-        Some(path) => Dataset::open_as(&flags.layout, path)?,
+        Some(path) => Dataset::open(path, flags.layout.as_deref(), flags.split)?,
         None => Dataset::builtin(BUILTIN_SEED),
     };
     let mut sizes = vec![0; dataset.classes.len()];
@@ -218,12 +218,12 @@ fn open_data(flags: &Run) -> Result<Dataset> {
 }
 
 fn preparation(p: &Preprocessing) -> Preparation {
-    Preparation {
-        channels: p.channels,
-        height: p.height,
-        width: p.width,
-        resize: p.resize.map(|[h, w]| (h, w)),
-    }
+    let resize = match (p.resize, p.resize_shorter) {
+        (_, Some(side)) => Some(Resize::Shorter(side)),
+        (exact, None) => exact.map(|[h, w]| Resize::Exact(h, w)),
+    };
+    let interpolation = p.interpolation;
+    Preparation { resize, interpolation, ..Preparation::new(p.channels, p.height, p.width) }
 }
 
 /// Images for the check at load: the first that can be read, spread over the data, in a full batch [B, P]; and how

@@ -1,6 +1,7 @@
 //! The command line: flags to [`Settings`]. No logic.
 
 use crate::attack::Form;
+use crate::data::{Interpolation, Split};
 use crate::model::card::{Card, Channels, Layout};
 use crate::model::runtime::{Options, Provider};
 use crate::space::Metric;
@@ -152,12 +153,15 @@ pub struct Run {
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]
     pub suite: String,
-    /// Folder with one folder of images per class [default: a built-in set of generated images]
+    /// Images: a folder in one of the layouts, or a .csv manifest [default: a built-in set of generated images]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// How the data lies on disk
-    #[arg(long, default_value = "folder")]
-    pub layout: String,
+    /// How the data lies on disk [default: detected; class folders where it looks like no benchmark]
+    #[arg(long)]
+    pub layout: Option<String>,
+    /// Part of a benchmark: train or test [default: test]
+    #[arg(long, value_parser = split)]
+    pub split: Option<Split>,
     /// Stop at the first image that can't be read instead of leaving it out
     #[arg(long)]
     pub strict_data: bool,
@@ -227,6 +231,12 @@ pub struct Run {
     /// Height and width to resize to before the centre crop
     #[arg(long, value_parser = size, help_heading = "Model")]
     pub resize: Option<[usize; 2]>,
+    /// Length to resize the shorter side to before the centre crop, instead of --resize
+    #[arg(long, value_name = "N", conflicts_with = "resize", help_heading = "Model")]
+    pub resize_shorter: Option<usize>,
+    /// How images are resized
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub interpolation: Option<Interpolation>,
     /// Execution provider: cpu, cuda or cuda:N
     #[arg(long, default_value = "cpu", value_parser = provider, help_heading = "Machine")]
     pub ep: Provider,
@@ -264,6 +274,8 @@ impl Run {
             mean: self.mean.clone(),
             std: self.std.clone(),
             resize: self.resize,
+            resize_shorter: self.resize_shorter,
+            interpolation: self.interpolation,
             metric: self.metric,
             ..Default::default()
         })
@@ -285,6 +297,10 @@ fn form(text: &str) -> Result<Form, String> {
 
 fn metric(text: &str) -> Result<Metric, String> {
     text.parse::<Metric>().map_err(|e| e.to_string())
+}
+
+fn split(text: &str) -> Result<Split, String> {
+    text.parse::<Split>().map_err(|e| e.to_string())
 }
 
 fn size(text: &str) -> Result<[usize; 2], String> {

@@ -129,8 +129,7 @@ fn suites() -> Result<String> {
 }
 
 fn images(flags: &audit::cli::Images) -> Result<String> {
-    let prep =
-        data::Preparation { channels: flags.channels, height: flags.size, width: flags.size, resize: None };
+    let prep = data::Preparation::new(flags.channels, flags.size, flags.size);
     let count =
         data::Dataset::generated(flags.seed, flags.classes, flags.samples).export(&flags.out, &prep)?;
     Ok(format!("{count} images in {}\n", flags.out.display()))

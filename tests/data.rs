@@ -1,7 +1,7 @@
 //! Images as users store them, against values worked out by hand.
 
 use audit::Exit;
-use audit::data::{BUILTIN_SEED, Dataset, Preparation};
+use audit::data::{BUILTIN_SEED, Dataset, Preparation, Resize};
 use image::codecs::png::PngEncoder;
 use image::{DynamicImage, ExtendedColorType, ImageBuffer, ImageEncoder};
 use sha2::{Digest, Sha256};
@@ -28,7 +28,7 @@ impl Folder {
     }
 
     fn ids(&self) -> Vec<String> {
-        Dataset::open(&self.0).unwrap().items.into_iter().map(|item| item.id).collect()
+        Dataset::open(&self.0, None, None).unwrap().items.into_iter().map(|item| item.id).collect()
     }
 }
 
@@ -39,7 +39,7 @@ impl Drop for Folder {
 }
 
 fn prep(channels: usize, height: usize, width: usize) -> Preparation {
-    Preparation { channels, height, width, resize: None }
+    Preparation { channels, height, width, resize: None, interpolation: Default::default() }
 }
 
 fn encoded(image: impl Into<DynamicImage>, format: image::ImageFormat) -> Vec<u8> {
@@ -60,7 +60,7 @@ fn grey(width: u32, height: u32, values: &[u8]) -> DynamicImage {
 fn prepared(name: &str, bytes: &[u8], prep: &Preparation) -> audit::Result<Vec<f32>> {
     let folder = Folder::new(name);
     folder.file("class/image.png", bytes);
-    Dataset::open(&folder.0).unwrap().pixels(0, prep).map(|pixels| pixels.data)
+    Dataset::open(&folder.0, None, None).unwrap().pixels(0, prep).map(|pixels| pixels.data)
 }
 
 fn bytes_over_255(values: &[u8]) -> Vec<f32> {
@@ -81,7 +81,7 @@ fn a_folder_lists_like_the_published_names_and_decodes_like_the_published_array(
         return;
     }
     let names = fs::read_to_string(data.join("test_names.txt")).unwrap();
-    let dataset = Dataset::open(&data.join("test")).unwrap();
+    let dataset = Dataset::open(&data.join("test"), None, None).unwrap();
     assert_eq!(
         dataset.items.iter().map(|item| item.id.as_str()).collect::<Vec<_>>(),
         names.lines().collect::<Vec<_>>()
@@ -124,7 +124,7 @@ fn symbolic_links_to_images_are_followed() {
     fs::create_dir(folder.0.join("data")).unwrap();
     fs::create_dir(folder.0.join("data/class")).unwrap();
     std::os::unix::fs::symlink(target, folder.0.join("data/class/link.png")).unwrap();
-    let dataset = Dataset::open(&folder.0.join("data")).unwrap();
+    let dataset = Dataset::open(&folder.0.join("data"), None, None).unwrap();
     assert_eq!(dataset.pixels(0, &prep(1, 1, 2)).unwrap().data, bytes_over_255(&[7, 9]));
 }
 
@@ -149,13 +149,13 @@ fn what_is_no_data_set_is_refused_with_the_next_step() {
         ("bare", Exit::Empty, vec!["bare", "no class folders", "PATH/<class>/<image>"]),
     ];
     for (name, exit, words) in cases {
-        let error = Dataset::open(&folder.0.join(name)).unwrap_err();
+        let error = Dataset::open(&folder.0.join(name), None, None).unwrap_err();
         assert_eq!(error.exit, exit, "{error}");
         for word in words {
             assert!(error.message.contains(word), "`{word}` is missing in: {error}");
         }
     }
-    let error = Dataset::open_as("imagenet", &folder.0).unwrap_err();
+    let error = Dataset::open(&folder.0, Some("imagenet"), None).unwrap_err();
     assert!(error.message.contains("imagenet") && error.message.contains("folder"), "{error}");
 }
 
@@ -230,10 +230,22 @@ fn resizing_is_bilinear_and_antialiased() {
 fn a_centre_cut_follows_the_resize() {
     let values: Vec<u8> = (0..20).collect();
     let file = png(grey(5, 4, &values));
-    let cut = Preparation { channels: 1, height: 2, width: 3, resize: Some((4, 5)) };
+    let cut = Preparation {
+        channels: 1,
+        height: 2,
+        width: 3,
+        resize: Some(Resize::Exact(4, 5)),
+        interpolation: Default::default(),
+    };
     assert_eq!(prepared("cut", &file, &cut).unwrap(), bytes_over_255(&[6, 7, 8, 11, 12, 13]));
     // Height is resized on its own: 2 rows of 0 and 255 become 0, ¼, ¾, 1, of which the middle ones stay.
-    let tall = Preparation { channels: 1, height: 2, width: 1, resize: Some((4, 1)) };
+    let tall = Preparation {
+        channels: 1,
+        height: 2,
+        width: 1,
+        resize: Some(Resize::Exact(4, 1)),
+        interpolation: Default::default(),
+    };
     assert_close(&prepared("cut-tall", &png(grey(1, 2, &[0, 255])), &tall).unwrap(), &[0.25, 0.75], 1e-6);
 }
 
@@ -271,7 +283,7 @@ fn the_digest_is_that_of_the_file() {
     let folder = Folder::new("digest");
     let bytes = png(grey(2, 1, &[1, 2]));
     folder.file("class/image.png", &bytes);
-    let pixels = Dataset::open(&folder.0).unwrap().pixels(0, &prep(1, 9, 9)).unwrap();
+    let pixels = Dataset::open(&folder.0, None, None).unwrap().pixels(0, &prep(1, 9, 9)).unwrap();
     assert_eq!(pixels.digest[..], Sha256::digest(&bytes)[..]);
 }
 
@@ -281,7 +293,7 @@ fn impossible_preparations_are_refused() {
     let error = dataset.pixels(0, &prep(4, 28, 28)).unwrap_err();
     assert!(error.message.contains("4 channels"), "{error}");
     assert!(dataset.pixels(0, &prep(1, 0, 28)).is_err());
-    let cut = Preparation { resize: Some((20, 40)), ..prep(1, 28, 28) };
+    let cut = Preparation { resize: Some(Resize::Exact(20, 40)), ..prep(1, 28, 28) };
     let error = dataset.pixels(0, &cut).unwrap_err();
     assert!(error.message.contains("28×28") && error.message.contains("20×40"), "{error}");
 }
@@ -369,7 +381,7 @@ fn an_export_reads_back_as_the_same_data_set() {
         let out = folder.0.join("out");
         let dataset = Dataset::generated(5, 4, 3);
         assert_eq!(dataset.export(&out, &prep).unwrap(), 12);
-        let again = Dataset::open(&out).unwrap();
+        let again = Dataset::open(&out, None, None).unwrap();
         assert_eq!(again.classes, dataset.classes);
         for index in 0..12 {
             assert_eq!(again.items[index].id, format!("{}.png", dataset.items[index].id));
