@@ -462,8 +462,10 @@ fn a_missing_runtime_names_the_command_that_fetches_it() {
     refused(&dir, &fake, USAGE, &["can't load", "libfake.so", "cargo xtask setup"]);
     // Nobody points anywhere, and nothing lies beside the executable.
     let copy = Temp::new();
-    let exe = copy.join("audit");
-    std::fs::copy(env!("CARGO_BIN_EXE_audit"), &exe).unwrap();
+    // Deep enough that the folders above it, which are searched too, are the test's own.
+    let exe = copy.write("a/b/c/audit", std::fs::read(env!("CARGO_BIN_EXE_audit")).unwrap());
+    std::fs::set_permissions(&exe, std::fs::metadata(env!("CARGO_BIN_EXE_audit")).unwrap().permissions())
+        .unwrap();
     let mut command = Command::new(exe);
     command.current_dir(dir.path()).env_remove("ORT_DYLIB_PATH").args(&args);
     refused_by(&dir, &mut command, USAGE, &["`cargo xtask setup`", "--ort-lib", "ORT_DYLIB_PATH"]);
@@ -608,10 +610,11 @@ fn a_model_card_of_another_file_is_refused() {
 fn trials_of_something_else_are_refused() {
     let dir = stage();
     works(&dir, "model.onnx", &["-o", "report.json"]);
-    let replay = |extra: &[&str], words: &[&str]| {
-        let args = ["model.onnx", "-q", "--data", "data", "--suite", "smoke", "--trials", "report.json"];
+    let replay_on = |data: &str, extra: &[&str], words: &[&str]| {
+        let args = ["model.onnx", "-q", "--data", data, "--suite", "smoke", "--trials", "report.json"];
         refused(&dir, &[&args[..], extra].concat(), USAGE, &[&["report.json"], words].concat());
     };
+    let replay = |extra: &[&str], words: &[&str]| replay_on("data", extra, words);
     replay(&["--form", "corrected"], &["form published", "--form published"]);
     replay(&["--protocol", "rob224"], &["protocol rob28", "--protocol rob28"]);
     replay(&["--metric", "cosine"], &["metric normalized-euclidean", "--metric normalized-euclidean"]);
@@ -619,7 +622,7 @@ fn trials_of_something_else_are_refused() {
     std::fs::rename(dir.join("other/class00"), dir.join("other/zero")).unwrap();
     std::fs::rename(dir.join("other/class01"), dir.join("other/one")).unwrap();
     std::fs::rename(dir.join("other/class02"), dir.join("other/two")).unwrap();
-    replay(&["--data", "other"], &["no item is called", "another data set"]);
+    replay_on("other", &[], &["no item is called", "another data set"]);
     dir.write("report.json", "{}");
     replay(&[], &["not a trial file"]);
 }

@@ -19,11 +19,15 @@ const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 
 /// A quick audit of a model on images of `channels` channels.
 fn try_audit(graph: &Graph, channels: usize, args: &[&str]) -> audit::Result<Report> {
+    audit_suite(graph, channels, &[&["--suite", "smoke", "--max-queries", "3"], args].concat())
+}
+
+fn audit_suite(graph: &Graph, channels: usize, args: &[&str]) -> audit::Result<Report> {
     let temp = Temp::new();
     let model = temp.write("model.onnx", graph.encode());
     let data = images(&temp, "data", 5, 4, channels);
     let (model, data) = (model.display().to_string(), data.display().to_string());
-    let common = [&model, "--suite", "smoke", "--max-queries", "3", "--data", &data];
+    let common = [&model, "--data", &data];
     audit(&[&common[..], args].concat())
 }
 
@@ -330,6 +334,60 @@ fn open_sizes_are_asked_for() {
     let report = audited(&graph, 1, &["--size", "14x10"]);
     assert_eq!((report.model.preprocessing.height, report.model.preprocessing.width), (14, 10));
     assert_eq!((report.model.dim, report.model.output.as_str()), (DIM as usize, "embedding"));
+    // The protocol goes by the size; its constants are those of the published evaluation code.
+    for (size, protocol, eps) in [("32", "rob28", 0.30196), ("33", "rob224", 0.03137)] {
+        let report = try_audit(&graph, 1, &["--size", size]).unwrap();
+        assert_eq!((report.suite.protocol.as_str(), report.suite.eps), (protocol, eps));
+        let most = report.outcomes.iter().fold(0.0f32, |m, o| m.max(o.linf));
+        assert!(most <= eps + 1e-6, "{most}");
+    }
+}
+
+#[test]
+fn flags_override_the_suite() {
+    let args = ["--eps", "8/255", "--alpha", "0.01", "--steps", "3", "--seed", "9", "--form", "corrected"];
+    let report = audited(&small(), 1, &[&args[..], &["--protocol", "rob224"]].concat());
+    let s = &report.suite;
+    assert_eq!((s.eps, s.alpha, s.steps, s.queries), ((8.0f64 / 255.0) as f32, 0.01, 3, 3));
+    assert_eq!((s.form.as_str(), s.protocol.as_str(), report.seed), ("corrected", "rob224", 9));
+    // Three steps of 0.01 go no farther than 0.03, within the 0.0314 allowed.
+    let most = report.outcomes.iter().fold(0.0f32, |m, o| m.max(o.linf));
+    assert!(most > 0.0299 && most < 0.0301, "{most}");
+    assert!(report.outcomes.iter().all(|o| o.steps <= 3));
+}
+
+/// From the oldest opset that is understood to the newest that this ONNX Runtime takes.
+#[test]
+fn every_opset_of_the_runtime_is_read() {
+    load_runtime();
+    let temp = Temp::new();
+    let x = pixels(2 * 144);
+    let mut newest = 0;
+    for version in 7..40 {
+        let mut graph = small();
+        graph.opsets.insert(String::new(), version);
+        let as_is = Graph::decode_as_is(graph.encode().into(), Path::new("test")).unwrap();
+        if Session::new(&as_is, CPU, Optimise::Off).is_err() {
+            break;
+        }
+        newest = version;
+        let path = temp.write("model.onnx", graph.encode());
+        let mut model = Model::open(&path, &Card::default(), CPU, Some(2)).unwrap();
+        let expected = as_onnx_runtime(&graph, &[2, 1, SIDE, SIDE], &x);
+        close(model.embed(&x).unwrap().as_slice().unwrap(), &expected, 1e-6);
+    }
+    assert!(newest >= 24, "stopped at opset {newest}");
+    println!("opsets 7 to {newest}");
+}
+
+#[test]
+fn half_precision_is_refused_in_words() {
+    let mut graph = small();
+    graph.inputs[0].dtype = DType::F16;
+    graph.nodes.insert(0, Node::new("Cast", &["image"], "wide").with("to", 1i64));
+    graph.nodes[1].inputs[0] = "wide".into();
+    let error = try_audit(&graph, 1, &[]).unwrap_err();
+    assert!(error.exit == Exit::Model && error.message.contains("float32"), "{error}");
 }
 
 #[track_caller]
@@ -439,7 +497,7 @@ fn every_metric_runs_in_both_forms() {
     for metric in ["normalized-euclidean", "euclidean", "cosine"] {
         for form in ["published", "corrected"] {
             let args = ["--suite", "full", "--steps", "4", "--metric", metric, "--form", form];
-            let report = try_audit(&small(), 1, &args).unwrap();
+            let report = audit_suite(&small(), 1, &args).unwrap();
             assert_eq!((report.model.metric.as_str(), report.suite.form.as_str()), (metric, form));
             assert_eq!(report.attacks.len(), 10);
             assert!(report.attacks.iter().all(|a| a.after.is_some()), "{metric} {form}");
