@@ -1,8 +1,7 @@
 //! Against the reference trials and scores in `../shared/golden`: what follows from clean embeddings, and the
 //! scores of known after-attack numbers. Skips where that folder is absent.
 
-#[path = "common/npz.rs"]
-mod npz;
+mod common;
 
 use audit::attack::{
     ATTACKS, Attack, Draw, Form, Measures, Outcome, Query, Targets, Trial, measure, read_trials,
@@ -10,68 +9,20 @@ use audit::attack::{
 use audit::score::{Basis, Estimate, ars, ers, resistance, score};
 use audit::space::benign::{benign, nmi};
 use audit::space::{Gallery, Metric};
+use common::golden::Golden;
+use common::shared;
 use ndarray::Array2;
-use npz::NpzArchive;
 use serde_json::Value;
-use std::path::PathBuf;
 
 const MODELS: [&str; 2] = ["vanilla", "hardened"];
 
-/// `../shared`, or `None` and a word about it.
-fn shared() -> Option<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared");
-    if folder.join("golden").is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: the reference data ({}) is absent", folder.display());
-    None
-}
-
-struct Golden {
-    npz: NpzArchive,
-    summary: Value,
-    selections: Value,
-    trials: String,
-    names: Vec<String>,
-}
-
-impl Golden {
-    fn open(model: &str) -> Option<Golden> {
-        let shared = shared()?;
-        let golden = shared.join("golden");
-        let text = |path: PathBuf| std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
-        let json = |name: &str| -> Value { serde_json::from_str(&text(golden.join(name))).unwrap() };
-        Some(Golden {
-            npz: NpzArchive::open(golden.join(format!("{model}_trials.npz"))).unwrap(),
-            summary: json(&format!("{model}.json")),
-            selections: json("selections.json"),
-            trials: text(golden.join(format!("{model}_trials.json"))),
-            names: text(shared.join("data/omniglot28/test_names.txt")).lines().map(str::to_owned).collect(),
-        })
-    }
-
-    fn array<T: npyz::Deserialize>(&mut self, name: &str) -> Vec<T> {
-        self.npz.by_name(name).unwrap().unwrap_or_else(|| panic!("no {name}")).into_vec().unwrap()
-    }
-
-    fn indices(&mut self, name: &str) -> Vec<usize> {
-        self.array::<i64>(name).into_iter().map(|i| i as usize).collect()
-    }
-
-    /// The gallery of the embeddings as they were normalised by the reference: under the Euclidean metric,
-    /// since normalising again would change last digits, and with them ranks.
-    fn gallery(&mut self) -> Gallery {
-        let labels = self.indices("labels");
-        let embeddings: Vec<f32> = self.array("embeddings_N");
-        let raw =
-            Array2::from_shape_vec((labels.len(), embeddings.len() / labels.len()), embeddings).unwrap();
-        Gallery::new(Metric::Euclidean, raw, labels, self.names.clone()).unwrap()
-    }
-
-    fn selected(&self, key: &str) -> Vec<usize> {
-        let number = |v: &Value| v.as_u64().or_else(|| v[0].as_u64()).unwrap() as usize;
-        self.selections[key].as_array().unwrap().iter().map(number).collect()
-    }
+/// The gallery of the embeddings as they were normalised by the reference: under the Euclidean metric,
+/// since normalising again would change last digits, and with them ranks.
+fn gallery(golden: &mut Golden) -> Gallery {
+    let labels = golden.indices("labels");
+    let embeddings: Vec<f32> = golden.array("embeddings_N");
+    let raw = Array2::from_shape_vec((labels.len(), embeddings.len() / labels.len()), embeddings).unwrap();
+    Gallery::new(Metric::Euclidean, raw, labels, golden.names.clone()).unwrap()
 }
 
 fn find(code: &str) -> &'static Attack {
@@ -82,7 +33,7 @@ fn find(code: &str) -> &'static Attack {
 fn benign_metrics() {
     for model in MODELS {
         let Some(mut golden) = Golden::open(model) else { return };
-        let gallery = golden.gallery();
+        let gallery = gallery(&mut golden);
         let found = benign(&gallery, Some(1), 0).unwrap();
         let expected = &golden.summary["benign_all_2120"];
         for (found, key) in
@@ -107,7 +58,7 @@ fn benign_metrics() {
 fn targets() {
     for model in MODELS {
         let Some(mut golden) = Golden::open(model) else { return };
-        let gallery = golden.gallery();
+        let gallery = gallery(&mut golden);
         let queries = golden.selected("query");
         let query = |index, form| Query { gallery: &gallery, index, count: 1, form };
         for (code, key) in [("CA-", "CA-_pos"), ("QA-", "QA-_pos")] {
@@ -137,7 +88,7 @@ fn targets() {
 fn states_before_the_attack() {
     for model in MODELS {
         let Some(mut golden) = Golden::open(model) else { return };
-        let gallery = golden.gallery();
+        let gallery = gallery(&mut golden);
         let file = read_trials("trials", &golden.trials.clone(), &gallery).unwrap();
         assert_eq!((file.form, file.metric), (Form::Published, Metric::NormalizedEuclidean));
         assert!(file.selection.skipped.is_empty());
@@ -266,7 +217,7 @@ fn scores_of_known_outcomes() {
             assert!(low < value && value < high && high - low < 10.0, "{low} {value} {high}");
         }
         // The ratio of means, as the tables print it.
-        let extra = std::fs::read_to_string(shared().unwrap().join("golden/extra.json")).unwrap();
+        let extra = std::fs::read_to_string(shared("golden").unwrap().join("golden/extra.json")).unwrap();
         let extra: Value = serde_json::from_str(&extra).unwrap();
         for term in ["CA+", "CA-", "QA+", "QA-"] {
             let row = scores.summaries.iter().find(|s| s.term == term).unwrap();
@@ -277,7 +228,7 @@ fn scores_of_known_outcomes() {
 
 #[test]
 fn published_rows() {
-    let Some(shared) = shared() else { return };
+    let Some(shared) = shared("golden") else { return };
     let tables: Value =
         serde_json::from_str(&std::fs::read_to_string(shared.join("golden/paper_tables.json")).unwrap())
             .unwrap();

@@ -30,6 +30,8 @@ pub struct Info {
     pub sha256: String,
     /// Inputs with their shapes, as the file has them.
     pub inputs: Vec<String>,
+    /// The one that takes the images.
+    pub input: String,
     /// The value that is the embedding.
     pub output: String,
     /// Length of an embedding.
@@ -92,6 +94,9 @@ impl Model {
         }
         forget_shapes(&mut graph);
         graph.prune();
+        graph.prune_inputs();
+        only_input(&graph, IMAGE, &inputs).map_err(named)?;
+        foreign_operators(&graph).map_err(named)?;
         let mut graph = runtime::specialise(&graph).map_err(named)?;
         let output = pick_output(&mut graph, batch).map_err(named)?;
         let types = runtime::infer(&graph).map_err(named)?;
@@ -123,6 +128,7 @@ impl Model {
                 path: path.to_path_buf(),
                 sha256,
                 inputs,
+                input: input.name,
                 output,
                 dim,
                 preprocessing,
@@ -157,16 +163,13 @@ impl Model {
             .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?;
         let mut graph = Graph::decode_as_is(bytes.into(), &info.path)?;
         choose_output(&mut graph, &info.output)?;
-        let input = info.inputs.iter().find_map(|i| {
-            let name = i.split(' ').next()?;
-            graph.inputs.iter().find(|v| v.name == name && image_like_any(v)).map(|v| v.name.clone())
-        });
-        let input = input.ok_or_else(|| Error::internal("the model's input is gone from its file"))?;
         forget_shapes(&mut graph);
+        graph.prune();
+        graph.prune_inputs();
         Ok(Reference {
             plain: Session::new(&graph, self.options, Optimise::Off)?,
             optimised: Session::as_shipped(&graph, self.options)?,
-            input,
+            input: info.input.clone(),
             output: info.output.clone(),
             preprocessing: info.preprocessing.clone(),
             batch: self.batch,
@@ -303,10 +306,6 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn image_like_any(v: &Value) -> bool {
-    v.shape.as_ref().is_some_and(|s| s.len() == 4)
-}
-
 fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     let listed = || {
         let all: Vec<String> =
@@ -339,13 +338,6 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
             }
         }
     };
-    if graph.inputs.len() > 1 {
-        return Err(Error::model(format!(
-            "needs other inputs beside the images, and nothing says their values. Its inputs are:\n{}\n\
-             Export it with those fixed",
-            listed()
-        )));
-    }
     if input.dtype != DType::F32 {
         return Err(Error::model(format!(
             "input {:?} is {:?}; only float32 inputs are covered. Export the model in float32",
@@ -353,6 +345,37 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
         )));
     }
     Ok(input.clone())
+}
+
+/// Refuses a graph that depends on other inputs than the images; `all` are the file's.
+fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
+    if graph.inputs.iter().all(|i| i.name == image) {
+        return Ok(());
+    }
+    Err(Error::model(format!(
+        "needs other inputs beside the images, and nothing says their values. Its inputs are:\n  {}\n\
+         Export it with those fixed, or choose an output that does without them with --output",
+        all.join("\n  ")
+    )))
+}
+
+/// Names what ONNX Runtime itself can't know; it would stop at the first.
+fn foreign_operators(graph: &Graph) -> Result<()> {
+    const KNOWN: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
+    let labels: Vec<String> = graph
+        .nodes
+        .iter()
+        .filter(|n| !KNOWN.contains(&n.domain.as_str()) && !graph.defines(n))
+        .map(|n| format!("  {}", n.label()))
+        .collect();
+    if labels.is_empty() {
+        return Ok(());
+    }
+    Err(Error::model(format!(
+        "has operators of a domain that ONNX Runtime doesn't come with, and that have no gradient here:\n{}\n\
+         Export the model with standard operators: `audit ops` lists what is covered",
+        labels.join("\n")
+    )))
 }
 
 /// Images per run. More fill the cores better up to where activations leave the caches.

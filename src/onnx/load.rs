@@ -39,6 +39,10 @@ impl Graph {
         if g.node.is_empty() && g.output.is_empty() {
             return Err(bad("holds an empty graph. Export the model again".into()));
         }
+        // Written after the graph: a file that was cut off there is still good protobuf.
+        if model.opset_import.is_empty() {
+            return Err(bad("is truncated: it names no operator set. Copy or export it again".into()));
+        }
         let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
         let external = move |location: &str, offset: u64, length: Option<u64>| {
             read_external(&dir, location, offset, length)

@@ -189,6 +189,11 @@ impl Graph {
         Graph { nodes, constants, opsets: [(String::new(), OPSET)].into(), ..Default::default() }
     }
 
+    /// Whether `node` is a call of a function that the file itself defines.
+    pub fn defines(&self, node: &Node) -> bool {
+        self.functions.iter().any(|f| f.name == node.op && f.domain == node.domain)
+    }
+
     /// The constant of a name as integers, for axes, shapes, pads and the like.
     pub fn const_ints(&self, name: &str) -> Option<Vec<i64>> {
         self.constants.get(name)?.to_i64s()
@@ -210,6 +215,18 @@ impl Graph {
         kept.reverse();
         self.nodes = kept;
         self.constants.retain(|name, _| wanted.contains(name));
+    }
+
+    /// Drops inputs that no node reads and that are no output.
+    pub fn prune_inputs(&mut self) {
+        let mut read: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();
+        for node in &self.nodes {
+            read.extend(node.inputs.iter().cloned());
+            node.each_captured(&mut |name| {
+                read.insert(name.to_string());
+            });
+        }
+        self.inputs.retain(|i| read.contains(&i.name));
     }
 
     /// Renames a value wherever it is produced or read (outside of sub-graphs' own names).

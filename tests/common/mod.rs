@@ -1,18 +1,65 @@
 //! What several tests need: the runtime, random numbers, folders that may be absent.
 #![allow(dead_code)]
 
+pub mod golden;
+pub mod models;
+pub mod npz;
+
 use audit::model::runtime;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
+pub fn runtime_folder() -> Option<PathBuf> {
+    let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
+    (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
+}
 
 /// The runtime that `cargo xtask setup` fetched. Tests can't do without: they fail with its message.
 pub fn load_runtime() {
-    let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
-    let path =
-        if std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir() { Some(set_up) } else { None };
-    if let Err(e) = runtime::load(path.as_deref()) {
+    if let Err(e) = runtime::load(runtime_folder().as_deref()) {
         panic!("{e}");
+    }
+}
+
+/// A folder of a test's own, gone when dropped.
+pub struct Temp(PathBuf);
+
+impl Temp {
+    pub fn new() -> Temp {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("audit-test-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Temp(dir)
+    }
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+    /// Writes a file, its folders first, and returns its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+    /// Names in it, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let name = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
+        let mut names: Vec<String> = std::fs::read_dir(&self.0).unwrap().map(name).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -58,4 +105,20 @@ impl Rng {
             v.swap(i, self.int(0, i as i64) as usize);
         }
     }
+}
+
+/// The flags of an audit as a command line gives them, quiet.
+pub fn flags(args: &[&str]) -> audit::cli::Run {
+    use clap::Parser;
+    let mut flags = match audit::cli::Cli::try_parse_from(["audit", "-q"].iter().chain(args)) {
+        Ok(cli) => cli.run,
+        Err(e) => panic!("{e}"),
+    };
+    flags.ort_lib = flags.ort_lib.or_else(runtime_folder);
+    flags
+}
+
+/// An audit, its flags given as on the command line.
+pub fn audit(args: &[&str]) -> audit::Result<audit::report::Report> {
+    audit::audit::run(&flags(args))
 }

@@ -1,0 +1,640 @@
+//! The program as its users meet it: every bad input with its exit code and message, what is printed, what is left
+//! behind. Exit codes are those of the README; messages are checked for the words a user needs, not word by word.
+
+mod common;
+
+use audit::attack::ATTACKS;
+use audit::onnx::{Attr, Encoded, Graph, Node};
+use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
+use common::{Temp, runtime_folder};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const USAGE: i32 = 2;
+const MODEL: i32 = 3;
+const EMPTY: i32 = 4;
+const UNTRUSTED: i32 = 12;
+/// Enough to be an audit, few enough to be quick.
+const QUICK: [&str; 6] = ["--suite", "smoke", "--max-queries", "3", "--data", "data"];
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// The program in a folder, with the runtime that the tests use.
+fn program(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_audit"));
+    command.current_dir(dir).stdin(Stdio::null());
+    if let Some(folder) = runtime_folder() {
+        command.env("ORT_DYLIB_PATH", std::fs::canonicalize(folder).unwrap());
+    }
+    command
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn run(dir: &Temp, args: &[&str]) -> Ran {
+    ran(program(dir.path()).args(args))
+}
+
+/// `audit <model> <QUICK> <args>` must work; returns what it printed.
+#[track_caller]
+fn works(dir: &Temp, model: &str, args: &[&str]) -> String {
+    let ran = run(dir, &[&[model, "-q"], &QUICK[..], args].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(ran.err, "");
+    assert!(ran.out.contains("ARS") && ran.out.contains("ERS"), "{}", ran.out);
+    ran.out
+}
+
+/// These arguments must end with `code` and a message of one `audit: ` that holds all of `words`, print no result and
+/// leave the folder as it was.
+#[track_caller]
+fn refused(dir: &Temp, args: &[&str], code: i32, words: &[&str]) -> String {
+    refused_by(dir, program(dir.path()).args(args), code, words)
+}
+
+#[track_caller]
+fn refused_by(dir: &Temp, command: &mut Command, code: i32, words: &[&str]) -> String {
+    let before = dir.names();
+    let ran = ran(command);
+    assert_eq!(ran.code, Some(code), "{command:?}: {}{}", ran.out, ran.err);
+    assert_eq!(ran.out, "");
+    assert!(ran.err.contains("audit: ") && !ran.err.contains("panicked"), "{}", ran.err);
+    for word in words {
+        assert!(ran.err.contains(word), "no {word:?} in: {}", ran.err);
+    }
+    assert_eq!(dir.names(), before, "{command:?}");
+    ran.err
+}
+
+/// A folder with `model.onnx` and `data/`, 5 classes of 4 images.
+fn stage() -> Temp {
+    let temp = Temp::new();
+    temp.write("model.onnx", small().encode());
+    images(&temp, "data", 5, 4, 1);
+    temp
+}
+
+/// Refused as `refused` does, with `model.onnx` this graph and quick settings.
+#[track_caller]
+fn refused_model(dir: &Temp, graph: &Graph, args: &[&str], code: i32, words: &[&str]) -> String {
+    dir.write("model.onnx", graph.encode());
+    refused(dir, &[&["model.onnx", "-q"], &QUICK[..], args].concat(), code, words)
+}
+
+#[test]
+fn a_good_run_says_what_it_found() {
+    let dir = stage();
+    let out = works(&dir, "model.onnx", &[]);
+    for word in ["model.onnx", "20 images", "5 classes", "3 queries", "R@1", "CA+", "GTT", "few-queries"] {
+        assert!(out.contains(word), "no {word:?} in: {out}");
+    }
+}
+
+#[test]
+fn files_that_are_no_models_are_refused() {
+    let dir = stage();
+    for (name, content, word) in [
+        ("text.onnx", &b"hello"[..], "not an ONNX file"),
+        ("picture.onnx", b"\x89PNG\r\n\x1a\n0000", "not an ONNX file"),
+        ("empty.onnx", b"", "empty"),
+        ("pointer.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    ] {
+        dir.write(name, content);
+        refused(&dir, &[&[name], &QUICK[..]].concat(), MODEL, &[name, word]);
+    }
+    refused(&dir, &[&["nowhere.onnx"], &QUICK[..]].concat(), USAGE, &["nowhere.onnx", "can't read"]);
+    refused(&dir, &[&["data"], &QUICK[..]].concat(), USAGE, &["data", "can't read"]);
+}
+
+#[test]
+fn a_model_cut_short_anywhere_is_refused() {
+    let dir = stage();
+    let whole = small().encode();
+    for length in 0..whole.len() {
+        let cut = Graph::decode(whole[..length].to_vec().into(), Path::new("cut.onnx"));
+        let Err(error) = cut else { panic!("{length} of {} bytes passed for a model", whole.len()) };
+        assert_eq!(error.exit as i32, MODEL, "{error}");
+        assert!(error.message.starts_with("cut.onnx: "), "{error}");
+        assert!(length == 0 || error.message.contains("truncated"), "{length}: {error}");
+    }
+    for length in [1, 2, whole.len() / 2, whole.len() - 1] {
+        dir.write("cut.onnx", &whole[..length]);
+        refused(&dir, &[&["cut.onnx"], &QUICK[..]].concat(), MODEL, &["cut.onnx", "truncated"]);
+    }
+}
+
+#[test]
+fn external_data_must_be_there_and_whole() {
+    let dir = stage();
+    let Encoded { model, weights } = small().encode_external();
+    dir.write("model.onnx", &model);
+    let args = [&["model.onnx"], &QUICK[..]].concat();
+    refused(&dir, &args, MODEL, &["model.onnx", "external data", Encoded::WEIGHTS, "beside the model"]);
+    dir.write(Encoded::WEIGHTS, &weights[..weights.len() - 1]);
+    refused(&dir, &args, MODEL, &[Encoded::WEIGHTS, "too short"]);
+    dir.write(Encoded::WEIGHTS, &weights);
+    works(&dir, "model.onnx", &[]);
+}
+
+/// The files named exist and are long enough: it is their place that is refused.
+#[test]
+fn external_data_outside_of_the_models_folder_is_refused() {
+    let dir = stage();
+    let Encoded { model, weights } = small().encode_external();
+    dir.write("xweights", [weights.clone(), vec![0; 4096]].concat());
+    let images = dir.join("data").display().to_string();
+    for place in ["../xweights", "/etc/passwd", "a/../../etc"] {
+        // As long as the name it takes the place of, so that the lengths in the file stay right.
+        assert_eq!(place.len(), Encoded::WEIGHTS.len());
+        let at = model.windows(place.len()).position(|w| w == Encoded::WEIGHTS.as_bytes()).unwrap();
+        let mut elsewhere = model.clone();
+        elsewhere[at..at + place.len()].copy_from_slice(place.as_bytes());
+        dir.write("sub/model.onnx", elsewhere);
+        let args = ["sub/model.onnx", "--suite", "smoke", "--data", &images];
+        refused(&dir, &args, MODEL, &[place, "not a file beside the model"]);
+    }
+}
+
+#[test]
+fn a_model_without_image_input_is_refused_with_its_inputs() {
+    let dir = stage();
+    let mut graph = grey(
+        vec![Node::new("Gemm", &["features", "w", "b"], "embedding")],
+        Weights::new(1).normal("w", &[10, models::DIM], 1.0).normal("b", &[models::DIM], 1.0),
+    );
+    graph.inputs = vec![value("features", free(), &[10])];
+    refused_model(&dir, &graph, &[], MODEL, &["no input", "features [batch, 10]", "--input"]);
+    refused_model(&dir, &small(), &["--input", "picture"], MODEL, &["picture", "image [batch, 1, 12, 12]"]);
+}
+
+/// Two towers: `left` and `right` to `left_embedding` and `right_embedding`.
+fn towers() -> Graph {
+    let weights = ["left/", "right/"].into_iter().fold(Weights::new(5), |w, side| trunk_weights(w, side, 1));
+    let nodes =
+        [trunk("left", "left_embedding", "left/"), trunk("right", "right_embedding", "right/")].concat();
+    let mut graph = grey(nodes, weights);
+    graph.inputs = ["left", "right"].map(|n| value(n, free(), &[1, SIDE, SIDE])).into();
+    graph.outputs = ["left_embedding", "right_embedding"].map(|n| value(n, free(), &[models::DIM])).into();
+    graph
+}
+
+#[test]
+fn of_several_image_inputs_a_flag_chooses() {
+    let dir = stage();
+    let listed = ["left [batch, 1, 12, 12]", "right [batch, 1, 12, 12]"];
+    refused_model(&dir, &towers(), &[], MODEL, &[&["several inputs", "--input"], &listed[..]].concat());
+    works(&dir, "model.onnx", &["--input", "right", "--output", "right_embedding"]);
+    // An embedding that takes both can't be had from one image.
+    let mut joined = towers();
+    joined.nodes.push(Node::new("Add", &["left_embedding", "right_embedding"], "embedding"));
+    joined.outputs = vec![value("embedding", free(), &[models::DIM])];
+    refused_model(&dir, &joined, &["--input", "left"], MODEL, &[&["other inputs"], &listed[..]].concat());
+}
+
+#[test]
+fn of_several_embeddings_a_flag_chooses() {
+    let dir = stage();
+    let mut graph = small();
+    graph.nodes.push(Node::new("Relu", &["embedding"], "positive"));
+    graph.outputs.push(value("positive", free(), &[models::DIM]));
+    let words = ["several outputs", "--output", "embedding [64, 8]", "positive [64, 8]"];
+    refused_model(&dir, &graph, &[], MODEL, &words);
+    works(&dir, "model.onnx", &["--output", "embedding"]);
+    // A value inside the graph will do as well.
+    works(&dir, "model.onnx", &["--output", "f1"]);
+    refused_model(&dir, &graph, &["--output", "logits"], MODEL, &["logits", "embedding, positive"]);
+}
+
+#[test]
+fn a_model_whose_outputs_are_maps_is_refused() {
+    let dir = stage();
+    let mut graph = small();
+    graph.outputs = vec![value("r1", free(), &[4, 6, 6])];
+    let words = ["no output is an embedding", "r1 [64, 4, 6, 6]", "--output"];
+    refused_model(&dir, &graph, &[], MODEL, &words);
+}
+
+#[test]
+fn operators_without_a_rule_are_all_named_with_their_nodes() {
+    let dir = stage();
+    let rnn = |op: &str, name: &str, x: &str, outputs: [&str; 2]| {
+        let mut node = Node::new(op, &[x, &format!("{name}/w"), &format!("{name}/r")], "");
+        node.name = name.into();
+        node.outputs = outputs.map(String::from).into();
+        node.with("hidden_size", models::DIM)
+    };
+    let graph = grey(
+        vec![
+            Node::new("Squeeze", &["image", "one"], "rows"),
+            Node::new("Transpose", &["rows"], "sequence").with("perm", vec![1i64, 0, 2]),
+            rnn("LSTM", "rnn/first", "sequence", ["y", ""]),
+            Node::new("Squeeze", &["y", "one"], "hidden"),
+            rnn("LSTM", "rnn/second", "hidden", ["", "h2"]),
+            rnn("GRU", "rnn/third", "hidden", ["", "h3"]),
+            Node::new("Add", &["h2", "h3"], "h"),
+            Node::new("Squeeze", &["h", "zero"], "embedding"),
+        ],
+        Weights::new(1)
+            .ints("zero", &[0])
+            .ints("one", &[1])
+            .normal("rnn/first/w", &[1, 32, SIDE], 0.3)
+            .normal("rnn/first/r", &[1, 32, 8], 0.3)
+            .normal("rnn/second/w", &[1, 32, 8], 0.3)
+            .normal("rnn/second/r", &[1, 32, 8], 0.3)
+            .normal("rnn/third/w", &[1, 24, 8], 0.3)
+            .normal("rnn/third/r", &[1, 24, 8], 0.3),
+    );
+    let words = ["LSTM", "\"rnn/first\"", "\"rnn/second\"", "GRU", "\"rnn/third\"", "audit ops"];
+    refused_model(&dir, &graph, &[], MODEL, &words);
+}
+
+#[test]
+fn operators_of_other_peoples_domains_are_named_with_their_nodes() {
+    let dir = stage();
+    let mut graph = small();
+    graph.opsets.insert("com.example".into(), 1);
+    for (at, op, name) in [("c1", "Twist", "neck/twist"), ("f1", "Fold", "neck/fold")] {
+        let mut node = Node::new(op, &[at], &format!("{at}/odd"));
+        node.domain = "com.example".into();
+        node.name = name.into();
+        for reader in &mut graph.nodes {
+            reader.inputs.iter_mut().filter(|i| *i == at).for_each(|i| *i = format!("{at}/odd"));
+        }
+        let after = graph.nodes.iter().position(|n| n.outputs[0] == at).unwrap();
+        graph.nodes.insert(after + 1, node);
+    }
+    let words = ["com.example::Twist", "\"neck/twist\"", "com.example::Fold", "\"neck/fold\""];
+    refused_model(&dir, &graph, &[], MODEL, &words);
+}
+
+#[test]
+fn opsets_too_old_are_refused_with_a_way_out() {
+    let dir = stage();
+    let mut graph = small();
+    graph.opsets.insert(String::new(), 6);
+    refused_model(&dir, &graph, &[], MODEL, &["opset 6", "7", "version_converter"]);
+}
+
+#[test]
+fn a_batch_that_the_model_does_not_take_is_refused() {
+    let dir = stage();
+    let mut graph = small();
+    graph.inputs = vec![value("image", audit::onnx::Dim::Known(4), &[1, SIDE, SIDE])];
+    refused_model(&dir, &graph, &["--batch", "3"], USAGE, &["--batch 3", "fixed to 4"]);
+    works(&dir, "model.onnx", &[]);
+    works(&dir, "model.onnx", &["--batch", "4"]);
+}
+
+#[test]
+fn images_without_a_class_of_two_leave_nothing_to_evaluate() {
+    let dir = stage();
+    images(&dir, "lone", 6, 1, 1);
+    let args = ["model.onnx", "--data", "lone"];
+    refused(&dir, &args, EMPTY, &["lone", "no class has two images"]);
+}
+
+#[test]
+fn an_empty_class_folder_is_named() {
+    let dir = stage();
+    std::fs::create_dir(dir.join("data/hollow")).unwrap();
+    let args = ["model.onnx", "--data", "data"];
+    refused(&dir, &args, EMPTY, &["data/hollow", "holds no images"]);
+    std::fs::create_dir(dir.join("bare")).unwrap();
+    refused(&dir, &["model.onnx", "--data", "bare"], EMPTY, &["bare", "no class folders"]);
+    refused(&dir, &["model.onnx", "--data", "nowhere"], USAGE, &["nowhere"]);
+}
+
+#[test]
+fn unreadable_images_are_left_out_and_named_or_fatal() {
+    let dir = stage();
+    dir.write("data/class00/broken.png", b"no image");
+    let out = works(&dir, "model.onnx", &["-o", "report.json"]);
+    assert!(out.contains("20 images") && out.contains("unreadable-images"), "{out}");
+    let report = json(&dir, "report.json");
+    let named = report["data"]["unreadable"].as_array().unwrap();
+    assert!(named.len() == 1 && named[0].as_str().unwrap().contains("broken.png"), "{named:?}");
+    let args = [&["model.onnx", "-q", "--strict-data"], &QUICK[..]].concat();
+    refused(&dir, &args, USAGE, &["broken.png"]);
+    // None can be read.
+    for class in ["a", "b"] {
+        dir.write(&format!("junk/{class}/1.png"), b"no image");
+        dir.write(&format!("junk/{class}/2.png"), b"no image");
+    }
+    refused(&dir, &["model.onnx", "-q", "--data", "junk"], EMPTY, &["junk", "no image can be read"]);
+}
+
+#[test]
+fn embeddings_that_are_not_finite_are_not_audited() {
+    let dir = stage();
+    let mut graph = grey(
+        [
+            trunk("image", "e", ""),
+            vec![Node::new("Sub", &["e", "far"], "low"), Node::new("Sqrt", &["low"], "embedding")],
+        ]
+        .concat(),
+        trunk_weights(Weights::new(1), "", 1).floats("far", &[], &[1000.0]),
+    );
+    refused_model(&dir, &graph, &[], UNTRUSTED, &["model.onnx", "NaN", "preprocessing"]);
+
+    // On one image only, which the check of the first batch doesn't see: log(max) of a black one.
+    graph.nodes.truncate(4);
+    graph.nodes.extend([
+        Node::new("ReduceMax", &["image", "all"], "max").with("keepdims", 1i64),
+        Node::new("Flatten", &["max"], "peak"),
+        Node::new("Log", &["peak"], "log"),
+        Node::new("Add", &["e", "log"], "embedding"),
+    ]);
+    let weights = Weights::new(1).ints("all", &[1, 2, 3]);
+    let graph = grey(graph.nodes, trunk_weights(weights, "", 1));
+    dir.write("model.onnx", graph.encode());
+    works(&dir, "model.onnx", &[]);
+    std::fs::create_dir(dir.join("data/night")).unwrap();
+    for name in ["1.png", "2.png"] {
+        image::GrayImage::new(SIDE as u32, SIDE as u32).save(dir.join("data/night").join(name)).unwrap();
+    }
+    refused_model(&dir, &graph, &[], UNTRUSTED, &["night/1.png", "not finite"]);
+}
+
+#[test]
+fn mistakes_in_a_suite_file_are_located() {
+    let dir = stage();
+    let at = |text: &str, words: &[&str]| {
+        dir.write("mine.yaml", text);
+        let args = ["model.onnx", "--data", "data", "--suite", "mine.yaml"];
+        refused(&dir, &args, USAGE, &[&["mine.yaml"], words].concat());
+    };
+    at("form: published\nattacks: [ES]\nmax_query: 5\n", &["line 3", "`max_query`", "`max_queries`"]);
+    at("form: published\nattacks:\n  - ES\n  - XYZ\n", &["line 4", "XYZ", "CA+"]);
+    at("form: published\nattacks: [ES]\neps: 3\n", &["line 3", "eps", "at most 1"]);
+    let args = ["model.onnx", "--suite", "arss"];
+    refused(&dir, &args, USAGE, &["arss", "did you mean `ars`?"]);
+    dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
+    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("suite mine"), "{}", ran.out);
+}
+
+#[test]
+fn flags_out_of_range_are_refused() {
+    let dir = stage();
+    for eps in ["8", "1.01", "0", "-1", "256/255", "nan", "x"] {
+        let flag = format!("--eps={eps}");
+        refused(&dir, &["model.onnx", "--data", "data", &flag], USAGE, &["--eps", eps, "at most 1"]);
+    }
+    for (flag, words) in [
+        ("--alpha=2", ["--alpha", "at most 1"]),
+        ("--steps=0", ["--steps", "at least 1"]),
+        ("--max-queries=0", ["--max-queries", "at least 1"]),
+        ("--protocol=rob29", ["rob29", "rob224"]),
+        ("--range=255,0", ["--range", "rising"]),
+        ("--layout=heap", ["heap", "folder"]),
+        ("--trials=nowhere.json", ["nowhere.json", "can't read"]),
+        ("--card=nowhere.yaml", ["nowhere.yaml", "can't read"]),
+    ] {
+        refused(&dir, &["model.onnx", "-q", "--data", "data", flag], USAGE, &words);
+    }
+    // Clap's own: flags and values it doesn't know, a missing model.
+    for args in [&["model.onnx", "--epz", "1"][..], &["model.onnx", "--metric", "manhattan"], &[]] {
+        let ran = run(&dir, args);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(USAGE), ""), "{}", ran.err);
+        assert!(ran.err.contains("error: "), "{}", ran.err);
+    }
+}
+
+/// The model doesn't even exist: that the path of the report is what is complained of shows that it comes first.
+#[test]
+fn a_report_that_cannot_be_written_is_found_before_the_work() {
+    let dir = stage();
+    std::fs::create_dir(dir.join("folder.json")).unwrap();
+    for (path, words) in [
+        ("missing/report.json", ["missing/report.json", "can't write"]),
+        ("model.onnx/report.json", ["model.onnx/report.json", "can't write"]),
+        ("folder.json", ["folder.json", "is a folder"]),
+        ("report.docx", ["docx", ".json"]),
+        ("report", ["report", ".json"]),
+    ] {
+        refused(&dir, &["nowhere.onnx", "-o", path], USAGE, &words);
+        // One good path beside the bad one doesn't stay behind either.
+        refused(&dir, &["nowhere.onnx", "-o", "good.json", "-o", path], USAGE, &words);
+    }
+}
+
+#[test]
+fn a_failed_audit_leaves_an_earlier_report_as_it_was() {
+    let dir = stage();
+    dir.write("report.json", "earlier");
+    refused(&dir, &["nowhere.onnx", "-q", "-o", "report.json"], USAGE, &["nowhere.onnx"]);
+    assert_eq!(std::fs::read_to_string(dir.join("report.json")).unwrap(), "earlier");
+    works(&dir, "model.onnx", &["-o", "report.json"]);
+    assert_eq!(json(&dir, "report.json")["schema_version"], 1);
+    assert_eq!(dir.names(), ["data", "model.onnx", "report.json"]);
+}
+
+#[test]
+fn a_missing_runtime_names_the_command_that_fetches_it() {
+    let dir = stage();
+    let args = [&["model.onnx"], &QUICK[..]].concat();
+    let mut command = program(dir.path());
+    command.env("ORT_DYLIB_PATH", "/nowhere/libonnxruntime.so").args(&args);
+    refused_by(
+        &dir,
+        &mut command,
+        USAGE,
+        &["ORT_DYLIB_PATH", "/nowhere/libonnxruntime.so", "cargo xtask setup"],
+    );
+    refused(
+        &dir,
+        &[&args[..], &["--ort-lib", "nowhere.so"]].concat(),
+        USAGE,
+        &["--ort-lib", "nowhere.so", "cargo xtask setup"],
+    );
+    dir.write("libfake.so", b"no library");
+    let fake = [&args[..], &["--ort-lib", "./libfake.so"]].concat();
+    refused(&dir, &fake, USAGE, &["can't load", "libfake.so", "cargo xtask setup"]);
+    // Nobody points anywhere, and nothing lies beside the executable.
+    let copy = Temp::new();
+    // Deep enough that the folders above it, which are searched too, are the test's own.
+    let exe = copy.write("a/b/c/audit", std::fs::read(env!("CARGO_BIN_EXE_audit")).unwrap());
+    std::fs::set_permissions(&exe, std::fs::metadata(env!("CARGO_BIN_EXE_audit")).unwrap().permissions())
+        .unwrap();
+    let mut command = Command::new(exe);
+    command.current_dir(dir.path()).env_remove("ORT_DYLIB_PATH").args(&args);
+    refused_by(&dir, &mut command, USAGE, &["`cargo xtask setup`", "--ort-lib", "ORT_DYLIB_PATH"]);
+}
+
+#[test]
+fn lists_print_every_row() {
+    let dir = Temp::new();
+    let lines = |args: &[&str]| {
+        let ran = run(&dir, args);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+        ran.out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let starts = |lines: &[String], word: &str| {
+        assert!(lines.iter().any(|l| l.split_whitespace().next() == Some(word)), "no {word} in {lines:?}");
+    };
+    let attacks = lines(&["attacks"]);
+    assert_eq!(attacks.len(), ATTACKS.len());
+    ATTACKS.iter().for_each(|a| starts(&attacks, a.code));
+    let suites = lines(&["suites"]);
+    for name in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke"] {
+        starts(&suites, name);
+    }
+    // What issue 2 asks for by name, but for operators that loading rewrites (Dropout).
+    let ops = lines(&["ops"]);
+    for op in "Conv BatchNormalization Relu LeakyRelu PRelu Clip Sigmoid HardSigmoid HardSwish Tanh Softmax Add Sub Mul \
+               Div Pow Sqrt Exp Log Neg Abs MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum \
+               ReduceL2 Gemm MatMul Flatten Reshape Transpose Squeeze Unsqueeze Concat Split Slice Gather Pad Identity \
+               Cast Expand LpNormalization"
+        .split_whitespace()
+    {
+        starts(&ops, op);
+    }
+    let help = lines(&["--help"]).join("\n");
+    for word in
+        ["Exit codes", "0 done", "2 usage", "3 model", "4 nothing", "12 result", "--suite", "--trials"]
+    {
+        assert!(help.contains(word), "no {word:?} in {help}");
+    }
+    assert!(lines(&["--version"])[0].contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn what_is_printed_fits_80_columns() {
+    let dir = stage();
+    // All rows and scores, both kinds of warning, and a name that fills most of a line.
+    let name = format!("{}.onnx", "model-".repeat(12));
+    dir.write(&name, small().encode());
+    dir.write("data/class00/broken.png", b"no image");
+    let out = works(&dir, &name, &["--form", "corrected"]);
+    for line in out.lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+    assert!(out.lines().count() > 20, "{out}");
+}
+
+#[test]
+fn progress_goes_to_stderr_unless_quiet() {
+    let dir = stage();
+    let ran = run(&dir, &[&["model.onnx"], &QUICK[..]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.contains("gallery") && ran.err.contains("attacks"), "{}", ran.err);
+    works(&dir, "model.onnx", &[]); // which wants an empty stderr
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let dir = stage();
+    for args in [&["ops"][..], &[&["model.onnx", "-q"], &QUICK[..]].concat()] {
+        let mut command = program(dir.path());
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+}
+
+fn json(dir: &Temp, name: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(dir.join(name)).unwrap()).unwrap()
+}
+
+/// The keys that issue 2 names, and the values that the command line fixes.
+#[test]
+fn the_report_has_every_key() {
+    let dir = stage();
+    works(&dir, "model.onnx", &["-o", "report.json", "--seed", "11"]);
+    let report = json(&dir, "report.json");
+    let has = |at: &str, keys: &str| {
+        let value = report.pointer(at).unwrap_or_else(|| panic!("no {at}"));
+        for key in keys.split_whitespace() {
+            assert!(value.get(key).is_some(), "no {key} in {at}");
+        }
+    };
+    has("", "schema_version tool model data suite seed benign attacks scores trials warnings timing");
+    has("/model", "path sha256 inputs output metric");
+    has("/data", "source images classes sha256");
+    has("/suite", "name form");
+    has("/benign", "r1 r2 map map_at_r nmi");
+    has("/scores/ers", "value");
+    has("/scores/ars", "value table");
+    has("/trials", "protocol form metric attacks");
+    let codes: Vec<&str> =
+        report["attacks"].as_array().unwrap().iter().map(|a| a["code"].as_str().unwrap()).collect();
+    assert_eq!(codes, ["CA+", "CA-", "QA+", "QA-", "TMA", "ES:D", "ES:R", "LTM", "GTM", "GTT"]);
+    for i in 0..codes.len() {
+        has(&format!("/attacks/{i}"), "code form queries skipped before after ers_term resistance");
+        has(&format!("/attacks/{i}/resistance"), "per_trial table");
+    }
+    let warnings = report["warnings"].as_array().unwrap();
+    assert!(!warnings.is_empty());
+    for i in 0..warnings.len() {
+        has(&format!("/warnings/{i}"), "id severity text");
+    }
+    assert_eq!(report["seed"], 11);
+    assert_eq!(report["schema_version"], 1);
+    assert_eq!(report["tool"]["name"], "audit");
+    assert_eq!((&report["data"]["images"], &report["data"]["classes"]), (&20.into(), &5.into()));
+    assert_eq!(report["model"]["metric"], "normalized-euclidean");
+    assert_eq!(report["model"]["output"], "embedding");
+    assert_eq!(report["model"]["inputs"][0], "image [batch, 1, 12, 12]");
+    let sha = audit::model::hex(&<sha2::Sha256 as sha2::Digest>::digest(small().encode()));
+    assert_eq!(report["model"]["sha256"], sha.as_str());
+}
+
+#[test]
+fn a_model_card_of_another_file_is_refused() {
+    let dir = stage();
+    dir.write("model.yaml", "sha256: 00ff\n");
+    let args = [&["model.onnx"], &QUICK[..]].concat();
+    refused(&dir, &args, USAGE, &["another file", "00ff"]);
+    dir.write("model.yaml", "metrik: cosine\n");
+    refused(&dir, &args, USAGE, &["model.yaml", "line 1", "`metric`"]);
+    dir.write("model.yaml", "metric: cosine\nlicence: CC0\n");
+    works(&dir, "model.onnx", &["-o", "report.json"]);
+    let report = json(&dir, "report.json");
+    assert_eq!((&report["model"]["metric"], &report["model"]["licence"]), (&"cosine".into(), &"CC0".into()));
+}
+
+#[test]
+fn trials_of_something_else_are_refused() {
+    let dir = stage();
+    works(&dir, "model.onnx", &["-o", "report.json"]);
+    let replay_on = |data: &str, extra: &[&str], words: &[&str]| {
+        let args = ["model.onnx", "-q", "--data", data, "--suite", "smoke", "--trials", "report.json"];
+        refused(&dir, &[&args[..], extra].concat(), USAGE, &[&["report.json"], words].concat());
+    };
+    let replay = |extra: &[&str], words: &[&str]| replay_on("data", extra, words);
+    replay(&["--form", "corrected"], &["form published", "--form published"]);
+    replay(&["--protocol", "rob224"], &["protocol rob28", "--protocol rob28"]);
+    replay(&["--metric", "cosine"], &["metric normalized-euclidean", "--metric normalized-euclidean"]);
+    images(&dir, "other", 3, 3, 1);
+    std::fs::rename(dir.join("other/class00"), dir.join("other/zero")).unwrap();
+    std::fs::rename(dir.join("other/class01"), dir.join("other/one")).unwrap();
+    std::fs::rename(dir.join("other/class02"), dir.join("other/two")).unwrap();
+    replay_on("other", &[], &["no item is called", "another data set"]);
+    dir.write("report.json", "{}");
+    replay(&[], &["not a trial file"]);
+}
+
+/// An attribute that is no number of ours must not crash the loader.
+#[test]
+fn damage_inside_a_model_ends_with_a_message() {
+    let dir = stage();
+    let mut graph = small();
+    graph.nodes[0].attrs.insert("strides".into(), Attr::Ints(vec![0, 0]));
+    refused_model(&dir, &graph, &[], MODEL, &["model.onnx"]);
+    let mut graph = small();
+    graph.nodes[3].inputs[0] = "nobody".into();
+    refused_model(&dir, &graph, &[], MODEL, &["model.onnx", "nobody"]);
+}

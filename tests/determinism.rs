@@ -1,0 +1,142 @@
+//! What fixes a result and what doesn't: seed, suite and data do, batch size and threads don't.
+
+mod common;
+
+use audit::attack::Outcome;
+use audit::report::Report;
+use common::models::{images, small};
+use common::{Temp, audit};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+struct Stage {
+    temp: Temp,
+    args: Vec<String>,
+}
+
+impl Stage {
+    /// 6 classes of 5 images and the plainest model; 12 queries of suite full, 6 steps, seed 5.
+    fn new() -> Stage {
+        let temp = Temp::new();
+        let model = temp.write("model.onnx", small().encode());
+        let data = images(&temp, "data", 6, 5, 1);
+        let args = [&model.display().to_string(), "--data", &data.display().to_string(), "--steps", "6"];
+        Stage { temp, args: args.map(String::from).into() }
+    }
+    fn run(&self, args: &[&str]) -> Report {
+        self.run_suite("full", args)
+    }
+    fn run_suite(&self, suite: &str, args: &[&str]) -> Report {
+        let common: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        audit(&[&common[..], &["--suite", suite], args].concat()).unwrap()
+    }
+}
+
+const SEEDED: [&str; 4] = ["--max-queries", "12", "--seed", "5"];
+
+/// A report as JSON, without its timing.
+fn lasting(report: &Report) -> Value {
+    let mut value = serde_json::to_value(report).unwrap();
+    assert!(value.as_object_mut().unwrap().remove("timing").is_some());
+    value
+}
+
+#[test]
+fn batch_size_and_threads_do_not_change_the_trials() {
+    let stage = Stage::new();
+    let run = |batch, threads| stage.run(&[&SEEDED[..], &["--batch", batch, "--threads", threads]].concat());
+    let first = run("8", "1");
+    assert_eq!(first.outcomes.len(), 9 * 12);
+    for (batch, threads) in [("3", "1"), ("64", "1"), ("8", "2"), ("64", "2")] {
+        let other = run(batch, threads);
+        assert_eq!(other.trials, first.trials, "batch {batch}, {threads} threads");
+        assert_eq!(other.data.sha256, first.data.sha256);
+        // Rounding may differ in the last digit, and with it an image here and there; not what the result says.
+        for (a, b) in other.attacks.iter().zip(&first.attacks) {
+            let (after, expected) = (a.after.unwrap(), b.after.unwrap());
+            let close = (after - expected).abs() <= 0.02 * expected.abs().max(1.0);
+            assert!(a.code == b.code && close, "{}: {after}, {expected}", a.code);
+        }
+        for (a, b) in other.outcomes.iter().zip(&first.outcomes) {
+            assert_eq!((&a.attack, &a.query, &a.targets), (&b.attack, &b.query, &b.targets));
+            assert_eq!(a.before, b.before);
+        }
+    }
+}
+
+#[test]
+fn the_same_audit_gives_the_same_report_but_for_its_timing() {
+    let stage = Stage::new();
+    for suite in ["full", "ers-strict"] {
+        let run = || stage.run_suite(suite, &SEEDED);
+        assert_eq!(lasting(&run()), lasting(&run()), "{suite}");
+    }
+}
+
+#[test]
+fn another_seed_gives_other_trials() {
+    let stage = Stage::new();
+    let run = |seed| stage.run(&["--max-queries", "12", "--seed", seed]);
+    let (a, b) = (run("5"), run("6"));
+    assert_ne!(a.trials, b.trials);
+    assert_eq!(a.benign.map, b.benign.map);
+    assert_eq!(a.data.sha256, b.data.sha256);
+}
+
+/// query → targets, for each attack with drawn targets.
+fn drawn(report: &Report) -> BTreeMap<(String, String), Vec<String>> {
+    let own = |o: &Outcome| ((o.attack.clone(), o.query.clone()), o.targets.clone());
+    report.outcomes.iter().map(own).collect()
+}
+
+#[test]
+fn fewer_queries_are_a_part_of_more_with_the_same_targets() {
+    let stage = Stage::new();
+    let all = drawn(&stage.run(&["--seed", "5"]));
+    assert_eq!(all.len(), 9 * 30);
+    let mut larger = all;
+    for most in [12, 5] {
+        let fewer = drawn(&stage.run(&["--seed", "5", "--max-queries", &most.to_string()]));
+        assert_eq!(fewer.len(), 9 * most);
+        for (trial, targets) in &fewer {
+            assert_eq!(larger.get(trial), Some(targets), "{trial:?}");
+        }
+        larger = fewer;
+    }
+}
+
+#[test]
+fn trials_of_an_earlier_report_replay_to_the_same_outcomes() {
+    let stage = Stage::new();
+    for form in ["published", "corrected"] {
+        let path = stage.temp.join(&format!("{form}.json")).display().to_string();
+        let first = stage.run(&[&SEEDED[..], &["--form", form, "-o", &path]].concat());
+        // The seed is another, and has no say.
+        let again = stage.run(&["--trials", &path, "--seed", "77", "--form", form]);
+        assert_eq!(again.outcomes, first.outcomes, "{form}");
+        assert_eq!((&again.trials, &again.skipped), (&first.trials, &first.skipped));
+        assert_eq!(again.scores.ers.as_ref().unwrap().value, first.scores.ers.as_ref().unwrap().value);
+        // The trials alone, in a file of their own, do as well.
+        let alone = stage.temp.write("trials.json", first.trials.to_string()).display().to_string();
+        assert_eq!(stage.run(&["--trials", &alone, "--form", form]).outcomes, first.outcomes);
+    }
+}
+
+#[test]
+fn every_report_file_is_complete_and_what_the_audit_returned() {
+    let stage = Stage::new();
+    let before = stage.temp.names();
+    let paths = ["a.json", "b.json"].map(|name| stage.temp.join(name).display().to_string());
+    let report = stage.run(&[&SEEDED[..], &["-o", &paths[0], "-o", &paths[1]]].concat());
+    for path in &paths {
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text, format!("{}\n", serde_json::to_string_pretty(&report).unwrap()));
+        // Read again, nothing is lost, to the last digit.
+        let read: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.outcomes, report.outcomes);
+        assert_eq!(text, format!("{}\n", serde_json::to_string_pretty(&read).unwrap()));
+    }
+    let mut expected = [before, vec!["a.json".into(), "b.json".into()]].concat();
+    expected.sort();
+    assert_eq!(stage.temp.names(), expected);
+}
