@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let text = match cli.command {
         None => conductor::run(&cli.run).map(|r| report::terminal::render(&r)),
         Some(Command::Run(run)) => conductor::run(&run).map(|r| report::terminal::render(&r)),
-        Some(Command::Ops) => Ok(ops()),
+        Some(Command::Ops { markdown }) => Ok(grad::rules::table(markdown)),
         Some(Command::Attacks) => Ok(attacks()),
         Some(Command::Suites) => suites(),
         Some(Command::Images(flags)) => images(&flags),
@@ -27,21 +27,6 @@ fn main() -> ExitCode {
             ExitCode::from(exit as u8)
         }
     }
-}
-
-fn ops() -> String {
-    let mut rows: Vec<String> = grad::rules::all()
-        .map(|rule| {
-            let class = match rule.class {
-                grad::rules::Class::Exact(_) => "exact",
-                grad::rules::Class::Discrete => "discrete (carries no gradient)",
-                grad::rules::Class::Flat => "flat (zero almost everywhere; reported)",
-            };
-            format!("{:<24} {class}\n", rule.op)
-        })
-        .collect();
-    rows.sort();
-    rows.concat()
 }
 
 fn attacks() -> String {
