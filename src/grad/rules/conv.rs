@@ -6,8 +6,13 @@ use crate::onnx::{Attr, Node};
 
 type Done = Result<(), String>;
 
-pub(super) const RULES: &[Rule] =
-    &[exact("Col2Im", col2im), exact("Conv", conv), exact("ConvTranspose", conv_transpose)];
+pub(super) const RULES: &[Rule] = &[
+    exact("Col2Im", col2im),
+    exact("Conv", conv).but(SAME),
+    exact("ConvTranspose", conv_transpose).but("auto_pad or output_shape that enlarges the output"),
+];
+
+pub(super) const SAME: &str = "auto_pad=SAME_* with dilations";
 
 /// How a window slides: per spatial axis.
 pub(super) struct Window {
@@ -26,6 +31,10 @@ impl Window {
         let before = match node.str("auto_pad", "NOTSET") {
             "NOTSET" | "" => node.ints("pads").map_or_else(|| vec![0; n], |p| p[..n].to_vec()),
             "VALID" => vec![0; n],
+            // ONNX Runtime pads dilated kernels in its own way (measured, 1.31).
+            "SAME_UPPER" | "SAME_LOWER" if dilations.iter().any(|&d| d != 1) => {
+                return Err(format!("{SAME} is not covered"));
+            }
             same @ ("SAME_UPPER" | "SAME_LOWER") => (0..n)
                 .map(|d| {
                     let out = (x[d] + strides[d] - 1) / strides[d];
@@ -95,12 +104,20 @@ impl Window {
         let after: Vec<i64> = (0..n)
             .map(|d| (counts[d] - 1) * self.strides[d] + self.extent(d) - self.before[d] - sizes[d])
             .collect();
-        let crop = |v: &[i64]| [vec![0, 0], v.iter().map(|p| *p.min(&0)).collect()].concat();
-        let (front, back) = (crop(&self.before), crop(&after));
-        let image = cx.pad(image, &front, &back);
-        let sizes = (0..n).map(|d| sizes[d] + front[2 + d] + back[2 + d]).collect();
-        let pads = self.before.iter().chain(&after).map(|p| *p.max(&0)).collect();
-        (image, sizes, pads)
+        let part = |v: &[i64], f: fn(i64, i64) -> i64| -> Vec<i64> { v.iter().map(|&p| f(p, 0)).collect() };
+        let padded = [part(&self.before, i64::max), part(&after, i64::max)];
+        let cropped = [part(&self.before, i64::min), part(&after, i64::min)];
+        if cropped.iter().flatten().all(|&p| p == 0) {
+            return (image.to_string(), sizes.to_vec(), padded.concat());
+        }
+        // Padded before it is cropped, for a window may lie in the padding altogether.
+        let mut image = image.to_string();
+        for [front, back] in [&padded, &cropped] {
+            image =
+                cx.pad(&image, &[&[0, 0], front.as_slice()].concat(), &[&[0, 0], back.as_slice()].concat());
+        }
+        let sizes = (0..n).map(|d| sizes[d] + self.before[d] + after[d]).collect();
+        (image, sizes, vec![0; 2 * n])
     }
 
     /// Slides the window over an image: the Conv of which [`Window::transpose`] is the transpose.
@@ -188,14 +205,15 @@ fn conv_transpose(cx: &mut Cx) -> Done {
         window.before = vec![0; n];
     } else if auto_pad.starts_with("SAME") || node.attrs.contains_key("output_shape") {
         let extra = list("output_padding", 0);
-        window.before = (0..n)
-            .map(|d| {
-                let full = (x[2 + d] - 1) * window.strides[d] + extra[d] + window.extent(d);
-                let total = (full - y[2 + d]).max(0);
-                // Of an odd total ONNX Runtime puts the greater part in front for SAME_UPPER (measured, 1.31).
-                (total + i64::from(auto_pad == "SAME_UPPER")) / 2
-            })
-            .collect();
+        for d in 0..n {
+            let full = (x[2 + d] - 1) * window.strides[d] + extra[d] + window.extent(d);
+            let total = full - y[2 + d];
+            if total < 0 {
+                return Err(format!("auto_pad={auto_pad} that enlarges the output is not covered"));
+            }
+            // The greater part of an odd total goes in front, except for SAME_UPPER.
+            window.before[d] = (total + i64::from(auto_pad != "SAME_UPPER")) / 2;
+        }
     }
     let group = node.int("group", 1);
     let (gy, image, weights) = (cx.gy(), cx.x(0), cx.x(1));

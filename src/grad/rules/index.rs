@@ -301,8 +301,7 @@ fn scattered(cx: &mut Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
 /// The values come from positions that the operator's second output names.
 fn top_k(cx: &mut Cx) -> Done {
     let axis = axis(cx.node.int("axis", -1), cx.x_shape(0).len()) as i64;
-    let (gy, shape, y) = (cx.gy(), cx.x_shape(0), cx.y_shape(0));
-    let index = cx.extra_output(1, DType::I64, y);
+    let (gy, shape, index) = (cx.gy(), cx.x_shape(0), cx.y(1));
     let zeros = cx.zeros(shape);
     let g = cx.op_with("ScatterElements", &[&zeros, &index, &gy], &[("axis", axis.into())]);
     cx.give(0, g);

@@ -145,7 +145,7 @@ const SINCE: &[(i64, &[&str])] = &[
             "Where",
         ],
     ),
-    (10, &["DequantizeLinear", "IsInf", "Mod", "QuantizeLinear", "Resize"]),
+    (10, &["DequantizeLinear", "IsInf", "Mod", "QuantizeLinear", "Resize", "ThresholdedRelu"]),
     (
         11,
         &[

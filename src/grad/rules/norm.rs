@@ -8,7 +8,7 @@ type Done = Result<(), String>;
 
 pub(super) const RULES: &[Rule] = &[
     exact("BatchNormalization", batch_norm),
-    exact("GroupNormalization", group_norm),
+    exact("GroupNormalization", group_norm).but("scale and bias per group (opset 18 to 20)"),
     exact("InstanceNormalization", instance_norm),
     exact("LRN", local_response),
     exact("LayerNormalization", layer_norm),

@@ -1,6 +1,6 @@
 //! Pooling over windows.
 
-use super::conv::Window;
+use super::conv::{SAME, Window};
 use super::{Rule, exact};
 use crate::grad::Cx;
 use crate::onnx::{Attr, DType};
@@ -8,10 +8,10 @@ use crate::onnx::{Attr, DType};
 type Done = Result<(), String>;
 
 pub(super) const RULES: &[Rule] = &[
-    exact("AveragePool", average_pool),
+    exact("AveragePool", average_pool).but(SAME),
     exact("GlobalLpPool", global_lp_pool),
-    exact("LpPool", lp_pool),
-    exact("MaxPool", max_pool).but("storage_order=1"),
+    exact("LpPool", lp_pool).but(SAME),
+    exact("MaxPool", max_pool).but("storage_order=1; auto_pad=SAME_* with dilations"),
 ];
 
 /// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the tensor).

@@ -5,19 +5,21 @@ use crate::grad::Cx;
 
 type Done = Result<(), String>;
 
+const AXES: &str = "axes computed in the graph";
+
 pub(super) const RULES: &[Rule] = &[
     exact("GlobalAveragePool", global_average),
     exact("GlobalMaxPool", global_max),
-    exact("ReduceL1", l1),
-    exact("ReduceL2", l2),
-    exact("ReduceLogSum", log_sum),
-    exact("ReduceLogSumExp", log_sum_exp),
-    exact("ReduceMax", extreme),
-    exact("ReduceMean", mean),
-    exact("ReduceMin", extreme),
-    exact("ReduceProd", prod),
-    exact("ReduceSum", sum),
-    exact("ReduceSumSquare", sum_square),
+    exact("ReduceL1", l1).but(AXES),
+    exact("ReduceL2", l2).but(AXES),
+    exact("ReduceLogSum", log_sum).but(AXES),
+    exact("ReduceLogSumExp", log_sum_exp).but(AXES),
+    exact("ReduceMax", extreme).but(AXES),
+    exact("ReduceMean", mean).but(AXES),
+    exact("ReduceMin", extreme).but(AXES),
+    exact("ReduceProd", prod).but(AXES),
+    exact("ReduceSum", sum).but(AXES),
+    exact("ReduceSumSquare", sum_square).but(AXES),
 ];
 
 /// The shape of the output with reduced axes kept as 1, and how many values each output stands for.
