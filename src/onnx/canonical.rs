@@ -9,7 +9,7 @@ use super::{Attr, Graph, Node, Tensor};
 pub const OPSET: i64 = 21;
 
 /// The oldest version that is understood.
-const OLDEST: i64 = 7;
+pub const OLDEST: i64 = 7;
 
 pub(super) fn rewrite(graph: &mut Graph) -> Result<(), String> {
     let version = *graph.opsets.get("").unwrap_or(&OPSET);

@@ -10,7 +10,7 @@ mod proto;
 mod save;
 mod tensor;
 
-pub use canonical::OPSET;
+pub use canonical::{OLDEST, OPSET};
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
@@ -265,7 +265,7 @@ impl Graph {
 
 impl Node {
     /// Calls `f` with every outer value that a sub-graph of this node reads (too many names are harmless).
-    fn each_captured(&self, f: &mut dyn FnMut(&str)) {
+    pub(crate) fn each_captured(&self, f: &mut dyn FnMut(&str)) {
         for attr in self.attrs.values() {
             if let Attr::Graph(g) = attr {
                 for node in &g.nodes {
