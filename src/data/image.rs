@@ -19,11 +19,10 @@ pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
     let shown = path.display();
     let bytes =
         std::fs::read(path).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
-    let rgb = decode(&bytes)
-        .map_err(|reason| {
-            Error::usage(format!("can't decode image {shown}: {reason}; repair the file or remove it"))
-        })?
-        .into_rgb32f();
+    let image = decode(&bytes).map_err(|reason| {
+        Error::usage(format!("can't decode image {shown}: {reason}; repair the file or remove it"))
+    })?;
+    let rgb = in_unit_range(image);
     if let Some(value) = rgb.iter().find(|value| !(0.0..=1.0).contains(*value)) {
         return Err(Error::usage(format!(
             "image {shown} has a floating-point pixel of value {value}; expected values in [0,1]"
@@ -53,6 +52,25 @@ fn decode(bytes: &[u8]) -> ImageResult<DynamicImage> {
     let mut image = DynamicImage::from_decoder(decoder)?;
     image.apply_orientation(orientation);
     Ok(image)
+}
+
+/// RGB values over the largest their type can hold. The image crate's own conversion is an ulp off here and there.
+fn in_unit_range(image: DynamicImage) -> ImageBuffer<Rgb<f32>, Vec<f32>> {
+    fn over<T: Copy>(image: &ImageBuffer<Rgb<T>, Vec<T>>, most: f32) -> ImageBuffer<Rgb<f32>, Vec<f32>>
+    where
+        Rgb<T>: Pixel<Subpixel = T>,
+        f32: From<T>,
+    {
+        ImageBuffer::from_fn(image.width(), image.height(), |x, y| {
+            Rgb(image.get_pixel(x, y).0.map(|value| f32::from(value) / most))
+        })
+    }
+    let colour = image.color();
+    match colour.bytes_per_pixel() / colour.channel_count() {
+        1 => over(&image.into_rgb8(), 255.0),
+        2 => over(&image.into_rgb16(), 65535.0),
+        _ => image.into_rgb32f(),
+    }
 }
 
 /// ITU-R 601 luma. The weights add up to 65536 and f64 holds every product, so a grey pixel stays what it was.

@@ -38,7 +38,9 @@ pub struct Card {
 }
 
 /// Order of an image tensor's dimensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// [batch, channels, height, width]
@@ -48,7 +50,9 @@ pub enum Layout {
 }
 
 /// Order of an image's channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Channels {
     /// One channel.
@@ -81,7 +85,7 @@ impl Card {
 }
 
 /// From pixels in [0,1], RGB, channels first, to what the model's input takes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Preprocessing {
     /// Channels of the input.
     pub channels: usize,

@@ -1,13 +1,11 @@
 //! The reference audits in `../shared/golden`: see the README there.
 
-use npyz::npz::NpzArchive;
+use super::npz::NpzArchive;
 use serde_json::Value;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 
 pub struct Golden {
-    npz: NpzArchive<BufReader<File>>,
+    npz: NpzArchive,
     /// `<model>.json`
     pub summary: Value,
     /// `selections.json`

@@ -3,6 +3,7 @@
 
 pub mod golden;
 pub mod models;
+pub mod npz;
 
 use audit::model::runtime;
 use rand_chacha::ChaCha8Rng;
