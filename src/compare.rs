@@ -290,7 +290,7 @@ pub fn word(row: &Row) -> &'static str {
     match row.direction {
         1 => "better",
         -1 => "worse",
-        _ if row.difference.is_some() => "no difference shown",
+        _ if row.difference.is_some() => "not told apart",
         _ => "",
     }
 }
