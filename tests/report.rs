@@ -26,7 +26,7 @@ fn rendered(report: &Report, extension: &str) -> String {
 #[test]
 fn json_comes_back_as_it_went() {
     let json = rendered(&judged(), "json");
-    assert_eq!(rendered(&Report::parse(&json).unwrap(), "json"), json);
+    assert!(rendered(&Report::parse(&json).unwrap(), "json") == json, "to the last bit");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn the_page_opens_in_a_browser() {
             "<!doctype html><html><body><iframe style=\"border:0;width:{width}px;height:900px\" srcdoc=\"{frame}\"></iframe>\
              <script>addEventListener('load', () => {{ const page = document.querySelector('iframe').contentDocument;\
              const images = [...page.images]; document.body.innerHTML = '<p>' + [images.length, images.filter(i => \
-             i.naturalWidth == 0).length, page.documentElement.scrollWidth, page.scripts.length].join(' ') + '</p>' }})\
+             i.naturalWidth == 0).length, page.documentElement.scrollWidth > {width}, page.scripts.length].join(' ') + '</p>' }})\
              </script></body></html>"
         );
         let path = dir.join(format!("{width}.html"));
@@ -225,9 +225,6 @@ fn the_page_opens_in_a_browser() {
         let dom = String::from_utf8_lossy(&done.stdout);
         let log = String::from_utf8_lossy(&done.stderr);
         assert!(!log.contains("CONSOLE"), "{log}");
-        assert!(
-            dom.contains(&format!("<p>13 0 {width} 0</p>")),
-            "{width}: pictures, broken, width, scripts: {dom}"
-        );
+        assert!(dom.contains("<p>13 0 false 0</p>"), "{width}: pictures, broken, too wide, scripts: {dom}");
     }
 }
