@@ -12,7 +12,9 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(version, about, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(
-    after_help = "Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to \
+    after_help = "Examples:\n  audit --suite ars model.onnx\n  audit --suite full model.onnx --data photos/ -o \
+    report.json -o report.html\n  audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml\n  \
+    audit compare before.json after.json\n\nExit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to \
     evaluate · 10 gate failed · 11 regression against the baseline · 12 result not trustworthy"
 )]
 pub struct Cli {

@@ -105,8 +105,8 @@ pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
     if !targets.is_empty() {
         let all: Vec<&str> = targets.into_iter().collect();
         found.push(format!(
-            "targets of {} (they were drawn from each model's own neighbours; audit one with --trials of the other's \
-             report)",
+            "targets of {} (of another seed, or drawn from each model's own neighbours: audit one with --trials of \
+             the other's report)",
             all.join(", ")
         ));
     }
@@ -290,7 +290,7 @@ pub fn word(row: &Row) -> &'static str {
     match row.direction {
         1 => "better",
         -1 => "worse",
-        _ if row.difference.is_some() => "no difference shown",
+        _ if row.difference.is_some() => "not told apart",
         _ => "",
     }
 }

@@ -39,8 +39,8 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
         .collect();
     let overview = format!(
         "<section><h2>Which is the most robust?</h2><p class=\"lead\">0 to 100; higher is more robust.</p><div class=\"card \
-         scroll\"><table><thead><tr><th>Model</th><th class=\"n\">ARS</th><th class=\"n\">ERS</th><th class=\"n\">R@1 without \
-         attack</th></tr></thead><tbody>{models}</tbody></table></div></section>\n"
+         scroll\"><table><thead><tr><th>Model</th><th class=\"n\">ARS</th><th class=\"n\">ERS</th><th class=\"n\">benign \
+         R@1</th></tr></thead><tbody>{models}</tbody></table></div></section>\n"
     );
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
     let others: String =
@@ -61,8 +61,7 @@ fn against(comparison: &Comparison, entry: &Entry, base: &str) -> String {
             };
             format!(
                 "<tr><td class=\"attack\"><b>{}</b></td><td class=\"plot\">{}</td><td class=\"n\" data-name=\"theirs\"><b>{value}\
-                 </b></td><td class=\"n\" data-name=\"base\">{base}</td><td class=\"n\" data-name=\"change\" title=\"95 % \
-                 {interval}\"><span class=\"{class}\">{change}</span></td><td class=\"{class}\">{}</td></tr>",
+                 </b></td><td class=\"n\" data-name=\"base\">{base}</td><td class=\"n\" data-name=\"change\"><span class=\"{class}\">{change}</span></td><td class=\"n\" data-name=\"95 %\">{interval}</td><td class=\"{class} word\">{}</td></tr>",
                 escape(&row.metric),
                 plot(row),
                 word(row)
@@ -71,9 +70,9 @@ fn against(comparison: &Comparison, entry: &Entry, base: &str) -> String {
         .collect();
     format!(
         "<section><h2>{} against {}</h2><p class=\"lead\">Right of the middle is more robust. The band is the 95 % interval of \
-         the difference; where it spans the middle, no difference is shown.</p><div class=\"card\"><table class=\"attacks \
+         the difference; where it spans the middle, the models are not told apart.</p><div class=\"card\"><table class=\"attacks \
          compared\"><thead><tr><th>Metric</th><th class=\"plot\">less robust ⟵ difference ⟶ more robust</th><th \
-         class=\"n\">theirs</th><th class=\"n\">base</th><th class=\"n\">change</th><th></th></tr></thead><tbody>{rows}</tbody>\
+         class=\"n\">theirs</th><th class=\"n\">base</th><th class=\"n\">change</th><th class=\"n\">95 %</th><th></th></tr></thead><tbody>{rows}</tbody>\
          </table></div></section>\n",
         escape(&entry.model),
         escape(base)

@@ -13,7 +13,7 @@ pub(super) fn section(report: &Report) -> String {
     let cards: String = examples.trials.iter().map(|e| card(e, examples)).collect();
     format!(
         "<section><h2>Show me</h2><p class=\"lead\">For each attack the query whose embedding it moved farthest, and the five \
-         images retrieved before and after. ✓ marks the query's own class, ✗ another.</p><div class=\"examples\">{cards}\
+         images retrieved before and after. ✓ marks the query's own class, ✗ another; an outer frame marks the attack's target.</p><div class=\"examples\">{cards}\
          </div></section>\n{}",
         map(&examples.map)
     )
@@ -55,11 +55,12 @@ fn card(e: &Example, examples: &Examples) -> String {
         format!("<div class=\"rank\"><span>{name}</span>{items}</div>")
     };
     format!(
-        "<article class=\"card example\"><header><h3 title=\"{}\">{}</h3><span>{}</span></header><div class=\"trio\">{}</div>\
+        "<article class=\"card example\"><header><h3 title=\"{}\">{}</h3><span>{}</span></header><p class=\"what\">{}</p><div class=\"trio\">{}</div>\
          {}{}{}</article>",
-        escape(about(&e.attack)),
+        escape(&e.class),
         escape(&e.attack),
         escape(&e.query),
+        escape(&super::capital(about(&e.attack))),
         trio.concat(),
         rank("before", &e.nearest_before),
         rank("after", &e.nearest_after),
@@ -80,13 +81,15 @@ fn losses(losses: &[f64]) -> String {
         format!("{:.1},{:.1}", 300.0 * i as f64 / (finite.len() - 1) as f64, 40.0 - 36.0 * (v - low) / spread)
     };
     let points: Vec<String> = finite.iter().enumerate().map(|(i, &v)| at(i, v)).collect();
-    let (first, last) = (finite[0], finite[finite.len() - 1]);
+    // + 0.0: no "-0.000".
+    let brief = |v: f64| format!("{:.3}", (v * 1000.0).round() / 1000.0 + 0.0);
+    let (first, last) = (brief(finite[0]), brief(finite[finite.len() - 1]));
     format!(
-        "<svg class=\"loss\" role=\"img\" aria-label=\"loss from {first:.3} to {last:.3}\"><svg viewBox=\"0 0 300 44\" width=\"100%\" \
+        "<svg class=\"loss\" role=\"img\" aria-label=\"loss from {first} to {last}\"><svg viewBox=\"0 0 300 44\" width=\"100%\" \
          height=\"44\" preserveAspectRatio=\"none\"><line x1=\"0\" x2=\"300\" y1=\"42\" y2=\"42\" stroke=\"var(--line)\" \
          vector-effect=\"non-scaling-stroke\"/><polyline points=\"{}\" fill=\"none\" stroke=\"var(--accent)\" \
-         stroke-width=\"2\" vector-effect=\"non-scaling-stroke\"/></svg><text x=\"0\" y=\"60\">loss {first:.3} at the start\
-         </text><text x=\"100%\" y=\"60\" text-anchor=\"end\">{last:.3} after {} steps</text></svg>",
+         stroke-width=\"2\" vector-effect=\"non-scaling-stroke\"/></svg><text x=\"0\" y=\"60\">loss {first} at the start\
+         </text><text x=\"100%\" y=\"60\" text-anchor=\"end\">{last} after {} steps</text></svg>",
         points.join(" "),
         finite.len() - 1
     )

@@ -1,0 +1,183 @@
+//! The gate and the comparison, through the command line: one verdict behind text, files and exit code.
+
+mod report_fixture;
+
+use audit::report::{FORMATS, Report};
+use report_fixture::{audit, folder};
+use std::path::{Path, PathBuf};
+
+fn save(dir: &Path, name: &str, report: &Report) -> String {
+    let json = FORMATS.iter().find(|f| f.extension == "json").unwrap();
+    let path: PathBuf = dir.join(name);
+    std::fs::write(&path, (json.render)(report).unwrap()).unwrap();
+    path.to_str().unwrap().into()
+}
+
+#[test]
+fn thresholds_decide_the_exit_code_and_the_text() {
+    let dir = folder("thresholds");
+    let report = save(&dir, "r.json", &report_fixture::report(0.5));
+    let (code, out, _) =
+        audit(&["gate", &report, "--fail-under", "ars=40", "--fail-under", "attack.ES:R=10"]);
+    assert!(code == 0 && out.starts_with("gate passed: 2 checks"), "{code} {out}");
+    let (code, out, _) =
+        audit(&["gate", &report, "--fail-under", "ars=40", "--fail-under", "attack.ES:R=90"]);
+    assert!(
+        code == 10
+            && out.contains("FAILED")
+            && out.contains("FAIL  attack.ES:R")
+            && out.contains("pass  ars"),
+        "{out}"
+    );
+    let (code, out, _) = audit(&["gate", &report, "--fail-over", "attack.CA-=30"]);
+    assert!(code == 10 && out.contains("above the allowed 30"), "{out}");
+    let junit = dir.join("g.junit.xml");
+    let (code, _, _) = audit(&["gate", &report, "--fail-under", "ars=99", "-o", junit.to_str().unwrap()]);
+    assert_eq!(code, 10);
+    assert!(std::fs::read_to_string(junit).unwrap().contains("<failure type=\"min\""));
+}
+
+#[test]
+fn what_cannot_be_checked_is_a_mistake_not_a_pass() {
+    let dir = folder("mistakes");
+    let full = report_fixture::report(0.5);
+    let report = save(&dir, "r.json", &full);
+    let mut without = full.clone();
+    without.scores.ars = None;
+    let without = save(&dir, "without.json", &without);
+    for (flags, said) in [
+        (vec!["gate", &report, "--fail-under", "arz=1"], "did you mean `ars`?"),
+        (vec!["gate", &report, "--fail-under", "ars"], "such as ars=45"),
+        (vec!["gate", &report, "--fail-under", "ars=x"], "such as ars=45"),
+        (vec!["gate", &report, "--fail-under", "ars=nan"], "such as ars=45"),
+        (vec!["gate", &report, "--fail-under", "attack.CA-=1"], "state an upper one"),
+        (vec!["gate", &report, "--fail-over", "ars=1"], "state a lower one"),
+        (vec!["gate", &report, "--max-drop", "ars=1"], "add --baseline"),
+        (vec!["gate", &report], "nothing is demanded"),
+        (vec!["gate", &without, "--fail-under", "ars=1"], "has no `ars`"),
+        (vec!["gate", &report, "--baseline", &without, "--max-drop", "ars=1"], "has no `ars`"),
+        (vec!["gate", "nowhere.json", "--fail-under", "ars=1"], "can't read"),
+    ] {
+        let (code, out, err) = audit(&flags);
+        assert!(code == 2 && err.contains(said) && out.is_empty(), "{flags:?}: {code} {out} {err}");
+    }
+}
+
+#[test]
+fn a_drop_counts_beyond_the_tolerance_and_beyond_chance() {
+    let dir = folder("drops");
+    let base = save(&dir, "base.json", &report_fixture::report(0.6));
+    let worse = save(&dir, "worse.json", &report_fixture::report(0.45));
+    let (code, out, _) = audit(&["gate", &worse, "--baseline", &base]);
+    assert!(code == 11 && out.contains("regression") && out.contains("FAIL  ars"), "{code} {out}");
+    let (code, out, _) = audit(&["gate", &worse, "--baseline", &base, "--max-drop", "ars=90"]);
+    assert!(
+        code == 0 && out.contains("within the tolerance 90") && out.contains("benign.r1"),
+        "{code} {out}"
+    );
+    let (code, _, _) = audit(&["gate", &base, "--baseline", &worse]);
+    assert_eq!(code, 0, "better is no regression");
+    let (code, out, _) = audit(&["gate", &worse, "--baseline", &base, "--fail-under", "ars=99"]);
+    assert_eq!(code, 10, "a missed threshold comes first: {out}");
+    // Two queries of 60 lost: 3.3 points, beyond the tolerance, and no more than chance explains.
+    let mut unlucky = report_fixture::report(0.6);
+    let hits = unlucky.outcomes.iter_mut().filter(|o| o.attack == "ES" && o.after.hit == Some(true));
+    hits.take(2).for_each(|o| o.after.hit = Some(false));
+    let row = unlucky.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
+    row.after = row.after.map(|v| v - 200.0 / 60.0);
+    let unlucky = save(&dir, "unlucky.json", &unlucky);
+    let (code, out, _) = audit(&["gate", &unlucky, "--baseline", &base, "--max-drop", "attack.ES:R=1"]);
+    assert!(code == 0 && out.contains("no more than chance explains"), "{code} {out}");
+}
+
+#[test]
+fn a_collapse_of_retrieval_is_a_regression_however_high_the_score() {
+    let dir = folder("collapse");
+    let base = save(&dir, "base.json", &report_fixture::report(0.4));
+    let mut collapsed = report_fixture::report(0.9);
+    collapsed.benign.r1 = 0.8;
+    let collapsed = save(&dir, "collapsed.json", &collapsed);
+    let (code, out, _) = audit(&["gate", &collapsed, "--baseline", &base, "--max-drop", "ers=1"]);
+    assert!(code == 11 && out.contains("FAIL  benign.r1") && out.contains("pass  ers"), "{code} {out}");
+}
+
+#[test]
+fn suites_set_levels() {
+    let dir = folder("levels");
+    let report = save(&dir, "r.json", &report_fixture::report(0.5));
+    let suite = dir.join("s.yaml");
+    let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 99, level: warn}\n  ers: {min: 99, level: off}\n";
+    std::fs::write(&suite, yaml).unwrap();
+    let suite = suite.to_str().unwrap();
+    let (code, out, _) = audit(&["gate", &report, "--suite", suite]);
+    assert!(code == 0 && out.contains("warn  ars") && !out.contains("ers"), "{code} {out}");
+    let (code, out, _) = audit(&["gate", &report, "--suite", suite, "--fail-under", "ars=98"]);
+    assert!(code == 10 && out.contains("required 98"), "a flag outranks the suite: {code} {out}");
+}
+
+#[test]
+fn what_differs_is_named_and_refused() {
+    let dir = folder("mismatch");
+    let base_report = report_fixture::report(0.5);
+    let base = save(&dir, "base.json", &base_report);
+    let mut other = base_report.clone();
+    other.data.sha256 = "00".repeat(32);
+    other.suite.steps = 7;
+    other.trials["attacks"]["qa-"][3]["targets"][0] = "another".into();
+    let other = save(&dir, "other.json", &other);
+    for flags in [vec!["compare", &base, &other], vec!["gate", &other, "--baseline", &base]] {
+        let (code, _, err) = audit(&flags);
+        assert_eq!(code, 2);
+        assert!(
+            err.contains("data:") && err.contains("steps: 32 and 7") && err.contains("targets of QA-"),
+            "{err}"
+        );
+        assert!(!err.contains("targets of QA+") && !err.contains("in eps"), "{err}");
+    }
+    let (code, out, _) = audit(&["compare", &base, &other, "--anyway"]);
+    assert!(code == 0 && out.contains("caution"), "{code} {out}");
+}
+
+#[test]
+fn comparisons_are_paired_sorted_and_saved() {
+    let dir = folder("compare");
+    let named = |strength: f64, name: &str| {
+        let mut report = report_fixture::report(strength);
+        report.model.path = format!("models/{name}.onnx");
+        save(&dir, &format!("{name}.json"), &report)
+    };
+    let (weak, strong) = (named(0.3, "weak"), named(0.6, "strong"));
+    let same = named(0.3, "same");
+    let (html, json) = (dir.join("c.html"), dir.join("c.json"));
+    let (code, out, err) = audit(&[
+        "compare",
+        &weak,
+        &same,
+        &strong,
+        "--sort",
+        "ars",
+        "-o",
+        html.to_str().unwrap(),
+        "-o",
+        json.to_str().unwrap(),
+    ]);
+    assert_eq!(code, 0, "{err}");
+    let at = |name: &str| out.find(name).unwrap();
+    assert!(at("strong.onnx") < at("weak.onnx (base)"), "{out}");
+    assert!(std::fs::read_to_string(html).unwrap().contains("strong.onnx against weak.onnx"));
+    let saved: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let row = |model: &str| {
+        let models = saved["models"].as_array().unwrap();
+        let model = models.iter().find(|m| m["model"] == model).unwrap();
+        model["rows"].as_array().unwrap().iter().find(|r| r["metric"] == "ars").unwrap().clone()
+    };
+    // The same outcomes: paired resamples differ by nothing at all.
+    assert_eq!(row("same.onnx")["difference"]["interval"], serde_json::json!([0.0, 0.0]));
+    assert_eq!(row("same.onnx")["direction"], 0);
+    let strong = row("strong.onnx");
+    let interval = |i: usize| strong["difference"]["interval"][i].as_f64().unwrap();
+    // Queries differ in luck by far more than the difference varies from query to query.
+    assert!(interval(0) > 20.0 && interval(1) < 40.0 && strong["direction"] == 1, "{strong}");
+    let (code, _, err) = audit(&["compare", &weak, &same, "--sort", "nonsense"]);
+    assert!(code == 2 && err.contains("unknown metric"), "{err}");
+}

@@ -1,0 +1,230 @@
+//! Reports: every format from one, none of which lets a file's text become code; the schema; the page in a browser.
+
+mod common;
+mod report_fixture;
+
+use audit::gate::{Rules, Verdict};
+use audit::report::{self, FORMATS, Report, Target};
+use report_fixture::{NASTY, PIXEL, folder, python};
+use std::path::Path;
+use std::process::Command;
+
+/// With a verdict: one check passes, one fails.
+fn judged() -> Report {
+    let mut report = report_fixture::report(0.5);
+    let demands = ["ars=1", "ers=99"].map(String::from);
+    let rules = Rules::settle(&[], &demands, &[], &[]).unwrap();
+    report.gate = Some(Verdict::judge(&report, None, &rules).unwrap());
+    report
+}
+
+fn rendered(report: &Report, extension: &str) -> String {
+    let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
+    String::from_utf8((format.render)(report).unwrap()).unwrap()
+}
+
+#[test]
+fn json_comes_back_as_it_went() {
+    let json = rendered(&judged(), "json");
+    assert!(rendered(&Report::parse(&json).unwrap(), "json") == json, "to the last bit");
+}
+
+#[test]
+fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
+    let newer = rendered(&judged(), "json").replacen("\"schema_version\": 1", "\"schema_version\": 2", 1);
+    let error = Report::parse(&newer).unwrap_err();
+    assert_eq!(error.exit, audit::Exit::Usage);
+    assert!(error.message.contains("newer") && error.message.contains("reads up to 1"), "{error}");
+    for other in ["", "{}", "[1]", "not json", "{\"schema_version\": 1}"] {
+        assert_eq!(Report::parse(other).unwrap_err().exit, audit::Exit::Usage, "{other}");
+    }
+}
+
+#[test]
+fn the_files_ending_chooses_the_format() {
+    let dir = folder("endings");
+    for (name, known) in [
+        ("a.json", true),
+        ("a.junit.xml", true),
+        ("A.SARIF", true),
+        ("a.b.html", true),
+        ("a.xml", false),
+        ("json", false),
+    ] {
+        match Target::open(&dir.join(name)) {
+            Ok(target) => {
+                assert!(known, "{name}");
+                target.write(&judged()).unwrap();
+                assert!(dir.join(name).is_file());
+            }
+            Err(e) => assert!(!known && e.message.contains(".junit.xml"), "{name}: {e}"),
+        }
+    }
+    let left = std::fs::read_dir(&dir).unwrap().flatten();
+    assert!(left.map(|e| e.file_name()).all(|n| !n.to_string_lossy().contains("partial")));
+    let nowhere = Target::open(&dir.join("none/a.json")).err().unwrap();
+    assert!(nowhere.message.contains("Make the folder"), "{nowhere}");
+}
+
+#[test]
+fn text_from_files_stays_text() {
+    let report = judged();
+    for format in ["html", "junit.xml", "md"] {
+        let text = rendered(&report, format);
+        assert!(!text.contains("<script"), "{format}");
+        assert!(text.contains("&lt;script"), "{format}: the text is to be shown, not dropped");
+        assert!(!text.contains('\u{1}'), "{format}");
+    }
+    let page = rendered(&report, "html");
+    assert!(
+        !page.contains("http://") && !page.contains("https://") && !page.contains("@import"),
+        "no network"
+    );
+    let mut broken = judged();
+    let examples = broken.examples.as_mut().unwrap();
+    examples.trials[0].clean = format!("{PIXEL}\" onerror=\"x");
+    assert!(!rendered(&broken, "html").contains("onerror"));
+    // A cell stays in its row: no raw line break or bar.
+    for line in rendered(&report, "md").lines().filter(|l| l.starts_with('|')) {
+        assert!(line.ends_with('|'), "{line}");
+    }
+}
+
+#[test]
+fn a_schema_is_published_and_reports_follow_it() {
+    let dir = folder("schema");
+    let (schema, good, bad) = (dir.join("schema.json"), dir.join("good.json"), dir.join("bad.json"));
+    std::fs::write(&schema, report::schema().unwrap()).unwrap();
+    let json = rendered(&judged(), "json");
+    std::fs::write(&good, &json).unwrap();
+    std::fs::write(&bad, json.replacen("\"seed\": 0", "\"seed\": \"none\"", 1)).unwrap();
+    let program = "import sys, json, jsonschema\n\
+        schema = json.load(open(sys.argv[1])); jsonschema.Draft202012Validator.check_schema(schema)\n\
+        v = jsonschema.Draft202012Validator(schema)\n\
+        print([len(list(v.iter_errors(json.load(open(f))))) for f in sys.argv[2:]])";
+    let files = [&schema, &good, &bad].map(|p| p.to_str().unwrap());
+    if let Some(errors) = python("jsonschema", program, &files) {
+        assert_eq!(errors.trim(), "[0, 1]");
+    }
+}
+
+/// What an audit of a bundled model on generated images writes: the schema holds for it, and the page shows examples.
+#[test]
+fn a_real_audit_follows_the_schema_and_shows_examples() {
+    common::load_runtime();
+    let dir = folder("real");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
+    let at = |name: &str| dir.join(name).to_str().unwrap().to_string();
+    let (json, html) = (at("r.json"), at("r.html"));
+    let library = std::env::var("ORT_DYLIB_PATH").unwrap_or_else(|_| {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime").to_str().unwrap().into()
+    });
+    let flags = ["--suite", "smoke", model, "-q", "--ort-lib", &library, "-o", &json, "-o", &html];
+    let (code, _, stderr) = report_fixture::audit(&flags);
+    assert_eq!(code, 0, "{stderr}");
+    let report = Report::load(Path::new(&json)).unwrap();
+    let examples = report.examples.unwrap();
+    assert_eq!(examples.trials.len(), 6);
+    for e in &examples.trials {
+        assert_eq!((e.nearest_before.len(), e.nearest_after.len()), (5, 5));
+        assert_eq!(
+            e.losses.len(),
+            report.outcomes.iter().find(|o| o.query == e.query && o.attack == e.attack).unwrap().steps + 1
+        );
+        let shown = e.nearest_before.iter().chain(&e.nearest_after);
+        assert!(shown.into_iter().all(|n| examples.thumbnails.contains_key(&n.id)));
+    }
+    assert!(!examples.map.queries.is_empty() && examples.map.gallery.len() > 100);
+    let schema = dir.join("schema.json");
+    std::fs::write(&schema, report::schema().unwrap()).unwrap();
+    let program = "import sys, json, jsonschema\n\
+        jsonschema.Draft202012Validator(json.load(open(sys.argv[1]))).validate(json.load(open(sys.argv[2])))";
+    python("jsonschema", program, &[schema.to_str().unwrap(), &json]);
+}
+
+#[test]
+fn machines_read_junit_sarif_and_csv() {
+    let dir = folder("machines");
+    let report = judged();
+    for extension in ["junit.xml", "sarif", "csv"] {
+        std::fs::write(dir.join(format!("r.{extension}")), rendered(&report, extension)).unwrap();
+    }
+    let program = r#"
+import sys, csv, json, xml.etree.ElementTree as E
+d = sys.argv[1]
+root = E.parse(d + '/r.junit.xml').getroot()
+cases = root.findall('.//testcase')
+assert int(root.get('tests')) == len(cases) == 12, len(cases)
+assert int(root.get('failures')) == len(root.findall('.//failure')) == 1
+run = json.load(open(d + '/r.sarif'))['runs'][0]
+ids = [r['ruleId'] for r in run['results']]
+assert ids == ['gate/ers/min', 'trust/a-warning'], ids
+for r in run['results']:
+    assert run['tool']['driver']['rules'][r['ruleIndex']]['id'] == r['ruleId']
+    assert len(r['partialFingerprints']['auditFinding/v1']) == 64
+    assert '<' not in r['locations'][0]['physicalLocation']['artifactLocation']['uri']
+rows = list(csv.DictReader(open(d + '/r.csv', newline='')))
+assert len(rows) == 9 * 60 + 1 and None not in rows[0] and None not in rows[-1].values()
+assert {r['status'] for r in rows} == {'run', 'skipped: alone, in its class'}
+assert rows[0]['query'] == 'class/00' + sys.argv[2], rows[0]['query']
+print('read')
+"#;
+    if let Some(said) = python("csv", program, &[dir.to_str().unwrap(), NASTY]) {
+        assert_eq!(said.trim(), "read");
+    }
+}
+
+#[test]
+fn the_same_finding_has_the_same_fingerprint_whatever_its_numbers() {
+    let prints = |strength: f64| -> Vec<String> {
+        let mut report = report_fixture::report(strength);
+        let rules = Rules::settle(&[], &["ars=99".into()], &[], &[]).unwrap();
+        report.gate = Some(Verdict::judge(&report, None, &rules).unwrap());
+        let log: serde_json::Value = serde_json::from_str(&rendered(&report, "sarif")).unwrap();
+        let results = log["runs"][0]["results"].as_array().unwrap().clone();
+        results.iter().map(|r| r["partialFingerprints"].to_string()).collect()
+    };
+    assert_eq!(prints(0.4), prints(0.6));
+}
+
+/// Opens the page at the widths of a phone and of a desktop: nothing overflows, every picture loads, the console stays
+/// empty.
+#[test]
+fn the_page_opens_in_a_browser() {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let works = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    let Some(browser) = names.iter().find(works) else {
+        eprintln!("skipped: needs Chromium");
+        return;
+    };
+    let dir = folder("browser");
+    let escape = report::escape::markup;
+    for width in [400, 1400] {
+        // In a frame: a window can't be as narrow as a phone.
+        let frame = escape(&rendered(&judged(), "html"));
+        let wrapper = format!(
+            "<!doctype html><html><body><iframe style=\"border:0;width:{width}px;height:900px\" srcdoc=\"{frame}\"></iframe>\
+             <script>addEventListener('load', () => {{ const page = document.querySelector('iframe').contentDocument;\
+             const images = [...page.images]; document.body.innerHTML = '<p>' + [images.length, images.filter(i => \
+             i.naturalWidth == 0).length, page.documentElement.scrollWidth > {width}, page.scripts.length].join(' ') + '</p>' }})\
+             </script></body></html>"
+        );
+        let path = dir.join(format!("{width}.html"));
+        std::fs::write(&path, wrapper).unwrap();
+        let profile = format!("--user-data-dir={}", dir.join(format!("profile{width}")).display());
+        let flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--dump-dom",
+            &profile,
+        ];
+        let done =
+            Command::new(browser).args(flags).arg(format!("file://{}", path.display())).output().unwrap();
+        let dom = String::from_utf8_lossy(&done.stdout);
+        let log = String::from_utf8_lossy(&done.stderr);
+        assert!(!log.contains("CONSOLE"), "{log}");
+        assert!(dom.contains("<p>13 0 false 0</p>"), "{width}: pictures, broken, too wide, scripts: {dom}");
+    }
+}

@@ -1,0 +1,45 @@
+#!/bin/sh
+# One audit of a CI run: every report that CI systems read, and the gate's exit code. action.yml and the GitLab example
+# in docs/ci.md call it; what it takes comes in environment variables.
+#
+#   AUDIT_BIN       the program                                    [audit]
+#   AUDIT_MODEL     the model, .onnx                               (required)
+#   AUDIT_SUITE     built-in suite or .yaml file                   [ars]
+#   AUDIT_DATA      folder with one folder of images per class     [generated images]
+#   AUDIT_BASELINE  earlier report; left out where the file isn't there yet
+#   AUDIT_OUT       folder for the reports                         [audit-reports]
+#   AUDIT_ARGS      further flags, one per line: --fail-under=ars=45
+set -eu
+
+if [ -z "${AUDIT_MODEL:-}" ]; then
+    echo "audit.sh: AUDIT_MODEL is empty; set it to the .onnx file to audit" >&2
+    exit 2
+fi
+out=${AUDIT_OUT:-audit-reports}
+mkdir -p "$out"
+set -- --suite "${AUDIT_SUITE:-ars}" "$AUDIT_MODEL"
+if [ -n "${AUDIT_DATA:-}" ]; then set -- "$@" --data "$AUDIT_DATA"; fi
+if [ -n "${AUDIT_BASELINE:-}" ]; then
+    if [ -f "$AUDIT_BASELINE" ]; then
+        set -- "$@" --baseline "$AUDIT_BASELINE"
+    else
+        echo "audit.sh: no baseline at $AUDIT_BASELINE yet: commit $out/report.json there to be held to it" >&2
+    fi
+fi
+for ending in json html md junit.xml sarif; do set -- "$@" -o "$out/report.$ending"; done
+if [ -n "${AUDIT_ARGS:-}" ]; then
+    while IFS= read -r flag; do
+        if [ -n "$flag" ]; then set -- "$@" "$flag"; fi
+    done <<END
+$AUDIT_ARGS
+END
+fi
+
+code=0
+"${AUDIT_BIN:-audit}" "$@" || code=$?
+# Where GitHub gives a page for the step, the report goes there; a failed gate's too.
+case $code in 0 | 10 | 11)
+    if [ -n "${GITHUB_STEP_SUMMARY:-}" ]; then cat "$out/report.md" >> "$GITHUB_STEP_SUMMARY"; fi ;;
+esac
+if [ -n "${GITHUB_OUTPUT:-}" ]; then echo "exit-code=$code" >> "$GITHUB_OUTPUT"; fi
+exit "$code"
