@@ -88,7 +88,10 @@ pub fn differentiate(
     let path = Path::find(graph, types, wrt);
     let mut unsupported = path.unsupported(graph);
     let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
-    if !outputs.iter().any(|o| path.active.contains(*o)) && unsupported.operators.is_empty() {
+    if !outputs.iter().any(|o| path.active.contains(*o))
+        && unsupported.operators.is_empty()
+        && unsupported.nodes.is_empty()
+    {
         unsupported.disconnected = true;
         return Err(unsupported);
     }
