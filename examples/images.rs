@@ -12,7 +12,7 @@ fn main() {
     };
     let Some(out) = arguments.first() else { fail("usage: images OUT SEED SIZE CHANNELS [CLASSES SAMPLES]") };
     let size = number(2, 28);
-    let prep = Preparation { channels: number(3, 1), height: size, width: size, resize: None };
+    let prep = Preparation::new(number(3, 1), size, size);
     match Dataset::generated(number(1, 0) as u64, number(4, 48), number(5, 20)).export(Path::new(out), &prep)
     {
         Ok(count) => println!("{count} images in {out}"),

@@ -7,12 +7,15 @@
 //! chance whose rounding crosses them). The larger counts; a wrong rule moves neither.
 //! `cargo xtask parity` exports the models and runs this.
 
+#[path = "../tests/common/npz.rs"]
+mod npz;
+
 use audit::attack::Differentiable;
 use audit::model::Model;
 use audit::model::card::{Card, Layout};
 use audit::model::runtime::{self, Options, Provider};
 use ndarray::ArrayView2;
-use npyz::npz::NpzArchive;
+use npz::NpzArchive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -3,12 +3,14 @@
 use crate::attack::{self, Differentiable, Event, Outcome, Plan, Selection, TrialFile};
 use crate::check::{self, GradientCheck, Warning};
 use crate::cli::{Gradient, Run};
-use crate::data::{BUILTIN_SEED, Dataset, Preparation};
+use crate::data::{BUILTIN_SEED, Dataset, Preparation, Resize};
+use crate::examples::Collector;
+use crate::gate::{Rules, Verdict};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::runtime::{self, Provider};
 use crate::model::{Model, hex};
 use crate::progress::Progress;
-use crate::report::{self, Report, Target};
+use crate::report::{self, Destination, Report, Target};
 use crate::score::{self, Basis, Estimate, Scores};
 use crate::space::benign::{Benign, benign};
 use crate::space::{Gallery, Metric};
@@ -28,7 +30,10 @@ const CLUSTERINGS: usize = 4;
 pub fn run(flags: &Run) -> Result<Report> {
     let start = Instant::now();
     let targets = flags.reports.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
+    let keep = flags.save_baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
+    let baseline = flags.demands.baseline.as_deref().map(Report::load).transpose()?;
     let suite = settle_suite(flags)?;
+    let rules = settle_rules(flags, &suite)?;
     let path = flags.model.as_deref().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
     let card = settle_card(flags, path)?;
     let mut dataset = open_data(flags)?;
@@ -53,14 +58,20 @@ pub fn run(flags: &Run) -> Result<Report> {
 
     let Selection { trials, skipped } = select(flags, &suite, protocol, &plan, &gallery)?;
     let record = attack::write_trials(name_of(protocol), plan.form, &gallery, &trials)?;
-    let (outcomes, image_steps) = attack_all(flags, &dataset, &mut model, &gallery, &trials, &plan)?;
+    let mut collector = targets.iter().any(Target::shows_examples).then(Collector::new);
+    let (outcomes, image_steps) =
+        attack_all(flags, &dataset, &mut model, &gallery, &trials, &plan, &mut collector)?;
+    let examples = match collector {
+        Some(c) => c.finish(&gallery, &dataset, &preparation(&preprocessing), plan.eps)?,
+        None => None,
+    };
     let total_s = start.elapsed().as_secs_f64();
 
     let basis = Basis { gallery: gallery.len(), form: plan.form, metric };
     let scores = score::score(&outcomes, &skipped, &basis, flags.seed);
     warnings.extend(reservations(flags, &preprocessing, &data, &outcomes, &benign));
     warnings.splice(0..0, check::estimated(&model));
-    let report = Report {
+    let mut report = Report {
         schema_version: report::SCHEMA_VERSION,
         tool: report::Tool {
             name: "audit".into(),
@@ -92,6 +103,9 @@ pub fn run(flags: &Run) -> Result<Report> {
         outcomes,
         skipped,
         warnings,
+        gate: None,
+        examples,
+        command: Some(command_line()),
         timing: report::Timing {
             model_s,
             gallery_s,
@@ -103,10 +117,52 @@ pub fn run(flags: &Run) -> Result<Report> {
             threads: flags.threads,
         },
     };
+    if baseline.is_some() || !rules.is_empty() {
+        report.gate = Some(Verdict::judge(&report, baseline.as_ref(), &rules)?);
+    }
     for target in targets {
         target.write(&report)?;
     }
+    if let Some(file) = keep {
+        // A failed gate must not lower the bar for the next audit.
+        match report.gate.as_ref().and_then(Verdict::exit) {
+            None => file.write(&report::json(&report.as_baseline())?)?,
+            Some(_) => eprintln!("--save-baseline: not saved, as the gate failed"),
+        }
+    }
     Ok(report)
+}
+
+/// What the gate demands; a metric that the audit won't give is refused before the work.
+fn settle_rules(flags: &Run, suite: &Suite) -> Result<Rules> {
+    let rules = Rules::settle(
+        &suite.gate,
+        &flags.demands.fail_under,
+        &flags.demands.fail_over,
+        &flags.demands.max_drop,
+    )?;
+    if let Some(metric) = rules.metrics().find(|m| !m.given_by(suite)) {
+        return Err(Error::usage(format!(
+            "the gate demands `{}`, which suite {} doesn't measure; choose another suite or drop the demand",
+            metric.name, suite.name
+        )));
+    }
+    if !flags.demands.max_drop.is_empty() && flags.demands.baseline.is_none() {
+        return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
+    }
+    Ok(rules)
+}
+
+/// The command line, quoted where a shell needs it.
+fn command_line() -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
+    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let program = "audit".to_string();
+    let words = std::env::args_os().skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
+    std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The suite, with what flags override.
@@ -151,7 +207,7 @@ fn settle_card(flags: &Run, model: &Path) -> Result<Card> {
 
 fn open_data(flags: &Run) -> Result<Dataset> {
     let dataset = match &flags.data {
-        Some(path) => Dataset::open_as(&flags.layout, path)?,
+        Some(path) => Dataset::open(path, flags.layout.as_deref(), flags.split)?,
         None => Dataset::builtin(BUILTIN_SEED),
     };
     let mut sizes = vec![0; dataset.classes.len()];
@@ -166,12 +222,12 @@ fn open_data(flags: &Run) -> Result<Dataset> {
 }
 
 fn preparation(p: &Preprocessing) -> Preparation {
-    Preparation {
-        channels: p.channels,
-        height: p.height,
-        width: p.width,
-        resize: p.resize.map(|[h, w]| (h, w)),
-    }
+    let resize = match (p.resize, p.resize_shorter) {
+        (_, Some(side)) => Some(Resize::Shorter(side)),
+        (exact, None) => exact.map(|[h, w]| Resize::Exact(h, w)),
+    };
+    let interpolation = p.interpolation;
+    Preparation { resize, interpolation, ..Preparation::new(p.channels, p.height, p.width) }
 }
 
 /// Images for the check at load: the first that can be read, spread over the data, in a full batch [B, P]; and how
@@ -276,7 +332,8 @@ fn select(
     plan: &Plan,
     gallery: &Gallery,
 ) -> Result<Selection> {
-    let Some(path) = &flags.trials else {
+    // A baseline's trials are replayed, so that differences are paired.
+    let Some(path) = flags.trials.as_ref().or(flags.demands.baseline.as_ref()) else {
         let queries = attack::sample_queries(gallery, suite.max_queries, flags.seed);
         let mut all = Selection::default();
         for entry in &suite.attacks {
@@ -342,14 +399,18 @@ fn attack_all(
     gallery: &Gallery,
     trials: &[attack::Trial],
     plan: &Plan,
+    collector: &mut Option<Collector>,
 ) -> Result<(Vec<Outcome>, usize)> {
     let prep = preparation(&model.info.preprocessing);
     let images = |i: usize| dataset.pixels(i, &prep).map(|p| p.data);
     let mut progress =
         Progress::new("attacks", (trials.len() * plan.steps * (plan.restarts + 1)) as u64, flags.quiet);
     let outcomes = attack::run(model, gallery, &images, trials, plan, &mut |event| {
-        if let Event::Steps(done, _) = event {
-            progress.set(done as u64);
+        match event {
+            Event::Steps(done, _) => progress.set(done as u64),
+            Event::Done(outcome, evidence) => {
+                collector.iter_mut().for_each(|c| c.see(outcome, evidence));
+            }
         }
         ControlFlow::Continue(())
     })?;

@@ -1,17 +1,31 @@
 //! Class folders: `PATH/<class>/<image>`, as torchvision's ImageFolder has them.
 
-use super::{Dataset, Item, Origin};
+use super::{Dataset, Item, Layout, Origin};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
-pub const ABOUT: &str = "one sub-folder per class, with the images of the class in it, PATH/<class>/<image>";
+const ABOUT: &str = "one sub-folder per class, with the images of the class in it, PATH/<class>/<image>";
+
+pub const LAYOUT: Layout = Layout {
+    name: "folder",
+    about: ABOUT,
+    detect: |_| false,
+    open: |path, split| match split {
+        None => open(path),
+        Some(split) if path.join(split.to_string()).is_dir() => open(&path.join(split.to_string())),
+        Some(split) => Err(Error::usage(format!(
+            "{} has no folder `{split}`, which --split {split} asks for; expected PATH/{split}/<class>/<image>",
+            path.display()
+        ))),
+    },
+};
 
 const EXTENSIONS: [&str; 7] = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"];
 
 /// Lists the class folders of `root`. Classes and files are sorted by the bytes of their names.
-pub fn open(root: &Path) -> Result<Dataset> {
+fn open(root: &Path) -> Result<Dataset> {
     let shown = root.display();
-    let top = Listing::of(root)?;
+    let top = Contents::of(root)?;
     if let Some((stray, _)) = top.images.first() {
         return Err(Error::usage(format!(
             "image {stray} lies directly in {shown}; expected {ABOUT}. Move the images into class folders"
@@ -22,7 +36,7 @@ pub fn open(root: &Path) -> Result<Dataset> {
     }
     let mut dataset = Dataset { source: shown.to_string(), classes: Vec::new(), items: Vec::new() };
     for (class, folder) in top.folders {
-        let inside = Listing::of(&folder)?;
+        let inside = Contents::of(&folder)?;
         let shown = folder.display();
         if inside.images.is_empty() {
             return Err(match inside.folders.first() {
@@ -48,15 +62,15 @@ pub fn open(root: &Path) -> Result<Dataset> {
 }
 
 /// What a folder holds that concerns us, by name, sorted; hidden entries and other files left out.
-struct Listing {
-    folders: Vec<(String, PathBuf)>,
-    images: Vec<(String, PathBuf)>,
+pub struct Contents {
+    pub folders: Vec<(String, PathBuf)>,
+    pub images: Vec<(String, PathBuf)>,
 }
 
-impl Listing {
-    fn of(folder: &Path) -> Result<Listing> {
+impl Contents {
+    pub fn of(folder: &Path) -> Result<Contents> {
         let unreadable = |reason| Error::usage(format!("can't list {}: {reason}", folder.display()));
-        let mut listing = Listing { folders: Vec::new(), images: Vec::new() };
+        let mut listing = Contents { folders: Vec::new(), images: Vec::new() };
         for entry in std::fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default();

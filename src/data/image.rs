@@ -1,9 +1,8 @@
 //! Image files to pixels and back.
 
-use super::{Pixels, Preparation};
+use super::{Interpolation, Pixels, Preparation};
 use crate::{Error, Result};
-use image::imageops::{self, FilterType};
-use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Pixel, Rgb};
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Pixel, Rgb};
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
 use std::path::Path;
@@ -12,28 +11,44 @@ use std::path::Path;
 ///
 /// The file's content decides its format, not its extension. The EXIF orientation is applied. Alpha is
 /// dropped and the colour below it kept, as by PIL's `convert("RGB")`. Grey images become RGB by repetition,
-/// RGB images grey by ITU-R 601 luma with PIL's weights. Resizing is bilinear with antialiasing (triangle
-/// filter), as in PIL and torchvision. Everything happens in floating point, so 16-bit images keep their
-/// depth, and an 8-bit image that already has its size comes out as exactly v/255.
+/// RGB images grey by ITU-R 601 luma with PIL's weights. Resizing follows PIL and torchvision. Everything
+/// happens in floating point, so 16-bit images keep their depth, and an 8-bit image that already has its size
+/// comes out as exactly v/255.
 pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
     let shown = path.display();
     let bytes =
         std::fs::read(path).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
-    let rgb = decode(&bytes)
-        .map_err(|reason| {
-            Error::usage(format!("can't decode image {shown}: {reason}; repair the file or remove it"))
-        })?
-        .into_rgb32f();
+    let image = decode(&bytes).map_err(|reason| {
+        Error::usage(format!("can't decode image {shown}: {reason}; repair the file or remove it"))
+    })?;
+    let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
+    Ok(Pixels { data, digest: Sha256::digest(&bytes).into() })
+}
+
+/// A decoded image as `prep` wants it: channels × height × width values in [0,1].
+pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
+    let rgb = in_unit_range(image);
     if let Some(value) = rgb.iter().find(|value| !(0.0..=1.0).contains(*value)) {
         return Err(Error::usage(format!(
-            "image {shown} has a floating-point pixel of value {value}; expected values in [0,1]"
+            "a floating-point pixel has value {value}; expected values in [0,1]"
         )));
     }
-    let data = match prep.channels {
-        1 => planar(fit(luma(&rgb), prep)),
-        _ => planar(fit(rgb, prep)),
+    let size = (rgb.height() as usize, rgb.width() as usize);
+    if size.0 == 0 || size.1 == 0 {
+        return Err(Error::usage("it has no pixels"));
+    }
+    let image = Plane {
+        height: size.0,
+        width: size.1,
+        channels: prep.channels,
+        data: if prep.channels == 1 { luma(&rgb) } else { rgb.into_raw() },
     };
-    Ok(Pixels { data, digest: Sha256::digest(&bytes).into() })
+    let (rows, columns) = prep.resized(size);
+    let image = match (rows, columns) == size {
+        true => image,
+        false => image.resize(rows, columns, prep.interpolation),
+    };
+    Ok(image.cut(prep.height, prep.width))
 }
 
 /// Writes planar pixels as an 8-bit PNG file, grey or RGB.
@@ -55,37 +70,127 @@ fn decode(bytes: &[u8]) -> ImageResult<DynamicImage> {
     Ok(image)
 }
 
-/// ITU-R 601 luma. The weights add up to 65536 and f64 holds every product, so a grey pixel stays what it was.
-fn luma(rgb: &ImageBuffer<Rgb<f32>, Vec<f32>>) -> ImageBuffer<Luma<f32>, Vec<f32>> {
-    ImageBuffer::from_fn(rgb.width(), rgb.height(), |x, y| {
-        let [red, green, blue] = rgb.get_pixel(x, y).0.map(f64::from);
-        Luma([((19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0) as f32])
-    })
-}
-
-/// Resizes and cuts from the centre as `prep` says.
-fn fit<P: Pixel<Subpixel = f32> + 'static>(
-    image: ImageBuffer<P, Vec<f32>>,
-    prep: &Preparation,
-) -> ImageBuffer<P, Vec<f32>> {
-    let (height, width) = (prep.height as u32, prep.width as u32);
-    let (rows, columns) =
-        prep.resize.map_or((height, width), |(rows, columns)| (rows as u32, columns as u32));
-    let image = match image.dimensions() == (columns, rows) {
-        true => image,
-        false => imageops::resize(&image, columns, rows, FilterType::Triangle),
-    };
-    match (rows, columns) == (height, width) {
-        true => image,
-        false => {
-            imageops::crop_imm(&image, (columns - width) / 2, (rows - height) / 2, width, height).to_image()
-        }
+/// RGB values over the largest their type can hold. The image crate's own conversion is an ulp off here and there.
+fn in_unit_range(image: DynamicImage) -> ImageBuffer<Rgb<f32>, Vec<f32>> {
+    fn over<T: Copy>(image: &ImageBuffer<Rgb<T>, Vec<T>>, most: f32) -> ImageBuffer<Rgb<f32>, Vec<f32>>
+    where
+        Rgb<T>: Pixel<Subpixel = T>,
+        f32: From<T>,
+    {
+        ImageBuffer::from_fn(image.width(), image.height(), |x, y| {
+            Rgb(image.get_pixel(x, y).0.map(|value| f32::from(value) / most))
+        })
+    }
+    let colour = image.color();
+    match colour.bytes_per_pixel() / colour.channel_count() {
+        1 => over(&image.into_rgb8(), 255.0),
+        2 => over(&image.into_rgb16(), 65535.0),
+        _ => image.into_rgb32f(),
     }
 }
 
-/// H×W×C to C×H×W.
-fn planar<P: Pixel<Subpixel = f32>>(image: ImageBuffer<P, Vec<f32>>) -> Vec<f32> {
-    let channels = P::CHANNEL_COUNT as usize;
-    let values = image.into_raw();
-    (0..channels).flat_map(|channel| values.iter().skip(channel).step_by(channels).copied()).collect()
+/// ITU-R 601 luma. The weights add up to 65536 and f64 holds every product, so a grey pixel stays what it was.
+fn luma(rgb: &ImageBuffer<Rgb<f32>, Vec<f32>>) -> Vec<f32> {
+    rgb.pixels()
+        .map(|pixel| {
+            let [red, green, blue] = pixel.0.map(f64::from);
+            ((19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0) as f32
+        })
+        .collect()
+}
+
+/// Height × width × channels.
+struct Plane {
+    height: usize,
+    width: usize,
+    channels: usize,
+    data: Vec<f32>,
+}
+
+impl Plane {
+    /// Along rows, then along columns. Bicubic weights overshoot [0,1]: clipped at the end, and with antialiasing
+    /// after either pass, as PIL holds 8-bit values in between.
+    fn resize(&self, height: usize, width: usize, how: Interpolation) -> Plane {
+        let c = self.channels;
+        let mut wide = vec![0.0f32; self.height * width * c];
+        let columns = taps(self.width, width, how);
+        for (row, out) in self.data.chunks_exact(self.width * c).zip(wide.chunks_exact_mut(width * c)) {
+            for (out, taps) in out.chunks_exact_mut(c).zip(&columns) {
+                for &(at, weight) in taps {
+                    out.iter_mut().zip(&row[at * c..]).for_each(|(out, v)| *out += weight * v);
+                }
+            }
+        }
+        if how == Interpolation::Bicubic {
+            wide.iter_mut().for_each(|v| *v = v.clamp(0.0, 1.0));
+        }
+        let mut data = vec![0.0f32; height * width * c];
+        for (out, taps) in data.chunks_exact_mut(width * c).zip(taps(self.height, height, how)) {
+            for (at, weight) in taps {
+                out.iter_mut().zip(&wide[at * width * c..]).for_each(|(out, v)| *out += weight * v);
+            }
+            out.iter_mut().for_each(|v| *v = v.clamp(0.0, 1.0));
+        }
+        Plane { height, width, channels: c, data }
+    }
+
+    /// C×H×W values of the centre. Of an odd rest, what torchvision's CenterCrop takes: half of it, rounded to even.
+    fn cut(&self, height: usize, width: usize) -> Vec<f32> {
+        let start = |rest: usize| rest / 2 + usize::from(rest % 4 == 3);
+        let (top, left) = (start(self.height - height), start(self.width - width));
+        let mut out = Vec::with_capacity(self.channels * height * width);
+        for channel in 0..self.channels {
+            for row in top..top + height {
+                let from = (row * self.width + left) * self.channels;
+                let row = &self.data[from..from + width * self.channels];
+                out.extend(row.iter().skip(channel).step_by(self.channels));
+            }
+        }
+        out
+    }
+}
+
+/// For each of `to` places, the places out of `from` that it is made of, and their weights.
+///
+/// With antialiasing as in PIL (`ImagingResample`) and torchvision: the filter widens as the image shrinks, and is
+/// renormalised at the edges. Without, as in PyTorch's `interpolate`: two or four neighbours, edges repeated. The
+/// cubic's parameter is −0.5 with and −0.75 without, as it is there.
+fn taps(from: usize, to: usize, how: Interpolation) -> Vec<Vec<(usize, f32)>> {
+    let scale = from as f64 / to as f64;
+    let last = from - 1;
+    let centre = |i: usize| (i as f64 + 0.5) * scale;
+    let (filter, reach): (fn(f64, f64) -> f64, f64) = match how {
+        Interpolation::Nearest => {
+            return (0..to).map(|i| vec![((centre(i) as usize).min(last), 1.0)]).collect();
+        }
+        Interpolation::Bilinear | Interpolation::BilinearAliased => (|x, _| (1.0 - x).max(0.0), 1.0),
+        Interpolation::Bicubic | Interpolation::BicubicAliased => (cubic, 2.0),
+    };
+    let place = |i: usize| {
+        let centre = centre(i);
+        let weighted = |at: i64, wide: f64, a: f64| filter(((at as f64 + 0.5 - centre) / wide).abs(), a);
+        if matches!(how, Interpolation::Bilinear | Interpolation::Bicubic) {
+            let wide = scale.max(1.0);
+            let low = (centre - reach * wide + 0.5).floor().max(0.0) as i64;
+            let high = ((centre + reach * wide + 0.5).floor() as i64).min(from as i64);
+            let weights: Vec<f64> = (low..high).map(|at| weighted(at, wide, -0.5)).collect();
+            let sum: f64 = weights.iter().sum();
+            return (low..high).zip(weights).map(|(at, w)| (at as usize, (w / sum) as f32)).collect();
+        }
+        let (first, count) = ((centre - 0.5).floor() as i64 + 1 - reach as i64, 2 * reach as i64);
+        let clipped = |at: i64| at.clamp(0, last as i64) as usize;
+        (first..first + count).map(|at| (clipped(at), weighted(at, 1.0, -0.75) as f32)).collect()
+    };
+    (0..to).map(place).collect()
+}
+
+/// Keys' cubic convolution kernel at distance `x`, with parameter `a`.
+fn cubic(x: f64, a: f64) -> f64 {
+    if x < 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    } else {
+        0.0
+    }
 }

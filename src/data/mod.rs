@@ -2,14 +2,33 @@
 //!
 //! Each layout of images on disk has one file here and one row in [`LAYOUTS`]; what it yields is a
 //! [`Dataset`], after which nobody asks where an image came from. [`Dataset::builtin`] needs no files.
+//!
+//! Layouts of published benchmarks keep the splits their papers evaluate on: classes of the test split are in
+//! no case among those of the train split.
 
 mod builtin;
+mod cars;
+mod cub;
 mod folder;
+mod idx;
 mod image;
+mod inshop;
+mod listing;
+mod manifest;
+mod mat;
+mod msmt;
+mod omniglot;
+mod reid;
+mod sop;
+pub mod vectors;
 
 use crate::{Error, Result};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
 
 /// Seed of the image set that an audit without data uses. Scores on it compare only at equal seeds.
 pub const BUILTIN_SEED: u64 = 0;
@@ -20,11 +39,57 @@ pub struct Layout {
     pub name: &'static str,
     /// Where the images lie and what names their class, in words for the user.
     pub about: &'static str,
-    open: fn(&Path) -> Result<Dataset>,
+    /// Whether a path looks like this layout, by the names of a few files.
+    detect: fn(&Path) -> bool,
+    /// Lists a split; `None` takes the one that papers evaluate on.
+    open: fn(&Path, Option<Split>) -> Result<Dataset>,
 }
 
-/// Every layout that can be read.
-pub const LAYOUTS: &[Layout] = &[Layout { name: "folder", about: folder::ABOUT, open: folder::open }];
+/// Every layout that can be read. `folder` comes last: it is what a path is taken for when no other fits.
+pub const LAYOUTS: &[Layout] = &[
+    cub::LAYOUT,
+    cars::LAYOUT,
+    sop::LAYOUT,
+    inshop::LAYOUT,
+    reid::MARKET,
+    reid::DUKE,
+    reid::VERI,
+    msmt::LAYOUT,
+    omniglot::LAYOUT,
+    idx::LAYOUT,
+    manifest::LAYOUT,
+    folder::LAYOUT,
+];
+
+/// Which part of a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// What models are trained on.
+    Train,
+    /// What they are evaluated on.
+    Test,
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Split::Train => "train",
+            Split::Test => "test",
+        })
+    }
+}
+
+impl FromStr for Split {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Split> {
+        match text {
+            "train" => Ok(Split::Train),
+            "test" => Ok(Split::Test),
+            _ => Err(Error::usage(format!("unknown split `{text}`: expected train or test"))),
+        }
+    }
+}
 
 /// What the pixels must be for the model at hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,26 +100,96 @@ pub struct Preparation {
     pub height: usize,
     /// Columns of the image the model sees.
     pub width: usize,
-    /// Resize to exactly this (height, width), then cut `height`×`width` from the centre.
-    /// `None` resizes straight to `height`×`width`.
-    pub resize: Option<(usize, usize)>,
+    /// Resize so, then cut `height`×`width` from the centre. `None` resizes straight to `height`×`width`.
+    pub resize: Option<Resize>,
+    /// How pixels between pixels are found.
+    pub interpolation: Interpolation,
+}
+
+/// The size that an image has before its centre is cut out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resize {
+    /// Exactly this (height, width), whatever the image's shape.
+    Exact(usize, usize),
+    /// The shorter side so long, the longer in proportion.
+    Shorter(usize),
+}
+
+/// How pixels between pixels are found. `aliased` looks only at the nearest pixels however much an image shrinks, as
+/// OpenCV does, and torchvision on tensors with `antialias=False`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Interpolation {
+    #[default]
+    Bilinear,
+    BilinearAliased,
+    Bicubic,
+    BicubicAliased,
+    Nearest,
+}
+
+/// What an image is there for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Every image queries all others.
+    #[default]
+    Both,
+    /// Searched with, never found.
+    Query,
+    /// Found, never searched with.
+    Gallery,
 }
 
 /// One image.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Its name within the data set, `class/file`: unique, and the same on every machine.
+    /// Its name within the data set, `class/file` or the path in a list: unique, and the same on every machine.
     pub id: String,
     /// Index into [`Dataset::classes`].
     pub class: usize,
     origin: Origin,
 }
 
-/// Where the pixels of an item come from.
+/// Where the pixels of an item come from, and how they were taken.
 #[derive(Clone, Debug)]
 enum Origin {
     File(PathBuf),
-    Generated { seed: u64, sample: usize },
+    /// A file of a benchmark that says more of it.
+    Listed {
+        path: PathBuf,
+        camera: Option<u32>,
+        role: Role,
+    },
+    /// Image `index` of a file that holds many.
+    Packed {
+        file: Arc<idx::Images>,
+        index: usize,
+    },
+    Generated {
+        seed: u64,
+        sample: usize,
+    },
+}
+
+impl Item {
+    /// What it is there for.
+    pub fn role(&self) -> Role {
+        match self.origin {
+            Origin::Listed { role, .. } => role,
+            _ => Role::Both,
+        }
+    }
+
+    /// The camera that took it. A query never ranks images of its class by its own camera.
+    pub fn camera(&self) -> Option<u32> {
+        match self.origin {
+            Origin::Listed { camera, .. } => camera,
+            _ => None,
+        }
+    }
 }
 
 /// Labelled images, in an order that is the same on every machine.
@@ -64,7 +199,7 @@ pub struct Dataset {
     pub source: String,
     /// Names of the classes.
     pub classes: Vec<String>,
-    /// The images, class by class.
+    /// The images, class by class; those that are queries only after all others.
     pub items: Vec<Item>,
 }
 
@@ -78,33 +213,29 @@ pub struct Pixels {
 }
 
 impl Dataset {
-    /// The images below `path`, taken for class folders.
+    /// The images at `path` in the named layout, or in the one it is detected to have; `None` for the split
+    /// that papers evaluate on.
     ///
     /// Only lists them: an image that can't be decoded shows when its pixels are asked for.
-    /// Exit code 2 where `path` is no such folder, 4 where it or one of its classes holds no images.
-    pub fn open(path: &Path) -> Result<Dataset> {
-        Self::open_as("folder", path)
-    }
-
-    /// The images below `path` in the named layout. Errors as [`Dataset::open`], and for an unknown name.
-    pub fn open_as(layout: &str, path: &Path) -> Result<Dataset> {
-        let row = LAYOUTS.iter().find(|row| row.name == layout).ok_or_else(|| {
-            let known: Vec<_> = LAYOUTS.iter().map(|row| row.name).collect();
-            Error::usage(format!("layout `{layout}` is unknown; known: {}", known.join(", ")))
-        })?;
+    /// Exit code 2 where `path` holds something else than the layout says, 4 where it holds no images.
+    pub fn open(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
         let shown = path.display();
-        let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
-        match std::fs::metadata(path) {
-            Err(reason) => {
-                Err(Error::usage(format!("data {shown}: {reason}; give the folder of the images")))
-            }
-            Ok(found) if found.is_dir() => (row.open)(path),
-            Ok(_) if zipped => Err(Error::usage(format!(
-                "data {shown} is a zip archive; unpack it and give the folder: {}",
-                row.about
-            ))),
-            Ok(_) => Err(Error::usage(format!("data {shown} is a file; expected a folder: {}", row.about))),
+        if let Err(reason) = std::fs::metadata(path) {
+            return Err(Error::usage(format!("data {shown}: {reason}; give the folder of the images")));
         }
+        let layout = match layout {
+            Some(name) => Layout::find(name)?,
+            None => Layout::detect(path)?,
+        };
+        if layout.name != manifest::LAYOUT.name && !path.is_dir() {
+            let about = layout.about;
+            let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
+            return Err(Error::usage(match zipped {
+                true => format!("data {shown} is a zip archive; unpack it and give the folder: {about}"),
+                false => format!("data {shown} is a file; expected a folder: {about}"),
+            }));
+        }
+        (layout.open)(path, split)
     }
 
     /// The built-in image set: 48 classes of 20 generated handwritten characters. The same seed gives the
@@ -128,7 +259,8 @@ impl Dataset {
         prep.check()?;
         let item = &self.items[index];
         match &item.origin {
-            Origin::File(path) => image::read(path, prep),
+            Origin::File(path) | Origin::Listed { path, .. } => image::read(path, prep),
+            Origin::Packed { file, index } => file.read(*index, prep),
             &Origin::Generated { seed, sample } => Ok(builtin::pixels(seed, item.class, sample, prep)),
         }
     }
@@ -169,16 +301,60 @@ impl Dataset {
     }
 }
 
+impl Layout {
+    /// The layout called `name`.
+    pub fn find(name: &str) -> Result<&'static Layout> {
+        LAYOUTS.iter().find(|row| row.name == name).ok_or_else(|| {
+            let known: Vec<_> = LAYOUTS.iter().map(|row| row.name).collect();
+            Error::usage(format!("layout `{name}` is unknown; known: {}", known.join(", ")))
+        })
+    }
+
+    /// The one layout that `path` looks like; class folders where it looks like none.
+    fn detect(path: &Path) -> Result<&'static Layout> {
+        let fitting: Vec<_> = LAYOUTS.iter().filter(|row| (row.detect)(path)).collect();
+        match fitting[..] {
+            [] => Ok(&folder::LAYOUT),
+            [one] => Ok(one),
+            _ => {
+                let names: Vec<_> = fitting.iter().map(|row| row.name).collect();
+                Err(Error::usage(format!(
+                    "{} may be any of {}; name one with --layout",
+                    path.display(),
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+}
+
 impl Preparation {
+    /// Images of this size, resized straight to it.
+    pub fn new(channels: usize, height: usize, width: usize) -> Preparation {
+        Preparation { channels, height, width, resize: None, interpolation: Interpolation::default() }
+    }
+
+    /// What an image of this (height, width) is resized to.
+    fn resized(&self, (height, width): (usize, usize)) -> (usize, usize) {
+        match self.resize {
+            None => (self.height, self.width),
+            Some(Resize::Exact(rows, columns)) => (rows, columns),
+            // Rounded down, as in torchvision.
+            Some(Resize::Shorter(side)) if height <= width => (side, (side * width / height)),
+            Some(Resize::Shorter(side)) => (side * height / width, side),
+        }
+    }
+
     /// Refuses what no image can be turned into.
     fn check(&self) -> Result<()> {
-        let Preparation { channels, height, width, resize } = *self;
+        let Preparation { channels, height, width, .. } = *self;
         if channels != 1 && channels != 3 {
             return Err(Error::usage(format!(
                 "the model takes images of {channels} channels; images have 1 (grey) or 3 (RGB)"
             )));
         }
-        let (rows, columns) = resize.unwrap_or((height, width));
+        // A square image is the tightest that a shorter side can come to.
+        let (rows, columns) = self.resized((1, 1));
         if height == 0 || width == 0 || rows < height || columns < width {
             return Err(Error::usage(format!(
                 "can't cut {height}×{width} pixels from an image resized to {rows}×{columns}; \

@@ -1,6 +1,7 @@
 //! The model card: what a file of weights doesn't say about its input, and the preprocessing that follows from it.
 
 use super::output::Pooling;
+use crate::data::Interpolation;
 use crate::onnx::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use crate::space::Metric;
 use crate::{Error, Result};
@@ -30,6 +31,11 @@ pub struct Card {
     pub std: Option<Vec<f32>>,
     /// Height and width that images are resized to before the centre crop to the input's size.
     pub resize: Option<[usize; 2]>,
+    /// Length that the shorter side is resized to before the centre crop, the longer in proportion; instead of
+    /// `resize`.
+    pub resize_shorter: Option<usize>,
+    /// How images are resized.
+    pub interpolation: Option<Interpolation>,
     /// Distance between embeddings.
     pub metric: Option<Metric>,
     /// The model's licence; copied into reports.
@@ -41,7 +47,9 @@ pub struct Card {
 }
 
 /// Order of an image tensor's dimensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// [batch, channels, height, width]
@@ -51,7 +59,9 @@ pub enum Layout {
 }
 
 /// Order of an image's channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Channels {
     /// One channel.
@@ -75,7 +85,10 @@ impl Card {
             range: self.range.or(other.range),
             mean: self.mean.or(other.mean),
             std: self.std.or(other.std),
-            resize: self.resize.or(other.resize),
+            // One word on the size before the crop, not half of one and half of another.
+            resize: self.resize.or(other.resize.filter(|_| self.resize_shorter.is_none())),
+            resize_shorter: self.resize_shorter.or(other.resize_shorter.filter(|_| self.resize.is_none())),
+            interpolation: self.interpolation.or(other.interpolation),
             metric: self.metric.or(other.metric),
             licence: self.licence.or(other.licence),
             source: self.source.or(other.source),
@@ -85,7 +98,7 @@ impl Card {
 }
 
 /// From pixels in [0,1], RGB, channels first, to what the model's input takes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Preprocessing {
     /// Channels of the input.
     pub channels: usize,
@@ -103,6 +116,12 @@ pub struct Preprocessing {
     pub shift: Vec<f32>,
     /// Resize before the centre crop.
     pub resize: Option<[usize; 2]>,
+    /// Length of the shorter side before the centre crop, instead of `resize`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize_shorter: Option<usize>,
+    /// How images are resized.
+    #[serde(default)]
+    pub interpolation: Interpolation,
     /// Whether mean and std were assumed rather than stated.
     pub assumed: bool,
 }
@@ -173,7 +192,16 @@ impl Preprocessing {
             return Err(wrong(format!("std must be above 0, found {bad}")));
         }
         let [low, high] = card.range.unwrap_or([0.0, 1.0]);
-        let resize = card.resize.or((photograph && (height, width) == (224, 224)).then_some([256, 256]));
+        if let (Some(_), Some(side)) = (card.resize, card.resize_shorter) {
+            return Err(wrong(format!("resize and resize_shorter ({side}) exclude each other")));
+        }
+        if let Some(side) = card.resize_shorter.filter(|side| *side < height.max(width)) {
+            return Err(wrong(format!(
+                "the shorter side is resized to {side}, which is smaller than the input"
+            )));
+        }
+        let usual = photograph && (height, width) == (224, 224) && card.resize_shorter.is_none();
+        let resize = card.resize.or(usual.then_some([256, 256]));
         if let Some([h, w]) = resize
             && (h < height || w < width)
         {
@@ -188,6 +216,8 @@ impl Preprocessing {
             scale: std.iter().map(|s| (high - low) / s).collect(),
             shift: mean.iter().zip(&std).map(|(m, s)| (low - m) / s).collect(),
             resize,
+            resize_shorter: card.resize_shorter,
+            interpolation: card.interpolation.unwrap_or_default(),
             assumed: assumed && photograph,
         })
     }

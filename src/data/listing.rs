@@ -1,0 +1,208 @@
+//! What the layouts with list files share: reading the lists, and making a [`Dataset`] of their rows.
+
+use super::{Dataset, Item, Origin, Role, Split};
+use crate::{Error, Result};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// `path` itself, or its folder `name`, whichever holds `marker`.
+pub fn root(path: &Path, name: &str, marker: &str) -> Option<PathBuf> {
+    [path.to_path_buf(), path.join(name)].into_iter().find(|root| root.join(marker).exists())
+}
+
+/// As [`root`], or an error that says what was expected.
+pub fn expect_root(path: &Path, name: &str, marker: &str, about: &str) -> Result<PathBuf> {
+    root(path, name, marker).ok_or_else(|| {
+        let missing = path.join(marker);
+        Error::usage(format!("{} is missing; expected {about}", missing.display()))
+    })
+}
+
+/// A text file of rows.
+pub struct Rows {
+    path: PathBuf,
+    text: String,
+}
+
+impl Rows {
+    /// Reads `path`; `about` tells the user what the layout looks like.
+    pub fn read(path: PathBuf, about: &str) -> Result<Rows> {
+        match std::fs::read(&path) {
+            Err(reason) => {
+                Err(Error::usage(format!("can't read {}: {reason}; expected {about}", path.display())))
+            }
+            Ok(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => Ok(Rows { text: text.trim_start_matches('\u{feff}').into(), path }),
+                Err(wrong) => {
+                    let before = &wrong.as_bytes()[..wrong.utf8_error().valid_up_to()];
+                    let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+                    Err(Error::usage(format!("{}, line {line}: not UTF-8 text", path.display())))
+                }
+            },
+        }
+    }
+
+    /// Lines that aren't empty, with where they are.
+    pub fn lines(&self) -> impl Iterator<Item = (Place<'_>, &str)> {
+        let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), line.trim()));
+        numbered.filter(|(_, line)| !line.is_empty())
+    }
+
+    /// Lines of exactly `N` fields, split at white space, after the first `skip`; `fields` names them.
+    pub fn fields<const N: usize>(
+        &self,
+        skip: usize,
+        fields: &str,
+    ) -> impl Iterator<Item = Result<(Place<'_>, [&str; N])>> {
+        self.lines().skip(skip).map(move |(place, line)| {
+            let found: Vec<&str> = line.split_whitespace().collect();
+            let count = found.len();
+            match <[&str; N]>::try_from(found) {
+                Ok(found) => Ok((place, found)),
+                Err(_) => {
+                    Err(place.wrong(format!("expected {N} fields, `{fields}`; found {count} in `{line}`")))
+                }
+            }
+        })
+    }
+
+    pub fn place(&self, line: usize) -> Place<'_> {
+        Place { path: &self.path, line }
+    }
+}
+
+/// A line of a file, for messages.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub path: &'a Path,
+    pub line: usize,
+}
+
+impl Place<'_> {
+    pub fn wrong(self, what: impl Display) -> Error {
+        Error::usage(format!("{self}: {what}"))
+    }
+
+    /// A number that is at least `least`.
+    pub fn number(self, what: &str, text: &str, least: i64) -> Result<i64> {
+        text.parse().ok().filter(|&n| n >= least).ok_or_else(|| {
+            self.wrong(format!("{what} must be a whole number of at least {least}, found `{text}`"))
+        })
+    }
+}
+
+impl Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, line {}", self.path.display(), self.line)
+    }
+}
+
+/// One image as a list has it.
+#[derive(Default)]
+pub struct Row {
+    /// Unique name.
+    pub id: String,
+    /// Name of its class.
+    pub class: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// See [`Item::camera`].
+    pub camera: Option<u32>,
+    /// See [`Item::role`].
+    pub role: Role,
+}
+
+/// Gathers rows.
+#[derive(Default)]
+pub struct Listing {
+    rows: Vec<(String, Row)>,
+    folders: HashMap<PathBuf, HashSet<std::ffi::OsString>>,
+    seen: HashMap<String, usize>,
+}
+
+impl Listing {
+    /// Adds an image that `place` lists. Refuses a second one of its name, and one that isn't there.
+    pub fn add(&mut self, place: impl Display, row: Row) -> Result<()> {
+        let place = place.to_string();
+        if let Some(&first) = self.seen.get(&row.id) {
+            return Err(Error::usage(format!(
+                "{place}: `{}` was listed before, at {}; names must be unique",
+                row.id, self.rows[first].0
+            )));
+        }
+        // One look at each folder instead of one at each file: lists run to 100,000 files, often on a network.
+        let folder = row.path.parent().unwrap_or(Path::new("")).to_path_buf();
+        let there = self.folders.entry(folder).or_insert_with_key(|folder| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten();
+            entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect()
+        });
+        if !row.path.file_name().is_some_and(|name| there.contains(name)) {
+            return Err(Error::usage(format!(
+                "{place}: image {} is listed and missing; unpack the data set completely, or remove the row",
+                row.path.display()
+            )));
+        }
+        self.seen.insert(row.id.clone(), self.rows.len());
+        self.rows.push((place, row));
+        Ok(())
+    }
+
+    /// The data set of the rows. Classes are sorted by name; `root` and `part` say in the report what it is.
+    ///
+    /// Exit code 4 without rows; 2 where a query's class has nothing in the gallery.
+    pub fn finish(self, root: &Path, layout: &str, part: impl Display) -> Result<Dataset> {
+        let shown = root.display();
+        if self.rows.is_empty() {
+            return Err(Error::empty(format!("{shown} ({layout}) lists no images of the {part}")));
+        }
+        let mut classes: BTreeMap<String, usize> = BTreeMap::new();
+        self.rows.iter().for_each(|(_, row)| _ = classes.insert(row.class.clone(), 0));
+        classes.values_mut().enumerate().for_each(|(index, class)| *class = index);
+        let found: HashSet<&str> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| row.role != Role::Query)
+            .map(|(_, row)| row.class.as_str())
+            .collect();
+        let lost = self.rows.iter().find(|(_, row)| !found.contains(row.class.as_str()));
+        if let Some((place, row)) = lost {
+            return Err(Error::usage(format!(
+                "{place}: query `{}` has class `{}`, of which the gallery holds no image; add one or remove the query",
+                row.id, row.class
+            )));
+        }
+        if self.rows.iter().all(|(_, row)| row.role == Role::Gallery) {
+            return Err(Error::empty(format!(
+                "{shown} ({layout}) lists a gallery and no queries in the {part}"
+            )));
+        }
+        let mut items: Vec<Item> = self
+            .rows
+            .into_iter()
+            .map(|(_, Row { id, class, path, camera, role })| Item {
+                id,
+                class: classes[&class],
+                origin: Origin::Listed { path, camera, role },
+            })
+            .collect();
+        items.sort_by_key(|item| (item.role() == Role::Query, item.class));
+        let source = format!("{shown} ({layout}, {part})");
+        Ok(Dataset { source, classes: classes.into_keys().collect(), items })
+    }
+}
+
+/// Zero-shot splits by class number: train up to `last`, test after it.
+pub fn zero_shot(split: Option<Split>, last: i64) -> (impl Fn(i64) -> bool, String) {
+    let split = split.unwrap_or(Split::Test);
+    let part = match split {
+        Split::Train => format!("train split, classes 1 to {last}"),
+        Split::Test => format!("test split, classes from {}", last + 1),
+    };
+    (move |class| (class <= last) == (split == Split::Train), part)
+}
+
+/// The name of a split in a report.
+pub fn named(split: Option<Split>) -> String {
+    format!("{} split", split.unwrap_or(Split::Test))
+}

@@ -1,0 +1,123 @@
+//! Embeddings instead of images: a gallery that is given as `gallery.npy`, with `gallery.csv` beside it.
+
+use super::manifest::Table;
+use crate::{Error, Result};
+use ndarray::Array2;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// What is expected, in words for the user.
+pub const ABOUT: &str = "a .npy file of float32 or float64 [items, dimensions], and beside it a .csv file of the same \
+                         name with the columns id and label, and optionally camera: one row per item, in order";
+
+/// Items without pixels.
+#[derive(Clone, Debug)]
+pub struct Vectors {
+    /// As the model gives them, not normalised [N, D].
+    pub embeddings: Array2<f32>,
+    /// Unique name of each, N.
+    pub ids: Vec<String>,
+    /// Class of each, N.
+    pub labels: Vec<String>,
+    /// Camera of each, N.
+    pub cameras: Vec<Option<u32>>,
+}
+
+/// Reads a gallery. Errors (exit code 2) name the file and the row.
+pub fn read(path: &Path) -> Result<Vectors> {
+    let shown = path.display();
+    if !path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy")) {
+        return Err(Error::usage(format!("--gallery {shown}: expected {ABOUT}")));
+    }
+    let embeddings =
+        read_npy(path).map_err(|what| Error::usage(format!("{shown}: {what}; expected {ABOUT}")))?;
+    if let Some(row) = embeddings.rows().into_iter().position(|row| row.iter().any(|v| !v.is_finite())) {
+        return Err(Error::usage(format!("{shown}, row {}: the embedding is not finite", row + 1)));
+    }
+    let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
+    let beside = path.with_extension("csv");
+    let table = Table::read(&beside, &["id", "label"], &["id", "label", "camera"], ABOUT)?;
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for record in table.records() {
+        let record = record?;
+        let id = record.need("id")?;
+        if let Some(line) = seen.insert(id.into(), record.place.line) {
+            return Err(record.wrong("id", &format!("`{id}` stands in line {line} too; ids must be unique")));
+        }
+        ids.push(id.into());
+        labels.push(record.need("label")?.into());
+        cameras.push(record.camera()?);
+    }
+    if ids.len() != embeddings.nrows() {
+        return Err(Error::usage(format!(
+            "{} has {} rows, and {shown} {} embeddings; they must be as many",
+            beside.display(),
+            ids.len(),
+            embeddings.nrows()
+        )));
+    }
+    Ok(Vectors { embeddings, ids, labels, cameras })
+}
+
+/// A two-dimensional array of NumPy's format, versions 1 to 3 (numpy.lib.format).
+fn read_npy(path: &Path) -> std::result::Result<Array2<f32>, String> {
+    let file = File::open(path).map_err(|reason| format!("can't read it: {reason}"))?;
+    let length = file.metadata().map_err(|reason| format!("can't read it: {reason}"))?.len();
+    let mut file = BufReader::new(file);
+    let mut exactly = |count: usize| -> std::result::Result<Vec<u8>, String> {
+        if count as u64 > length {
+            return Err(format!("it ends before its {count} bytes"));
+        }
+        let mut bytes = vec![0; count];
+        file.read_exact(&mut bytes).map_err(|reason| format!("it ends too early: {reason}"))?;
+        Ok(bytes)
+    };
+    let start = exactly(8)?;
+    if &start[..6] != b"\x93NUMPY" {
+        return Err("it is no .npy file".into());
+    }
+    let size = match start[6] {
+        1 => exactly(2)?,
+        _ => exactly(4)?,
+    };
+    let size = size.iter().rev().fold(0usize, |all, &byte| all << 8 | usize::from(byte));
+    let header = String::from_utf8_lossy(&exactly(size)?).into_owned();
+    let value = |key: &str| {
+        let rest = header.split_once(&format!("'{key}':"))?.1.trim_start();
+        Some(
+            rest.split([if rest.starts_with('(') { ')' } else { ',' }])
+                .next()?
+                .trim_matches(['\'', '(', ' ']),
+        )
+    };
+    let shape: Option<Vec<usize>> = value("shape").and_then(|shape| {
+        shape.split(',').map(str::trim).filter(|n| !n.is_empty()).map(|n| n.parse().ok()).collect()
+    });
+    let width = match value("descr") {
+        Some("<f4") => 4,
+        Some("<f8") => 8,
+        other => return Err(format!("its values are {}", other.unwrap_or("of no known type"))),
+    };
+    let (Some([rows, columns]), Some("False")) = (shape.as_deref(), value("fortran_order")) else {
+        return Err(format!("its header is {}", header.trim()));
+    };
+    let (rows, columns) = (*rows, *columns);
+    let count = rows.checked_mul(columns).ok_or("its shape is too large")?;
+    let held = length - (8 + if start[6] == 1 { 2 } else { 4 } + size as u64).min(length);
+    if count as u64 * width as u64 != held {
+        return Err(format!("its shape is {rows}×{columns} of {width} bytes each, and {held} bytes follow"));
+    }
+    // In pieces, so that the bytes and their numbers don't both take up a whole gallery.
+    let mut values = Vec::with_capacity(count);
+    while values.len() < count {
+        let bytes = exactly(width * (count - values.len()).min(1 << 20))?;
+        values.extend(bytes.chunks_exact(width).map(|b| match *b {
+            [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+            [a, b, c, d, e, f, g, h] => f64::from_le_bytes([a, b, c, d, e, f, g, h]) as f32,
+            _ => f32::NAN, // no other width
+        }));
+    }
+    Array2::from_shape_vec((rows, columns), values).map_err(|reason| reason.to_string())
+}

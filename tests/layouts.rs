@@ -1,0 +1,505 @@
+//! Every layout written small into a folder and read back: splits, roles, cameras, ids; and what wrong or partial
+//! folders are told.
+
+use audit::Exit;
+use audit::data::{Dataset, Interpolation, LAYOUTS, Preparation, Resize, Role, Split, vectors};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// An empty folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("layouts").join(name);
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn text(path: PathBuf, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Tiny images at these paths below `root`.
+fn images(root: &Path, paths: &[&str]) {
+    for path in paths {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::copy(golden("pixels/small.png"), path).unwrap();
+    }
+}
+
+fn open(path: &Path, split: Option<Split>) -> Dataset {
+    Dataset::open(path, None, split).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The error for `layout` (detected if `None`), which must hold all of `parts`.
+fn refused(path: &Path, layout: Option<&str>, parts: &[&str]) -> String {
+    let error = Dataset::open(path, layout, None).err().expect("refused");
+    assert!(matches!(error.exit, Exit::Usage | Exit::Empty), "{error}");
+    assert!(parts.iter().all(|part| error.message.contains(part)), "{parts:?} in {error}");
+    error.message
+}
+
+/// class, id, role and camera of each item, in short.
+fn summary(data: &Dataset) -> Vec<String> {
+    let show = |item: &audit::data::Item| {
+        let role = match item.role() {
+            Role::Both => "",
+            Role::Query => " q",
+            Role::Gallery => " g",
+        };
+        let camera = item.camera().map_or(String::new(), |camera| format!(" c{camera}"));
+        format!("{}: {}{role}{camera}", data.classes[item.class], item.id)
+    };
+    data.items.iter().map(show).collect()
+}
+
+/// The first image decodes.
+fn decodes(data: &Dataset) {
+    let pixels = data.pixels(0, &Preparation::new(3, 8, 8)).unwrap();
+    assert_eq!(pixels.data.len(), 3 * 8 * 8);
+}
+
+fn cub() -> PathBuf {
+    let root = folder("cub");
+    let inside = root.join("CUB_200_2011");
+    let files = ["099.Wren/a.jpg", "100.Gull/a.jpg", "101.Tern/a.jpg", "101.Tern/b.jpg", "102.Auk/a.jpg"];
+    let lines =
+        |of: &dyn Fn(usize) -> String| (0..5).map(|i| format!("{} {}\n", i + 1, of(i))).collect::<String>();
+    text(inside.join("images.txt"), &lines(&|i| files[i].into()));
+    text(inside.join("image_class_labels.txt"), &lines(&|i| files[i][..3].trim_start_matches('0').into()));
+    text(inside.join("train_test_split.txt"), &lines(&|i| (i % 2).to_string()));
+    text(inside.join("classes.txt"), "99 099.Wren\n100 100.Gull\n101 101.Tern\n102 102.Auk\n");
+    images(&inside.join("images"), &files);
+    root
+}
+
+#[test]
+fn cub_splits_at_class_100() {
+    let root = cub();
+    let test = open(&root, None);
+    assert_eq!(
+        summary(&test),
+        ["101.Tern: 101.Tern/a.jpg", "101.Tern: 101.Tern/b.jpg", "102.Auk: 102.Auk/a.jpg"]
+    );
+    assert!(
+        test.source.contains("cub-200-2011") && test.source.contains("classes from 101"),
+        "{}",
+        test.source
+    );
+    decodes(&test);
+    assert_eq!(summary(&open(&root.join("CUB_200_2011"), Some(Split::Train))).len(), 2);
+    let at = |name: &str| root.join("CUB_200_2011").join(name);
+
+    fs::remove_file(at("images/101.Tern/b.jpg")).unwrap();
+    refused(&root, None, &["images.txt, line 4", "b.jpg is listed and missing"]);
+    text(at("images.txt"), "1 099.Wren/a.jpg\n2 100.Gull/a.jpg\n3 101.Tern/a.jpg\n3 101.Tern/a.jpg\n");
+    refused(&root, None, &["images.txt, line 4", "no class for image 3"]);
+    text(at("images.txt"), "1 099.Wren/a.jpg\n2 100.Gull/a.jpg\n3 101.Tern/a.jpg\n");
+    refused(&root, None, &["image_class_labels.txt", "image 4 has a class"]);
+    text(at("image_class_labels.txt"), "1 99\n2 100\n3 101\n");
+    refused(&root, None, &["classes.txt, line 4", "102.Auk has no image"]);
+    text(at("image_class_labels.txt"), "1 99\n2 100\n3 birds\n");
+    refused(&root, None, &["image_class_labels.txt, line 3", "whole number", "`birds`"]);
+    text(at("image_class_labels.txt"), "1 99 1\n");
+    refused(&root, None, &["image_class_labels.txt, line 1", "expected 2 fields", "found 3"]);
+    fs::remove_file(at("classes.txt")).unwrap();
+    refused(&root, None, &["classes.txt", "expected CUB_200_2011 with"]);
+}
+
+#[test]
+fn cars_in_both_packagings() {
+    let root = folder("cars-together");
+    fs::copy(golden("cars/cars_annos.mat"), root.join("cars_annos.mat")).unwrap();
+    refused(&root, None, &["cars_annos.mat, row 2", "car_ims/000002.jpg is listed and missing"]);
+    images(&root, &[1, 2, 3, 4, 5, 6].map(|i| format!("car_ims/{i:06}.jpg")).each_ref().map(|s| s.as_str()));
+    let expected = [
+        "099 Make Model 99: car_ims/000002.jpg",
+        "099 Make Model 99: car_ims/000003.jpg",
+        "100 Make Model 100: car_ims/000004.jpg",
+        "100 Make Model 100: car_ims/000005.jpg",
+    ];
+    assert_eq!(summary(&open(&root, None)), expected);
+    let train = ["001 Make Model 1: car_ims/000006.jpg", "098 Make Model 98: car_ims/000001.jpg"];
+    assert_eq!(summary(&open(&root, Some(Split::Train))), train);
+    // Cut off anywhere, it is an error and no panic.
+    let whole = fs::read(golden("cars/cars_annos.mat")).unwrap();
+    for keep in (0..whole.len()).step_by(7) {
+        fs::write(root.join("cars_annos.mat"), &whole[..keep]).unwrap();
+        refused(&root, None, &["cars_annos.mat"]);
+    }
+
+    let root = folder("cars-apart");
+    fs::create_dir(root.join("devkit")).unwrap();
+    for file in ["cars_train_annos.mat", "cars_test_annos_withlabels.mat", "cars_meta.mat"] {
+        fs::copy(golden("cars").join(file), root.join("devkit").join(file)).unwrap();
+    }
+    for part in ["cars_train", "cars_test"] {
+        images(&root, &[1, 2, 3].map(|i| format!("{part}/{i:05}.jpg")).each_ref().map(|s| s.as_str()));
+    }
+    let expected = [
+        "099 Make Model 99: cars_train/00002.jpg",
+        "099 Make Model 99: cars_train/00003.jpg",
+        "100 Make Model 100: cars_test/00001.jpg",
+        "100 Make Model 100: cars_test/00002.jpg",
+    ];
+    assert_eq!(summary(&open(&root, None)), expected);
+    fs::copy(golden("cars/cars_meta.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
+    refused(&root, None, &["no variable `annotations`", "class_names"]);
+    refused(&folder("cars-none"), Some("cars-196"), &["cars_annos.mat is missing"]);
+}
+
+#[test]
+fn sop_takes_its_own_split() {
+    let root = folder("sop").join("Stanford_Online_Products");
+    let header = "image_id class_id super_class_id path\n";
+    text(
+        root.join("Ebay_train.txt"),
+        &format!("{header}1 1 1 chair_final/1_0.JPG\n2 1 1 chair_final/1_1.JPG\n"),
+    );
+    text(
+        root.join("Ebay_test.txt"),
+        &format!("{header}3 9 2 sofa_final/9_0.JPG\n4 9 2 sofa_final/9_1.JPG\n"),
+    );
+    images(
+        &root,
+        &["chair_final/1_0.JPG", "chair_final/1_1.JPG", "sofa_final/9_0.JPG", "sofa_final/9_1.JPG"],
+    );
+    let test = open(root.parent().unwrap(), None);
+    assert_eq!(summary(&test), ["00009: sofa_final/9_0.JPG", "00009: sofa_final/9_1.JPG"]);
+    assert_eq!(summary(&open(&root, Some(Split::Train)))[0], "00001: chair_final/1_0.JPG");
+    text(root.join("Ebay_test.txt"), "image_id class_id path\n");
+    refused(&root, None, &["Ebay_test.txt, line 1", "expected the header"]);
+    text(
+        root.join("Ebay_test.txt"),
+        &format!("{header}3 9 2 sofa_final/9_0.JPG\n4 9 2 sofa_final/9_0.JPG\n"),
+    );
+    refused(&root, None, &["Ebay_test.txt, line 3", "listed before, at", "line 2"]);
+    text(root.join("Ebay_test.txt"), header);
+    refused(&root, None, &["lists no images of the test split"]);
+}
+
+#[test]
+fn in_shop_has_queries_outside_the_gallery() {
+    let root = folder("inshop").join("In-shop Clothes Retrieval Benchmark");
+    let list = |count: usize, rows: &str| {
+        let text_ = format!("{count}\nimage_name item_id evaluation_status\n{rows}");
+        text(root.join("Eval/list_eval_partition.txt"), &text_);
+    };
+    let rows = "img/W/D/id_1/a.jpg   id_1   train \nimg/W/D/id_1/b.jpg id_1 train\nimg/W/D/id_2/a.jpg  id_2 query\n\
+                img/W/D/id_2/b.jpg id_2 gallery\nimg/W/D/id_2/c.jpg id_2 gallery\n";
+    list(5, rows);
+    refused(root.parent().unwrap(), None, &["img is missing", "unpack img.zip"]);
+    let files = ["id_1/a.jpg", "id_1/b.jpg", "id_2/a.jpg", "id_2/b.jpg", "id_2/c.jpg"];
+    images(&root.join("img/W/D"), &files);
+    let test = open(root.parent().unwrap(), None);
+    assert_eq!(
+        summary(&test),
+        ["id_2: img/W/D/id_2/b.jpg g", "id_2: img/W/D/id_2/c.jpg g", "id_2: img/W/D/id_2/a.jpg q"]
+    );
+    assert_eq!(open(&root, Some(Split::Train)).items.len(), 2);
+    list(6, rows);
+    refused(&root, None, &["line 1", "6 rows are announced, and 5 follow"]);
+    list(1, "img/W/D/id_2/a.jpg id_2 query\n");
+    refused(&root, None, &["line 3", "class `id_2`", "the gallery holds no image"]);
+    list(1, "img/W/D/id_2/b.jpg id_2 gallery\n");
+    refused(&root, None, &["a gallery and no queries"]);
+    list(1, "img/W/D/id_2/a.jpg id_2 val\n");
+    refused(&root, None, &["line 3", "found `val`"]);
+}
+
+#[test]
+fn re_identification_by_file_name() {
+    let root = folder("market");
+    images(&root.join("query"), &["0002_c1s1_000451_03.jpg"]);
+    let gallery = [
+        "-1_c1s1_000001_00.jpg",
+        "0000_c3s1_000002_00.jpg",
+        "0002_c1s1_000900_01.jpg",
+        "0002_c4s2_000451_03.jpg",
+    ];
+    images(&root.join("bounding_box_test"), &gallery);
+    images(&root.join("bounding_box_train"), &["0007_c2s3_070952_01.jpg", "0007_c5s3_070953_01.jpg"]);
+    fs::write(root.join("bounding_box_test/Thumbs.db"), "").unwrap();
+    let test = open(&root, None);
+    let expected = [
+        "0000: bounding_box_test/0000_c3s1_000002_00.jpg g c3",
+        "0002: bounding_box_test/0002_c1s1_000900_01.jpg g c1",
+        "0002: bounding_box_test/0002_c4s2_000451_03.jpg g c4",
+        "0002: query/0002_c1s1_000451_03.jpg q c1",
+    ];
+    assert_eq!(summary(&test), expected);
+    assert!(test.source.contains("market-1501"));
+    assert_eq!(
+        summary(&open(&root, Some(Split::Train)))[0],
+        "0007: bounding_box_train/0007_c2s3_070952_01.jpg c2"
+    );
+    images(&root.join("query"), &["person.jpg"]);
+    refused(&root, None, &["person.jpg", "gives no identity and camera"]);
+    fs::remove_dir_all(root.join("bounding_box_test")).unwrap();
+    refused(&root, Some("market-1501"), &["bounding_box_test is missing"]);
+
+    let root = folder("duke");
+    images(&root.join("DukeMTMC-reID/query"), &["0001_c2_f0046182.jpg"]);
+    images(&root.join("DukeMTMC-reID/bounding_box_test"), &["0001_c8_f0046182.jpg"]);
+    let duke = open(&root, None);
+    assert!(duke.source.contains("dukemtmc-reid"));
+    assert_eq!(summary(&duke)[1], "0001: query/0001_c2_f0046182.jpg q c2");
+
+    let root = folder("veri");
+    images(&root.join("image_query"), &["0001_c011_00016450_0.jpg"]);
+    images(&root.join("image_test"), &["0001_c020_00016450_0.jpg"]);
+    assert_eq!(summary(&open(&root, None))[1], "0001: image_query/0001_c011_00016450_0.jpg q c11");
+}
+
+#[test]
+fn msmt17_reads_its_lists() {
+    let root = folder("msmt");
+    let [a, b, c] = [
+        "0000/0000_000_01_0303morning_0008_0.jpg",
+        "0000/0000_001_07_0303noon_0008_0.jpg",
+        "0001/0001_000_02_x_0_0.jpg",
+    ];
+    images(&root.join("test"), &[a, b]);
+    images(&root.join("train"), &[a, b, c]);
+    text(root.join("list_query.txt"), &format!("{a} 0\n"));
+    text(root.join("list_gallery.txt"), &format!("{b} 0\n"));
+    text(root.join("list_train.txt"), &format!("{a} 0\n{b} 0\n"));
+    text(root.join("list_val.txt"), &format!("{c} 1\n"));
+    assert_eq!(summary(&open(&root, None)), [format!("0000: {b} g c7"), format!("0000: {a} q c1")]);
+    assert_eq!(open(&root, Some(Split::Train)).items.len(), 3);
+    text(root.join("list_gallery.txt"), &format!("{b}\n"));
+    refused(&root, None, &["list_gallery.txt, line 1", "expected 2 fields, `path identity`"]);
+    fs::remove_file(root.join("list_gallery.txt")).unwrap();
+    refused(&root, Some("msmt17"), &["list_gallery.txt is missing"]);
+}
+
+#[test]
+fn omniglot_by_alphabet_and_character() {
+    let root = folder("omniglot");
+    let files = ["Greek/character01/a.png", "Greek/character01/b.png", "Greek/character02/a.png"];
+    images(&root.join("images_evaluation"), &files);
+    images(&root.join("images_background"), &["Latin/character01/a.png"]);
+    let test = open(&root, None);
+    assert_eq!(summary(&test)[2], "Greek/character02: Greek/character02/a.png");
+    assert_eq!(summary(&open(&root, Some(Split::Train))), ["Latin/character01: Latin/character01/a.png"]);
+    assert_eq!(summary(&open(&root.join("images_evaluation"), None)), summary(&test));
+    fs::create_dir(root.join("images_evaluation/Greek/character03")).unwrap();
+    refused(&root, None, &["character03 holds no images"]);
+}
+
+/// An IDX file.
+fn idx(sizes: &[u32], values: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 8, sizes.len() as u8];
+    sizes.iter().for_each(|size| bytes.extend(size.to_be_bytes()));
+    bytes.extend(values);
+    bytes
+}
+
+#[test]
+fn mnist_bare_and_gzipped() {
+    let root = folder("mnist");
+    let pixels: Vec<u8> = (0..4 * 6).map(|v| v * 10).collect();
+    let gzip = |bytes: &[u8]| {
+        let mut to = GzEncoder::new(Vec::new(), Compression::fast());
+        to.write_all(bytes).unwrap();
+        to.finish().unwrap()
+    };
+    fs::create_dir(root.join("raw")).unwrap();
+    fs::write(root.join("raw/t10k-images-idx3-ubyte.gz"), gzip(&idx(&[4, 2, 3], &pixels))).unwrap();
+    fs::write(root.join("raw/t10k-labels-idx1-ubyte"), idx(&[4], &[7, 1, 7, 1])).unwrap();
+    let test = open(&root, None);
+    assert_eq!(summary(&test), ["1: 1/00001", "1: 1/00003", "7: 7/00000", "7: 7/00002"]);
+    let found = test.pixels(0, &Preparation::new(1, 2, 3)).unwrap();
+    assert_eq!(found.data, pixels[6..12].iter().map(|&v| f32::from(v) / 255.0).collect::<Vec<_>>());
+    assert_eq!(test.pixels(1, &Preparation::new(3, 28, 28)).unwrap().data.len(), 3 * 28 * 28);
+
+    fs::write(root.join("raw/t10k-labels-idx1-ubyte"), idx(&[3], &[7, 1, 7])).unwrap();
+    refused(&root, None, &["4 images", "3 labels"]);
+    fs::write(root.join("raw/t10k-labels-idx1-ubyte"), idx(&[4], &[7, 1])).unwrap();
+    refused(&root, None, &["[4] are announced, and 2 bytes follow"]);
+    fs::write(root.join("raw/t10k-labels-idx1-ubyte"), "labels").unwrap();
+    refused(&root, None, &["no IDX file", "[0, 0, 8, 1]"]);
+    let error = Dataset::open(&root, None, Some(Split::Train)).unwrap_err();
+    assert!(error.message.contains("train-images-idx3-ubyte is missing"), "{error}");
+}
+
+#[test]
+fn manifests_say_everything_in_rows() {
+    let root = folder("csv");
+    let at = root.join("data.csv");
+    images(&root, &["a.png", "b.png", "c, d.png"]);
+    let header = "path,label,split,is_query,is_gallery,camera\n";
+    let good = "a.png,x,validation,True,False,1\nb.png,x,validation,False,True,2\n\"c, d.png\",y,train,,,\n";
+    text(at.clone(), &format!("{header}{good}"));
+    assert_eq!(summary(&open(&at, None)), ["x: b.png g c2", "x: a.png q c1"]);
+    assert_eq!(summary(&open(&at, Some(Split::Train))), ["y: c, d.png"]);
+    text(at.clone(), "label,path,id\nx,a.png,one\nx,b.png,two\n");
+    assert_eq!(summary(&open(&at, None)), ["x: one", "x: two"]);
+
+    let bad = |content: &str, parts: &[&str]| {
+        text(at.clone(), content);
+        refused(&at, None, parts);
+    };
+    bad("path,lable\n", &["data.csv, line 1: column 2, `lable`", "known: path, label"]);
+    bad("path\na.png\n", &["line 1", "lacks the column `label`"]);
+    bad("path,label,path\n", &["line 1: column 3, `path`", "second"]);
+    bad("path,label\na.png\n", &["line 2", "1 fields where the header has 2"]);
+    bad("path,label\na.png,\n", &["line 2: column 2, `label`: is empty"]);
+    bad("path,label\na.png,x\nz.png,x\n", &["line 3", "z.png is listed and missing"]);
+    bad("path,label\na.png,x\na.png,y\n", &["line 3", "listed before, at", "line 2"]);
+    bad("path,label\n\"a.png,x\n", &["line 2", "never closed"]);
+    bad("path,label,camera\na.png,x,left\n", &["line 2: column 3, `camera`", "`left`"]);
+    bad("path,label,split\na.png,x,dev\n", &["line 2: column 3, `split`", "`dev`"]);
+    bad("path,label,x_1\na.png,x,4\n", &["line 2: column 3, `x_1`", "isn't supported"]);
+    bad(&format!("{header}a.png,x,test,0,0,\n"), &["line 2", "neither query nor gallery"]);
+    bad(
+        &format!("{header}a.png,x,test,1,0,\nb.png,y,test,0,1,\n"),
+        &["line 2", "class `x`", "holds no image"],
+    );
+    bad(&format!("{header}a.png,x,test,maybe,0,\n"), &["line 2: column 4", "`maybe`"]);
+    bad("path,label\n", &["lists no images"]);
+    text(at.clone(), "path,label\na.png,x\nb.png,x\n");
+    assert!(Dataset::open(&at, None, Some(Split::Test)).unwrap_err().message.contains("no column `split`"));
+    fs::write(&at, b"path,label\na.png,\xff\n").unwrap();
+    refused(&at, None, &["line 2", "UTF-8"]);
+    fs::write(&at, b"\xef\xbb\xbfpath,label\na.png,x\nb.png,x\n").unwrap();
+    assert_eq!(open(&at, None).items.len(), 2, "a byte order mark is no part of the header");
+}
+
+#[test]
+fn class_folders_and_detection() {
+    let root = folder("folder");
+    images(&root.join("test"), &["x/a.png", "x/b.png", "y/a.png"]);
+    assert_eq!(summary(&open(&root, Some(Split::Test))), ["x: x/a.png", "x: x/b.png", "y: y/a.png"]);
+    assert_eq!(open(&root.join("test"), None).items.len(), 3);
+    assert!(
+        Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message.contains("no folder `train`")
+    );
+    // Two benchmarks in one folder: say which.
+    text(root.join("Ebay_test.txt"), "");
+    text(root.join("list_query.txt"), "");
+    text(root.join("list_gallery.txt"), "");
+    refused(&root, None, &["may be any of sop, msmt17", "--layout"]);
+    refused(&root, Some("sopp"), &["layout `sopp` is unknown", "market-1501"]);
+    refused(&root.join("none"), None, &["give the folder"]);
+    fs::write(root.join("a.zip"), "").unwrap();
+    refused(&root.join("a.zip"), None, &["zip archive", "unpack"]);
+    assert_eq!(LAYOUTS.last().unwrap().name, "folder");
+}
+
+/// A .npy file as NumPy writes it.
+fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.bytes());
+    bytes.extend(values);
+    bytes
+}
+
+#[test]
+fn galleries_of_embeddings() {
+    let root = folder("vectors");
+    let at = root.join("gallery.npy");
+    let values: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    fs::write(&at, npy("<f4", "(3, 2)", &values)).unwrap();
+    text(root.join("gallery.csv"), "id,label,camera\na,x,1\nb,x,\nc,y,2\n");
+    let found = vectors::read(&at).unwrap();
+    assert_eq!(
+        found.embeddings.rows().into_iter().map(|r| r.to_vec()).collect::<Vec<_>>(),
+        [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    );
+    assert_eq!(
+        (found.ids, found.cameras),
+        (vec!["a".into(), "b".into(), "c".into()], vec![Some(1), None, Some(2)])
+    );
+
+    let refused = |parts: &[&str]| {
+        let message = vectors::read(&at).unwrap_err().message;
+        assert!(parts.iter().all(|part| message.contains(part)), "{parts:?} in {message}");
+    };
+    text(root.join("gallery.csv"), "id,label\na,x\nb,x\n");
+    refused(&["gallery.csv has 2 rows", "3 embeddings"]);
+    text(root.join("gallery.csv"), "id,label\na,x\nb,x\na,y\n");
+    refused(&["gallery.csv, line 4: column 1, `id`: `a` stands in line 2"]);
+    text(root.join("gallery.csv"), "id,class\n");
+    refused(&["line 1: column 2, `class`"]);
+    fs::remove_file(root.join("gallery.csv")).unwrap();
+    refused(&["gallery.csv", "can't read"]);
+    fs::write(&at, npy("<f4", "(3, 3)", &values)).unwrap();
+    refused(&["gallery.npy", "3×3"]);
+    fs::write(&at, npy("<i8", "(3, 2)", &values)).unwrap();
+    refused(&["its values are <i8"]);
+    fs::write(&at, npy("<f4", "(6,)", &values)).unwrap();
+    refused(&["its header is"]);
+    fs::write(&at, npy("<f4", "(1, 1)", &f32::NAN.to_le_bytes())).unwrap();
+    refused(&["row 1", "not finite"]);
+    let wide: Vec<u8> = [0.5f64, -1.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    fs::write(&at, npy("<f8", "(1, 2)", &wide)).unwrap();
+    text(root.join("gallery.csv"), "id,label\na,x\n");
+    assert_eq!(vectors::read(&at).unwrap().embeddings.row(0).to_vec(), [0.5, -1.0]);
+    assert!(vectors::read(Path::new("gallery.parquet")).unwrap_err().message.contains(".npy"));
+}
+
+/// tests/golden/pixels holds what torchvision makes of the same files; tools/golden_data.py made it.
+#[test]
+fn pixels_are_torchvisions() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        image: String,
+        interpolation: Interpolation,
+        resize: serde_json::Value,
+        expected: String,
+    }
+    let cases: Vec<Case> =
+        serde_json::from_str(&fs::read_to_string(golden("pixels/cases.json")).unwrap()).unwrap();
+    assert_eq!(cases.len(), 40);
+    let root = folder("pixels");
+    for case in &cases {
+        let class = root.join(&case.expected).join("x");
+        fs::create_dir_all(&class).unwrap();
+        fs::copy(golden("pixels").join(&case.image), class.join(&case.image)).unwrap();
+        let resize = match case.resize.as_u64() {
+            Some(side) => Resize::Shorter(side as usize),
+            None => Resize::Exact(32, 32),
+        };
+        let prep = Preparation {
+            resize: Some(resize),
+            interpolation: case.interpolation,
+            ..Preparation::new(3, 24, 24)
+        };
+        let found = open(&root.join(&case.expected), None).pixels(0, &prep).unwrap().data;
+        let image = image::open(golden("pixels").join(&case.expected)).unwrap().to_rgb8();
+        let expected = (0..3).flat_map(|c| image.pixels().map(move |p| f32::from(p.0[c]) / 255.0));
+        let gaps: Vec<f32> = expected.zip(&found).map(|(a, b)| (a - b).abs()).collect();
+        let mean = gaps.iter().sum::<f32>() / gaps.len() as f32 * 255.0;
+        let most = gaps.iter().fold(0.0f32, |m, &gap| m.max(gap)) * 255.0;
+        // Rounding to 8 bits makes 0.25 on average; PIL's coarser weights and another JPEG decoder some more.
+        let (mean_limit, limit) = match (case.image.ends_with("jpg"), case.interpolation) {
+            (true, _) => (0.6, 6.0),
+            (_, Interpolation::Bicubic) => (0.45, 6.0),
+            _ => (0.45, 1.6),
+        };
+        assert!(mean < mean_limit && most < limit, "{}: mean {mean}, most {most}", case.expected);
+    }
+}
+
+#[test]
+fn a_cut_larger_than_the_image_is_refused() {
+    let root = folder("cut");
+    images(&root, &["x/a.png", "x/b.png"]);
+    let data = open(&root, None);
+    for resize in [Resize::Shorter(20), Resize::Exact(30, 20)] {
+        let prep = Preparation { resize: Some(resize), ..Preparation::new(3, 24, 24) };
+        let message = data.pixels(0, &prep).unwrap_err().message;
+        assert!(message.contains("can't cut 24×24 pixels"), "{message}");
+    }
+}
