@@ -31,7 +31,11 @@ pub enum Command {
     /// Audit a model (the default)
     Run(Box<Run>),
     /// List the operators whose gradient is known
-    Ops,
+    Ops {
+        /// As the Markdown file docs/operators.md
+        #[arg(long)]
+        markdown: bool,
+    },
     /// List the attacks
     Attacks,
     /// List the built-in suites

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
         Some(Command::Compare(flags)) => comparison(&flags).map(passed),
-        Some(Command::Ops) => Ok(passed(ops())),
+        Some(Command::Ops { markdown }) => Ok(passed(grad::rules::table(markdown))),
         Some(Command::Attacks) => Ok(passed(attacks())),
         Some(Command::Suites) => suites().map(passed),
         Some(Command::Schema) => report::schema().map(passed),
@@ -102,21 +102,6 @@ fn man() -> Result<String> {
     let page = clap_mangen::Man::new(Cli::command());
     page.render(&mut bytes).map_err(|e| Error::internal(format!("manual page: {e}")))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn ops() -> String {
-    let mut rows: Vec<String> = grad::rules::all()
-        .map(|rule| {
-            let class = match rule.class {
-                grad::rules::Class::Exact(_) => "exact",
-                grad::rules::Class::Discrete => "discrete (carries no gradient)",
-                grad::rules::Class::Flat => "flat (zero almost everywhere; reported)",
-            };
-            format!("{:<24} {class}\n", rule.op)
-        })
-        .collect();
-    rows.sort();
-    rows.concat()
 }
 
 fn attacks() -> String {

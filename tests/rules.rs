@@ -36,9 +36,33 @@ impl Case {
         self.points.push(values);
         self
     }
+    /// Integers that the graph computes, as far as the rule can see.
+    fn computed(mut self, name: &str, shape: &[i64], values: &[i64]) -> Case {
+        let t = Tensor::i64(shape, values);
+        self.graph.constants.insert(format!("{name}/given"), t);
+        self.graph.nodes.insert(0, Node::new("Identity", &[&format!("{name}/given")], name));
+        self
+    }
+    /// [`Case::computed`] or a constant.
+    fn indices(self, r: &mut Rng, name: &str, shape: &[i64], values: &[i64]) -> Case {
+        if r.bool() {
+            self.computed(name, shape, values)
+        } else {
+            self.constant(name, Tensor::i64(shape, values))
+        }
+    }
     fn ints(mut self, name: &str, values: &[i64]) -> Case {
         self.graph.constants.insert(name.into(), Tensor::ints(values));
         self
+    }
+    /// A float input: constant or, as if it were computed from the image, differentiated too.
+    fn maybe(self, r: &mut Rng, name: &str, shape: &[i64], values: fn(&mut Rng, &[i64]) -> Vec<f32>) -> Case {
+        let values = values(r, shape);
+        if r.bool() {
+            self.input(name, shape, values)
+        } else {
+            self.constant(name, Tensor::f32(shape, &values))
+        }
     }
     fn constant(mut self, name: &str, t: Tensor) -> Case {
         self.graph.constants.insert(name.into(), t);
@@ -142,13 +166,60 @@ fn conv(r: &mut Rng) -> Case {
     if node.attrs.contains_key("pads") {
         node = node.with("dilations", dilations);
     }
-    let weights = Tensor::f32(&w, &normal(r, &w));
-    let mut case = Case::new(node).input("x", &x, normal(r, &x)).constant("w", weights);
-    if bias {
-        let b = [w[0]];
-        case = case.constant("b", Tensor::f32(&b, &normal(r, &b)));
+    weighted(r, node, &x, &w, w[0])
+}
+
+/// Image, weights and bias, the latter two constant or on the path.
+fn weighted(r: &mut Rng, node: Node, x: &[i64], w: &[i64], channels: i64) -> Case {
+    let bias = node.inputs.len() == 3;
+    let case = Case::new(node).input("x", x, normal(r, x)).maybe(r, "w", w, normal);
+    if bias { case.maybe(r, "b", &[channels], normal) } else { case }
+}
+
+fn conv_transpose(r: &mut Rng) -> Case {
+    let dims = r.pick(&[1usize, 2, 2, 2, 3]);
+    let group = r.pick(&[1, 1, 2, 3]);
+    let (per_in, per_out) = (r.int(1, 3), if r.bool() { 1 } else { r.int(1, 3) });
+    let most = if dims == 3 { 2 } else { 3 };
+    let kernel: Vec<i64> = (0..dims).map(|_| r.int(1, most)).collect();
+    let strides: Vec<i64> = (0..dims).map(|_| r.int(1, 3)).collect();
+    let dilations: Vec<i64> = (0..dims).map(|_| r.int(1, 2)).collect();
+    let space: Vec<i64> = (0..dims).map(|_| r.int(2, if dims == 3 { 3 } else { 5 })).collect();
+    let x = [&[2, group * per_in], space.as_slice()].concat();
+    let w = [&[group * per_in, per_out], kernel.as_slice()].concat();
+    let inputs: &[&str] = if r.bool() { &["x", "w", "b"] } else { &["x", "w"] };
+    let mut node =
+        Node::new("ConvTranspose", inputs, "y").with("group", group).with("strides", strides.clone());
+    match r.int(0, 6) {
+        0 => node = node.with("auto_pad", "SAME_UPPER"),
+        1 => node = node.with("auto_pad", "SAME_LOWER"),
+        2 => node = node.with("auto_pad", "VALID"),
+        3 => {
+            let full = |d: usize| (space[d] - 1) * strides[d] + (kernel[d] - 1) * dilations[d] + 1;
+            // Inference gives up on outputs smaller than the input.
+            let shape: Vec<i64> = (0..dims).map(|d| (full(d) - r.int(0, 2)).max(space[d])).collect();
+            node = node.with("output_shape", shape).with("dilations", dilations);
+        }
+        _ => {
+            let pads: Vec<i64> = (0..2 * dims).map(|d| r.int(0, (kernel[d % dims] - 1).min(1))).collect();
+            let extra: Vec<i64> = strides.iter().map(|s| r.int(0, s - 1)).collect();
+            node = node.with("pads", pads).with("output_padding", extra).with("dilations", dilations);
+        }
     }
-    case
+    weighted(r, node, &x, &w, group * per_out)
+}
+
+fn col2im(r: &mut Rng) -> Case {
+    let image = [r.int(5, 7), r.int(5, 7)];
+    let block = [r.int(1, 3), r.int(1, 3)];
+    let (stride, dilation, pad) = (r.int(1, 2), r.int(1, 2), r.int(0, 1));
+    let count = |d: usize| (image[d] + 2 * pad - (block[d] - 1) * dilation - 1) / stride + 1;
+    let x = [2, 3 * block[0] * block[1], count(0) * count(1)];
+    let node = Node::new("Col2Im", &["x", "image", "block"], "y")
+        .with("strides", vec![stride; 2])
+        .with("dilations", vec![dilation; 2])
+        .with("pads", vec![pad; 4]);
+    Case::new(node).input("x", &x, normal(r, &x)).ints("image", &image).ints("block", &block)
 }
 
 fn pool(op: &'static str) -> impl Fn(&mut Rng) -> Case {
@@ -169,10 +240,14 @@ fn pool(op: &'static str) -> impl Fn(&mut Rng) -> Case {
             let pads: Vec<i64> = (0..2 * dims).map(|i| r.int(0, kernel[i % dims] / 2)).collect();
             node = node.with("pads", pads).with("ceil_mode", r.int(0, 1)).with("dilations", dilations);
         }
+        if op == "LpPool" {
+            node = node.with("p", r.int(1, 3));
+        }
         if op == "AveragePool" {
             node = node.with("count_include_pad", r.int(0, 1));
         }
-        Case::new(node).input("x", &x, distinct(r, &x))
+        let values = if op == "LpPool" { away(r, &x, &[0.0]) } else { distinct(r, &x) };
+        Case::new(node).input("x", &x, values)
     }
 }
 
@@ -223,16 +298,23 @@ fn norm(op: &'static str) -> impl Fn(&mut Rng) -> Case {
         if layer {
             node = node.with("axis", axis);
         }
-        let s = Tensor::f32(&scale, &positive(r, &scale));
-        let b = Tensor::f32(&scale, &normal(r, &scale));
-        let mut case = Case::new(node).input("x", &x, normal(r, &x)).constant("scale", s).constant("bias", b);
-        if op == "BatchNormalization" {
-            case.graph.nodes[0].inputs.extend(["mean".into(), "var".into()]);
-            let (mean, var) = (normal(r, &scale), positive(r, &scale));
-            case =
-                case.constant("mean", Tensor::f32(&scale, &mean)).constant("var", Tensor::f32(&scale, &var));
+        if op == "GroupNormalization" {
+            let groups = r.int(1, 3);
+            x[1] *= groups;
+            node = node.with("num_groups", groups);
         }
-        case
+        let scale = if layer { scale } else { vec![x[1]] };
+        if op == "BatchNormalization" {
+            node.inputs.extend(["mean".into(), "var".into()]);
+        }
+        let case = Case::new(node)
+            .input("x", &x, normal(r, &x))
+            .maybe(r, "scale", &scale, positive)
+            .maybe(r, "bias", &scale, normal);
+        if op != "BatchNormalization" {
+            return case;
+        }
+        case.maybe(r, "mean", &scale, normal).maybe(r, "var", &scale, positive)
     }
 }
 
@@ -394,7 +476,311 @@ fn gather(r: &mut Rng) -> Case {
     let indices: Vec<i64> = (0..self::size(&of)).map(|_| r.int(-size, size - 1)).collect();
     Case::new(Node::new("Gather", &["x", "i"], "y").with("axis", axis))
         .input("x", &shape, normal(r, &shape))
-        .constant("i", Tensor::i64(&of, &indices))
+        .indices(r, "i", &of, &indices)
+}
+
+fn gather_elements(r: &mut Rng) -> Case {
+    let rank = r.int(1, 4);
+    let shape = r.shape(rank);
+    let axis = r.int(-rank, rank - 1);
+    let at = ((axis + rank) % rank) as usize;
+    let of: Vec<i64> = (0..shape.len()).map(|d| r.int(1, if d == at { 6 } else { shape[d] })).collect();
+    let indices: Vec<i64> = (0..size(&of)).map(|_| r.int(-shape[at], shape[at] - 1)).collect();
+    Case::new(Node::new("GatherElements", &["x", "i"], "y").with("axis", axis))
+        .input("x", &shape, normal(r, &shape))
+        .indices(r, "i", &of, &indices)
+}
+
+/// `count` index rows into the first axes of `shape`, different ones if `unique`.
+fn rows(r: &mut Rng, shape: &[i64], count: usize, unique: bool) -> Vec<i64> {
+    let mut all: Vec<Vec<i64>> = vec![vec![]];
+    for &size in shape {
+        all = all.iter().flat_map(|row| (0..size).map(|i| [row.as_slice(), &[i]].concat())).collect();
+    }
+    r.shuffle(&mut all);
+    (0..count)
+        .flat_map(|k| all[if unique { k } else { r.int(0, all.len() as i64 - 1) as usize }].clone())
+        .collect()
+}
+
+fn gather_nd(r: &mut Rng) -> Case {
+    let rank = r.int(1, 4);
+    let shape = r.shape(rank);
+    let batch = r.int(0, rank - 1) as usize;
+    let depth = r.int(1, rank - batch as i64) as usize;
+    let mut of = shape[..batch].to_vec();
+    if batch == 0 || r.bool() {
+        of.push(r.int(1, 4));
+    }
+    let indices = rows(r, &shape[batch..batch + depth], size(&of), false);
+    of.push(depth as i64);
+    Case::new(Node::new("GatherND", &["x", "i"], "y").with("batch_dims", batch as i64))
+        .input("x", &shape, normal(r, &shape))
+        .indices(r, "i", &of, &indices)
+}
+
+/// Data and updates, all values different for max and min.
+fn scattered(r: &mut Rng, node: Node, shape: &[i64], indices: (&[i64], Vec<i64>), of: &[i64]) -> Case {
+    let reduction = node.str("reduction", "none").to_string();
+    let all = distinct(r, &[(size(shape) + size(of)) as i64]);
+    let (data, updates) = all.split_at(size(shape));
+    let case = Case::new(node).input("x", shape, data.to_vec()).indices(r, "i", indices.0, &indices.1);
+    if reduction == "mul" {
+        let updates = normal(r, of);
+        return case.constant("u", Tensor::f32(of, &updates));
+    }
+    case.input("u", of, updates.to_vec())
+}
+
+fn scatter_elements(r: &mut Rng) -> Case {
+    let rank = r.int(1, 3);
+    let shape = r.shape(rank);
+    let axis = r.int(-rank, rank - 1);
+    let at = ((axis + rank) % rank) as usize;
+    let reduction = r.pick(&["none", "add", "mul", "max", "min"]);
+    let mut of: Vec<i64> = shape.iter().map(|&d| r.int(1, d)).collect();
+    // Without reduction every position at most once: along the axis a cut of one permutation.
+    let mut order: Vec<i64> = (0..shape[at]).collect();
+    r.shuffle(&mut order);
+    if reduction != "none" {
+        of[at] = r.int(1, 5);
+    }
+    let inner: usize = size(&of[at + 1..]);
+    let index = |k: usize, r: &mut Rng| match reduction {
+        "none" => order[k / inner % of[at] as usize],
+        _ => r.int(-shape[at], shape[at] - 1),
+    };
+    let indices: Vec<i64> = (0..size(&of)).map(|k| index(k, r)).collect();
+    let node =
+        Node::new("ScatterElements", &["x", "i", "u"], "y").with("axis", axis).with("reduction", reduction);
+    scattered(r, node, &shape, (&of, indices), &of)
+}
+
+fn scatter_nd(r: &mut Rng) -> Case {
+    let rank = r.int(1, 3);
+    let shape = r.shape(rank);
+    let depth = r.int(1, rank) as usize;
+    let reduction = r.pick(&["none", "add", "mul", "max", "min"]);
+    let most = if reduction == "none" { size(&shape[..depth]) as i64 } else { 5 };
+    let count = r.int(1, most);
+    let indices = rows(r, &shape[..depth], count as usize, reduction == "none");
+    let of = [&[count], &shape[depth..]].concat();
+    let node = Node::new("ScatterND", &["x", "i", "u"], "y").with("reduction", reduction);
+    scattered(r, node, &shape, (&[count, depth as i64], indices), &of)
+}
+
+fn top_k(r: &mut Rng) -> Case {
+    let rank = r.int(1, 4);
+    let shape = r.shape(rank);
+    let axis = r.int(-rank, rank - 1);
+    let k = r.int(1, shape[((axis + rank) % rank) as usize]);
+    let mut node = Node::new("TopK", &["x", "k"], "").with("axis", axis).with("largest", r.int(0, 1));
+    node.outputs = vec!["y".into(), "i".into()];
+    let mut case = Case::new(node).input("x", &shape, distinct(r, &shape)).ints("k", &[k]);
+    case.graph.outputs.truncate(1);
+    case
+}
+
+fn cum_sum(r: &mut Rng) -> Case {
+    let rank = r.int(1, 4);
+    let shape = r.shape(rank);
+    let node =
+        Node::new("CumSum", &["x", "axis"], "y").with("exclusive", r.int(0, 1)).with("reverse", r.int(0, 1));
+    let axis = Tensor::i64(&[], &[r.int(-rank, rank - 1)]);
+    Case::new(node).input("x", &shape, normal(r, &shape)).constant("axis", axis)
+}
+
+fn trilu(r: &mut Rng) -> Case {
+    let rank = r.int(2, 4);
+    let shape = r.shape(rank);
+    let node = Node::new("Trilu", &["x", "k"], "y").with("upper", r.int(0, 1));
+    let mut case = Case::new(node).input("x", &shape, normal(r, &shape));
+    if r.bool() {
+        return case.constant("k", Tensor::i64(&[], &[r.int(-3, 3)]));
+    }
+    case.graph.nodes[0].inputs.truncate(1);
+    case
+}
+
+fn einsum(r: &mut Rng) -> Case {
+    const EQUATIONS: &[&str] = &[
+        "bkn,bcn->bkc",
+        "bhwc,hkc->bhwk",
+        "bhwc,wkc->bhwk",
+        "BGHID,BGHJD->BGHIJ",
+        "BGHIJ,BGHJD->BGHID",
+        "ij,jk",
+        "ba , bc",
+        "ij->ji",
+        "ij->i",
+        "ij->",
+        "i,j->ij",
+        "i,i->",
+        "ij,jk,kl->il",
+        "ijk,il,jl->kl",
+        "...ij,...jk->...ik",
+        "...i,...i",
+        "i...,ij->j...",
+        "ii->i",
+        "ii",
+        "iij,jk->ik",
+        "bii,bi->bi",
+        ",ij->ij",
+        "ij,kl->il",
+    ];
+    let equation = r.pick(EQUATIONS);
+    let left = equation.split("->").next().unwrap().replace(' ', "");
+    let sizes: Vec<i64> = (0..128).map(|_| r.int(1, 3)).collect();
+    let around: Vec<i64> = vec![r.int(1, 3); r.int(0, 2) as usize];
+    let names = ["a", "b", "c"];
+    let terms: Vec<&str> = left.split(',').collect();
+    let node = Node::new("Einsum", &names[..terms.len()], "y").with("equation", equation);
+    let mut case = Case::new(node);
+    for (term, name) in terms.iter().zip(names) {
+        let mut shape: Vec<i64> = vec![];
+        // Ellipses broadcast. (Of different lengths they crash the runtime, 1.31.)
+        let dots: Vec<i64> = around.iter().map(|&d| if r.bool() { 1 } else { d }).collect();
+        for part in term.replace("...", ".").chars() {
+            match part {
+                '.' => shape.extend(&dots),
+                c => shape.push(sizes[c as usize]),
+            }
+        }
+        let values = normal(r, &shape);
+        case = case.input(name, &shape, values);
+    }
+    case
+}
+
+fn resize(r: &mut Rng) -> Case {
+    let mode = r.pick(&["nearest", "linear", "cubic"]);
+    let coordinates = r.pick(&[
+        "half_pixel",
+        "half_pixel_symmetric",
+        "pytorch_half_pixel",
+        "align_corners",
+        "asymmetric",
+        "tf_crop_and_resize",
+    ]);
+    let x = [r.int(1, 2), r.int(1, 3), r.int(2, 6), r.int(2, 6)];
+    let mut node = Node::new("Resize", &["x", "", "", ""], "y")
+        .with("mode", mode)
+        .with("coordinate_transformation_mode", coordinates);
+    if mode == "nearest" {
+        let rounding = r.pick(&["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]);
+        node = node.with("nearest_mode", rounding);
+    } else if r.int(0, 3) == 0 && coordinates != "tf_crop_and_resize" {
+        node = node.with("antialias", 1);
+    }
+    if mode == "cubic" {
+        node = node.with("cubic_coeff_a", r.pick(&[-0.75f32, -0.5])).with("exclude_outside", r.int(0, 1));
+    }
+    let few = r.bool();
+    if few {
+        node = node.with("axes", vec![2, 3]);
+    }
+    let lead = if few { 0 } else { 2 };
+    let mut case = Case::new(node).input("x", &x, normal(r, &x));
+    let node = &mut case.graph.nodes[0];
+    let mut extra: Vec<(&str, Tensor)> = vec![];
+    if coordinates == "tf_crop_and_resize" {
+        node.inputs[1] = "roi".into();
+        let mut roi = vec![0.0; lead];
+        roi.extend([0.1, 0.2]);
+        roi.extend(vec![1.0; lead]);
+        roi.extend([r.pick(&[0.8, 1.3]), 0.9]);
+        extra.push(("roi", Tensor::f32(&[roi.len() as i64], &roi)));
+    }
+    if r.bool() {
+        let mut scales = vec![1.0; lead];
+        scales.extend((0..2).map(|_| r.pick(&[2.0, 3.0, 1.0, 1.5, 0.6, 2.7])));
+        node.inputs[2] = "scales".into();
+        node.inputs.truncate(3);
+        extra.push(("scales", Tensor::f32(&[scales.len() as i64], &scales)));
+    } else {
+        let policy = r.pick(&["stretch", "stretch", "not_larger"]);
+        let mut sizes = x[..lead].to_vec();
+        if policy == "stretch" || lead > 0 {
+            for size in &x[2..] {
+                let other = r.int(2, 9);
+                sizes.push(r.pick(&[2 * size, 3 * size, other]));
+            }
+        } else {
+            // Sizes that need no rounding; the second is larger than what comes out.
+            node.attrs.insert("keep_aspect_ratio_policy".into(), policy.into());
+            sizes.extend([2 * x[2], 2 * x[3] + 1]);
+        }
+        node.inputs[3] = "sizes".into();
+        extra.push(("sizes", Tensor::ints(&sizes)));
+    }
+    extra.into_iter().fold(case, |case, (name, t)| case.constant(name, t))
+}
+
+/// Quantised integers as constants, differentiated by the scale; the way through them is tested on its own.
+fn dequantize(r: &mut Rng) -> Case {
+    let shape = [r.int(1, 3), r.int(2, 4), r.int(1, 4)];
+    let per_axis = r.bool();
+    let scale = if per_axis { vec![shape[1]] } else { vec![] };
+    let bytes: Vec<u8> = (0..size(&shape)).map(|_| r.int(0, 255) as u8).collect();
+    let zero: Vec<u8> = (0..size(&scale)).map(|_| r.int(0, 255) as u8).collect();
+    let q = Tensor { dtype: DType::I8, shape: shape.to_vec(), bytes: bytes.into() };
+    let zero = Tensor { dtype: DType::I8, shape: scale.clone(), bytes: zero.into() };
+    Case::new(Node::new("DequantizeLinear", &["q", "s", "z"], "y").with("axis", 1))
+        .constant("q", q)
+        .input("s", &scale, positive(r, &scale))
+        .constant("z", zero)
+}
+
+/// Some entries are zeros.
+fn with_zeros(r: &mut Rng, shape: &[i64]) -> Vec<f32> {
+    normal(r, shape).into_iter().map(|v| if r.int(0, 4) == 0 { 0.0 } else { v }).collect()
+}
+
+/// Inside (−1, 1).
+fn small(r: &mut Rng, shape: &[i64]) -> Vec<f32> {
+    (0..size(shape)).map(|_| 1.6 * r.unit() - 0.8).collect()
+}
+
+/// Above 1.
+fn above_one(r: &mut Rng, shape: &[i64]) -> Vec<f32> {
+    (0..size(shape)).map(|_| 1.5 + r.unit()).collect()
+}
+
+fn fmod(r: &mut Rng) -> Case {
+    let (a, b) = broadcast_pair(r);
+    // a = b·(whole + a half or so): far from where the remainder jumps, for any pair that broadcasts.
+    let vb: Vec<f32> = (0..size(&b)).map(|_| r.pick(&[2.0f32, 4.0])).collect();
+    let va: Vec<f32> =
+        (0..size(&a)).map(|_| r.pick(&[-1.0, 1.0]) * (4.0 * r.int(0, 2) as f32 + 1.0)).collect();
+    Case::new(Node::new("Mod", &["a", "b"], "y").with("fmod", 1)).input("a", &a, va).input("b", &b, vb)
+}
+
+fn shrink(r: &mut Rng) -> Case {
+    let shape = r.shape(3);
+    let node = Node::new("Shrink", &["x"], "y").with("lambd", 0.7f32).with("bias", 0.3f32);
+    Case::new(node).input("x", &shape, away(r, &shape, &[-0.7, 0.7]))
+}
+
+fn local_response(r: &mut Rng) -> Case {
+    let mut x = r.shape(4);
+    x[1] += 2;
+    // The runtime takes odd sizes and images only.
+    let node = Node::new("LRN", &["x"], "y")
+        .with("size", r.pick(&[1, 3, 5]))
+        .with("alpha", 0.5f32)
+        .with("beta", 0.6f32)
+        .with("bias", 1.5f32);
+    Case::new(node).input("x", &x, normal(r, &x))
+}
+
+fn mean_variance(r: &mut Rng) -> Case {
+    let mut x = image(r);
+    x[2] += 3;
+    let mut node = Node::new("MeanVarianceNormalization", &["x"], "y");
+    if r.bool() {
+        node = node.with("axes", vec![2, 3]);
+    }
+    Case::new(node).input("x", &x, normal(r, &x))
 }
 
 fn pad(r: &mut Rng) -> Case {
@@ -542,7 +928,12 @@ fn expand_to(r: &mut Rng) -> Case {
 fn global(op: &'static str) -> impl Fn(&mut Rng) -> Case {
     move |r| {
         let x = image(r);
-        Case::new(Node::new(op, &["x"], "y")).input("x", &x, distinct(r, &x))
+        let mut node = Node::new(op, &["x"], "y");
+        if op == "GlobalLpPool" {
+            node = node.with("p", r.int(1, 3));
+            return Case::new(node).input("x", &x, away(r, &x, &[0.0]));
+        }
+        Case::new(node).input("x", &x, distinct(r, &x))
     }
 }
 
@@ -565,42 +956,62 @@ fn samples() -> Vec<(&'static str, Sample)> {
     let away0 = |r: &mut Rng, s: &[i64]| away(r, s, &[0.0]);
     vec![
         entry("Abs", unary("Abs", away0)),
+        entry("Acos", unary("Acos", small)),
+        entry("Acosh", unary("Acosh", above_one)),
         entry("Add", binary("Add", [normal, normal])),
+        entry("Asin", unary("Asin", small)),
+        entry("Asinh", unary("Asinh", normal)),
+        entry("Atan", unary("Atan", normal)),
+        entry("Atanh", unary("Atanh", small)),
         entry("AveragePool", pool("AveragePool")),
         entry("BatchNormalization", norm("BatchNormalization")),
         entry("Cast", cast),
         entry("Celu", attributed("Celu", &[0.0], "alpha", &[0.7, 2.0])),
         entry("Clip", clip),
+        entry("Col2Im", col2im),
         entry("Concat", concat),
         entry("Conv", conv),
+        entry("ConvTranspose", conv_transpose),
         entry("Cos", unary("Cos", normal)),
+        entry("Cosh", unary("Cosh", normal)),
+        entry("CumSum", cum_sum),
         entry("DepthToSpace", blocks("DepthToSpace")),
+        entry("DequantizeLinear", dequantize),
         entry("Div", binary("Div", [normal, positive])),
+        entry("Einsum", einsum),
         entry("Elu", attributed("Elu", &[0.0], "alpha", &[0.7, 2.0])),
         entry("Erf", unary("Erf", normal)),
         entry("Exp", unary("Exp", normal)),
         entry("Expand", expand_to),
         entry("Flatten", flatten),
         entry("Gather", gather),
+        entry("GatherElements", gather_elements),
+        entry("GatherND", gather_nd),
         entry("Gelu", gelu),
         entry("Gemm", gemm),
         entry("GlobalAveragePool", global("GlobalAveragePool")),
+        entry("GlobalLpPool", global("GlobalLpPool")),
         entry("GlobalMaxPool", global("GlobalMaxPool")),
+        entry("GroupNormalization", norm("GroupNormalization")),
         entry("HardSigmoid", hard_sigmoid),
         entry("HardSwish", unary("HardSwish", |r, s| away(r, s, &[-3.0, 3.0]))),
         entry("Identity", unary("Identity", normal)),
         entry("InstanceNormalization", norm("InstanceNormalization")),
+        entry("LRN", local_response),
         entry("LayerNormalization", norm("LayerNormalization")),
         entry("LeakyRelu", attributed("LeakyRelu", &[0.0], "alpha", &[0.3, -0.2])),
         entry("Log", unary("Log", positive)),
         entry("LogSoftmax", with_axis("LogSoftmax", normal)),
         entry("LpNormalization", lp_normalization),
+        entry("LpPool", pool("LpPool")),
         entry("MatMul", matmul),
         entry("Max", variadic("Max")),
         entry("MaxPool", pool("MaxPool")),
         entry("Mean", variadic("Mean")),
+        entry("MeanVarianceNormalization", mean_variance),
         entry("Min", variadic("Min")),
         entry("Mish", unary("Mish", normal)),
+        entry("Mod", fmod),
         entry("Mul", binary("Mul", [normal, normal])),
         entry("Neg", unary("Neg", normal)),
         entry("PRelu", prelu),
@@ -609,17 +1020,24 @@ fn samples() -> Vec<(&'static str, Sample)> {
         entry("Reciprocal", unary("Reciprocal", positive)),
         entry("ReduceL1", reduce("ReduceL1", away0)),
         entry("ReduceL2", reduce("ReduceL2", positive)),
+        entry("ReduceLogSum", reduce("ReduceLogSum", positive)),
         entry("ReduceLogSumExp", reduce("ReduceLogSumExp", normal)),
         entry("ReduceMax", reduce("ReduceMax", distinct)),
         entry("ReduceMean", reduce("ReduceMean", normal)),
         entry("ReduceMin", reduce("ReduceMin", distinct)),
+        entry("ReduceProd", reduce("ReduceProd", with_zeros)),
         entry("ReduceSum", reduce("ReduceSum", normal)),
         entry("ReduceSumSquare", reduce("ReduceSumSquare", normal)),
         entry("Relu", unary("Relu", away0)),
         entry("Reshape", with_ints("Reshape", "shape", reshape_to)),
+        entry("Resize", resize),
+        entry("ScatterElements", scatter_elements),
+        entry("ScatterND", scatter_nd),
         entry("Selu", attributed("Selu", &[0.0], "alpha", &[0.7, 2.0])),
+        entry("Shrink", shrink),
         entry("Sigmoid", unary("Sigmoid", normal)),
         entry("Sin", unary("Sin", normal)),
+        entry("Sinh", unary("Sinh", normal)),
         entry("Slice", slice),
         entry("Softmax", with_axis("Softmax", normal)),
         entry("Softplus", unary("Softplus", normal)),
@@ -630,10 +1048,13 @@ fn samples() -> Vec<(&'static str, Sample)> {
         entry("Squeeze", squeeze),
         entry("Sub", binary("Sub", [normal, normal])),
         entry("Sum", variadic("Sum")),
+        entry("Tan", unary("Tan", small)),
         entry("Tanh", unary("Tanh", normal)),
         entry("ThresholdedRelu", attributed("ThresholdedRelu", &[0.5, 1.0], "alpha", &[0.5])),
         entry("Tile", with_ints("Tile", "repeats", |r, s| s.iter().map(|_| r.int(1, 3)).collect())),
+        entry("TopK", top_k),
         entry("Transpose", transpose),
+        entry("Trilu", trilu),
         entry("Unsqueeze", unsqueeze),
         entry("Where", where_),
     ]
@@ -752,25 +1173,112 @@ fn every_rule_has_a_sample_case() {
 fn every_rule_agrees_with_finite_differences() {
     common::load_runtime();
     let mut wrong = Vec::new();
+    // RULES=Conv,Resize: only these.
+    let only = std::env::var("RULES").ok();
     for (op, sample) in samples() {
+        if only.as_ref().is_some_and(|only| !only.split(',').any(|o| o == op)) {
+            continue;
+        }
         for seed in 0..CASES {
             let mut r = Rng::new(seed * 1000 + op.len() as u64);
             let case = sample(&mut r);
-            assert_eq!(case.graph.nodes[0].op, op);
+            let node = case.graph.nodes.last().unwrap();
+            assert_eq!(node.op, op);
             match check(&case, &mut r) {
                 Ok(error) if error < 1e-3 => {}
                 Ok(error) => wrong.push(format!(
                     "{op} #{seed}: error {error:.1e}: {:?} {:?}",
-                    case.graph.nodes[0].attrs,
+                    node.attrs,
                     case.graph.inputs.iter().map(|i| i.shape_text()).collect::<Vec<_>>()
                 )),
                 Err(e) => wrong.push(format!(
                     "{op} #{seed}: {e} {:?} {:?}",
-                    case.graph.nodes[0].attrs,
+                    node.attrs,
                     case.graph.inputs.iter().map(|i| i.shape_text()).collect::<Vec<_>>()
                 )),
             }
         }
     }
     assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The graph of some nodes x → y, differentiated; its gradient at `x` for a cotangent.
+fn gradient(
+    nodes: Vec<Node>,
+    constants: &[(&str, Tensor)],
+    x: &[f32],
+    cotangent: &[f32],
+) -> (Vec<f32>, grad::Gradient) {
+    let constants = constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
+    let mut graph = Graph::new(nodes, constants);
+    let n = x.len() as i64;
+    graph.inputs.push(Value::new("x", DType::F32, &[n]));
+    graph.outputs.push(Value::new("y", DType::F32, &[n]));
+    let types = runtime::infer(&graph).unwrap();
+    let g = grad::differentiate(&graph, &types, &["x"], false).unwrap();
+    let mut forward = Session::new(&g.forward, CPU, Optimise::Off).unwrap();
+    let mut backward = Session::new(&g.backward, CPU, Optimise::All).unwrap();
+    let handed: Vec<&str> = g.residuals.iter().map(String::as_str).filter(|r| *r != "x").collect();
+    let held = forward.run(&[("x", Input::Host(&[n], x))], &handed).unwrap();
+    let mut feed: Vec<(&str, Input)> = handed.iter().copied().zip(held.iter().map(Input::Held)).collect();
+    let shape = [n];
+    feed.push(("x", Input::Host(&shape, x)));
+    feed.push((&g.cotangents[0], Input::Host(&shape, cotangent)));
+    feed.retain(|(name, _)| g.backward.inputs.iter().any(|i| i.name == *name));
+    let out = backward.run(&feed, &[&g.gradients[0]]).unwrap();
+    (out[0].floats().unwrap().1.to_vec(), g)
+}
+
+fn quantised(middle: Option<Node>) -> Vec<Node> {
+    let after = if middle.is_some() { "moved" } else { "q" };
+    let mut nodes = vec![Node::new("QuantizeLinear", &["x", "s", "z"], "q")];
+    nodes.extend(middle);
+    nodes.push(Node::new("DequantizeLinear", &[after, "s", "z"], "y"));
+    nodes
+}
+
+#[test]
+fn quantisation_passes_gradients_straight_through_where_nothing_is_clipped() {
+    common::load_runtime();
+    let byte = |dtype, v: u8| Tensor { dtype, shape: vec![], bytes: vec![v].into() };
+    let scale = ("s", Tensor::f32(&[], &[0.1]));
+    // Eight bits without sign around 128: -12.8 to 12.7.
+    let constants = [scale.clone(), ("z", byte(DType::U8, 128))];
+    let x = [-13.0, -12.8, 0.03, 12.7, 12.8, 99.0];
+    let (g, grad) = gradient(quantised(None), &constants, &x, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let close = |g: &[f32], expected: &[f32]| g.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
+    assert!(close(&g, &[0.0, 2.0, 3.0, 4.0, 0.0, 0.0]), "{g:?}");
+    assert!(grad.notes.len() == 1 && grad.notes[0].straight_through, "{:?}", grad.notes);
+    // With sign, through an operator that moves integers.
+    let constants =
+        [scale, ("z", byte(DType::I8, 0)), ("axes", Tensor::ints(&[0])), ("flip", Tensor::ints(&[-1]))];
+    let ends = ("ends", Tensor::ints(&[i64::MIN]));
+    let constants = [constants.as_slice(), &[ends]].concat();
+    let flip = Node::new("Slice", &["q", "flip", "ends", "axes", "flip"], "moved");
+    let (g, _) = gradient(quantised(Some(flip)), &constants, &[0.5, 20.0], &[1.0, 2.0]);
+    assert!(close(&g, &[2.0, 0.0]), "{g:?}");
+}
+
+#[test]
+fn computing_with_quantised_integers_is_refused() {
+    common::load_runtime();
+    let byte = Tensor { dtype: DType::U8, shape: vec![], bytes: vec![3].into() };
+    let constants = [("s".to_string(), Tensor::f32(&[], &[0.1])), ("z".to_string(), byte)];
+    let nodes = quantised(Some(Node::new("Max", &["q", "q"], "moved")));
+    let mut graph = Graph::new(nodes, constants.into());
+    graph.inputs.push(Value::new("x", DType::F32, &[2]));
+    graph.outputs.push(Value::new("y", DType::F32, &[2]));
+    let types = runtime::infer(&graph).unwrap();
+    let refused = grad::differentiate(&graph, &types, &["x"], false).unwrap_err();
+    assert!(refused.to_string().contains("Max \"moved\": computes with quantised integers"), "{refused}");
+}
+
+#[test]
+fn the_table_of_operators_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operators.md");
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == rules::table(true),
+        "docs/operators.md is out of date: cargo run -- ops --markdown > docs/operators.md"
+    );
 }

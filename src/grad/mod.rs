@@ -13,7 +13,7 @@ mod tape;
 
 pub use tape::Cx;
 
-use crate::onnx::{DType, Graph, Value};
+use crate::onnx::{Attr, DType, Graph, Node, Value};
 use rules::Class;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -115,6 +115,10 @@ pub fn differentiate(
         let Some(rule) = rules::find(node) else { continue };
         let apply = match rule.class {
             Class::Exact(apply) => apply,
+            Class::StraightThrough(apply) => {
+                notes.push(Note { node: node.label(), straight_through: true });
+                apply
+            }
             Class::Discrete => continue,
             Class::Flat => {
                 notes.push(Note { node: node.label(), straight_through });
@@ -127,6 +131,11 @@ pub fn differentiate(
         let wants = node.inputs.iter().map(|i| path.active.contains(i)).collect();
         let mut cx = Cx::new(graph, node, index, &mut tape, gy, wants);
         if let Err(why) = apply(&mut cx) {
+            unsupported.nodes.push((node.label(), why));
+            continue;
+        }
+        if let Some(i) = cx.unread() {
+            let why = format!("its output {i} is used too, whose gradient is not covered");
             unsupported.nodes.push((node.label(), why));
             continue;
         }
@@ -146,7 +155,7 @@ pub fn differentiate(
             let parts = sums.remove(*x).unwrap_or_default();
             let g = tape.sum(parts).unwrap_or_else(|| tape.zeros(x));
             let name = format!("gradient/{x}");
-            tape.push(crate::onnx::Node::new("Identity", &[&g], &name));
+            tape.push(Node::new("Identity", &[&g], &name));
             name
         })
         .collect();
@@ -177,7 +186,9 @@ fn finish(
         extra_types.insert(name.clone(), (*dtype, shape.clone()));
     }
 
-    let mut backward = Graph::new(tape.nodes, tape.constants);
+    let mut nodes = recomputed(graph, &tape.nodes);
+    nodes.extend(tape.nodes);
+    let mut backward = Graph::new(nodes, tape.constants);
     for (name, x) in gradients.iter().zip(wrt) {
         backward.outputs.push(typed(name, x));
     }
@@ -220,6 +231,49 @@ fn finish(
     Gradient { forward, backward, residuals, cotangents, gradients, notes }
 }
 
+/// The nodes of `graph` that must be repeated for values that `backward` reads and only constants lead to, such as
+/// weights stored as integers: computed (mostly once, when the session is made) rather than handed over at every run.
+fn recomputed(graph: &Graph, backward: &[Node]) -> Vec<Node> {
+    let mut constant: HashMap<&str, usize> = HashMap::new();
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let known = |name: &String| {
+            name.is_empty() || graph.constants.contains_key(name) || constant.contains_key(name.as_str())
+        };
+        let fixed =
+            !node.op.starts_with("Random") && !matches!(node.op.as_str(), "Bernoulli" | "Multinomial");
+        let plain = !node.attrs.values().any(|a| matches!(a, Attr::Graph(_)));
+        if fixed && plain && node.inputs.iter().all(known) {
+            constant.extend(node.outputs.iter().filter(|o| !o.is_empty()).map(|o| (o.as_str(), i)));
+        }
+    }
+    let mut wanted = BTreeSet::new();
+    let mut open: Vec<&str> = backward.iter().flat_map(|n| n.inputs.iter().map(String::as_str)).collect();
+    while let Some(name) = open.pop() {
+        if let Some(&i) = constant.get(name)
+            && wanted.insert(i)
+        {
+            open.extend(graph.nodes[i].inputs.iter().map(String::as_str));
+        }
+    }
+    wanted.into_iter().map(|i| graph.nodes[i].clone()).collect()
+}
+
+/// Operators that only move values, so that quantised integers may pass through them.
+const MOVES: [&str; 12] = [
+    "Concat",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "MaxPool",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
+
 /// The part of a graph that the gradient goes through.
 struct Path {
     /// Values that depend on a differentiated input through float operators.
@@ -228,44 +282,64 @@ struct Path {
     nodes: Vec<usize>,
     /// Operators on it that pass no gradient although their output goes on to matter.
     notes: Vec<Note>,
+    /// Nodes and why no gradient can pass them.
+    refused: Vec<(String, String)>,
 }
 
 impl Path {
     fn find(graph: &Graph, types: &Types, wrt: &[&str]) -> Path {
-        let mut needed: HashSet<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
+        let mut needed: HashSet<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
         let mut useful = vec![false; graph.nodes.len()];
         for (i, node) in graph.nodes.iter().enumerate().rev() {
-            if node.outputs.iter().any(|o| needed.contains(o.as_str())) {
+            if node.outputs.iter().any(|o| needed.contains(o)) {
                 useful[i] = true;
-                needed.extend(node.inputs.iter().map(String::as_str));
+                needed.extend(node.inputs.iter().cloned());
+                node.each_captured(&mut |name| {
+                    needed.insert(name.to_string());
+                });
             }
         }
         let is_float = |name: &str| types.get(name).is_some_and(|t| t.0.is_float());
         let mut active: HashSet<String> = wrt.iter().map(|s| s.to_string()).collect();
-        let mut nodes = Vec::new();
-        let mut notes = Vec::new();
+        let mut path = Path { active: HashSet::new(), nodes: vec![], notes: vec![], refused: vec![] };
         for (i, node) in graph.nodes.iter().enumerate() {
-            if !useful[i] || !node.inputs.iter().any(|x| active.contains(x)) {
+            let mut captures = false;
+            node.each_captured(&mut |name| captures |= active.contains(name));
+            if !useful[i] || !(captures || node.inputs.iter().any(|x| active.contains(x))) {
                 continue;
             }
-            let rule = rules::find(node);
-            if rule.is_some_and(|r| matches!(r.class, Class::Discrete)) {
+            let class = rules::find(node).map(|rule| rule.class);
+            if matches!(class, Some(Class::Discrete)) {
                 continue;
             }
-            let float_outputs: Vec<&String> = node.outputs.iter().filter(|o| is_float(o)).collect();
-            if float_outputs.is_empty() {
-                // Float in, integers out (Cast): whatever they become, no gradient comes back through them.
-                notes.push(Note { node: node.label(), straight_through: false });
+            // Of active values the integers are quantised ones, whose gradient is that of the numbers they stand for.
+            let quantised = node.inputs.iter().any(|x| active.contains(x) && !is_float(x));
+            let moves = MOVES.contains(&node.op.as_str()) && node.domain.is_empty();
+            if quantised && !moves && node.op != "DequantizeLinear" && class.is_some() {
+                let why = "computes with quantised integers, of which only DequantizeLinear and operators that \
+                           move values are covered";
+                path.refused.push((node.label(), why.into()));
                 continue;
             }
-            active.extend(float_outputs.into_iter().cloned());
-            nodes.push(i);
+            let passing: Vec<&String> = if matches!(class, Some(Class::StraightThrough(_))) {
+                node.outputs.iter().take(1).collect()
+            } else {
+                node.outputs.iter().filter(|o| is_float(o) || (quantised && moves)).collect()
+            };
+            if passing.is_empty() && class.is_some() {
+                // Float in, integers out (Cast, comparisons): whatever they become, no gradient comes back through them.
+                path.notes.push(Note { node: node.label(), straight_through: false });
+                continue;
+            }
+            active.extend(passing.into_iter().cloned());
+            path.nodes.push(i);
         }
-        Path { active, nodes, notes }
+        path.active = active;
+        path
     }
 
     fn unsupported(&self, graph: &Graph) -> Unsupported {
-        let mut unsupported = Unsupported::default();
+        let mut unsupported = Unsupported { nodes: self.refused.clone(), ..Default::default() };
         for &i in &self.nodes {
             let node = &graph.nodes[i];
             if rules::find(node).is_none() {

@@ -52,7 +52,7 @@ impl<'a> Tape<'a> {
     /// Zeros of the shape and type of a forward value.
     pub fn zeros(&mut self, like: &str) -> String {
         let (dtype, shape) = self.types[like].clone();
-        self.filled(0.0, dtype, &shape)
+        self.filled(0.0, float_view(dtype), &shape)
     }
     fn scalar(&mut self, value: f32, dtype: DType) -> String {
         let c = self.constant(Tensor::f32(&[], &[value]));
@@ -72,6 +72,11 @@ impl<'a> Tape<'a> {
     }
 }
 
+/// The type of a value's gradient: its own, and float32 for quantised integers.
+fn float_view(dtype: DType) -> DType {
+    if dtype.is_float() { dtype } else { DType::F32 }
+}
+
 /// What a rule sees of its node: inputs, outputs, their shapes, the output gradients; and what it does with
 /// them: append nodes, and [`Cx::give`] each input its gradient.
 ///
@@ -83,6 +88,7 @@ pub struct Cx<'a, 't> {
     index: usize,
     tape: &'a mut Tape<'t>,
     gy: Vec<Option<String>>,
+    gy_read: Vec<bool>,
     wants: Vec<bool>,
     given: Vec<Vec<String>>,
 }
@@ -97,7 +103,13 @@ impl<'a, 't> Cx<'a, 't> {
         wants: Vec<bool>,
     ) -> Self {
         let given = vec![vec![]; node.inputs.len()];
-        Cx { node, graph, index, tape, gy, wants, given }
+        let gy_read = vec![false; gy.len()];
+        Cx { node, graph, index, tape, gy, gy_read, wants, given }
+    }
+
+    /// An output whose gradient the rule has not looked at, so that it would be lost.
+    pub(super) fn unread(&self) -> Option<usize> {
+        (0..self.gy.len()).find(|&i| self.gy[i].is_some() && !self.gy_read[i])
     }
 
     /// The contributions by input; with `broadcasts` each is first summed down to its input's shape.
@@ -129,6 +141,7 @@ impl<'a, 't> Cx<'a, 't> {
     }
     /// Gradient of output `i`; zeros where it has none.
     pub fn gy_of(&mut self, i: usize) -> String {
+        self.gy_read[i] = true;
         match &self.gy[i] {
             Some(g) => g.clone(),
             None => self.tape.zeros(&self.node.outputs[i]),
@@ -213,18 +226,32 @@ impl<'a, 't> Cx<'a, 't> {
         self.tape.push(node);
         outs
     }
-    /// A float constant of the output's element type.
+    /// Element type of the gradients of output 0.
+    pub fn gy_type(&self) -> DType {
+        float_view(self.y_type(0))
+    }
+    /// Converts to another element type; `a` itself where it has that already.
+    pub fn cast(&mut self, a: &str, from: DType, to: DType) -> String {
+        if from == to {
+            return a.to_string();
+        }
+        self.op_with("Cast", &[a], &[("to", (to.code() as i64).into())])
+    }
+    /// A float constant of the gradients' element type.
     pub fn scalar(&mut self, value: f32) -> String {
-        let dtype = self.y_type(0);
+        let dtype = self.gy_type();
         self.tape.scalar(value, dtype)
     }
-    /// A float32 constant, cast to the output's element type.
+    /// A float32 constant, cast to the gradients' element type.
     pub fn floats(&mut self, shape: &[i64], values: &[f32]) -> String {
         let c = self.tape.constant(Tensor::f32(shape, values));
-        match self.y_type(0) {
-            DType::F32 => c,
-            other => self.op_with("Cast", &[&c], &[("to", (other.code() as i64).into())]),
-        }
+        let to = self.gy_type();
+        self.cast(&c, DType::F32, to)
+    }
+    /// An identity matrix, in a shape that keeps the order of its n² values.
+    pub fn identity(&mut self, shape: &[i64], n: i64) -> String {
+        let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
+        self.floats(shape, &values)
     }
     /// A one-dimensional integer constant.
     pub fn ints(&mut self, values: &[i64]) -> String {
@@ -238,10 +265,33 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn constant(&mut self, t: Tensor) -> String {
         self.tape.constant(t)
     }
-    /// Zeros of a shape, in the output's element type.
+    /// One value all over a shape.
+    pub fn filled(&mut self, value: f32, shape: &[i64]) -> String {
+        let dtype = self.gy_type();
+        self.tape.filled(value, dtype, shape)
+    }
+    /// Zeros of a shape.
     pub fn zeros(&mut self, shape: &[i64]) -> String {
-        let dtype = self.y_type(0);
-        self.tape.filled(0.0, dtype, shape)
+        self.filled(0.0, shape)
+    }
+    /// Zeros of a shape with `updates` added at `indices`, by ScatterND or ScatterElements.
+    ///
+    /// In half precision around float32: the runtime's CPU kernels add in no narrower type.
+    pub fn scatter_add(
+        &mut self,
+        op: &str,
+        shape: &[i64],
+        indices: &str,
+        updates: &str,
+        attrs: &[(&str, Attr)],
+    ) -> String {
+        let own = self.gy_type();
+        let wide = if own == DType::F64 { own } else { DType::F32 };
+        let zeros = self.tape.filled(0.0, wide, shape);
+        let updates = self.cast(updates, own, wide);
+        let attrs = [attrs, &[("reduction", "add".into())]].concat();
+        let sum = self.op_with(op, &[&zeros, indices, &updates], &attrs);
+        self.cast(&sum, wide, own)
     }
 
     /// a + b.

@@ -361,7 +361,8 @@ pub fn infer(graph: &Graph) -> Result<Types> {
     let doubtful = graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0);
     let mut open = Vec::new();
     for (name, dtype, shape) in session.output_types() {
-        if doubtful || shape.iter().any(|&d| d < 0) {
+        // An empty shape may be a scalar's or stand for an unknown rank.
+        if doubtful || shape.is_empty() || shape.iter().any(|&d| d < 0) {
             open.push(name.clone());
         }
         types.insert(name, (dtype, shape));

@@ -11,7 +11,7 @@ mod proto;
 mod save;
 mod tensor;
 
-pub use canonical::{OPSET, expanded};
+pub use canonical::{OLDEST, OPSET, expanded};
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 

@@ -6,7 +6,13 @@ use crate::onnx::{Attr, Node};
 
 type Done = Result<(), String>;
 
-pub(super) const RULES: &[Rule] = &[exact("Conv", conv)];
+pub(super) const RULES: &[Rule] = &[
+    exact("Col2Im", col2im),
+    exact("Conv", conv).but(SAME),
+    exact("ConvTranspose", conv_transpose).but("auto_pad or output_shape that enlarges the output"),
+];
+
+pub(super) const SAME: &str = "auto_pad=SAME_* with dilations";
 
 /// How a window slides: per spatial axis.
 pub(super) struct Window {
@@ -25,6 +31,10 @@ impl Window {
         let before = match node.str("auto_pad", "NOTSET") {
             "NOTSET" | "" => node.ints("pads").map_or_else(|| vec![0; n], |p| p[..n].to_vec()),
             "VALID" => vec![0; n],
+            // ONNX Runtime pads dilated kernels in its own way (measured, 1.31).
+            "SAME_UPPER" | "SAME_LOWER" if dilations.iter().any(|&d| d != 1) => {
+                return Err(format!("{SAME} is not covered"));
+            }
             same @ ("SAME_UPPER" | "SAME_LOWER") => (0..n)
                 .map(|d| {
                     let out = (x[d] + strides[d] - 1) / strides[d];
@@ -86,22 +96,163 @@ impl Window {
         let (front, rest) = (spatial(&mut skipped.iter().copied()), spatial(&mut { rest }));
         cx.pad(&g, &front, &rest)
     }
+
+    /// Makes the window fit exactly `counts` times into an image (spatial sizes `sizes`): the image, cropped where
+    /// padding would be negative; its spatial sizes then; the pads of what remains.
+    fn fit(&self, cx: &mut Cx, image: &str, sizes: &[i64], counts: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
+        let n = self.kernel.len();
+        let after: Vec<i64> = (0..n)
+            .map(|d| (counts[d] - 1) * self.strides[d] + self.extent(d) - self.before[d] - sizes[d])
+            .collect();
+        let part = |v: &[i64], f: fn(i64, i64) -> i64| -> Vec<i64> { v.iter().map(|&p| f(p, 0)).collect() };
+        let padded = [part(&self.before, i64::max), part(&after, i64::max)];
+        let cropped = [part(&self.before, i64::min), part(&after, i64::min)];
+        if cropped.iter().flatten().all(|&p| p == 0) {
+            return (image.to_string(), sizes.to_vec(), padded.concat());
+        }
+        // Padded before it is cropped, for a window may lie in the padding altogether.
+        let mut image = image.to_string();
+        for [front, back] in [&padded, &cropped] {
+            image =
+                cx.pad(&image, &[&[0, 0], front.as_slice()].concat(), &[&[0, 0], back.as_slice()].concat());
+        }
+        let sizes = (0..n).map(|d| sizes[d] + self.before[d] + after[d]).collect();
+        (image, sizes, vec![0; 2 * n])
+    }
+
+    /// Slides the window over an image: the Conv of which [`Window::transpose`] is the transpose.
+    fn slide(
+        &self,
+        cx: &mut Cx,
+        image: &str,
+        weights: &str,
+        group: i64,
+        sizes: &[i64],
+        counts: &[i64],
+    ) -> String {
+        let (image, _, pads) = self.fit(cx, image, sizes, counts);
+        let attrs: [(&str, Attr); 4] = [
+            ("strides", self.strides.as_slice().into()),
+            ("dilations", self.dilations.as_slice().into()),
+            ("pads", pads.into()),
+            ("group", group.into()),
+        ];
+        cx.op_with("Conv", &[&image, weights], &attrs)
+    }
+
+    /// The gradient of the weights: `image` (N, C, …) convolved with the output's gradient `g` (N, M, …) over the
+    /// batch, stride and dilation having changed places. Groups stay groups. Shape (M, C/group, kernel).
+    fn weights(&self, cx: &mut Cx, image: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
+        let (n, c) = (x[0], x[1] / group);
+        let (image, sizes, pads) = self.fit(cx, image, &x[2..], &y[2..]);
+        let spatial: Vec<i64> = (2..x.len() as i64).collect();
+        let swap = [&[1, 0], spatial.as_slice()].concat();
+        let image = cx.reshape(&image, &[&[n, group, c], sizes.as_slice()].concat());
+        let after: Vec<i64> = spatial.iter().map(|d| d + 1).collect();
+        let image = cx.transpose(&image, &[&[2, 1, 0], after.as_slice()].concat());
+        let image = cx.reshape(&image, &[&[c, group * n], sizes.as_slice()].concat());
+        let g = cx.transpose(g, &swap);
+        let attrs: [(&str, Attr); 4] = [
+            ("strides", self.dilations.as_slice().into()),
+            ("dilations", self.strides.as_slice().into()),
+            ("pads", pads.into()),
+            ("group", group.into()),
+        ];
+        let w = cx.op_with("Conv", &[&image, &g], &attrs);
+        cx.transpose(&w, &swap)
+    }
+}
+
+/// A bias adds to every position of its channel.
+fn bias(cx: &mut Cx, gy: &str) {
+    if cx.wants(2) {
+        let axes: Vec<i64> = (0..cx.y_shape(0).len() as i64).filter(|&d| d != 1).collect();
+        let g = cx.reduce_sum(gy, &axes, false);
+        cx.give(2, g);
+    }
 }
 
 fn conv(cx: &mut Cx) -> Done {
-    if cx.wants(1) {
-        return Err("its weights are computed from the image, which is not covered yet".into());
-    }
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
     let window = Window::of(cx.node, &w[2..], &x[2..])?;
     let group = cx.node.int("group", 1);
-    let (gy, weights) = (cx.gy(), cx.x(1));
-    let g = window.transpose(cx, &gy, &weights, group, &x[2..], &y[2..]);
-    cx.give(0, g);
-    if cx.wants(2) {
-        let axes: Vec<i64> = (0..x.len() as i64).filter(|&d| d != 1).collect();
-        let g = cx.reduce_sum(&gy, &axes, false);
-        cx.give(2, g);
+    let (gy, image, weights) = (cx.gy(), cx.x(0), cx.x(1));
+    if cx.wants(0) {
+        let g = window.transpose(cx, &gy, &weights, group, &x[2..], &y[2..]);
+        cx.give(0, g);
     }
+    if cx.wants(1) {
+        let g = window.weights(cx, &image, &gy, group, x, y);
+        cx.give(1, g);
+    }
+    bias(cx, &gy);
+    Ok(())
+}
+
+/// The transpose of a Conv from its output's space to its input's: input and output change places.
+fn conv_transpose(cx: &mut Cx) -> Done {
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let (node, n) = (cx.node, w.len() - 2);
+    let list = |name: &str, default: i64| node.ints(name).map_or_else(|| vec![default; n], <[i64]>::to_vec);
+    let mut window = Window {
+        kernel: w[2..].to_vec(),
+        strides: list("strides", 1),
+        dilations: list("dilations", 1),
+        before: list("pads", 0)[..n].to_vec(),
+    };
+    let auto_pad = node.str("auto_pad", "NOTSET");
+    if auto_pad == "VALID" {
+        window.before = vec![0; n];
+    } else if auto_pad.starts_with("SAME") || node.attrs.contains_key("output_shape") {
+        let extra = list("output_padding", 0);
+        for d in 0..n {
+            let full = (x[2 + d] - 1) * window.strides[d] + extra[d] + window.extent(d);
+            let total = full - y[2 + d];
+            if total < 0 {
+                return Err(format!("auto_pad={auto_pad} that enlarges the output is not covered"));
+            }
+            // The greater part of an odd total goes in front, except for SAME_UPPER.
+            window.before[d] = (total + i64::from(auto_pad != "SAME_UPPER")) / 2;
+        }
+    }
+    let group = node.int("group", 1);
+    let (gy, image, weights) = (cx.gy(), cx.x(0), cx.x(1));
+    if cx.wants(0) {
+        let g = window.slide(cx, &gy, &weights, group, &y[2..], &x[2..]);
+        cx.give(0, g);
+    }
+    if cx.wants(1) {
+        let g = window.weights(cx, &gy, &image, group, y, x);
+        cx.give(1, g);
+    }
+    bias(cx, &gy);
+    Ok(())
+}
+
+/// Sums blocks (N, C·K, L) into images (N, C, …); the transpose picks each block's pixels out again: a Conv whose K
+/// kernels have a single one each.
+fn col2im(cx: &mut Cx) -> Done {
+    let y = cx.y_shape(0);
+    let block = cx.const_ints(2)?.ok_or("has no block_shape")?;
+    let n = block.len();
+    let list =
+        |name: &str, default: i64| cx.node.ints(name).map_or_else(|| vec![default; 2 * n], <[i64]>::to_vec);
+    let (pads, strides, dilations) = (list("pads", 0), list("strides", 1), list("dilations", 1));
+    let window = Window {
+        kernel: block.clone(),
+        strides: strides[..n].to_vec(),
+        dilations: dilations[..n].to_vec(),
+        before: pads[..n].to_vec(),
+    };
+    let counts: Vec<i64> = (0..n)
+        .map(|d| (y[2 + d] + pads[d] + pads[n + d] - window.extent(d)) / window.strides[d] + 1)
+        .collect();
+    let kernels: i64 = block.iter().product();
+    let picks = cx.identity(&[&[kernels, 1], block.as_slice()].concat(), kernels);
+    let gy = cx.gy();
+    let planes = cx.reshape(&gy, &[&[y[0] * y[1], 1], &y[2..]].concat());
+    let g = window.slide(cx, &planes, &picks, 1, &y[2..], &counts);
+    let g = cx.reshape(&g, cx.x_shape(0));
+    cx.give(0, g);
     Ok(())
 }

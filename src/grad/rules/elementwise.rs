@@ -8,16 +8,23 @@ type Done = Result<(), String>;
 
 pub(super) const RULES: &[Rule] = &[
     exact("Abs", abs),
+    exact("Acos", acos),
+    exact("Acosh", acosh),
     broadcasting("Add", add),
+    exact("Asin", asin),
+    exact("Asinh", asinh),
+    exact("Atan", atan),
+    exact("Atanh", atanh),
     exact("Cast", cast),
     exact("Celu", celu),
     exact("Clip", clip),
     exact("Cos", cos),
+    exact("Cosh", cosh),
     broadcasting("Div", div),
     exact("Elu", elu),
     exact("Erf", erf),
     exact("Exp", exp),
-    exact("Gelu", gelu),
+    exact("Gelu", gelu).but("float64"),
     exact("HardSigmoid", hard_sigmoid),
     exact("HardSwish", hard_swish),
     exact("Identity", pass_through),
@@ -27,6 +34,7 @@ pub(super) const RULES: &[Rule] = &[
     broadcasting("Mean", mean),
     broadcasting("Min", extreme),
     exact("Mish", mish),
+    broadcasting("Mod", fmod),
     broadcasting("Mul", mul),
     exact("Neg", neg),
     broadcasting("PRelu", prelu),
@@ -34,13 +42,16 @@ pub(super) const RULES: &[Rule] = &[
     exact("Reciprocal", reciprocal),
     exact("Relu", relu),
     exact("Selu", selu),
+    exact("Shrink", shrink),
     exact("Sigmoid", sigmoid),
     exact("Sin", sin),
+    exact("Sinh", sinh),
     exact("Softplus", softplus),
     exact("Softsign", softsign),
     exact("Sqrt", sqrt),
     broadcasting("Sub", sub),
     broadcasting("Sum", sum),
+    exact("Tan", tan),
     exact("Tanh", tanh),
     exact("ThresholdedRelu", thresholded_relu),
     broadcasting("Where", where_),
@@ -112,11 +123,7 @@ fn pow(cx: &mut Cx) -> Done {
             Some([2.0]) => cx.scale(&x, 2.0),
             Some([0.0]) => cx.scale(&x, 0.0),
             _ => {
-                let p = if base == exponent {
-                    p.clone()
-                } else {
-                    cx.op_with("Cast", &[&p], &[("to", (base.code() as i64).into())])
-                };
+                let p = cx.cast(&p, exponent, base);
                 let one = cx.scalar(1.0);
                 let less = cx.sub(&p, &one);
                 let power = cx.op("Pow", &[&x, &less]);
@@ -195,8 +202,7 @@ fn where_(cx: &mut Cx) -> Done {
 
 fn cast(cx: &mut Cx) -> Done {
     let gy = cx.gy();
-    let (from, to) = (cx.x_type(0), cx.y_type(0));
-    let g = if from == to { gy } else { cx.op_with("Cast", &[&gy], &[("to", (from.code() as i64).into())]) };
+    let g = cx.cast(&gy, cx.y_type(0), cx.x_type(0));
     cx.give(0, g);
     Ok(())
 }
@@ -248,6 +254,92 @@ fn cos(cx: &mut Cx) -> Done {
     let sin = cx.op("Sin", &[&cx.x(0)]);
     let d = cx.op("Neg", &[&sin]);
     times(cx, &d)
+}
+
+/// 1 + y².
+fn tan(cx: &mut Cx) -> Done {
+    let y = cx.y(0);
+    let square = cx.mul(&y, &y);
+    let one = cx.scalar(1.0);
+    let d = cx.add(&one, &square);
+    times(cx, &d)
+}
+
+fn sinh(cx: &mut Cx) -> Done {
+    let d = cx.op("Cosh", &[&cx.x(0)]);
+    times(cx, &d)
+}
+
+fn cosh(cx: &mut Cx) -> Done {
+    let d = cx.op("Sinh", &[&cx.x(0)]);
+    times(cx, &d)
+}
+
+/// a + b·x², under a root or not: what the inverse trigonometric functions' derivatives are reciprocals of.
+fn over_quadratic(cx: &mut Cx, a: f32, b: f32, root: bool) -> Done {
+    let x = cx.x(0);
+    let square = cx.mul(&x, &x);
+    let square = cx.scale(&square, b);
+    let a = cx.scalar(a);
+    let q = cx.add(&a, &square);
+    let q = if root { cx.op("Sqrt", &[&q]) } else { q };
+    let gy = cx.gy();
+    let g = cx.div(&gy, &q);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn asin(cx: &mut Cx) -> Done {
+    over_quadratic(cx, 1.0, -1.0, true)
+}
+
+fn acos(cx: &mut Cx) -> Done {
+    let d = cx.op("Sin", &[&cx.y(0)]);
+    let gy = cx.gy();
+    let g = cx.div(&gy, &d);
+    let g = cx.op("Neg", &[&g]);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn atan(cx: &mut Cx) -> Done {
+    over_quadratic(cx, 1.0, 1.0, false)
+}
+
+fn asinh(cx: &mut Cx) -> Done {
+    over_quadratic(cx, 1.0, 1.0, true)
+}
+
+fn acosh(cx: &mut Cx) -> Done {
+    over_quadratic(cx, -1.0, 1.0, true)
+}
+
+fn atanh(cx: &mut Cx) -> Done {
+    over_quadratic(cx, 1.0, -1.0, false)
+}
+
+/// The remainder a − b·q, q whole: 1 and −q.
+fn fmod(cx: &mut Cx) -> Done {
+    let gy = cx.gy();
+    cx.give(0, gy.clone());
+    if cx.wants(1) {
+        let multiple = cx.sub(&cx.x(0), &cx.y(0));
+        let q = cx.div(&multiple, &cx.x(1));
+        let q = cx.op("Round", &[&q]);
+        let g = cx.mul(&gy, &q);
+        let g = cx.op("Neg", &[&g]);
+        cx.give(1, g);
+    }
+    Ok(())
+}
+
+/// Zero between −λ and λ, the identity (shifted) outside.
+fn shrink(cx: &mut Cx) -> Done {
+    let lambda = cx.node.float("lambd", 0.5);
+    let above = cx.greater(&cx.x(0), lambda);
+    let below = cx.less(&cx.x(0), -lambda);
+    let outside = cx.op("Or", &[&above, &below]);
+    masked(cx, &outside)
 }
 
 /// Strictly inside the bounds, as PyTorch's hardtanh has it; read off the output.

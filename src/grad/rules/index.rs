@@ -1,14 +1,29 @@
-//! Operators that pick values by position: slices, gathers, pads.
+//! Operators that pick values by position: slices, gathers, scatters, pads, the greatest k.
 //!
-//! Positions are constants here, so the transpose of picking is picking as well: where the source of every value
-//! is known, its gradient is gathered, which is faster than scattering and has a fixed order of summation.
+//! Positions carry no gradient. Where they are constants, the transpose of picking is picking as well: the source of
+//! every value is known, so its gradient is gathered, which is faster than scattering and has a fixed order of
+//! summation.
 
 use super::{Rule, exact, shape::axis};
 use crate::grad::Cx;
+use crate::onnx::{Attr, DType};
 
 type Done = Result<(), String>;
 
-pub(super) const RULES: &[Rule] = &[exact("Gather", gather), exact("Pad", pad), exact("Slice", slice)];
+pub(super) const RULES: &[Rule] = &[
+    exact("CumSum", same_sum_backwards),
+    exact("Gather", gather),
+    exact("GatherElements", gather_elements),
+    exact("GatherND", gather_nd),
+    exact("Pad", pad).but("pads or axes computed in the graph; a value computed from the image"),
+    exact("ScatterElements", scatter_elements).but(MUL),
+    exact("ScatterND", scatter_nd).but(MUL),
+    exact("Slice", slice).but("bounds, axes or steps computed in the graph"),
+    exact("TopK", top_k),
+    exact("Trilu", trilu),
+];
+
+const MUL: &str = "reduction=mul where the updates are computed from the image";
 
 /// Above this many picks of one position, scattering beats adding up gathers.
 const MOST_GATHERS: usize = 4;
@@ -21,7 +36,8 @@ fn unpick(cx: &mut Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &
     }
     let most = sources.iter().map(Vec::len).max().unwrap_or(0);
     if most > MOST_GATHERS {
-        return scatter(cx, gy, at, picks, size, y_shape);
+        let index = cx.int_tensor(&[picks.len() as i64, 1], picks);
+        return scatter(cx, gy, at, &index, size, y_shape);
     }
     // One more row, of zeros, for the positions that nobody picked (or not that often).
     let mut pad_after = vec![0; y_shape.len()];
@@ -43,18 +59,16 @@ fn unpick(cx: &mut Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &
     sum.unwrap_or(padded)
 }
 
-/// [`unpick`] by an adding scatter along the first axis.
-fn scatter(cx: &mut Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64]) -> String {
+/// [`unpick`] by an adding scatter along the first axis; `index` holds the picks as a column.
+fn scatter(cx: &mut Cx, gy: &str, at: usize, index: &str, size: i64, y_shape: &[i64]) -> String {
     let rank = y_shape.len();
     let mut perm: Vec<i64> = (0..rank as i64).collect();
     perm.remove(at);
     perm.insert(0, at as i64);
     let mut shape: Vec<i64> = perm.iter().map(|&p| y_shape[p as usize]).collect();
     shape[0] = size;
-    let zeros = cx.zeros(&shape);
-    let index = cx.int_tensor(&[picks.len() as i64, 1], picks);
     let front = cx.transpose(gy, &perm);
-    let summed = cx.op_with("ScatterND", &[&zeros, &index, &front], &[("reduction", "add".into())]);
+    let summed = cx.scatter_add("ScatterND", &shape, index, &front, &[]);
     let mut back = vec![0; rank];
     for (to, &from) in perm.iter().enumerate() {
         back[from as usize] = to as i64;
@@ -66,6 +80,17 @@ fn gather(cx: &mut Cx) -> Done {
     let x = cx.x_shape(0);
     let at = axis(cx.node.int("axis", 0), x.len());
     let size = x[at];
+    if cx.const_tensor(1).is_none() {
+        let count = cx.x_shape(1).iter().product();
+        let index = cx.cast(&cx.x(1), cx.x_type(1), DType::I64);
+        let index = cx.reshape(&index, &[count, 1]);
+        let flat = [&x[..at], &[count], &x[at + 1..]].concat();
+        let gy = cx.gy();
+        let gy = cx.reshape(&gy, &flat);
+        let g = scatter(cx, &gy, at, &index, size, &flat);
+        cx.give(0, g);
+        return Ok(());
+    }
     let picks: Vec<i64> = cx
         .const_ints(1)?
         .ok_or("has no indices")?
@@ -132,6 +157,9 @@ fn pad(cx: &mut Cx) -> Done {
         before[axis(a, rank)] = pads[k];
         after[axis(a, rank)] = pads[axes.len() + k];
     }
+    if cx.wants(2) {
+        return Err("a value to pad with that is computed from the image is not covered".into());
+    }
     let mode = cx.node.str("mode", "constant");
     let mut g = cx.gy();
     if mode == "constant" {
@@ -162,6 +190,138 @@ fn pad(cx: &mut Cx) -> Done {
         g = unpick(cx, &g, at, &picks?, size, &shape);
         shape[at] = size;
     }
+    cx.give(0, g);
+    Ok(())
+}
+
+fn gather_elements(cx: &mut Cx) -> Done {
+    let axis = axis(cx.node.int("axis", 0), cx.x_shape(0).len()) as i64;
+    let (gy, index, shape) = (cx.gy(), cx.x(1), cx.x_shape(0));
+    let g = cx.scatter_add("ScatterElements", shape, &index, &gy, &[("axis", axis.into())]);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn gather_nd(cx: &mut Cx) -> Done {
+    let batch = cx.node.int("batch_dims", 0) as usize;
+    let (gy, shape, of) = (cx.gy(), cx.x_shape(0), cx.x_shape(1));
+    let index = if batch == 0 {
+        cx.x(1)
+    } else {
+        // ScatterND knows no batch: the batch's own coordinates go in front of the others.
+        let lead = &of[..of.len() - 1];
+        let count: i64 = lead.iter().product();
+        let within: i64 = lead[batch..].iter().product();
+        let mut coordinates = Vec::new();
+        for i in 0..count {
+            let mut rest = i / within;
+            let mut row = vec![0; batch];
+            for d in (0..batch).rev() {
+                row[d] = rest % lead[d];
+                rest /= lead[d];
+            }
+            coordinates.extend(row);
+        }
+        let coordinates = cx.int_tensor(&[lead, &[batch as i64]].concat(), &coordinates);
+        cx.op_with("Concat", &[&coordinates, &cx.x(1)], &[("axis", Attr::Int(-1))])
+    };
+    let g = cx.scatter_add("ScatterND", shape, &index, &gy, &[]);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn scatter_elements(cx: &mut Cx) -> Done {
+    let axis = axis(cx.node.int("axis", 0), cx.x_shape(0).len()) as i64;
+    scattered(cx, "GatherElements", &[("axis", axis.into())])
+}
+
+fn scatter_nd(cx: &mut Cx) -> Done {
+    scattered(cx, "GatherND", &[])
+}
+
+/// y = data with updates written at the indices, or combined with what is there. Positions of no update keep data's
+/// gradient; each update has that of its position.
+fn scattered(cx: &mut Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
+    let (data, index, updates, y) = (cx.x(0), cx.x(1), cx.x(2), cx.y(0));
+    let (of, op, like) = (cx.x_shape(2), cx.node.op.clone(), cx.x_type(0).code() as i64);
+    let gy = cx.gy();
+    let at = |cx: &mut Cx, v: &str| cx.op_with(gather, &[v, &index], attrs);
+    match cx.node.str("reduction", "none") {
+        "none" => {
+            let nothing = cx.zeros(of);
+            let g = cx.op_with(&op, &[&gy, &index, &nothing], attrs);
+            cx.give(0, g);
+            if cx.wants(2) {
+                let g = at(cx, &gy);
+                cx.give(2, g);
+            }
+        }
+        "add" => {
+            cx.give(0, gy.clone());
+            if cx.wants(2) {
+                let g = at(cx, &gy);
+                cx.give(2, g);
+            }
+        }
+        "mul" if cx.wants(2) => return Err(format!("{MUL}, is not covered")),
+        "mul" => {
+            let shape = cx.x_shape(0);
+            let ones = cx.filled(1.0, shape);
+            let attrs = [attrs, &[("reduction", "mul".into())]].concat();
+            let factor = cx.op_with(&op, &[&ones, &index, &updates], &attrs);
+            let g = cx.mul(&gy, &factor);
+            cx.give(0, g);
+        }
+        "max" | "min" => {
+            // In equal parts to all that attain the extreme, as in PyTorch's scatter_reduce.
+            let attains = |cx: &mut Cx, a: &str, b: &str| {
+                let equal = cx.op("Equal", &[a, b]);
+                cx.op_with("Cast", &[&equal], &[("to", like.into())])
+            };
+            let kept = attains(cx, &data, &y);
+            let there = at(cx, &y);
+            let chosen = attains(cx, &updates, &there);
+            let shape = cx.x_shape(0);
+            let count = cx.scatter_add(&op, shape, &index, &chosen, attrs);
+            let count = cx.add(&count, &kept);
+            let share = cx.div(&gy, &count);
+            let g = cx.mul(&share, &kept);
+            cx.give(0, g);
+            if cx.wants(2) {
+                let g = at(cx, &share);
+                let g = cx.mul(&g, &chosen);
+                cx.give(2, g);
+            }
+        }
+        other => return Err(format!("reduction={other} is not known")),
+    }
+    Ok(())
+}
+
+/// The values come from positions that the operator's second output names.
+fn top_k(cx: &mut Cx) -> Done {
+    let axis = axis(cx.node.int("axis", -1), cx.x_shape(0).len()) as i64;
+    let (gy, shape, index) = (cx.gy(), cx.x_shape(0), cx.y(1));
+    let zeros = cx.zeros(shape);
+    let g = cx.op_with("ScatterElements", &[&zeros, &index, &gy], &[("axis", axis.into())]);
+    cx.give(0, g);
+    Ok(())
+}
+
+/// Each value is in the sums from it on: the sum from the other end.
+fn same_sum_backwards(cx: &mut Cx) -> Done {
+    let (exclusive, reverse) = (cx.node.int("exclusive", 0), cx.node.int("reverse", 0));
+    let (gy, axis) = (cx.gy(), cx.x(1));
+    let attrs = [("exclusive", exclusive.into()), ("reverse", (1 - reverse).into())];
+    let g = cx.op_with("CumSum", &[&gy, &axis], &attrs);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn trilu(cx: &mut Cx) -> Done {
+    let (gy, k) = (cx.gy(), cx.node.input(1));
+    let inputs: Vec<&str> = [gy.as_str()].into_iter().chain(k).collect();
+    let g = cx.op_with("Trilu", &inputs, &[("upper", cx.node.int("upper", 1).into())]);
     cx.give(0, g);
     Ok(())
 }

@@ -2,23 +2,34 @@
 //! and a sample case in tests/rules.rs (a row without one fails the tests).
 
 mod conv;
+mod einsum;
 mod elementwise;
 mod index;
 mod linear;
 mod norm;
 mod pool;
+mod quantise;
 mod reduce;
+mod resize;
 mod shape;
+mod table;
+
+pub use table::table;
 
 use super::Cx;
 use crate::onnx::Node;
 
+/// What a rule does: appends the gradient of its node, or says what form of the operator is not covered.
+pub type Apply = fn(&mut Cx) -> Result<(), String>;
+
 /// How an operator passes a gradient.
 #[derive(Clone, Copy)]
 pub enum Class {
-    /// Its own derivative (at kinks, the one that PyTorch takes). An error says what form is not covered.
-    Exact(fn(&mut Cx) -> Result<(), String>),
-    /// Reads shapes or compares: its output is no function of the image that a gradient could follow.
+    /// Its own derivative (at kinks, the one that PyTorch takes).
+    Exact(Apply),
+    /// Rounds to integers: the derivative of what it would be without rounding. Always reported.
+    StraightThrough(Apply),
+    /// Its output is no function of the image's values that a gradient could follow.
     Discrete,
     /// Constant almost everywhere: zero, or straight-through if asked for; always reported.
     Flat,
@@ -32,54 +43,140 @@ pub struct Rule {
     pub class: Class,
     /// Whether inputs broadcast against each other, so that gradients are summed down to their shapes.
     pub broadcasts: bool,
+    /// Forms that are refused with a message, for the table of operators; empty if there are none.
+    pub limits: &'static str,
 }
 
-const fn exact(op: &'static str, apply: fn(&mut Cx) -> Result<(), String>) -> Rule {
-    Rule { op, class: Class::Exact(apply), broadcasts: false }
+impl Rule {
+    const fn new(op: &'static str, class: Class) -> Rule {
+        Rule { op, class, broadcasts: false, limits: "" }
+    }
+    /// States what the rule refuses.
+    const fn but(self, limits: &'static str) -> Rule {
+        Rule { limits, ..self }
+    }
+    /// The first version of the operator set that has the operator.
+    pub fn since(&self) -> i64 {
+        SINCE.iter().find(|(_, ops)| ops.contains(&self.op)).map_or(1, |(version, _)| *version)
+    }
+    /// The class in a word, and what that means.
+    pub fn class_name(&self) -> (&'static str, &'static str) {
+        match self.class {
+            Class::Exact(_) => ("exact", "its own derivative; at kinks, the one PyTorch takes"),
+            Class::StraightThrough(_) => {
+                ("straight-through", "the derivative as if nothing were rounded; the report names the nodes")
+            }
+            Class::Discrete => ("discrete", "carries no gradient"),
+            Class::Flat => ("flat", "zero almost everywhere; the report names the nodes"),
+        }
+    }
 }
 
-const fn broadcasting(op: &'static str, apply: fn(&mut Cx) -> Result<(), String>) -> Rule {
-    Rule { op, class: Class::Exact(apply), broadcasts: true }
+const fn exact(op: &'static str, apply: Apply) -> Rule {
+    Rule::new(op, Class::Exact(apply))
+}
+
+const fn broadcasting(op: &'static str, apply: Apply) -> Rule {
+    Rule { broadcasts: true, ..exact(op, apply) }
+}
+
+const fn straight_through(op: &'static str, apply: Apply) -> Rule {
+    Rule::new(op, Class::StraightThrough(apply))
 }
 
 const fn discrete(op: &'static str) -> Rule {
-    Rule { op, class: Class::Discrete, broadcasts: false }
+    Rule::new(op, Class::Discrete)
 }
 
 const fn flat(op: &'static str) -> Rule {
-    Rule { op, class: Class::Flat, broadcasts: false }
+    Rule::new(op, Class::Flat)
 }
 
 /// Operators that never carry a gradient.
 const WITHOUT: &[Rule] = &[
-    discrete("Shape"),
-    discrete("Size"),
-    discrete("IsNaN"),
-    discrete("IsInf"),
-    discrete("Equal"),
-    discrete("Greater"),
-    discrete("GreaterOrEqual"),
-    discrete("Less"),
-    discrete("LessOrEqual"),
-    discrete("ArgMax"),
-    discrete("ArgMin"),
-    discrete("NonZero"),
+    discrete("And"),
     discrete("ConstantOfShape"),
     discrete("EyeLike"),
-    flat("Round"),
-    flat("Floor"),
+    discrete("IsInf"),
+    discrete("IsNaN"),
+    discrete("Not"),
+    discrete("OneHot"),
+    discrete("Or"),
+    discrete("Range"),
+    discrete("Shape"),
+    discrete("Size"),
+    discrete("Xor"),
+    flat("ArgMax"),
+    flat("ArgMin"),
     flat("Ceil"),
+    flat("Equal"),
+    flat("Floor"),
+    flat("Greater"),
+    flat("GreaterOrEqual"),
+    flat("Hardmax"),
+    flat("Less"),
+    flat("LessOrEqual"),
+    flat("NonZero"),
+    flat("Round"),
     flat("Sign"),
+];
+
+/// The version of the standard operator set that brought each operator, if not the first (out of ONNX's schemas).
+const SINCE: &[(i64, &[&str])] = &[
+    (7, &["Acos", "Asin", "Atan", "Cos", "Sin", "Tan"]),
+    (8, &["Expand"]),
+    (
+        9,
+        &[
+            "Acosh",
+            "Asinh",
+            "Atanh",
+            "ConstantOfShape",
+            "Cosh",
+            "Erf",
+            "EyeLike",
+            "IsNaN",
+            "MeanVarianceNormalization",
+            "NonZero",
+            "OneHot",
+            "Shrink",
+            "Sign",
+            "Sinh",
+            "Where",
+        ],
+    ),
+    (10, &["DequantizeLinear", "IsInf", "Mod", "QuantizeLinear", "Resize", "ThresholdedRelu"]),
+    (
+        11,
+        &[
+            "CumSum",
+            "DynamicQuantizeLinear",
+            "GatherElements",
+            "GatherND",
+            "Range",
+            "Round",
+            "ScatterElements",
+            "ScatterND",
+        ],
+    ),
+    (12, &["Celu", "Einsum", "GreaterOrEqual", "LessOrEqual"]),
+    (14, &["HardSwish", "Trilu"]),
+    (17, &["LayerNormalization"]),
+    (18, &["Col2Im", "GroupNormalization", "Mish"]),
+    (20, &["Gelu"]),
 ];
 
 const FAMILIES: &[&[Rule]] = &[
     conv::RULES,
+    einsum::RULES,
     elementwise::RULES,
     index::RULES,
     linear::RULES,
     norm::RULES,
     pool::RULES,
+    quantise::RULES,
     reduce::RULES,
+    resize::RULES,
     shape::RULES,
     WITHOUT,
 ];

@@ -1,13 +1,18 @@
 //! Pooling over windows.
 
-use super::conv::Window;
+use super::conv::{SAME, Window};
 use super::{Rule, exact};
 use crate::grad::Cx;
 use crate::onnx::{Attr, DType};
 
 type Done = Result<(), String>;
 
-pub(super) const RULES: &[Rule] = &[exact("AveragePool", average_pool), exact("MaxPool", max_pool)];
+pub(super) const RULES: &[Rule] = &[
+    exact("AveragePool", average_pool).but(SAME),
+    exact("GlobalLpPool", global_lp_pool),
+    exact("LpPool", lp_pool).but(SAME),
+    exact("MaxPool", max_pool).but("storage_order=1; auto_pad=SAME_* with dilations"),
+];
 
 /// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the tensor).
 fn max_pool(cx: &mut Cx) -> Done {
@@ -21,15 +26,16 @@ fn max_pool(cx: &mut Cx) -> Done {
     let apart = (0..kernel.len()).all(|d| (kernel[d] - 1) * window.dilations[d] < window.strides[d]);
     let indices = cx.extra_output(1, DType::I64, y);
     let gy = cx.gy();
-    let zeros = cx.zeros(&[x.iter().product()]);
+    let size = [x.iter().product()];
     let indices = cx.reshape(&indices, &[-1]);
     let flat = cx.reshape(&gy, &[-1]);
-    let reduction = if apart { "none" } else { "add" };
-    let g = cx.op_with(
-        "ScatterElements",
-        &[&zeros, &indices, &flat],
-        &[("axis", Attr::Int(0)), ("reduction", reduction.into())],
-    );
+    let axis = [("axis", Attr::Int(0))];
+    let g = if apart {
+        let zeros = cx.zeros(&size);
+        cx.op_with("ScatterElements", &[&zeros, &indices, &flat], &axis)
+    } else {
+        cx.scatter_add("ScatterElements", &size, &indices, &flat, &axis)
+    };
     let g = cx.reshape(&g, x);
     cx.give(0, g);
     Ok(())
@@ -78,13 +84,62 @@ fn average_pool(cx: &mut Cx) -> Done {
         let inverse = cx.floats(&shape, &inverse);
         cx.mul(&gy, &inverse)
     };
-    // Every channel alike: as images of one channel this is a single product, not one per group.
-    let one = |shape: &[i64]| [&[shape[0] * shape[1], 1], &shape[2..]].concat();
-    let flat = cx.reshape(&scaled, &one(y));
-    let ones = cx
-        .floats(&[&[1, 1], kernel.as_slice()].concat(), &vec![1.0; kernel.iter().product::<i64>() as usize]);
-    let g = window.transpose(cx, &flat, &ones, 1, &x[2..], &y[2..]);
-    let g = cx.reshape(&g, x);
+    let g = spread(cx, &window, &scaled);
     cx.give(0, g);
     Ok(())
+}
+
+/// Adds each output's value to all of its window. Every channel alike: as images of one channel this is a single
+/// product, not one per group.
+fn spread(cx: &mut Cx, window: &Window, values: &str) -> String {
+    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
+    let flat = cx.reshape(values, &[&[y[0] * y[1], 1], &y[2..]].concat());
+    let ones = cx.filled(1.0, &[&[1, 1], window.kernel.as_slice()].concat());
+    let g = window.transpose(cx, &flat, &ones, 1, &x[2..], &y[2..]);
+    cx.reshape(&g, x)
+}
+
+/// y = (Σ |x|ᵖ)^(1/p): gy·y^(1−p), 0 where y is; what is left is the factor x·|x|^(p−2).
+fn over_norm(cx: &mut Cx, p: i64) -> String {
+    let (gy, y) = (cx.gy(), cx.y(0));
+    if p == 1 {
+        return gy;
+    }
+    let exponent = cx.scalar(1.0 - p as f32);
+    let power = cx.op("Pow", &[&y, &exponent]);
+    let g = cx.mul(&gy, &power);
+    let positive = cx.greater(&y, 0.0);
+    cx.only_where(&positive, &g)
+}
+
+/// Gives input 0 `g`·x·|x|^(p−2).
+fn times_slope(cx: &mut Cx, g: &str, p: i64) -> Done {
+    let x = cx.x(0);
+    let slope = if p == 2 {
+        x
+    } else {
+        let sign = cx.op("Sign", &[&x]);
+        let size = cx.op("Abs", &[&x]);
+        let exponent = cx.scalar(p as f32 - 1.0);
+        let power = cx.op("Pow", &[&size, &exponent]);
+        cx.mul(&sign, &power)
+    };
+    let g = cx.mul(g, &slope);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn global_lp_pool(cx: &mut Cx) -> Done {
+    let p = cx.node.int("p", 2);
+    let g = over_norm(cx, p);
+    times_slope(cx, &g, p)
+}
+
+fn lp_pool(cx: &mut Cx) -> Done {
+    let p = cx.node.int("p", 2);
+    let kernel = cx.node.ints("kernel_shape").ok_or("has no kernel_shape")?.to_vec();
+    let window = Window::of(cx.node, &kernel, &cx.x_shape(0)[2..])?;
+    let g = over_norm(cx, p);
+    let g = spread(cx, &window, &g);
+    times_slope(cx, &g, p)
 }

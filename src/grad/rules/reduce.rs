@@ -5,17 +5,21 @@ use crate::grad::Cx;
 
 type Done = Result<(), String>;
 
+const AXES: &str = "axes computed in the graph";
+
 pub(super) const RULES: &[Rule] = &[
     exact("GlobalAveragePool", global_average),
     exact("GlobalMaxPool", global_max),
-    exact("ReduceL1", l1),
-    exact("ReduceL2", l2),
-    exact("ReduceLogSumExp", log_sum_exp),
-    exact("ReduceMax", extreme),
-    exact("ReduceMean", mean),
-    exact("ReduceMin", extreme),
-    exact("ReduceSum", sum),
-    exact("ReduceSumSquare", sum_square),
+    exact("ReduceL1", l1).but(AXES),
+    exact("ReduceL2", l2).but(AXES),
+    exact("ReduceLogSum", log_sum).but(AXES),
+    exact("ReduceLogSumExp", log_sum_exp).but(AXES),
+    exact("ReduceMax", extreme).but(AXES),
+    exact("ReduceMean", mean).but(AXES),
+    exact("ReduceMin", extreme).but(AXES),
+    exact("ReduceProd", prod).but(AXES),
+    exact("ReduceSum", sum).but(AXES),
+    exact("ReduceSumSquare", sum_square).but(AXES),
 ];
 
 /// The shape of the output with reduced axes kept as 1, and how many values each output stands for.
@@ -87,9 +91,14 @@ fn to_attaining(cx: &mut Cx, gy: &str, y: &str, axes: &[i64]) -> Done {
     Ok(())
 }
 
-fn extreme(cx: &mut Cx) -> Done {
+/// The axes that are more than a change of shape to reduce.
+fn reduced(cx: &Cx) -> Result<Vec<i64>, String> {
     let (kept, _) = kept(cx)?;
-    let axes: Vec<i64> = (0..kept.len()).filter(|&d| kept[d] != cx.x_shape(0)[d]).map(|d| d as i64).collect();
+    Ok((0..kept.len()).filter(|&d| kept[d] != cx.x_shape(0)[d]).map(|d| d as i64).collect())
+}
+
+fn extreme(cx: &mut Cx) -> Done {
+    let axes = reduced(cx)?;
     let (gy, y) = gy_and_y(cx)?;
     if axes.is_empty() {
         cx.give(0, gy);
@@ -136,6 +145,41 @@ fn log_sum_exp(cx: &mut Cx) -> Done {
     let shifted = cx.sub(&cx.x(0), &y);
     let soft = cx.op("Exp", &[&shifted]);
     let g = cx.mul(&soft, &gy);
+    cx.give(0, g);
+    Ok(())
+}
+
+/// y = log Σ x: gy/Σ x.
+fn log_sum(cx: &mut Cx) -> Done {
+    let (gy, y) = gy_and_y(cx)?;
+    let sum = cx.op("Exp", &[&y]);
+    let g = cx.div(&gy, &sum);
+    let shape = cx.x_shape(0);
+    let g = cx.expand(&g, shape);
+    cx.give(0, g);
+    Ok(())
+}
+
+/// The product of the other entries: that of all but zeros, over the entry itself; 0 if another one is zero.
+fn prod(cx: &mut Cx) -> Done {
+    let axes = reduced(cx)?;
+    let (gy, _) = gy_and_y(cx)?;
+    if axes.is_empty() {
+        cx.give(0, gy);
+        return Ok(());
+    }
+    let (x, like) = (cx.x(0), cx.x_type(0).code() as i64);
+    let (zero, one) = (cx.scalar(0.0), cx.scalar(1.0));
+    let is_zero = cx.op("Equal", &[&x, &zero]);
+    let count = cx.op_with("Cast", &[&is_zero], &[("to", like.into())]);
+    let zeros = cx.reduce_sum(&count, &axes, true);
+    let alone = cx.op("Equal", &[&zeros, &count]);
+    let filled = cx.op("Where", &[&is_zero, &one, &x]);
+    let axes = cx.ints(&axes);
+    let product = cx.op("ReduceProd", &[&filled, &axes]);
+    let others = cx.div(&product, &filled);
+    let g = cx.mul(&gy, &others);
+    let g = cx.only_where(&alone, &g);
     cx.give(0, g);
     Ok(())
 }

@@ -13,6 +13,8 @@ mod fused;
 mod norm;
 mod versions;
 
+pub use versions::OLDEST;
+
 use super::{Attr, DType, Graph, Node, Tensor, Value, precision};
 use functions::Functions;
 use std::collections::BTreeMap;
@@ -50,11 +52,11 @@ pub fn expanded() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 pub(super) fn rewrite(graph: &mut Graph) -> Done {
     let version = *graph.opsets.get("").unwrap_or(&OPSET);
-    if version < versions::OLDEST {
+    if version < OLDEST {
         return Err(format!(
             "uses opset {version}; {} is the oldest that is understood. Convert it with onnx.version_converter, \
              or export it again with opset_version=17",
-            versions::OLDEST
+            OLDEST
         ));
     }
     let functions = Functions::of(graph)?;

@@ -5,7 +5,7 @@ use super::{Done, Rewrite};
 use crate::onnx::{Attr, Node, Tensor};
 
 /// The oldest version that is understood.
-pub(super) const OLDEST: i64 = 7;
+pub const OLDEST: i64 = 7;
 
 impl Rewrite<'_> {
     /// Sets input `i` from a list attribute, if the node has it.

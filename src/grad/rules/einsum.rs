@@ -1,0 +1,123 @@
+//! Einsum. The gradient of an operand is an Einsum too: of the other operands and the output's gradient, with the
+//! operand's subscripts as output.
+
+use super::{Rule, exact};
+use crate::grad::Cx;
+use std::collections::HashMap;
+
+type Done = Result<(), String>;
+
+pub(super) const RULES: &[Rule] = &[exact("Einsum", einsum)];
+
+/// An equation with one letter per axis: of each operand, and of the output.
+struct Equation {
+    terms: Vec<Vec<char>>,
+    output: Vec<char>,
+    /// Letters that it doesn't use.
+    free: Vec<char>,
+}
+
+impl Equation {
+    /// Ellipses become letters; an output left out is what the letters that occur once give, in order.
+    fn parse(text: &str, ranks: &[usize]) -> Result<Equation, String> {
+        let text: String = text.split_whitespace().collect();
+        let (left, right) = match text.split_once("->") {
+            Some((left, right)) => (left, Some(right)),
+            None => (text.as_str(), None),
+        };
+        let mut free: Vec<char> = ('a'..='z').chain('A'..='Z').filter(|&c| !text.contains(c)).collect();
+        let terms: Vec<&str> = left.split(',').collect();
+        let wrong = || format!("equation {text:?} doesn't fit its inputs");
+        if terms.len() != ranks.len() {
+            return Err(wrong());
+        }
+        // How many axes each term's ellipsis stands for.
+        let open: Vec<usize> = terms
+            .iter()
+            .zip(ranks)
+            .map(|(t, rank)| rank.checked_sub(t.replace("...", "").len()).ok_or_else(wrong))
+            .collect::<Result<_, _>>()?;
+        let most = open.iter().copied().max().unwrap_or(0);
+        if free.len() < most {
+            return Err(format!("equation {text:?} has too many subscripts"));
+        }
+        let rest: Vec<char> = free.split_off(most);
+        let ellipsis: String = free.into_iter().collect();
+        let letters = |term: &str, n: usize| -> Vec<char> {
+            term.replace("...", &ellipsis[ellipsis.len() - n..]).chars().collect()
+        };
+        let output = match right {
+            Some(right) => letters(right, most),
+            None => {
+                let mut once: Vec<char> = left.chars().filter(|c| c.is_ascii_alphabetic()).collect();
+                once.retain(|c| left.matches(*c).count() == 1);
+                once.sort_unstable();
+                ellipsis.chars().chain(once).collect()
+            }
+        };
+        let terms = terms.iter().zip(&open).map(|(t, &n)| letters(t, n)).collect();
+        Ok(Equation { terms, output, free: rest })
+    }
+}
+
+fn einsum(cx: &mut Cx) -> Done {
+    let n = cx.node.inputs.len();
+    let ranks: Vec<usize> = (0..n).map(|i| cx.x_shape(i).len()).collect();
+    let mut equation = Equation::parse(cx.node.str("equation", ""), &ranks)?;
+    let gy = cx.gy();
+    let mut sizes: HashMap<char, i64> = HashMap::new();
+    for (i, term) in equation.terms.iter().enumerate() {
+        for (&c, &size) in term.iter().zip(cx.x_shape(i)) {
+            let known = sizes.entry(c).or_insert(size);
+            *known = size.max(*known);
+        }
+    }
+    for i in (0..n).filter(|&i| cx.wants(i)).collect::<Vec<_>>() {
+        let shape = cx.x_shape(i);
+        let mut operands = vec![(equation.output.clone(), cx.y_shape(0).to_vec(), gy.clone())];
+        for j in (0..n).filter(|&j| j != i) {
+            operands.push((equation.terms[j].clone(), cx.x_shape(j).to_vec(), cx.x(j)));
+        }
+        let mut target = equation.terms[i].clone();
+        for axis in 1..target.len() {
+            let c = target[axis];
+            if target[..axis].contains(&c) {
+                // A diagonal: only where both positions agree is there a gradient.
+                let other = equation.free.pop().ok_or("its equation has too many subscripts")?;
+                target[axis] = other;
+                let eye = cx.identity(&[shape[axis], shape[axis]], shape[axis]);
+                operands.push((vec![c, other], vec![shape[axis]; 2], eye));
+            }
+        }
+        // Axes that the operand broadcasts are summed. What the others don't have, or broadcast, is constant along it.
+        let found = |c: char, size: i64| {
+            operands.iter().any(|(term, of, _)| term.iter().zip(of).any(|(&t, &n)| t == c && n == size))
+        };
+        let kept: Vec<bool> = target
+            .iter()
+            .zip(shape)
+            .map(|(c, &size)| size == sizes.get(c).copied().unwrap_or(size) && found(*c, size))
+            .collect();
+        let output: String = target.iter().zip(&kept).filter(|(_, k)| **k).map(|(c, _)| *c).collect();
+        let axes: Vec<i64> = shape.iter().zip(&kept).map(|(&s, &k)| if k { s } else { 1 }).collect();
+        let (scalars, tensors): (Vec<_>, Vec<_>) = operands.iter().partition(|(term, _, _)| term.is_empty());
+        let mut product: Option<String> = None;
+        if !tensors.is_empty() {
+            let left: Vec<String> = tensors.iter().map(|(term, _, _)| term.iter().collect()).collect();
+            let names: Vec<&str> = tensors.iter().map(|(_, _, name)| name.as_str()).collect();
+            let text = format!("{}->{output}", left.join(","));
+            product = Some(cx.op_with("Einsum", &names, &[("equation", text.as_str().into())]));
+        }
+        for (_, _, name) in scalars {
+            product = Some(match product {
+                Some(p) => cx.mul(&p, name),
+                None => name.clone(),
+            });
+        }
+        let g = product.ok_or("has no operands")?;
+        let g = cx.reshape(&g, &axes);
+        let g = if axes == shape { g } else { cx.expand(&g, shape) };
+        cx.give(i, g);
+    }
+    Ok(())
+}
