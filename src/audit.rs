@@ -2,7 +2,7 @@
 
 use crate::attack::{self, Differentiable, Event, Outcome, Plan, Selection, TrialFile};
 use crate::check::{self, GradientCheck, Warning};
-use crate::cli::Run;
+use crate::cli::{Gradient, Run};
 use crate::data::{BUILTIN_SEED, Dataset, Preparation, Resize};
 use crate::examples::Collector;
 use crate::gate::{Rules, Verdict};
@@ -39,7 +39,10 @@ pub fn run(flags: &Run) -> Result<Report> {
     let mut dataset = open_data(flags)?;
 
     runtime::load(flags.ort_lib.as_deref())?;
-    let mut model = Model::open(path, &card, flags.options(), flags.batch)?;
+    let mut model = match flags.gradient {
+        Gradient::Exact => Model::open(path, &card, flags.options(), flags.batch),
+        Gradient::Estimate => Model::open_estimated(path, &card, flags.options(), flags.batch, flags.seed),
+    }?;
     let model_s = start.elapsed().as_secs_f64();
     let preprocessing = model.info.preprocessing.clone();
     let (protocol, plan) = suite.plan(preprocessing.height.max(preprocessing.width), flags.seed)?;
@@ -67,6 +70,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     let basis = Basis { gallery: gallery.len(), form: plan.form, metric };
     let scores = score::score(&outcomes, &skipped, &basis, flags.seed);
     warnings.extend(reservations(flags, &preprocessing, &data, &outcomes, &benign));
+    warnings.splice(0..0, check::estimated(&model));
     let mut report = Report {
         schema_version: report::SCHEMA_VERSION,
         tool: report::Tool {

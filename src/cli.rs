@@ -3,6 +3,7 @@
 use crate::attack::Form;
 use crate::data::{Interpolation, Split};
 use crate::model::card::{Card, Channels, Layout};
+use crate::model::output::Pooling;
 use crate::model::runtime::{Options, Provider};
 use crate::space::Metric;
 use clap::{Args, Parser, Subcommand};
@@ -216,6 +217,9 @@ pub struct Run {
     /// Value that is the embedding
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub output: Option<String>,
+    /// How tokens, or the places of a feature map, become one embedding
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub pooling: Option<Pooling>,
     /// Input height and width, where the model leaves them open: 224, or 256x128
     #[arg(long, value_parser = size, help_heading = "Model")]
     pub size: Option<[usize; 2]>,
@@ -237,6 +241,9 @@ pub struct Run {
     /// Height and width to resize to before the centre crop
     #[arg(long, value_parser = size, help_heading = "Model")]
     pub resize: Option<[usize; 2]>,
+    /// Where gradients come from: formed out of the graph, or, as a last resort, estimated from many forward passes
+    #[arg(long, value_enum, default_value = "exact", help_heading = "Model")]
+    pub gradient: Gradient,
     /// Length to resize the shorter side to before the centre crop, instead of --resize
     #[arg(long, value_name = "N", conflicts_with = "resize", help_heading = "Model")]
     pub resize_shorter: Option<usize>,
@@ -260,6 +267,15 @@ pub struct Run {
     pub quiet: bool,
 }
 
+/// Where gradients come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Gradient {
+    /// Formed out of the model's graph.
+    Exact,
+    /// Estimated from forward passes.
+    Estimate,
+}
+
 impl Run {
     /// What the flags say of the model.
     pub fn card(&self) -> Result<Card, String> {
@@ -273,6 +289,7 @@ impl Run {
         Ok(Card {
             input: self.input.clone(),
             output: self.output.clone(),
+            pooling: self.pooling,
             size: self.size,
             layout: self.image_layout,
             channels: self.channels,

@@ -1,5 +1,6 @@
 //! The model card: what a file of weights doesn't say about its input, and the preprocessing that follows from it.
 
+use super::output::Pooling;
 use crate::data::Interpolation;
 use crate::onnx::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use crate::space::Metric;
@@ -14,6 +15,8 @@ pub struct Card {
     pub input: Option<String>,
     /// Which value is the embedding; any value of the graph, not only its outputs.
     pub output: Option<String>,
+    /// How tokens or the places of a feature map become one embedding.
+    pub pooling: Option<Pooling>,
     /// Input height and width, for models that leave them open.
     pub size: Option<[usize; 2]>,
     /// Whether channels come first or last.
@@ -75,6 +78,7 @@ impl Card {
         Card {
             input: self.input.or(other.input),
             output: self.output.or(other.output),
+            pooling: self.pooling.or(other.pooling),
             size: self.size.or(other.size),
             layout: self.layout.or(other.layout),
             channels: self.channels.or(other.channels),
@@ -125,6 +129,9 @@ pub struct Preprocessing {
 /// Mean and std of ImageNet, which most models for photographs were trained with.
 const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
+/// No model takes larger sides; files that state them are damaged.
+const LARGEST: i64 = 1 << 15;
+
 /// Below this side, models are for digits and characters and take pixels as they are.
 const PHOTOGRAPH: usize = 64;
 
@@ -144,8 +151,12 @@ impl Preprocessing {
             (Dim::Known(n), Some(size)) if *n != size[i] as i64 => {
                 Err(wrong(format!("its {name} is fixed to {n}, and {} was asked for", size[i])))
             }
+            (Dim::Known(n), _) if !(1..=LARGEST).contains(n) => {
+                Err(wrong(format!("its {name} is {n}, which no image has")))
+            }
             (Dim::Known(n), _) => Ok(*n as usize),
-            (Dim::Free(_), Some(size)) => Ok(size[i]),
+            (Dim::Free(_), Some(size)) if size[i] as i64 <= LARGEST => Ok(size[i]),
+            (Dim::Free(_), Some(size)) => Err(wrong(format!("--size {}: at most {LARGEST}", size[i]))),
             (Dim::Free(_), None) => {
                 Err(wrong(format!("leaves its {name} open; state --size, for instance --size 224")))
             }

@@ -1,14 +1,20 @@
 //! An ONNX model as something to embed images with and to differentiate.
 
 pub mod card;
+pub mod estimate;
+pub mod output;
+pub mod reference;
 pub mod runtime;
 
 use crate::attack::{Batch, Differentiable};
-use crate::grad::{self, Note};
+use crate::grad::{self, Note, Types};
 use crate::onnx::{DType, Dim, Graph, Node, Value};
 use crate::{Error, Result};
 use card::{Card, Preprocessing, image_like};
+use estimate::Estimator;
 use ndarray::{Array2, ArrayView2};
+use output::Pooling;
+use reference::Reference;
 use runtime::{Input, Optimise, Options, Session};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -21,6 +27,12 @@ const LOW: &str = "audit/low";
 const HIGH: &str = "audit/high";
 const ALPHA: &str = "audit/alpha";
 
+/// Values in a batch of pixels, at most: 2 GB of them. What asks for more is a damaged file.
+const MOST_VALUES: usize = 1 << 29;
+
+/// Standard deviation of the estimator's noise outside of an attack: twice the usual largest change, 8/255.
+const SIGMA: f32 = 16.0 / 255.0;
+
 /// What was found in the model file, for reports.
 #[derive(Clone, Debug)]
 pub struct Info {
@@ -30,12 +42,16 @@ pub struct Info {
     pub sha256: String,
     /// Inputs with their shapes, as the file has them.
     pub inputs: Vec<String>,
-    /// The one that takes the images.
-    pub input: String,
     /// The value that is the embedding.
     pub output: String,
+    /// How it becomes one vector per image, where it isn't.
+    pub pooling: Option<Pooling>,
     /// Length of an embedding.
     pub dim: usize,
+    /// The narrowest float that the file computes in. Everything here computes in float32.
+    pub precision: DType,
+    /// Whether gradients are estimated from forward passes, rather than formed.
+    pub estimated: bool,
     /// What is done to pixels before the model's input.
     pub preprocessing: Preprocessing,
     /// Nodes whose gradient isn't that of the function itself.
@@ -48,15 +64,37 @@ pub struct Info {
 pub struct Model {
     /// What it is.
     pub info: Info,
+    /// The model's own input.
+    input: String,
     forward: Session,
+    gradient: Gradient,
+    batch: usize,
+    options: Options,
+}
+
+/// Where gradients come from.
+enum Gradient {
+    Exact(Exact),
+    Estimate(Estimator),
+}
+
+/// The backward graph.
+struct Exact {
     backward: Session,
     /// Outputs of the forward session: the embedding, then what the backward session reads again.
     handed: Vec<String>,
     cotangent: String,
     gradient: String,
     reads_image: bool,
+}
+
+/// A model ready to run forward, not differentiated yet.
+struct Prepared {
+    info: Info,
+    input: String,
+    graph: Graph,
+    types: Types,
     batch: usize,
-    options: Options,
 }
 
 impl Model {
@@ -65,6 +103,191 @@ impl Model {
     /// `batch` is how many images go through at once; a model with a fixed batch keeps its own. Errors (exit code 3):
     /// not an ONNX file, no image input or several, ambiguous output, operators without a rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
+        let Prepared { mut info, input, graph, types, batch } = Prepared::read(path, card, batch)?;
+        let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
+            Error::model(format!(
+                "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
+                 Export the model with other operators, or ask for these: `audit ops` lists what is covered. \
+                 As a last resort, --gradient estimate does without, slowly and less well",
+                path.display()
+            ))
+        })?;
+        drop((graph, types));
+        let named = |e: Error| e.context(path.display());
+        let mut backward = g.backward;
+        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(batch));
+        let reads_image = backward.inputs.iter().any(|i| i.name == IMAGE);
+        let mut handed = vec![EMBEDDING.to_string()];
+        handed.extend(g.residuals.iter().filter(|r| *r != EMBEDDING && *r != IMAGE).cloned());
+        info.nodes[1..].copy_from_slice(&[g.forward.nodes.len(), backward.nodes.len(), handed.len() - 1]);
+        info.notes = g.notes;
+        let exact = Exact {
+            backward: Session::new(&backward, options, Optimise::All).map_err(named)?,
+            handed,
+            cotangent: g.cotangents[0].clone(),
+            gradient: g.gradients[0].clone(),
+            reads_image,
+        };
+        let forward = Session::new(&g.forward, options, Optimise::All).map_err(named)?;
+        Ok(Model { info, input, forward, gradient: Gradient::Exact(exact), batch, options })
+    }
+
+    /// Loads a model to be attacked through forward passes alone ([`estimate`]), for what [`Model::open`] can't
+    /// differentiate.
+    pub fn open_estimated(
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        seed: u64,
+    ) -> Result<Model> {
+        let Prepared { mut info, input, graph, batch, .. } = Prepared::read(path, card, batch)?;
+        info.estimated = true;
+        info.nodes[1] = graph.nodes.len();
+        let forward = Session::new(&graph, options, Optimise::All).map_err(|e| e.context(path.display()))?;
+        let gradient = Gradient::Estimate(Estimator::new(seed));
+        Ok(Model { info, input, forward, gradient, batch, options })
+    }
+
+    /// Forward passes (of a batch each) that estimated gradients have cost so far.
+    pub fn passes(&self) -> u64 {
+        match &self.gradient {
+            Gradient::Exact(_) => 0,
+            Gradient::Estimate(estimator) => estimator.passes,
+        }
+    }
+
+    /// ∂⟨f(x), ē⟩/∂x of a full batch: `images` [B, P], `cotangent` ē [B, D]. Returns embeddings [B, D] and the
+    /// gradient [B, P].
+    pub fn gradient(
+        &mut self,
+        images: &[f32],
+        cotangent: ArrayView2<f32>,
+    ) -> Result<(Array2<f32>, Vec<f32>)> {
+        let still = vec![0.0; self.batch];
+        let mut e = Array2::zeros((0, 0));
+        let mut seen = |z: ArrayView2<f32>| {
+            e = z.to_owned();
+            cotangent.to_owned()
+        };
+        let g = match &self.gradient {
+            Gradient::Exact(exact) => {
+                let out = exact.gradient.clone();
+                self.forward_backward(images, images, images, &still, &out, &mut seen)?
+            }
+            Gradient::Estimate(_) => self.estimated(images, &vec![SIGMA; self.batch], &mut seen)?,
+        };
+        Ok((e, g))
+    }
+
+    /// The model file as it is, to compare with.
+    pub fn reference(&self) -> Result<Reference> {
+        Reference::open(&self.info, &self.input, self.batch, self.options)
+    }
+
+    fn estimated(
+        &mut self,
+        x: &[f32],
+        sigma: &[f32],
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<Vec<f32>> {
+        let e = self.embed(x)?;
+        let ct = cotangent(e.view());
+        let shape = self.info.preprocessing.pixel_shape(self.batch).map(|d| d as usize);
+        let Model { forward, gradient, info, batch, .. } = self;
+        let Gradient::Estimate(estimator) = gradient else {
+            return Err(Error::internal("an exact gradient was taken for an estimated one"));
+        };
+        estimator.passes += 1;
+        let mut embed = |x: &[f32]| embed_full(forward, info, *batch, x);
+        estimator.gradient(&mut embed, x, shape, ct.view(), sigma)
+    }
+
+    fn forward_backward(
+        &mut self,
+        x: &[f32],
+        lo: &[f32],
+        hi: &[f32],
+        alpha: &[f32],
+        output: &str,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<Vec<f32>> {
+        let shape = self.info.preprocessing.pixel_shape(self.batch);
+        let e_shape = [self.batch as i64, self.info.dim as i64];
+        let alpha_shape = [self.batch as i64, 1, 1, 1];
+        let Gradient::Exact(exact) = &mut self.gradient else {
+            return Err(Error::internal("an estimated gradient was taken for an exact one"));
+        };
+        let names: Vec<&str> = exact.handed.iter().map(String::as_str).collect();
+        let held = self.forward.run(&[(IMAGE, Input::Host(&shape, x))], &names)?;
+        let ct = cotangent(embeddings(&held[0], self.batch, self.info.dim)?);
+        let ct = ct.as_standard_layout();
+        let ct = ct.as_slice().ok_or_else(|| Error::internal("a cotangent isn't contiguous"))?;
+        let mut feed: Vec<(&str, Input)> = vec![
+            (&exact.cotangent, Input::Host(&e_shape, ct)),
+            (LOW, Input::Host(&shape, lo)),
+            (HIGH, Input::Host(&shape, hi)),
+            (ALPHA, Input::Host(&alpha_shape, alpha)),
+        ];
+        if exact.reads_image {
+            feed.push((IMAGE, Input::Host(&shape, x)));
+        }
+        feed.extend(names.iter().copied().zip(held.iter().map(Input::Held)).skip(1));
+        let out = exact.backward.run(&feed, &[output])?;
+        Ok(out[0].floats()?.1.to_vec())
+    }
+}
+
+impl Differentiable for Model {
+    fn batch(&self) -> usize {
+        self.batch
+    }
+    fn pixels(&self) -> usize {
+        self.info.preprocessing.pixels()
+    }
+    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        let n = images.len() / self.pixels();
+        let padded;
+        let full = if n == self.batch {
+            images
+        } else {
+            let mut v = images.to_vec();
+            v.resize(self.batch * self.pixels(), 0.0);
+            padded = v;
+            &padded
+        };
+        let e = embed_full(&mut self.forward, &self.info, self.batch, full)?;
+        Ok(e.slice_move(ndarray::s![..n, ..]))
+    }
+    fn step(
+        &mut self,
+        batch: &mut Batch,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        let Batch { x, lo, hi, alpha } = batch;
+        if matches!(self.gradient, Gradient::Exact(_)) {
+            *x = self.forward_backward(x, lo, hi, alpha, NEXT, cotangent)?;
+            return Ok(());
+        }
+        let pixels = self.pixels();
+        // Twice the largest change, which the bounds tell wherever black and white don't cut them off.
+        let sigma: Vec<f32> = lo
+            .chunks(pixels)
+            .zip(hi.chunks(pixels))
+            .map(|(lo, hi)| lo.iter().zip(hi).fold(0.0f32, |m, (lo, hi)| m.max(hi - lo)))
+            .map(|widest| if widest > 0.0 { widest } else { SIGMA })
+            .collect();
+        let g = self.estimated(x, &sigma, cotangent)?;
+        for (i, v) in x.iter_mut().enumerate() {
+            let sign = if g[i] == 0.0 { 0.0 } else { g[i].signum() };
+            *v = (*v - alpha[i / pixels] * sign).max(lo[i]).min(hi[i]);
+        }
+        Ok(())
+    }
+}
+
+impl Prepared {
+    fn read(path: &Path, card: &Card, batch: Option<usize>) -> Result<Prepared> {
         let bytes = std::fs::read(path).map_err(|e| {
             Error::usage(format!(
                 "can't read the model {}: {e}. Give the path of an .onnx file",
@@ -83,14 +306,15 @@ impl Model {
         let inputs: Vec<String> =
             graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
         let file_nodes = graph.nodes.len();
+        let precision = graph.precision;
         let input = pick_input(&graph, card).map_err(named)?;
         let preprocessing = Preprocessing::of(&input, card).map_err(named)?;
-        let batch = batch_of(&input, batch, &preprocessing)?;
+        let batch = batch_of(&input, batch, &preprocessing).map_err(named)?;
 
         fix_input(&mut graph, &input.name, &preprocessing, batch);
         preprocessing.prepend(&mut graph, &input.name, batch);
-        if let Some(output) = &card.output {
-            choose_output(&mut graph, output).map_err(named)?;
+        if let Some(name) = &card.output {
+            output::choose(&mut graph, name).map_err(named)?;
         }
         forget_shapes(&mut graph);
         graph.prune();
@@ -98,201 +322,30 @@ impl Model {
         only_input(&graph, IMAGE, &inputs).map_err(named)?;
         foreign_operators(&graph).map_err(named)?;
         let mut graph = runtime::specialise(&graph).map_err(named)?;
-        let output = pick_output(&mut graph, batch).map_err(named)?;
-        let types = runtime::infer(&graph).map_err(named)?;
-        let dim = types[EMBEDDING].1[1] as usize;
-
-        let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
-            Error::model(format!(
-                "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
-                 Export the model with other operators, or ask for these: `audit ops` lists what is covered",
-                path.display()
-            ))
-        })?;
-        let mut backward = g.backward;
-        append_update(&mut backward, &g.gradients[0], &preprocessing.pixel_shape(batch));
-        let reads_image = backward.inputs.iter().any(|i| i.name == IMAGE);
-        let mut handed = vec![EMBEDDING.to_string()];
-        handed.extend(g.residuals.iter().filter(|r| *r != EMBEDDING && *r != IMAGE).cloned());
-        let nodes = [file_nodes, g.forward.nodes.len(), backward.nodes.len(), handed.len() - 1];
-        Ok(Model {
-            forward: Session::new(&g.forward, options, Optimise::All).map_err(named)?,
-            backward: Session::new(&backward, options, Optimise::All).map_err(named)?,
-            handed,
-            cotangent: g.cotangents[0].clone(),
-            gradient: g.gradients[0].clone(),
-            reads_image,
-            batch,
-            options,
-            info: Info {
-                path: path.to_path_buf(),
-                sha256,
-                inputs,
-                input: input.name,
-                output,
-                dim,
-                preprocessing,
-                notes: g.notes,
-                nodes,
-            },
-        })
-    }
-
-    /// ∂⟨f(x), ē⟩/∂x of a full batch: `images` [B, P], `cotangent` ē [B, D]. Returns embeddings [B, D] and the
-    /// gradient [B, P].
-    pub fn gradient(
-        &mut self,
-        images: &[f32],
-        cotangent: ArrayView2<f32>,
-    ) -> Result<(Array2<f32>, Vec<f32>)> {
-        let still = vec![0.0; self.batch];
-        let mut e = Array2::zeros((0, 0));
-        let out = self.gradient.clone();
-        let g = self.forward_backward(images, images, images, &still, &out, &mut |z| {
-            e = z.to_owned();
-            cotangent.to_owned()
-        })?;
-        Ok((e, g))
-    }
-
-    /// The model file as it is, apart from the output chosen, unoptimised, with the preprocessing done on the CPU:
-    /// what parity and finite differences are taken from.
-    pub fn reference(&self) -> Result<Reference> {
-        let info = &self.info;
-        let bytes = std::fs::read(&info.path)
-            .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?;
-        let mut graph = Graph::decode_as_is(bytes.into(), &info.path)?;
-        choose_output(&mut graph, &info.output)?;
-        forget_shapes(&mut graph);
-        graph.prune();
-        graph.prune_inputs();
-        Ok(Reference {
-            plain: Session::new(&graph, self.options, Optimise::Off)?,
-            optimised: Session::as_shipped(&graph, self.options)?,
-            input: info.input.clone(),
-            output: info.output.clone(),
-            preprocessing: info.preprocessing.clone(),
-            batch: self.batch,
-            dim: info.dim,
-        })
-    }
-
-    fn forward_backward(
-        &mut self,
-        x: &[f32],
-        lo: &[f32],
-        hi: &[f32],
-        alpha: &[f32],
-        output: &str,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<Vec<f32>> {
-        let shape = self.info.preprocessing.pixel_shape(self.batch);
-        let e_shape = [self.batch as i64, self.info.dim as i64];
-        let alpha_shape = [self.batch as i64, 1, 1, 1];
-        let names: Vec<&str> = self.handed.iter().map(String::as_str).collect();
-        let held = self.forward.run(&[(IMAGE, Input::Host(&shape, x))], &names)?;
-        let ct = cotangent(embeddings(&held[0], self.batch, self.info.dim)?);
-        let ct = ct.as_standard_layout();
-        let ct = ct.as_slice().ok_or_else(|| Error::internal("a cotangent isn't contiguous"))?;
-        let mut feed: Vec<(&str, Input)> = vec![
-            (&self.cotangent, Input::Host(&e_shape, ct)),
-            (LOW, Input::Host(&shape, lo)),
-            (HIGH, Input::Host(&shape, hi)),
-            (ALPHA, Input::Host(&alpha_shape, alpha)),
-        ];
-        if self.reads_image {
-            feed.push((IMAGE, Input::Host(&shape, x)));
-        }
-        feed.extend(names.iter().copied().zip(held.iter().map(Input::Held)).skip(1));
-        let out = self.backward.run(&feed, &[output])?;
-        Ok(out[0].floats()?.1.to_vec())
-    }
-}
-
-impl Differentiable for Model {
-    fn batch(&self) -> usize {
-        self.batch
-    }
-    fn pixels(&self) -> usize {
-        self.info.preprocessing.pixels()
-    }
-    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
-        let n = images.len() / self.pixels();
-        let shape = self.info.preprocessing.pixel_shape(self.batch);
-        let padded;
-        let full = if n == self.batch {
-            images
-        } else {
-            let mut v = images.to_vec();
-            v.resize(self.batch * self.pixels(), 0.0);
-            padded = v;
-            &padded
+        let mut types = runtime::infer(&graph).map_err(named)?;
+        let (output, dim) =
+            output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
+        let info = Info {
+            path: path.to_path_buf(),
+            sha256,
+            inputs,
+            output,
+            pooling: card.pooling,
+            dim,
+            precision,
+            estimated: false,
+            preprocessing,
+            notes: vec![],
+            nodes: [file_nodes, 0, 0, 0],
         };
-        let held = self.forward.run(&[(IMAGE, Input::Host(&shape, full))], &[EMBEDDING])?;
-        let e = embeddings(&held[0], self.batch, self.info.dim)?;
-        Ok(e.slice(ndarray::s![..n, ..]).to_owned())
-    }
-    fn step(
-        &mut self,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
-        let Batch { x, lo, hi, alpha } = batch;
-        *x = self.forward_backward(x, lo, hi, alpha, NEXT, cotangent)?;
-        Ok(())
+        Ok(Prepared { info, input: input.name, graph, types, batch })
     }
 }
 
-/// The untouched model, to compare with.
-pub struct Reference {
-    plain: Session,
-    optimised: Session,
-    input: String,
-    output: String,
-    preprocessing: Preprocessing,
-    batch: usize,
-    dim: usize,
-}
-
-impl Reference {
-    /// Embeddings [B, D] of a full batch of pixels, by the unoptimised model.
-    pub fn embed(&mut self, pixels: &[f32]) -> Result<Array2<f32>> {
-        Self::run(
-            &mut self.plain,
-            &self.preprocessing,
-            &self.input,
-            &self.output,
-            self.batch,
-            self.dim,
-            pixels,
-        )
-    }
-    /// The same by the model as ONNX Runtime optimises it by default, which is how users run it.
-    pub fn embed_optimised(&mut self, pixels: &[f32]) -> Result<Array2<f32>> {
-        Self::run(
-            &mut self.optimised,
-            &self.preprocessing,
-            &self.input,
-            &self.output,
-            self.batch,
-            self.dim,
-            pixels,
-        )
-    }
-    fn run(
-        session: &mut Session,
-        preprocessing: &Preprocessing,
-        input: &str,
-        output: &str,
-        batch: usize,
-        dim: usize,
-        pixels: &[f32],
-    ) -> Result<Array2<f32>> {
-        let x = preprocessing.apply(pixels);
-        let shape = preprocessing.input_shape(batch);
-        let held = session.run(&[(input, Input::Host(&shape, &x))], &[output])?;
-        Ok(embeddings(&held[0], batch, dim)?.to_owned())
-    }
+fn embed_full(forward: &mut Session, info: &Info, batch: usize, images: &[f32]) -> Result<Array2<f32>> {
+    let shape = info.preprocessing.pixel_shape(batch);
+    let held = forward.run(&[(IMAGE, Input::Host(&shape, images))], &[EMBEDDING])?;
+    Ok(embeddings(&held[0], batch, info.dim)?.to_owned())
 }
 
 fn embeddings(held: &runtime::Held, batch: usize, dim: usize) -> Result<ArrayView2<'_, f32>> {
@@ -340,7 +393,7 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     };
     if input.dtype != DType::F32 {
         return Err(Error::model(format!(
-            "input {:?} is {:?}; only float32 inputs are covered. Export the model in float32",
+            "input {:?} is {:?}; only float inputs are covered. Export the model without the conversion in front",
             input.name, input.dtype
         )));
     }
@@ -388,12 +441,20 @@ fn batch_of(input: &Value, asked: Option<usize>, p: &Preprocessing) -> Result<us
         (Some(n), Some(m)) if n != m => {
             Err(Error::usage(format!("--batch {m}: the model's batch is fixed to {n}. Leave --batch out")))
         }
-        (Some(n), _) => Ok(n),
+        (Some(0), _) => Err(Error::model("its batch is fixed to 0. Export it with another, or a free one")),
         (None, Some(0)) => Err(Error::usage("--batch must be at least 1")),
+        (Some(n), _) => Ok(n),
         (None, Some(m)) => Ok(m),
         (None, None) if p.height * p.width <= 64 * 64 => Ok(64),
         (None, None) => Ok(8),
     }
+    .and_then(|batch| match p.pixels().checked_mul(batch) {
+        Some(values) if values <= MOST_VALUES => Ok(batch),
+        _ => Err(Error::model(format!(
+            "a batch of {batch} images of {}x{} is more than can be held. Choose a smaller --batch or --size",
+            p.height, p.width
+        ))),
+    })
 }
 
 fn fix_input(graph: &mut Graph, name: &str, p: &Preprocessing, batch: usize) {
@@ -410,62 +471,26 @@ fn forget_shapes(graph: &mut Graph) {
     }
 }
 
-fn choose_output(graph: &mut Graph, name: &str) -> Result<()> {
-    let exists = graph.nodes.iter().any(|n| n.outputs.iter().any(|o| o == name));
-    if !exists {
-        let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
-        return Err(Error::model(format!("has no value {name:?}. Its outputs are: {}", outputs.join(", "))));
-    }
-    graph.outputs = vec![Value { name: name.to_string(), dtype: DType::Other(0), shape: None }];
-    Ok(())
-}
-
-/// Finds the embedding among the outputs of a specialised graph, brings it to [batch, D] under a fixed name; returns
-/// its name in the file.
-fn pick_output(graph: &mut Graph, batch: usize) -> Result<String> {
-    let types = runtime::infer(graph)?;
-    let all: Vec<(String, DType, Vec<i64>)> = graph
-        .outputs
-        .iter()
-        .filter_map(|o| types.get(&o.name).map(|(dtype, shape)| (o.name.clone(), *dtype, shape.clone())))
-        .collect();
-    let listed = || {
-        let lines: Vec<String> = all.iter().map(|(name, _, shape)| format!("  {name} {shape:?}")).collect();
-        lines.join("\n")
-    };
-    let is_embedding = |shape: &[i64]| {
-        shape.len() >= 2 && shape[0] == batch as i64 && shape[1] > 1 && shape[2..].iter().all(|&d| d == 1)
-    };
-    let found: Vec<&(String, DType, Vec<i64>)> =
-        all.iter().filter(|(_, dtype, shape)| dtype.is_float() && is_embedding(shape)).collect();
-    let (name, dtype, shape) = match found[..] {
-        [one] => one.clone(),
-        [] => {
-            return Err(Error::model(format!(
-                "no output is an embedding, [N, D] or [N, D, 1, 1]. Its outputs, for a batch of {batch}, are:\n{}\n\
-                 Name the value that is, inside the graph if need be, with --output",
-                listed()
-            )));
+/// Lets a graph in half precision take and give float32.
+fn as_f32(graph: &mut Graph, input: &str, output: &str) {
+    let float = DType::F32.code() as i64;
+    if let Some(value) = graph.inputs.iter_mut().find(|v| v.name == input && v.dtype != DType::F32) {
+        let inner = format!("audit/half-of/{input}");
+        let to = value.dtype.code() as i64;
+        value.dtype = DType::F32;
+        for name in graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).filter(|n| *n == input) {
+            *name = inner.clone();
         }
-        _ => {
-            return Err(Error::model(format!(
-                "several outputs could be the embedding; choose one with --output:\n{}",
-                listed()
-            )));
-        }
-    };
-    if dtype != DType::F32 {
-        return Err(Error::model(format!("output {name:?} is {dtype:?}; only float32 models are covered")));
+        graph.nodes.insert(0, Node::new("Cast", &[input], &inner).with("to", to));
     }
-    let op = if shape.len() == 2 {
-        Node::new("Identity", &[&name], EMBEDDING)
-    } else {
-        Node::new("Flatten", &[&name], EMBEDDING).with("axis", 1)
-    };
-    graph.nodes.push(op);
-    graph.outputs = vec![Value::new(EMBEDDING, DType::F32, &shape[..2])];
-    graph.prune();
-    Ok(name)
+    // The output keeps its name; its producer takes another.
+    let inner = format!("audit/half-of/{output}");
+    for node in &mut graph.nodes {
+        for name in node.inputs.iter_mut().chain(&mut node.outputs).filter(|n| *n == output) {
+            *name = inner.clone();
+        }
+    }
+    graph.nodes.push(Node::new("Cast", &[&inner], output).with("to", float));
 }
 
 /// The PGD update as the tail of the backward graph, so that images need not leave the device:

@@ -287,8 +287,15 @@ fn dtype(ty: TensorElementType) -> DType {
 }
 
 /// Has ONNX Runtime fold what is constant in a graph of fixed input shapes: shape arithmetic, batch norms into
-/// convolutions, dead nodes. The result has only standard operators.
+/// convolutions, dead nodes. The result has only standard operators, and no shape arithmetic.
 pub fn specialise(graph: &Graph) -> Result<Graph> {
+    let once = fold(graph)?;
+    // Operators without a kernel are inlined after shapes were inferred: what that adds folds the second time.
+    let left = |n: &Node| matches!(n.op.as_str(), "Shape" | "Size") && n.domain.is_empty();
+    if once.nodes.iter().any(left) { fold(&once) } else { Ok(once) }
+}
+
+fn fold(graph: &Graph) -> Result<Graph> {
     let folder = Scratch::new()?;
     let path = folder.0.join("specialised.onnx");
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
@@ -304,6 +311,7 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
     let mut specialised = Graph::decode_as_is(bytes.into(), &path)?;
     // The file declares every operator set that the runtime knows.
     specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
+    specialised.precision = graph.precision;
     specialised.prune();
     Ok(specialised)
 }

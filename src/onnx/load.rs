@@ -3,7 +3,8 @@
 use super::{Attr, AttrProto, DType, Dim, Graph, Node, Tensor, Value, canonical, proto};
 use crate::{Error, Result};
 use prost::{Message, bytes::Bytes};
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path};
 
@@ -109,11 +110,11 @@ fn read_external(
     Ok(bytes)
 }
 
-fn norm(domain: &str) -> &str {
+pub(super) fn norm(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
-fn graph(g: &mut proto::GraphProto, external: External) -> std::result::Result<Graph, String> {
+pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::result::Result<Graph, String> {
     let mut out = Graph::default();
     for t in &mut g.initializer {
         let name = t.name.clone();
@@ -140,9 +141,10 @@ fn graph(g: &mut proto::GraphProto, external: External) -> std::result::Result<G
         }
         if node.op == "Constant"
             && node.domain.is_empty()
+            && let Some(name) = node.output(0)
             && let Some(t) = constant(&node)
         {
-            out.constants.insert(node.outputs[0].clone(), t);
+            out.constants.insert(name.to_string(), t);
             continue;
         }
         nodes.push(node);
@@ -150,7 +152,7 @@ fn graph(g: &mut proto::GraphProto, external: External) -> std::result::Result<G
     // Old exporters list weights among the inputs too.
     out.inputs = g.input.iter().filter(|v| !out.constants.contains_key(&v.name)).map(value).collect();
     out.outputs = g.output.iter().map(value).collect();
-    out.nodes = sort(nodes);
+    out.nodes = sort(nodes)?;
     Ok(out)
 }
 
@@ -174,9 +176,13 @@ fn value(v: &proto::ValueInfoProto) -> Value {
     Value { name: v.name.clone(), dtype: DType::from_code(tensor.map_or(0, |t| t.elem_type)), shape }
 }
 
-fn attr(a: &mut proto::AttributeProto, external: External) -> std::result::Result<Attr, String> {
+pub(super) fn attr(a: &mut proto::AttributeProto, external: External) -> std::result::Result<Attr, String> {
     use proto::attribute_proto::AttributeType as K;
     let text = |s: &[u8]| String::from_utf8_lossy(s).into_owned();
+    if !a.ref_attr_name.is_empty() {
+        // Inside a function: the call says the value.
+        return Ok(Attr::Other(Box::new(AttrProto(a.clone()))));
+    }
     Ok(match K::try_from(a.r#type) {
         Ok(K::Int) => Attr::Int(a.i),
         Ok(K::Float) => Attr::Float(a.f),
@@ -208,30 +214,51 @@ fn constant(node: &Node) -> Option<Tensor> {
     }
 }
 
-/// ONNX demands topological order; files from careless tools don't always have it, and sorting is cheap.
-fn sort(nodes: Vec<Node>) -> Vec<Node> {
-    let produced: HashSet<String> = nodes.iter().flat_map(|n| n.outputs.iter().cloned()).collect();
-    let mut ready: HashSet<String> = HashSet::new();
-    let mut sorted = Vec::with_capacity(nodes.len());
-    let mut waiting = nodes;
-    while !waiting.is_empty() {
-        let before = waiting.len();
-        let mut later = Vec::new();
-        for node in waiting {
-            let mut blocked = node.inputs.iter().any(|i| produced.contains(i) && !ready.contains(i));
-            node.each_captured(&mut |i| blocked |= produced.contains(i) && !ready.contains(i));
-            if blocked {
-                later.push(node);
-            } else {
-                ready.extend(node.outputs.iter().cloned());
-                sorted.push(node);
+/// ONNX demands topological order; files from careless tools don't always have it. Nodes already in order keep their
+/// places.
+fn sort(nodes: Vec<Node>) -> std::result::Result<Vec<Node>, String> {
+    let mut producer: HashMap<&str, usize> = HashMap::new();
+    for (i, node) in nodes.iter().enumerate() {
+        for out in node.outputs.iter().filter(|o| !o.is_empty()) {
+            if let Some(first) = producer.insert(out, i) {
+                return Err(format!(
+                    "value {out:?} is produced twice, by {} and by {}. Export the model again",
+                    nodes[first].label(),
+                    node.label()
+                ));
             }
         }
-        waiting = later;
-        if waiting.len() == before {
-            // A cycle: leave the rest as it is, ONNX Runtime will name it.
-            sorted.append(&mut waiting);
+    }
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    let mut missing = vec![0usize; nodes.len()];
+    for (i, node) in nodes.iter().enumerate() {
+        let mut read = |name: &str| {
+            if let Some(&from) = producer.get(name) {
+                readers[from].push(i);
+                missing[i] += 1;
+            }
+        };
+        node.inputs.iter().for_each(|name| read(name));
+        node.each_captured(&mut read);
+    }
+    let mut ready: BinaryHeap<Reverse<usize>> =
+        (0..nodes.len()).filter(|&i| missing[i] == 0).map(Reverse).collect();
+    let mut order = Vec::with_capacity(nodes.len());
+    while let Some(Reverse(i)) = ready.pop() {
+        order.push(i);
+        for &reader in &readers[i] {
+            missing[reader] -= 1;
+            if missing[reader] == 0 {
+                ready.push(Reverse(reader));
+            }
         }
     }
-    sorted
+    if let Some(stuck) = missing.iter().position(|&n| n > 0) {
+        return Err(format!(
+            "its nodes form a cycle; {} waits for its own result, or for one that does. Export the model again",
+            nodes[stuck].label()
+        ));
+    }
+    let mut nodes: Vec<Option<Node>> = nodes.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|i| nodes[i].take()).collect())
 }

@@ -4,17 +4,18 @@
 
 mod canonical;
 mod load;
+mod precision;
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod proto;
 mod save;
 mod tensor;
 
-pub use canonical::{OLDEST, OPSET};
+pub use canonical::{OLDEST, OPSET, expanded};
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// A graph: nodes in topological order, constants by name, inputs and outputs.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +30,9 @@ pub struct Graph {
     pub outputs: Vec<Value>,
     /// Version of each operator set, the standard one under the empty name.
     pub opsets: BTreeMap<String, i64>,
-    /// Local functions, kept as they are for ONNX Runtime to inline.
+    /// The narrowest float that the file computes in, before it was widened to float32.
+    pub precision: DType,
+    /// Local functions, as they are in the file.
     functions: Vec<proto::FunctionProto>,
 }
 
@@ -228,51 +231,29 @@ impl Graph {
         }
         self.inputs.retain(|i| read.contains(&i.name));
     }
-
-    /// Renames a value wherever it is produced or read (outside of sub-graphs' own names).
-    pub fn rename(&mut self, from: &str, to: &str) {
-        let swap = |name: &mut String| {
-            if name == from {
-                *name = to.to_string();
-            }
-        };
-        for node in &mut self.nodes {
-            node.inputs.iter_mut().for_each(swap);
-            node.outputs.iter_mut().for_each(swap);
-            for attr in node.attrs.values_mut() {
-                if let Attr::Graph(g) = attr {
-                    g.rename(from, to);
-                }
-            }
-        }
-        self.inputs.iter_mut().chain(&mut self.outputs).for_each(|v| swap(&mut v.name));
-        if let Some(t) = self.constants.remove(from) {
-            self.constants.insert(to.to_string(), t);
-        }
-    }
-
-    /// Which node produces each value: value name → node index.
-    pub fn producers(&self) -> HashMap<&str, usize> {
-        let mut map = HashMap::new();
-        for (i, node) in self.nodes.iter().enumerate() {
-            for out in node.outputs.iter().filter(|o| !o.is_empty()) {
-                map.insert(out.as_str(), i);
-            }
-        }
-        map
-    }
 }
 
 impl Node {
-    /// Calls `f` with every outer value that a sub-graph of this node reads (too many names are harmless).
+    /// Calls `f` with every outer value that a sub-graph of this node reads.
     pub(crate) fn each_captured(&self, f: &mut dyn FnMut(&str)) {
         for attr in self.attrs.values() {
             if let Attr::Graph(g) = attr {
+                let made = g.nodes.iter().flat_map(|n| &n.outputs);
+                let own: HashSet<&str> = made
+                    .chain(g.constants.keys())
+                    .chain(g.inputs.iter().map(|v| &v.name))
+                    .map(String::as_str)
+                    .collect();
+                let mut outer = |name: &str| {
+                    if !name.is_empty() && !own.contains(name) {
+                        f(name);
+                    }
+                };
                 for node in &g.nodes {
-                    node.inputs.iter().for_each(|n| f(n));
-                    node.each_captured(f);
+                    node.inputs.iter().for_each(|n| outer(n));
+                    node.each_captured(&mut outer);
                 }
-                g.outputs.iter().for_each(|o| f(&o.name));
+                g.outputs.iter().for_each(|o| outer(&o.name));
             }
         }
     }

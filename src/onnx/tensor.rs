@@ -5,9 +5,10 @@ use super::proto;
 use prost::bytes::Bytes;
 
 /// Element types by their ONNX code (`TensorProto.DataType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum DType {
+    #[default]
     F32,
     F16,
     BF16,
@@ -145,6 +146,7 @@ impl Tensor {
         let count = shape
             .iter()
             .try_fold(1u64, |n, &d| n.checked_mul(d as u64))
+            .filter(|n| n.checked_mul(size as u64).is_some_and(|bytes| bytes < 1 << 40))
             .ok_or_else(|| format!("has shape {shape:?}"))?;
         let bytes: Bytes = if p.data_location == proto::tensor_proto::DataLocation::External as i32 {
             let entry = |key: &str| p.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());

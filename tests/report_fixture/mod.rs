@@ -131,11 +131,17 @@ pub fn report(strength: f64) -> Report {
                 scale: vec![1.0],
                 shift: vec![0.0],
                 resize: None,
+                resize_shorter: None,
+                interpolation: Default::default(),
                 assumed: true,
             },
             licence: Some(NASTY.into()),
             source: None,
-            gradient_check: GradientCheck { embedding_error: 1e-7, gradient_error: 1e-3, directions: 16 },
+            gradient_check: GradientCheck {
+                embedding_error: Some(1e-7),
+                gradient_error: Some(1e-3),
+                directions: 16,
+            },
         },
         data: Data {
             source: NASTY.into(),

@@ -158,17 +158,23 @@ fn trust(report: &Report) -> String {
         })
         .collect();
     let g = &report.model.gradient_check;
-    rows += &finding(
-        "pass",
-        "CHECKED",
+    let embedding = g.embedding_error.map(|e| {
+        format!("Embeddings agree with the untouched model in ONNX Runtime to {e:.0e} of the largest value. ")
+    });
+    let gradient = g.gradient_error.map(|e| {
         format!(
-            "Embeddings agree with the untouched model in ONNX Runtime to {:.0e} of the largest value; the gradient agrees \
-             with finite differences to {:.2} % (median of {} directional derivatives).",
-            g.embedding_error,
-            100.0 * g.gradient_error,
+            "The gradient agrees with finite differences to {:.2} % (median of {} directional derivatives).",
+            100.0 * e,
             g.directions
-        ),
-    );
+        )
+    });
+    if embedding.is_some() || gradient.is_some() {
+        rows += &finding(
+            "pass",
+            "CHECKED",
+            embedding.unwrap_or_default() + gradient.as_deref().unwrap_or("The gradient was not checked."),
+        );
+    }
     let lead = match report.warnings.iter().filter(|w| w.severity != Severity::Info).count() {
         0 => "Nothing found that casts doubt on the numbers.",
         1 => "One reason to be careful with the numbers.",

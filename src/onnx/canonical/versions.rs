@@ -1,51 +1,17 @@
-//! Rewrites a graph to one opset, so that everything after knows one form of each operator.
-//!
-//! Up: attributes that became inputs, defaults that changed, operators that were replaced. Newer opsets
-//! down: apart from new operators, versions 22 to 26 only widened types, so the version is all there is to change.
+//! Older versions of standard operators, brought up: attributes that became inputs, defaults that changed, operators
+//! that were replaced.
 
-use super::{Attr, Graph, Node, Tensor};
-
-/// The canonical version of the standard operator set. From 22 on ONNX Runtime's CUDA kernels lag behind.
-pub const OPSET: i64 = 21;
+use super::{Done, Rewrite};
+use crate::onnx::{Attr, Node, Tensor};
 
 /// The oldest version that is understood.
 pub const OLDEST: i64 = 7;
 
-pub(super) fn rewrite(graph: &mut Graph) -> Result<(), String> {
-    let version = *graph.opsets.get("").unwrap_or(&OPSET);
-    if version < OLDEST {
-        return Err(format!(
-            "uses opset {version}; {OLDEST} is the oldest that is understood. Convert it with onnx.version_converter, \
-             or export it again with opset_version=17"
-        ));
-    }
-    let mut fresh = 0;
-    rewrite_graph(graph, version, &mut fresh)?;
-    graph.opsets.insert(String::new(), OPSET);
-    Ok(())
-}
-
-/// What a node is rewritten with: new nodes and constants take unused names.
-struct Rewrite<'a> {
-    constants: &'a mut std::collections::BTreeMap<String, Tensor>,
-    nodes: Vec<Node>,
-    fresh: &'a mut usize,
-}
-
 impl Rewrite<'_> {
-    fn name(&mut self, hint: &str) -> String {
-        *self.fresh += 1;
-        format!("audit/{hint}/{}", self.fresh)
-    }
-    fn constant(&mut self, hint: &str, t: Tensor) -> String {
-        let name = self.name(hint);
-        self.constants.insert(name.clone(), t);
-        name
-    }
     /// Sets input `i` from a list attribute, if the node has it.
     fn ints_to_input(&mut self, node: &mut Node, attr: &str, i: usize) {
         if let Some(Attr::Ints(v)) = node.attrs.remove(attr) {
-            let name = self.constant(attr, Tensor::ints(&v));
+            let name = self.constant(Tensor::ints(&v));
             set_input(node, i, name);
         }
     }
@@ -56,7 +22,7 @@ impl Rewrite<'_> {
             _ => default,
         };
         if let Some(v) = value {
-            let name = self.constant(attr, Tensor::f32(&[], &[v]));
+            let name = self.constant(Tensor::f32(&[], &[v]));
             set_input(node, i, name);
         }
     }
@@ -69,26 +35,8 @@ fn set_input(node: &mut Node, i: usize, name: String) {
     node.inputs[i] = name;
 }
 
-fn rewrite_graph(graph: &mut Graph, version: i64, fresh: &mut usize) -> Result<(), String> {
-    let nodes = std::mem::take(&mut graph.nodes);
-    let mut rw = Rewrite { constants: &mut graph.constants, nodes: Vec::with_capacity(nodes.len()), fresh };
-    for mut node in nodes {
-        for attr in node.attrs.values_mut() {
-            if let Attr::Graph(g) = attr {
-                rewrite_graph(g, version, rw.fresh)?;
-            }
-        }
-        if node.domain.is_empty() {
-            rewrite_node(&mut rw, node, version)?;
-        } else {
-            rw.nodes.push(node);
-        }
-    }
-    graph.nodes = rw.nodes;
-    Ok(())
-}
-
-fn rewrite_node(rw: &mut Rewrite, mut node: Node, version: i64) -> Result<(), String> {
+/// Appends what a node of the standard set, in `version`, is in the canonical one.
+pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
     match node.op.as_str() {
         "Squeeze" | "Unsqueeze" | "ReduceSum" if version < 13 => rw.ints_to_input(&mut node, "axes", 1),
         "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceL1" | "ReduceL2"
@@ -121,7 +69,7 @@ fn rewrite_node(rw: &mut Rewrite, mut node: Node, version: i64) -> Result<(), St
         }
         "TopK" if version < 10 => {
             if let Some(Attr::Int(k)) = node.attrs.remove("k") {
-                let k = rw.constant("k", Tensor::ints(&[k]));
+                let k = rw.constant(Tensor::ints(&[k]));
                 set_input(&mut node, 1, k);
             }
         }
@@ -157,26 +105,22 @@ fn rewrite_node(rw: &mut Rewrite, mut node: Node, version: i64) -> Result<(), St
                 rw.nodes.push(node);
                 return Ok(());
             }
-            let (x, y, op) = (node.inputs[0].clone(), node.outputs[0].clone(), node.op.clone());
-            let (shape, flat, soft) = (rw.name("shape"), rw.name("flat"), rw.name("soft"));
-            rw.nodes.push(Node::new("Shape", &[&x], &shape));
-            rw.nodes.push(Node::new("Flatten", &[&x], &flat).with("axis", axis));
-            let mut inner = Node::new(&op, &[&flat], &soft).with("axis", -1);
-            inner.name = node.name;
-            rw.nodes.push(inner);
-            rw.nodes.push(Node::new("Reshape", &[&soft, &shape], &y));
-            return Ok(());
+            let x = node.x(0)?;
+            let shape = rw.op("Shape", &[&x]);
+            let flat = rw.push("Flatten", &[&x], &[("axis", axis.into())]);
+            let soft = rw.push(&node.op, &[&flat], &[("axis", (-1i64).into())]);
+            return rw.finish(&node, "Reshape", &[&soft, &shape], &[]);
         }
         "Upsample" => {
             let scales = match node.attrs.remove("scales") {
-                Some(Attr::Floats(v)) => rw.constant("scales", Tensor::f32(&[v.len() as i64], &v)),
+                Some(Attr::Floats(v)) => rw.constant(Tensor::f32(&[v.len() as i64], &v)),
                 _ => node.input(1).unwrap_or("").to_string(),
             };
-            resize_from_asymmetric(&mut node, scales);
+            resize_from_asymmetric(&mut node, scales)?;
         }
         "Resize" if version < 11 => {
             let scales = node.input(1).unwrap_or("").to_string();
-            resize_from_asymmetric(&mut node, scales);
+            resize_from_asymmetric(&mut node, scales)?;
         }
         "Scatter" => node.op = "ScatterElements".into(),
         _ => {}
@@ -186,9 +130,10 @@ fn rewrite_node(rw: &mut Rewrite, mut node: Node, version: i64) -> Result<(), St
 }
 
 /// Upsample and Resize-10 know one coordinate rule and round down.
-fn resize_from_asymmetric(node: &mut Node, scales: String) {
+fn resize_from_asymmetric(node: &mut Node, scales: String) -> Done {
+    node.inputs = vec![node.x(0)?, String::new(), scales];
     node.op = "Resize".into();
-    node.inputs = vec![node.inputs[0].clone(), String::new(), scales];
     node.attrs.insert("coordinate_transformation_mode".into(), "asymmetric".into());
     node.attrs.insert("nearest_mode".into(), "floor".into());
+    Ok(())
 }

@@ -1,0 +1,201 @@
+//! Which output is the embedding, and how it becomes one vector per image.
+
+use super::EMBEDDING;
+use super::card::Layout;
+use crate::grad::Types;
+use crate::onnx::{DType, Graph, Node, Tensor, Value};
+use crate::{Error, Result};
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+
+/// How tokens, or the places of a feature map, become one embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    /// The first token.
+    Cls,
+    /// Their mean.
+    Mean,
+    /// Their maximum, per dimension.
+    Max,
+}
+
+/// What an output's shape says, for a known batch.
+enum Reading {
+    /// One vector of this length per image, whatever dimensions of 1 lie around it.
+    Vector,
+    /// Tokens, or a feature map: the axes to pool over and the one that stays.
+    Places(Vec<usize>, usize),
+}
+
+fn read(shape: &[i64], batch: usize, layout: Layout) -> Option<Reading> {
+    let b = batch as i64;
+    match shape {
+        [d] if b == 1 && *d > 1 => Some(Reading::Vector),
+        [n, rest @ ..] if *n == b => match rest.iter().filter(|&&d| d != 1).count() {
+            1 => Some(Reading::Vector),
+            _ if shape.contains(&0) => None,
+            _ => match (rest.len(), layout) {
+                (2, _) => Some(Reading::Places(vec![1], 2)),
+                (3, Layout::Nchw) => Some(Reading::Places(vec![2, 3], 1)),
+                (3, Layout::Nhwc) => Some(Reading::Places(vec![1, 2], 3)),
+                _ => None,
+            },
+        },
+        _ => None,
+    }
+}
+
+/// Makes a value of a graph its only output.
+pub(super) fn choose(graph: &mut Graph, name: &str) -> Result<()> {
+    let exists = graph.nodes.iter().any(|n| n.outputs.iter().any(|o| o == name));
+    if !exists {
+        let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
+        return Err(Error::model(format!("has no value {name:?}. Its outputs are: {}", outputs.join(", "))));
+    }
+    graph.outputs = vec![Value { name: name.to_string(), dtype: DType::Other(0), shape: None }];
+    Ok(())
+}
+
+/// Finds the embedding among the outputs of a specialised graph and brings it to [batch, D] under a fixed name. Returns
+/// its name in the file, and D.
+pub(super) fn pick(
+    graph: &mut Graph,
+    types: &mut Types,
+    batch: usize,
+    pooling: Option<Pooling>,
+    layout: Layout,
+) -> Result<(String, usize)> {
+    let all: Vec<(String, DType, Vec<i64>)> = graph
+        .outputs
+        .iter()
+        .filter_map(|o| types.get(&o.name).map(|(dtype, shape)| (o.name.clone(), *dtype, shape.clone())))
+        .collect();
+    let listed = || {
+        let lines: Vec<String> = all.iter().map(|(name, _, shape)| format!("  {name} {shape:?}")).collect();
+        lines.join("\n")
+    };
+    let (mut vectors, mut places) = (Vec::new(), Vec::new());
+    for (name, dtype, shape) in all.iter().filter(|(_, dtype, _)| dtype.is_float()) {
+        match read(shape, batch, layout) {
+            Some(Reading::Vector) => vectors.push((name, *dtype, shape, None)),
+            Some(Reading::Places(axes, kept)) => places.push((name, *dtype, shape, Some((axes, kept)))),
+            None => {}
+        }
+    }
+    let wanted = if pooling.is_some() { &places } else { &vectors };
+    let (name, dtype, shape, pooled) = match &wanted[..] {
+        [(name, dtype, shape, pooled)] => ((*name).clone(), *dtype, (*shape).clone(), pooled),
+        [] if pooling.is_some() => {
+            return Err(Error::model(format!(
+                "--pooling needs an output of tokens, [N, T, D], or a feature map, [N, C, H, W]. Its outputs, for a \
+                 batch of {batch}, are:\n{}\nLeave --pooling out, or name another value with --output",
+                listed()
+            )));
+        }
+        [] if !places.is_empty() => {
+            return Err(Error::model(format!(
+                "gives tokens or a feature map instead of one embedding per image. Its outputs, for a batch of \
+                 {batch}, are:\n{}\nState how they are pooled: --pooling mean, max, or cls for the first token",
+                listed()
+            )));
+        }
+        [] => {
+            return Err(Error::model(format!(
+                "no output is an embedding, [N, D] or [N, D, 1, 1]. Its outputs, for a batch of {batch}, are:\n{}\n\
+                 Name the value that is, inside the graph if need be, with --output",
+                listed()
+            )));
+        }
+        _ => {
+            return Err(Error::model(format!(
+                "several outputs could be the embedding; choose one with --output:\n{}",
+                listed()
+            )));
+        }
+    };
+    if dtype != DType::F32 {
+        return Err(Error::model(format!(
+            "output {name:?} is {dtype:?}; only float32, float16 and bfloat16 models are covered. Export it in float32"
+        )));
+    }
+    let dim = match pooled {
+        Some((_, kept)) => shape[*kept],
+        None => shape.iter().skip(usize::from(shape.len() > 1)).product(),
+    };
+    let fixed = [batch as i64, dim];
+    let mut constant = |name: &str, t: Tensor| {
+        graph.constants.insert(name.to_string(), t);
+        name.to_string()
+    };
+    let node = match (pooled, pooling) {
+        (Some((axes, _)), Some(Pooling::Cls)) => {
+            if axes.len() > 1 {
+                return Err(Error::model(format!(
+                    "--pooling cls: output {name} {shape:?} is a feature map, which has no first token. State \
+                     --pooling mean or max"
+                )));
+            }
+            let first = constant("audit/first-token", Tensor::i64(&[], &[0]));
+            Node::new("Gather", &[&name, &first], EMBEDDING).with("axis", 1)
+        }
+        (Some((axes, _)), pooling) => {
+            let axes: Vec<i64> = axes.iter().map(|&a| a as i64).collect();
+            let axes = constant("audit/pooled-axes", Tensor::ints(&axes));
+            let op = if pooling == Some(Pooling::Max) { "ReduceMax" } else { "ReduceMean" };
+            Node::new(op, &[&name, &axes], EMBEDDING).with("keepdims", 0)
+        }
+        (None, _) if shape == fixed => Node::new("Identity", &[&name], EMBEDDING),
+        (None, _) => {
+            let to = constant("audit/embedding-shape", Tensor::ints(&fixed));
+            Node::new("Reshape", &[&name, &to], EMBEDDING)
+        }
+    };
+    graph.nodes.push(node);
+    graph.outputs = vec![Value::new(EMBEDDING, DType::F32, &fixed)];
+    for (name, t) in graph.constants.iter().filter(|(name, _)| name.starts_with("audit/")) {
+        types.insert(name.clone(), (t.dtype, t.shape.clone()));
+    }
+    types.insert(EMBEDDING.into(), (DType::F32, fixed.to_vec()));
+    graph.prune();
+    Ok((name, dim as usize))
+}
+
+/// The same on the CPU, independent of any graph: an output's values to embeddings [batch, D].
+pub(super) fn pool(
+    shape: &[i64],
+    values: &[f32],
+    batch: usize,
+    pooling: Option<Pooling>,
+    layout: Layout,
+) -> Result<Array2<f32>> {
+    let unexpected = || Error::internal(format!("the embedding has shape {shape:?}, for a batch of {batch}"));
+    let shaped = |values: Vec<f32>| {
+        let dim = values.len() / batch.max(1);
+        Array2::from_shape_vec((batch, dim), values).map_err(|_| unexpected())
+    };
+    let (axes, kept) = match (read(shape, batch, layout), pooling) {
+        (Some(Reading::Vector), None) => return shaped(values.to_vec()),
+        (Some(Reading::Places(axes, kept)), Some(_)) => (axes, kept),
+        _ => return Err(unexpected()),
+    };
+    let dim = shape[kept] as usize;
+    let count = axes.iter().map(|&a| shape[a] as usize).product::<usize>();
+    // With the kept dimension last, places are rows; with it second, they are columns.
+    let at = |image: usize, place: usize, d: usize| {
+        let image = image * count * dim;
+        values[image + if kept == 1 { d * count + place } else { place * dim + d }]
+    };
+    let mut out = Vec::with_capacity(batch * dim);
+    for image in 0..batch {
+        for d in 0..dim {
+            let places = (0..count).map(|place| at(image, place, d));
+            out.push(match pooling {
+                Some(Pooling::Cls) => at(image, 0, d),
+                Some(Pooling::Max) => places.fold(f32::NEG_INFINITY, f32::max),
+                _ => (places.map(f64::from).sum::<f64>() / count as f64) as f32,
+            });
+        }
+    }
+    shaped(out)
+}

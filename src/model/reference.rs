@@ -1,0 +1,255 @@
+//! The untouched model, to compare with, and a smooth one to take finite differences of.
+
+use super::card::Preprocessing;
+use super::output::{self, Pooling};
+use super::runtime::{Held, Input, Optimise, Options, Session};
+use super::{Info, as_f32};
+use crate::onnx::{DType, Graph, Node, Tensor, Value};
+use crate::{Error, Result};
+use ndarray::Array2;
+use std::collections::HashSet;
+use std::path::Path;
+
+/// The model file as it is, apart from the output chosen, with preprocessing and pooling done on the CPU.
+pub struct Reference {
+    /// Unoptimised, and as users run it. `None`: ONNX Runtime has no kernels for the file's precision on this machine.
+    plain: Option<[Session; 2]>,
+    smooth: Smooth,
+    input: String,
+    output: String,
+    preprocessing: Preprocessing,
+    pooling: Option<Pooling>,
+    batch: usize,
+}
+
+/// What finite differences are taken of.
+enum Smooth {
+    /// The file itself.
+    File,
+    /// The float32 form of a model in half precision, whose own rounding would drown the differences.
+    Widened(Session),
+    /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the rounding that
+    /// it did at the point (`at`). There it computes what the model does, and its derivative is the straight-through
+    /// estimate.
+    Frozen {
+        /// Outputs each quantiser's rounding.
+        probe: Session,
+        /// Takes them as inputs.
+        frozen: Session,
+        roundings: Vec<String>,
+        at: Vec<Held>,
+    },
+    /// Nothing: quantised in a way that can't be held still.
+    None,
+}
+
+impl Reference {
+    pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Reference> {
+        let bytes: prost::bytes::Bytes = std::fs::read(&info.path)
+            .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?
+            .into();
+        let quantised = info.notes.iter().any(|n| n.straight_through);
+        let mut file = Graph::decode_as_is(bytes.clone(), &info.path)?;
+        output::choose(&mut file, &info.output)?;
+        super::forget_shapes(&mut file);
+        if info.precision != DType::F32 {
+            as_f32(&mut file, input, &info.output);
+        }
+        let both = || -> Result<[Session; 2]> {
+            Ok([Session::new(&file, options, Optimise::Off)?, Session::as_shipped(&file, options)?])
+        };
+        let plain = match both() {
+            Ok(both) => Some(both),
+            // The float32 form has been through ONNX Runtime: what it doesn't take here is the precision.
+            Err(_) if info.precision != DType::F32 => None,
+            Err(e) => return Err(e),
+        };
+        let smooth = if quantised {
+            Smooth::freeze(canonical(bytes, &info.path, &info.output)?, input, options)?
+        } else if info.precision != DType::F32 {
+            Smooth::Widened(Session::new(
+                &canonical(bytes, &info.path, &info.output)?,
+                options,
+                Optimise::Off,
+            )?)
+        } else {
+            Smooth::File
+        };
+        Ok(Reference {
+            plain,
+            smooth,
+            input: input.to_string(),
+            output: info.output.clone(),
+            preprocessing: info.preprocessing.clone(),
+            pooling: info.pooling,
+            batch,
+        })
+    }
+
+    /// Embeddings [B, D] of a full batch of pixels, by the unoptimised model; `None` where ONNX Runtime can't run it.
+    pub fn embed(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
+        self.plain(pixels, 0)
+    }
+    /// The same by the model as ONNX Runtime optimises it by default, which is how users run it.
+    pub fn embed_optimised(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
+        self.plain(pixels, 1)
+    }
+
+    fn plain(&mut self, pixels: &[f32], which: usize) -> Result<Option<Array2<f32>>> {
+        let x = self.preprocessing.apply(pixels);
+        let Some(sessions) = &mut self.plain else { return Ok(None) };
+        let shape = self.preprocessing.input_shape(self.batch);
+        let held = sessions[which].run(&[(&self.input, Input::Host(&shape, &x))], &[&self.output])?;
+        self.embeddings(&held[0]).map(Some)
+    }
+
+    fn embeddings(&self, held: &Held) -> Result<Array2<f32>> {
+        let (shape, values) = held.floats()?;
+        output::pool(shape, values, self.batch, self.pooling, self.preprocessing.layout)
+    }
+
+    /// Sets the point that finite differences are taken around. False where there is nothing to take them of.
+    pub fn around(&mut self, pixels: &[f32]) -> Result<bool> {
+        let x = self.preprocessing.apply(pixels);
+        let shape = self.preprocessing.input_shape(self.batch);
+        if let Smooth::Frozen { probe, roundings, at, .. } = &mut self.smooth {
+            let names: Vec<&str> = roundings.iter().map(String::as_str).collect();
+            *at = probe.run(&[(&self.input, Input::Host(&shape, &x))], &names)?;
+        }
+        Ok(!matches!(self.smooth, Smooth::None))
+    }
+
+    /// Embeddings near the point, by a model that is smooth there.
+    pub fn embed_smooth(&mut self, pixels: &[f32]) -> Result<Array2<f32>> {
+        let x = self.preprocessing.apply(pixels);
+        let shape = self.preprocessing.input_shape(self.batch);
+        let mut feed = vec![(self.input.as_str(), Input::Host(&shape, &x))];
+        let session = match &mut self.smooth {
+            Smooth::File => match &mut self.plain {
+                Some(both) => &mut both[0],
+                None => return Err(Error::internal("there is no model to take differences of")),
+            },
+            Smooth::Widened(session) => session,
+            Smooth::Frozen { frozen, roundings, at, .. } => {
+                feed.extend(roundings.iter().map(String::as_str).zip(at.iter().map(Input::Held)));
+                frozen
+            }
+            Smooth::None => return Err(Error::internal("there is no smooth model to take differences of")),
+        };
+        let held = session.run(&feed, &[&self.output])?;
+        self.embeddings(&held[0])
+    }
+}
+
+fn canonical(bytes: prost::bytes::Bytes, path: &Path, chosen: &str) -> Result<Graph> {
+    let mut graph = Graph::decode(bytes, path)?;
+    output::choose(&mut graph, chosen)?;
+    super::forget_shapes(&mut graph);
+    graph.prune();
+    Ok(graph)
+}
+
+impl Smooth {
+    fn freeze(graph: Graph, input: &str, options: Options) -> Result<Smooth> {
+        let (mut probe, mut frozen) = (graph.clone(), graph.clone());
+        probe.nodes.clear();
+        frozen.nodes.clear();
+        let mut roundings = Vec::new();
+        // Values that depend on the image.
+        let mut moving: HashSet<&str> = [input].into();
+        for node in &graph.nodes {
+            let on_path = node.inputs.iter().any(|x| moving.contains(x.as_str()));
+            if on_path {
+                moving.extend(node.outputs.iter().map(String::as_str));
+            }
+            probe.nodes.push(node.clone());
+            match node.op.as_str() {
+                "QuantizeLinear" if on_path => {
+                    let Some(q) = Quantiser::of(&graph, node) else { return Ok(Smooth::None) };
+                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
+                    let name = |part: &str| format!("audit/{part}-of/{y}");
+                    let real = [
+                        Node::new("Div", &[x, &name("scale")], &name("scaled")),
+                        Node::new("Add", &[&name("scaled"), &name("zero")], &name("moved")),
+                        Node::new("Clip", &[&name("moved"), &name("low"), &name("high")], &name("real")),
+                    ];
+                    for g in [&mut probe, &mut frozen] {
+                        g.nodes.extend(real.iter().cloned());
+                        let constants = [
+                            ("scale", q.scale),
+                            ("zero", q.zero),
+                            ("low", q.low - 0.5),
+                            ("high", q.high + 0.5),
+                        ];
+                        g.constants.extend(constants.map(|(part, v)| (name(part), Tensor::f32(&[], &[v]))));
+                    }
+                    let float = DType::F32.code() as i64;
+                    probe.nodes.push(Node::new("Cast", &[y], &name("float")).with("to", float));
+                    probe.nodes.push(Node::new("Sub", &[&name("float"), &name("real")], &name("rounding")));
+                    frozen.nodes.push(Node::new("Add", &[&name("real"), &name("rounding")], y));
+                    roundings.push(name("rounding"));
+                }
+                "DequantizeLinear" if on_path => {
+                    let Some(q) = Quantiser::of(&graph, node) else { return Ok(Smooth::None) };
+                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
+                    let name = |part: &str| format!("audit/{part}-of/{y}");
+                    frozen.constants.insert(name("scale"), Tensor::f32(&[], &[q.scale]));
+                    frozen.constants.insert(name("zero"), Tensor::f32(&[], &[q.zero]));
+                    frozen.nodes.push(Node::new("Sub", &[x, &name("zero")], &name("moved")));
+                    frozen.nodes.push(Node::new("Mul", &[&name("moved"), &name("scale")], y));
+                }
+                "DynamicQuantizeLinear" if on_path => return Ok(Smooth::None),
+                _ => frozen.nodes.push(node.clone()),
+            }
+        }
+        probe.outputs = roundings
+            .iter()
+            .map(|r| Value { name: r.clone(), dtype: DType::Other(0), shape: None })
+            .collect();
+        frozen.inputs.extend(roundings.iter().map(|r| Value {
+            name: r.clone(),
+            dtype: DType::F32,
+            shape: None,
+        }));
+        Ok(Smooth::Frozen {
+            probe: Session::new(&probe, options, Optimise::Off)?,
+            frozen: Session::new(&frozen, options, Optimise::Off)?,
+            roundings,
+            at: vec![],
+        })
+    }
+}
+
+/// A quantiser with one scale for the whole tensor.
+struct Quantiser {
+    scale: f32,
+    zero: f32,
+    low: f32,
+    high: f32,
+}
+
+impl Quantiser {
+    fn of(graph: &Graph, node: &Node) -> Option<Quantiser> {
+        let scale = graph.constants.get(node.input(1)?)?.to_f32s()?;
+        let zero = match node.input(2) {
+            Some(name) => Some(graph.constants.get(name)?),
+            None => None,
+        };
+        let dtype = zero.map_or(DType::U8, |z| z.dtype);
+        let (low, high) = match dtype {
+            DType::U8 => (0.0, 255.0),
+            DType::I8 => (-128.0, 127.0),
+            DType::U16 => (0.0, 65535.0),
+            DType::I16 => (-32768.0, 32767.0),
+            _ => (f32::MIN, f32::MAX),
+        };
+        let zero = match zero {
+            Some(z) => z.to_i64s()?,
+            None => vec![0],
+        };
+        match (&scale[..], &zero[..]) {
+            (&[scale], &[zero]) => Some(Quantiser { scale, zero: zero as f32, low, high }),
+            _ => None,
+        }
+    }
+}

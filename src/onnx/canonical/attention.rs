@@ -1,0 +1,262 @@
+//! Attention in its several packings, and rotary position embeddings.
+
+use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
+
+pub(super) const EXPANSIONS: &[Expansion] = &[
+    standard("Attention", attention),
+    standard("RotaryEmbedding", rotary),
+    contrib("Attention", packed),
+    contrib("MultiHeadAttention", multi_head),
+];
+
+/// What lies between queries and values.
+#[derive(Default)]
+struct Core {
+    /// Factor of the scores; 1/√(head size) where it isn't given.
+    scale: Option<f32>,
+    /// Bounds scores smoothly where it isn't 0.
+    softcap: f32,
+    /// Added to the scores.
+    bias: Option<String>,
+    /// Query i sees keys up to i only.
+    causal: bool,
+}
+
+/// softmax(q kᵀ · scale + bias) v, all [batch, heads, length, size]. Returns the result and the plain scores.
+fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, String) {
+    let scale = match core.scale {
+        Some(scale) => rw.scalar(scale),
+        None => {
+            let size = rw.dim(q, -1);
+            let size = rw.push("Cast", &[&size], &[("to", (DType::F32.code() as i64).into())]);
+            let root = rw.op("Sqrt", &[&size]);
+            rw.op("Reciprocal", &[&root])
+        }
+    };
+    let q = rw.op("Mul", &[q, &scale]);
+    let across = rw.transpose(k, &[0, 1, 3, 2]);
+    let plain = rw.op("MatMul", &[&q, &across]);
+    let mut scores = plain.clone();
+    if core.softcap != 0.0 {
+        let small = rw.scale(&scores, 1.0 / core.softcap);
+        let bounded = rw.op("Tanh", &[&small]);
+        scores = rw.scale(&bounded, core.softcap);
+    }
+    if let Some(bias) = &core.bias {
+        scores = rw.op("Add", &[&scores, bias]);
+    }
+    if core.causal {
+        let row = positions(rw, &scores, -2, &[-1, 1]);
+        let column = positions(rw, &scores, -1, &[1, -1]);
+        let seen = rw.op("GreaterOrEqual", &[&row, &column]);
+        let bias = bias_of(rw, &seen);
+        scores = rw.op("Add", &[&scores, &bias]);
+    }
+    let weights = rw.push("Softmax", &[&scores], &[("axis", (-1i64).into())]);
+    (rw.op("MatMul", &[&weights, v]), plain)
+}
+
+/// 0, 1, … along a dimension of `x`, in a shape.
+fn positions(rw: &mut Rewrite, x: &str, axis: i64, shape: &[i64]) -> String {
+    let count = rw.dim(x, axis);
+    let none = rw.constant(Tensor::i64(&[0], &[]));
+    let count = rw.op("Reshape", &[&count, &none]);
+    let (zero, one) = (rw.constant(Tensor::i64(&[], &[0])), rw.constant(Tensor::i64(&[], &[1])));
+    let range = rw.op("Range", &[&zero, &count, &one]);
+    rw.reshape(&range, shape)
+}
+
+/// 0 where the mask holds, −∞ elsewhere.
+fn bias_of(rw: &mut Rewrite, mask: &str) -> String {
+    let (zero, never) = (rw.scalar(0.0), rw.scalar(f32::NEG_INFINITY));
+    rw.op("Where", &[mask, &zero, &never])
+}
+
+/// [batch, length, heads · size] → [batch, heads, length, size]
+fn split_heads(rw: &mut Rewrite, x: &str, heads: i64) -> String {
+    let apart = rw.reshape(x, &[0, 0, heads, -1]);
+    rw.transpose(&apart, &[0, 2, 1, 3])
+}
+
+/// Back, as the first output of `node`.
+fn join_heads(rw: &mut Rewrite, node: &Node, y: &str) -> Done {
+    let together = rw.transpose(y, &[0, 2, 1, 3]);
+    let shape = rw.ints(&[0, 0, -1]);
+    rw.finish(node, "Reshape", &[&together, &shape], &[])
+}
+
+fn heads(node: &Node, attr: &str) -> Result<i64, String> {
+    match node.int(attr, 0) {
+        n if n > 0 => Ok(n),
+        n => Err(format!("{attr} = {n}")),
+    }
+}
+
+/// Attention of versions 23 to 26.
+fn attention(rw: &mut Rewrite, node: &Node) -> Done {
+    node.without_inputs(&[(4, "past_key"), (5, "past_value"), (6, "nonpad_kv_seqlen")])?;
+    node.without_outputs(&[(1, "present_key"), (2, "present_value")])?;
+    node.only("qk_matmul_output_mode", 0)?;
+    node.only("left_window_size", -1)?;
+    node.only("right_window_size", -1)?;
+    let (mut q, mut k, mut v) = (node.x(0)?, node.x(1)?, node.x(2)?);
+    // The numbers of heads are stated just where the inputs have three dimensions.
+    let packed = node.attrs.contains_key("q_num_heads");
+    let mut grouped = true;
+    if packed {
+        let (nq, nk) = (heads(node, "q_num_heads")?, heads(node, "kv_num_heads")?);
+        q = split_heads(rw, &q, nq);
+        k = split_heads(rw, &k, nk);
+        v = split_heads(rw, &v, nk);
+        grouped = nq != nk;
+    }
+    if grouped {
+        // Each key serves several queries. Where it serves one, this folds to nothing.
+        let (nq, nk) = (rw.dim(&q, 1), rw.dim(&k, 1));
+        let each = rw.op("Div", &[&nq, &nk]);
+        k = repeat(rw, &k, &each);
+        v = repeat(rw, &v, &each);
+    }
+    let bias = match node.input(3) {
+        None => None,
+        Some(mask) if rw.dtype(mask) == Some(DType::Bool) => Some(bias_of(rw, mask)),
+        Some(mask) => Some(mask.to_string()),
+    };
+    let scale = match node.attrs.get("scale") {
+        Some(Attr::Float(v)) => Some(*v),
+        _ => None,
+    };
+    let core =
+        Core { scale, softcap: node.float("softcap", 0.0), bias, causal: node.int("is_causal", 0) != 0 };
+    let (y, scores) = attend(rw, &q, &k, &v, &core);
+    rw.also(node, 3, &scores);
+    if packed { join_heads(rw, node, &y) } else { rw.finish(node, "Identity", &[&y], &[]) }
+}
+
+/// [batch, n, length, size] → [batch, n · each, length, size], every head `each` times in a row.
+fn repeat(rw: &mut Rewrite, x: &str, each: &str) -> String {
+    let (batch, rest, n) = (rw.dim(x, 0), rw.dims(x, 2, None), rw.dim(x, 1));
+    let axis = rw.ints(&[2]);
+    let apart = rw.op("Unsqueeze", &[x, &axis]);
+    let one = rw.ints(&[1]);
+    let wide = rw.concat(&[&one, &one, each, &one, &one], 0);
+    let spread = rw.op("Expand", &[&apart, &wide]);
+    let total = rw.op("Mul", &[&n, each]);
+    let shape = rw.concat(&[&batch, &total, &rest], 0);
+    rw.op("Reshape", &[&spread, &shape])
+}
+
+/// com.microsoft's Attention: one product makes queries, keys and values.
+fn packed(rw: &mut Rewrite, node: &Node) -> Done {
+    node.without_inputs(&[(3, "mask_index"), (4, "past"), (6, "past_sequence_length")])?;
+    node.without_outputs(&[(1, "present")])?;
+    node.only("do_rotary", 0)?;
+    let n = heads(node, "num_heads")?;
+    let mut all = rw.op("MatMul", &[&node.x(0)?, &node.x(1)?]);
+    if let Some(bias) = node.input(2) {
+        all = rw.op("Add", &[&all, bias]);
+    }
+    let parts: Vec<String> = (0..3).map(|_| rw.name("qkv")).collect();
+    let mut split = Node::new("Split", &[&all], "").with("axis", -1);
+    match node.ints("qkv_hidden_sizes") {
+        Some(sizes) if !sizes.is_empty() => split.inputs.push(rw.ints(sizes)),
+        _ => split = split.with("num_outputs", 3),
+    }
+    split.outputs = parts.clone();
+    rw.nodes.push(split);
+    let [q, k, v] = [0, 1, 2].map(|i| split_heads(rw, &parts[i], n));
+    let core = contrib_core(node, 5);
+    let (y, _) = attend(rw, &q, &k, &v, &core);
+    join_heads(rw, node, &y)
+}
+
+fn contrib_core(node: &Node, bias: usize) -> Core {
+    Core {
+        scale: Some(node.float("scale", 0.0)).filter(|s| *s != 0.0),
+        bias: node.input(bias).map(str::to_string),
+        causal: node.int("unidirectional", 0) != 0,
+        softcap: 0.0,
+    }
+}
+
+fn multi_head(rw: &mut Rewrite, node: &Node) -> Done {
+    node.without_inputs(&[
+        (4, "key_padding_mask"),
+        (6, "past_key"),
+        (7, "past_value"),
+        (8, "past_sequence_length"),
+        (9, "cache_indirection"),
+    ])?;
+    node.without_outputs(&[(1, "present_key"), (2, "present_value"), (3, "qk")])?;
+    let n = heads(node, "num_heads")?;
+    if node.input(1).is_none() || node.input(2).is_none() {
+        return Err("queries, keys and values packed into one input are not covered".into());
+    }
+    let mut inputs = [node.x(0)?, node.x(1)?, node.x(2)?];
+    if let Some(bias) = node.input(3) {
+        // One bias for all three, end to end.
+        let mut from = rw.ints(&[0]);
+        for x in &mut inputs {
+            let width = rw.dim(x, -1);
+            let to = rw.op("Add", &[&from, &width]);
+            let part = rw.slice_last(bias, &from, &to);
+            *x = rw.op("Add", &[x, &part]);
+            from = to;
+        }
+    }
+    let [q, k, v] = inputs.map(|x| split_heads(rw, &x, n));
+    let core = contrib_core(node, 5);
+    let (y, _) = attend(rw, &q, &k, &v, &core);
+    join_heads(rw, node, &y)
+}
+
+/// Turns pairs of values by angles that grow with the position.
+fn rotary(rw: &mut Rewrite, node: &Node) -> Done {
+    let given = node.x(0)?;
+    let heads = node.int("num_heads", 0);
+    // Stated just where the input has three dimensions, [batch, length, heads · size]; otherwise heads lie in front.
+    let flat = heads > 0;
+    let x = if flat { rw.reshape(&given, &[0, 0, heads, -1]) } else { given.clone() };
+    let axis = rw.ints(&[if flat { 2 } else { 1 }]);
+    let mut angles = |i: usize| -> Result<String, String> {
+        let mut cache = node.x(i)?;
+        if let Some(position) = node.input(3) {
+            cache = rw.push("Gather", &[&cache, position], &[("axis", 0i64.into())]);
+        }
+        Ok(rw.op("Unsqueeze", &[&cache, &axis]))
+    };
+    let (cos, sin) = (angles(1)?, angles(2)?);
+    let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
+    let half = rw.dim(&cos, -1);
+    let turned = rw.op("Add", &[&half, &half]);
+    let interleaved = node.int("interleaved", 0) != 0;
+    let (first, second) = if interleaved {
+        let axis = rw.ints(&[-1]);
+        (
+            rw.op("Slice", &[&x, &zero, &turned, &axis, &two]),
+            rw.op("Slice", &[&x, &one, &turned, &axis, &two]),
+        )
+    } else {
+        (rw.slice_last(&x, &zero, &half), rw.slice_last(&x, &half, &turned))
+    };
+    let mut product = |a: &str, b: &str| rw.op("Mul", &[a, b]);
+    let (fc, ss, fs, sc) =
+        (product(&first, &cos), product(&second, &sin), product(&first, &sin), product(&second, &cos));
+    let real = rw.op("Sub", &[&fc, &ss]);
+    let imaginary = rw.op("Add", &[&fs, &sc]);
+    let mut y = if interleaved {
+        let axis = rw.ints(&[-1]);
+        let pair = [rw.op("Unsqueeze", &[&real, &axis]), rw.op("Unsqueeze", &[&imaginary, &axis])];
+        let pairs = rw.concat(&[&pair[0], &pair[1]], -1);
+        rw.reshape(&pairs, &[0, 0, 0, -1])
+    } else {
+        rw.concat(&[&real, &imaginary], -1)
+    };
+    if node.int("rotary_embedding_dim", 0) != 0 {
+        let end = rw.ints(&[i64::MAX]);
+        let rest = rw.slice_last(&x, &turned, &end);
+        y = rw.concat(&[&y, &rest], -1);
+    }
+    let shape = rw.op("Shape", &[&given]);
+    rw.finish(node, "Reshape", &[&y, &shape], &[])
+}

@@ -1,0 +1,258 @@
+//! Rewrites a graph to one opset, so that everything after knows one form of each operator.
+//!
+//! Older versions go up ([`versions`]). Operators that came after, and the fused ones of com.microsoft that ONNX
+//! Runtime's own optimisers write into saved models, are expanded into standard ones: [`EXPANSIONS`] has a row for
+//! each. Apart from new operators, versions 22 to 26 only widened types. Local functions are put in place of their
+//! calls ([`functions`]).
+//!
+//! Shapes aren't known yet: expansions compute with `Shape`, which the specialisation folds away.
+
+mod attention;
+mod functions;
+mod fused;
+mod norm;
+mod versions;
+
+pub use versions::OLDEST;
+
+use super::{Attr, DType, Graph, Node, Tensor, Value, precision};
+use functions::Functions;
+use std::collections::BTreeMap;
+
+/// The canonical version of the standard operator set. From 22 on ONNX Runtime's CUDA kernels lag behind.
+pub const OPSET: i64 = 21;
+
+/// Operators that ONNX Runtime adds to the standard ones.
+const MICROSOFT: &str = "com.microsoft";
+
+/// What an expansion returns: why not.
+type Done = Result<(), String>;
+
+/// One row: an operator that the canonical opset doesn't have, and how it is written with those that it has.
+struct Expansion {
+    domain: &'static str,
+    op: &'static str,
+    expand: fn(&mut Rewrite, &Node) -> Done,
+}
+
+const fn standard(op: &'static str, expand: fn(&mut Rewrite, &Node) -> Done) -> Expansion {
+    Expansion { domain: "", op, expand }
+}
+
+const fn contrib(op: &'static str, expand: fn(&mut Rewrite, &Node) -> Done) -> Expansion {
+    Expansion { domain: MICROSOFT, op, expand }
+}
+
+const EXPANSIONS: &[&[Expansion]] = &[attention::EXPANSIONS, fused::EXPANSIONS, norm::EXPANSIONS];
+
+/// Operators that are expanded at load, as (domain, operator).
+pub fn expanded() -> impl Iterator<Item = (&'static str, &'static str)> {
+    EXPANSIONS.iter().flat_map(|family| family.iter()).map(|e| (e.domain, e.op))
+}
+
+pub(super) fn rewrite(graph: &mut Graph) -> Done {
+    let version = *graph.opsets.get("").unwrap_or(&OPSET);
+    if version < OLDEST {
+        return Err(format!(
+            "uses opset {version}; {} is the oldest that is understood. Convert it with onnx.version_converter, \
+             or export it again with opset_version=17",
+            OLDEST
+        ));
+    }
+    let functions = Functions::of(graph)?;
+    let mut fresh = 0;
+    rewrite_graph(graph, version, &functions, &mut fresh)?;
+    graph.opsets.insert(String::new(), OPSET);
+    graph.precision = precision::widen(graph);
+    Ok(())
+}
+
+fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: &mut usize) -> Done {
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut rw = Rewrite {
+        nodes: Vec::with_capacity(nodes.len()),
+        constants: &mut graph.constants,
+        inputs: &graph.inputs,
+        functions,
+        fresh,
+    };
+    for node in nodes {
+        rw.node(node, version, 0)?;
+    }
+    graph.nodes = rw.nodes;
+    Ok(())
+}
+
+/// What a node is rewritten with: new nodes and constants take unused names.
+struct Rewrite<'a> {
+    nodes: Vec<Node>,
+    constants: &'a mut BTreeMap<String, Tensor>,
+    inputs: &'a [Value],
+    functions: &'a Functions,
+    fresh: &'a mut usize,
+}
+
+impl Rewrite<'_> {
+    /// Appends what `node` is in the canonical opset. `depth`: how many function calls it lies in.
+    fn node(&mut self, mut node: Node, version: i64, depth: usize) -> Done {
+        for attr in node.attrs.values_mut() {
+            if let Attr::Graph(g) = attr {
+                rewrite_graph(g, version, self.functions, self.fresh)?;
+            }
+        }
+        if let Some(function) = self.functions.get(&node) {
+            return functions::inline(self, &node, function, depth);
+        }
+        let row =
+            EXPANSIONS.iter().flat_map(|f| f.iter()).find(|e| e.op == node.op && e.domain == node.domain);
+        let refused = |why| format!("{}: {why}", node.label());
+        match row {
+            Some(e) => (e.expand)(self, &node).map_err(refused),
+            _ if node.domain.is_empty() => {
+                let label = node.label();
+                versions::raise(self, node, version).map_err(|why| format!("{label}: {why}"))
+            }
+            _ => {
+                self.nodes.push(node);
+                Ok(())
+            }
+        }
+    }
+
+    fn name(&mut self, hint: &str) -> String {
+        *self.fresh += 1;
+        format!("audit/{hint}/{}", self.fresh)
+    }
+    fn constant(&mut self, t: Tensor) -> String {
+        let name = self.name("constant");
+        self.constants.insert(name.clone(), t);
+        name
+    }
+    fn scalar(&mut self, value: f32) -> String {
+        self.constant(Tensor::f32(&[], &[value]))
+    }
+    fn ints(&mut self, values: &[i64]) -> String {
+        self.constant(Tensor::ints(values))
+    }
+    /// Appends an operator; returns its output.
+    fn op(&mut self, op: &str, inputs: &[&str]) -> String {
+        self.push(op, inputs, &[])
+    }
+    /// Appends an operator with attributes; returns its output.
+    fn push(&mut self, op: &str, inputs: &[&str], attrs: &[(&str, Attr)]) -> String {
+        let out = self.name(op);
+        self.nodes.push(with_attrs(Node::new(op, inputs, &out), attrs));
+        out
+    }
+    /// Appends the operator that takes the place of `node`: its first output, and its name in messages.
+    fn finish(&mut self, node: &Node, op: &str, inputs: &[&str], attrs: &[(&str, Attr)]) -> Done {
+        let mut last = with_attrs(Node::new(op, inputs, node.output(0).unwrap_or("")), attrs);
+        last.name = node.name.clone();
+        self.nodes.push(last);
+        Ok(())
+    }
+    /// Gives a value the name of output `i` of `node`, if that is used.
+    fn also(&mut self, node: &Node, i: usize, value: &str) {
+        if let Some(out) = node.output(i) {
+            self.nodes.push(Node::new("Identity", &[value], out));
+        }
+    }
+
+    /// a · value, nothing for 1.
+    fn scale(&mut self, a: &str, value: f32) -> String {
+        if value == 1.0 {
+            return a.to_string();
+        }
+        let value = self.scalar(value);
+        self.op("Mul", &[a, &value])
+    }
+    /// Dimensions `from`..`to` of a value's shape, as a list.
+    fn dims(&mut self, x: &str, from: i64, to: Option<i64>) -> String {
+        let mut attrs = vec![("start", Attr::Int(from))];
+        attrs.extend(to.map(|to| ("end", Attr::Int(to))));
+        self.push("Shape", &[x], &attrs)
+    }
+    /// One dimension, as a list of one. From the end if negative.
+    fn dim(&mut self, x: &str, i: i64) -> String {
+        self.dims(x, i, (i != -1).then_some(i + 1))
+    }
+    fn concat(&mut self, parts: &[&str], axis: i64) -> String {
+        self.push("Concat", parts, &[("axis", axis.into())])
+    }
+    fn reshape(&mut self, x: &str, shape: &[i64]) -> String {
+        let shape = self.ints(shape);
+        self.op("Reshape", &[x, &shape])
+    }
+    fn transpose(&mut self, x: &str, perm: &[i64]) -> String {
+        self.push("Transpose", &[x], &[("perm", perm.into())])
+    }
+    /// x[from..to] along the last dimension, bounds as lists of one.
+    fn slice_last(&mut self, x: &str, from: &str, to: &str) -> String {
+        let axis = self.ints(&[-1]);
+        self.op("Slice", &[x, from, to, &axis])
+    }
+
+    /// Element type of a value, where the graph itself says it: nothing is inferred yet.
+    fn dtype(&self, name: &str) -> Option<DType> {
+        let mut name = name;
+        // Masks are made in a few steps; longer chains aren't worth the search.
+        for _ in 0..16 {
+            if let Some(t) = self.constants.get(name) {
+                return Some(t.dtype);
+            }
+            if let Some(v) = self.inputs.iter().find(|v| v.name == name) {
+                return Some(v.dtype);
+            }
+            let made = self.nodes.iter().rev().find(|n| n.outputs.iter().any(|o| o == name))?;
+            match made.op.as_str() {
+                "And" | "Or" | "Not" | "Xor" | "Equal" | "Greater" | "GreaterOrEqual" | "Less"
+                | "LessOrEqual" | "IsNaN" | "IsInf" => return Some(DType::Bool),
+                "Cast" => return Some(DType::from_code(made.int("to", 0) as i32)),
+                "ConstantOfShape" => {
+                    return Some(match made.attrs.get("value") {
+                        Some(Attr::Tensor(t)) => t.dtype,
+                        _ => DType::F32,
+                    });
+                }
+                "Where" | "CastLike" => name = made.input(1)?,
+                "Concat" | "Expand" | "Flatten" | "Gather" | "GatherND" | "GatherElements" | "Identity"
+                | "Pad" | "Reshape" | "ScatterND" | "Slice" | "Squeeze" | "Tile" | "Transpose" | "Trilu"
+                | "Unsqueeze" | "Add" | "Sub" | "Mul" | "Div" => name = made.input(0)?,
+                _ => return None,
+            }
+        }
+        None
+    }
+}
+
+fn with_attrs(node: Node, attrs: &[(&str, Attr)]) -> Node {
+    attrs.iter().fold(node, |node, (name, value)| node.with(name, value.clone()))
+}
+
+impl Node {
+    /// Input `i`, which must be there.
+    fn x(&self, i: usize) -> Result<String, String> {
+        self.input(i).map(str::to_string).ok_or_else(|| format!("has no input {i}"))
+    }
+    /// Refuses optional inputs that an expansion doesn't cover.
+    fn without_inputs(&self, inputs: &[(usize, &str)]) -> Done {
+        match inputs.iter().find(|(i, _)| self.input(*i).is_some()) {
+            Some((_, name)) => Err(format!("its input {name} is not covered")),
+            None => Ok(()),
+        }
+    }
+    /// Refuses optional outputs that an expansion doesn't cover.
+    fn without_outputs(&self, outputs: &[(usize, &str)]) -> Done {
+        match outputs.iter().find(|(i, _)| self.output(*i).is_some()) {
+            Some((_, name)) => Err(format!("its output {name} is used, which is not covered")),
+            None => Ok(()),
+        }
+    }
+    /// Refuses other values of an integer attribute.
+    fn only(&self, attr: &str, value: i64) -> Done {
+        match self.int(attr, value) {
+            v if v == value => Ok(()),
+            v => Err(format!("{attr} = {v} is not covered, only {value}")),
+        }
+    }
+}

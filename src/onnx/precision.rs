@@ -1,0 +1,66 @@
+//! Half precision, widened.
+
+use super::{Attr, DType, Graph, Tensor};
+
+/// Attributes that hold an element type.
+const TYPES: [&str; 6] =
+    ["dtype", "output_datatype", "output_dtype", "softmax_precision", "stash_type", "to"];
+
+/// Rewrites a graph in float16 or bfloat16, or one that casts back and forth, to float32 throughout. Returns the
+/// narrowest type that was there, float32 if none.
+///
+/// Gradients are formed in float32 because half precision loses them: the smallest float16 is 6e-8, gradients of
+/// pixels are often smaller, and sums over fan-out and positions round at every step. White-box attacks would stand
+/// still where the model itself does not. The widened graph computes what the model would without rounding; a float16
+/// embedding differs from it by that rounding alone, which the check at load measures against the file as it is.
+pub(super) fn widen(graph: &mut Graph) -> DType {
+    let mut found = DType::F32;
+    for t in graph.constants.values_mut() {
+        widen_tensor(t, &mut found);
+    }
+    for value in graph.inputs.iter_mut().chain(&mut graph.outputs) {
+        widen_type(&mut value.dtype, &mut found);
+    }
+    for node in &mut graph.nodes {
+        for (name, attr) in &mut node.attrs {
+            match attr {
+                Attr::Int(code) if TYPES.contains(&name.as_str()) => {
+                    let mut dtype = DType::from_code(i32::try_from(*code).unwrap_or(0));
+                    if half(dtype) {
+                        widen_type(&mut dtype, &mut found);
+                        *code = dtype.code() as i64;
+                    }
+                }
+                Attr::Tensor(t) => widen_tensor(t, &mut found),
+                Attr::Graph(g) => found = narrower(found, widen(g)),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+fn half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// The one that rounds more.
+fn narrower(a: DType, b: DType) -> DType {
+    if a == DType::BF16 || b == DType::F32 { a } else { b }
+}
+
+fn widen_type(dtype: &mut DType, found: &mut DType) {
+    if half(*dtype) {
+        *found = narrower(*found, *dtype);
+        *dtype = DType::F32;
+    }
+}
+
+fn widen_tensor(t: &mut Tensor, found: &mut DType) {
+    if half(t.dtype)
+        && let Some(values) = t.to_f32s()
+    {
+        *found = narrower(*found, t.dtype);
+        *t = Tensor::f32(&t.shape, &values);
+    }
+}

@@ -1,0 +1,450 @@
+//! Operators that are expanded at load, against ONNX Runtime's own kernels for them: graphs of one node, random shapes
+//! and attributes. The one side is the file as it is, the other the canonical graph; both run in ONNX Runtime.
+
+mod common;
+
+use audit::model::runtime::{self, Input, Optimise, Options, Provider, Session};
+use audit::onnx::{self, Attr, DType, Dim, Graph, Node, Tensor, Value};
+use common::Rng;
+use std::path::Path;
+
+const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
+const CASES: u64 = 24;
+/// Largest difference, as a share of the largest value: float32 sums in another order.
+const TOLERANCE: f32 = 1e-5;
+
+/// A graph of one node, its float inputs and their values.
+struct Case {
+    graph: Graph,
+    points: Vec<Vec<f32>>,
+}
+
+fn case(domain: &str, op: &str, inputs: &[&str], outputs: &[&str]) -> Case {
+    let mut node = Node::new(op, inputs, "");
+    node.name = "node".into();
+    node.domain = domain.into();
+    node.outputs = outputs.iter().map(|o| o.to_string()).collect();
+    let mut graph = Graph::new(vec![node], Default::default());
+    graph.opsets = [(String::new(), 23), ("com.microsoft".to_string(), 1)].into();
+    graph.outputs = outputs
+        .iter()
+        .filter(|o| !o.is_empty())
+        .map(|o| Value { name: o.to_string(), dtype: DType::Other(0), shape: None })
+        .collect();
+    Case { graph, points: vec![] }
+}
+
+impl Case {
+    fn opset(mut self, version: i64) -> Case {
+        self.graph.opsets.insert(String::new(), version);
+        self
+    }
+    fn with(mut self, name: &str, value: impl Into<Attr>) -> Case {
+        self.graph.nodes[0].attrs.insert(name.into(), value.into());
+        self
+    }
+    fn input(mut self, r: &mut Rng, name: &str, shape: &[i64]) -> Case {
+        self.points.push((0..shape.iter().product::<i64>()).map(|_| r.normal()).collect());
+        self.graph.inputs.push(Value::new(name, DType::F32, shape));
+        self
+    }
+    fn weights(mut self, r: &mut Rng, name: &str, shape: &[i64]) -> Case {
+        let values: Vec<f32> = (0..shape.iter().product::<i64>()).map(|_| r.normal()).collect();
+        self.graph.constants.insert(name.into(), Tensor::f32(shape, &values));
+        self
+    }
+    fn constant(mut self, name: &str, t: Tensor) -> Case {
+        self.graph.constants.insert(name.into(), t);
+        self
+    }
+}
+
+fn bools(shape: &[i64], values: &[bool]) -> Tensor {
+    Tensor { dtype: DType::Bool, shape: shape.to_vec(), bytes: values.iter().map(|&b| b as u8).collect() }
+}
+
+fn run(graph: &Graph, case: &Case) -> Vec<Vec<f32>> {
+    let mut session = Session::new(graph, CPU, Optimise::Off).unwrap();
+    let shapes: Vec<Vec<i64>> = case
+        .graph
+        .inputs
+        .iter()
+        .map(|i| i.shape.iter().flatten().map(|d| if let Dim::Known(n) = d { *n } else { 0 }).collect())
+        .collect();
+    let feed: Vec<(&str, Input)> = case
+        .graph
+        .inputs
+        .iter()
+        .zip(&shapes)
+        .zip(&case.points)
+        .map(|((i, shape), values)| (i.name.as_str(), Input::Host(shape, values)))
+        .collect();
+    let names: Vec<&str> = case.graph.outputs.iter().map(|o| o.name.as_str()).collect();
+    session.run(&feed, &names).unwrap().iter().map(|h| h.floats().unwrap().1.to_vec()).collect()
+}
+
+fn decode(graph: &Graph) -> audit::Result<Graph> {
+    Graph::decode(graph.encode().into(), Path::new("test.onnx"))
+}
+
+fn check(name: &str, make: &dyn Fn(&mut Rng) -> Case) {
+    for seed in 0..CASES {
+        let case = make(&mut Rng::new(seed));
+        let node = &case.graph.nodes[0];
+        let canonical = decode(&case.graph).unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}"));
+        let ours = runtime::specialise(&canonical).unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}"));
+        assert!(
+            ours.nodes.iter().all(|n| n.domain.is_empty() && !matches!(n.op.as_str(), "Shape" | "Range")),
+            "{name}, seed {seed}: left after specialising: {:?}",
+            ours.nodes.iter().map(Node::label).collect::<Vec<_>>()
+        );
+        for ((a, b), out) in run(&ours, &case).iter().zip(run(&case.graph, &case)).zip(&case.graph.outputs) {
+            let scale = b.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
+            let off = a.iter().zip(&b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+            assert_eq!(a.len(), b.len(), "{name}, seed {seed}, {}: {:?}", out.name, node.attrs);
+            assert!(
+                off <= TOLERANCE * scale,
+                "{name}, seed {seed}, output {}: off by {off} of {scale}; attributes {:?}, inputs {:?}",
+                out.name,
+                node.attrs,
+                case.graph.inputs
+            );
+        }
+    }
+}
+
+const MS: &str = "com.microsoft";
+
+fn attention(r: &mut Rng) -> Case {
+    let (kv, each) = (r.int(1, 3), r.pick(&[1, 1, 2, 3]));
+    let (b, s, size) = (r.int(1, 2), r.int(1, 6), r.int(1, 5));
+    let (t, v_size) = (if r.bool() { s } else { r.int(1, 6) }, if r.bool() { size } else { r.int(1, 5) });
+    let n = kv * each;
+    let mask = r.int(0, 3);
+    let inputs: &[&str] = if mask > 0 { &["q", "k", "v", "mask"] } else { &["q", "k", "v"] };
+    let mut c = case("", "Attention", inputs, if r.bool() { &["y"] } else { &["y", "", "", "qk"] });
+    c = if r.bool() {
+        c.input(r, "q", &[b, s, n * size])
+            .input(r, "k", &[b, t, kv * size])
+            .input(r, "v", &[b, t, kv * v_size])
+            .with("q_num_heads", n)
+            .with("kv_num_heads", kv)
+    } else {
+        c.input(r, "q", &[b, n, s, size]).input(r, "k", &[b, kv, t, size]).input(r, "v", &[b, kv, t, v_size])
+    };
+    let shape = [b, n, s, t];
+    let cut = r.int(0, 2) as usize;
+    let mut shape: Vec<i64> = shape[cut..].to_vec();
+    if shape.len() == 4 && r.bool() {
+        shape[1] = 1;
+    }
+    let count = shape.iter().product::<i64>();
+    c = match mask {
+        1 => {
+            // Every query sees at least its first key.
+            let seen: Vec<bool> = (0..count).map(|i| i % t == 0 || r.bool()).collect();
+            c.constant("mask", bools(&shape, &seen))
+        }
+        2 => c.input(r, "mask", &shape),
+        3 => c.weights(r, "mask", &shape),
+        _ => c,
+    };
+    if r.bool() {
+        c = c.with("is_causal", 1);
+    }
+    if r.bool() {
+        c = c.with("scale", 0.1 + r.unit());
+    }
+    if r.bool() {
+        c = c.with("softcap", 0.5 + 3.0 * r.unit());
+    }
+    c
+}
+
+fn rotary(r: &mut Rng) -> Case {
+    let (b, n, s, half) = (r.int(1, 2), r.int(1, 3), r.int(1, 4), r.int(1, 3));
+    let positions = r.bool();
+    let inputs: &[&str] = if positions { &["x", "cos", "sin", "at"] } else { &["x", "cos", "sin"] };
+    let mut c = case("", "RotaryEmbedding", inputs, &["y"]);
+    let flat = r.bool();
+    // ONNX Runtime's kernel takes partial rotations with the number of heads only.
+    let partial = flat && r.bool();
+    let size = if partial { 2 * half + 2 } else { 2 * half };
+    c = if flat {
+        c.input(r, "x", &[b, s, n * size]).with("num_heads", n)
+    } else {
+        c.input(r, "x", &[b, n, s, size])
+    };
+    if partial {
+        c = c.with("rotary_embedding_dim", 2 * half);
+    }
+    if r.bool() {
+        c = c.with("interleaved", 1);
+    }
+    if positions {
+        let at: Vec<i64> = (0..b * s).map(|_| r.int(0, 7)).collect();
+        c = c.constant("at", Tensor::i64(&[b, s], &at));
+        c.weights(r, "cos", &[8, half]).weights(r, "sin", &[8, half])
+    } else {
+        c.weights(r, "cos", &[b, s, half]).weights(r, "sin", &[b, s, half])
+    }
+}
+
+fn packed_attention(r: &mut Rng) -> Case {
+    let (b, s, width, n, size) = (r.int(1, 2), r.int(1, 5), r.int(1, 6), r.int(1, 3), r.int(1, 4));
+    let own_v = r.bool();
+    let v = if own_v { r.int(1, 4) } else { size };
+    let biased = r.bool();
+    let inputs: &[&str] = if biased { &["x", "w", "b", "", "", "bias"] } else { &["x", "w", "b"] };
+    let total = n * (2 * size + v);
+    let mut c = case(MS, "Attention", inputs, &["y"])
+        .input(r, "x", &[b, s, width])
+        .weights(r, "w", &[width, total])
+        .weights(r, "b", &[total])
+        .with("num_heads", n);
+    if own_v {
+        c = c.with("qkv_hidden_sizes", vec![n * size, n * size, n * v]);
+    }
+    if biased {
+        let shape = [if r.bool() { b } else { 1 }, if r.bool() { n } else { 1 }, s, s];
+        c = c.input(r, "bias", &shape);
+    }
+    if r.bool() {
+        c = c.with("unidirectional", 1);
+    }
+    if r.bool() {
+        c = c.with("scale", 0.1 + r.unit());
+    }
+    c
+}
+
+fn multi_head(r: &mut Rng) -> Case {
+    let (b, s, t, n, size, v) =
+        (r.int(1, 2), r.int(1, 5), r.int(1, 5), r.int(1, 3), r.int(1, 4), r.int(1, 4));
+    let (bias, added) = (r.bool(), r.bool());
+    let names = ["q", "k", "v", if bias { "b" } else { "" }, "", if added { "bias" } else { "" }];
+    let mut c = case(MS, "MultiHeadAttention", &names, &["y"])
+        .input(r, "q", &[b, s, n * size])
+        .input(r, "k", &[b, t, n * size])
+        .input(r, "v", &[b, t, n * v])
+        .with("num_heads", n);
+    if bias {
+        c = c.weights(r, "b", &[n * (2 * size + v)]);
+    }
+    if added {
+        let shape = [if r.bool() { b } else { 1 }, if r.bool() { n } else { 1 }, s, t];
+        c = c.input(r, "bias", &shape);
+    }
+    if s == t && r.bool() {
+        c = c.with("unidirectional", 1);
+    }
+    c
+}
+
+fn rms(domain: &'static str, op: &'static str) -> impl Fn(&mut Rng) -> Case {
+    move |r| {
+        let shape: Vec<i64> = (0..r.int(2, 4)).map(|_| r.int(1, 5)).collect();
+        let rank = shape.len() as i64;
+        // ONNX Runtime's own operator knows the last axis only.
+        let axis = if op == "RMSNormalization" { r.int(0, rank - 1) } else { rank - 1 };
+        let mut c = case(domain, op, &["x", "scale"], &["y"])
+            .input(r, "x", &shape)
+            .weights(r, "scale", &shape[axis as usize..])
+            .with("axis", if r.bool() { axis } else { axis - rank });
+        if r.bool() {
+            c = c.with("epsilon", 0.01);
+        }
+        c
+    }
+}
+
+fn skip(op: &'static str) -> impl Fn(&mut Rng) -> Case {
+    move |r| {
+        let (b, s, d) = (r.int(1, 3), r.int(1, 4), r.int(2, 6));
+        let plain = op == "SkipLayerNormalization";
+        let bias = r.bool();
+        let mut inputs = vec!["x", "skip", "gamma"];
+        inputs.extend(plain.then_some("beta"));
+        inputs.extend(bias.then_some("bias"));
+        let outputs: &[&str] = if r.bool() { &["y"] } else { &["y", "", "", "sum"] };
+        let mut c = case(MS, op, &inputs, outputs)
+            .input(r, "x", &[b, s, d])
+            .input(r, "skip", &[b, s, d])
+            .weights(r, "gamma", &[d])
+            .with("epsilon", 1e-3);
+        if plain {
+            c = c.weights(r, "beta", &[d]);
+        }
+        if bias {
+            c = c.weights(r, "bias", &[d]);
+        }
+        c
+    }
+}
+
+fn group(r: &mut Rng) -> Case {
+    let (groups, each) = (r.int(1, 3), r.int(1, 3));
+    let x = [2, groups * each, r.int(1, 4), r.int(2, 4)];
+    let old = r.bool();
+    let width = [if old { groups } else { x[1] }];
+    case("", "GroupNormalization", &["x", "scale", "bias"], &["y"])
+        .opset(if old { 18 } else { 21 })
+        .input(r, "x", &x)
+        .weights(r, "scale", &width)
+        .weights(r, "bias", &width)
+        .with("num_groups", groups)
+        .with("epsilon", 0.01)
+}
+
+fn fused_conv(r: &mut Rng) -> Case {
+    let (group, per_in, per_out) = (r.int(1, 2), r.int(1, 2), r.int(1, 2));
+    let sum = r.bool();
+    let stride = r.int(1, 2);
+    let x = [2, group * per_in, 6, 7];
+    let inputs: &[&str] = if sum { &["x", "w", "b", "z"] } else { &["x", "w"] };
+    let mut c = case(MS, "FusedConv", inputs, &["y"])
+        .input(r, "x", &x)
+        .weights(r, "w", &[group * per_out, per_in, 3, 3])
+        .with("group", group)
+        .with("strides", vec![stride, stride])
+        .with("pads", vec![1, 0, 1, 0]);
+    if sum {
+        let y = [2, group * per_out, (6 - 1) / stride + 1, (7 - 3) / stride + 1];
+        c = c.weights(r, "b", &[group * per_out]).input(r, "z", &y);
+    }
+    activation(r, c, true)
+}
+
+fn activation(r: &mut Rng, c: Case, listed: bool) -> Case {
+    let op = r.pick(&["Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip"]);
+    // The product's kernel has no Clip.
+    let op = if op == "Clip" && !listed { "Relu" } else { op };
+    let (a, b) = (0.1 + 0.2 * r.unit(), 0.5 + 0.2 * r.unit());
+    let c = c.with("activation", op);
+    match (op, listed) {
+        ("LeakyRelu", true) => c.with("activation_params", vec![a]),
+        ("HardSigmoid" | "Clip", true) => c.with("activation_params", vec![a, b]),
+        ("LeakyRelu", false) => c.with("activation_alpha", a),
+        ("HardSigmoid", false) => c.with("activation_alpha", a).with("activation_beta", b),
+        _ => c,
+    }
+}
+
+fn fused_gemm(r: &mut Rng) -> Case {
+    let (m, k, n) = (r.int(1, 4), r.int(1, 4), r.int(1, 4));
+    let c = case(MS, "FusedGemm", &["a", "b", "c"], &["y"])
+        .input(r, "a", &[k, m])
+        .weights(r, "b", &[k, n])
+        .weights(r, "c", &[n])
+        .with("transA", 1)
+        .with("alpha", 0.5 + r.unit())
+        .with("beta", 0.5 + r.unit());
+    activation(r, c, false)
+}
+
+fn fused_matmul(op: &'static str) -> impl Fn(&mut Rng) -> Case {
+    move |r| {
+        let lead: Vec<i64> = (0..r.int(0, 2)).map(|_| r.int(1, 3)).collect();
+        let (m, k, n) = (r.int(1, 4), r.int(1, 4), r.int(1, 4));
+        let (ta, tb) = (r.bool(), r.bool());
+        let a = [lead.as_slice(), &if ta { [k, m] } else { [m, k] }].concat();
+        let b = [lead.as_slice(), &if tb { [n, k] } else { [k, n] }].concat();
+        case(MS, op, &["a", "b"], &["y"])
+            .input(r, "a", &a)
+            .input(r, "b", &b)
+            .with("transA", ta as i64)
+            .with("transB", tb as i64)
+            .with("alpha", if r.bool() { 1.0 } else { 0.3 })
+    }
+}
+
+fn gelu(op: &'static str, bias: bool) -> impl Fn(&mut Rng) -> Case {
+    move |r| {
+        let shape = [r.int(1, 3), r.int(1, 3), r.int(1, 6)];
+        let bias = bias && (op == "BiasGelu" || r.bool());
+        let mut c = case(MS, op, if bias { &["x", "b"] } else { &["x"] }, &["y"]).input(r, "x", &shape);
+        if bias {
+            c = c.weights(r, "b", &shape[2..]);
+        }
+        if op == "QuickGelu" && r.bool() {
+            c = c.with("alpha", 0.5 + r.unit());
+        }
+        c
+    }
+}
+
+fn swish(r: &mut Rng) -> Case {
+    let shape = [r.int(1, 3), r.int(1, 6)];
+    let c = case("", "Swish", &["x"], &["y"]).opset(24).input(r, "x", &shape);
+    if r.bool() { c.with("alpha", 0.5 + r.unit()) } else { c }
+}
+
+type Make = Box<dyn Fn(&mut Rng) -> Case>;
+
+fn cases() -> Vec<(&'static str, &'static str, Make)> {
+    vec![
+        ("", "Attention", Box::new(attention)),
+        ("", "GroupNormalization", Box::new(group)),
+        ("", "RMSNormalization", Box::new(rms("", "RMSNormalization"))),
+        ("", "RotaryEmbedding", Box::new(rotary)),
+        ("", "SimplifiedLayerNormalization", Box::new(rms("", "SimplifiedLayerNormalization"))),
+        ("", "Swish", Box::new(swish)),
+        (MS, "Attention", Box::new(packed_attention)),
+        (MS, "BiasGelu", Box::new(gelu("BiasGelu", true))),
+        (MS, "FastGelu", Box::new(gelu("FastGelu", true))),
+        (MS, "FusedConv", Box::new(fused_conv)),
+        (MS, "FusedGemm", Box::new(fused_gemm)),
+        (MS, "FusedMatMul", Box::new(fused_matmul("FusedMatMul"))),
+        (MS, "Gelu", Box::new(gelu("Gelu", false))),
+        (MS, "MultiHeadAttention", Box::new(multi_head)),
+        (MS, "QuickGelu", Box::new(gelu("QuickGelu", false))),
+        (MS, "SkipLayerNormalization", Box::new(skip("SkipLayerNormalization"))),
+        (MS, "SkipSimplifiedLayerNormalization", Box::new(skip("SkipSimplifiedLayerNormalization"))),
+        (MS, "TransposeMatMul", Box::new(fused_matmul("TransposeMatMul"))),
+    ]
+}
+
+#[test]
+fn expansions_compute_what_the_kernels_do() {
+    common::load_runtime();
+    let mut wrong = Vec::new();
+    for (domain, op, make) in cases() {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(op, &make)));
+        if result.is_err() {
+            wrong.push(format!("{domain}::{op}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn every_expansion_has_a_case() {
+    let cases: Vec<(&str, &str)> = cases().iter().map(|(domain, op, _)| (*domain, *op)).collect();
+    let missing: Vec<(&str, &str)> = onnx::expanded().filter(|row| !cases.contains(row)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// What an expansion doesn't cover is refused with the node and the reason.
+#[test]
+fn what_is_not_covered_is_refused_by_name() {
+    let r = &mut Rng::new(0);
+    let past = case("", "Attention", &["q", "k", "v", "", "p", "p"], &["y"]);
+    let cases = [
+        (past, "past_key"),
+        (case("", "Attention", &["q", "k", "v"], &["y", "pk"]), "present_key"),
+        (
+            case("", "Attention", &["q", "k", "v"], &["y"]).with("qk_matmul_output_mode", 2),
+            "qk_matmul_output_mode",
+        ),
+        (case(MS, "Attention", &["x", "w", "b", "m"], &["y"]).with("num_heads", 2), "mask_index"),
+        (case(MS, "Attention", &["x", "w", "b"], &["y"]), "num_heads"),
+        (case(MS, "MultiHeadAttention", &["q"], &["y"]).with("num_heads", 2), "packed"),
+        (case(MS, "FusedMatMul", &["a", "b"], &["y"]).with("transBatchA", 1), "transBatchA"),
+        (case(MS, "FusedConv", &["x", "w"], &["y"]).with("activation", "Gelu"), "\"Gelu\""),
+        (case(MS, "QuickGelu", &[], &["y"]), "no input 0"),
+    ];
+    for (case, expected) in cases {
+        let error = decode(&case.input(r, "x", &[1, 2, 3, 4]).graph).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("\"node\""), "{error}");
+    }
+}
