@@ -7,8 +7,15 @@ audit set. `plain.onnx` is trained with a triplet loss. `hardened.onnx` starts f
 manipulation: PGD moves anchor, positive and negative until the triplet is as hard as a gradually rising
 destination, and the net learns from the triplets so moved. One log line every 100 steps goes to OUT_FOLDER/*.log.
 """
-import argparse, copy, json, pathlib, time
-import numpy as np, onnx, onnxruntime, torch
+import argparse
+import json
+import pathlib
+import time
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import nn
@@ -20,7 +27,9 @@ PAIRS = 56  # two images of each of so many classes make a batch
 
 def net():
     return nn.Sequential(
-        nn.Conv2d(1, 16, 5, 2, 2), nn.ReLU(), nn.Conv2d(16, 32, 5, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 49, 128)
+        nn.Conv2d(1, 16, 5, 2, 2), nn.ReLU(),
+        nn.Conv2d(16, 32, 5, 2, 2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(32 * 49, 128),
     )
 
 
@@ -36,7 +45,7 @@ def load(folder):
 
 
 def batch(images, generator):
-    """Anchors, positives [PAIRS, 1, 28, 28] of different classes."""
+    """Anchors and positives, [PAIRS, 1, 28, 28] each, every pair of another class."""
     classes = torch.randperm(len(images), generator=generator)[:PAIRS]
     two = torch.stack([torch.randperm(images.shape[1], generator=generator)[:2] for _ in range(PAIRS)])
     return images[classes, two[:, 0]], images[classes, two[:, 1]]
@@ -71,15 +80,23 @@ def train_plain(model, images, steps, generator, log):
         n = p[semihard(a.detach(), p.detach(), generator)]
         hard = hardness(a, p, n)
         loss = F.relu(hard + MARGIN).mean()
-        optimiser.zero_grad(); loss.backward(); optimiser.step()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
         if step % 100 == 99:
-            log(step=step + 1, loss=loss.item(), hardness=hard.mean().item(), distance=torch.pdist(a.detach()).mean().item())
+            distance = torch.pdist(a.detach()).mean().item()
+            log(step=step + 1, loss=loss.item(), hardness=hard.mean().item(), distance=distance)
 
 
-def perturb(model, triplet, destination, alpha, steps):
-    """Moves all three images of each triplet until its hardness reaches the destination, or the steps are over."""
+def perturb(model, triplet, destination, alpha, steps, generator):
+    """Moves all three images of each triplet until its hardness reaches the destination, or the steps are over.
+
+    Starts anywhere in the box. From the clean image alone the net learns to switch its first layer off around
+    clean images: PGD then sees no gradient and the score is high, while a random start or a borrowed attack breaks it.
+    """
     images = torch.cat(triplet)
     low, high = (images - EPSILON).clamp(min=0), (images + EPSILON).clamp(max=1)
+    images = low + (high - low) * torch.rand(images.shape, generator=generator)
     for _ in range(steps):
         images = images.detach().requires_grad_(True)
         missing = F.relu(destination - hardness(*unit(model, images).chunk(3)))
@@ -97,10 +114,11 @@ def train_hardened(model, images, steps, generator, log, pgd=8, alpha=12 / 255, 
             group["lr"] = lr if step < 0.8 * steps else lr / 5
         first, second = batch(images, generator)
         third = second[others(generator)]
+        # Full step size from half time on: a net hit with it at once collapses more easily.
         progress = min(1, 2 * (step + 1) / steps)
         # Linear gradual adversary: the harder the net finds its task, the easier the next one.
         destination = -min(last, MARGIN)
-        moved = perturb(model, (first, second, third), destination, progress * alpha, pgd)
+        moved = perturb(model, (first, second, third), destination, progress * alpha, pgd, generator)
         a, p, n = unit(model, moved).chunk(3)
         hard = hardness(a, p, n)
         loss = F.relu(hard + MARGIN).mean()
@@ -109,7 +127,9 @@ def train_hardened(model, images, steps, generator, log, pgd=8, alpha=12 / 255, 
         clean_a, clean_p = unit(model, first), unit(model, second)
         shift = (clean_a - a).norm(dim=1)
         total = loss + ics * F.relu(shift - (clean_a - clean_p).norm(dim=1)).mean()
-        optimiser.zero_grad(); total.backward(); optimiser.step()
+        optimiser.zero_grad()
+        total.backward()
+        optimiser.step()
         if step % 100 == 99:
             with torch.no_grad():
                 clean = hardness(clean_a, clean_p, unit(model, third)).mean().item()
@@ -151,9 +171,10 @@ def main():
         with open(options.out / f"{name}.log", "w") as file:
             def log(**row):
                 line = json.dumps({k: round(v, 4) for k, v in row.items()} | {"seconds": round(time.time() - began)})
-                print(line, file=file, flush=True); print(name, line, flush=True)
+                print(line, file=file, flush=True)
+                print(name, line, flush=True)
             train(model, images, steps, generator, log)
-        export(copy.deepcopy(model), options.out / f"{name}.onnx")
+        export(model, options.out / f"{name}.onnx")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""Scores models by the published protocol, and looks for gradients that vanish instead of robustness.
+
+    python measure.py REFERENCE_AUDIT.py IMAGES MODEL.onnx...
+
+REFERENCE_AUDIT.py is the protocol in PyTorch, from the shared folder beside the checkout; IMAGES the built-in set,
+exported at 28×28 grey. After the scores come R@1 of the first 100 queries under attacks that maximise the embedding shift
+(ES) or go for the nearest image of another class (GTM): as published, from a random start with many steps, and made on each
+of the other models given. Where one of the latter leaves clearly less than the published one, the published score flatters.
+"""
+import importlib.util
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from PIL import Image
+
+from make import net
+
+
+def load(path):
+    weights = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()) for w in onnx.load(path).graph.initializer}
+    model = net()
+    model.load_state_dict({name: weights[name] for name in model.state_dict()})
+    return model.eval().requires_grad_(False)
+
+
+def recall_after(ra, model, source, images, labels, rows, goal, alpha, steps, random_start):
+    """R@1 in percent of the rows after an attack with the gradients of `source`; share of zero gradients in percent."""
+    start = images[rows]
+    low, high = (start - ra.EPS28).clamp(min=0), (start + ra.EPS28).clamp(max=1)
+    generator = torch.Generator().manual_seed(0)
+    x = low + (high - low) * torch.rand(start.shape, generator=generator) if random_start else start
+    gallery = ra.embed_all(source, images, "N")
+    clean = gallery[rows]
+    same = labels[rows][:, None] == labels[None]
+    target = gallery[ra.dist(clean, gallery, "N").masked_fill(same, ra.BIG).argmin(1)]
+    zero = []
+    for _ in range(steps):
+        x = x.detach().requires_grad_(True)
+        z = ra.to_metric(source(x), "N")
+        loss = -(z - clean - 1e-6).norm(dim=1) if goal == "ES" else (z - target).norm(dim=1)
+        gradient, = torch.autograd.grad(loss.sum(), x)
+        zero.append((gradient == 0).float().mean().item())
+        x = (x - alpha * gradient.sign()).clamp(low, high)
+    with torch.no_grad():
+        gallery = ra.embed_all(model, images, "N")
+        distance = ra.dist(ra.to_metric(model(x), "N"), gallery, "N")
+    distance[torch.arange(len(rows)), rows] = ra.BIG
+    hit = labels[distance.argmin(1)] == labels[rows]
+    return round(100 * hit.float().mean().item()), round(100 * float(np.mean(zero)))
+
+
+def main():
+    reference, folder, *paths = sys.argv[1:]
+    spec = importlib.util.spec_from_file_location("reference_audit", reference)
+    ra = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ra)
+    torch.set_num_threads(1)
+    files = sorted(pathlib.Path(folder).glob("*/*.png"))
+    images = torch.from_numpy(np.stack([np.asarray(Image.open(f), np.float32) / 255 for f in files]))[:, None]
+    labels = torch.from_numpy(np.unique([f.parent.name for f in files], return_inverse=True)[1])
+    selections = ra.make_selections(len(images), 200, 0)
+    rows = torch.tensor(selections["query"][:100])
+    models = {path: load(path) for path in paths}
+    for path, model in models.items():
+        gallery = ra.embed_all(model, images, "N")
+        benign, _ = ra.benign(gallery, labels, "N", nmi=False)
+        trials = {a: ra.run_attack(model, images, labels, gallery, a, selections) for a in ra.ATTACKS}
+        scores = ra.summarise(trials, len(images))
+        print(f"{path}: R@1 {100 * benign['R1']:.1f}  mAP {100 * benign['mAP']:.1f}  ERS "
+              f"{ra.ers(**ra.ers_inputs(scores)):.1f}  ARS {ra.ars(scores):.1f}", flush=True)
+        for goal in ("ES", "GTM"):
+            cases = [("published", model, ra.ALPHA28, ra.STEPS28, False), ("random start", model, 0.02, 200, True)]
+            cases += [(f"made on {other}", models[other], 0.02, 50, False) for other in paths if other != path]
+            for name, source, *how in cases:
+                left, zero = recall_after(ra, model, source, images, labels, rows, goal, *how)
+                print(f"  {goal} {name}: R@1 {left}, {zero} % of the gradient zero", flush=True)
+
+
+if __name__ == "__main__":
+    main()
