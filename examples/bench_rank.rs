@@ -68,12 +68,16 @@ fn main() {
     let product = (before + after) / 2.0;
     for (row, (&query, targets)) in queries.iter().zip(&targets).enumerate().step_by((q / 3).max(1)) {
         let distances = gallery.distances(gallery.point(query));
-        let expected: Vec<usize> = targets.iter().map(|&t| gallery.position(&distances, t, |_| true)).collect();
+        let expected: Vec<usize> =
+            targets.iter().map(|&t| gallery.position(&distances, t, |_| true)).collect();
         assert_eq!(found[row], expected, "ranks of query {query}");
     }
     println!("{q} queries, {n} items of {d} dimensions, {TARGETS} targets each: {gflop:.0} GFLOP");
     println!("exact ranks    {time:6.1} s  {:6.1} ms/GFLOP", 1e3 * time / gflop);
-    println!("plain product  {product:6.1} s  {:6.1} ms/GFLOP  (before {before:.1}, after {after:.1})", 1e3 * product / gflop);
+    println!(
+        "plain product  {product:6.1} s  {:6.1} ms/GFLOP  (before {before:.1}, after {after:.1})",
+        1e3 * product / gflop
+    );
     println!("ratio          {:6.2}", time / product);
     if let Some(peak) = peak_memory() {
         println!("peak memory    {peak:6.2} GiB, the plain product's buffers included");

@@ -1,17 +1,26 @@
 //! Compares our embeddings and gradients with PyTorch's: `parity --dir DIR [NAME …]` over the .onnx + .npz pairs that
 //! tools/export.py writes (arrays x, gy, y, gx in float64, gx32 in float32).
 //!
-//! Right is (reference/gradients): ‖g − gx‖/‖gx‖ ≤ 1e-4 + 3·floor and cosine ≥ 0.999, floor = ‖gx32 − gx‖/‖gx‖.
+//! Right is: ‖g − gx‖/‖gx‖ ≤ 1e-4 + 3·floor and cosine ≥ 0.999, where floor is what float32 itself costs at this point:
+//! masks of ReLU and max-pool flip when rounding crosses a kink. PyTorch's own float32 shows it, ‖gx32 − gx‖/‖gx‖, and
+//! so does ours when the last bit of the input changes (a model has a few values within rounding of a kink, and it is
+//! chance whose rounding crosses them). The larger counts; a wrong rule moves neither.
 //! `cargo xtask parity` exports the models and runs this.
+
+#[path = "../tests/common/npz.rs"]
+mod npz;
 
 use audit::attack::Differentiable;
 use audit::model::Model;
 use audit::model::card::{Card, Layout};
 use audit::model::runtime::{self, Options, Provider};
 use ndarray::ArrayView2;
-use npyz::npz::NpzArchive;
+use npz::NpzArchive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// Neighbouring inputs that show what rounding does.
+const NEIGHBOURS: u32 = 4;
 
 fn main() {
     let (mut dir, mut names, mut threads) = (PathBuf::from("target/parity/core"), Vec::new(), 0);
@@ -38,8 +47,8 @@ fn main() {
         std::process::exit(2);
     }
     println!(
-        "{:<44} {:>5} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>5}",
-        "model", "nodes", "embed", "gradient", "floor", "cosine", "forward", "step", ""
+        "{:<44} {:>5} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>5}",
+        "model", "nodes", "embed", "gradient", "floor", "ours", "cosine", "forward", "step", ""
     );
     let mut right = 0;
     for name in &names {
@@ -48,11 +57,12 @@ fn main() {
                 let good = row.right();
                 right += usize::from(good);
                 println!(
-                    "{name:<44} {:>5} {:>8.1e} {:>8.1e} {:>8.1e} {:>9.6} {:>7.3}s {:>7.3}s {:>5}",
+                    "{name:<44} {:>5} {:>8.1e} {:>8.1e} {:>8.1e} {:>8.1e} {:>9.6} {:>7.3}s {:>7.3}s {:>5}",
                     row.nodes,
                     row.embedding,
                     row.gradient,
                     row.floor,
+                    row.own_floor,
                     row.cosine,
                     row.forward,
                     row.step,
@@ -71,6 +81,7 @@ struct Row {
     embedding: f64,
     gradient: f64,
     floor: f64,
+    own_floor: f64,
     cosine: f64,
     forward: f64,
     step: f64,
@@ -78,7 +89,9 @@ struct Row {
 
 impl Row {
     fn right(&self) -> bool {
-        self.embedding <= 1e-3 && self.gradient <= 1e-4 + 3.0 * self.floor && self.cosine >= 0.999
+        self.embedding <= 1e-3
+            && self.gradient <= 1e-4 + 3.0 * self.floor.max(self.own_floor)
+            && self.cosine >= 0.999
     }
 }
 
@@ -129,6 +142,22 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
     let cotangent = ArrayView2::from_shape((shape[0], model.info.dim), &gy).map_err(|e| e.to_string())?;
     let (e, g) = model.gradient(&pixels, cotangent).map_err(text)?;
 
+    // Neighbours of the input: each value one unit in the last place up or down.
+    let mut own_floor = 0.0f64;
+    for round in 0..NEIGHBOURS {
+        let mut bits = 0x9E37_79B9u32.wrapping_mul(round + 1);
+        let near: Vec<f32> = pixels
+            .iter()
+            .map(|v| {
+                bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                if bits >> 31 == 0 { v.next_up() } else { v.next_down() }
+            })
+            .collect();
+        let (_, other) = model.gradient(&near, cotangent).map_err(text)?;
+        let moved = norm(other.iter().zip(&g).map(|(a, b)| (a - b) as f64));
+        own_floor = own_floor.max(moved / norm(gx.iter().copied()));
+    }
+
     let best = |f: &mut dyn FnMut()| {
         let times = (0..3).map(|_| {
             let start = Instant::now();
@@ -147,6 +176,7 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
         nodes: model.info.nodes[0],
         embedding: off / y_max,
         gradient: norm(g.iter().zip(&gx).map(|(a, b)| *a as f64 - b)) / scale,
+        own_floor,
         floor: norm(gx32.iter().zip(&gx).map(|(a, b)| a - b)) / scale,
         cosine: dot / (scale * norm(g.iter().map(|v| *v as f64))),
         forward,

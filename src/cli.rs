@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[command(version, about, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(
     after_help = "Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to \
-    evaluate · 12 result not trustworthy"
+    evaluate · 10 gate failed · 11 regression against the baseline · 12 result not trustworthy"
 )]
 pub struct Cli {
     /// What to do; without a command, an audit.
@@ -35,9 +35,92 @@ pub enum Command {
     Attacks,
     /// List the built-in suites
     Suites,
+    /// Render a saved report in other formats
+    Report(Render),
+    /// Compare reports with the first: differences with 95 % intervals
+    Compare(Compare),
+    /// Hold a saved report against thresholds and a baseline
+    Gate(Gate),
+    /// Print the JSON Schema of reports
+    Schema,
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
     /// Write generated images as PNG class folders
     #[command(hide = true)]
     Images(Images),
+}
+
+/// Flags of `audit report`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  audit report report.json -o report.html -o report.md")]
+pub struct Render {
+    /// A saved report, .json
+    pub report: PathBuf,
+    /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// Flags of `audit compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  audit compare before.json after.json -o comparison.html")]
+pub struct Compare {
+    /// Saved reports, .json; the first is the base
+    #[arg(required = true, num_args = 2..)]
+    pub reports: Vec<PathBuf>,
+    /// Order the models by a metric, the most robust first [default: as given]
+    #[arg(long, value_name = "METRIC")]
+    pub sort: Option<String>,
+    /// Compare even where data, protocol or trials differ
+    #[arg(long)]
+    pub anyway: bool,
+    /// File to write to: .html, .json or .md. May be repeated
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// Flags of `audit gate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit gate report.json --fail-under ars=45\n  audit gate report.json --baseline base.json \
+    --max-drop ars=1.0\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
+    or missing metric"
+)]
+pub struct Gate {
+    /// A saved report, .json
+    pub report: PathBuf,
+    /// What is demanded.
+    #[command(flatten)]
+    pub demands: Demands,
+    /// Take the demands of a suite's `gate` section too
+    #[arg(long)]
+    pub suite: Option<String>,
+    /// File to write the report with the verdict to; the ending chooses the format. May be repeated
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// Flags of the gate.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Demands {
+    /// Fail (exit code 10) where a metric is lower: ars=45, attack.ES:R=20, benign.r1=60. May be repeated
+    #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
+    pub fail_under: Vec<String>,
+    /// Fail (exit code 10) where a metric is higher, for those where lower is more robust: attack.QA-=20
+    #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
+    pub fail_over: Vec<String>,
+    /// Fail (exit code 11) where a metric is worse than the baseline's by more than so much, and by more than chance
+    /// explains: ars=1.0. [default with a baseline: 1 point of ars, ers and benign.r1; benign.r1 always]
+    #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
+    pub max_drop: Vec<String>,
+    /// An earlier report, .json; an audit replays its trials
+    #[arg(long, value_name = "FILE", help_heading = "Gate")]
+    pub baseline: Option<PathBuf>,
 }
 
 /// Flags of `audit images`.
@@ -79,6 +162,10 @@ pub struct Run {
     /// Part of a benchmark: train or test [default: test]
     #[arg(long, value_parser = split)]
     pub split: Option<Split>,
+    /// Search a gallery of embeddings, a .npy file with ids and labels in a .csv file beside it; every image of the
+    /// data is then a query
+    #[arg(long, value_name = "FILE")]
+    pub gallery: Option<PathBuf>,
     /// Stop at the first image that can't be read instead of leaving it out
     #[arg(long)]
     pub strict_data: bool,
@@ -88,7 +175,7 @@ pub struct Run {
     /// Fixes trials and random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Attack at most so many queries
+    /// Attack at most so many queries, of each class its share
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
     /// Replay the trials of a file, or of an earlier report
@@ -112,6 +199,12 @@ pub struct Run {
     /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
     #[arg(long, value_parser = metric)]
     pub metric: Option<Metric>,
+    /// What the gate demands.
+    #[command(flatten)]
+    pub demands: Demands,
+    /// Write the report as a baseline for later audits, unless the gate fails
+    #[arg(long, value_name = "FILE", help_heading = "Gate")]
+    pub save_baseline: Option<PathBuf>,
     /// Model card [default: the model's name with .yaml, if there is one]
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub card: Option<PathBuf>,

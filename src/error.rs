@@ -13,6 +13,10 @@ pub enum Exit {
     Model = 3,
     /// Nothing to evaluate: no images, no class with two members.
     Empty = 4,
+    /// A gate's threshold was missed.
+    Gate = 10,
+    /// Worse than the baseline, beyond the tolerance and beyond chance.
+    Regression = 11,
     /// A result came out, or would have, but must not be trusted: NaN embeddings, a failed gradient check.
     Untrusted = 12,
 }

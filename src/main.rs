@@ -1,32 +1,107 @@
 //! Parse, run, print the error, map it to an exit code.
 
 use audit::cli::{Cli, Command};
-use audit::{Error, Result, attack, audit as conductor, data, grad, report, suite};
-use clap::Parser;
+use audit::gate::{Rules, Verdict};
+use audit::report::{Report, Target};
+use audit::{Error, Exit, Result, attack, audit as conductor, compare, data, grad, report, suite};
+use clap::{CommandFactory, Parser};
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let text = match cli.command {
-        None => conductor::run(&cli.run).map(|r| report::terminal::render(&r)),
-        Some(Command::Run(run)) => conductor::run(&run).map(|r| report::terminal::render(&r)),
-        Some(Command::Ops) => Ok(ops()),
-        Some(Command::Attacks) => Ok(attacks()),
-        Some(Command::Suites) => suites(),
-        Some(Command::Images(flags)) => images(&flags),
+    let done = match cli.command {
+        None => conductor::run(&cli.run).map(|r| shown(&r)),
+        Some(Command::Run(run)) => conductor::run(&run).map(|r| shown(&r)),
+        Some(Command::Report(flags)) => render(&flags),
+        Some(Command::Gate(flags)) => gate(&flags),
+        Some(Command::Compare(flags)) => comparison(&flags).map(passed),
+        Some(Command::Ops) => Ok(passed(ops())),
+        Some(Command::Attacks) => Ok(passed(attacks())),
+        Some(Command::Suites) => suites().map(passed),
+        Some(Command::Schema) => report::schema().map(passed),
+        Some(Command::Completions { shell }) => Ok(passed(completions(shell))),
+        Some(Command::Man) => man().map(passed),
+        Some(Command::Images(flags)) => images(&flags).map(passed),
     };
-    match text {
-        Ok(text) => {
+    match done {
+        Ok((text, exit)) => {
             // A closed pipe is no error: whoever reads has seen enough.
             let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
+            exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8))
         }
         Err(Error { exit, message }) => {
             eprintln!("audit: {message}");
             ExitCode::from(exit as u8)
         }
     }
+}
+
+/// What a command prints, and the exit code of a failed gate.
+type Done = (String, Option<Exit>);
+
+fn passed(text: String) -> Done {
+    (text, None)
+}
+
+fn shown(report: &Report) -> Done {
+    let text = report::terminal::render(report);
+    match &report.gate {
+        Some(gate) => (text + &gate.render(), gate.exit()),
+        None => (text, None),
+    }
+}
+
+fn write(report: &Report, files: &[std::path::PathBuf]) -> Result<()> {
+    let targets = files.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
+    targets.into_iter().try_for_each(|target| target.write(report))
+}
+
+/// Renders a saved report. Its verdict was given when it was made: it is shown, and not given again.
+fn render(flags: &audit::cli::Render) -> Result<Done> {
+    let report = Report::load(&flags.report)?;
+    write(&report, &flags.output)?;
+    Ok(passed(if flags.output.is_empty() { shown(&report).0 } else { String::new() }))
+}
+
+fn gate(flags: &audit::cli::Gate) -> Result<Done> {
+    let mut report = Report::load(&flags.report)?;
+    let demands = &flags.demands;
+    let baseline = demands.baseline.as_deref().map(Report::load).transpose()?;
+    let suite = flags.suite.as_deref().map(suite::Suite::load).transpose()?;
+    let suite = suite.map_or(Vec::new(), |s| s.gate);
+    let rules = Rules::settle(&suite, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
+    if rules.is_empty() && baseline.is_none() {
+        return Err(Error::usage(
+            "nothing is demanded: add --fail-under ars=45, --baseline FILE or --suite FILE",
+        ));
+    }
+    if baseline.is_none() && !demands.max_drop.is_empty() {
+        return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
+    }
+    let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
+    report.gate = Some(verdict.clone());
+    write(&report, &flags.output)?;
+    Ok((verdict.render(), verdict.exit()))
+}
+
+fn comparison(flags: &audit::cli::Compare) -> Result<String> {
+    let comparison = compare::compare(&flags.reports, flags.sort.as_deref(), flags.anyway)?;
+    flags.output.iter().try_for_each(|path| compare::write(&comparison, path))?;
+    Ok(compare::render(&comparison))
+}
+
+fn completions(shell: clap_complete::Shell) -> String {
+    let mut bytes = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "audit", &mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn man() -> Result<String> {
+    let mut bytes = Vec::new();
+    let page = clap_mangen::Man::new(Cli::command());
+    page.render(&mut bytes).map_err(|e| Error::internal(format!("manual page: {e}")))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn ops() -> String {

@@ -47,7 +47,8 @@ impl Progress {
             Kind::Lines { name, total, since, last } => {
                 if last.elapsed() >= EVERY && done > 0 {
                     *last = Instant::now();
-                    let left = since.elapsed().as_secs_f64() * total.saturating_sub(done) as f64 / done as f64;
+                    let left =
+                        since.elapsed().as_secs_f64() * total.saturating_sub(done) as f64 / done as f64;
                     eprintln!("{name} {} %, {left:.0} s left", 100 * done / *total);
                 }
             }

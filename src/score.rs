@@ -86,6 +86,10 @@ pub struct Scores {
 pub struct Replicate {
     /// Mean after the attack of each summary, in their order.
     pub after: Vec<Option<f64>>,
+    /// Resistance per trial of each summary.
+    pub per_trial: Vec<Option<f64>>,
+    /// Resistance from the ratio of means of each summary.
+    pub table: Vec<Option<f64>>,
     /// ERS.
     pub ers: Option<f64>,
     /// ARS per trial.
@@ -130,6 +134,28 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
 /// resamples, whatever the model: the difference of two audits is resampled pair by pair.
 pub fn replicates(outcomes: &[Outcome], basis: &Basis, resamples: usize, seed: u64) -> Vec<Replicate> {
     Table::new(outcomes, &[], basis).resample(resamples, seed)
+}
+
+/// An audit resampled.
+#[derive(Clone, Debug)]
+pub struct Resampled {
+    /// The terms that the replicates' lists are about.
+    pub terms: Vec<String>,
+    /// Ids of the queries, ascending: equal ones make a pair of audits.
+    pub queries: Vec<String>,
+    /// [`RESAMPLES`] of them.
+    pub replicates: Vec<Replicate>,
+}
+
+/// [`RESAMPLES`] replicates and what they are about.
+pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
+    let table = Table::new(outcomes, &[], basis);
+    let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
+    Resampled {
+        terms: table.columns.iter().map(|c| c.term.clone()).collect(),
+        queries: queries.into_iter().cloned().collect(),
+        replicates: table.resample(RESAMPLES, seed),
+    }
 }
 
 /// ERS from the ten after-attack values: percentiles and shares in per cent, TMA a cosine, ES:D a distance in
@@ -340,6 +366,8 @@ impl Table {
             ars: single.then(|| ars(|term| find(term, &|m| m.per_trial))).flatten(),
             ars_table: single.then(|| ars(|term| find(term, &|m| m.table))).flatten(),
             after: means.iter().map(|m| m.as_ref().map(|m| m.after)).collect(),
+            per_trial: means.iter().map(|m| m.as_ref().and_then(|m| m.per_trial)).collect(),
+            table: means.iter().map(|m| m.as_ref().and_then(|m| m.table)).collect(),
         }
     }
 
@@ -394,7 +422,7 @@ impl Table {
 }
 
 /// The 2.5 % and 97.5 % quantiles; `None` when under half of the resamples are defined.
-fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
+pub fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     if values.len() * 2 < RESAMPLES {
         return None;
     }

@@ -2,11 +2,14 @@
 //! names YAML.
 
 use crate::attack::{Attack, Form, Plan, Schedule};
+use crate::gate::{self, Demand, Rule};
+use crate::report::metric::Metric;
 use crate::score::{ARS_TERMS, ERS_TERMS};
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The suites inside the program: name and YAML.
@@ -49,6 +52,8 @@ pub struct Suite {
     pub max_queries: Option<usize>,
     /// Scores to give.
     pub scores: Vec<ScoreName>,
+    /// What the gate demands.
+    pub gate: Vec<Rule>,
 }
 
 /// An attack of a suite.
@@ -103,6 +108,8 @@ struct Raw {
     max_queries: Option<Spanned<usize>>,
     #[serde(default)]
     scores: Vec<Spanned<ScoreName>>,
+    #[serde(default)]
+    gate: BTreeMap<String, Spanned<Demand>>,
 }
 
 fn auto() -> Protocol {
@@ -193,7 +200,16 @@ impl Suite {
             check_score(score.value, &attacks)
                 .map_err(|e| e.context(format!("{file}, line {}", score.referenced.line())))?;
         }
+        let mut gate = Vec::new();
+        for (name, demand) in &raw.gate {
+            let at = format!("{file}, line {}: gate", demand.referenced.line());
+            let metric = Metric::find(name).map_err(|e| e.context(&at))?;
+            let rule = Rule { metric, demand: demand.value };
+            gate::check(&rule).map_err(|e| e.context(&at))?;
+            gate.push(rule);
+        }
         Ok(Suite {
+            gate,
             name: raw.name.unwrap_or_else(|| {
                 Path::new(file).file_stem().map_or(file.into(), |stem| stem.to_string_lossy().into_owned())
             }),
@@ -320,7 +336,7 @@ fn fraction(file: &str, key: &str, text: &Spanned<String>) -> Result<f32> {
 }
 
 /// " (did you mean `…`?)" for the nearest of `known`, unless none is near.
-fn did_you_mean(word: &str, known: &[&str]) -> String {
+pub(crate) fn did_you_mean(word: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|k| (edit_distance(word, k), k)).min();
     match nearest {
         Some((distance, k)) if distance <= 1 + k.len() / 3 => format!(" (did you mean `{k}`?)"),
@@ -441,6 +457,28 @@ mod tests {
         let all = "form: published\nattacks: [CA+ w=2, CA-, QA+, QA-, ES, LTM, GTM, GTT]\nscores: [ars]\n";
         assert!(refused(all).contains("one target each"));
         assert!(refused(&format!("{BASE}scores: [arz]\n")).contains("did you mean `ars`?"));
+    }
+
+    #[test]
+    fn gates_are_read_and_checked() {
+        use crate::gate::Level;
+        let suite = Suite::parse(
+            "my.yaml",
+            &format!("{BASE}gate:\n  ars: {{min: 45, max_drop: 1}}\n  attack.ES:R: {{min: 5, level: warn}}\n  ers: {{level: off}}\n"),
+        )
+        .unwrap();
+        let rule = |name: &str| suite.gate.iter().find(|r| r.metric.name == name).unwrap().demand;
+        assert_eq!(
+            (rule("ars").min, rule("ars").max_drop, rule("ars").level),
+            (Some(45.0), Some(1.0), Level::Error)
+        );
+        assert_eq!((rule("attack.ES:R").level, rule("ers").level), (Level::Warn, Level::Off));
+        let message = refused(&format!("{BASE}gate:\n  arz: {{min: 1}}\n"));
+        assert!(message.contains("line 4") && message.contains("did you mean `ars`?"), "{message}");
+        assert!(refused(&format!("{BASE}gate:\n  ars: {{mim: 1}}\n")).contains("did you mean `min`?"));
+        assert!(refused(&format!("{BASE}gate:\n  ars: {{max: 1}}\n")).contains("state a lower one"));
+        assert!(refused(&format!("{BASE}gate:\n  attack.CA-: {{min: 1}}\n")).contains("state an upper one"));
+        assert!(refused(&format!("{BASE}gate:\n  ars: {{level: loud}}\n")).contains("line 4"));
     }
 
     #[test]

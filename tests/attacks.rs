@@ -409,7 +409,7 @@ fn batches_stay_full_and_closed_trials_leave() {
                     assert!(done >= last.0);
                     last = (done, total);
                 }
-                Event::Done(_) => finished += 1,
+                Event::Done(..) => finished += 1,
             }
             ControlFlow::Continue(())
         },
@@ -501,7 +501,7 @@ fn breaking_off_returns_what_is_finished() {
     let trials = trials(&gallery, Form::Published, &[0, 1, 2]);
     let whole = go(&mut model, &gallery, &images, &trials, &plan(Form::Published));
     let mut stop = |event: Event| match event {
-        Event::Done(_) => ControlFlow::Break(()),
+        Event::Done(..) => ControlFlow::Break(()),
         Event::Steps(..) => ControlFlow::Continue(()),
     };
     let some =

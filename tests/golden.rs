@@ -1,6 +1,9 @@
 //! Against the reference trials and scores in `../shared/golden`: what follows from clean embeddings, and the
 //! scores of known after-attack numbers. Skips where that folder is absent.
 
+#[path = "common/npz.rs"]
+mod npz;
+
 use audit::attack::{
     ATTACKS, Attack, Draw, Form, Measures, Outcome, Query, Targets, Trial, measure, read_trials,
 };
@@ -8,10 +11,8 @@ use audit::score::{Basis, Estimate, ars, ers, resistance, score};
 use audit::space::benign::{benign, nmi};
 use audit::space::{Gallery, Metric};
 use ndarray::Array2;
-use npyz::npz::NpzArchive;
+use npz::NpzArchive;
 use serde_json::Value;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 
 const MODELS: [&str; 2] = ["vanilla", "hardened"];
@@ -27,7 +28,7 @@ fn shared() -> Option<PathBuf> {
 }
 
 struct Golden {
-    npz: NpzArchive<BufReader<File>>,
+    npz: NpzArchive,
     summary: Value,
     selections: Value,
     trials: String,

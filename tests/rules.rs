@@ -96,7 +96,10 @@ fn broadcast_pair(r: &mut Rng) -> (Vec<i64>, Vec<i64>) {
     (side(r), side(r))
 }
 
-fn binary(op: &'static str, values: [fn(&mut Rng, &[i64]) -> Vec<f32>; 2]) -> impl Fn(&mut Rng) -> Case {
+/// Draws the values of a tensor of a shape.
+type Values = fn(&mut Rng, &[i64]) -> Vec<f32>;
+
+fn binary(op: &'static str, values: [Values; 2]) -> impl Fn(&mut Rng) -> Case {
     move |r| {
         let (a, b) = broadcast_pair(r);
         let (va, vb) = (values[0](r, &a), values[1](r, &b));

@@ -20,7 +20,7 @@ mod schedule;
 mod tma;
 mod trials;
 
-pub use pgd::{Event, Plan, run};
+pub use pgd::{Event, Evidence, Plan, run};
 pub use schedule::Schedule;
 pub use trials::{Selection, Skipped, Trial, TrialFile, read_trials, sample_queries, select, write_trials};
 
@@ -277,7 +277,7 @@ pub type PointLoss<'a> = dyn Fn(&[f32], bool) -> (f64, Vec<f32>) + Send + Sync +
 pub type GalleryLoss<'a> = dyn Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a;
 
 /// What was measured in one state, clean or attacked: what the attack's [`Measure`] says, the others `None`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Measures {
     /// Rank, 0 = nearest, mean over targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -294,7 +294,7 @@ pub struct Measures {
 }
 
 /// What became of one trial.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Outcome {
     /// The attack's code.
     pub attack: String,

@@ -41,7 +41,18 @@ pub enum Event<'a> {
     /// Steps done so far, out of the total; a trial that ends early counts in full.
     Steps(usize, usize),
     /// A trial is done.
-    Done(&'a Outcome),
+    Done(&'a Outcome, &'a Evidence),
+}
+
+/// What lies behind an outcome: more than a report keeps of every trial.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// The attacked image, C·H·W.
+    pub image: Vec<f32>,
+    /// Its point in the metric space, D.
+    pub point: Vec<f32>,
+    /// The loss at each iterate of the run that counts, and at the attacked image.
+    pub losses: Vec<f64>,
 }
 
 /// Runs `trials` and returns their outcomes in the same order.
@@ -108,7 +119,8 @@ pub fn run(
             if let Some(adaptive) = run.adaptive.as_mut().filter(|_| left > 0) {
                 let x = &mut batch.x[at.clone()];
                 let (lo, hi) = (&batch.lo[at.clone()], &batch.hi[at.clone()]);
-                adaptive.after_step(run.latest, x, lo, hi, &mut batch.alpha[slot]);
+                let latest = run.losses.last().copied().unwrap_or(f64::NAN);
+                adaptive.after_step(latest, x, lo, hi, &mut batch.alpha[slot]);
             }
             if run.stuck || run.step == plan.steps {
                 steps += left;
@@ -170,10 +182,8 @@ struct Run<'a> {
     clean: Vec<f32>,
     /// Steps made.
     step: usize,
-    /// Loss at the first iterate.
-    first: Option<f64>,
-    /// Loss at the latest iterate embedded.
-    latest: f64,
+    /// Loss at each iterate embedded.
+    losses: Vec<f64>,
     /// Distance from the clean embedding to that of the latest iterate embedded.
     shift: f64,
     /// Whether the last gradient was zero.
@@ -209,8 +219,7 @@ impl<'a> Task<'a> {
             loss: (it.attack.loss)(self.gallery, plan.form, it),
             clean,
             step: 0,
-            first: None,
-            latest: f64::NAN,
+            losses: Vec::with_capacity(plan.steps + 1),
             shift: 0.0,
             stuck: false,
             adaptive: (plan.schedule == Schedule::Adaptive).then(|| Adaptive::new(plan.steps, x)),
@@ -238,8 +247,7 @@ impl<'a> Task<'a> {
         let gradient = gallery.metric.pull_back(raw_rows.view(), gradient);
         for (i, run) in runs.into_iter().enumerate() {
             check_loss(losses[i], gallery, &trials[run.trial])?;
-            run.first.get_or_insert(losses[i]);
-            run.latest = losses[i];
+            run.losses.push(losses[i]);
             let clean = gallery.point(trials[run.trial].query);
             run.shift = gallery.metric.distance(points.row(i).to_slice().expect("row-major"), clean);
             let largest = gradient.row(i).iter().fold(0.0f32, |m, g| m.max(g.abs()));
@@ -327,7 +335,7 @@ struct Done<'a> {
     /// Finished runs with their final images.
     waiting: Vec<(Run<'a>, Vec<f32>)>,
     /// Of trials with runs to come: runs measured so far, and the best.
-    best: HashMap<usize, (usize, Outcome)>,
+    best: HashMap<usize, (usize, Outcome, Evidence)>,
     /// Finished trials.
     outcomes: Vec<(usize, Outcome)>,
 }
@@ -366,33 +374,34 @@ impl Done<'_> {
                     self.outcome(run, x, points.row(*i).to_slice().expect("row-major"), losses[*i])
                 })
                 .collect();
-            for ((_, run, _), outcome) in last.iter().zip(found) {
-                if self.settle(run.trial, outcome?)
-                    && watch(Event::Done(&self.outcomes.last().expect("just settled").1)).is_break()
-                {
+            for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
+                run.losses.push(losses[i]);
+                let evidence = Evidence { image, point: points.row(i).to_vec(), losses: run.losses };
+                let Some((outcome, evidence)) = self.settle(run.trial, outcome?, evidence) else { continue };
+                if watch(Event::Done(&outcome, &evidence)).is_break() {
                     flow = ControlFlow::Break(());
                 }
+                self.outcomes.push((run.trial, outcome));
             }
         }
         Ok(flow)
     }
 
-    /// Counts one run of a trial in; returns whether it was the last, and the trial is done.
-    fn settle(&mut self, trial: usize, outcome: Outcome) -> bool {
-        let (runs, best) = match self.best.remove(&trial) {
-            None => (1, outcome),
-            Some((runs, best)) => {
+    /// Counts one run of a trial in; after the last, gives the best of them.
+    fn settle(&mut self, trial: usize, outcome: Outcome, evidence: Evidence) -> Option<(Outcome, Evidence)> {
+        let (runs, outcome, evidence) = match self.best.remove(&trial) {
+            None => (1, outcome, evidence),
+            Some((runs, best, of_best)) => {
                 // Of equal losses the earlier start's, in whatever order the runs came in.
                 let better = (outcome.loss_last, outcome.start) < (best.loss_last, best.start);
-                (runs + 1, if better { outcome } else { best })
+                if better { (runs + 1, outcome, evidence) } else { (runs + 1, best, of_best) }
             }
         };
         if runs > self.task.plan.restarts {
-            self.outcomes.push((trial, best));
-            return true;
+            return Some((outcome, evidence));
         }
-        self.best.insert(trial, (runs, best));
-        false
+        self.best.insert(trial, (runs, outcome, evidence));
+        None
     }
 
     fn outcome(&self, run: &Run, x: &[f32], z: &[f32], loss: f64) -> Result<Outcome> {
@@ -417,7 +426,7 @@ impl Done<'_> {
             targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
             start: run.start,
             steps: run.step,
-            loss_first: run.first.unwrap_or(loss),
+            loss_first: run.losses.first().copied().unwrap_or(loss),
             loss_last: loss,
             shift: gallery.metric.distance(z, clean),
             shift_before_last: run.shift,

@@ -20,7 +20,7 @@ pub struct Trial {
 }
 
 /// A query that an attack can't be run on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Skipped {
     /// The attack's code.
     pub attack: String,

@@ -2,8 +2,7 @@
 
 use super::{Interpolation, Pixels, Preparation};
 use crate::{Error, Result};
-use image::buffer::ConvertBuffer;
-use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Rgb};
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Pixel, Rgb};
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
 use std::path::Path;
@@ -28,12 +27,7 @@ pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
 
 /// A decoded image as `prep` wants it: channels × height × width values in [0,1].
 pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
-    // Straight from grey to floating-point RGB, the image crate would weigh colours, and miss v/255 by a rounding.
-    let rgb = match image {
-        DynamicImage::ImageLuma8(_) | DynamicImage::ImageLumaA8(_) => image.into_rgb8().convert(),
-        DynamicImage::ImageLuma16(_) | DynamicImage::ImageLumaA16(_) => image.into_rgb16().convert(),
-        other => other.into_rgb32f(),
-    };
+    let rgb = in_unit_range(image);
     if let Some(value) = rgb.iter().find(|value| !(0.0..=1.0).contains(*value)) {
         return Err(Error::usage(format!(
             "a floating-point pixel has value {value}; expected values in [0,1]"
@@ -74,6 +68,25 @@ fn decode(bytes: &[u8]) -> ImageResult<DynamicImage> {
     let mut image = DynamicImage::from_decoder(decoder)?;
     image.apply_orientation(orientation);
     Ok(image)
+}
+
+/// RGB values over the largest their type can hold. The image crate's own conversion is an ulp off here and there.
+fn in_unit_range(image: DynamicImage) -> ImageBuffer<Rgb<f32>, Vec<f32>> {
+    fn over<T: Copy>(image: &ImageBuffer<Rgb<T>, Vec<T>>, most: f32) -> ImageBuffer<Rgb<f32>, Vec<f32>>
+    where
+        Rgb<T>: Pixel<Subpixel = T>,
+        f32: From<T>,
+    {
+        ImageBuffer::from_fn(image.width(), image.height(), |x, y| {
+            Rgb(image.get_pixel(x, y).0.map(|value| f32::from(value) / most))
+        })
+    }
+    let colour = image.color();
+    match colour.bytes_per_pixel() / colour.channel_count() {
+        1 => over(&image.into_rgb8(), 255.0),
+        2 => over(&image.into_rgb16(), 65535.0),
+        _ => image.into_rgb32f(),
+    }
 }
 
 /// ITU-R 601 luma. The weights add up to 65536 and f64 holds every product, so a grey pixel stays what it was.

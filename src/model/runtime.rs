@@ -294,7 +294,8 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
     let b = builder(cpu, Optimise::Off)?
         .with_optimization_level(GraphOptimizationLevel::Level1)
-        .and_then(|b| b.with_optimized_model_path(&path))
+        .map_err(|e| fault("setting up")(e.into()))?
+        .with_optimized_model_path(&path)
         .map_err(|e| fault("setting up")(e.into()))?;
     drop(Session::commit(graph, b)?);
     let bytes = std::fs::read(&path).map_err(|e| {

@@ -142,17 +142,13 @@ fn rewrite_node(rw: &mut Rewrite, mut node: Node, version: i64) -> Result<(), St
             if version < 9 && node.int("spatial", 1) == 0 {
                 return Err(format!("{}: spatial=0 is not supported", node.label()));
             }
-            if node.int("training_mode", 0) != 0 {
-                return Err(format!(
-                    "{}: was exported in training mode, so that an embedding depends on the other images of its batch. \
-                     Call model.eval() and export it again",
-                    node.label()
-                ));
-            }
-            for attr in ["spatial", "is_test", "consumed_inputs", "training_mode"] {
+            for attr in ["spatial", "is_test", "consumed_inputs"] {
                 node.attrs.remove(attr);
             }
-            node.outputs.truncate(1);
+            // Weight standardisation is exported as a batch norm in training mode, over weights: that one folds away.
+            if node.int("training_mode", 0) == 0 {
+                node.outputs.truncate(1);
+            }
         }
         // Before 13 these flatten to two dimensions at `axis` (default 1) and work along the second.
         "Softmax" | "LogSoftmax" if version < 13 => {

@@ -69,7 +69,8 @@ fn not_onnx(bytes: &[u8], error: Option<&prost::DecodeError>) -> String {
     }
 }
 
-type External<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> std::result::Result<Vec<u8>, String>;
+/// Reads external data: (location, offset, length) → bytes.
+pub(super) type External<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> std::result::Result<Vec<u8>, String>;
 
 fn read_external(
     dir: &Path,
@@ -133,11 +134,12 @@ fn graph(g: &mut proto::GraphProto, external: External) -> std::result::Result<G
                 attr(a, external).map_err(|e| format!("{}: attribute {:?} {e}", node.label(), a.name))?;
             node.attrs.insert(a.name.clone(), value);
         }
-        if node.op == "Constant" && node.domain.is_empty() {
-            if let Some(t) = constant(&node) {
-                out.constants.insert(node.outputs[0].clone(), t);
-                continue;
-            }
+        if node.op == "Constant"
+            && node.domain.is_empty()
+            && let Some(t) = constant(&node)
+        {
+            out.constants.insert(node.outputs[0].clone(), t);
+            continue;
         }
         nodes.push(node);
     }

@@ -1,5 +1,6 @@
 //! Constant tensors of a graph: an element type, a shape and little-endian bytes.
 
+use super::load::External;
 use super::proto;
 use prost::bytes::Bytes;
 
@@ -131,11 +132,8 @@ impl Tensor {
             .collect()
     }
 
-    /// Out of protobuf; `external` reads external data given (location, offset, length).
-    pub(super) fn from_proto(
-        p: &mut proto::TensorProto,
-        external: &dyn Fn(&str, u64, Option<u64>) -> Result<Vec<u8>, String>,
-    ) -> Result<Self, String> {
+    /// Out of protobuf.
+    pub(super) fn from_proto(p: &mut proto::TensorProto, external: External) -> Result<Self, String> {
         let dtype = DType::from_code(p.data_type);
         let Some(size) = dtype.size() else {
             return Err(format!("has element type {}, which is not supported", p.data_type));

@@ -1,13 +1,24 @@
 //! The result of an audit as one serialisable value. Every format is a pure function of it.
 
+mod csv;
+pub mod escape;
+pub mod html;
 mod json;
+mod junit;
+mod markdown;
+pub mod metric;
+mod sarif;
 pub mod terminal;
 
-use crate::attack::{Outcome, Skipped};
+use crate::attack::{Form, Outcome, Skipped};
 use crate::check::{GradientCheck, Warning};
+use crate::gate::Verdict;
 use crate::model::card::Preprocessing;
+use crate::score::Basis;
 use crate::{Error, Result};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Grows when a field changes its meaning or goes away; new fields leave it.
@@ -15,17 +26,37 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// A file format of reports.
 pub struct Format {
-    /// The file name's ending, without the dot.
+    /// The file name's ending, without the dot before it.
     pub extension: &'static str,
     /// Renders it.
     pub render: fn(&Report) -> Result<Vec<u8>>,
 }
 
 /// Every format; `-o` chooses by the file name's ending.
-pub const FORMATS: &[Format] = &[Format { extension: "json", render: json::render }];
+pub const FORMATS: &[Format] = &[
+    Format { extension: "json", render: json::render },
+    Format { extension: "html", render: html::render },
+    Format { extension: "md", render: markdown::render },
+    Format { extension: "junit.xml", render: junit::render },
+    Format { extension: "sarif", render: sarif::render },
+    Format { extension: "csv", render: csv::render },
+];
+
+/// The report as JSON.
+pub fn json(report: &Report) -> Result<Vec<u8>> {
+    json::render(report)
+}
+
+/// The JSON Schema of [`Report`], derived from its types.
+pub fn schema() -> Result<String> {
+    let schema = schemars::schema_for!(Report);
+    serde_json::to_string_pretty(&schema)
+        .map(|s| s + "\n")
+        .map_err(|e| Error::internal(format!("schema: {e}")))
+}
 
 /// All that an audit found, and how it was measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -53,12 +84,158 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// Reasons to distrust the result.
     pub warnings: Vec<Warning>,
-    /// Where the time went. The only part that differs between two runs of the same audit.
+    /// What the gate says, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gate: Option<Verdict>,
+    /// A few attacks to look at, where a page was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub examples: Option<Examples>,
+    /// The command line.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub command: Option<String>,
+    /// Where the time went. It and `command` are all that differs between two runs of the same audit.
     pub timing: Timing,
 }
 
+impl Report {
+    /// Reads a saved report. Errors (exit code 2): not a report, or one of a newer audit.
+    pub fn load(path: &Path) -> Result<Report> {
+        let name = path.display();
+        let json =
+            std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+        Report::parse(&json).map_err(|e| e.context(name))
+    }
+
+    /// [`Report::load`] of JSON text.
+    pub fn parse(json: &str) -> Result<Report> {
+        /// All that a report of any version has.
+        #[derive(Deserialize)]
+        struct Stamp {
+            schema_version: u32,
+        }
+        let Stamp { schema_version } = serde_json::from_str(json).map_err(|e| {
+            Error::usage(format!("expected a report in JSON, as `audit MODEL -o report.json` writes it: {e}"))
+        })?;
+        if schema_version > SCHEMA_VERSION {
+            return Err(Error::usage(format!(
+                "a newer audit wrote this report: its schema_version is {schema_version}, and {} reads up to \
+                 {SCHEMA_VERSION}. Update audit, or make the report again with this one",
+                concat!("audit ", env!("CARGO_PKG_VERSION"))
+            )));
+        }
+        serde_json::from_str(json)
+            .map_err(|e| Error::usage(format!("not a whole report (schema_version {schema_version}): {e}")))
+    }
+
+    /// What the scores' arithmetic needs beside the outcomes.
+    pub fn basis(&self) -> Result<Basis> {
+        let form = match self.suite.form.as_str() {
+            "published" => Form::Published,
+            "corrected" => Form::Corrected,
+            other => {
+                return Err(Error::usage(format!(
+                    "the report's form is `{other}`: expected published or corrected"
+                )));
+            }
+        };
+        Ok(Basis { gallery: self.data.images, form, metric: self.model.metric.parse()? })
+    }
+
+    /// The model's file name.
+    pub fn model_name(&self) -> &str {
+        self.model.path.rsplit(['/', '\\']).next().unwrap_or(&self.model.path)
+    }
+
+    /// What a later audit needs to compare itself with this one: all but pictures, verdict and command line.
+    pub fn as_baseline(&self) -> Report {
+        Report { gate: None, examples: None, command: None, ..self.clone() }
+    }
+}
+
+/// A few attacks to look at: for some attacks, the trial that moved its embedding farthest.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Examples {
+    /// What differences of pixels are multiplied with in [`Example::difference`].
+    pub amplification: f32,
+    /// The trials.
+    pub trials: Vec<Example>,
+    /// Small pictures (PNG in base64) of the gallery items that the trials name, by id.
+    pub thumbnails: BTreeMap<String, String>,
+    /// Embeddings in the plane.
+    pub map: Map,
+}
+
+/// A trial to look at. Pictures are PNG in base64.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Example {
+    /// The attack's code.
+    pub attack: String,
+    /// The query's id.
+    pub query: String,
+    /// The query's class.
+    pub class: String,
+    /// Ids of the targets.
+    pub targets: Vec<String>,
+    /// The query's image.
+    pub clean: String,
+    /// The attacked image.
+    pub attacked: String,
+    /// Their difference, amplified, around mid-grey.
+    pub difference: String,
+    /// The items nearest before the attack, the query left out.
+    pub nearest_before: Vec<Neighbour>,
+    /// The items nearest after it.
+    pub nearest_after: Vec<Neighbour>,
+    /// The loss at each step.
+    pub losses: Vec<f64>,
+}
+
+/// A gallery item that was retrieved.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Neighbour {
+    /// Its id.
+    pub id: String,
+    /// Whether it has the query's class.
+    pub relevant: bool,
+}
+
+/// Embeddings in the plane: the two directions in which the gallery varies most.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Map {
+    /// The attack whose trials are shown.
+    pub attack: String,
+    /// Share of the gallery's variance that the plane holds, per cent.
+    pub variance: f64,
+    /// Some of the gallery.
+    pub gallery: Vec<Place>,
+    /// Some attacked queries.
+    pub queries: Vec<Move>,
+}
+
+/// A gallery item on the map.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Place {
+    /// Its class.
+    pub class: String,
+    /// Where it lies.
+    pub at: [f32; 2],
+}
+
+/// An attacked query on the map.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Move {
+    /// Its id.
+    pub query: String,
+    /// Its class.
+    pub class: String,
+    /// Before the attack.
+    pub from: [f32; 2],
+    /// After it.
+    pub to: [f32; 2],
+}
+
 /// What made a report.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub struct Tool {
     pub name: String,
@@ -70,7 +247,7 @@ pub struct Tool {
 }
 
 /// The audited model.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Model {
     /// As given on the command line.
     pub path: String,
@@ -95,12 +272,18 @@ pub struct Model {
 }
 
 /// The images audited on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Data {
     /// Folder or generator.
     pub source: String,
-    /// Images in the gallery.
+    /// Images, or embeddings given instead of images; queries included.
     pub images: usize,
+    /// Those of them that are ranked; 0 in reports of versions that knew no separate queries.
+    #[serde(default)]
+    pub gallery: usize,
+    /// Those of them that search.
+    #[serde(default)]
+    pub queries: usize,
     /// Their classes.
     pub classes: usize,
     /// Over ids, classes and file contents.
@@ -110,7 +293,7 @@ pub struct Data {
 }
 
 /// What was run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Suite {
     /// Its name.
     pub name: String,
@@ -130,10 +313,13 @@ pub struct Suite {
     pub restarts: usize,
     /// Queries attacked.
     pub queries: usize,
+    /// How they were chosen, where they are not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<String>,
 }
 
 /// Retrieval without attack.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Benign {
     /// Recall at 1, per cent.
     pub r1: f64,
@@ -145,14 +331,54 @@ pub struct Benign {
     pub map_at_r: f64,
     /// Normalised mutual information of a k-means clustering with the classes, per cent.
     pub nmi: Option<f64>,
+    /// The same adjusted for chance, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ami: Option<f64>,
+    /// Mean reciprocal rank of the first match, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mrr: Option<f64>,
+    /// R-precision, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub r_precision: Option<f64>,
+    /// mAP@C, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_at_c: Option<f64>,
+    /// Cumulative match curve: queries with a match among the first k.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cmc: Vec<CmcPoint>,
+    /// Retrieval class by class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassRow>,
     /// Images these run over.
     pub queries: usize,
-    /// Images alone in their class, left out.
+    /// Images with nothing to find, left out.
     pub without_positive: usize,
 }
 
+/// A point of the cumulative match curve.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CmcPoint {
+    /// The first so many.
+    pub k: usize,
+    /// Queries with a match among them, per cent.
+    pub value: f64,
+}
+
+/// Retrieval of one class.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ClassRow {
+    /// Its name.
+    pub class: String,
+    /// Its queries with something to find.
+    pub queries: usize,
+    /// Recall at 1, per cent.
+    pub r1: f64,
+    /// mAP@R, per cent.
+    pub map_at_r: f64,
+}
+
 /// One measure. Ranks are percentiles and shares per cent; TMA is a cosine, ES:D a distance.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Attack {
     /// CA+, CA-, QA+, QA-, TMA, ES:D, ES:R, LTM, GTM, GTT.
     pub code: String,
@@ -175,7 +401,7 @@ pub struct Attack {
 }
 
 /// Both forms of a resistance, per cent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Resistance {
     /// Mean over trials, each clamped: equation 30 of the CA-TRIDE paper.
     pub per_trial: Option<f64>,
@@ -184,7 +410,7 @@ pub struct Resistance {
 }
 
 /// The scores, 0–100, higher is better.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Scores {
     /// Empirical robustness score.
     pub ers: Option<Score>,
@@ -195,7 +421,7 @@ pub struct Scores {
 }
 
 /// A score and its interval.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Score {
     /// The headline.
     pub value: f64,
@@ -207,7 +433,7 @@ pub struct Score {
 }
 
 /// Seconds spent.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
     /// Loading, differentiating and compiling the model.
     pub model_s: f64,
@@ -227,52 +453,97 @@ pub struct Timing {
     pub threads: usize,
 }
 
-/// A file that a report will be written to: opened before the work, so that a bad path fails at once, and given its
-/// name when complete, so that nothing half-written stays.
-pub struct Target {
+/// A file to be written: claimed before the work, so that a bad path fails at once, and given its name when
+/// complete, so that nothing half-written stays.
+pub struct Destination {
     path: PathBuf,
     partial: PathBuf,
-    format: &'static Format,
 }
 
-impl Target {
-    /// Claims `path`. Errors (exit code 2): unknown ending, folder missing or not writable.
-    pub fn open(path: &Path) -> Result<Target> {
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
-        let format = FORMATS.iter().find(|f| f.extension == extension).ok_or_else(|| {
-            let known: Vec<String> = FORMATS.iter().map(|f| format!(".{}", f.extension)).collect();
-            Error::usage(format!(
-                "-o {}: the ending chooses the format, and {extension:?} is none; known: {}",
-                path.display(),
-                known.join(", ")
-            ))
-        })?;
+impl Destination {
+    /// Claims `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable.
+    pub fn open(flag: &str, path: &Path) -> Result<Destination> {
         if path.is_dir() {
-            return Err(Error::usage(format!("-o {}: is a folder; name a file in it", path.display())));
+            return Err(Error::usage(format!("{flag} {}: is a folder; name a file in it", path.display())));
         }
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}.partial", std::process::id()));
         let partial = path.with_file_name(name);
         std::fs::File::create(&partial).map_err(|e| {
             Error::usage(format!(
-                "-o {}: can't write there: {e}. Make the folder, or choose another",
+                "{flag} {}: can't write there: {e}. Make the folder, or choose another",
                 path.display()
             ))
         })?;
-        Ok(Target { path: path.to_path_buf(), partial, format })
+        Ok(Destination { path: path.to_path_buf(), partial })
     }
 
-    /// Writes the report.
-    pub fn write(self, report: &Report) -> Result<()> {
-        let bytes = (self.format.render)(report)?;
+    /// Writes the file.
+    pub fn write(self, bytes: &[u8]) -> Result<()> {
         let wrong = |e: std::io::Error| Error::internal(format!("can't write {}: {e}", self.path.display()));
         std::fs::write(&self.partial, bytes).map_err(wrong)?;
         std::fs::rename(&self.partial, &self.path).map_err(wrong)
     }
 }
 
-impl Drop for Target {
+impl Drop for Destination {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.partial);
     }
+}
+
+/// A file that a report will be written to, in the format that its name says.
+pub struct Target {
+    destination: Destination,
+    format: &'static Format,
+}
+
+impl Target {
+    /// Claims `path`. Errors (exit code 2): unknown ending, folder missing or not writable.
+    pub fn open(path: &Path) -> Result<Target> {
+        let known = FORMATS.iter().map(|f| f.extension);
+        let at = by_ending(path, known)?;
+        Ok(Target { destination: Destination::open("-o", path)?, format: &FORMATS[at] })
+    }
+
+    /// Whether it is a page, which shows examples.
+    pub fn shows_examples(&self) -> bool {
+        self.format.extension == "html"
+    }
+
+    /// Writes the report.
+    pub fn write(self, report: &Report) -> Result<()> {
+        self.destination.write(&(self.format.render)(report)?)
+    }
+}
+
+/// What the numbers of a term are, in a few words.
+pub fn measures(code: &str) -> &'static str {
+    match code {
+        "CA+" | "CA-" => "candidate's rank, %",
+        "QA+" | "QA-" => "rank for the query, %",
+        "TMA" => "cosine to target",
+        "ES:D" => "embedding shift",
+        "GTT" => "top-1 kept in top 4, %",
+        _ => "R@1, %",
+    }
+}
+
+/// Digits after the point that a term's numbers are shown with.
+pub fn digits(code: &str) -> usize {
+    if matches!(code, "TMA" | "ES:D") { 3 } else { 1 }
+}
+
+/// Which of the endings `known` the file name has; the longest counts.
+pub fn by_ending<'a>(path: &Path, known: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let fits = known.clone().enumerate().filter(|(_, e)| name.ends_with(&format!(".{e}")));
+    fits.max_by_key(|(_, e)| e.len()).map(|(at, _)| at).ok_or_else(|| {
+        let all: Vec<String> = known.map(|e| format!(".{e}")).collect();
+        Error::usage(format!(
+            "-o {}: the file name's ending chooses the format, and this one's is none of {}",
+            path.display(),
+            all.join(", ")
+        ))
+    })
 }

@@ -41,7 +41,7 @@ pub fn render(report: &Report) -> String {
     )));
 
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["attack", "measures", "before", "after", "ERS term", "resistance"]);
     let number = |v: Option<f64>, digits: usize| v.map_or("–".into(), |v| format!("{v:.digits$}"));
     for a in &report.attacks {

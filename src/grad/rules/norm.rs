@@ -20,6 +20,13 @@ fn batch_norm(cx: &mut Cx) -> Done {
     if (1..5).any(|i| cx.wants(i)) {
         return Err("its scale, bias or statistics are computed from the image, which is not covered".into());
     }
+    if cx.node.int("training_mode", 0) != 0 {
+        return Err(
+            "was exported in training mode, so that an embedding depends on the other images of its batch. \
+                    Call model.eval() and export it again"
+                .into(),
+        );
+    }
     let epsilon = cx.node.float("epsilon", 1e-5);
     let e = cx.scalar(epsilon);
     let var = cx.add(&cx.x(4), &e);

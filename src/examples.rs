@@ -1,0 +1,259 @@
+//! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
+
+use crate::attack::{Attack, Evidence, Measure, Outcome};
+use crate::data::{Dataset, Preparation};
+use crate::report::{Example, Examples, Map, Move, Neighbour, Place};
+use crate::space::Gallery;
+use crate::{Error, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use image::imageops::{self, FilterType};
+use image::{DynamicImage, ImageFormat, Luma, Rgb};
+use ndarray::{Array1, Array2, Axis};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
+
+/// Trials shown at the most.
+const TRIALS: usize = 6;
+/// Items of a ranking shown.
+const NEAREST: usize = 5;
+/// Longer side of the attacked pictures, and of the retrieved ones.
+const SIDES: [usize; 2] = [96, 64];
+/// Attacked queries on the map, each of a class of its own.
+const MOVES: usize = 8;
+/// Gallery items on the map, beside those of the queries' classes.
+const PLACES: usize = 400;
+
+/// Looks on while trials finish, and keeps what is worth showing.
+pub struct Collector {
+    /// By attack code, the trial that moved its embedding farthest.
+    farthest: BTreeMap<String, (Outcome, Evidence)>,
+    /// Of every attack, by query: the final points.
+    points: BTreeMap<String, Vec<(String, Vec<f32>)>>,
+}
+
+impl Collector {
+    /// Nothing seen yet.
+    pub fn new() -> Collector {
+        Collector { farthest: BTreeMap::new(), points: BTreeMap::new() }
+    }
+
+    /// A trial is done.
+    pub fn see(&mut self, outcome: &Outcome, evidence: &Evidence) {
+        // Trials end in another order with another batch: of equals the first by name counts.
+        let key = |o: &Outcome| (o.shift, std::cmp::Reverse(o.query.clone()));
+        let best = self.farthest.get(&outcome.attack);
+        if best.is_none_or(|(best, _)| key(outcome) > key(best)) {
+            self.farthest.insert(outcome.attack.clone(), (outcome.clone(), evidence.clone()));
+        }
+        let points = self.points.entry(outcome.attack.clone()).or_default();
+        points.push((outcome.query.clone(), evidence.point.clone()));
+    }
+
+    /// Makes the pictures.
+    pub fn finish(
+        self,
+        gallery: &Gallery,
+        dataset: &Dataset,
+        prep: &Preparation,
+        eps: f32,
+    ) -> Result<Option<Examples>> {
+        let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
+        let picture = |data: &[f32], side| png(data, prep, side);
+        let amplification = 0.5 / eps;
+        let mut trials = Vec::new();
+        let mut named = BTreeSet::new();
+        for attack in crate::attack::ATTACKS.iter().filter(|a| shows(a)).take(TRIALS) {
+            let Some((outcome, evidence)) = self.farthest.get(attack.code) else { continue };
+            let query = index(&outcome.query)?;
+            let clean = dataset.pixels(query, prep)?.data;
+            let difference: Vec<f32> = (evidence.image.iter().zip(&clean))
+                .map(|(a, c)| (0.5 + amplification * (a - c)).clamp(0.0, 1.0))
+                .collect();
+            let mut nearest = |point: &[f32]| -> Vec<Neighbour> {
+                let near =
+                    gallery.nearest(&gallery.distances(point), NEAREST, |i| !gallery.excluded(query, i));
+                named.extend(near.iter().copied());
+                let relevant = |i: usize| gallery.labels[i] == gallery.labels[query];
+                near.into_iter()
+                    .map(|i| Neighbour { id: gallery.ids[i].clone(), relevant: relevant(i) })
+                    .collect()
+            };
+            let (nearest_before, nearest_after) = (nearest(gallery.point(query)), nearest(&evidence.point));
+            for target in &outcome.targets {
+                named.insert(index(target)?);
+            }
+            trials.push(Example {
+                attack: outcome.attack.clone(),
+                query: outcome.query.clone(),
+                class: dataset.classes[gallery.labels[query]].clone(),
+                targets: outcome.targets.clone(),
+                clean: picture(&clean, SIDES[0])?,
+                attacked: picture(&evidence.image, SIDES[0])?,
+                difference: picture(&difference, SIDES[0])?,
+                nearest_before,
+                nearest_after,
+                losses: evidence.losses.clone(),
+            });
+        }
+        let mut thumbnails = BTreeMap::new();
+        for i in named {
+            if dataset.items[i].has_pixels() {
+                thumbnails.insert(gallery.ids[i].clone(), picture(&dataset.pixels(i, prep)?.data, SIDES[1])?);
+            }
+        }
+        let Some(map) = self.map(gallery, dataset)? else { return Ok(None) };
+        Ok(Some(Examples { amplification, trials, thumbnails, map }))
+    }
+
+    /// The map of the attack that only wants to get away, or of the first there is.
+    fn map(mut self, gallery: &Gallery, dataset: &Dataset) -> Result<Option<Map>> {
+        let code = if self.points.contains_key("ES") {
+            "ES".into()
+        } else {
+            match self.points.keys().next() {
+                Some(code) => code.clone(),
+                None => return Ok(None),
+            }
+        };
+        let mut moves = self.points.remove(&code).unwrap_or_default();
+        moves.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut classes = BTreeSet::new();
+        let mut chosen = Vec::new();
+        // Spread over the queries, a class of its own for each.
+        let stride = (moves.len() / MOVES).max(1);
+        for (id, point) in moves.into_iter().step_by(stride) {
+            let Some(query) = gallery.find(&id) else { continue };
+            if chosen.len() < MOVES && classes.insert(gallery.labels[query]) {
+                chosen.push((query, point));
+            }
+        }
+        let stride = gallery.len().div_ceil(PLACES).max(1);
+        let shown: Vec<usize> =
+            (0..gallery.len()).filter(|&i| i % stride == 0 || classes.contains(&gallery.labels[i])).collect();
+        let plane = Plane::of(gallery.points.select(Axis(0), &shown));
+        let class = |i: usize| dataset.classes[gallery.labels[i]].clone();
+        let place = |&i: &usize| Place { class: class(i), at: plane.project(gallery.point(i)) };
+        let queries = chosen.iter().map(|(query, point)| Move {
+            query: gallery.ids[*query].clone(),
+            class: class(*query),
+            from: plane.project(gallery.point(*query)),
+            to: plane.project(point),
+        });
+        Ok(Some(Map {
+            attack: code,
+            variance: plane.variance,
+            queries: queries.collect(),
+            gallery: shown.iter().map(place).collect(),
+        }))
+    }
+}
+
+impl Default for Collector {
+    fn default() -> Self {
+        Collector::new()
+    }
+}
+
+/// Attacks that perturb the query: those on a candidate change other queries' rankings.
+fn shows(attack: &Attack) -> bool {
+    !matches!(attack.measure, Measure::CandidateRank(_))
+}
+
+/// The two directions in which points vary most: principal components by power iteration.
+struct Plane {
+    mean: Array1<f32>,
+    axes: [Array1<f32>; 2],
+    variance: f64,
+}
+
+impl Plane {
+    fn of(mut points: Array2<f32>) -> Plane {
+        const ITERATIONS: usize = 100;
+        let mean = points.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(points.ncols()));
+        points -= &mean;
+        let total: f64 = points.iter().map(|v| f64::from(v * v)).sum::<f64>().max(f64::MIN_POSITIVE);
+        let mut held = 0.0;
+        let axes = [0, 1].map(|_| {
+            // Starts at the point farthest out, which no axis of weight is orthogonal to.
+            let far = points.rows().into_iter().max_by(|a, b| a.dot(a).total_cmp(&b.dot(b)));
+            let mut axis = far.map_or_else(|| Array1::zeros(points.ncols()), |row| row.to_owned());
+            for _ in 0..ITERATIONS {
+                axis = points.t().dot(&points.dot(&axis));
+                let norm = axis.dot(&axis).sqrt();
+                if norm < f32::MIN_POSITIVE {
+                    break;
+                }
+                axis /= norm;
+            }
+            let along = points.dot(&axis);
+            held += f64::from(along.dot(&along));
+            let outer = along.insert_axis(Axis(1)).dot(&axis.clone().insert_axis(Axis(0)));
+            points -= &outer;
+            axis
+        });
+        Plane { mean, axes, variance: 100.0 * held / total }
+    }
+
+    fn project(&self, point: &[f32]) -> [f32; 2] {
+        let centred = ndarray::ArrayView1::from(point).to_owned() - &self.mean;
+        [self.axes[0].dot(&centred), self.axes[1].dot(&centred)]
+    }
+}
+
+/// Planar pixels as a PNG in base64, no side longer than `side`.
+fn png(data: &[f32], prep: &Preparation, side: usize) -> Result<String> {
+    let Preparation { channels, height, width, .. } = *prep;
+    let area = height * width;
+    let byte = |channel: usize, x: u32, y: u32| {
+        let at = channel.min(channels - 1) * area + y as usize * width + x as usize;
+        (data[at] * 255.0).round() as u8
+    };
+    let (w, h) = (width as u32, height as u32);
+    let image =
+        match channels {
+            1 => DynamicImage::from(image::ImageBuffer::from_fn(w, h, |x, y| Luma([byte(0, x, y)]))),
+            _ => DynamicImage::from(image::ImageBuffer::from_fn(w, h, |x, y| {
+                Rgb([0, 1, 2].map(|c| byte(c, x, y)))
+            })),
+        };
+    let longer = height.max(width);
+    let small = match longer > side {
+        true => {
+            let scaled = |n: usize| ((n * side / longer) as u32).max(1);
+            match image {
+                DynamicImage::ImageLuma8(i) => {
+                    imageops::resize(&i, scaled(width), scaled(height), FilterType::Triangle).into()
+                }
+                other => {
+                    imageops::resize(&other.into_rgb8(), scaled(width), scaled(height), FilterType::Triangle)
+                        .into()
+                }
+            }
+        }
+        false => image,
+    };
+    let mut bytes = Cursor::new(Vec::new());
+    small
+        .write_to(&mut bytes, ImageFormat::Png)
+        .map_err(|e| Error::internal(format!("a picture for the report: {e}")))?;
+    Ok(STANDARD.encode(bytes.into_inner()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plane_holds_the_directions_of_most_variance() {
+        // Ten times as wide along (3,4,0)/5 as along z, nothing along the third.
+        let points = Array2::from_shape_fn((40, 3), |(i, k)| {
+            let (a, b) = ((i as f32 * 0.7).sin() * 10.0, (i as f32 * 1.3).cos());
+            [a * 0.6, a * 0.8, b][k] + 5.0
+        });
+        let plane = Plane::of(points);
+        assert!((plane.axes[0][0].abs() - 0.6).abs() < 0.02 && (plane.axes[0][1].abs() - 0.8).abs() < 0.02);
+        assert!(plane.axes[1][2].abs() > 0.99, "{}", plane.axes[1]);
+        assert!((plane.variance - 100.0).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,56 @@
+//! Text from files and command lines, made harmless in the formats it is put into.
+
+/// For HTML and XML, in text and in quoted attributes. Control characters, which XML forbids, become spaces.
+pub fn markup(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || matches!(c, '\u{FFFE}' | '\u{FFFF}') => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// For one line of Markdown, table cells included: nothing is a link, a mention, a tag or emphasis.
+pub fn markdown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '@' => out.push_str("&#64;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '!' => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// One field of CSV (RFC 4180).
+pub fn csv(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_gets_through() {
+        assert_eq!(markup("<a href=\"x\">'&\u{1}"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp; ");
+        assert_eq!(markdown("a|b\n[x](y) @me <b>"), "a\\|b \\[x\\](y) &#64;me &lt;b&gt;");
+        assert_eq!((csv("plain").as_str(), csv("a,\"b\"").as_str()), ("plain", "\"a,\"\"b\"\"\""));
+    }
+}

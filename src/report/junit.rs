@@ -1,0 +1,64 @@
+//! JUnit XML: a test case per check of the gate and per attack. Without a gate nothing fails.
+
+use super::escape::markup as escape;
+use super::{Report, digits, measures};
+use crate::Result;
+use crate::gate::CheckResult;
+
+pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
+    let model = escape(report.model_name());
+    let checks = report.gate.iter().flat_map(|g| &g.checks);
+    let failures = checks.clone().filter(|c| c.result == CheckResult::Fail).count();
+    let gate: Vec<String> = checks
+        .map(|c| {
+            let text = escape(&c.text);
+            let inside = match c.result {
+                CheckResult::Fail => {
+                    format!("<failure type=\"{}\" message=\"{text}\">{text}</failure>", c.kind.name())
+                }
+                CheckResult::Warn => format!("<system-out>warning: {text}</system-out>"),
+                CheckResult::Pass => format!("<system-out>{text}</system-out>"),
+            };
+            let name = escape(&format!("{} {}", c.metric, c.kind.name()));
+            format!("    <testcase classname=\"{model}.gate\" name=\"{name}\">{inside}</testcase>\n")
+        })
+        .collect();
+    let attacks: Vec<String> = report
+        .attacks
+        .iter()
+        .map(|a| {
+            let digits = digits(&a.code);
+            let number = |v: Option<f64>| v.map_or("–".into(), |v| format!("{v:.digits$}"));
+            let inside = match a.after {
+                None => "<skipped message=\"no trial could be run\"/>".into(),
+                Some(_) => format!(
+                    "<system-out>{}: {} before, {} after</system-out>",
+                    measures(&a.code),
+                    number(a.before),
+                    number(a.after)
+                ),
+            };
+            let code = escape(&a.code);
+            format!("    <testcase classname=\"{model}.attacks\" name=\"{code}\">{inside}</testcase>\n")
+        })
+        .collect();
+    let warnings: String =
+        report.warnings.iter().map(|w| format!("{}: {}\n", escape(&w.id), escape(&w.text))).collect();
+    let skipped = report.attacks.iter().filter(|a| a.after.is_none()).count();
+    let suite = |name: &str, cases: &[String], failures, skipped, more: &str| {
+        format!(
+            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{}{more}  \
+             </testsuite>\n",
+            cases.len(),
+            cases.concat()
+        )
+    };
+    let out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"audit {model}\" tests=\"{}\" \
+         failures=\"{failures}\" errors=\"0\">\n{}{}</testsuites>\n",
+        gate.len() + attacks.len(),
+        suite("gate", &gate, failures, 0, ""),
+        suite("attacks", &attacks, 0, skipped, &format!("    <system-out>{warnings}</system-out>\n")),
+    );
+    Ok(out.into_bytes())
+}

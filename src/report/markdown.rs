@@ -1,0 +1,79 @@
+//! Markdown: fits a pull request's comment and a CI step's summary.
+
+use super::escape::markdown as escape;
+use super::{Report, Score, digits, measures};
+use crate::Result;
+use crate::check::Severity;
+use crate::gate::CheckResult;
+
+pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
+    let mut out = format!("## Robustness of {}\n\n", escape(report.model_name()));
+    if let Some(gate) = &report.gate {
+        let mark = if gate.exit().is_some() { "❌" } else { "✅" };
+        out += &format!("{mark} **{}**\n\n", escape(&gate.headline()));
+        out += "| | metric | |\n|---|---|---|\n";
+        for c in &gate.checks {
+            let mark = match c.result {
+                CheckResult::Pass => "✅ pass",
+                CheckResult::Warn => "⚠️ warn",
+                CheckResult::Fail => "❌ fail",
+            };
+            out += &format!("| {mark} | {} | {} |\n", escape(&c.metric), escape(&c.text));
+        }
+        out.push('\n');
+    }
+    out += "| score | 0–100, higher is more robust | 95 % interval |\n|---|--:|--:|\n";
+    for (name, score) in [("**ARS**", &report.scores.ars), ("**ERS**", &report.scores.ers)] {
+        let Some(Score { value, interval, .. }) = score else { continue };
+        let interval = interval.map_or("–".into(), |(l, h)| format!("{l:.1} – {h:.1}"));
+        out += &format!("| {name} | **{value:.1}** | {interval} |\n");
+    }
+    out += &format!("| R@1 without attack | {:.1} | |\n\n", report.benign.r1);
+    for note in &report.scores.notes {
+        out += &format!("{}\n\n", escape(note));
+    }
+    for w in report.warnings.iter().filter(|w| w.severity != Severity::Info) {
+        out += &format!("> ⚠️ **{}**: {}\n\n", escape(&w.id), escape(&w.text));
+    }
+    out += "<details><summary>By attack</summary>\n\n";
+    out +=
+        "| attack | measures | before | after | 95 % interval | resistance, % |\n|---|---|--:|--:|--:|--:|\n";
+    for a in &report.attacks {
+        let digits = digits(&a.code);
+        let number = |v: Option<f64>| v.map_or("–".into(), |v| format!("{v:.digits$}"));
+        let interval = a.after_interval.map_or("–".into(), |(l, h)| format!("{l:.digits$} – {h:.digits$}"));
+        let resistance = a.resistance.per_trial.map_or("–".into(), |v| format!("{v:.1}"));
+        out += &format!(
+            "| {} | {} | {} | {} | {interval} | {resistance} |\n",
+            escape(&a.code),
+            measures(&a.code),
+            number(a.before),
+            number(a.after),
+        );
+    }
+    let s = &report.suite;
+    out += &format!(
+        "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {:.5}, α {:.5}, \
+         {} steps, {} random starts; {} queries on {} images of {} classes ({}); seed {}. {} {}, {} on {}. Model \
+         sha256 {}, data sha256 {}.\n\n</details>\n",
+        escape(&s.name),
+        escape(&s.form),
+        escape(&s.protocol),
+        s.eps,
+        s.alpha,
+        s.steps,
+        s.restarts,
+        s.queries,
+        report.data.images,
+        report.data.classes,
+        escape(&report.data.source),
+        report.seed,
+        escape(&report.tool.name),
+        escape(&report.tool.version),
+        escape(&report.tool.runtime),
+        escape(&report.tool.provider),
+        escape(&report.model.sha256),
+        escape(&report.data.sha256),
+    );
+    Ok(out.into_bytes())
+}

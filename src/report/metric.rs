@@ -1,0 +1,166 @@
+//! The numbers of a report by name, as gates and comparisons speak of them.
+
+use super::{Attack, Report};
+use crate::score::{ARS_TERMS, ERS_TERMS, Replicate, Resampled};
+use crate::suite::{ScoreName, Suite, did_you_mean};
+use crate::{Error, Result};
+
+/// A number that reports hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance`, `benign.r1`, ...
+    pub name: String,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum What {
+    Ars,
+    ArsTable,
+    Ers,
+    /// Mean after the attack.
+    After(&'static str),
+    /// Per trial.
+    Resistance(&'static str),
+    /// Ratio of means.
+    Table(&'static str),
+    R1,
+    R2,
+    Map,
+    MapAtR,
+    Nmi,
+}
+
+impl Metric {
+    /// Every metric there is.
+    pub fn all() -> Vec<Metric> {
+        let metric = |name: &str, what| Metric { name: name.into(), what };
+        let scores =
+            [metric("ars", What::Ars), metric("ars.table", What::ArsTable), metric("ers", What::Ers)];
+        let after = ERS_TERMS.map(|t| metric(&format!("attack.{t}"), What::After(t)));
+        let resistance = ARS_TERMS.map(|t| metric(&format!("attack.{t}.resistance"), What::Resistance(t)));
+        let table = ARS_TERMS.map(|t| metric(&format!("attack.{t}.table"), What::Table(t)));
+        let benign = [
+            metric("benign.r1", What::R1),
+            metric("benign.r2", What::R2),
+            metric("benign.map", What::Map),
+            metric("benign.map_at_r", What::MapAtR),
+            metric("benign.nmi", What::Nmi),
+        ];
+        scores.into_iter().chain(after).chain(resistance).chain(table).chain(benign).collect()
+    }
+
+    /// The metric called `name`, in any case and with a typographic minus sign too. Error: exit code 2.
+    pub fn find(name: &str) -> Result<Metric> {
+        let plain = name.trim().replace('\u{2212}', "-");
+        let all = Metric::all();
+        if let Some(found) = all.iter().find(|m| m.name.eq_ignore_ascii_case(&plain)) {
+            return Ok(found.clone());
+        }
+        let names: Vec<&str> = all.iter().map(|m| m.name.as_str()).collect();
+        Err(Error::usage(format!(
+            "unknown metric `{name}`{}: expected ars, ars.table, ers, attack.CODE, attack.CODE.resistance or \
+             attack.CODE.table with CODE one of {}, or benign.r1, .r2, .map, .map_at_r, .nmi",
+            did_you_mean(&plain, &names),
+            ERS_TERMS.join(", ")
+        )))
+    }
+
+    /// Whether a smaller number means a more robust model.
+    pub fn lower_is_better(&self) -> bool {
+        matches!(self.what, What::After("CA-" | "QA-" | "TMA" | "ES:D"))
+    }
+
+    /// Digits after the point that mean something.
+    pub fn digits(&self) -> usize {
+        if matches!(self.what, What::After("TMA" | "ES:D")) { 3 } else { 1 }
+    }
+
+    /// Whether it depends on attacks, and so on the choice of queries.
+    pub fn attacked(&self) -> bool {
+        !matches!(self.what, What::R1 | What::R2 | What::Map | What::MapAtR | What::Nmi)
+    }
+
+    /// Whether an audit by `suite` gives it.
+    pub fn given_by(&self, suite: &Suite) -> bool {
+        match self.what {
+            What::Ars | What::ArsTable => suite.scores.contains(&ScoreName::Ars),
+            What::Ers => suite.scores.contains(&ScoreName::Ers),
+            What::After(term) | What::Resistance(term) | What::Table(term) => {
+                let code = term.split(':').next().unwrap_or(term); // ES:D and ES:R are readings of ES
+                suite.attacks.iter().any(|a| a.attack.code == code)
+            }
+            _ => true,
+        }
+    }
+
+    /// Its value in a report.
+    pub fn value(&self, report: &Report) -> Option<f64> {
+        let attack = |term: &str| row(report, term);
+        match self.what {
+            What::Ars => report.scores.ars.as_ref().map(|s| s.value),
+            What::ArsTable => report.scores.ars.as_ref().and_then(|s| s.table),
+            What::Ers => report.scores.ers.as_ref().map(|s| s.value),
+            What::After(term) => attack(term).and_then(|a| a.after),
+            What::Resistance(term) => attack(term).and_then(|a| a.resistance.per_trial),
+            What::Table(term) => attack(term).and_then(|a| a.resistance.table),
+            What::R1 => Some(report.benign.r1),
+            What::R2 => Some(report.benign.r2),
+            What::Map => Some(report.benign.map),
+            What::MapAtR => Some(report.benign.map_at_r),
+            What::Nmi => report.benign.nmi,
+        }
+    }
+
+    /// Its value in a resample of `of`; `None` too for what is not resampled, the benign metrics.
+    pub fn in_replicate(&self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
+        let at = |term: &str| of.terms.iter().position(|t| t == term);
+        match self.what {
+            What::Ars => replicate.ars,
+            What::ArsTable => replicate.ars_table,
+            What::Ers => replicate.ers,
+            What::After(term) => replicate.after[at(term)?],
+            What::Resistance(term) => replicate.per_trial[at(term)?],
+            What::Table(term) => replicate.table[at(term)?],
+            _ => None,
+        }
+    }
+
+    /// Formats a value of this metric.
+    pub fn show(&self, value: f64) -> String {
+        format!("{value:.*}", self.digits())
+    }
+
+    /// Formats a change of this metric, with its sign.
+    pub fn show_change(&self, change: f64) -> String {
+        // No "-0.0".
+        let shown = format!("{change:+.*}", self.digits());
+        if shown.trim_start_matches(['+', '-']).chars().all(|c| matches!(c, '0' | '.')) {
+            shown.replace('-', "+")
+        } else {
+            shown
+        }
+    }
+}
+
+/// The row of a term.
+pub fn row<'r>(report: &'r Report, term: &str) -> Option<&'r Attack> {
+    report.attacks.iter().find(|a| a.code == term)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_as_people_write_them() {
+        for name in ["ARS", "attack.es:r", "attack.CA\u{2212}.resistance", " benign.r1"] {
+            Metric::find(name).unwrap();
+        }
+        let error = Metric::find("attack.ESR").unwrap_err();
+        assert_eq!(error.exit, crate::Exit::Usage);
+        assert!(error.message.contains("did you mean `attack.ES:R`?"), "{error}");
+        assert!(Metric::find("attack.TMA.resistance").is_err());
+        assert_eq!(Metric::find("ars").unwrap().show_change(-0.04), "+0.0");
+    }
+}

@@ -1,0 +1,84 @@
+//! SARIF 2.1.0: what failed and what casts doubt, for code scanning. What passed is not in it.
+
+use super::Report;
+use crate::check::Severity;
+use crate::gate::CheckResult;
+use crate::model::hex;
+use crate::{Error, Result};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
+    let mut rules: Vec<Value> = Vec::new();
+    let mut results: Vec<Value> = Vec::new();
+    let mut add = |id: String, about: String, level: &str, text: &str| {
+        let at = rules.iter().position(|r| r["id"] == id.as_str()).unwrap_or_else(|| {
+            rules.push(json!({ "id": id, "shortDescription": { "text": about } }));
+            rules.len() - 1
+        });
+        // Stable between runs and machines, so that code scanning knows an alert again: numbers have no part in it.
+        let fingerprint = Sha256::digest(format!("{}\n{id}", report.model_name()));
+        results.push(json!({
+            "ruleId": id,
+            "ruleIndex": at,
+            "level": level,
+            "message": { "text": format!("{}: {text}", report.model_name()) },
+            "locations": [{
+                "physicalLocation": {
+                    "artifactLocation": { "uri": uri(&report.model.path) },
+                    "region": { "startLine": 1 }
+                }
+            }],
+            "partialFingerprints": { "auditFinding/v1": hex(&fingerprint) }
+        }));
+    };
+    for c in report.gate.iter().flat_map(|g| &g.checks) {
+        let level = match c.result {
+            CheckResult::Pass => continue,
+            CheckResult::Warn => "warning",
+            CheckResult::Fail => "error",
+        };
+        let id = format!("gate/{}/{}", c.metric, c.kind.name());
+        add(
+            id,
+            format!("the gate's {} of {}", c.kind.name(), c.metric),
+            level,
+            &format!("{} {}", c.metric, c.text),
+        );
+    }
+    for w in report.warnings.iter().filter(|w| w.severity != Severity::Info) {
+        add(format!("trust/{}", w.id), format!("reason to distrust: {}", w.id), "warning", &w.text);
+    }
+    let log = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": report.tool.name,
+                "version": report.tool.version,
+                "rules": rules
+            } },
+            "results": results
+        }]
+    });
+    let mut bytes =
+        serde_json::to_vec_pretty(&log).map_err(|e| Error::internal(format!("the report as SARIF: {e}")))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// A relative URI: code scanning places alerts in the repository, and a path that leaves it has no place there.
+fn uri(path: &str) -> String {
+    let plain = path.replace('\\', "/");
+    let plain = plain.strip_prefix("./").unwrap_or(&plain);
+    let outside = plain.starts_with('/') || plain.contains(':') || plain.split('/').any(|part| part == "..");
+    let inside = if outside { plain.rsplit('/').next().unwrap_or(plain) } else { plain };
+    let mut out = String::new();
+    for b in inside.bytes() {
+        match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => out.push(b as char),
+            b => out += &format!("%{b:02X}"),
+        }
+    }
+    out
+}
