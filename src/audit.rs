@@ -585,6 +585,15 @@ fn reservations(
             ),
         ));
     }
+    if benign.nmi.is_none() {
+        found.push(Warning::info(
+            "no-clustering",
+            format!(
+                "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit",
+                data.gallery, data.classes
+            ),
+        ));
+    }
     let queries = outcomes.iter().map(|o| o.query.as_str()).collect::<std::collections::BTreeSet<_>>().len();
     if queries < 100 {
         found.push(Warning::new(
