@@ -169,6 +169,10 @@ pub struct Run {
     /// Part of a benchmark: train or test [default: test]
     #[arg(long, value_parser = split)]
     pub split: Option<Split>,
+    /// Search a gallery of embeddings, a .npy file with ids and labels in a .csv file beside it; every image of the
+    /// data is then a query
+    #[arg(long, value_name = "FILE")]
+    pub gallery: Option<PathBuf>,
     /// Stop at the first image that can't be read instead of leaving it out
     #[arg(long)]
     pub strict_data: bool,
@@ -178,7 +182,7 @@ pub struct Run {
     /// Fixes trials and random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Attack at most so many queries
+    /// Attack at most so many queries, of each class its share
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
     /// Replay the trials of a file, or of an earlier report

@@ -71,7 +71,8 @@ impl Collector {
                 .map(|(a, c)| (0.5 + amplification * (a - c)).clamp(0.0, 1.0))
                 .collect();
             let mut nearest = |point: &[f32]| -> Vec<Neighbour> {
-                let near = gallery.nearest(&gallery.distances(point), NEAREST, |i| i != query);
+                let near =
+                    gallery.nearest(&gallery.distances(point), NEAREST, |i| !gallery.excluded(query, i));
                 named.extend(near.iter().copied());
                 let relevant = |i: usize| gallery.labels[i] == gallery.labels[query];
                 near.into_iter()
@@ -97,7 +98,9 @@ impl Collector {
         }
         let mut thumbnails = BTreeMap::new();
         for i in named {
-            thumbnails.insert(gallery.ids[i].clone(), picture(&dataset.pixels(i, prep)?.data, SIDES[1])?);
+            if dataset.items[i].has_pixels() {
+                thumbnails.insert(gallery.ids[i].clone(), picture(&dataset.pixels(i, prep)?.data, SIDES[1])?);
+            }
         }
         let Some(map) = self.map(gallery, dataset)? else { return Ok(None) };
         Ok(Some(Examples { amplification, trials, thumbnails, map }))

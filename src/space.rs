@@ -9,7 +9,9 @@
 //!   little of its aim and the result nothing of its truth.
 
 pub mod benign;
+pub mod ranks;
 
+use crate::data::Role;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, s};
 use rand_chacha::ChaCha8Rng;
@@ -185,18 +187,27 @@ fn sum_over(a: &[f32], b: &[f32], f: impl Fn(f64, f64) -> f64) -> f64 {
     lanes.iter().sum::<f64>() + tail
 }
 
-/// The items a query is ranked against. Queries are items of the gallery too, so that an index names both.
+/// The items a query is ranked against, and the queries. An index names either: items 0..N are the gallery, further
+/// ones queries that are not in it. Mostly there are none of these, and every item of the gallery is a query.
 pub struct Gallery {
     /// How points are compared.
     pub metric: Metric,
-    /// Clean embeddings as points of the space [N, D].
+    /// Clean embeddings as points of the space [N + further queries, D].
     pub points: Array2<f32>,
-    /// Class of each item, N.
+    /// Class of each item and further query.
     pub labels: Vec<usize>,
-    /// Name of each item, N, unique: what reports and trial files call it.
+    /// Name of each, unique: what reports and trial files call it.
     pub ids: Vec<String>,
-    /// ‖point‖² of each item, N.
+    /// Camera of each, where there are any: see [`Gallery::same_view`].
+    cameras: Vec<Option<u32>>,
+    /// N.
+    size: usize,
+    /// What may query, ascending.
+    queries: Vec<usize>,
+    /// ‖point‖² of each item.
     squares: Vec<f32>,
+    /// The largest of them.
+    largest_square: f32,
     /// Index of each id.
     index: HashMap<String, usize>,
 }
@@ -233,17 +244,73 @@ impl Gallery {
         }
         let points = metric.into_space(raw);
         let squares = squared_norms(&points);
-        Ok(Gallery { metric, points, labels, ids, squares, index })
+        let largest_square = squares.iter().fold(0.0, |most: f32, &square| most.max(square));
+        let (cameras, size, queries) = (Vec::new(), n, (0..n).collect());
+        Ok(Gallery { metric, points, labels, ids, cameras, size, queries, squares, largest_square, index })
     }
 
-    /// Number of items, N.
+    /// The same with a role and a camera for each; queries that are not in the gallery must come last.
+    pub fn with_roles(mut self, roles: &[Role], cameras: Vec<Option<u32>>) -> Result<Self> {
+        let size = roles.iter().filter(|role| **role != Role::Query).count();
+        let all = self.labels.len();
+        if roles.len() != all || cameras.len() != all || roles[..size].contains(&Role::Query) {
+            return Err(Error::internal(format!(
+                "a gallery of {all} needs as many roles and cameras, queries last: {} roles, {} cameras",
+                roles.len(),
+                cameras.len()
+            )));
+        }
+        if size < 1 || all < 2 {
+            return Err(Error::empty(format!("a gallery of {size} item(s) has nothing to rank")));
+        }
+        self.size = size;
+        self.queries = (0..all).filter(|&i| roles[i] != Role::Gallery).collect();
+        self.cameras = if cameras.iter().any(Option::is_some) { cameras } else { Vec::new() };
+        if self.queries.is_empty() {
+            return Err(Error::empty("no item is a query: nothing is searched for"));
+        }
+        Ok(self)
+    }
+
+    /// What may query, ascending; from N on, it is not in the gallery.
+    pub fn queries(&self) -> &[usize] {
+        &self.queries
+    }
+
+    /// Whether all queries are apart from the gallery.
+    pub fn separate(&self) -> bool {
+        self.queries[0] >= self.size
+    }
+
+    /// Whether `a` and `b` are different images of one class by one camera. Re-identification asks for other
+    /// cameras' images: neither ranks the other.
+    pub fn same_view(&self, a: usize, b: usize) -> bool {
+        !self.cameras.is_empty()
+            && a != b
+            && self.cameras[a].is_some()
+            && self.cameras[a] == self.cameras[b]
+            && self.labels[a] == self.labels[b]
+    }
+
+    /// Whether `item` has no place in `query`'s ranking: it is the query itself, or the same view.
+    pub fn excluded(&self, query: usize, item: usize) -> bool {
+        query == item || self.same_view(query, item)
+    }
+
+    /// Items of the gallery that `query` should find, ascending.
+    pub fn positives(&self, query: usize) -> impl Iterator<Item = usize> {
+        let class = self.labels[query];
+        (0..self.size).filter(move |&i| self.labels[i] == class && !self.excluded(query, i))
+    }
+
+    /// Number of items in the gallery, N.
     pub fn len(&self) -> usize {
-        self.labels.len()
+        self.size
     }
 
-    /// Never true: a gallery has at least two items.
+    /// Never true.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.size == 0
     }
 
     /// Dimension of the space, D.
@@ -251,13 +318,13 @@ impl Gallery {
         self.points.ncols()
     }
 
-    /// The point of item `i`, D.
+    /// The point of item or further query `i`, D.
     pub fn point(&self, i: usize) -> &[f32] {
         let d = self.dim();
         &self.points.as_slice().expect("points are row-major by construction")[i * d..(i + 1) * d]
     }
 
-    /// The index of an item by its name.
+    /// The index of an item or further query by its name.
     pub fn find(&self, id: &str) -> Option<usize> {
         self.index.get(id).copied()
     }

@@ -39,7 +39,7 @@ impl Drop for Folder {
 }
 
 fn prep(channels: usize, height: usize, width: usize) -> Preparation {
-    Preparation { channels, height, width, resize: None, interpolation: Default::default() }
+    Preparation::new(channels, height, width)
 }
 
 fn encoded(image: impl Into<DynamicImage>, format: image::ImageFormat) -> Vec<u8> {
@@ -230,22 +230,10 @@ fn resizing_is_bilinear_and_antialiased() {
 fn a_centre_cut_follows_the_resize() {
     let values: Vec<u8> = (0..20).collect();
     let file = png(grey(5, 4, &values));
-    let cut = Preparation {
-        channels: 1,
-        height: 2,
-        width: 3,
-        resize: Some(Resize::Exact(4, 5)),
-        interpolation: Default::default(),
-    };
+    let cut = Preparation { resize: Some(Resize::Exact(4, 5)), ..prep(1, 2, 3) };
     assert_eq!(prepared("cut", &file, &cut).unwrap(), bytes_over_255(&[6, 7, 8, 11, 12, 13]));
     // Height is resized on its own: 2 rows of 0 and 255 become 0, ¼, ¾, 1, of which the middle ones stay.
-    let tall = Preparation {
-        channels: 1,
-        height: 2,
-        width: 1,
-        resize: Some(Resize::Exact(4, 1)),
-        interpolation: Default::default(),
-    };
+    let tall = Preparation { resize: Some(Resize::Exact(4, 1)), ..prep(1, 2, 1) };
     assert_close(&prepared("cut-tall", &png(grey(1, 2, &[0, 255])), &tall).unwrap(), &[0.25, 0.75], 1e-6);
 }
 

@@ -37,7 +37,10 @@ fn audited(graph: &Graph, channels: usize, args: &[&str]) -> Report {
     let report = try_audit(graph, channels, args).unwrap();
     assert!(report.scores.ers.is_some() && report.scores.ars.is_some());
     let check = &report.model.gradient_check;
-    assert!(check.embedding_error.is_some_and(|e| e <= 1e-4) && check.gradient_error.is_some_and(|e| e <= 1e-2), "{check:?}");
+    assert!(
+        check.embedding_error.is_some_and(|e| e <= 1e-4) && check.gradient_error.is_some_and(|e| e <= 1e-2),
+        "{check:?}"
+    );
     report
 }
 

@@ -4,14 +4,14 @@ use super::{Attack, Draw, Form, Goal, Loss, Measure, Query, Targets, Trial};
 use crate::Result;
 use crate::space::{Gallery, wide};
 
-/// Raises the candidate's rank for w queries drawn from the whole gallery.
+/// Raises the candidate's rank for w queries drawn from all.
 pub const RAISE: Attack = Attack {
     code: "CA+",
     about: "Perturbs a candidate until random queries rank it first.",
     measure: Measure::CandidateRank(Goal::First),
     drawn: true,
     several: Some("w"),
-    targets: |query, draw| Ok(Targets::Chosen((0..query.count).map(|_| query.any(draw)).collect())),
+    targets: |query, draw| Ok(query.any_queries(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Goal::First),
 };
 
@@ -27,8 +27,7 @@ pub const LOWER: Attack = Attack {
 };
 
 fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
-    let near = query.top_percent();
-    Ok(Targets::Chosen((0..query.count).map(|_| near[draw.index(near.len())]).collect()))
+    Ok(draw.from(&query.top_percent_of_queries(), query.count))
 }
 
 /// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) stay as they are while c̃ moves: sorted once, they
@@ -40,6 +39,8 @@ fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, goal: Goal) -> Loss<'a
         .iter()
         .map(|&q| {
             let mut d = gallery.distances(gallery.point(q));
+            let mut item = 0..;
+            d.retain(|_| item.next().is_some_and(|i| !gallery.same_view(q, i)));
             d.sort_unstable_by(f64::total_cmp);
             (wide(gallery.point(q)), d)
         })

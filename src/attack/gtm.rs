@@ -26,7 +26,8 @@ fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
     }
     let (labels, own) = (&query.gallery.labels, query.index);
     let d = query.distances();
-    let nearest = |keep: &dyn Fn(usize) -> bool| query.gallery.nearest(&d, 1, |i| i != own && keep(i));
+    let ranked = |i: usize| !query.gallery.excluded(own, i);
+    let nearest = |keep: &dyn Fn(usize) -> bool| query.gallery.nearest(&d, 1, |i| ranked(i) && keep(i));
     let chosen = match query.form {
         Form::Corrected => nearest(&|i| labels[i] != labels[own]),
         // The released code filters the gallery by class, that of the nearest item and not of the query,

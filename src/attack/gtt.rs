@@ -11,7 +11,9 @@ pub const GTT: Attack = Attack {
     drawn: false,
     several: None,
     targets: |query, _| {
-        Ok(Targets::Chosen(query.gallery.nearest(&query.distances(), 1, |i| i != query.index)))
+        let ranked = |i: usize| !query.gallery.excluded(query.index, i);
+        let nearest = query.gallery.nearest(&query.distances(), 1, ranked);
+        Ok(if nearest.is_empty() { Targets::Skip("no item to rank") } else { Targets::Chosen(nearest) })
     },
     loss,
 };

@@ -1,7 +1,7 @@
 //! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes comes closer than
 //! the nearest of the query's own.
 
-use super::{Attack, Form, Loss, Measure, Query, Targets};
+use super::{Attack, Loss, Measure, Query, Targets};
 
 /// Moves the query away from its class and towards the others.
 pub const LTM: Attack = Attack {
@@ -17,10 +17,10 @@ pub const LTM: Attack = Attack {
         let (query, class) = (trial.query, gallery.labels[trial.query]);
         Loss::Gallery(Box::new(move |d, weights| {
             let (mut far, mut near) = (None::<usize>, None::<usize>);
-            for (i, &label) in gallery.labels.iter().enumerate() {
+            for (i, &label) in gallery.labels[..gallery.len()].iter().enumerate() {
                 if label != class {
                     far = far.filter(|&f| d[f] >= d[i]).or(Some(i));
-                } else if form == Form::Published || i != query {
+                } else if form.ranks(gallery, query, i) {
                     near = near.filter(|&n| d[n] <= d[i]).or(Some(i));
                 }
             }
@@ -38,10 +38,10 @@ pub const LTM: Attack = Attack {
 
 /// Why a query can't be misranked: there must be items of its class besides itself, and of another.
 pub fn classes(query: &Query) -> Result<(), &'static str> {
-    let (labels, class) = (&query.gallery.labels, query.gallery.labels[query.index]);
-    if labels.iter().all(|&l| l == class) {
+    let class = query.gallery.labels[query.index];
+    if query.gallery.labels[..query.gallery.len()].iter().all(|&l| l == class) {
         Err("every item has the query's class")
-    } else if labels.iter().filter(|&&l| l == class).count() < 2 {
+    } else if query.gallery.positives(query.index).next().is_none() {
         Err("no other item has the query's class")
     } else {
         Ok(())

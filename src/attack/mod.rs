@@ -104,6 +104,14 @@ impl Form {
         }
     }
 
+    /// Whether `item` counts in the ranking of `query`.
+    pub fn ranks(self, gallery: &Gallery, query: usize, item: usize) -> bool {
+        match self {
+            Form::Published => !gallery.same_view(query, item),
+            Form::Corrected => !gallery.excluded(query, item),
+        }
+    }
+
     /// What is added to each coordinate of a difference inside the pairwise distance of ES and GTM.
     fn offset(self) -> f64 {
         match self {
@@ -161,9 +169,9 @@ impl Goal {
 
 /// A query that asks for targets.
 pub struct Query<'a> {
-    /// The gallery, the query's own item included.
+    /// The gallery.
     pub gallery: &'a Gallery,
-    /// The query's index in it.
+    /// The query's index; below N where it is an item of the gallery itself.
     pub index: usize,
     /// Targets wanted (w or m).
     pub count: usize,
@@ -177,22 +185,35 @@ impl Query<'_> {
         self.gallery.distances(self.gallery.point(self.index))
     }
 
-    /// The ⌊0.01·N⌋ items nearest to the query (at least 1), the query itself left out, nearest first.
+    /// The ⌊0.01·N⌋ items nearest to the query (at least 1) of those it may rank, nearest first.
     pub fn top_percent(&self) -> Vec<usize> {
         let n = self.gallery.len();
-        self.gallery.nearest(&self.distances(), (n / 100).max(1), |i| i != self.index)
+        self.gallery.nearest(&self.distances(), (n / 100).max(1), |i| !self.gallery.excluded(self.index, i))
     }
 
-    /// One item, uniform over the gallery; in the corrected form never the query itself.
-    fn any(&self, draw: &mut Draw) -> usize {
-        let n = self.gallery.len();
-        match self.form {
-            Form::Published => draw.index(n),
-            Form::Corrected => {
-                let i = draw.index(n - 1);
-                i + usize::from(i >= self.index)
-            }
-        }
+    /// The same of the queries, to a candidate: the ⌊1 %⌋ nearest that may rank it.
+    pub fn top_percent_of_queries(&self) -> Vec<usize> {
+        let gallery = self.gallery;
+        let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
+        let others = gallery.queries().iter().filter(|&&q| !gallery.excluded(q, self.index));
+        let mut near: Vec<(f64, usize)> = others.map(|&q| (at(q), q)).collect();
+        near.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        near.truncate((gallery.queries().len() / 100).max(1));
+        near.into_iter().map(|(_, q)| q).collect()
+    }
+
+    /// So many items, each uniform over those of the gallery that the query ranks.
+    fn any_items(&self, count: usize, draw: &mut Draw) -> Targets {
+        let ranked = |&i: &usize| self.form.ranks(self.gallery, self.index, i);
+        let items: Vec<usize> = (0..self.gallery.len()).filter(ranked).collect();
+        draw.from(&items, count)
+    }
+
+    /// So many queries, each uniform over those that rank this candidate.
+    fn any_queries(&self, count: usize, draw: &mut Draw) -> Targets {
+        let ranks = |&&q: &&usize| self.form.ranks(self.gallery, q, self.index);
+        let queries: Vec<usize> = self.gallery.queries().iter().filter(ranks).copied().collect();
+        draw.from(&queries, count)
     }
 }
 
@@ -227,6 +248,14 @@ impl Draw {
         draw_index(&mut self.0, n)
     }
 
+    /// `count` of `items`, each drawn from all.
+    fn from(&mut self, items: &[usize], count: usize) -> Targets {
+        match items {
+            [] => Targets::Skip("no other item to choose from"),
+            _ => Targets::Chosen((0..count).map(|_| items[self.index(items.len())]).collect()),
+        }
+    }
+
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f32 {
         (self.0.next_u32() >> 8) as f32 / (1u32 << 24) as f32
@@ -256,7 +285,7 @@ pub struct Measures {
     /// Cosine similarity with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
-    /// Whether the nearest item other than the query has its class; `None` where no other item has it.
+    /// Whether the nearest item that the query may rank has its class; `None` where no such item has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hit: Option<bool>,
     /// Whether the target is among the nearest 4 items other than the query.
@@ -297,7 +326,7 @@ pub struct Outcome {
 pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measures {
     let query = trial.query;
     // The published form ranks clean copies as well.
-    let others = |i: usize| form == Form::Published || i != query;
+    let others = |i: usize| form.ranks(gallery, query, i);
     let mean = |ranks: &mut dyn Iterator<Item = usize>| {
         Some(ranks.sum::<usize>() as f64 / trial.targets.len().max(1) as f64)
     };
@@ -307,7 +336,7 @@ pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measu
             found.rank = mean(&mut trial.targets.iter().map(|&q| {
                 let at = gallery.metric.distance(gallery.point(q), z);
                 let d = gallery.distances(gallery.point(q));
-                let counts = |i: usize| form == Form::Published || (i != query && i != q);
+                let counts = |i: usize| form.ranks(gallery, q, i) && (form == Form::Published || i != query);
                 (0..gallery.len()).filter(|&i| counts(i) && at > d[i]).count()
             }));
         }
@@ -320,20 +349,18 @@ pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measu
         }
         Measure::Escape | Measure::Hit => found.hit = hit(gallery, query, z),
         Measure::Retained => {
-            let near = gallery.nearest(&gallery.distances(z), 4, |i| i != query);
+            let near = gallery.nearest(&gallery.distances(z), 4, |i| !gallery.excluded(query, i));
             found.retained = trial.targets.first().map(|target| near.contains(target));
         }
     }
     found
 }
 
-/// Whether the item nearest to `z`, the query left out, has the query's class; `None` where no other item has
-/// it.
+/// Whether the item nearest to `z` of those that the query may rank has its class; `None` where none has.
 fn hit(gallery: &Gallery, query: usize, z: &[f32]) -> Option<bool> {
-    let class = gallery.labels[query];
-    let answerable = (0..gallery.len()).any(|i| i != query && gallery.labels[i] == class);
-    let top = gallery.nearest(&gallery.distances(z), 1, |i| i != query);
-    answerable.then(|| gallery.labels[top[0]] == class)
+    gallery.positives(query).next()?;
+    let top = gallery.nearest(&gallery.distances(z), 1, |i| !gallery.excluded(query, i));
+    top.first().map(|&i| gallery.labels[i] == gallery.labels[query])
 }
 
 /// A model whose embedding can be differentiated with respect to its images.

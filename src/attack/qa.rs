@@ -11,7 +11,7 @@ pub const RAISE: Attack = Attack {
     measure: Measure::QueryRank(Goal::First),
     drawn: true,
     several: Some("m"),
-    targets: |query, draw| Ok(Targets::Chosen((0..query.count).map(|_| query.any(draw)).collect())),
+    targets: |query, draw| Ok(query.any_items(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Goal::First),
 };
 
@@ -48,16 +48,16 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
 
 /// mean over c, x of [±(d(q̃, c) − d(q̃, x))]₊
 pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, goal: Goal) -> Loss<'a> {
-    let targets = trial.targets.clone();
+    let (targets, query) = (trial.targets.clone(), trial.query);
     let terms = (targets.len() * gallery.len()) as f64;
     let (sign, per) = (goal.sign(), goal.sign() / terms as f32);
     Loss::Gallery(Box::new(move |d, weights| {
         let mut loss = 0.0;
         for &c in &targets {
             let mut open = 0usize;
-            for (&d_x, w) in d.iter().zip(weights.iter_mut()) {
+            for (x, (&d_x, w)) in d.iter().zip(weights.iter_mut()).enumerate() {
                 let gap = sign * (d[c] - d_x);
-                if gap > 0.0 {
+                if gap > 0.0 && !gallery.same_view(query, x) {
                     loss += f64::from(gap);
                     *w -= per;
                     open += 1;

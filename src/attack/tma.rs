@@ -1,7 +1,7 @@
 //! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on another
 //! item's embedding.
 
-use super::{Attack, Loss, Measure, Targets};
+use super::{Attack, Loss, Measure};
 use crate::space::{cosine, wide};
 
 /// Maximises the cosine similarity with a random item.
@@ -11,7 +11,7 @@ pub const TMA: Attack = Attack {
     measure: Measure::Cosine,
     drawn: true,
     several: None,
-    targets: |query, draw| Ok(Targets::Chosen(vec![query.any(draw)])),
+    targets: |query, draw| Ok(query.any_items(1, draw)),
     // 1 − cos(q̃, t), under any metric
     loss: |gallery, _, trial| {
         let target = trial.targets.first().map_or_else(Vec::new, |&t| wide(gallery.point(t)));

@@ -1,6 +1,6 @@
 //! Which trials an audit runs: drawn here, or read from a file.
 
-use super::{ATTACKS, Attack, Draw, Form, Query, Targets};
+use super::{ATTACKS, Attack, Draw, Form, Measure, Query, Targets};
 use crate::space::{Gallery, Metric};
 use crate::{Error, Result};
 use rayon::prelude::*;
@@ -39,20 +39,35 @@ pub struct Selection {
     pub skipped: Vec<Skipped>,
 }
 
-/// At most `most` queries out of the gallery, ascending. The choice goes by a hash of (seed, id), so that a
-/// smaller sample is part of every larger one and adding images disturbs little.
+/// At most `most` of the queries, ascending, stratified by class: of any class about its share of them.
+///
+/// All queries are put in one order, of which a sample is the start, so that a smaller one is part of every larger
+/// one. Within a class of n, hashes of (seed, id) set the order; the j-th has its place at (j + u)/n of the whole, u
+/// being drawn for the class. This is systematic sampling (Cochran, Sampling Techniques, chapter 8).
 pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<usize> {
-    let mut all: Vec<usize> = (0..gallery.len()).collect();
-    if let Some(most) = most.filter(|&most| most < all.len()) {
-        all.sort_by_cached_key(|&i| {
-            let hash = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(b"query\0");
-            let hash: [u8; 32] = hash.chain_update(gallery.ids[i].as_bytes()).finalize().into();
-            (hash, i)
-        });
-        all.truncate(most);
-        all.sort_unstable();
+    let all = gallery.queries();
+    let Some(most) = most.filter(|&most| most < all.len()) else { return all.to_vec() };
+    let hash = |kind: &[u8], id: &str| -> u64 {
+        let hash = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(kind);
+        let hash: [u8; 32] = hash.chain_update(id.as_bytes()).finalize().into();
+        hash[..8].iter().fold(0, |all, &byte| all << 8 | u64::from(byte))
+    };
+    let mut classes: BTreeMap<usize, Vec<(u64, usize)>> = BTreeMap::new();
+    for &i in all {
+        classes.entry(gallery.labels[i]).or_default().push((hash(b"query\0", &gallery.ids[i]), i));
     }
-    all
+    let mut order: Vec<(f64, usize)> = Vec::with_capacity(all.len());
+    for mut members in classes.into_values() {
+        members.sort_unstable();
+        // The class goes by its first member's name, as labels are numbers that other images would shift.
+        let start = (hash(b"class\0", &gallery.ids[members[0].1]) >> 11) as f64 / (1u64 << 53) as f64;
+        let n = members.len() as f64;
+        order.extend(members.into_iter().enumerate().map(|(j, (_, i))| ((j as f64 + start) / n, i)));
+    }
+    order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let mut chosen: Vec<usize> = order.into_iter().take(most).map(|(_, i)| i).collect();
+    chosen.sort_unstable();
+    chosen
 }
 
 /// The trials of one attack on `queries` (gallery indices), each on `count` targets, in the order of the
@@ -143,7 +158,15 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
             let query = find(at, &row.query)?;
             match (&row.targets, attack.drawn) {
                 (Some(ids), true) if !ids.is_empty() && (attack.several.is_some() || ids.len() == 1) => {
-                    let targets = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
+                    let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
+                    // Candidates are ranked by queries; everything else is about items of the gallery.
+                    let by_queries = matches!(attack.measure, Measure::CandidateRank(_));
+                    if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !by_queries) {
+                        return Err(Error::usage(format!(
+                            "{name}: {}, row {at}: `{}` is a query and not in the gallery; it can't be a target",
+                            attack.code, gallery.ids[*outside]
+                        )));
+                    }
                     selection.trials.push(Trial { attack, query, targets });
                 }
                 (None, false) => following.push(query),

@@ -118,7 +118,7 @@ pub enum Resize {
 /// How pixels between pixels are found. `aliased` looks only at the nearest pixels however much an image shrinks, as
 /// OpenCV does, and torchvision on tensors with `antialias=False`.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -172,21 +172,31 @@ enum Origin {
         seed: u64,
         sample: usize,
     },
+    /// Known by its embedding alone.
+    Embedded {
+        camera: Option<u32>,
+    },
 }
 
 impl Item {
-    /// What it is there for.
+    /// What it is there for, in its own layout.
     pub fn role(&self) -> Role {
         match self.origin {
             Origin::Listed { role, .. } => role,
+            Origin::Embedded { .. } => Role::Gallery,
             _ => Role::Both,
         }
+    }
+
+    /// Whether there is an image of it, and not only an embedding.
+    pub fn has_pixels(&self) -> bool {
+        !matches!(self.origin, Origin::Embedded { .. })
     }
 
     /// The camera that took it. A query never ranks images of its class by its own camera.
     pub fn camera(&self) -> Option<u32> {
         match self.origin {
-            Origin::Listed { camera, .. } => camera,
+            Origin::Listed { camera, .. } | Origin::Embedded { camera } => camera,
             _ => None,
         }
     }
@@ -261,8 +271,47 @@ impl Dataset {
         match &item.origin {
             Origin::File(path) | Origin::Listed { path, .. } => image::read(path, prep),
             Origin::Packed { file, index } => file.read(*index, prep),
+            Origin::Embedded { .. } => {
+                Err(Error::usage(format!("`{}` is known by its embedding alone: it has no pixels", item.id)))
+            }
             &Origin::Generated { seed, sample } => Ok(builtin::pixels(seed, item.class, sample, prep)),
         }
+    }
+
+    /// Makes every image a query into a gallery that is given as embeddings: its items come first, row by row.
+    ///
+    /// Exit code 2 where a query's class has no item there; `name` is what the error calls the gallery.
+    pub fn search_in(&mut self, name: &str, gallery: &vectors::Vectors) -> Result<()> {
+        let mut classes = gallery.labels.clone();
+        classes.sort_unstable();
+        classes.dedup();
+        let class = |label: &String| classes.binary_search(label).ok();
+        let mut items: Vec<Item> = (gallery.ids.iter().zip(&gallery.labels).zip(&gallery.cameras))
+            .filter_map(|((id, label), &camera)| {
+                Some(Item { id: id.clone(), class: class(label)?, origin: Origin::Embedded { camera } })
+            })
+            .collect();
+        for Item { id, class: index, origin } in self.items.drain(..) {
+            let label = &self.classes[index];
+            let class = class(label).ok_or_else(|| {
+                Error::usage(format!(
+                    "query `{id}` has class `{label}`, of which {name} holds no item; labels there are such as `{}`",
+                    classes.first().map_or("", String::as_str)
+                ))
+            })?;
+            items.push(Item { id, class, origin });
+        }
+        self.source = format!("{} into {name}", self.source);
+        (self.items, self.classes) = (items, classes);
+        Ok(())
+    }
+
+    /// What each item is there for: [`Item::role`], but where a gallery is given as embeddings, all images are
+    /// queries.
+    pub fn roles(&self) -> Vec<Role> {
+        let apart = !self.items.iter().all(Item::has_pixels);
+        let role = |item: &Item| if apart && item.has_pixels() { Role::Query } else { item.role() };
+        self.items.iter().map(role).collect()
     }
 
     /// Drops every item whose index `wanted` denies. Class indices stay as they are, even of classes

@@ -279,6 +279,70 @@ impl Preprocessing {
         graph.inputs.push(Value::new(super::IMAGE, DType::F32, &self.pixel_shape(batch)));
     }
 
+    /// Other settings that models of this input are trained with, each with a name and the flags that ask for it.
+    pub fn usual_others(&self) -> Vec<(&'static str, Preprocessing)> {
+        let with = |mean: &[f32], std: &[f32], [low, high]: [f32; 2]| {
+            let at = |c: usize| if self.order == Channels::Bgr { self.channels - 1 - c } else { c };
+            let (mean, std) = (|c: usize| mean[at(c) % mean.len()], |c: usize| std[at(c) % std.len()]);
+            let scale = (0..self.channels).map(|c| (high - low) / std(c)).collect();
+            let shift = (0..self.channels).map(|c| (low - mean(c)) / std(c)).collect();
+            Preprocessing { scale, shift, ..self.clone() }
+        };
+        let plain = |range| with(&[0.0], &[1.0], range);
+        let mut all = vec![
+            ("pixels as they are (--mean 0 --std 1)", plain([0.0, 1.0])),
+            ("pixels in [-1, 1] (--range=-1,1)", plain([-1.0, 1.0])),
+            ("pixels in [0, 255] (--range 0,255)", plain([0.0, 255.0])),
+        ];
+        match self.order {
+            Channels::Grey => all.push((
+                "dark and light exchanged (invert the images)",
+                Preprocessing {
+                    scale: self.scale.iter().map(|s| -s).collect(),
+                    shift: self.shift.iter().zip(&self.scale).map(|(shift, scale)| shift + scale).collect(),
+                    ..self.clone()
+                },
+            )),
+            order => {
+                all.push((
+                    "ImageNet's mean and std (--mean 0.485,0.456,0.406 --std 0.229,0.224,0.225)",
+                    with(&IMAGENET[0], &IMAGENET[1], [0.0, 1.0]),
+                ));
+                let (name, order) = match order {
+                    Channels::Bgr => {
+                        ("red, green, blue instead of blue, green, red (--channels rgb)", Channels::Rgb)
+                    }
+                    _ => ("blue, green, red instead of red, green, blue (--channels bgr)", Channels::Bgr),
+                };
+                all.push((name, Preprocessing { order, ..self.clone() }));
+            }
+        }
+        let same = |other: &Preprocessing| {
+            let close = |a: &[f32], b: &[f32]| {
+                a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-3 * b.abs().max(1e-3))
+            };
+            other.order == self.order && close(&other.scale, &self.scale) && close(&other.shift, &self.shift)
+        };
+        all.retain(|(_, other)| !same(other));
+        all
+    }
+
+    /// What pixels [C, H, W] must become for this preprocessing to make of them what `other` makes of the pixels.
+    pub fn disguise(&self, pixels: &[f32], other: &Preprocessing) -> Vec<f32> {
+        let plane = self.height * self.width;
+        let mut out = vec![0.0; pixels.len()];
+        let from =
+            |p: &Preprocessing, c: usize| if p.order == Channels::Bgr { self.channels - 1 - c } else { c };
+        for c in 0..self.channels {
+            let source = &pixels[from(other, c) * plane..][..plane];
+            let target = &mut out[from(self, c) * plane..][..plane];
+            for (t, s) in target.iter_mut().zip(source) {
+                *t = (s * other.scale[c] + other.shift[c] - self.shift[c]) / self.scale[c];
+            }
+        }
+        out
+    }
+
     /// The same on the CPU, independent of any graph: pixels [n, C, H, W] to the model's input.
     pub fn apply(&self, pixels: &[f32]) -> Vec<f32> {
         let plane = self.height * self.width;

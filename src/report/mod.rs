@@ -276,8 +276,14 @@ pub struct Model {
 pub struct Data {
     /// Folder or generator.
     pub source: String,
-    /// Images in the gallery.
+    /// Images, or embeddings given instead of images; queries included.
     pub images: usize,
+    /// Those of them that are ranked; 0 in reports of versions that knew no separate queries.
+    #[serde(default)]
+    pub gallery: usize,
+    /// Those of them that search.
+    #[serde(default)]
+    pub queries: usize,
     /// Their classes.
     pub classes: usize,
     /// Over ids, classes and file contents.
@@ -307,6 +313,9 @@ pub struct Suite {
     pub restarts: usize,
     /// Queries attacked.
     pub queries: usize,
+    /// How they were chosen, where they are not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<String>,
 }
 
 /// Retrieval without attack.
@@ -322,10 +331,50 @@ pub struct Benign {
     pub map_at_r: f64,
     /// Normalised mutual information of a k-means clustering with the classes, per cent.
     pub nmi: Option<f64>,
+    /// The same adjusted for chance, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ami: Option<f64>,
+    /// Mean reciprocal rank of the first match, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mrr: Option<f64>,
+    /// R-precision, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub r_precision: Option<f64>,
+    /// mAP@C, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_at_c: Option<f64>,
+    /// Cumulative match curve: queries with a match among the first k.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cmc: Vec<CmcPoint>,
+    /// Retrieval class by class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassRow>,
     /// Images these run over.
     pub queries: usize,
-    /// Images alone in their class, left out.
+    /// Images with nothing to find, left out.
     pub without_positive: usize,
+}
+
+/// A point of the cumulative match curve.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct CmcPoint {
+    /// The first so many.
+    pub k: usize,
+    /// Queries with a match among them, per cent.
+    pub value: f64,
+}
+
+/// Retrieval of one class.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ClassRow {
+    /// Its name.
+    pub class: String,
+    /// Its queries with something to find.
+    pub queries: usize,
+    /// Recall at 1, per cent.
+    pub r1: f64,
+    /// mAP@R, per cent.
+    pub map_at_r: f64,
 }
 
 /// One measure. Ranks are percentiles and shares per cent; TMA is a cosine, ES:D a distance.

@@ -1,115 +1,225 @@
-//! How well a model retrieves when nobody attacks it: R@k, mAP, mAP@R and NMI.
+//! How well a model retrieves when nobody attacks it: R@k, mAP and their kin, NMI and AMI.
 
+use super::ranks::ranks;
 use super::{Gallery, draw_index, squared_norms, sum_over};
 use crate::{Error, Result};
-use ndarray::{Array2, s};
+use ndarray::{Array2, ArrayView2, Axis, s};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Retrieval quality on clean images, every item querying all others. Shares in [0, 1].
+/// Retrieval quality on clean images: every query against the items it may rank. Shares in [0, 1].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Benign {
-    /// Items with at least one other item of their class: the ones the averages run over.
+    /// Queries with at least one item to find: the ones the averages run over.
     pub queries: usize,
-    /// Items alone in their class, left out.
+    /// Queries without, left out.
     pub without_positive: usize,
     /// Share of queries whose nearest item has their class.
     pub r_at_1: f64,
     /// Share of queries with an item of their class among the nearest 2.
     pub r_at_2: f64,
+    /// The same for each k of [`CMC`].
+    pub cmc: Vec<f64>,
+    /// Mean reciprocal rank of the first item of the class.
+    pub mrr: f64,
+    /// Mean share of the class among the nearest R.
+    pub r_precision: f64,
     /// Mean average precision over the whole ranking.
     pub map: f64,
-    /// Mean over queries of (1/R) Σ_{k≤R} P@k·rel(k), R = other items of the class (Musgrave et al. 2020).
+    /// Mean over queries of (1/R) Σ_{k≤R} P@k·rel(k), R = items to find (Musgrave et al. 2020).
     pub map_at_r: f64,
+    /// Mean share of the class among the nearest k, k = size of the class with the query in it ("mAP@C"; at most
+    /// R/(R+1)).
+    pub map_at_c: f64,
     /// Normalised mutual information of a k-means clustering with the classes; `None` when not asked for.
     pub nmi: Option<f64>,
+    /// The same adjusted for chance.
+    pub ami: Option<f64>,
+    /// Per class with queries, by label.
+    pub classes: Vec<ClassRow>,
 }
 
-/// Measures `gallery`. `clustering` is the number of k-means restarts for the NMI; `None` leaves it out, as
-/// its cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
+/// The k of [`Benign::cmc`].
+pub const CMC: [usize; 4] = [1, 5, 10, 20];
+
+/// Retrieval of one class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassRow {
+    /// Its label.
+    pub label: usize,
+    /// Its queries with something to find.
+    pub queries: usize,
+    /// Share of them whose nearest item is of the class.
+    pub r_at_1: f64,
+    /// Their mean mAP@R.
+    pub map_at_r: f64,
+}
+
+/// Measures `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None` leaves them out, as
+/// their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
 pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<Benign> {
-    const BATCH: usize = 64;
-    let n = gallery.len();
-    // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest, self left out.
-    let ranks: Vec<Vec<usize>> = (0..n)
-        .step_by(BATCH)
-        .flat_map(|from| {
-            let to = n.min(from + BATCH);
-            let d = gallery.distances_batch(gallery.points.slice(s![from..to, ..]));
-            let rows = (from..to).into_par_iter();
-            rows.map(|i| positive_ranks(gallery, i, d.row(i - from).as_slice().expect("row-major")))
-                .collect::<Vec<_>>()
-        })
-        .filter(|ranks| !ranks.is_empty())
-        .collect();
+    let all = gallery.queries();
+    // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest.
+    let found = positive_ranks(gallery, all);
+    let (queries, ranks): (Vec<usize>, Vec<Vec<usize>>) =
+        all.iter().copied().zip(found).filter(|(_, ranks)| !ranks.is_empty()).unzip();
     if ranks.is_empty() {
         return Err(Error::empty(format!(
-            "none of the {n} items shares its class with another: retrieval needs classes of at least 2 images"
+            "none of the {} queries shares its class with an item it may rank: retrieval needs classes of at least 2 \
+             images",
+            all.len()
         )));
     }
     let mean = |of: &dyn Fn(&[usize]) -> f64| ranks.iter().map(|r| of(r)).sum::<f64>() / ranks.len() as f64;
+    let recall = |k: usize| mean(&|r| f64::from(u8::from(r[0] < k)));
     let precision = |(k, &rank): (usize, &usize)| (k + 1) as f64 / (rank + 1) as f64;
+    let ap_at_r = |r: &[usize]| {
+        r.iter().enumerate().filter(|(_, rank)| **rank < r.len()).map(precision).sum::<f64>() / r.len() as f64
+    };
+    let among = |r: &[usize], k: usize| r.partition_point(|&rank| rank < k) as f64 / k as f64;
+    let mut classes: BTreeMap<usize, ClassRow> = BTreeMap::new();
+    for (&query, ranks) in queries.iter().zip(&ranks) {
+        let label = gallery.labels[query];
+        let row = classes.entry(label).or_insert(ClassRow { label, queries: 0, r_at_1: 0.0, map_at_r: 0.0 });
+        row.queries += 1;
+        row.r_at_1 += f64::from(u8::from(ranks[0] < 1));
+        row.map_at_r += ap_at_r(ranks);
+    }
+    let classes = classes.into_values().map(|mut row| {
+        row.r_at_1 /= row.queries as f64;
+        row.map_at_r /= row.queries as f64;
+        row
+    });
+    let labels = &gallery.labels[..gallery.len()];
+    let clusters = clustering.map(|restarts| {
+        let count = labels.iter().collect::<HashSet<_>>().len();
+        k_means(gallery.points.slice(s![..gallery.len(), ..]), count, restarts, seed)
+    });
     Ok(Benign {
         queries: ranks.len(),
-        without_positive: n - ranks.len(),
-        r_at_1: mean(&|r| f64::from(u8::from(r[0] < 1))),
-        r_at_2: mean(&|r| f64::from(u8::from(r[0] < 2))),
+        without_positive: all.len() - ranks.len(),
+        r_at_1: recall(1),
+        r_at_2: recall(2),
+        cmc: CMC.map(recall).to_vec(),
+        mrr: mean(&|r| 1.0 / (r[0] + 1) as f64),
+        r_precision: mean(&|r| among(r, r.len())),
         map: mean(&|r| r.iter().enumerate().map(precision).sum::<f64>() / r.len() as f64),
-        map_at_r: mean(&|r| {
-            r.iter().enumerate().filter(|(_, rank)| **rank < r.len()).map(precision).sum::<f64>()
-                / r.len() as f64
-        }),
-        nmi: clustering.map(|restarts| {
-            let classes = gallery.labels.iter().collect::<HashSet<_>>().len();
-            nmi(&k_means(&gallery.points, classes, restarts, seed), &gallery.labels)
-        }),
+        map_at_r: mean(&ap_at_r),
+        map_at_c: mean(&|r| among(r, r.len() + 1)),
+        nmi: clusters.as_ref().map(|clusters| nmi(clusters, labels)),
+        ami: clusters.as_ref().map(|clusters| ami(clusters, labels)),
+        classes: classes.collect(),
     })
 }
 
-/// Ascending ranks of the items of `i`'s class by the distances `d` (N), ties by index, `i` itself left out.
-/// One pass over the gallery instead of a sort: each item pushes back the positives behind it.
-fn positive_ranks(gallery: &Gallery, i: usize, d: &[f32]) -> Vec<usize> {
-    let label = gallery.labels[i];
-    let mut positives: Vec<(f32, usize)> =
-        (0..d.len()).filter(|&j| j != i && gallery.labels[j] == label).map(|j| (d[j], j)).collect();
-    positives.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let mut ahead = vec![0usize; positives.len() + 1];
-    for (j, &dj) in d.iter().enumerate().filter(|&(j, _)| j != i) {
-        ahead[positives.partition_point(|&(dp, p)| dp < dj || (dp == dj && p <= j))] += 1;
+/// For each of `queries`, the ascending ranks of the items it should find among those it may rank.
+fn positive_ranks(gallery: &Gallery, queries: &[usize]) -> Vec<Vec<usize>> {
+    const BATCH: usize = 1024;
+    let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (i, &label) in gallery.labels[..gallery.len()].iter().enumerate() {
+        members.entry(label).or_default().push(i);
     }
-    // `ahead[k]` items lie between positives k−1 and k, positive k−1 itself among them.
-    let sums = ahead.iter().scan(0, |sum, &count| {
-        *sum += count;
-        Some(*sum)
+    let class = |q: usize| members.get(&gallery.labels[q]).map_or(&[][..], Vec::as_slice);
+    let batches = queries.chunks(BATCH).flat_map(|queries| {
+        let z = gallery.points.select(Axis(0), queries);
+        // What is left out has the query's class, so that one call ranks all that is needed.
+        let targets: Vec<Vec<usize>> = queries.iter().map(|&q| class(q).to_vec()).collect();
+        let found = ranks(gallery, z.view(), &targets);
+        let rows = queries.iter().zip(targets).zip(found).map(|((&q, items), ranks)| {
+            let (mut out, mut kept) = (Vec::new(), Vec::new());
+            for (item, rank) in items.into_iter().zip(ranks) {
+                if gallery.excluded(q, item) { out.push(rank) } else { kept.push(rank) }
+            }
+            out.sort_unstable();
+            kept.sort_unstable();
+            kept.iter_mut().for_each(|rank| *rank -= out.partition_point(|gone| gone < rank));
+            kept
+        });
+        rows.collect::<Vec<_>>()
     });
-    sums.take(positives.len()).collect()
+    batches.collect()
 }
 
 /// I(Ω, Γ) / ((H(Ω) + H(Γ)) / 2) of two labelings of the same items; 1 when both have a single class.
 pub fn nmi(clusters: &[usize], classes: &[usize]) -> f64 {
-    let n = clusters.len() as f64;
-    let (mut joint, mut omega, mut gamma) = (HashMap::new(), HashMap::new(), HashMap::new());
-    for (&a, &b) in clusters.iter().zip(classes) {
-        *joint.entry((a, b)).or_insert(0usize) += 1;
-        *omega.entry(a).or_insert(0usize) += 1;
-        *gamma.entry(b).or_insert(0usize) += 1;
-    }
-    // Summed in a fixed order, as a map's own order changes from run to run and the last digit with it.
-    let entropy = |counts: &HashMap<usize, usize>| {
-        sorted(counts).iter().map(|&(_, c)| -(c as f64 / n) * (c as f64 / n).ln()).sum::<f64>()
-    };
-    let mean = (entropy(&omega) + entropy(&gamma)) / 2.0;
-    if mean == 0.0 {
+    let Agreement { information, mean, .. } = Agreement::of(clusters, classes);
+    if mean == 0.0 { 1.0 } else { information / mean }
+}
+
+/// (I − E\[I\]) / ((H(Ω) + H(Γ)) / 2 − E\[I\]) of two labelings of the same items, E\[I\] being what labelings of the same
+/// sizes share by chance (Vinh, Epps & Bailey 2010); 1 when both have a single class, or a class for each item.
+pub fn ami(clusters: &[usize], classes: &[usize]) -> f64 {
+    let Agreement { information, mean, omega, gamma } = Agreement::of(clusters, classes);
+    let (most, n) = (clusters.len(), clusters.len() as f64);
+    if (omega.len(), gamma.len()) == (1, 1) || (omega.len(), gamma.len()) == (most, most) {
         return 1.0;
     }
-    let information: f64 = sorted(&joint)
-        .iter()
-        .map(|&((a, b), c)| c as f64 / n * (c as f64 * n / (omega[&a] as f64 * gamma[&b] as f64)).ln())
-        .sum();
-    information / mean
+    let log_factorials: Vec<f64> = (0..=most)
+        .scan(0.0, |sum, i| {
+            *sum += (i.max(1) as f64).ln();
+            Some(*sum)
+        })
+        .collect();
+    let lf = |i: usize| log_factorials[i];
+    // Many classes have the same size: each pair of sizes is worked out once.
+    let sizes = |counts: &[usize]| {
+        let mut of: BTreeMap<usize, usize> = BTreeMap::new();
+        counts.iter().for_each(|&size| *of.entry(size).or_default() += 1);
+        of
+    };
+    let mut expected = 0.0;
+    for (a, times_a) in sizes(&omega) {
+        for (b, times_b) in sizes(&gamma) {
+            let fixed = lf(a) + lf(b) + lf(most - a) + lf(most - b) - lf(most);
+            let sum: f64 = ((a + b).saturating_sub(most).max(1)..=a.min(b))
+                .map(|k| {
+                    let weight = fixed - lf(k) - lf(a - k) - lf(b - k) - lf(most + k - a - b);
+                    k as f64 / n * (n * k as f64 / (a as f64 * b as f64)).ln() * weight.exp()
+                })
+                .sum();
+            expected += (times_a * times_b) as f64 * sum;
+        }
+    }
+    let gap = mean - expected;
+    // Rounding may leave nothing, or less, where there is nothing to tell apart.
+    (information - expected) / if gap < 0.0 { gap.min(-f64::EPSILON) } else { gap.max(f64::EPSILON) }
+}
+
+/// What two labelings of the same items share.
+struct Agreement {
+    /// I(Ω, Γ).
+    information: f64,
+    /// (H(Ω) + H(Γ)) / 2.
+    mean: f64,
+    /// Sizes of the clusters.
+    omega: Vec<usize>,
+    /// Sizes of the classes.
+    gamma: Vec<usize>,
+}
+
+impl Agreement {
+    fn of(clusters: &[usize], classes: &[usize]) -> Agreement {
+        let n = clusters.len() as f64;
+        let (mut joint, mut omega, mut gamma) = (HashMap::new(), HashMap::new(), HashMap::new());
+        for (&a, &b) in clusters.iter().zip(classes) {
+            *joint.entry((a, b)).or_insert(0usize) += 1;
+            *omega.entry(a).or_insert(0usize) += 1;
+            *gamma.entry(b).or_insert(0usize) += 1;
+        }
+        // Summed in a fixed order, as a map's own order changes from run to run and the last digit with it.
+        let sizes = |counts: &HashMap<usize, usize>| sorted(counts).iter().map(|c| c.1).collect::<Vec<_>>();
+        let entropy =
+            |sizes: &[usize]| sizes.iter().map(|&c| -(c as f64 / n) * (c as f64 / n).ln()).sum::<f64>();
+        let information = sorted(&joint)
+            .iter()
+            .map(|&((a, b), c)| c as f64 / n * (c as f64 * n / (omega[&a] as f64 * gamma[&b] as f64)).ln())
+            .sum();
+        let (omega, gamma) = (sizes(&omega), sizes(&gamma));
+        Agreement { information, mean: (entropy(&omega) + entropy(&gamma)) / 2.0, omega, gamma }
+    }
 }
 
 fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
@@ -120,7 +230,7 @@ fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
 
 /// Cluster of each point [N, D] after k-means: k-means++ starts, Lloyd's iterations until nothing moves, the
 /// best of `restarts` by inertia.
-pub fn k_means(points: &Array2<f32>, k: usize, restarts: usize, seed: u64) -> Vec<usize> {
+pub fn k_means(points: ArrayView2<f32>, k: usize, restarts: usize, seed: u64) -> Vec<usize> {
     (0..restarts.max(1) as u64)
         .map(|restart| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -134,7 +244,7 @@ pub fn k_means(points: &Array2<f32>, k: usize, restarts: usize, seed: u64) -> Ve
 
 /// k-means++: each further centre is a point drawn with probability proportional to its squared distance from
 /// the centres so far (Arthur & Vassilvitskii 2007).
-fn plus_plus(points: &Array2<f32>, k: usize, rng: &mut ChaCha8Rng) -> Array2<f32> {
+fn plus_plus(points: ArrayView2<f32>, k: usize, rng: &mut ChaCha8Rng) -> Array2<f32> {
     let n = points.nrows();
     let row = |i: usize| points.row(i).to_slice().expect("points are row-major");
     let mut centres = Array2::zeros((k, points.ncols()));
@@ -160,11 +270,11 @@ fn plus_plus(points: &Array2<f32>, k: usize, rng: &mut ChaCha8Rng) -> Array2<f32
 }
 
 /// Lloyd's iterations. Returns the inertia and the cluster of each point.
-fn lloyd(points: &Array2<f32>, mut centres: Array2<f32>) -> (f64, Vec<usize>) {
+fn lloyd(points: ArrayView2<f32>, mut centres: Array2<f32>) -> (f64, Vec<usize>) {
     const MOST: usize = 300;
     const BATCH: usize = 256;
     let n = points.nrows();
-    let squares: Vec<f64> = squared_norms(points).into_iter().map(f64::from).collect();
+    let squares: Vec<f64> = squared_norms(&points).into_iter().map(f64::from).collect();
     let mut clusters = vec![usize::MAX; n];
     let mut inertia = f64::INFINITY;
     for _ in 0..MOST {
@@ -225,12 +335,7 @@ mod tests {
         let ids = (0..6).map(|i| i.to_string()).collect();
         let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 0, 1, 2], ids).unwrap();
         // Query: ranks of its positives. 0: [0, 2]; 1: [1, 2]; 2: [3]; 3: [1, 2]; 4: [1]; 5: none.
-        let ranks: Vec<Vec<usize>> = (0..6)
-            .map(|i| {
-                let d: Vec<f32> = gallery.distances(gallery.point(i)).iter().map(|&d| d as f32).collect();
-                positive_ranks(&gallery, i, &d)
-            })
-            .collect();
+        let ranks = positive_ranks(&gallery, gallery.queries());
         assert_eq!(ranks, [vec![0, 2], vec![1, 2], vec![3], vec![1, 2], vec![1], vec![]]);
         let found = benign(&gallery, None, 0).unwrap();
         assert_eq!((found.queries, found.without_positive), (5, 1));
@@ -239,6 +344,15 @@ mod tests {
         let ap_at_r = [0.5, 0.25, 0.0, 0.25, 0.0];
         assert!((found.map_at_r - ap_at_r.iter().sum::<f64>() / 5.0).abs() < 1e-12);
         assert_eq!((found.r_at_1, found.r_at_2), (0.2, 0.8));
+        assert_eq!(found.cmc, [0.2, 1.0, 1.0, 1.0]);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} vs {b}");
+        near(found.mrr, (1.0 + 0.5 + 0.25 + 0.5 + 0.5) / 5.0);
+        near(found.r_precision, (0.5 + 0.5 + 0.0 + 0.5 + 0.0) / 5.0);
+        near(found.map_at_c, (2.0 / 3.0 + 2.0 / 3.0 + 0.0 + 2.0 / 3.0 + 0.5) / 5.0);
+        let rows: Vec<_> = found.classes.iter().map(|c| (c.label, c.queries)).collect();
+        assert_eq!(rows, [(0, 3), (1, 2)]);
+        near(found.classes[0].r_at_1, 1.0 / 3.0);
+        near(found.classes[0].map_at_r, 1.0 / 3.0);
     }
 
     #[test]
@@ -262,10 +376,10 @@ mod tests {
             10.0 * ((heap + j) % 3) as f32 + ((i * 7 + j * 3) % 11) as f32 / 11.0
         });
         let truth: Vec<usize> = (0..60).map(|i| i % 3).collect();
-        let found = k_means(&points, 3, 4, 1);
+        let found = k_means(points.view(), 3, 4, 1);
         assert!((nmi(&found, &truth) - 1.0).abs() < 1e-12);
-        assert_eq!(found, k_means(&points, 3, 4, 1), "seeded");
+        assert_eq!(found, k_means(points.view(), 3, 4, 1), "seeded");
         // More centres than distinct points must end too.
-        assert_eq!(k_means(&Array2::zeros((4, 2)), 3, 1, 1).len(), 4);
+        assert_eq!(k_means(Array2::zeros((4, 2)).view(), 3, 1, 1).len(), 4);
     }
 }

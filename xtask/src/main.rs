@@ -17,7 +17,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 5] = [
+const TASKS: [Task; 6] = [
     Task {
         name: "setup",
         arguments: "",
@@ -47,6 +47,12 @@ const TASKS: [Task; 5] = [
         arguments: parity::ARGUMENTS,
         about: "export models from PyTorch and compare audit's gradients with its own",
         run: parity::parity,
+    },
+    Task {
+        name: "bench",
+        arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]]",
+        about: "time exact ranks in a gallery of a million against a bare matrix product",
+        run: bench,
     },
 ];
 
@@ -83,6 +89,18 @@ fn help() -> Result {
     }
     println!("  help    this list");
     Ok(())
+}
+
+/// Runs a benchmark, which is an example called `bench_NAME`.
+fn bench(arguments: &[String]) -> Result {
+    match arguments.split_first() {
+        Some((name, rest)) if name == "rank" => {
+            let example = ["run", "--release", "--locked", "--example", "bench_rank", "--"];
+            project::run(project::cargo(&example).args(rest))
+        }
+        Some((name, _)) => Err(Error::Usage(format!("there is no benchmark `{name}`; known: rank"))),
+        None => Err(Error::Usage("name a benchmark: rank".into())),
+    }
 }
 
 /// Runs a task that takes no arguments.

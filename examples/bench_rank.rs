@@ -1,0 +1,92 @@
+//! `cargo xtask bench rank`: exact ranks in a large gallery, beside the bare matrix product of the same size.
+//!
+//! Arguments: items, dimensions, queries (1,000,000, 512 and 1,000).
+
+use audit::space::ranks::ranks;
+use audit::space::{Gallery, Metric};
+use ndarray::{Array2, Axis, linalg::general_mat_mul, s};
+use rayon::prelude::*;
+use std::time::Instant;
+
+/// Targets per query: as many as a product has other photographs in SOP.
+const TARGETS: usize = 4;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|a| a.parse::<usize>());
+    let mut number = |default| match arguments.next() {
+        None => default,
+        Some(Ok(n)) if n > 1 => n,
+        Some(_) => {
+            eprintln!("usage: bench_rank [ITEMS] [DIMENSIONS] [QUERIES]");
+            std::process::exit(2);
+        }
+    };
+    let (n, d, q) = (number(1_000_000), number(512), number(1_000));
+    let mut values = vec![0.0f32; n * d];
+    values.par_chunks_mut(d).enumerate().for_each(|(row, values)| {
+        let mut state = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for value in values {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *value = (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+        }
+    });
+    let raw = Array2::from_shape_vec((n, d), values).expect("n·d values");
+    let ids = (0..n).map(|i| i.to_string()).collect();
+    let gallery = match Gallery::new(Metric::NormalizedEuclidean, raw, vec![0; n], ids) {
+        Ok(gallery) => gallery,
+        Err(e) => panic!("{e}"),
+    };
+    let queries: Vec<usize> = (0..q).map(|i| i * (n / q.min(n)).max(1) % n).collect();
+    let z = gallery.points.select(Axis(0), &queries);
+    let targets: Vec<Vec<usize>> =
+        queries.iter().map(|&i| (1..=TARGETS).map(|k| (i + k * 7919) % n).collect()).collect();
+    let gflop = 2e-9 * n as f64 * d as f64 * q as f64;
+
+    // The product alone, in pieces that all threads share, written to the same memory over and over.
+    let piece = 16_384;
+    let plain = || {
+        let start = Instant::now();
+        let sums = (0..n.div_ceil(piece)).into_par_iter().map_init(
+            || Array2::<f32>::zeros((q, piece)),
+            |out, k| {
+                let items = k * piece..n.min((k + 1) * piece);
+                let mut out = out.slice_mut(s![.., ..items.len()]);
+                general_mat_mul(1.0, &z, &gallery.points.slice(s![items, ..]).t(), 0.0, &mut out);
+                f64::from(out[[0, 0]])
+            },
+        );
+        let sum: f64 = sums.sum();
+        assert!(sum.is_finite());
+        start.elapsed().as_secs_f64()
+    };
+    let ours = || {
+        let start = Instant::now();
+        let found = ranks(&gallery, z.view(), &targets);
+        (start.elapsed().as_secs_f64(), found)
+    };
+    let (before, (time, found), after) = (plain(), ours(), plain());
+    let product = (before + after) / 2.0;
+    for (row, (&query, targets)) in queries.iter().zip(&targets).enumerate().step_by((q / 3).max(1)) {
+        let distances = gallery.distances(gallery.point(query));
+        let expected: Vec<usize> =
+            targets.iter().map(|&t| gallery.position(&distances, t, |_| true)).collect();
+        assert_eq!(found[row], expected, "ranks of query {query}");
+    }
+    println!("{q} queries, {n} items of {d} dimensions, {TARGETS} targets each: {gflop:.0} GFLOP");
+    println!("exact ranks    {time:6.1} s  {:6.1} ms/GFLOP", 1e3 * time / gflop);
+    println!(
+        "plain product  {product:6.1} s  {:6.1} ms/GFLOP  (before {before:.1}, after {after:.1})",
+        1e3 * product / gflop
+    );
+    println!("ratio          {:6.2}", time / product);
+    if let Some(peak) = peak_memory() {
+        println!("peak memory    {peak:6.2} GiB, the plain product's buffers included");
+    }
+}
+
+/// Peak resident memory in GiB, where the system says so.
+fn peak_memory() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / (1 << 20) as f64)
+}
