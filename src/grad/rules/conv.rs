@@ -2,7 +2,7 @@
 
 use super::{Rule, exact};
 use crate::grad::Cx;
-use crate::onnx::{Attr, Node};
+use crate::onnx::{Attr, Node, Tensor};
 
 type Done = Result<(), String>;
 
@@ -15,6 +15,7 @@ pub(super) const RULES: &[Rule] = &[
 pub(super) const SAME: &str = "auto_pad=SAME_* with dilations";
 
 /// How a window slides: per spatial axis.
+#[derive(Clone)]
 pub(super) struct Window {
     pub kernel: Vec<i64>,
     pub strides: Vec<i64>,
@@ -172,13 +173,31 @@ fn bias(cx: &mut Cx, gy: &str) {
     }
 }
 
+/// Kernels of one channel turned by 180 degrees. At stride 1 a Conv with them is the transpose of a depthwise one, two to
+/// ten times faster than ONNX Runtime's ConvTranspose, which multiplies a matrix per channel (measured, 1.31, CPU).
+fn turned(weights: &Tensor) -> Option<Tensor> {
+    let size = weights.dtype.size()?;
+    let kernel = weights.shape[2..].iter().product::<i64>() as usize * size;
+    let turn = |k: &[u8]| k.chunks_exact(size).rev().flatten().copied().collect::<Vec<u8>>();
+    let bytes = weights.bytes.chunks_exact(kernel.max(1)).flat_map(turn).collect();
+    Some(Tensor { dtype: weights.dtype, shape: weights.shape.clone(), bytes })
+}
+
 fn conv(cx: &mut Cx) -> Done {
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
     let window = Window::of(cx.node, &w[2..], &x[2..])?;
     let group = cx.node.int("group", 1);
     let (gy, image, weights) = (cx.gy(), cx.x(0), cx.x(1));
     if cx.wants(0) {
-        let g = window.transpose(cx, &gy, &weights, group, &x[2..], &y[2..]);
+        let depthwise = group > 1 && group == x[1] && group == y[1] && window.strides.iter().all(|&s| s == 1);
+        let g = match cx.const_tensor(1).filter(|_| depthwise).and_then(turned) {
+            Some(weights) => {
+                let weights = cx.constant(weights);
+                let before = (0..w.len() - 2).map(|d| window.extent(d) - 1 - window.before[d]).collect();
+                Window { before, ..window.clone() }.slide(cx, &gy, &weights, group, &y[2..], &x[2..])
+            }
+            None => window.transpose(cx, &gy, &weights, group, &x[2..], &y[2..]),
+        };
         cx.give(0, g);
     }
     if cx.wants(1) {
