@@ -41,7 +41,7 @@ fn open(path: &Path, split: Option<Split>) -> Dataset {
 
 /// The error for `layout` (detected if `None`), which must hold all of `parts`.
 fn refused(path: &Path, layout: Option<&str>, parts: &[&str]) -> String {
-    let error = Dataset::open(path, layout, None).err().expect("refused");
+    let error = Dataset::open(path, layout, None).expect_err("refused");
     assert!(matches!(error.exit, Exit::Usage | Exit::Empty), "{error}");
     assert!(parts.iter().all(|part| error.message.contains(part)), "{parts:?} in {error}");
     error.message

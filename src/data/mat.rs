@@ -69,10 +69,10 @@ pub fn read(bytes: &[u8]) -> Parsed<BTreeMap<String, Value>> {
         } else {
             (kind, data)
         };
-        if kind == MATRIX {
-            if let Some((name, value)) = matrix(data, 0)? {
-                variables.insert(name, value);
-            }
+        if kind == MATRIX
+            && let Some((name, value)) = matrix(data, 0)?
+        {
+            variables.insert(name, value);
         }
     }
     Ok(variables)
