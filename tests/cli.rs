@@ -215,11 +215,11 @@ fn of_several_embeddings_a_flag_chooses() {
 }
 
 #[test]
-fn a_model_whose_outputs_are_maps_is_refused() {
+fn a_model_whose_outputs_are_maps_asks_how_to_pool_them() {
     let dir = stage();
     let mut graph = small();
     graph.outputs = vec![value("r1", free(), &[4, 6, 6])];
-    let words = ["no output is an embedding", "r1 [64, 4, 6, 6]", "--output"];
+    let words = ["feature map instead of one embedding", "r1 [64, 4, 6, 6]", "--pooling"];
     refused_model(&dir, &graph, &[], MODEL, &words);
 }
 

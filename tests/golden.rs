@@ -40,7 +40,9 @@ fn benign_metrics() {
             [(found.r_at_1, "R1"), (found.r_at_2, "R2"), (found.map, "mAP"), (found.map_at_r, "mAP_at_R")]
         {
             let expected = expected[key].as_f64().unwrap();
-            assert!((found - expected).abs() < 1e-6, "{model} {key}: {found} vs {expected}");
+            // The reference ranks in float32, where a near tie may fall the other way: two neighbours swapped once
+            // in 2,120 rankings move mAP by a millionth.
+            assert!((found - expected).abs() < 5e-6, "{model} {key}: {found} vs {expected}");
         }
         assert_eq!((found.queries, found.without_positive), (2120, 0));
         // The formula on the reference's clusters; our own clustering within what k-means varies by.

@@ -52,6 +52,8 @@ impl Reference {
         let mut file = Graph::decode_as_is(bytes.clone(), &info.path)?;
         output::choose(&mut file, &info.output)?;
         super::forget_shapes(&mut file);
+        file.prune();
+        file.prune_inputs();
         if info.precision != DType::F32 {
             as_f32(&mut file, input, &info.output);
         }

@@ -76,13 +76,15 @@ pub fn load(path: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Version of the library loaded, as it says itself.
+/// Which ONNX Runtime is loaded, as it says itself: a release's version, or else the commit it was built from.
 pub fn version() -> String {
     let info = ort::info();
-    info.split("rel-")
-        .nth(1)
-        .and_then(|v| v.split([',', ' ']).next())
-        .map_or_else(|| info.to_string(), str::to_string)
+    let field = |key: &str| info.split(key).nth(1).and_then(|v| v.split([',', ' ']).next());
+    match (field("git-branch=rel-"), field("git-commit-id=")) {
+        (Some(version), _) => version.to_string(),
+        (None, Some(commit)) => format!("of commit {commit}"),
+        (None, None) => info.to_string(),
+    }
 }
 
 fn find_library(given: Option<&Path>) -> Result<PathBuf> {
@@ -135,7 +137,9 @@ fn library_in(dir: &Path) -> Option<PathBuf> {
 
 /// What a failed call of the runtime becomes.
 fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
-    move |e| Error::internal(format!("ONNX Runtime failed while {doing}: {e}"))
+    move |e| {
+        Error::internal(format!("ONNX Runtime failed while {doing}: {}", e.to_string().trim_end_matches('.')))
+    }
 }
 
 fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {

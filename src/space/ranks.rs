@@ -12,7 +12,7 @@ const QUERIES: usize = 256;
 /// index: what [`Gallery::position`] says of [`Gallery::distances`], to the last tie. Every item counts, the query's
 /// own as well.
 ///
-/// Beside the gallery, this takes [`QUERIES`]×[`BLOCK`] values a thread.
+/// Beside the gallery, this takes `QUERIES`×`BLOCK` values a thread.
 pub fn ranks(gallery: &Gallery, z: ArrayView2<f32>, targets: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let z = z.as_standard_layout();
     let rows: Vec<&[f32]> =
