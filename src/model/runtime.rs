@@ -106,7 +106,7 @@ fn find_library(given: Option<&Path>) -> Result<PathBuf> {
     }
     let mut folders = Vec::new();
     if let Ok(exe) = std::env::current_exe() {
-        for dir in exe.ancestors().skip(1).take(4) {
+        for dir in exe.ancestors().skip(1).take(3) {
             folders.push(dir.to_path_buf());
             folders.push(dir.join("onnxruntime"));
         }
