@@ -1,4 +1,8 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
+//!
+//! The life of an audit is one function, [`audit::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
+//! differentiate with [`grad`] over [`onnx`], run), [`data`] (images), [`check`] (is the gradient right), [`space`] (gallery,
+//! distances), [`attack`] (trials, the PGD loop), [`score`], [`gate`], [`report`]. docs/architecture.md says why.
 
 pub mod attack;
 pub mod audit;
