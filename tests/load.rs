@@ -176,3 +176,103 @@ fn damaged_bytes_are_no_reason_to_panic() {
         let _ = Graph::decode(bytes.into(), Path::new("damaged.onnx"));
     }
 }
+
+/// A field of a protobuf message: number, content. [`Graph`] has no way to add a local function, but messages may be
+/// appended to (onnx.proto: ModelProto.functions = 25, FunctionProto, NodeProto, AttributeProto).
+fn field(number: u32, content: &[u8]) -> Vec<u8> {
+    let varint = |mut n: u32| {
+        let mut bytes = vec![];
+        while n > 127 {
+            bytes.push(n as u8 | 128);
+            n >>= 7;
+        }
+        bytes.push(n as u8);
+        bytes
+    };
+    [varint(number << 3 | 2), varint(content.len() as u32), content.to_vec()].concat()
+}
+
+/// A node inside a function; `attribute` is a message.
+fn inner(domain: &str, op: &str, inputs: &[&str], output: &str, attribute: &[u8]) -> Vec<u8> {
+    let mut node: Vec<u8> = inputs.iter().flat_map(|x| field(1, x.as_bytes())).collect();
+    node.extend([field(2, output.as_bytes()), field(4, op.as_bytes()), field(7, domain.as_bytes())].concat());
+    if !attribute.is_empty() {
+        node.extend(field(5, attribute));
+    }
+    field(7, &node)
+}
+
+/// local::`name`: v → w, with an attribute "slope".
+fn function(name: &str, nodes: &[Vec<u8>]) -> Vec<u8> {
+    let opset =
+        |domain: &str, version: u8| field(9, &[field(1, domain.as_bytes()), vec![0x10, version]].concat());
+    let parts = [
+        field(1, name.as_bytes()),
+        field(4, b"v"),
+        field(5, b"w"),
+        field(6, b"slope"),
+        nodes.concat(),
+        opset("", 17),
+        opset("local", 1),
+        field(10, b"local"),
+    ];
+    field(25, &parts.concat())
+}
+
+fn call(op: &str, input: &str, output: &str) -> Node {
+    Node { domain: "local".into(), ..Node::new(op, &[input], output) }
+}
+
+/// Functions that call functions, one with an attribute that it hands on, against ONNX Runtime's own inlining.
+#[test]
+fn local_functions_compute_what_onnx_runtime_makes_of_them() {
+    let (mut nodes, w) = map();
+    nodes.push(call("Twice", "map", "t").with("slope", 0.3f32));
+    nodes.push(Node::new("GlobalAveragePool", &["t"], "y"));
+    let mut graph = grey(BATCH, nodes, std::slice::from_ref(&w), &["y"]);
+    graph.opsets.insert("local".into(), 1);
+    let slope =
+        |name: &str| [field(1, name.as_bytes()), field(21, b"slope"), vec![0xA0, 0x01, 0x01]].concat();
+    let leak =
+        [inner("", "LeakyRelu", &["v"], "a", &slope("alpha")), inner("", "Add", &["a", "v"], "w", &[])];
+    let twice = [
+        inner("local", "Leak", &["v"], "a", &slope("slope")),
+        inner("local", "Leak", &["a"], "w", &slope("slope")),
+    ];
+    let bytes = [graph.encode(), function("Leak", &leak), function("Twice", &twice)].concat();
+    common::load_runtime();
+    let mut model = Model::open(&write("functions", &bytes), &Card::default(), CPU, None).unwrap();
+    agrees(&mut model, BATCH, 4);
+}
+
+/// A function that calls one twice that calls one twice …, and a loop without an end: refused, by name.
+#[test]
+fn what_would_take_for_ever_is_refused() {
+    let mut graph = grey(BATCH, vec![call("F0", "x", "y")], &[], &["y"]);
+    graph.opsets.insert("local".into(), 1);
+    let mut bytes = graph.encode();
+    for i in 0..30 {
+        let next = format!("F{}", i + 1);
+        let twice = [inner("local", &next, &["v"], "a", &[]), inner("local", &next, &["a"], "w", &[])];
+        bytes.extend(function(&format!("F{i}"), &twice));
+    }
+    bytes.extend(function("F30", &[inner("", "Neg", &["v"], "w", &[])]));
+    common::load_runtime();
+    let error =
+        Model::open(&write("unfolding", &bytes), &Card::default(), CPU, None).err().unwrap().to_string();
+    assert!(error.contains("functions unfold to more than"), "{error}");
+
+    let mut body = Graph::new(vec![Node::new("Neg", &["v"], "w")], Default::default());
+    body.nodes.push(Node::new("Identity", &["go"], "again"));
+    body.inputs = vec![
+        Value::new("i", DType::I64, &[]),
+        Value::new("go", DType::Bool, &[]),
+        Value::new("v", DType::F32, &[BATCH, 1, SIDE, SIDE]),
+    ];
+    body.outputs = vec![untyped("again"), untyped("w")];
+    let mut repeat = Node::new("Loop", &["for_ever", "", "x"], "y");
+    repeat.attrs.insert("body".into(), audit::onnx::Attr::Graph(Box::new(body)));
+    let graph = grey(BATCH, vec![repeat], &[("for_ever", Tensor::i64(&[], &[i64::MAX]))], &["y"]);
+    let error = open("loop", &graph, None, None).err().unwrap().to_string();
+    assert!(error.contains("Loop \"y\"") && error.contains("--gradient estimate"), "{error}");
+}

@@ -420,7 +420,8 @@ fn expansions_compute_what_the_kernels_do() {
 #[test]
 fn every_expansion_has_a_case() {
     let cases: Vec<(&str, &str)> = cases().iter().map(|(domain, op, _)| (*domain, *op)).collect();
-    let missing: Vec<(&str, &str)> = onnx::expanded().filter(|row| !cases.contains(row)).collect();
+    let missing: Vec<(&str, &str)> =
+        onnx::expanded().map(|e| (e.domain, e.op)).filter(|row| !cases.contains(row)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

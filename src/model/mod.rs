@@ -56,6 +56,8 @@ pub struct Info {
     pub preprocessing: Preprocessing,
     /// Nodes whose gradient isn't that of the function itself.
     pub notes: Vec<Note>,
+    /// Kinds of operators in the model as it is differentiated, sorted.
+    pub operators: Vec<String>,
     /// Nodes of the model, and of the graphs made of it: forward, backward, values handed over.
     pub nodes: [usize; 4],
 }
@@ -103,7 +105,7 @@ impl Model {
     /// `batch` is how many images go through at once; a model with a fixed batch keeps its own. Errors (exit code 3):
     /// not an ONNX file, no image input or several, ambiguous output, operators without a rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
-        let Prepared { mut info, input, graph, types, batch } = Prepared::read(path, card, batch)?;
+        let Prepared { mut info, input, graph, types, batch } = Prepared::read(path, card, batch, false)?;
         let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
@@ -141,7 +143,7 @@ impl Model {
         batch: Option<usize>,
         seed: u64,
     ) -> Result<Model> {
-        let Prepared { mut info, input, graph, batch, .. } = Prepared::read(path, card, batch)?;
+        let Prepared { mut info, input, graph, batch, .. } = Prepared::read(path, card, batch, true)?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let forward = Session::new(&graph, options, Optimise::All).map_err(|e| e.context(path.display()))?;
@@ -287,7 +289,8 @@ impl Differentiable for Model {
 }
 
 impl Prepared {
-    fn read(path: &Path, card: &Card, batch: Option<usize>) -> Result<Prepared> {
+    /// `loops`: whether the graph may have some. They can't be differentiated, and until then may run for ever.
+    fn read(path: &Path, card: &Card, batch: Option<usize>, loops: bool) -> Result<Prepared> {
         let bytes = std::fs::read(path).map_err(|e| {
             Error::usage(format!(
                 "can't read the model {}: {e}. Give the path of an .onnx file",
@@ -322,9 +325,19 @@ impl Prepared {
         only_input(&graph, IMAGE, &inputs).map_err(named)?;
         foreign_operators(&graph).map_err(named)?;
         let mut graph = runtime::specialise(&graph).map_err(named)?;
+        if let (false, Some(node)) = (loops, graph.find_loop()) {
+            return Err(named(Error::model(format!(
+                "{} is control flow, which has no gradient here. Export the model with loops unrolled; as a last \
+                 resort, --gradient estimate does without the gradient, slowly and less well",
+                node.label()
+            ))));
+        }
         let mut types = runtime::infer(&graph).map_err(named)?;
         let (output, dim) =
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
+        let mut operators: Vec<String> = graph.nodes.iter().map(|n| n.op.clone()).collect();
+        operators.sort();
+        operators.dedup();
         let info = Info {
             path: path.to_path_buf(),
             sha256,
@@ -336,6 +349,7 @@ impl Prepared {
             estimated: false,
             preprocessing,
             notes: vec![],
+            operators,
             nodes: [file_nodes, 0, 0, 0],
         };
         Ok(Prepared { info, input: input.name, graph, types, batch })

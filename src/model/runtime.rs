@@ -7,8 +7,10 @@ use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{OutputSelector, RunOptions, SessionInputValue};
 use ort::value::{DynValue, TensorElementType, TensorRef, ValueType};
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::panic;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, Once, OnceLock};
 
 /// The version of ONNX Runtime that set-up fetches and that everything was tested with.
 pub const VERSION: &str = "1.31.1";
@@ -70,8 +72,8 @@ pub fn load(path: Option<&Path>) -> Result<()> {
         .with_telemetry(false)
         .build()
         .map_err(|e| failed(e.to_string()))?;
-    // Warnings of the runtime about our own graphs mean nothing to the user.
-    environment.set_log_level(ort::logging::LogLevel::Error);
+    // Warnings of the runtime about our own graphs mean nothing to the user; its errors come back as ours.
+    environment.set_log_level(ort::logging::LogLevel::Fatal);
     let _ = ENVIRONMENT.set(environment);
     Ok(())
 }
@@ -169,6 +171,24 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
     })
 }
 
+/// Runs `f`; `None` if it panics, of which nobody hears.
+fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
+    thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                loud(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(f)).ok();
+    QUIET.set(false);
+    result
+}
+
 /// A graph ready to run.
 pub struct Session {
     inner: ort::session::Session,
@@ -200,17 +220,20 @@ impl Session {
     }
 
     fn commit(graph: &Graph, mut b: SessionBuilder) -> Result<Session> {
-        let refused = |e: ort::Error| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
-        let inner = if graph.weight_bytes() < INLINE_LIMIT {
-            b.commit_from_memory(&graph.encode()).map_err(refused)?
-        } else {
+        let refused = |e: String| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
+        let commit = || -> ort::Result<ort::session::Session> {
+            if graph.weight_bytes() < INLINE_LIMIT {
+                return b.commit_from_memory(&graph.encode());
+            }
             let encoded = graph.encode_external();
-            b.with_external_initializer_file_in_memory(Encoded::WEIGHTS, encoded.weights.into())
-                .map_err(|e| refused(e.into()))?
+            b.with_external_initializer_file_in_memory(Encoded::WEIGHTS, encoded.weights.into())?
                 .commit_from_memory(&encoded.model)
-                .map_err(refused)?
         };
-        Ok(Session { inner })
+        // Of a damaged graph the runtime may infer a negative size, at which ort panics.
+        match quietly(commit) {
+            Some(committed) => Ok(Session { inner: committed.map_err(|e| refused(e.to_string()))? }),
+            None => Err(refused("the shapes that follow from its attributes are impossible".into())),
+        }
     }
 
     /// Runs the graph for the outputs named, in that order.
@@ -342,8 +365,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Element type and shape of every value of a graph whose input shapes are fixed. Where the runtime's inference
-/// leaves a shape open or is known to be wrong, one run on zeros tells it.
+/// Element type and shape of every value of a graph whose input shapes are fixed.
+///
+/// The graph runs once, on zeros: what its kernels don't take must not be differentiated (inference lets impossible
+/// attributes pass), and the run tells the shapes that inference leaves open or is known to get wrong.
 pub fn infer(graph: &Graph) -> Result<Types> {
     let mut types: Types =
         graph.constants.iter().map(|(n, t)| (n.clone(), (t.dtype, t.shape.clone()))).collect();
@@ -360,7 +385,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         .map(|o| untyped(o))
         .collect();
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let session = Session::new(&probe, cpu, Optimise::Off)?;
+    let mut session = Session::new(&probe, cpu, Optimise::Off)?;
     // Inference counts pooling windows that start beyond the padding in ceil_mode; the kernels leave them out.
     let doubtful = graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0);
     let mut open = Vec::new();
@@ -371,16 +396,15 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         }
         types.insert(name, (dtype, shape));
     }
-    drop(session);
-    if open.is_empty() {
-        return Ok(types);
-    }
     let shape_of = |name: &str| format!("audit/shape-of/{name}");
-    for name in &open {
-        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
-        probe.outputs.push(untyped(&shape_of(name)));
+    if !open.is_empty() {
+        for name in &open {
+            probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
+            probe.outputs.push(untyped(&shape_of(name)));
+        }
+        drop(session);
+        session = Session::new(&probe, cpu, Optimise::Off)?;
     }
-    let mut session = Session::new(&probe, cpu, Optimise::Off)?;
     let zeros: Vec<(String, Vec<i64>, Vec<f32>)> = graph
         .inputs
         .iter()
@@ -391,9 +415,15 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         })
         .collect();
     let feed: Vec<(&str, Input)> = zeros.iter().map(|(n, s, v)| (n.as_str(), Input::Host(s, v))).collect();
-    let names: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    for (name, shape) in open.iter().zip(session.run(&feed, &names)?) {
+    let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
+    let made = |name: &&str| probe.outputs.iter().any(|o| o.name == **name);
+    let asked: Vec<&str> = shapes
+        .iter()
+        .map(String::as_str)
+        .chain(graph.outputs.iter().map(|o| o.name.as_str()).filter(made))
+        .collect();
+    let ran = session.run(&feed, &asked).map_err(|e| Error::model(e.to_string()))?;
+    for (name, shape) in open.iter().zip(ran) {
         if let Some(entry) = types.get_mut(name) {
             entry.1 = shape.ints()?;
         }

@@ -1,6 +1,6 @@
 //! `.onnx` file → [`Graph`].
 
-use super::{Attr, AttrProto, DType, Dim, Graph, Node, Tensor, Value, canonical, proto};
+use super::{Attr, AttrProto, DType, Dim, Graph, Node, Tensor, Value, canonical, proto, sane};
 use crate::{Error, Result};
 use prost::{Message, bytes::Bytes};
 use std::cmp::Reverse;
@@ -124,6 +124,13 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
     if !g.sparse_initializer.is_empty() {
         return Err("has sparse initializers, which are not supported. Export it with dense weights".into());
     }
+    if g.node.len() > sane::MOST_NODES {
+        return Err(format!(
+            "has {} nodes; {} are the most that is taken. Fold or simplify the graph (onnxsim), or export it again",
+            g.node.len(),
+            sane::MOST_NODES
+        ));
+    }
     let mut nodes = Vec::with_capacity(g.node.len());
     for n in &mut g.node {
         let mut node = Node {
@@ -147,6 +154,7 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
             out.constants.insert(name.to_string(), t);
             continue;
         }
+        sane::check(&node)?;
         nodes.push(node);
     }
     // Old exporters list weights among the inputs too.

@@ -8,10 +8,11 @@ mod precision;
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod proto;
+mod sane;
 mod save;
 mod tensor;
 
-pub use canonical::{OLDEST, OPSET, expanded};
+pub use canonical::{Expansion, NEWEST, OLDEST, OPSET, expanded};
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
@@ -195,6 +196,17 @@ impl Graph {
     /// Whether `node` is a call of a function that the file itself defines.
     pub fn defines(&self, node: &Node) -> bool {
         self.functions.iter().any(|f| f.name == node.op && f.domain == node.domain)
+    }
+
+    /// A node that repeats a sub-graph, in this graph or in a branch of it.
+    pub fn find_loop(&self) -> Option<&Node> {
+        self.nodes.iter().find_map(|node| match node.op.as_str() {
+            "Loop" | "Scan" | "SequenceMap" => Some(node),
+            _ => node.attrs.values().find_map(|a| match a {
+                Attr::Graph(g) => g.find_loop(),
+                _ => None,
+            }),
+        })
     }
 
     /// The constant of a name as integers, for axes, shapes, pads and the like.

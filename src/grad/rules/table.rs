@@ -1,6 +1,6 @@
 //! The table of operators, for `audit ops` and the documentation.
 
-use crate::onnx::OLDEST;
+use crate::onnx::{NEWEST, OLDEST, expanded};
 
 const HEAD: &str = "# Operators
 
@@ -12,10 +12,19 @@ may be any that ONNX Runtime runs.
 
 ";
 
-/// Every operator with the opsets it is understood from, its class and what is refused; as Markdown or as text.
+const EXPANDED: &str = "
+Written with other operators when the model is loaded (newer than the version that everything is brought to, or what
+ONNX Runtime's own optimiser writes into the models that it saves), and differentiated as those. Upsample (7-9) becomes
+Resize, and Scatter (9-10) ScatterElements.
+
+";
+
+/// Every operator with the opsets it is understood in, its class and what is refused; as Markdown or as text.
 pub fn table(markdown: bool) -> String {
-    let mut rules: Vec<_> = super::all().collect();
+    let expands = |op: &str| expanded().any(|e| e.domain.is_empty() && e.op == op);
+    let mut rules: Vec<_> = super::all().filter(|rule| !expands(rule.op)).collect();
     rules.sort_by_key(|rule| rule.op);
+    let opsets = |since: i64| format!("{}-{NEWEST}", since.max(OLDEST));
     let mut text = String::new();
     if markdown {
         text += HEAD;
@@ -27,16 +36,28 @@ pub fn table(markdown: bool) -> String {
         }
         text += "\n| Operator | Opset | Class | Refused |\n|---|---|---|---|\n";
     }
+    let row = |op: &str, opsets: &str, class: &str, refused: &str| {
+        if markdown {
+            return format!("| {op} | {opsets} | {class} | {refused} |\n");
+        }
+        let refused = if refused.is_empty() { String::new() } else { format!("refused: {refused}") };
+        format!("{op:<47} {opsets:<6} {class:<17} {refused}").trim_end().to_string() + "\n"
+    };
     for rule in rules {
-        let (op, class, limits) = (rule.op, rule.class_name().0, rule.limits);
-        let since = format!("{}+", rule.since().max(OLDEST));
-        let row = if markdown {
-            format!("| {op} | {since} | {class} | {limits} |\n")
-        } else {
-            let refused = if limits.is_empty() { String::new() } else { format!("refused: {limits}") };
-            format!("{:<27} {:<5} {:<17} {}", op, since, class, refused).trim_end().to_string() + "\n"
+        text += &row(rule.op, &opsets(rule.since()), rule.class_name().0, rule.limits);
+    }
+    if markdown {
+        text += EXPANDED;
+        text += "| Operator | Opset | Class | Refused |\n|---|---|---|---|\n";
+    }
+    let mut expansions: Vec<_> = expanded().collect();
+    expansions.sort_by_key(|e| (e.domain, e.op));
+    for e in expansions {
+        let (op, opsets) = match e.domain {
+            "" => (e.op.to_string(), opsets(e.since)),
+            domain => (format!("{domain}::{}", e.op), "1".to_string()),
         };
-        text += &row;
+        text += &row(&op, &opsets, "expanded", e.refused);
     }
     text
 }

@@ -3,10 +3,12 @@
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("Attention", attention),
-    standard("RotaryEmbedding", rotary),
-    contrib("Attention", packed),
-    contrib("MultiHeadAttention", multi_head),
+    standard("Attention", 23, attention)
+        .refuses("past and present keys and values; windows; output of the scores"),
+    standard("RotaryEmbedding", 23, rotary),
+    contrib("Attention", packed).refuses("mask_index; past and present; do_rotary"),
+    contrib("MultiHeadAttention", multi_head)
+        .refuses("packed inputs; key_padding_mask; past and present; output of the scores"),
 ];
 
 /// What lies between queries and values.

@@ -2,12 +2,13 @@
 //! operators that are expanded.
 
 use super::{Attr, Done, Node, OPSET, Rewrite};
+use crate::onnx::sane::{self, MOST_NODES};
 use crate::onnx::{Graph, load, proto};
 use std::collections::{BTreeMap, HashMap};
 
 /// Functions may call functions, but not themselves, and not so often that the graph explodes.
 const DEEPEST: usize = 32;
-const MOST_NODES: usize = 2_000_000;
+const MOST_CALLS: usize = 10 * MOST_NODES;
 
 /// A file's local functions by domain and name.
 pub(super) struct Functions(HashMap<(String, String), Function>);
@@ -76,7 +77,8 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
     if depth >= DEEPEST {
         return Err(format!("{}: functions nest deeper than {DEEPEST}, or call themselves", call.label()));
     }
-    if rw.nodes.len() > MOST_NODES {
+    // Calls that leave no node take time too.
+    if rw.nodes.len() > MOST_NODES || *rw.fresh > MOST_CALLS {
         return Err(format!("{}: functions unfold to more than {MOST_NODES} nodes", call.label()));
     }
     let prefix = rw.name("call");
@@ -103,8 +105,13 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
     }
     for node in &function.body.nodes {
         let mut node = node.clone();
-        node.name = format!("{}/{}", call.name, node.name);
+        // Names must differ, unless there is none.
+        node.name = match (call.name.is_empty(), node.name.is_empty()) {
+            (false, false) => format!("{}/{}", call.name, node.name),
+            _ => String::new(),
+        };
         settle(&mut node, call, function);
+        sane::check(&node)?;
         rename_all(&mut node, &rename);
         rw.node(node, function.version, depth + 1)?;
     }

@@ -3,15 +3,15 @@
 use super::{Attr, Done, Expansion, Node, Rewrite, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("Swish", |rw, n| swish(rw, n, n.float("alpha", 1.0))),
+    standard("Swish", 24, |rw, n| swish(rw, n, n.float("alpha", 1.0))),
     contrib("BiasGelu", |rw, n| gelu(rw, n, "none")),
     contrib("FastGelu", |rw, n| gelu(rw, n, "tanh")),
-    contrib("FusedConv", conv),
-    contrib("FusedGemm", gemm),
-    contrib("FusedMatMul", matmul),
+    contrib("FusedConv", conv).refuses("activations beyond the usual ten"),
+    contrib("FusedGemm", gemm).refuses("activations beyond the usual ten"),
+    contrib("FusedMatMul", matmul).refuses("transBatchA, transBatchB"),
     contrib("Gelu", |rw, n| gelu(rw, n, "none")),
     contrib("QuickGelu", |rw, n| swish(rw, n, n.float("alpha", 1.702))),
-    contrib("TransposeMatMul", matmul),
+    contrib("TransposeMatMul", matmul).refuses("transBatchA, transBatchB"),
 ];
 
 /// x · σ(α x)

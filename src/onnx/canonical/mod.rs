@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 
 /// The canonical version of the standard operator set. From 22 on ONNX Runtime's CUDA kernels lag behind.
 pub const OPSET: i64 = 21;
+/// The newest version that is understood: what later ones change nobody has looked at.
+pub const NEWEST: i64 = 26;
 
 /// Operators that ONNX Runtime adds to the standard ones.
 const MICROSOFT: &str = "com.microsoft";
@@ -29,25 +31,37 @@ const MICROSOFT: &str = "com.microsoft";
 type Done = Result<(), String>;
 
 /// One row: an operator that the canonical opset doesn't have, and how it is written with those that it has.
-struct Expansion {
-    domain: &'static str,
-    op: &'static str,
+pub struct Expansion {
+    /// Operator set; empty for the standard one.
+    pub domain: &'static str,
+    /// Operator.
+    pub op: &'static str,
+    /// The version of its operator set that it came with.
+    pub since: i64,
+    /// What about it is refused, in words.
+    pub refused: &'static str,
     expand: fn(&mut Rewrite, &Node) -> Done,
 }
 
-const fn standard(op: &'static str, expand: fn(&mut Rewrite, &Node) -> Done) -> Expansion {
-    Expansion { domain: "", op, expand }
+const fn standard(op: &'static str, since: i64, expand: fn(&mut Rewrite, &Node) -> Done) -> Expansion {
+    Expansion { domain: "", op, since, refused: "", expand }
 }
 
 const fn contrib(op: &'static str, expand: fn(&mut Rewrite, &Node) -> Done) -> Expansion {
-    Expansion { domain: MICROSOFT, op, expand }
+    Expansion { domain: MICROSOFT, op, since: 1, refused: "", expand }
+}
+
+impl Expansion {
+    const fn refuses(self, refused: &'static str) -> Expansion {
+        Expansion { refused, ..self }
+    }
 }
 
 const EXPANSIONS: &[&[Expansion]] = &[attention::EXPANSIONS, fused::EXPANSIONS, norm::EXPANSIONS];
 
-/// Operators that are expanded at load, as (domain, operator).
-pub fn expanded() -> impl Iterator<Item = (&'static str, &'static str)> {
-    EXPANSIONS.iter().flat_map(|family| family.iter()).map(|e| (e.domain, e.op))
+/// Operators that are expanded at load.
+pub fn expanded() -> impl Iterator<Item = &'static Expansion> {
+    EXPANSIONS.iter().flat_map(|family| family.iter())
 }
 
 pub(super) fn rewrite(graph: &mut Graph) -> Done {
@@ -57,6 +71,12 @@ pub(super) fn rewrite(graph: &mut Graph) -> Done {
             "uses opset {version}; {} is the oldest that is understood. Convert it with onnx.version_converter, \
              or export it again with opset_version=17",
             OLDEST
+        ));
+    }
+    if version > NEWEST {
+        return Err(format!(
+            "uses opset {version}; {NEWEST} is the newest that is understood. Export it again with an older one: \
+             torch.onnx.export(…, opset_version=18)"
         ));
     }
     let functions = Functions::of(graph)?;

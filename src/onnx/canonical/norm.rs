@@ -3,12 +3,12 @@
 use super::{Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("GroupNormalization", group),
-    standard("RMSNormalization", rms),
+    standard("GroupNormalization", 18, group),
+    standard("RMSNormalization", 23, rms),
     // ONNX Runtime's own, although it lies in the standard domain.
-    standard("SimplifiedLayerNormalization", rms),
+    standard("SimplifiedLayerNormalization", 1, rms),
     contrib("SkipLayerNormalization", skip_layer),
-    contrib("SkipSimplifiedLayerNormalization", skip_rms),
+    contrib("SkipSimplifiedLayerNormalization", skip_rms).refuses("output of the mean"),
 ];
 
 /// As an instance normalisation over the groups, which is how most exporters write it: ONNX Runtime has no kernel for

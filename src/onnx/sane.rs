@@ -1,0 +1,59 @@
+//! What no real model has and ONNX Runtime doesn't refuse by itself: some of its kernels read beyond their tensors at
+//! impossible attributes, and graphs of a million nodes take it hours.
+
+use super::{Attr, Node};
+
+/// Nodes that a graph may have. The largest vision models have some ten thousand.
+pub const MOST_NODES: usize = 100_000;
+
+/// Axes that a tensor may have.
+const RANK: i64 = 64;
+/// Sizes and counts.
+const MOST: i64 = 1 << 24;
+
+/// Attributes that are axes, counts and sizes, each with the least and the most that it may be.
+const LIMITS: &[(&str, i64, i64)] = &[
+    ("axes", -RANK, RANK),
+    ("axis", -RANK, RANK),
+    ("batch_axis", -RANK, RANK),
+    ("batch_dims", 0, RANK),
+    ("blocksize", 1, MOST),
+    ("dilations", 1, MOST),
+    ("group", 1, MOST),
+    ("kernel_shape", 1, MOST),
+    ("num_groups", 1, MOST),
+    ("num_heads", 1, MOST),
+    ("num_outputs", 1, MOST),
+    ("output_padding", 0, MOST),
+    ("output_shape", 0, MOST),
+    ("p", 0, MOST),
+    ("pads", -MOST, MOST),
+    ("perm", 0, RANK),
+    ("q_num_heads", 0, MOST),
+    ("kv_num_heads", 0, MOST),
+    ("size", 1, MOST),
+    ("split", 0, MOST),
+    ("strides", 1, MOST),
+    ("time_axis", -RANK, RANK),
+];
+
+/// Refuses a node of the standard set with an impossible attribute.
+pub(super) fn check(node: &Node) -> Result<(), String> {
+    if !node.domain.is_empty() && node.domain != "com.microsoft" {
+        return Ok(());
+    }
+    for &(name, least, most) in LIMITS {
+        let values = match node.attrs.get(name) {
+            Some(Attr::Int(v)) => std::slice::from_ref(v),
+            Some(Attr::Ints(v)) => v,
+            _ => continue,
+        };
+        if let Some(v) = values.iter().find(|v| !(least..=most).contains(*v)) {
+            return Err(format!(
+                "{}: attribute {name} is {v}, expected {least} to {most}. The file is damaged; export the model again",
+                node.label()
+            ));
+        }
+    }
+    Ok(())
+}
