@@ -77,6 +77,17 @@ pub enum Protocol {
     Rob224,
 }
 
+impl Protocol {
+    /// The name in suites, reports and trial files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Auto => "auto",
+            Protocol::Rob28 => "rob28",
+            Protocol::Rob224 => "rob224",
+        }
+    }
+}
+
 /// A score a suite can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

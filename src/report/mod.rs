@@ -138,7 +138,13 @@ impl Report {
                 )));
             }
         };
-        Ok(Basis { gallery: self.data.images, form, metric: self.model.metric.parse()? })
+        let Data { images, gallery, queries, .. } = self.data;
+        // Ranks run to the number of items beside the query, which is one more where no query is among them.
+        let ranked = match gallery {
+            0 => images, // of a version that knew no separate queries
+            _ => gallery + usize::from(queries == images - gallery),
+        };
+        Ok(Basis { gallery: ranked, form, metric: self.model.metric.parse()? })
     }
 
     /// The model's file name.
