@@ -1,29 +1,33 @@
 //! The conductor: what `audit --suite ars model.onnx` does, from the first flag to the report. [`run`] is all of it; the
 //! modules beneath hold what its lines call.
 
+mod attacks;
 pub mod images;
+mod journal;
+pub mod partition;
 mod reservations;
 mod selection;
 mod settings;
 mod summary;
 
-use crate::attack::{self, Differentiable, Event, Outcome, Plan, Selection, Trial};
+use crate::attack::{self, Differentiable, Selection};
 use crate::check::{self, Warning};
 use crate::cli::{Gradient, Run};
-use crate::data::Dataset;
 use crate::data::vectors;
 use crate::examples::Collector;
-use crate::gate::Verdict;
+use crate::gate::{Rules, Verdict};
+use crate::identity::{Identity, trials_hash};
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime;
-use crate::progress::Progress;
+use crate::progress::Phase;
 use crate::report::{self, Report, Target};
+use crate::space::Metric;
 use crate::space::benign::benign;
-use crate::space::{Gallery, Metric};
 use crate::{Error, Result};
-use settings::Settings;
-use std::ops::ControlFlow;
+use attacks::Attacks;
+use journal::Journal;
+use settings::{Files, Settings};
 use std::path::Path;
 use std::time::Instant;
 
@@ -39,7 +43,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     let mut timing = report::Timing { threads: flags.threads, ..report::Timing::default() };
 
     // What was asked for, and where it goes: whatever is wrong with that is said before the work.
-    let Settings { targets, keep, baseline, suite, rules, model: path, card } = Settings::settle(flags)?;
+    let Settings { files, mut journal, baseline, suite, rules, model: path, card } = Settings::settle(flags)?;
     let mut dataset = images::open(flags)?;
     let vectors = flags.gallery.as_deref().map(vectors::read).transpose()?;
 
@@ -66,9 +70,12 @@ pub fn run(flags: &Run) -> Result<Report> {
     warnings.extend(reservations::before_attacks(flags, &preprocessing, &data, &benign));
     timing.gallery_s = clock.lap();
 
-    // The report so far: everything that the attacks don't change.
-    let Selection { trials, skipped } = selection::select(flags, &suite, protocol, &plan, &gallery)?;
-    let record = attack::write_trials(protocol.name(), plan.form, &gallery, &trials)?;
+    // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
+    let whole = selection::select(flags, &suite, protocol, &plan, &gallery)?;
+    let trials = |of: &Selection| -> Result<_> {
+        let record = attack::write_trials(protocol.name(), plan.form, &gallery, &of.trials)?;
+        serde_json::from_str(&record).map_err(|e| Error::internal(format!("trials: {e}")))
+    };
     let mut report = Report {
         schema_version: report::SCHEMA_VERSION,
         tool: summary::tool(flags),
@@ -77,46 +84,96 @@ pub fn run(flags: &Run) -> Result<Report> {
         suite: summary::suite(&suite, protocol, &plan, selection::sampling(flags, &suite, &gallery)),
         seed: flags.seed,
         benign: summary::benign(&benign, &dataset),
-        trials: serde_json::from_str(&record).map_err(|e| Error::internal(format!("trials: {e}")))?,
-        skipped,
+        trials: trials(&whole)?,
+        skipped: whole.skipped.clone(),
         warnings,
         command: Some(settings::command_line()),
+        timing,
         // To come:
+        part: None,
         outcomes: Vec::new(),
         attacks: Vec::new(),
         scores: report::Scores { ers: None, ars: None, notes: Vec::new() },
         gate: None,
         examples: None,
-        timing: report::Timing::default(),
     };
-
-    // The attacks, and what follows from their outcomes.
-    let mut collector = targets.iter().any(Target::shows_examples).then(Collector::new);
-    report.outcomes = attack_all(flags, &dataset, &mut model, &gallery, &trials, &plan, &mut collector)?;
-    if let Some(c) = collector {
-        report.examples = c.finish(&gallery, &dataset, &images::preparation(&preprocessing), plan.eps)?;
+    let mut ours = whole.trials.clone();
+    if let Some(partition) = flags.partition {
+        let (selection, part) = partition.split(&whole, &gallery, trials_hash(&report), &suite.scores);
+        report.trials = trials(&selection)?;
+        (report.skipped, report.part, ours) = (selection.skipped, Some(part), selection.trials);
     }
-    timing.attacks_s = clock.lap();
-    timing.image_steps = report.outcomes.iter().map(|o| o.steps).sum::<usize>() * (plan.restarts + 1);
+
+    // The attacks, as far as no earlier process ran them, and what follows from their outcomes.
+    let mut phase = Phase::new("attacks", 0, flags.mode());
+    let done = match &mut journal {
+        Some(j) => j.begin(Identity::of(&report), flags.partition.map(|p| p.to_string()), ours.len())?,
+        None => Vec::new(),
+    };
+    if flags.resume {
+        flags.mode().note(&format!("{} of {} trials are done already", done.len(), ours.len()));
+    }
+    let mut collector =
+        files.targets.iter().any(Target::shows_examples).then(|| Collector::new(&gallery, &whole.trials));
+    let prep = images::preparation(&preprocessing);
+    let attacks = Attacks { dataset: &dataset, prep: &prep, gallery: &gallery, trials: &ours, plan: &plan };
+    report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
+    phase.finish();
+    if let Some(c) = collector {
+        report.examples = c.finish(&gallery, &dataset, &prep, plan.eps)?;
+    }
+    report.timing.attacks_s = clock.lap();
+    report.timing.image_steps = report.outcomes.iter().map(|o| o.steps).sum::<usize>() * (plan.restarts + 1);
     summary::conclude(&mut report, &suite.scores)?;
-    timing.total_s = clock.total();
-    report.timing = timing;
+    report.timing.total_s = clock.total();
 
     // The verdict, and the files.
+    deliver(&mut report, flags, baseline.as_ref(), &rules, files).map_err(|e| kept(e, &journal))?;
+    if let Some(journal) = &mut journal {
+        journal.done();
+    }
+    Ok(report)
+}
+
+/// Judges the report where something is demanded, and writes it.
+fn deliver(
+    report: &mut Report,
+    flags: &Run,
+    baseline: Option<&Report>,
+    rules: &Rules,
+    files: Files,
+) -> Result<()> {
     if baseline.is_some() || !rules.is_empty() {
-        report.gate = Some(Verdict::judge(&report, baseline.as_ref(), &rules)?);
+        match report.part {
+            None => report.gate = Some(Verdict::judge(report, baseline, rules)?),
+            Some(_) => flags
+                .mode()
+                .note("a part is not judged: hold the merged report to the gate with `audit gate`"),
+        }
     }
-    for target in targets {
-        target.write(&report)?;
+    for target in files.targets {
+        target.write(report)?;
     }
-    if let Some(file) = keep {
+    if let Some(file) = files.keep {
         // A failed gate must not lower the bar for the next audit.
         match report.gate.as_ref().and_then(Verdict::exit) {
             None => file.write(&report::json(&report.as_baseline())?)?,
-            Some(_) => eprintln!("--save-baseline: not saved, as the gate failed"),
+            Some(_) => flags.mode().warn("--save-baseline: not saved, as the gate failed"),
         }
     }
-    Ok(report)
+    Ok(())
+}
+
+/// An error after the attacks, none of which need be run again.
+fn kept(mut error: Error, journal: &Option<Journal>) -> Error {
+    if let Some(journal) = journal {
+        error.message = format!(
+            "{}. All trials are done and kept in {}: the same command with --resume makes the report from there",
+            error.message,
+            journal.path().display()
+        );
+    }
+    error
 }
 
 fn open_model(flags: &Run, path: &Path, card: &Card) -> Result<Model> {
@@ -125,33 +182,6 @@ fn open_model(flags: &Run, path: &Path, card: &Card) -> Result<Model> {
         Gradient::Exact => Model::open(path, card, flags.options(), flags.batch),
         Gradient::Estimate => Model::open_estimated(path, card, flags.options(), flags.batch, flags.seed),
     }
-}
-
-/// Runs the trials and returns their outcomes, in the same order.
-fn attack_all(
-    flags: &Run,
-    dataset: &Dataset,
-    model: &mut Model,
-    gallery: &Gallery,
-    trials: &[Trial],
-    plan: &Plan,
-    collector: &mut Option<Collector>,
-) -> Result<Vec<Outcome>> {
-    let prep = images::preparation(&model.info.preprocessing);
-    let images = |i: usize| dataset.pixels(i, &prep).map(|p| p.data);
-    let mut progress =
-        Progress::new("attacks", (trials.len() * plan.steps * (plan.restarts + 1)) as u64, flags.quiet);
-    let outcomes = attack::run(model, gallery, &images, trials, plan, &mut |event| {
-        match event {
-            Event::Steps(done, _) => progress.set(done as u64),
-            Event::Done(outcome, evidence) => {
-                collector.iter_mut().for_each(|c| c.see(outcome, evidence));
-            }
-        }
-        ControlFlow::Continue(())
-    })?;
-    progress.finish();
-    Ok(outcomes)
 }
 
 /// Seconds since the start, and since the last look.

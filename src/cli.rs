@@ -1,10 +1,12 @@
 //! The command line: flags to [`Settings`]. No logic.
 
 use crate::attack::Form;
+use crate::audit::partition::Partition;
 use crate::data::{Interpolation, Split};
 use crate::model::card::{Card, Channels, Layout};
 use crate::model::output::Pooling;
 use crate::model::runtime::{Options, Provider};
+use crate::progress::Mode;
 use crate::space::Metric;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -15,8 +17,9 @@ use std::path::PathBuf;
 #[command(
     after_help = "Examples:\n  audit --suite ars model.onnx\n  audit --suite full model.onnx --data photos/ -o \
     report.json -o report.html\n  audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml\n  \
-    audit compare before.json after.json\n\nExit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to \
-    evaluate · 10 gate failed · 11 regression against the baseline · 12 result not trustworthy"
+    audit model.onnx --data photos/ -o report.html --resume      # after Ctrl-C, a crash or a kill\n  audit compare before.json \
+    after.json\n\nExit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to \
+    evaluate · 10 gate failed · 11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted,\ngo on with --resume"
 )]
 pub struct Cli {
     /// What to do; without a command, an audit.
@@ -33,30 +36,49 @@ pub enum Command {
     /// Audit a model (the default)
     Run(Box<Run>),
     /// List the operators whose gradient is known
+    #[command(after_help = "Example:\n  audit ops | grep -i norm")]
     Ops {
         /// As the Markdown file docs/operators.md
         #[arg(long)]
         markdown: bool,
     },
     /// List the attacks
+    #[command(
+        after_help = "Example, a suite of some of them:\n  attacks: [ES, GTM]\n  form: corrected\n(in my.yaml; then audit \
+    --suite my.yaml model.onnx)"
+    )]
     Attacks,
     /// List the built-in suites
+    #[command(after_help = "Example:\n  audit --suite smoke model.onnx")]
     Suites,
     /// Render a saved report in other formats
     Report(Render),
     /// Compare reports with the first: differences with 95 % intervals
     Compare(Compare),
+    /// Put the parts of a run (`--partition`) together
+    Merge(Merge),
     /// Hold a saved report against thresholds and a baseline
     Gate(Gate),
     /// Print the JSON Schema of reports
+    #[command(after_help = "Example:\n  audit schema > report.schema.json")]
     Schema,
     /// Print completions for a shell
+    #[command(
+        after_help = "Examples:\n  audit completions bash > ~/.local/share/bash-completion/completions/audit\n  audit \
+    completions zsh > ~/.zfunc/_audit\n  audit completions fish > ~/.config/fish/completions/audit.fish"
+    )]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print a manual page
+    #[command(
+        after_help = "Examples:\n  audit man > audit.1\n  audit man gate > audit-gate.1\n  audit man | man -l -"
+    )]
+    Man {
+        /// The command it is about [default: audit itself]
+        command: Option<String>,
+    },
     /// Write generated images as PNG class folders
     #[command(hide = true)]
     Images(Images),
@@ -87,6 +109,24 @@ pub struct Compare {
     #[arg(long)]
     pub anyway: bool,
     /// File to write to: .html, .json or .md. May be repeated
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// Flags of `audit merge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example, on three machines:\n  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json\n  audit \
+    model.onnx --data photos/ --partition hash:2/3 -o part2.json\n  audit model.onnx --data photos/ --partition hash:3/3 -o \
+    part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report is that of \
+    one run, but for timing and command line. For pictures in the page give every part an .html too: the .json then holds \
+    them.\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or parts missing: each is named"
+)]
+pub struct Merge {
+    /// The reports of all parts, .json, in any order
+    #[arg(required = true)]
+    pub parts: Vec<PathBuf>,
+    /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
@@ -266,7 +306,21 @@ pub struct Run {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
-    /// No progress on stderr
+    /// Go on with a run that was interrupted or killed: the same command, with this. Its journal must be there and of the
+    /// same run; with no journal the run begins anew
+    #[arg(long, help_heading = "Long runs")]
+    pub resume: bool,
+    /// File that every finished batch is written to, so that --resume can go on; removed when all reports are written
+    /// [default: the first -o with .journal added; none without -o]
+    #[arg(long, value_name = "FILE", help_heading = "Long runs")]
+    pub journal: Option<PathBuf>,
+    /// Run part m of n, hash:m/n: the queries that a hash of their ids puts there. `audit merge` puts the parts together
+    #[arg(long, value_name = "hash:M/N", help_heading = "Long runs")]
+    pub partition: Option<Partition>,
+    /// Progress on stderr
+    #[arg(long, value_enum, value_name = "MODE", default_value = "auto", help_heading = "Machine")]
+    pub progress: Mode,
+    /// No progress on stderr: --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
 }
@@ -306,6 +360,11 @@ impl Run {
             metric: self.metric,
             ..Default::default()
         })
+    }
+
+    /// How progress is shown.
+    pub fn mode(&self) -> Mode {
+        if self.quiet { Mode::None } else { self.progress }
     }
 
     /// How sessions are to be made.

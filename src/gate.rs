@@ -236,6 +236,8 @@ impl Verdict {
     /// Holds a report against rules and a baseline. Errors (exit code 2): a metric that the report or the baseline
     /// lacks; a baseline made under other conditions.
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
+        report.whole()?;
+        baseline.map_or(Ok(()), |b| b.whole().map_err(|e| e.context("--baseline")))?;
         let rules = match baseline {
             Some(b) => rules.clone().against(b, report)?,
             None => rules.clone(),

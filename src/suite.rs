@@ -89,7 +89,7 @@ impl Protocol {
 }
 
 /// A score a suite can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreName {
     /// Empirical robustness score.

@@ -1,12 +1,13 @@
 //! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all embeddings.
 
+use super::attacks::interrupted;
 use crate::attack::Differentiable;
 use crate::cli::Run;
 use crate::data::vectors::Vectors;
 use crate::data::{BUILTIN_SEED, Dataset, Item, Preparation, Resize};
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
-use crate::progress::Progress;
+use crate::progress::Phase;
 use crate::report;
 use crate::space::{Gallery, Metric};
 use crate::{Error, Result};
@@ -94,7 +95,7 @@ pub fn embed(
     }
     let prep = preparation(&model.info.preprocessing);
     let n = dataset.items.len();
-    let mut progress = Progress::new("gallery", n as u64, flags.quiet);
+    let mut progress = Phase::new("gallery", n as u64, flags.mode());
     let mut readable = vec![false; n];
     let mut unreadable = Vec::new();
     let mut contents = Sha256::new();
@@ -149,7 +150,8 @@ pub fn embed(
                 }
             }
             flush(&mut waiting, false)?;
-            progress.set(to as u64);
+            progress.set(to as u64, None);
+            interrupted()?;
         }
         Ok(())
     })?;

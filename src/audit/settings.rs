@@ -1,5 +1,6 @@
 //! What was asked for: flags, the suite and the model card brought together, output files claimed.
 
+use super::journal::Journal;
 use crate::cli::Run;
 use crate::gate::Rules;
 use crate::model::card::Card;
@@ -8,12 +9,20 @@ use crate::suite::{self, Protocol, Suite};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
+/// Where the report goes.
+pub struct Files {
+    /// `-o`.
+    pub targets: Vec<Target>,
+    /// `--save-baseline`.
+    pub keep: Option<Destination>,
+}
+
 /// All that is known before any work.
 pub struct Settings {
     /// Files that the report goes to.
-    pub targets: Vec<Target>,
-    /// The file of `--save-baseline`.
-    pub keep: Option<Destination>,
+    pub files: Files,
+    /// Where the trials that are done are written down.
+    pub journal: Option<Journal>,
     /// The report of `--baseline`.
     pub baseline: Option<Report>,
     /// The suite, with what flags override.
@@ -37,8 +46,43 @@ impl Settings {
         let rules = settle_rules(flags, &suite)?;
         let model = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
         let card = settle_card(flags, &model)?;
-        Ok(Settings { targets, keep, baseline, suite, rules, model, card })
+        refuse_partial_gate(flags)?;
+        let journal = settle_journal(flags)?;
+        Ok(Settings { files: Files { targets, keep }, journal, baseline, suite, rules, model, card })
     }
+}
+
+/// The journal: where the flags say, or beside the first report.
+fn settle_journal(flags: &Run) -> Result<Option<Journal>> {
+    let beside = flags.reports.first().map(|path| {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".journal");
+        path.with_file_name(name)
+    });
+    match flags.journal.clone().or(beside) {
+        Some(path) => Journal::open(&path, flags.resume).map(Some),
+        None if flags.resume => Err(Error::usage(
+            "--resume goes on with the journal beside the first report: name the same -o as then, or --journal FILE",
+        )),
+        None => Ok(None),
+    }
+}
+
+/// A part's numbers are not the model's: nothing is demanded of them.
+fn refuse_partial_gate(flags: &Run) -> Result<()> {
+    let demands = &flags.demands;
+    let flag = match () {
+        _ if flags.partition.is_none() => return Ok(()),
+        _ if !demands.fail_under.is_empty() => "--fail-under",
+        _ if !demands.fail_over.is_empty() => "--fail-over",
+        _ if !demands.max_drop.is_empty() => "--max-drop",
+        _ if flags.save_baseline.is_some() => "--save-baseline",
+        _ => return Ok(()),
+    };
+    Err(Error::usage(format!(
+        "{flag} is about a whole run, and --partition runs a part. Leave it out here; hold the report of `audit merge` to it \
+         with `audit gate`"
+    )))
 }
 
 /// The suite, with what flags override.

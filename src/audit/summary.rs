@@ -3,7 +3,7 @@
 use super::reservations;
 use crate::Result;
 use crate::attack::Plan;
-use crate::check::GradientCheck;
+use crate::check::{GradientCheck, Warning};
 use crate::cli::Run;
 use crate::data::Dataset;
 use crate::model::Model;
@@ -16,6 +16,9 @@ use crate::space::benign::{Benign, CMC};
 use crate::suite::{Protocol, ScoreName, Suite};
 use std::collections::BTreeSet;
 
+/// The warning that a report is of a part.
+pub const PART: &str = "part-of-a-run";
+
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
 pub fn conclude(report: &mut Report, asked: &[ScoreName]) -> Result<()> {
     let queries: BTreeSet<&str> = report.outcomes.iter().map(|o| o.query.as_str()).collect();
@@ -23,7 +26,17 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) -> Result<()> {
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis()?, report.seed);
     report.attacks = rows(&scores, &report.suite.form);
     report.scores = wanted(asked, scores);
-    report.warnings.extend(reservations::after_attacks(report));
+    let found = match &report.part {
+        None => reservations::after_attacks(report),
+        Some(part) => vec![Warning::new(
+            PART,
+            format!(
+                "this is part {} of a run: its numbers are those of its own queries. `audit merge` puts the parts together",
+                part.partition
+            ),
+        )],
+    };
+    report.warnings.extend(found);
     Ok(())
 }
 

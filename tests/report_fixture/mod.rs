@@ -206,6 +206,7 @@ pub fn report(strength: f64) -> Report {
         outcomes,
         skipped,
         warnings: vec![Warning::new("a-warning", NASTY), Warning::info("a-note", "worth knowing")],
+        part: None,
         gate: None,
         examples: Some(examples()),
         command: Some(format!("audit {NASTY}")),
