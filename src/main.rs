@@ -125,7 +125,8 @@ fn man(command: Option<&str>) -> Result<String> {
     let page = match command {
         None => all,
         Some(name) => {
-            let names: Vec<String> = all.get_subcommands().map(|c| c.get_name().to_string()).collect();
+            let shown = all.get_subcommands().filter(|c| !c.is_hide_set());
+            let names: Vec<String> = shown.map(|c| c.get_name().to_string()).collect();
             let found = all.get_subcommands().find(|c| c.get_name() == name).cloned();
             found.ok_or_else(|| {
                 Error::usage(format!("there is no command `{name}`: expected one of {}", names.join(", ")))

@@ -69,7 +69,9 @@ impl Journal {
             Err(TryLockError::Error(_)) | Ok(()) => {}
         }
         let mut journal = Journal { path: path.into(), file, earlier: None, whole: 0, keep: true };
-        journal.read().map_err(|e| Error::usage(format!("journal {name}: can't be read: {e}")))?;
+        journal.read().map_err(|e| {
+            Error::usage(format!("journal {name}: {e}. Name another file with --journal, or remove this one"))
+        })?;
         let done = journal.earlier.as_ref().map_or(0, |(_, done)| done.len());
         if done > 0 && !resume {
             return Err(Error::usage(format!(
@@ -104,9 +106,7 @@ impl Journal {
             |bytes: &[u8]| bytes.iter().take(CHECKSUM).all(u8::is_ascii_hexdigit) && !bytes.contains(&b'\n');
         self.keep = !bytes.is_empty();
         if header.is_none() && !start(&bytes) {
-            return Err(std::io::Error::other(
-                "it is no journal of this version of audit. Remove it, or name another with --journal",
-            ));
+            return Err(std::io::Error::other("it is no journal of this version of audit"));
         }
         self.keep = !done.is_empty();
         self.earlier = header.map(|h| (h, done));
