@@ -11,16 +11,28 @@ use crate::space::Metric;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+/// What stands below the flags of an audit.
+const EXAMPLES: &str = "Examples:
+  audit --suite ars model.onnx
+  audit --suite full model.onnx --data photos/ -o report.json -o report.html
+  audit --suite full model.onnx --data photos/ -o report.json -o report.html --resume
+                                        after Ctrl-C, a crash or a kill: goes on
+  audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml
+  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json
+  audit compare before.json after.json
+
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (gallery, attacks);
+progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries; note; warning;
+error with exit and text.
+
+Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed ·
+11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted,
+go on with --resume";
+
 /// Audits the adversarial robustness of ONNX image-embedding models.
 #[derive(Debug, Parser)]
 #[command(version, about, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(
-    after_help = "Examples:\n  audit --suite ars model.onnx\n  audit --suite full model.onnx --data photos/ -o \
-    report.json -o report.html\n  audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml\n  \
-    audit model.onnx --data photos/ -o report.html --resume      # after Ctrl-C, a crash or a kill\n  audit compare before.json \
-    after.json\n\nExit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to \
-    evaluate · 10 gate failed · 11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted,\ngo on with --resume"
-)]
+#[command(after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; without a command, an audit.
     #[command(subcommand)]
@@ -34,6 +46,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Audit a model (the default)
+    #[command(after_help = EXAMPLES)]
     Run(Box<Run>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
@@ -306,15 +319,15 @@ pub struct Run {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
-    /// Go on with a run that was interrupted or killed: the same command, with this. Its journal must be there and of the
-    /// same run; with no journal the run begins anew
+    /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds
+    /// are not run again; where there is no journal, the run begins anew
     #[arg(long, help_heading = "Long runs")]
     pub resume: bool,
     /// File that every finished batch is written to, so that --resume can go on; removed when all reports are written
     /// [default: the first -o with .journal added; none without -o]
     #[arg(long, value_name = "FILE", help_heading = "Long runs")]
     pub journal: Option<PathBuf>,
-    /// Run part m of n, hash:m/n: the queries that a hash of their ids puts there. `audit merge` puts the parts together
+    /// Run one part of n, 1/n to n/n: the queries that a hash of their ids puts there. `audit merge` puts parts together
     #[arg(long, value_name = "hash:M/N", help_heading = "Long runs")]
     pub partition: Option<Partition>,
     /// Progress on stderr

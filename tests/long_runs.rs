@@ -79,7 +79,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
     let dir = stage();
     // The bundled model on the built-in images, so that a run takes seconds.
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
-    dir.write("s.yaml", SUITE.replace("steps: 6", "steps: 24"));
+    dir.write("s.yaml", SUITE.replace("steps: 6", "steps: 32"));
     let command = |out: &str| {
         let mut command = program(dir.path());
         command.args([model, "--suite", "s.yaml", "--max-queries", "60", "--batch", "16", "-o"]);
@@ -102,7 +102,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
         let mut child =
             command("cut").arg("--resume").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         // The first two at any moment of the start, the others when something more is in the journal.
-        let wait = if round < 2 { took.mul_f32(0.5 * rng.unit()) } else { took.mul_f32(0.08 * rng.unit()) };
+        let wait = if round < 2 { took.mul_f32(0.5 * rng.unit()) } else { took.mul_f32(0.03 * rng.unit()) };
         while round >= 2 && size() <= before && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -116,21 +116,26 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
         }
         let output = child.wait_with_output().unwrap();
         let err = String::from_utf8_lossy(&output.stderr);
+        if dir.join("cut.json").exists() {
+            assert!(round > 3, "over before it was killed four times: {err}");
+            break;
+        }
         if interrupt && round >= 2 {
             assert_eq!(output.status.code(), Some(130), "{err}");
-            assert!(
-                err.contains("interrupted") && err.contains("cut.json.journal") && err.contains("--resume"),
-                "{err}"
-            );
+            for word in ["interrupted", "cut.json.journal", "--resume"] {
+                assert!(err.contains(word), "no {word:?} in {err}");
+            }
         }
-        assert!(!dir.join("cut.json").exists(), "it was over before it was ended: nothing is tested");
         kept.push(size());
     }
     eprintln!("bytes in the journal: {kept:?}");
-    assert!(kept.windows(2).all(|w| w[0] <= w[1]) && kept[5] > kept[2], "{kept:?}");
-    let last = ran(command("cut").arg("--resume"));
-    assert_eq!(last.code, Some(0), "{}", last.err);
-    assert!(last.err.contains("of 360 trials are done already"), "{}", last.err);
+    // A torn line is taken off again, hence not ascending throughout.
+    assert!(kept[3] > 0 && kept.last() > kept.get(1), "{kept:?}");
+    if !dir.join("cut.json").exists() {
+        let last = ran(command("cut").arg("--resume"));
+        assert_eq!(last.code, Some(0), "{}", last.err);
+        assert!(last.err.contains("of 360 trials are done already"), "{}", last.err);
+    }
     same(&dir, "cut.json", "whole.json");
     assert!(!dir.names().iter().any(|n| n.contains("journal") || n.contains("partial")), "{:?}", dir.names());
 }
@@ -289,7 +294,11 @@ fn parts_make_the_report_of_one_run() {
     refused(&parts(&[1, 2, 2, 3]), 13, &["same part", "hash:2/3"]);
     refused(&["whole.json".into()], 2, &["whole run", "--partition"]);
     refused(&["nowhere.json".into()], 2, &["can't read"]);
-    refused(&["3-1.json".into(), "2-2.json".into()], 13, &["3-1.json and 2-2.json", "number of parts: 3 and 2"]);
+    refused(
+        &["3-1.json".into(), "2-2.json".into()],
+        13,
+        &["3-1.json and 2-2.json", "number of parts: 3 and 2"],
+    );
     audit("other", &["--partition", "hash:2/3", "--seed", "9"]);
     let mixed = [&parts(&[1, 3])[..], &["other.json".into()]].concat();
     refused(&mixed, 13, &["3-1.json and other.json", "seed: 0 and 9"]);

@@ -133,12 +133,14 @@ fn rows(scores: &Scores, form: &str) -> Vec<report::Attack> {
 /// The scores that the suite asks for; one that it doesn't isn't missed.
 fn wanted(asked: &[ScoreName], scores: Scores) -> report::Scores {
     let asks = |score| asked.contains(&score);
-    let score =
-        |e: Option<Estimate>| e.map(|e| report::Score { value: e.value, interval: e.interval, table: None });
+    let score = |e: Option<Estimate>| {
+        e.map(|e| report::Score { value: e.value, interval: e.interval, table: None, table_interval: None })
+    };
     let (ers, ars) = (asks(ScoreName::Ers), asks(ScoreName::Ars));
     let mut found = score(scores.ars.filter(|_| ars));
     if let Some(found) = &mut found {
         found.table = scores.ars_table.map(|e| e.value);
+        found.table_interval = scores.ars_table.and_then(|e| e.interval);
     }
     let about = |note: &String| (ers && note.starts_with("no ERS")) || (ars && note.starts_with("no ARS"));
     report::Scores {

@@ -474,6 +474,9 @@ pub struct Score {
     /// The ratio-of-means form, for ARS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub table: Option<f64>,
+    /// Its 95 % interval.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub table_interval: Option<(f64, f64)>,
 }
 
 /// Seconds spent.
