@@ -3,6 +3,7 @@
 
 use crate::attack::Differentiable;
 use crate::model::Model;
+use crate::model::estimate::POPULATION;
 use crate::onnx::DType;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
@@ -237,10 +238,8 @@ pub fn estimated(model: &Model) -> Option<Warning> {
         Warning::new(
             "gradient-estimated",
             format!(
-                "gradients were estimated from {} forward passes of {} images (NES), not formed: attacks find less \
-                 this way, so that scores flatter the model and compare with no others",
-                model.passes(),
-                model.batch()
+                "gradients were estimated from forward passes ({POPULATION} a step, NES), not formed: attacks find less \
+                 this way, so that scores flatter the model and compare with no others"
             ),
         )
     })

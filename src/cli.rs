@@ -1,23 +1,38 @@
 //! The command line: flags to [`Settings`]. No logic.
 
 use crate::attack::Form;
+use crate::audit::partition::Partition;
 use crate::data::{Interpolation, Split};
 use crate::model::card::{Card, Channels, Layout};
 use crate::model::output::Pooling;
 use crate::model::runtime::{Options, Provider};
+use crate::progress::Mode;
 use crate::space::Metric;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+/// What stands below the flags of an audit.
+const EXAMPLES: &str = "Examples:
+  audit --suite ars model.onnx
+  audit --suite full model.onnx --data photos/ -o report.json -o report.html
+  audit --suite full model.onnx --data photos/ -o report.json -o report.html --resume
+                                        after Ctrl-C, a crash or a kill: goes on
+  audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml
+  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json
+  audit compare before.json after.json
+
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (gallery, attacks);
+progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries; note; warning;
+error with exit and text.
+
+Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed ·
+11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted,
+go on with --resume";
+
 /// Audits the adversarial robustness of ONNX image-embedding models.
 #[derive(Debug, Parser)]
 #[command(version, about, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(
-    after_help = "Examples:\n  audit --suite ars model.onnx\n  audit --suite full model.onnx --data photos/ -o \
-    report.json -o report.html\n  audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml\n  \
-    audit compare before.json after.json\n\nExit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to \
-    evaluate · 10 gate failed · 11 regression against the baseline · 12 result not trustworthy"
-)]
+#[command(after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; without a command, an audit.
     #[command(subcommand)]
@@ -31,32 +46,52 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Audit a model (the default)
+    #[command(after_help = EXAMPLES)]
     Run(Box<Run>),
     /// List the operators whose gradient is known
+    #[command(after_help = "Example:\n  audit ops | grep -i norm")]
     Ops {
         /// As the Markdown file docs/operators.md
         #[arg(long)]
         markdown: bool,
     },
     /// List the attacks
+    #[command(
+        after_help = "Example, a suite of some of them:\n  attacks: [ES, GTM]\n  form: corrected\n(in my.yaml; then audit \
+    --suite my.yaml model.onnx)"
+    )]
     Attacks,
     /// List the built-in suites
+    #[command(after_help = "Example:\n  audit --suite smoke model.onnx")]
     Suites,
     /// Render a saved report in other formats
     Report(Render),
     /// Compare reports with the first: differences with 95 % intervals
     Compare(Compare),
+    /// Put the parts of a run (`--partition`) together
+    Merge(Merge),
     /// Hold a saved report against thresholds and a baseline
     Gate(Gate),
     /// Print the JSON Schema of reports
+    #[command(after_help = "Example:\n  audit schema > report.schema.json")]
     Schema,
     /// Print completions for a shell
+    #[command(
+        after_help = "Examples:\n  audit completions bash > ~/.local/share/bash-completion/completions/audit\n  audit \
+    completions zsh > ~/.zfunc/_audit\n  audit completions fish > ~/.config/fish/completions/audit.fish"
+    )]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print a manual page
+    #[command(
+        after_help = "Examples:\n  audit man > audit.1\n  audit man gate > audit-gate.1\n  audit man | man -l -"
+    )]
+    Man {
+        /// The command it is about [default: audit itself]
+        command: Option<String>,
+    },
     /// Write generated images as PNG class folders
     #[command(hide = true)]
     Images(Images),
@@ -87,6 +122,24 @@ pub struct Compare {
     #[arg(long)]
     pub anyway: bool,
     /// File to write to: .html, .json or .md. May be repeated
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// Flags of `audit merge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example, on three machines:\n  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json\n  audit \
+    model.onnx --data photos/ --partition hash:2/3 -o part2.json\n  audit model.onnx --data photos/ --partition hash:3/3 -o \
+    part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report is that of \
+    one run, but for timing and command line. For pictures in the page give every part an .html too: the .json then holds \
+    them.\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or parts missing: each is named"
+)]
+pub struct Merge {
+    /// The reports of all parts, .json, in any order
+    #[arg(required = true)]
+    pub parts: Vec<PathBuf>,
+    /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
@@ -266,7 +319,21 @@ pub struct Run {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
-    /// No progress on stderr
+    /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds
+    /// are not run again; where there is no journal, the run begins anew
+    #[arg(long, help_heading = "Long runs")]
+    pub resume: bool,
+    /// File that every finished batch is written to, so that --resume can go on; removed when all reports are written
+    /// [default: the first -o with .journal added; none without -o]
+    #[arg(long, value_name = "FILE", help_heading = "Long runs")]
+    pub journal: Option<PathBuf>,
+    /// Run one part of n, 1/n to n/n: the queries that a hash of their ids puts there. `audit merge` puts parts together
+    #[arg(long, value_name = "hash:M/N", help_heading = "Long runs")]
+    pub partition: Option<Partition>,
+    /// Progress on stderr
+    #[arg(long, value_enum, value_name = "MODE", default_value = "auto", help_heading = "Machine")]
+    pub progress: Mode,
+    /// No progress on stderr: --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
 }
@@ -306,6 +373,11 @@ impl Run {
             metric: self.metric,
             ..Default::default()
         })
+    }
+
+    /// How progress is shown.
+    pub fn mode(&self) -> Mode {
+        if self.quiet { Mode::None } else { self.progress }
     }
 
     /// How sessions are to be made.

@@ -191,6 +191,7 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
     let sort = sort.map(Metric::find).transpose()?;
     let reports = files.iter().map(|f| Report::load(f)).collect::<Result<Vec<_>>>()?;
     let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
+    names.iter().zip(&reports).try_for_each(|(name, r)| r.whole().map_err(|e| e.context(name)))?;
     let [base, ..] = reports.as_slice() else {
         return Err(Error::usage("name at least two reports to compare"));
     };

@@ -19,6 +19,10 @@ pub enum Exit {
     Regression = 11,
     /// A result came out, or would have, but must not be trusted: NaN embeddings, a failed gradient check.
     Untrusted = 12,
+    /// Parts of a run that don't make a whole.
+    Incomplete = 13,
+    /// Somebody asked for an end; what is done is kept where there is a place for it.
+    Interrupted = 130,
 }
 
 /// An error on its way to the user: a message that names the file, node or row and the next step.
@@ -56,6 +60,14 @@ impl Error {
     /// Exit code 12.
     pub fn untrusted(message: impl Into<String>) -> Self {
         Self::new(Exit::Untrusted, message)
+    }
+    /// Exit code 13.
+    pub fn incomplete(message: impl Into<String>) -> Self {
+        Self::new(Exit::Incomplete, message)
+    }
+    /// Exit code 130.
+    pub fn interrupted(message: impl Into<String>) -> Self {
+        Self::new(Exit::Interrupted, message)
     }
     /// The same error with what was being done in front of it.
     pub fn context(mut self, doing: impl fmt::Display) -> Self {

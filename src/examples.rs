@@ -1,6 +1,6 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
-use crate::attack::{Attack, Evidence, Measure, Outcome};
+use crate::attack::{Attack, Evidence, Measure, Outcome, Trial};
 use crate::data::{Dataset, Preparation};
 use crate::report::{Example, Examples, Map, Move, Neighbour, Place};
 use crate::space::Gallery;
@@ -28,26 +28,61 @@ const PLACES: usize = 400;
 pub struct Collector {
     /// By attack code, the trial that moved its embedding farthest.
     farthest: BTreeMap<String, (Outcome, Evidence)>,
-    /// Of every attack, by query: the final points.
-    points: BTreeMap<String, Vec<(String, Vec<f32>)>>,
+    /// The attack that the map shows: the one that only wants to get away, or the first there is.
+    mapped: String,
+    /// Queries on the map, in the order of their ids.
+    movers: Vec<usize>,
+    /// Their final points, by id.
+    points: BTreeMap<String, Vec<f32>>,
 }
 
 impl Collector {
-    /// Nothing seen yet.
-    pub fn new() -> Collector {
-        Collector { farthest: BTreeMap::new(), points: BTreeMap::new() }
+    /// Nothing seen yet of `trials`: all of the audit's, even if others run some of them.
+    pub fn new(gallery: &Gallery, trials: &[Trial]) -> Collector {
+        let codes: BTreeSet<&str> = trials.iter().map(|t| t.attack.code).collect();
+        let mapped = if codes.contains("ES") { "ES" } else { codes.first().copied().unwrap_or_default() };
+        let of_map = trials.iter().filter(|t| t.attack.code == mapped);
+        let mut queries: Vec<usize> = of_map.map(|t| t.query).collect();
+        queries.sort_by(|&a, &b| gallery.ids[a].cmp(&gallery.ids[b]));
+        // Spread over the queries, a class of its own for each.
+        let stride = (queries.len() / MOVES).max(1);
+        let mut classes = BTreeSet::new();
+        let spread = queries.into_iter().step_by(stride);
+        let movers = spread.filter(|&q| classes.insert(gallery.labels[q])).take(MOVES).collect();
+        Collector { farthest: BTreeMap::new(), mapped: mapped.into(), movers, points: BTreeMap::new() }
     }
 
     /// A trial is done.
-    pub fn see(&mut self, outcome: &Outcome, evidence: &Evidence) {
-        // Trials end in another order with another batch: of equals the first by name counts.
-        let key = |o: &Outcome| (o.shift, std::cmp::Reverse(o.query.clone()));
+    pub fn see(&mut self, gallery: &Gallery, outcome: &Outcome, evidence: &Evidence) {
         let best = self.farthest.get(&outcome.attack);
-        if best.is_none_or(|(best, _)| key(outcome) > key(best)) {
+        if best.is_none_or(|(best, _)| distance(outcome) > distance(best)) {
             self.farthest.insert(outcome.attack.clone(), (outcome.clone(), evidence.clone()));
         }
-        let points = self.points.entry(outcome.attack.clone()).or_default();
-        points.push((outcome.query.clone(), evidence.point.clone()));
+        if self.maps(gallery, outcome) {
+            self.points.insert(outcome.query.clone(), evidence.point.clone());
+        }
+    }
+
+    fn maps(&self, gallery: &Gallery, outcome: &Outcome) -> bool {
+        outcome.attack == self.mapped && self.movers.iter().any(|&q| gallery.ids[q] == outcome.query)
+    }
+
+    /// Places of the outcomes that are worth showing and were not seen: an earlier process had them. Few, so that their
+    /// trials can be run once more.
+    pub fn unseen(&self, gallery: &Gallery, outcomes: &[Outcome]) -> Vec<usize> {
+        let mut farthest: BTreeMap<&str, usize> = BTreeMap::new();
+        for (i, outcome) in outcomes.iter().enumerate() {
+            let best = farthest.entry(&outcome.attack).or_insert(i);
+            if distance(outcome) > distance(&outcomes[*best]) {
+                *best = i;
+            }
+        }
+        let seen = |o: &Outcome| self.farthest.get(&o.attack).is_some_and(|(best, _)| best == o);
+        let wanted = |(i, o): &(usize, &Outcome)| {
+            (farthest[o.attack.as_str()] == *i && !seen(o))
+                || (self.maps(gallery, o) && !self.points.contains_key(&o.query))
+        };
+        outcomes.iter().enumerate().filter(wanted).map(|(i, _)| i).collect()
     }
 
     /// Makes the pictures.
@@ -102,57 +137,72 @@ impl Collector {
                 thumbnails.insert(gallery.ids[i].clone(), picture(&dataset.pixels(i, prep)?.data, SIDES[1])?);
             }
         }
-        let Some(map) = self.map(gallery, dataset)? else { return Ok(None) };
-        Ok(Some(Examples { amplification, trials, thumbnails, map }))
+        let map = self.map(gallery, dataset);
+        Ok(map.map(|map| Examples { amplification, trials, thumbnails, map }))
     }
 
-    /// The map of the attack that only wants to get away, or of the first there is.
-    fn map(mut self, gallery: &Gallery, dataset: &Dataset) -> Result<Option<Map>> {
-        let code = if self.points.contains_key("ES") {
-            "ES".into()
-        } else {
-            match self.points.keys().next() {
-                Some(code) => code.clone(),
-                None => return Ok(None),
-            }
-        };
-        let mut moves = self.points.remove(&code).unwrap_or_default();
-        moves.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut classes = BTreeSet::new();
-        let mut chosen = Vec::new();
-        // Spread over the queries, a class of its own for each.
-        let stride = (moves.len() / MOVES).max(1);
-        for (id, point) in moves.into_iter().step_by(stride) {
-            let Some(query) = gallery.find(&id) else { continue };
-            if chosen.len() < MOVES && classes.insert(gallery.labels[query]) {
-                chosen.push((query, point));
-            }
-        }
+    fn map(&self, gallery: &Gallery, dataset: &Dataset) -> Option<Map> {
+        let classes: BTreeSet<usize> = self.movers.iter().map(|&q| gallery.labels[q]).collect();
         let stride = gallery.len().div_ceil(PLACES).max(1);
         let shown: Vec<usize> =
             (0..gallery.len()).filter(|&i| i % stride == 0 || classes.contains(&gallery.labels[i])).collect();
         let plane = Plane::of(gallery.points.select(Axis(0), &shown));
         let class = |i: usize| dataset.classes[gallery.labels[i]].clone();
         let place = |&i: &usize| Place { class: class(i), at: plane.project(gallery.point(i)) };
-        let queries = chosen.iter().map(|(query, point)| Move {
-            query: gallery.ids[*query].clone(),
-            class: class(*query),
-            from: plane.project(gallery.point(*query)),
-            to: plane.project(point),
+        let queries = self.movers.iter().filter_map(|&query| {
+            let id = &gallery.ids[query];
+            Some(Move {
+                query: id.clone(),
+                class: class(query),
+                from: plane.project(gallery.point(query)),
+                to: plane.project(self.points.get(id)?),
+            })
         });
-        Ok(Some(Map {
-            attack: code,
+        (!self.movers.is_empty()).then(|| Map {
+            attack: self.mapped.clone(),
             variance: plane.variance,
             queries: queries.collect(),
             gallery: shown.iter().map(place).collect(),
-        }))
+        })
     }
 }
 
-impl Default for Collector {
-    fn default() -> Self {
-        Collector::new()
+/// How far an attack moved its embedding. Trials end in another order with another batch: of equals the first by name
+/// counts.
+fn distance(outcome: &Outcome) -> (f64, std::cmp::Reverse<&str>) {
+    (outcome.shift, std::cmp::Reverse(&outcome.query))
+}
+
+/// The examples of parts put together: `parts` are outcomes and examples of each.
+pub fn merge(parts: &[(&[Outcome], &Examples)]) -> Option<Examples> {
+    let (_, first) = parts.first()?;
+    let mut trials: Vec<(&Outcome, &Example)> = Vec::new();
+    for (outcomes, examples) in parts {
+        for example in &examples.trials {
+            let same = |o: &&Outcome| o.attack == example.attack && o.query == example.query;
+            let Some(outcome) = outcomes.iter().find(same) else { continue };
+            match trials.iter_mut().find(|(o, _)| o.attack == outcome.attack) {
+                Some(best) if distance(outcome) > distance(best.0) => *best = (outcome, example),
+                Some(_) => {}
+                None => trials.push((outcome, example)),
+            }
+        }
     }
+    trials.sort_by_key(|(o, _)| crate::attack::ATTACKS.iter().position(|a| a.code == o.attack));
+    let named = |e: &Example| {
+        let near = e.nearest_before.iter().chain(&e.nearest_after).map(|n| n.id.clone());
+        near.chain(e.targets.iter().cloned()).collect::<Vec<_>>()
+    };
+    let named: BTreeSet<String> = trials.iter().flat_map(|(_, e)| named(e)).collect();
+    let thumbnails = parts.iter().flat_map(|(_, e)| &e.thumbnails).filter(|(id, _)| named.contains(*id));
+    let mut queries: Vec<Move> = parts.iter().flat_map(|(_, e)| e.map.queries.iter().cloned()).collect();
+    queries.sort_by(|a, b| a.query.cmp(&b.query));
+    Some(Examples {
+        amplification: first.amplification,
+        thumbnails: thumbnails.map(|(id, png)| (id.clone(), png.clone())).collect(),
+        trials: trials.into_iter().map(|(_, example)| example.clone()).collect(),
+        map: Map { queries, ..first.map.clone() },
+    })
 }
 
 /// Attacks that perturb the query: those on a candidate change other queries' rankings.

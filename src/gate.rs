@@ -59,7 +59,7 @@ pub struct Rule {
     pub demand: Demand,
 }
 
-/// Rules in the order they were given; no metric twice.
+/// Rules in the order they were given; no metric twice, but for what a baseline brings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules(Vec<Rule>);
 
@@ -109,8 +109,12 @@ impl Rules {
         for name in WATCHED.iter().filter(|_| !named).chain(&[ALWAYS]) {
             let metric = Metric::find(name)?;
             let both = metric.value(baseline).is_some() && metric.value(report).is_some();
-            if both {
-                self.demand(metric).max_drop.get_or_insert(TOLERANCE);
+            let own = self.0.iter().find(|r| r.metric == metric).map(|r| r.demand);
+            let settled = own.is_some_and(|d| d.level == Level::Off || d.max_drop.is_some());
+            if both && !settled {
+                // A rule of its own, so that a threshold at level warn doesn't make this one a warning.
+                self.0
+                    .push(Rule { metric, demand: Demand { max_drop: Some(TOLERANCE), ..Demand::default() } });
             }
         }
         Ok(self)
@@ -236,6 +240,8 @@ impl Verdict {
     /// Holds a report against rules and a baseline. Errors (exit code 2): a metric that the report or the baseline
     /// lacks; a baseline made under other conditions.
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
+        report.whole()?;
+        baseline.map_or(Ok(()), |b| b.whole().map_err(|e| e.context("--baseline")))?;
         let rules = match baseline {
             Some(b) => rules.clone().against(b, report)?,
             None => rules.clone(),
@@ -383,6 +389,7 @@ fn exact(metric: &Metric, found: f64, bound: f64) -> String {
 fn own_interval(report: &Report, metric: &Metric) -> Option<(f64, f64)> {
     match metric.name.as_str() {
         "ars" => report.scores.ars.as_ref()?.interval,
+        "ars.table" => report.scores.ars.as_ref()?.table_interval,
         "ers" => report.scores.ers.as_ref()?.interval,
         name => row(report, name.strip_prefix("attack.")?)?.after_interval,
     }

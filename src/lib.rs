@@ -14,6 +14,8 @@ pub mod error;
 pub mod examples;
 pub mod gate;
 pub mod grad;
+pub mod identity;
+pub mod interrupt;
 pub mod model;
 pub mod onnx;
 pub mod progress;

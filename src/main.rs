@@ -2,17 +2,24 @@
 
 use audit::cli::{Cli, Command};
 use audit::gate::{Rules, Verdict};
+use audit::progress::Mode;
 use audit::report::{Report, Target};
-use audit::{Error, Exit, Result, attack, audit as conductor, compare, data, grad, report, suite};
+use audit::{Error, Exit, Result, attack, audit as conductor, compare, data, grad, interrupt, report, suite};
 use clap::{CommandFactory, Parser};
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let mode = match &cli.command {
+        None => cli.run.mode(),
+        Some(Command::Run(run)) => run.mode(),
+        Some(_) => Mode::Auto,
+    };
     let done = match cli.command {
-        None => conductor::run(&cli.run).map(|r| shown(&r)),
-        Some(Command::Run(run)) => conductor::run(&run).map(|r| shown(&r)),
+        None => run(&cli.run),
+        Some(Command::Run(flags)) => run(&flags),
+        Some(Command::Merge(flags)) => merge(&flags),
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
         Some(Command::Compare(flags)) => comparison(&flags).map(passed),
@@ -21,7 +28,7 @@ fn main() -> ExitCode {
         Some(Command::Suites) => suites().map(passed),
         Some(Command::Schema) => report::schema().map(passed),
         Some(Command::Completions { shell }) => Ok(passed(completions(shell))),
-        Some(Command::Man) => man().map(passed),
+        Some(Command::Man { command }) => man(command.as_deref()).map(passed),
         Some(Command::Images(flags)) => images(&flags).map(passed),
     };
     match done {
@@ -30,9 +37,9 @@ fn main() -> ExitCode {
             let _ = std::io::stdout().write_all(text.as_bytes());
             exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8))
         }
-        Err(Error { exit, message }) => {
-            eprintln!("audit: {message}");
-            ExitCode::from(exit as u8)
+        Err(error) => {
+            mode.error(&error);
+            ExitCode::from(error.exit as u8)
         }
     }
 }
@@ -52,9 +59,24 @@ fn shown(report: &Report) -> Done {
     }
 }
 
+fn run(flags: &audit::cli::Run) -> Result<Done> {
+    interrupt::listen()?;
+    Ok(shown(&conductor::run(flags)?))
+}
+
+fn merge(flags: &audit::cli::Merge) -> Result<Done> {
+    let targets = open(&flags.output)?;
+    let report = conductor::partition::merge(&flags.parts)?;
+    targets.into_iter().try_for_each(|target| target.write(&report))?;
+    Ok(shown(&report))
+}
+
+fn open(files: &[std::path::PathBuf]) -> Result<Vec<Target>> {
+    files.iter().map(|path| Target::open(path)).collect()
+}
+
 fn write(report: &Report, files: &[std::path::PathBuf]) -> Result<()> {
-    let targets = files.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
-    targets.into_iter().try_for_each(|target| target.write(report))
+    open(files)?.into_iter().try_for_each(|target| target.write(report))
 }
 
 /// Renders a saved report. Its verdict was given when it was made: it is shown, and not given again.
@@ -97,10 +119,24 @@ fn completions(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn man() -> Result<String> {
+fn man(command: Option<&str>) -> Result<String> {
+    let mut all = Cli::command();
+    all.build();
+    let page = match command {
+        None => all,
+        Some(name) => {
+            let shown = all.get_subcommands().filter(|c| !c.is_hide_set());
+            let names: Vec<String> = shown.map(|c| c.get_name().to_string()).collect();
+            let found = all.get_subcommands().find(|c| c.get_name() == name).cloned();
+            found.ok_or_else(|| {
+                Error::usage(format!("there is no command `{name}`: expected one of {}", names.join(", ")))
+            })?
+        }
+    };
     let mut bytes = Vec::new();
-    let page = clap_mangen::Man::new(Cli::command());
-    page.render(&mut bytes).map_err(|e| Error::internal(format!("manual page: {e}")))?;
+    clap_mangen::Man::new(page)
+        .render(&mut bytes)
+        .map_err(|e| Error::internal(format!("manual page: {e}")))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -77,8 +77,19 @@ pub enum Protocol {
     Rob224,
 }
 
+impl Protocol {
+    /// The name in suites, reports and trial files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Auto => "auto",
+            Protocol::Rob28 => "rob28",
+            Protocol::Rob224 => "rob224",
+        }
+    }
+}
+
 /// A score a suite can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreName {
     /// Empirical robustness score.

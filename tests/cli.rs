@@ -6,7 +6,7 @@ mod common;
 use audit::attack::ATTACKS;
 use audit::onnx::{Attr, Encoded, Graph, Node};
 use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
-use common::{Temp, runtime_folder};
+use common::{Ran, Temp, program, ran};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,28 +17,6 @@ const EMPTY: i32 = 4;
 const UNTRUSTED: i32 = 12;
 /// Enough to be an audit, few enough to be quick.
 const QUICK: [&str; 6] = ["--suite", "smoke", "--max-queries", "3", "--data", "data"];
-
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-/// The program in a folder, with the runtime that the tests use.
-fn program(dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_audit"));
-    command.current_dir(dir).stdin(Stdio::null());
-    if let Some(folder) = runtime_folder() {
-        command.env("ORT_DYLIB_PATH", std::fs::canonicalize(folder).unwrap());
-    }
-    command
-}
-
-fn ran(command: &mut Command) -> Ran {
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-}
 
 fn run(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).args(args))

@@ -2,7 +2,8 @@
 
 mod report_fixture;
 
-use audit::report::{FORMATS, Report};
+use audit::report::metric::Metric;
+use audit::report::{CmcPoint, FORMATS, Report};
 use report_fixture::{audit, folder};
 use std::path::{Path, PathBuf};
 
@@ -99,6 +100,58 @@ fn a_collapse_of_retrieval_is_a_regression_however_high_the_score() {
     let collapsed = save(&dir, "collapsed.json", &collapsed);
     let (code, out, _) = audit(&["gate", &collapsed, "--baseline", &base, "--max-drop", "ers=1"]);
     assert!(code == 11 && out.contains("FAIL  benign.r1") && out.contains("pass  ers"), "{code} {out}");
+}
+
+/// The suite's own word on R@1 is a threshold that warns: the watch against the baseline stays one that fails, unless R@1 is
+/// switched off.
+#[test]
+fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
+    let dir = folder("watch");
+    let base = save(&dir, "base.json", &report_fixture::report(0.5));
+    let mut lost = report_fixture::report(0.5);
+    lost.benign.r1 -= 5.0;
+    let lost = save(&dir, "lost.json", &lost);
+    let mut judge = |rule: &str| {
+        let suite = dir.join("s.yaml");
+        std::fs::write(&suite, format!("form: published\nattacks: [CA+]\ngate:\n  benign.r1: {rule}\n"))
+            .unwrap();
+        audit(&["gate", &lost, "--baseline", &base, "--suite", suite.to_str().unwrap()])
+    };
+    let (code, out, _) = judge("{min: 90, level: warn}");
+    assert!(code == 11 && out.contains("warn  benign.r1") && out.contains("FAIL  benign.r1"), "{code} {out}");
+    let (code, out, _) = judge("{max_drop: 1, level: warn}");
+    assert!(code == 0 && out.contains("warn  benign.r1"), "{code} {out}");
+    let (code, out, _) = judge("{max_drop: 6}");
+    assert!(code == 0 && out.contains("pass  benign.r1"), "{code} {out}");
+    let (code, out, _) = judge("{level: off}");
+    assert!(code == 0 && !out.contains("benign.r1"), "{code} {out}");
+}
+
+#[test]
+fn every_number_of_a_report_can_be_demanded() {
+    let dir = folder("any");
+    let mut full = report_fixture::report(0.5);
+    (full.benign.ami, full.benign.mrr) = (Some(50.0), Some(75.0));
+    (full.benign.r_precision, full.benign.map_at_c) = (Some(45.0), Some(44.0));
+    full.benign.cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
+    let file = save(&dir, "r.json", &full);
+    for metric in Metric::all() {
+        let value = metric.value(&full).unwrap_or_else(|| panic!("{}", metric.name));
+        let flag = if metric.lower_is_better() { "--fail-over" } else { "--fail-under" };
+        for (bound, code) in [(value - 1.0, 0), (value + 1.0, 10)] {
+            let bound = if metric.lower_is_better() { 2.0 * value - bound } else { bound };
+            let (found, out, err) = audit(&["gate", &file, flag, &format!("{}={bound}", metric.name)]);
+            assert_eq!(found, code, "{}: {out}{err}", metric.name);
+        }
+        // Paired, every attacked metric has an interval of its change.
+        let (code, out, _) =
+            audit(&["gate", &file, "--baseline", &file, "--max-drop", &format!("{}=0", metric.name)]);
+        let line = out
+            .lines()
+            .find(|l| l.starts_with(&format!("  pass  {} ", metric.name)))
+            .unwrap_or_else(|| panic!("{out}"));
+        assert!(code == 0 && line.contains("95 %") == metric.attacked(), "{line}");
+    }
 }
 
 #[test]

@@ -22,7 +22,9 @@ mod trials;
 
 pub use pgd::{Event, Evidence, Plan, run};
 pub use schedule::Schedule;
-pub use trials::{Selection, Skipped, Trial, TrialFile, read_trials, sample_queries, select, write_trials};
+pub use trials::{
+    Selection, Skipped, Trial, TrialFile, read_trials, record, sample_queries, select, write_trials,
+};
 
 use crate::space::{Gallery, cosine, draw_index, wide};
 use crate::{Error, Result};

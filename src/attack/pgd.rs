@@ -38,10 +38,15 @@ pub struct Plan {
 
 /// News of a run in progress.
 pub enum Event<'a> {
-    /// Steps done so far, out of the total; a trial that ends early counts in full.
-    Steps(usize, usize),
-    /// A trial is done.
-    Done(&'a Outcome, &'a Evidence),
+    /// The batch made a step.
+    Step {
+        /// Steps of single images so far; a trial that ends early counts in full.
+        done: usize,
+        /// A trial at work and its step, where one is left.
+        at: Option<(&'a Trial, usize)>,
+    },
+    /// A trial, by its place in the list, is done.
+    Done(usize, &'a Outcome, &'a Evidence),
 }
 
 /// What lies behind an outcome: more than a report keeps of every trial.
@@ -83,7 +88,6 @@ pub fn run(
     let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
     let task = Task { gallery, trials, plan };
     let mut done = Done { task, waiting: Vec::new(), best: HashMap::new(), outcomes: Vec::new() };
-    let total = trials.len() * (plan.restarts + 1) * plan.steps;
     let mut steps = 0;
     loop {
         for (slot, run) in active.iter_mut().enumerate().filter(|(_, run)| run.is_none()) {
@@ -131,7 +135,8 @@ pub fn run(
                 steps += 1;
             }
         }
-        let flow = watch(Event::Steps(steps, total));
+        let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
+        let flow = watch(Event::Step { done: steps, at });
         if flow.is_break() || done.measure(false, model, watch)?.is_break() {
             break;
         }
@@ -378,7 +383,7 @@ impl Done<'_> {
                 run.losses.push(losses[i]);
                 let evidence = Evidence { image, point: points.row(i).to_vec(), losses: run.losses };
                 let Some((outcome, evidence)) = self.settle(run.trial, outcome?, evidence) else { continue };
-                if watch(Event::Done(&outcome, &evidence)).is_break() {
+                if watch(Event::Done(run.trial, &outcome, &evidence)).is_break() {
                     flow = ControlFlow::Break(());
                 }
                 self.outcomes.push((run.trial, outcome));

@@ -196,14 +196,23 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
 
 /// The trial file (JSON) of `trials`, to be read by [`read_trials`].
 pub fn write_trials(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> Result<String> {
+    let id = |i: usize| gallery.ids[i].clone();
+    let rows = trials.iter().map(|t| (t.attack, id(t.query), t.targets.iter().map(|&i| id(i)).collect()));
+    record(protocol, form, gallery.metric, rows)
+}
+
+/// The same of trials as (attack, query's id, targets' ids).
+pub fn record(
+    protocol: &str,
+    form: Form,
+    metric: Metric,
+    trials: impl Iterator<Item = (&'static Attack, String, Vec<String>)>,
+) -> Result<String> {
     let mut attacks: BTreeMap<String, Vec<Row>> = BTreeMap::new();
-    for trial in trials {
-        let ids = || trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect();
-        attacks
-            .entry(trial.attack.code.to_lowercase())
-            .or_default()
-            .push(Row { query: gallery.ids[trial.query].clone(), targets: trial.attack.drawn.then(ids) });
+    for (attack, query, targets) in trials {
+        let row = Row { query, targets: attack.drawn.then_some(targets) };
+        attacks.entry(attack.code.to_lowercase()).or_default().push(row);
     }
-    let raw = Raw { protocol: protocol.into(), form, metric: gallery.metric, attacks };
+    let raw = Raw { protocol: protocol.into(), form, metric, attacks };
     serde_json::to_string_pretty(&raw).map_err(|e| Error::internal(format!("writing trials: {e}")))
 }

@@ -11,6 +11,7 @@ use crate::Result;
 use ndarray::{Array2, ArrayView2};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use sha2::{Digest, Sha256};
 
 /// Points at which the model is evaluated, half of them mirrored.
 pub const POPULATION: usize = 100;
@@ -19,9 +20,12 @@ const FINE: usize = 64;
 /// Side of the noise then.
 const COARSE: usize = 32;
 
-/// The estimator: random directions from a seed, and the price so far.
+/// The estimator: random directions, and the price so far.
+///
+/// An image's directions follow from the seed and its pixels, not from what else is in the batch or went before, so that a
+/// trial comes out the same in every batch and after every interruption.
 pub struct Estimator {
-    rng: ChaCha8Rng,
+    seed: u64,
     /// Forward passes of a batch.
     pub passes: u64,
 }
@@ -29,7 +33,7 @@ pub struct Estimator {
 impl Estimator {
     /// An estimator whose directions follow from `seed` alone.
     pub fn new(seed: u64) -> Estimator {
-        Estimator { rng: ChaCha8Rng::seed_from_u64(seed), passes: 0 }
+        Estimator { seed, passes: 0 }
     }
 
     /// The gradient of ⟨f(x), ē⟩ for a batch `x` of images of `shape` [B, C, H, W], each with its own σ.
@@ -43,8 +47,10 @@ impl Estimator {
     ) -> Result<Vec<f32>> {
         let pixels = shape[1..].iter().product::<usize>();
         let mut gradient = vec![0.0; x.len()];
+        let mut directions: Vec<Directions> =
+            x.chunks(pixels).map(|image| Directions::new(self.seed, image)).collect();
         for _ in 0..POPULATION / 2 {
-            let noise = self.noise(shape);
+            let noise: Vec<f32> = directions.iter_mut().flat_map(|d| d.next(shape)).collect();
             let mut along = |sign: f32| -> Result<Vec<f32>> {
                 let moved: Vec<f32> =
                     (0..x.len()).map(|i| x[i] + sign * sigma[i / pixels] * noise[i]).collect();
@@ -61,13 +67,25 @@ impl Estimator {
         }
         Ok(gradient)
     }
+}
 
-    fn noise(&mut self, [b, c, h, w]: [usize; 4]) -> Vec<f32> {
+/// The random directions of one image.
+struct Directions(ChaCha8Rng);
+
+impl Directions {
+    fn new(seed: u64, image: &[f32]) -> Directions {
+        let mut hash = Sha256::new_with_prefix(seed.to_le_bytes());
+        image.iter().for_each(|v| hash.update(v.to_le_bytes()));
+        Directions(ChaCha8Rng::from_seed(hash.finalize().into()))
+    }
+
+    /// The next direction, for an image of shape [_, C, H, W].
+    fn next(&mut self, [_, c, h, w]: [usize; 4]) -> Vec<f32> {
         if h.max(w) <= FINE {
-            return (0..b * c * h * w).map(|_| self.normal()).collect();
+            return (0..c * h * w).map(|_| self.normal()).collect();
         }
-        let mut out = Vec::with_capacity(b * c * h * w);
-        for _ in 0..b * c {
+        let mut out = Vec::with_capacity(c * h * w);
+        for _ in 0..c {
             let small: Vec<f32> = (0..COARSE * COARSE).map(|_| self.normal()).collect();
             enlarge(&small, h, w, &mut out);
         }
@@ -77,7 +95,7 @@ impl Estimator {
     /// Standard normal, by Box and Muller.
     fn normal(&mut self) -> f32 {
         let unit = |bits: u32| ((bits >> 8) as f32 + 0.5) / (1u32 << 24) as f32;
-        let (radius, angle) = (unit(self.rng.next_u32()), unit(self.rng.next_u32()));
+        let (radius, angle) = (unit(self.0.next_u32()), unit(self.0.next_u32()));
         (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Attack, Report};
 use crate::score::{ARS_TERMS, ERS_TERMS, Replicate, Resampled};
+use crate::space::benign::CMC;
 use crate::suite::{ScoreName, Suite, did_you_mean};
 use crate::{Error, Result};
 
@@ -29,6 +30,11 @@ enum What {
     Map,
     MapAtR,
     Nmi,
+    Ami,
+    Mrr,
+    RPrecision,
+    MapAtC,
+    Cmc(usize),
 }
 
 impl Metric {
@@ -46,8 +52,14 @@ impl Metric {
             metric("benign.map", What::Map),
             metric("benign.map_at_r", What::MapAtR),
             metric("benign.nmi", What::Nmi),
+            metric("benign.ami", What::Ami),
+            metric("benign.mrr", What::Mrr),
+            metric("benign.r_precision", What::RPrecision),
+            metric("benign.map_at_c", What::MapAtC),
         ];
-        scores.into_iter().chain(after).chain(resistance).chain(table).chain(benign).collect()
+        // The curve's first point is R@1.
+        let cmc = CMC[1..].iter().map(|&k| metric(&format!("benign.cmc@{k}"), What::Cmc(k)));
+        scores.into_iter().chain(after).chain(resistance).chain(table).chain(benign).chain(cmc).collect()
     }
 
     /// The metric called `name`, in any case and with a typographic minus sign too. Error: exit code 2.
@@ -60,9 +72,10 @@ impl Metric {
         let names: Vec<&str> = all.iter().map(|m| m.name.as_str()).collect();
         Err(Error::usage(format!(
             "unknown metric `{name}`{}: expected ars, ars.table, ers, attack.CODE, attack.CODE.resistance or \
-             attack.CODE.table with CODE one of {}, or benign.r1, .r2, .map, .map_at_r, .nmi",
+             attack.CODE.table with CODE one of {}, or one of {}",
             did_you_mean(&plain, &names),
-            ERS_TERMS.join(", ")
+            ERS_TERMS.join(", "),
+            names.iter().filter(|n| n.starts_with("benign.")).copied().collect::<Vec<_>>().join(", ")
         )))
     }
 
@@ -78,7 +91,7 @@ impl Metric {
 
     /// Whether it depends on attacks, and so on the choice of queries.
     pub fn attacked(&self) -> bool {
-        !matches!(self.what, What::R1 | What::R2 | What::Map | What::MapAtR | What::Nmi)
+        !self.name.starts_with("benign.")
     }
 
     /// Whether an audit by `suite` gives it.
@@ -109,6 +122,11 @@ impl Metric {
             What::Map => Some(report.benign.map),
             What::MapAtR => Some(report.benign.map_at_r),
             What::Nmi => report.benign.nmi,
+            What::Ami => report.benign.ami,
+            What::Mrr => report.benign.mrr,
+            What::RPrecision => report.benign.r_precision,
+            What::MapAtC => report.benign.map_at_c,
+            What::Cmc(k) => report.benign.cmc.iter().find(|p| p.k == k).map(|p| p.value),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::check::{GradientCheck, Warning};
 use crate::gate::Verdict;
 use crate::model::card::Preprocessing;
 use crate::score::Basis;
+use crate::suite::ScoreName;
 use crate::{Error, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,9 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// Reasons to distrust the result.
     pub warnings: Vec<Warning>,
+    /// Which part of a run this is, where it is not a whole one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub part: Option<Part>,
     /// What the gate says, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gate: Option<Verdict>,
@@ -127,18 +131,39 @@ impl Report {
             .map_err(|e| Error::usage(format!("not a whole report (schema_version {schema_version}): {e}")))
     }
 
+    /// The reading of the definitions.
+    pub fn form(&self) -> Result<Form> {
+        match self.suite.form.as_str() {
+            "published" => Ok(Form::Published),
+            "corrected" => Ok(Form::Corrected),
+            other => {
+                Err(Error::usage(format!("the report's form is `{other}`: expected published or corrected")))
+            }
+        }
+    }
+
+    /// Refuses a part of a run (exit code 13): its numbers are not the model's.
+    pub fn whole(&self) -> Result<()> {
+        match &self.part {
+            None => Ok(()),
+            Some(part) => Err(Error::incomplete(format!(
+                "the report of {} is part {} of a run. Put all parts together first: audit merge PART... -o whole.json",
+                self.model_name(),
+                part.partition
+            ))),
+        }
+    }
+
     /// What the scores' arithmetic needs beside the outcomes.
     pub fn basis(&self) -> Result<Basis> {
-        let form = match self.suite.form.as_str() {
-            "published" => Form::Published,
-            "corrected" => Form::Corrected,
-            other => {
-                return Err(Error::usage(format!(
-                    "the report's form is `{other}`: expected published or corrected"
-                )));
-            }
+        let form = self.form()?;
+        let Data { images, gallery, queries, .. } = self.data;
+        // Ranks run to the number of items beside the query, which is one more where no query is among them.
+        let ranked = match gallery {
+            0 => images, // of a version that knew no separate queries
+            _ => gallery + usize::from(queries == images - gallery),
         };
-        Ok(Basis { gallery: self.data.images, form, metric: self.model.metric.parse()? })
+        Ok(Basis { gallery: ranked, form, metric: self.model.metric.parse()? })
     }
 
     /// The model's file name.
@@ -150,6 +175,25 @@ impl Report {
     pub fn as_baseline(&self) -> Report {
         Report { gate: None, examples: None, command: None, ..self.clone() }
     }
+}
+
+/// A part of a run, by queries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Part {
+    /// "hash:1/3": the first of three.
+    pub partition: String,
+    /// Trials of the whole.
+    pub trials: usize,
+    /// Trials of the whole that can't be run.
+    pub skipped: usize,
+    /// Where this part's outcomes stand in the whole's.
+    pub places: Vec<usize>,
+    /// The same of the trials that could not be run.
+    pub skipped_places: Vec<usize>,
+    /// Over the whole's trials.
+    pub trials_sha256: String,
+    /// Scores of the suite.
+    pub scores: Vec<ScoreName>,
 }
 
 /// A few attacks to look at: for some attacks, the trial that moved its embedding farthest.
@@ -430,6 +474,9 @@ pub struct Score {
     /// The ratio-of-means form, for ARS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub table: Option<f64>,
+    /// Its 95 % interval.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub table_interval: Option<(f64, f64)>,
 }
 
 /// Seconds spent.
@@ -453,15 +500,27 @@ pub struct Timing {
     pub threads: usize,
 }
 
-/// A file to be written: claimed before the work, so that a bad path fails at once, and given its name when
-/// complete, so that nothing half-written stays.
+impl Timing {
+    /// Adds another run's time.
+    pub fn add(&mut self, other: &Timing) {
+        self.model_s += other.model_s;
+        self.gallery_s += other.gallery_s;
+        self.check_s += other.check_s;
+        self.attacks_s += other.attacks_s;
+        self.total_s += other.total_s;
+        self.image_steps += other.image_steps;
+    }
+}
+
+/// A file to be written: tried before the work, so that a bad path fails at once, and given its name when complete, so
+/// that nothing half-written stays.
 pub struct Destination {
     path: PathBuf,
     partial: PathBuf,
 }
 
 impl Destination {
-    /// Claims `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable.
+    /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable.
     pub fn open(flag: &str, path: &Path) -> Result<Destination> {
         if path.is_dir() {
             return Err(Error::usage(format!("{flag} {}: is a folder; name a file in it", path.display())));
@@ -469,7 +528,8 @@ impl Destination {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}.partial", std::process::id()));
         let partial = path.with_file_name(name);
-        std::fs::File::create(&partial).map_err(|e| {
+        // Removed again, so that a process that is killed leaves nothing behind.
+        std::fs::File::create(&partial).and_then(|_| std::fs::remove_file(&partial)).map_err(|e| {
             Error::usage(format!(
                 "{flag} {}: can't write there: {e}. Make the folder, or choose another",
                 path.display()

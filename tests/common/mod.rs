@@ -9,6 +9,7 @@ use audit::model::runtime;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
@@ -121,4 +122,28 @@ pub fn flags(args: &[&str]) -> audit::cli::Run {
 /// An audit, its flags given as on the command line.
 pub fn audit(args: &[&str]) -> audit::Result<audit::report::Report> {
     audit::audit::run(&flags(args))
+}
+
+/// What the program did.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+/// The program in a folder, with the runtime that the tests use.
+pub fn program(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_audit"));
+    command.current_dir(dir).stdin(Stdio::null());
+    if let Some(folder) = runtime_folder() {
+        command.env("ORT_DYLIB_PATH", std::fs::canonicalize(folder).unwrap());
+    }
+    command
+}
+
+/// Runs it to its end.
+pub fn ran(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }

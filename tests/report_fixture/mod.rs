@@ -105,8 +105,9 @@ pub fn report(strength: f64) -> Report {
         };
         trials.entry(o.attack.to_lowercase()).or_default().push(row);
     }
-    let headline =
-        |e: Option<score::Estimate>| e.map(|e| Score { value: e.value, interval: e.interval, table: None });
+    let headline = |e: Option<score::Estimate>| {
+        e.map(|e| Score { value: e.value, interval: e.interval, table: None, table_interval: None })
+    };
     Report {
         schema_version: report::SCHEMA_VERSION,
         tool: Tool {
@@ -197,7 +198,11 @@ pub fn report(strength: f64) -> Report {
             .collect(),
         scores: Scores {
             ers: headline(scores.ers),
-            ars: headline(scores.ars).map(|s| Score { table: scores.ars_table.map(|e| e.value), ..s }),
+            ars: headline(scores.ars).map(|s| Score {
+                table: scores.ars_table.map(|e| e.value),
+                table_interval: scores.ars_table.and_then(|e| e.interval),
+                ..s
+            }),
             notes: scores.notes,
         },
         trials: serde_json::json!({
@@ -206,6 +211,7 @@ pub fn report(strength: f64) -> Report {
         outcomes,
         skipped,
         warnings: vec![Warning::new("a-warning", NASTY), Warning::info("a-note", "worth knowing")],
+        part: None,
         gate: None,
         examples: Some(examples()),
         command: Some(format!("audit {NASTY}")),

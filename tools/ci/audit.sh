@@ -17,6 +17,8 @@ if [ -z "${AUDIT_MODEL:-}" ]; then
 fi
 out=${AUDIT_OUT:-audit-reports}
 mkdir -p "$out"
+# What a job that was killed left behind is of another commit, as likely as not.
+rm -f "$out/report.json.journal"
 set -- --suite "${AUDIT_SUITE:-ars}" "$AUDIT_MODEL"
 if [ -n "${AUDIT_DATA:-}" ]; then set -- "$@" --data "$AUDIT_DATA"; fi
 if [ -n "${AUDIT_BASELINE:-}" ]; then

@@ -96,7 +96,7 @@ fn robustness(report: &Report) -> String {
         )
     };
     let mut cards = String::new();
-    if let Some(Score { value, interval, table }) = &report.scores.ars {
+    if let Some(Score { value, interval, table, .. }) = &report.scores.ars {
         let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
         let about =
             format!("How much of what eight attacks try is withstood, relative to the clean start.{table}");

@@ -1,0 +1,168 @@
+//! The attacks of a run: what the journal holds is taken from it, the rest is run, and every batch is written down.
+
+use super::journal::Journal;
+use crate::attack::{self, Event, Outcome, Plan, Trial};
+use crate::data::{Dataset, Preparation};
+use crate::examples::Collector;
+use crate::model::Model;
+use crate::progress::{At, Phase};
+use crate::space::Gallery;
+use crate::{Error, Exit, Result, interrupt};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+/// What is attacked, and how.
+pub struct Attacks<'a> {
+    /// The images.
+    pub dataset: &'a Dataset,
+    /// How they are made into pixels.
+    pub prep: &'a Preparation,
+    /// Their embeddings.
+    pub gallery: &'a Gallery,
+    /// The trials of this run.
+    pub trials: &'a [Trial],
+    /// How each is run.
+    pub plan: &'a Plan,
+}
+
+impl Attacks<'_> {
+    /// Runs the trials but for those that are `done`, and returns the outcomes of all, in their order. Each batch of
+    /// finished trials goes to the journal at once. Errors: what ended the attacks (exit code 130 where somebody asked for
+    /// an end), with what to do next.
+    pub fn run(
+        &self,
+        model: &mut Model,
+        journal: &mut Option<Journal>,
+        done: Vec<(usize, Outcome)>,
+        collector: &mut Option<Collector>,
+        progress: &mut Phase,
+    ) -> Result<Vec<Outcome>> {
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; self.trials.len()];
+        for (place, outcome) in done {
+            if let Some(slot) = outcomes.get_mut(place) {
+                *slot = Some(outcome);
+            }
+        }
+        let count = |outcomes: &[Option<Outcome>]| outcomes.iter().flatten().count();
+        let ended = self.rest(model, journal, &mut outcomes, collector, progress);
+        if let Err(e) = ended {
+            return Err(stopped(e, journal, count(&outcomes), self.trials.len()));
+        }
+        let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+        if outcomes.len() != self.trials.len() {
+            return Err(Error::internal(format!(
+                "{} of {} trials came to an end; please report this",
+                outcomes.len(),
+                self.trials.len()
+            )));
+        }
+        // What a report shows and only an earlier process saw is run once more: the same comes out.
+        if let Some(collector) = collector {
+            let again = collector.unseen(self.gallery, &outcomes);
+            self.attack(model, &again, &mut |event| {
+                if let Event::Done(_, outcome, evidence) = event {
+                    collector.see(self.gallery, outcome, evidence);
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(outcomes)
+    }
+
+    /// Runs what has no outcome yet.
+    fn rest(
+        &self,
+        model: &mut Model,
+        journal: &mut Option<Journal>,
+        outcomes: &mut [Option<Outcome>],
+        collector: &mut Option<Collector>,
+        progress: &mut Phase,
+    ) -> Result<()> {
+        let left: Vec<usize> = (0..outcomes.len()).filter(|&i| outcomes[i].is_none()).collect();
+        let runs = self.plan.steps * (self.plan.restarts + 1);
+        let mut queries: HashMap<&str, (usize, usize)> = HashMap::new();
+        for (trial, outcome) in self.trials.iter().zip(outcomes.iter()) {
+            let (done, of) = queries.entry(trial.attack.code).or_default();
+            *done += usize::from(outcome.is_some());
+            *of += 1;
+        }
+        progress.begin((self.trials.len() * runs) as u64, ((self.trials.len() - left.len()) * runs) as u64);
+        let mut fresh: Vec<(usize, Outcome)> = Vec::new();
+        let mut end = Ok(());
+        let ran = self.attack(model, &left, &mut |event| match event {
+            Event::Step { done, at } => {
+                let written = journal.as_mut().map_or(Ok(()), |j| j.add(&fresh));
+                fresh.drain(..).for_each(|(place, outcome)| outcomes[place] = Some(outcome));
+                let at = at.map(|(trial, step)| {
+                    let (done, of) = queries[trial.attack.code];
+                    At { attack: trial.attack.code, step, steps: self.plan.steps, queries: done, of }
+                });
+                progress.set(done as u64, at);
+                end = written.and_then(|()| interrupted());
+                if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+            Event::Done(at, outcome, evidence) => {
+                queries.entry(self.trials[left[at]].attack.code).or_default().0 += 1;
+                fresh.push((left[at], outcome.clone()));
+                if let Some(collector) = collector {
+                    collector.see(self.gallery, outcome, evidence);
+                }
+                ControlFlow::Continue(())
+            }
+        });
+        end?;
+        ran?;
+        if let Some(journal) = journal {
+            journal.add(&fresh)?;
+        }
+        fresh.into_iter().for_each(|(place, outcome)| outcomes[place] = Some(outcome));
+        Ok(())
+    }
+
+    fn attack(
+        &self,
+        model: &mut Model,
+        places: &[usize],
+        watch: &mut dyn FnMut(Event) -> ControlFlow<()>,
+    ) -> Result<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
+        let images = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
+        attack::run(model, self.gallery, &images, &trials, self.plan, watch).map(drop)
+    }
+}
+
+/// An error, where somebody asked for an end. Work before the attacks is short and kept nowhere.
+pub fn interrupted() -> Result<()> {
+    match interrupt::asked() {
+        true => Err(Error::interrupted("interrupted")),
+        false => Ok(()),
+    }
+}
+
+/// What ended the attacks, and what is left of them.
+fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usize) -> Error {
+    let lasting = matches!(error.exit, Exit::Interrupted | Exit::Internal);
+    match journal {
+        // The same would end them again.
+        Some(journal) if !lasting => journal.done(),
+        Some(journal) if done > 0 => {
+            error.message = format!(
+                "{}. {done} of {of} trials are done and kept in {}: the same command with --resume goes on from there",
+                error.message,
+                journal.path().display()
+            );
+        }
+        _ if error.exit == Exit::Interrupted => {
+            let why = match journal {
+                Some(_) => "no trial was done yet",
+                None => "without -o or --journal no trial is kept",
+            };
+            error.message = format!("{}; {why}: start again", error.message);
+        }
+        _ => {}
+    }
+    error
+}

@@ -1,0 +1,200 @@
+//! The journal of a run: what came of its trials so far, so that a run that was killed can go on.
+//!
+//! A text file of lines, each the start of the SHA-256 of what follows, a blank, and JSON. The first says which run it
+//! is, every other holds the trials that one batch finished. Lines are only ever added. A line that was cut off when the
+//! process was killed or the disk was full doesn't fit its checksum: it and what follows are left out and run again. An
+//! audit removes its journal when every report is written.
+
+use crate::attack::Outcome;
+use crate::identity::Identity;
+use crate::model::hex;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Grows when the format changes.
+const VERSION: u32 = 1;
+/// Hexadecimal digits of a line's checksum.
+const CHECKSUM: usize = 16;
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    journal: u32,
+    /// "hash:1/3", where it is of a part.
+    partition: Option<String>,
+    trials: usize,
+    run: Identity,
+}
+
+/// A journal that this process alone writes to.
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// What an earlier process left: its header, and trials by place.
+    earlier: Option<(Header, Vec<(usize, Outcome)>)>,
+    /// Bytes of whole lines that were found.
+    whole: u64,
+    /// Whether the file is worth keeping when this value goes.
+    keep: bool,
+}
+
+impl Journal {
+    /// Claims the file at `path`, new or of an earlier process. Errors (exit code 2): it can't be written, another process
+    /// has it, or it holds trials and nobody asked to `resume`.
+    pub fn open(path: &Path, resume: bool) -> Result<Journal> {
+        let name = path.display();
+        let unfit = |e: std::io::Error| {
+            Error::usage(format!(
+                "journal {name}: can't write there: {e}. Choose another place with --journal FILE"
+            ))
+        };
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            return Err(Error::usage(format!(
+                "journal {name}: expected a file, found something else. Choose another place with --journal FILE"
+            )));
+        }
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(unfit)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::usage(format!(
+                    "journal {name}: another audit is writing it. Let it end, or give this one another -o or --journal"
+                )));
+            }
+            // Some network file systems know no locks: then nobody watches.
+            Err(TryLockError::Error(_)) | Ok(()) => {}
+        }
+        let mut journal = Journal { path: path.into(), file, earlier: None, whole: 0, keep: true };
+        journal.read().map_err(|e| {
+            Error::usage(format!("journal {name}: {e}. Name another file with --journal, or remove this one"))
+        })?;
+        let done = journal.earlier.as_ref().map_or(0, |(_, done)| done.len());
+        if done > 0 && !resume {
+            return Err(Error::usage(format!(
+                "{name} is the journal of a run that didn't end and holds {done} finished trials. Add --resume to go on \
+                 with it, or remove it to begin anew"
+            )));
+        }
+        Ok(journal)
+    }
+
+    fn read(&mut self) -> std::io::Result<()> {
+        let mut bytes = Vec::new();
+        self.file.read_to_end(&mut bytes)?;
+        let mut done = Vec::new();
+        let mut header = None;
+        for line in bytes.split_inclusive(|&b| b == b'\n') {
+            let Some(json) = checked(line) else { break };
+            match &header {
+                None => match serde_json::from_slice::<Header>(json) {
+                    Ok(found) if found.journal == VERSION => header = Some(found),
+                    _ => break,
+                },
+                Some(_) => match serde_json::from_slice::<Vec<(usize, Outcome)>>(json) {
+                    Ok(batch) => done.extend(batch),
+                    Err(_) => break,
+                },
+            }
+            self.whole += line.len() as u64;
+        }
+        // Nobody's file is written over: what is not ours, not even the start of a first line of ours, stays.
+        let start =
+            |bytes: &[u8]| bytes.iter().take(CHECKSUM).all(u8::is_ascii_hexdigit) && !bytes.contains(&b'\n');
+        self.keep = !bytes.is_empty();
+        if header.is_none() && !start(&bytes) {
+            return Err(std::io::Error::other("it is no journal of this version of audit"));
+        }
+        self.keep = !done.is_empty();
+        self.earlier = header.map(|h| (h, done));
+        Ok(())
+    }
+
+    /// Begins the run `run` of `trials` trials: gives those of them that are done, by place. Errors (exit code 2): the
+    /// journal is of another run.
+    pub fn begin(
+        &mut self,
+        run: Identity,
+        partition: Option<String>,
+        trials: usize,
+    ) -> Result<Vec<(usize, Outcome)>> {
+        if let Some((header, done)) = self.earlier.take().filter(|(_, done)| !done.is_empty()) {
+            let mut differs = header.run.differences(&run);
+            if header.partition != partition {
+                let name = |p: &Option<String>| p.clone().unwrap_or_else(|| "none".into());
+                differs.push(format!("partition: {} and {}", name(&header.partition), name(&partition)));
+            }
+            if header.trials != trials && differs.is_empty() {
+                differs.push(format!("trials: {} and {trials}", header.trials));
+            }
+            if !differs.is_empty() {
+                return Err(Error::usage(format!(
+                    "{} is the journal of another run, which can't go on as this one. They differ in {}. Run the same \
+                     command as then, or remove the journal",
+                    self.path.display(),
+                    differs.join("; in ")
+                )));
+            }
+            // What follows was cut off.
+            let cut = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::End(0)));
+            cut.map_err(|e| self.failed(e))?;
+            return Ok(done);
+        }
+        let cut = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
+        cut.map_err(|e| self.failed(e))?;
+        self.line(&Header { journal: VERSION, partition, trials, run })?;
+        Ok(Vec::new())
+    }
+
+    /// Adds trials by place.
+    pub fn add(&mut self, done: &[(usize, Outcome)]) -> Result<()> {
+        if done.is_empty() {
+            return Ok(());
+        }
+        self.line(&done)?;
+        self.keep = true;
+        Ok(())
+    }
+
+    fn line<T: Serialize>(&mut self, value: &T) -> Result<()> {
+        let json = serde_json::to_string(value).map_err(|e| Error::internal(format!("the journal: {e}")))?;
+        let line = format!("{} {json}\n", checksum(json.as_bytes()));
+        self.file.write_all(line.as_bytes()).map_err(|e| self.failed(e))
+    }
+
+    fn failed(&self, e: std::io::Error) -> Error {
+        Error::internal(format!("can't write the journal {}: {e}", self.path.display()))
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The run is over, and nothing is left to go on with.
+    pub fn done(&mut self) {
+        self.keep = false;
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn checksum(json: &[u8]) -> String {
+    hex(&Sha256::digest(json))[..CHECKSUM].into()
+}
+
+/// The JSON of a whole line.
+fn checked(line: &[u8]) -> Option<&[u8]> {
+    let (sum, rest) = line.split_at_checked(CHECKSUM)?;
+    let json = rest.strip_prefix(b" ")?.strip_suffix(b"\n")?;
+    (sum == checksum(json).as_bytes()).then_some(json)
+}

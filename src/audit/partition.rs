@@ -1,0 +1,222 @@
+//! A run in parts: which queries a part takes, and the parts put together again.
+
+use super::{settings, summary};
+use crate::attack::{self, Attack, Form, Outcome, Selection, Skipped};
+use crate::identity::Identity;
+use crate::report::{self, Part, Report};
+use crate::space::Gallery;
+use crate::suite::ScoreName;
+use crate::{Error, Result, examples};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Part `index` of `of`, counted from 1, by a hash of the query's id: a query stays in its part whatever other queries
+/// there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    index: u64,
+    of: u64,
+}
+
+impl FromStr for Partition {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let numbers = text.strip_prefix("hash:").and_then(|t| t.split_once('/'));
+        let numbers = numbers.and_then(|(m, n)| Some((m.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
+        match numbers {
+            Some((index, of)) if (1..=of).contains(&index) => Ok(Partition { index, of }),
+            _ => Err("expected hash:m/n with m from 1 to n, such as hash:1/3".into()),
+        }
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hash:{}/{}", self.index, self.of)
+    }
+}
+
+impl Partition {
+    /// Whether the query called `id` is in this part.
+    pub fn takes(self, id: &str) -> bool {
+        let hash: [u8; 32] = Sha256::digest(id).into();
+        let hash = hash[..8].iter().fold(0u64, |all, &byte| all << 8 | u64::from(byte));
+        hash % self.of == self.index - 1
+    }
+
+    /// What this part has of a selection, and where in the whole that stands. `trials_sha256` is the whole's.
+    pub fn split(
+        self,
+        whole: &Selection,
+        gallery: &Gallery,
+        trials_sha256: String,
+        asked: &[ScoreName],
+    ) -> (Selection, Part) {
+        let trials = whole.trials.iter().enumerate().filter(|(_, t)| self.takes(&gallery.ids[t.query]));
+        let skipped = whole.skipped.iter().enumerate().filter(|(_, s)| self.takes(&s.query));
+        let (places, trials) = trials.map(|(i, t)| (i, t.clone())).unzip();
+        let (skipped_places, skipped) = skipped.map(|(i, s)| (i, s.clone())).unzip();
+        let part = Part {
+            partition: self.to_string(),
+            trials: whole.trials.len(),
+            skipped: whole.skipped.len(),
+            places,
+            skipped_places,
+            trials_sha256,
+            scores: asked.to_vec(),
+        };
+        (Selection { trials, skipped }, part)
+    }
+}
+
+/// Puts the reports of all parts of a run together: the report of the whole. Errors: a report that is of no part (exit code
+/// 2); parts of different runs, missing parts (exit code 13).
+pub fn merge(files: &[PathBuf]) -> Result<Report> {
+    let mut parts: Vec<(String, Partition, Part, Report)> = Vec::new();
+    for file in files {
+        let name = file.display().to_string();
+        let report = Report::load(file)?;
+        let Some(part) = report.part.clone() else {
+            return Err(Error::usage(format!(
+                "{name} is the report of a whole run: expected parts, as `audit MODEL --partition hash:1/3 -o \
+                 part1.json` writes them"
+            )));
+        };
+        let partition =
+            part.partition.parse().map_err(|e| Error::usage(format!("{name}: its partition: {e}")))?;
+        parts.push((name, partition, part, report));
+    }
+    parts.sort_by_key(|(_, partition, ..)| partition.index);
+    let Some((first_name, first, head, base)) = parts.first() else {
+        return Err(Error::usage("name the reports of all parts"));
+    };
+    let identity = Identity::of(base);
+    let mut wrong = Vec::new();
+    for (name, partition, part, report) in &parts[1..] {
+        let mut differs = identity.differences(&Identity::of(report));
+        if partition.of != first.of {
+            differs.push(format!("number of parts: {} and {}", first.of, partition.of));
+        }
+        if part.scores != head.scores {
+            differs.push("the suite's scores".into());
+        }
+        if !differs.is_empty() {
+            wrong.push(format!("{first_name} and {name} differ in {}", differs.join("; in ")));
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(Error::incomplete(format!("these are not parts of one run: {}", wrong.join(". "))));
+    }
+    for pair in parts.windows(2) {
+        if pair[0].1 == pair[1].1 {
+            return Err(Error::incomplete(format!(
+                "{} and {} are the same part, {}: name each once",
+                pair[0].0, pair[1].0, pair[0].1
+            )));
+        }
+    }
+    let missing: Vec<String> = (1..=first.of)
+        .map(|index| Partition { index, of: first.of })
+        .filter(|p| !parts.iter().any(|(_, has, ..)| has == p))
+        .map(|p| p.to_string())
+        .collect();
+    if !missing.is_empty() {
+        return Err(Error::incomplete(format!(
+            "{} of {} parts are missing: {}. Run the same audit with --partition {} and name its report too",
+            missing.len(),
+            first.of,
+            missing.join(", "),
+            missing[0]
+        )));
+    }
+
+    let mut outcomes: Vec<Option<Outcome>> = vec![None; head.trials];
+    let mut skipped: Vec<Option<Skipped>> = vec![None; head.skipped];
+    let mut timing =
+        report::Timing { batch: base.timing.batch, threads: base.timing.threads, ..Default::default() };
+    for (name, _, part, report) in &parts {
+        let whole = fill(&mut outcomes, &part.places, &report.outcomes)
+            && fill(&mut skipped, &part.skipped_places, &report.skipped);
+        if !whole {
+            return Err(damaged(name));
+        }
+        timing.add(&report.timing);
+    }
+    let outcomes: Option<Vec<Outcome>> = outcomes.into_iter().collect();
+    let skipped: Option<Vec<Skipped>> = skipped.into_iter().collect();
+    let Some((outcomes, skipped)) = outcomes.zip(skipped) else {
+        return Err(Error::incomplete(
+            "the parts don't make a whole: some trials are in none. Run them anew",
+        ));
+    };
+
+    let shown: Vec<(&[Outcome], &report::Examples)> =
+        parts.iter().filter_map(|(_, _, _, r)| Some((r.outcomes.as_slice(), r.examples.as_ref()?))).collect();
+    let examples = if shown.len() == parts.len() { examples::merge(&shown) } else { None };
+    let trials = record(base, &outcomes)?;
+    let mut whole = Report {
+        part: None,
+        gate: None,
+        outcomes,
+        skipped,
+        examples,
+        timing,
+        trials,
+        command: Some(settings::command_line()),
+        ..base.clone()
+    };
+    if Identity::of(&whole) != identity {
+        return Err(Error::incomplete(
+            "the parts don't make the whole that they say they are of. Run them anew",
+        ));
+    }
+    whole.warnings.retain(|w| w.id != summary::PART);
+    summary::conclude(&mut whole, &head.scores)?;
+    Ok(whole)
+}
+
+/// Puts each of `some` in its place; whether all places were there and free.
+fn fill<T: Clone>(all: &mut [Option<T>], places: &[usize], some: &[T]) -> bool {
+    places.len() == some.len()
+        && places
+            .iter()
+            .zip(some)
+            .all(|(&place, one)| all.get_mut(place).is_some_and(|slot| slot.replace(one.clone()).is_none()))
+}
+
+fn damaged(name: &str) -> Error {
+    Error::incomplete(format!("{name}: its outcomes are not those of its trials. Run this part anew"))
+}
+
+/// The trials of the whole, as the audit itself writes them.
+fn record(base: &Report, outcomes: &[Outcome]) -> Result<serde_json::Value> {
+    let attacks = outcomes.iter().map(|o| Attack::find(&o.attack)).collect::<Result<Vec<_>>>()?;
+    let rows = attacks.into_iter().zip(outcomes).map(|(a, o)| (a, o.query.clone(), o.targets.clone()));
+    let form: Form = base.form()?;
+    let json = attack::record(&base.suite.protocol, form, base.model.metric.parse()?, rows)?;
+    serde_json::from_str(&json).map_err(|e| Error::internal(format!("trials: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_id_is_in_one_part() {
+        let parts: Vec<Partition> = (1..=7).map(|m| format!("hash:{m}/7").parse().unwrap()).collect();
+        let mut sizes = [0usize; 7];
+        for i in 0..7000 {
+            let id = format!("class/{i}.png");
+            let takers: Vec<usize> = (0..7).filter(|&p| parts[p].takes(&id)).collect();
+            assert_eq!(takers.len(), 1);
+            sizes[takers[0]] += 1;
+        }
+        // 1000 each; the standard deviation is 29.
+        assert!(sizes.iter().all(|n| n.abs_diff(1000) < 150), "{sizes:?}");
+        for wrong in ["1/3", "hash:0/3", "hash:4/3", "hash:1/0", "hash:1", "hash:-1/3", "count:1/3", ""] {
+            assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Which trials an audit runs: drawn, or those of a file or of the baseline.
+
+use crate::attack::{self, Plan, Selection, TrialFile};
+use crate::cli::Run;
+use crate::space::Gallery;
+use crate::suite::{Protocol, Suite};
+use crate::{Error, Result};
+
+/// The trials: drawn, or replayed.
+pub fn select(
+    flags: &Run,
+    suite: &Suite,
+    protocol: Protocol,
+    plan: &Plan,
+    gallery: &Gallery,
+) -> Result<Selection> {
+    // A baseline's trials are replayed, so that differences are paired.
+    let Some(path) = flags.trials.as_ref().or(flags.demands.baseline.as_ref()) else {
+        let queries = attack::sample_queries(gallery, suite.max_queries, flags.seed);
+        let mut all = Selection::default();
+        for entry in &suite.attacks {
+            let one = attack::select(gallery, entry.attack, entry.count, plan.form, flags.seed, &queries)?;
+            all.trials.extend(one.trials);
+            all.skipped.extend(one.skipped);
+        }
+        return some_trials(all);
+    };
+    let name = path.display().to_string();
+    let json = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    let TrialFile { protocol: file_protocol, form, metric, mut selection } =
+        attack::read_trials(&name, &trials_of(&json), gallery)?;
+    for (what, theirs, ours) in [
+        ("protocol", file_protocol, protocol.name().to_string()),
+        ("form", form.to_string(), plan.form.to_string()),
+        ("metric", metric.name().to_string(), gallery.metric.name().to_string()),
+    ] {
+        if theirs != ours {
+            return Err(Error::usage(format!(
+                "{name}: these trials are of {what} {theirs}, and this audit is of {ours}. Add --{what} {theirs}"
+            )));
+        }
+    }
+    for entry in &suite.attacks {
+        let code = entry.attack.code;
+        if !selection.trials.iter().any(|t| t.attack.code == code)
+            && !selection.skipped.iter().any(|s| s.attack == code)
+        {
+            return Err(Error::usage(format!(
+                "{name} has no trials of {code}, which suite {} runs",
+                suite.name
+            )));
+        }
+    }
+    let listed = |code: &str| suite.attacks.iter().any(|e| e.attack.code == code);
+    selection.trials.retain(|t| listed(t.attack.code));
+    selection.skipped.retain(|s| listed(&s.attack));
+    some_trials(selection)
+}
+
+fn some_trials(selection: Selection) -> Result<Selection> {
+    if selection.trials.is_empty() {
+        let why = selection.skipped.first().map_or("nothing was selected", |s| s.why.as_str());
+        return Err(Error::empty(format!("no trial can be run: {why}")));
+    }
+    Ok(selection)
+}
+
+/// A report holds its trials under a key of its own.
+fn trials_of(json: &str) -> String {
+    match serde_json::from_str::<serde_json::Value>(json) {
+        Ok(v) if v.get("schema_version").is_some() => v["trials"].to_string(),
+        _ => json.to_string(),
+    }
+}
+
+/// How the queries were chosen, where they are not all.
+pub fn sampling(flags: &Run, suite: &Suite, gallery: &Gallery) -> Option<String> {
+    let all = gallery.queries().len();
+    let replayed = flags.trials.is_some() || flags.demands.baseline.is_some();
+    let most = suite.max_queries.filter(|&most| most < all && !replayed)?;
+    Some(format!("{most} of {all} queries, stratified by class, seed {}", flags.seed))
+}

@@ -1,0 +1,158 @@
+//! What was asked for: flags, the suite and the model card brought together, output files claimed.
+
+use super::journal::Journal;
+use crate::cli::Run;
+use crate::gate::Rules;
+use crate::model::card::Card;
+use crate::report::{Destination, Report, Target};
+use crate::suite::{self, Protocol, Suite};
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// Where the report goes.
+pub struct Files {
+    /// `-o`.
+    pub targets: Vec<Target>,
+    /// `--save-baseline`.
+    pub keep: Option<Destination>,
+}
+
+/// All that is known before any work.
+pub struct Settings {
+    /// Files that the report goes to.
+    pub files: Files,
+    /// Where the trials that are done are written down.
+    pub journal: Option<Journal>,
+    /// The report of `--baseline`.
+    pub baseline: Option<Report>,
+    /// The suite, with what flags override.
+    pub suite: Suite,
+    /// What the gate demands.
+    pub rules: Rules,
+    /// The model's file.
+    pub model: PathBuf,
+    /// What flags and card say of the model.
+    pub card: Card,
+}
+
+impl Settings {
+    /// Brings them together. Errors (exit code 2): whatever can be wrong with flags, suite, card or output files.
+    pub fn settle(flags: &Run) -> Result<Settings> {
+        let targets = flags.reports.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
+        let keep =
+            flags.save_baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
+        let baseline = flags.demands.baseline.as_deref().map(Report::load).transpose()?;
+        let suite = settle_suite(flags)?;
+        let rules = settle_rules(flags, &suite)?;
+        let model = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
+        let card = settle_card(flags, &model)?;
+        refuse_partial_gate(flags)?;
+        let journal = settle_journal(flags)?;
+        Ok(Settings { files: Files { targets, keep }, journal, baseline, suite, rules, model, card })
+    }
+}
+
+/// The journal: where the flags say, or beside the first report.
+fn settle_journal(flags: &Run) -> Result<Option<Journal>> {
+    let beside = flags.reports.first().map(|path| {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".journal");
+        path.with_file_name(name)
+    });
+    match flags.journal.clone().or(beside) {
+        Some(path) => Journal::open(&path, flags.resume).map(Some),
+        None if flags.resume => Err(Error::usage(
+            "--resume goes on with the journal beside the first report: name the same -o as then, or --journal FILE",
+        )),
+        None => Ok(None),
+    }
+}
+
+/// A part's numbers are not the model's: nothing is demanded of them.
+fn refuse_partial_gate(flags: &Run) -> Result<()> {
+    let demands = &flags.demands;
+    let flag = match () {
+        _ if flags.partition.is_none() => return Ok(()),
+        _ if !demands.fail_under.is_empty() => "--fail-under",
+        _ if !demands.fail_over.is_empty() => "--fail-over",
+        _ if !demands.max_drop.is_empty() => "--max-drop",
+        _ if flags.save_baseline.is_some() => "--save-baseline",
+        _ => return Ok(()),
+    };
+    Err(Error::usage(format!(
+        "{flag} is about a whole run, and --partition runs a part. Leave it out here; hold the report of `audit merge` to it \
+         with `audit gate`"
+    )))
+}
+
+/// The suite, with what flags override.
+fn settle_suite(flags: &Run) -> Result<Suite> {
+    let mut suite = Suite::load(&flags.suite)?;
+    let share = |flag: &str, text: &Option<String>| {
+        text.as_ref().map(|t| suite::parse_fraction(t).map_err(|e| e.context(flag))).transpose()
+    };
+    suite.eps = share("--eps", &flags.eps)?.or(suite.eps);
+    suite.alpha = share("--alpha", &flags.alpha)?.or(suite.alpha);
+    if flags.steps == Some(0) || flags.max_queries == Some(0) {
+        return Err(Error::usage("--steps and --max-queries must be at least 1"));
+    }
+    suite.steps = flags.steps.or(suite.steps);
+    suite.max_queries = flags.max_queries.or(suite.max_queries);
+    suite.form = flags.form.unwrap_or(suite.form);
+    suite.protocol = match flags.protocol.as_deref() {
+        None => suite.protocol,
+        Some("auto") => Protocol::Auto,
+        Some("rob28") => Protocol::Rob28,
+        Some("rob224") => Protocol::Rob224,
+        Some(other) => {
+            return Err(Error::usage(format!("--protocol {other}: expected auto, rob28 or rob224")));
+        }
+    };
+    Ok(suite)
+}
+
+/// What the gate demands; a metric that the audit won't give is refused before the work.
+fn settle_rules(flags: &Run, suite: &Suite) -> Result<Rules> {
+    let rules = Rules::settle(
+        &suite.gate,
+        &flags.demands.fail_under,
+        &flags.demands.fail_over,
+        &flags.demands.max_drop,
+    )?;
+    if let Some(metric) = rules.metrics().find(|m| !m.given_by(suite)) {
+        return Err(Error::usage(format!(
+            "the gate demands `{}`, which suite {} doesn't measure; choose another suite or drop the demand",
+            metric.name, suite.name
+        )));
+    }
+    if !flags.demands.max_drop.is_empty() && flags.demands.baseline.is_none() {
+        return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
+    }
+    Ok(rules)
+}
+
+/// The model card: flags first, then the file given, or the one beside the model.
+fn settle_card(flags: &Run, model: &Path) -> Result<Card> {
+    let said = flags.card().map_err(Error::usage)?;
+    let beside = model.with_extension("yaml");
+    let path = match &flags.card {
+        Some(path) => path,
+        None if beside.is_file() => &beside,
+        None => return Ok(said),
+    };
+    let name = path.display().to_string();
+    let yaml = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    Ok(said.or(suite::read(&name, &yaml)?))
+}
+
+/// The command line, quoted where a shell needs it.
+pub fn command_line() -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
+    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let program = "audit".to_string();
+    let words = std::env::args_os().skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
+    std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,70 @@
+//! What makes an audit the one it is: two runs that agree in all of this give the same outcomes, trial by trial.
+
+use crate::report::Report;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// Properties of a run, by the names that messages use. The partition is not among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity(BTreeMap<String, String>);
+
+impl Identity {
+    /// The identity of a report, finished or not.
+    pub fn of(report: &Report) -> Identity {
+        let Report { tool, model, data, suite, benign, .. } = report;
+        let estimated = report.warnings.iter().any(|w| w.id == "gradient-estimated");
+        let trials = match &report.part {
+            Some(part) => part.trials_sha256.clone(),
+            None => trials_hash(report),
+        };
+        let all = [
+            ("version of audit", tool.version.clone()),
+            ("runtime", tool.runtime.clone()),
+            ("execution provider", tool.provider.clone()),
+            ("batch", report.timing.batch.to_string()),
+            ("model's SHA-256", model.sha256.clone()),
+            ("model's inputs", model.inputs.join(", ")),
+            ("model's output", format!("{} of {}", model.output, model.dim)),
+            ("gradient", if estimated { "estimated" } else { "exact" }.into()),
+            ("metric", model.metric.clone()),
+            ("preprocessing", serde_json::to_string(&model.preprocessing).unwrap_or_default()),
+            ("data's SHA-256", data.sha256.clone()),
+            ("images", format!("{} ({} ranked, {} queries)", data.images, data.gallery, data.queries)),
+            // Stands for whatever else shapes the embeddings. Rounded: processors differ in the last digits.
+            ("retrieval before the attacks", format!("R@1 {:.2}, mAP {:.2}", benign.r1, benign.map)),
+            ("suite", suite.name.clone()),
+            ("form", suite.form.clone()),
+            ("protocol", suite.protocol.clone()),
+            ("eps", suite.eps.to_string()),
+            ("alpha", suite.alpha.to_string()),
+            ("steps", suite.steps.to_string()),
+            ("schedule", suite.schedule.clone()),
+            ("restarts", suite.restarts.to_string()),
+            ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
+            ("seed", report.seed.to_string()),
+            ("trials' SHA-256", trials),
+        ];
+        Identity(all.into_iter().map(|(name, value)| (name.into(), value)).collect())
+    }
+
+    /// What differs, as "name: ours and theirs".
+    pub fn differences(&self, other: &Identity) -> Vec<String> {
+        let names = self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name)));
+        let value = |of: &Identity, name| of.0.get(name).map_or("nothing".to_string(), String::clone);
+        names
+            .filter(|name| self.0.get(*name) != other.0.get(*name))
+            .map(|name| format!("{name}: {} and {}", value(self, name), value(other, name)))
+            .collect()
+    }
+}
+
+/// SHA-256 over a report's trials and those it could not run.
+pub fn trials_hash(report: &Report) -> String {
+    let mut hash = Sha256::new();
+    hash.update(report.trials.to_string());
+    for s in &report.skipped {
+        hash.update(format!("\0{}\0{}\0{}", s.attack, s.query, s.why));
+    }
+    crate::model::hex(&hash.finalize())
+}

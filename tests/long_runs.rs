@@ -1,0 +1,361 @@
+//! Runs that are interrupted, killed, short of disk, or made in parts: in the end the report is that of one run.
+#![cfg(unix)]
+
+mod common;
+
+use common::models::{images, small};
+use common::{Ran, Rng, Temp, program, ran};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SUITE: &str = "form: published\nattacks: [CA+, QA-, TMA, ES, LTM, GTM]\nsteps: 6\n";
+/// Flags of every run here; the batch is small, so that there are many.
+const FLAGS: [&str; 7] = ["model.onnx", "--suite", "suite.yaml", "--data", "data", "--batch", "8"];
+
+/// A small model, 6 classes of 5 images, 180 trials.
+fn stage() -> Temp {
+    let dir = Temp::new();
+    dir.write("model.onnx", small().encode());
+    dir.write("suite.yaml", SUITE);
+    images(&dir, "data", 6, 5, 1);
+    dir
+}
+
+fn run(dir: &Temp, args: &[&str]) -> Ran {
+    ran(program(dir.path()).args(FLAGS).arg("-q").args(args))
+}
+
+/// The same in a shell that lets no file grow beyond so many blocks of 512 bytes: a full disk, whoever asks.
+fn run_short(dir: &Temp, blocks: u64, args: &[&str]) -> Ran {
+    let program = program(dir.path());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f $0; exec \"$@\"", &blocks.to_string()]);
+    shell.arg(program.get_program()).args(FLAGS).arg("-q").args(args).current_dir(dir.path());
+    for (key, value) in program.get_envs() {
+        shell.env(key, value.unwrap());
+    }
+    ran(&mut shell)
+}
+
+/// A report byte for byte, but for its timing and its command line.
+fn lasting(dir: &Temp, name: &str) -> String {
+    let text = std::fs::read_to_string(dir.join(name)).unwrap();
+    let command = text.find("\n  \"command\": ").unwrap();
+    let timing = text.find("\n  \"timing\": {").unwrap();
+    let line = command + 1 + text[command + 1..].find('\n').unwrap();
+    assert!(line <= timing && text[timing..].ends_with("\n  }\n}\n"), "timing comes last");
+    format!("{}{}", &text[..command], &text[line..timing])
+}
+
+#[track_caller]
+fn same(dir: &Temp, name: &str, whole: &str) {
+    let (found, expected) = (lasting(dir, name), lasting(dir, whole));
+    let at = found.bytes().zip(expected.bytes()).position(|(a, b)| a != b);
+    let around = |text: &str, at: usize| text[at.saturating_sub(80)..(at + 80).min(text.len())].to_string();
+    if let Some(at) = at {
+        panic!(
+            "{name} differs from {whole} at byte {at}:\n{}\n{}",
+            around(&found, at),
+            around(&expected, at)
+        );
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+/// A run that a full disk ended: its journal holds some trials, not all.
+fn broken_off(dir: &Temp, blocks: u64, args: &[&str]) -> String {
+    let Ran { code, err, .. } = run_short(dir, blocks, args);
+    assert_eq!(code, Some(1), "{err}");
+    for word in
+        ["can't write the journal", "File too large", "of 180 trials are done and kept in", "--resume"]
+    {
+        assert!(err.contains(word), "no {word:?} in {err}");
+    }
+    err
+}
+
+#[test]
+fn a_run_killed_at_random_moments_gives_the_report_of_one() {
+    let dir = stage();
+    // The bundled model on the built-in images, so that a run takes seconds.
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
+    dir.write("s.yaml", SUITE.replace("steps: 6", "steps: 32"));
+    let command = |out: &str| {
+        let mut command = program(dir.path());
+        command.args([model, "--suite", "s.yaml", "--max-queries", "60", "--batch", "16", "-o"]);
+        command.args([format!("{out}.json"), "-o".into(), format!("{out}.html")]);
+        command
+    };
+    let start = Instant::now();
+    let whole = ran(&mut command("whole"));
+    assert_eq!(whole.code, Some(0), "{}", whole.err);
+    let took = start.elapsed();
+
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
+    eprintln!("seed {seed}");
+    let mut rng = Rng::new(u64::from(seed));
+    let journal = dir.join("cut.json.journal");
+    let size = || std::fs::metadata(&journal).map_or(0, |m| m.len());
+    let mut kept = Vec::new();
+    for round in 0..6 {
+        let before = size();
+        let mut child =
+            command("cut").arg("--resume").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        // The first two at any moment of the start, the others when something more is in the journal.
+        let wait = if round < 2 { took.mul_f32(0.5 * rng.unit()) } else { took.mul_f32(0.03 * rng.unit()) };
+        while round >= 2 && size() <= before && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(wait);
+        let interrupt = round % 2 == 1;
+        if interrupt {
+            let pid = child.id().to_string();
+            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        } else {
+            child.kill().unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        if dir.join("cut.json").exists() {
+            assert!(round > 3, "over before it was killed four times: {err}");
+            break;
+        }
+        if interrupt && round >= 2 {
+            assert_eq!(output.status.code(), Some(130), "{err}");
+            for word in ["interrupted", "cut.json.journal", "--resume"] {
+                assert!(err.contains(word), "no {word:?} in {err}");
+            }
+        }
+        kept.push(size());
+    }
+    eprintln!("bytes in the journal: {kept:?}");
+    // A torn line is taken off again, hence not ascending throughout.
+    assert!(kept[3] > 0 && kept.last() > kept.get(1), "{kept:?}");
+    if !dir.join("cut.json").exists() {
+        let last = ran(command("cut").arg("--resume"));
+        assert_eq!(last.code, Some(0), "{}", last.err);
+        assert!(last.err.contains("of 360 trials are done already"), "{}", last.err);
+    }
+    same(&dir, "cut.json", "whole.json");
+    assert!(!dir.names().iter().any(|n| n.contains("journal") || n.contains("partial")), "{:?}", dir.names());
+}
+
+#[test]
+fn a_journal_cut_anywhere_leads_to_the_same_report() {
+    let dir = stage();
+    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    broken_off(&dir, 64, &["-o", "cut.json"]);
+    let journal = std::fs::read(dir.join("cut.json.journal")).unwrap();
+    let lines = journal.iter().filter(|&&b| b == b'\n').count();
+    assert!(lines > 5 && journal.last() != Some(&b'\n'), "the full disk cut the last line: {lines}");
+    let mut rng = Rng::new(3);
+    let cuts = (0..6).map(|_| rng.int(1, journal.len() as i64) as usize).chain([1, 20, journal.len()]);
+    for cut in cuts {
+        dir.write("cut.json.journal", &journal[..cut]);
+        let Ran { code, err, .. } = run(&dir, &["-o", "cut.json", "--resume"]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "cut at {cut}");
+        same(&dir, "cut.json", "whole.json");
+    }
+    // A byte that changed ends what is believed, too.
+    let mut damaged = journal.clone();
+    damaged[journal.len() / 2] ^= 1;
+    dir.write("cut.json.journal", damaged);
+    assert_eq!(run(&dir, &["-o", "cut.json", "--resume"]).code, Some(0));
+    same(&dir, "cut.json", "whole.json");
+}
+
+#[test]
+fn a_journal_of_another_run_is_refused_and_stays() {
+    let dir = stage();
+    broken_off(&dir, 64, &["-o", "r.json"]);
+    let journal = std::fs::read(dir.join("r.json.journal")).unwrap();
+    let refused = |args: &[&str], words: &[&str]| {
+        let Ran { code, err, out } = run(&dir, args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
+        for word in words {
+            assert!(err.contains(word), "{args:?}: no {word:?} in {err}");
+        }
+        assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal, "{args:?}");
+    };
+    refused(&["-o", "r.json"], &["didn't end", "--resume", "remove it"]);
+    let with = |args: &[&'static str]| [&["-o", "r.json", "--resume"], args].concat();
+    refused(&with(&["--seed", "5"]), &["another run", "seed: 0 and 5"]);
+    refused(&with(&["--steps", "7"]), &["steps: 6 and 7"]);
+    refused(&with(&["--max-queries", "7"]), &["sampling: all queries and 7 of 30"]);
+    refused(&with(&["--partition", "hash:1/2"]), &["partition: none and hash:1/2"]);
+    refused(&with(&["--mean", "0.5"]), &["preprocessing: "]);
+    refused(&with(&["--form", "corrected"]), &["form: published and corrected"]);
+    // Another model and other images under the same names.
+    let model = std::fs::read(dir.join("model.onnx")).unwrap();
+    let mut other = small();
+    other.nodes.last_mut().unwrap().name = "renamed".into();
+    dir.write("model.onnx", other.encode());
+    refused(&with(&[]), &["model's SHA-256: "]);
+    dir.write("model.onnx", model);
+    std::fs::rename(dir.join("data/class00"), dir.join("data/class99")).unwrap();
+    refused(&with(&[]), &["data's SHA-256: "]);
+    std::fs::rename(dir.join("data/class99"), dir.join("data/class00")).unwrap();
+    // Another process has it.
+    let held = std::fs::File::open(dir.join("r.json.journal")).unwrap();
+    held.lock().unwrap();
+    refused(&with(&[]), &["another audit is writing it"]);
+    held.unlock().unwrap();
+    assert_eq!(run(&dir, &with(&[])).code, Some(0));
+}
+
+#[test]
+fn nobodys_file_is_taken_for_a_journal() {
+    let dir = stage();
+    let before = dir.names();
+    for (args, words) in [
+        (&["--journal", "suite.yaml"][..], &["suite.yaml", "no journal"][..]),
+        (&["--journal", "model.onnx", "--resume"], &["model.onnx", "no journal"]),
+        (&["--journal", "model.onnx/j"], &["model.onnx/j", "can't write there"]),
+        (&["--journal", "missing/j"], &["missing/j", "can't write there"]),
+        (&["--journal", "data"], &["data", "expected a file"]),
+        (&["--journal", "/dev/full"], &["/dev/full", "expected a file"]),
+        (&["--resume"], &["--journal FILE"]),
+    ] {
+        let Ran { code, err, out } = run(&dir, args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
+        for word in words {
+            assert!(err.contains(word), "{args:?}: no {word:?} in {err}");
+        }
+    }
+    assert_eq!(dir.names(), before);
+    assert_eq!(std::fs::read_to_string(dir.join("suite.yaml")).unwrap(), SUITE);
+    assert_eq!(std::fs::read(dir.join("model.onnx")).unwrap(), small().encode());
+    // An audit that can't begin leaves none; nor does one that ends well, wherever its journal lies.
+    assert_eq!(run(&dir, &["--journal", "j", "--input", "nobody"]).code, Some(3));
+    assert_eq!(run(&dir, &["--journal", "j"]).code, Some(0));
+    assert_eq!(dir.names(), before);
+}
+
+#[test]
+fn a_full_disk_at_the_report_costs_no_trial() {
+    let dir = stage();
+    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    let report = std::fs::metadata(dir.join("whole.json")).unwrap().len();
+    let Ran { code, err, .. } = run_short(&dir, report / 512 - 2, &["-o", "cut.json"]);
+    assert_eq!(code, Some(1), "{err}");
+    for word in
+        ["can't write cut.json", "File too large", "All trials are done", "cut.json.journal", "--resume"]
+    {
+        assert!(err.contains(word), "no {word:?} in {err}");
+    }
+    assert!(dir.names().iter().all(|n| n != "cut.json" && !n.contains("partial")), "{:?}", dir.names());
+    let done = ran(program(dir.path()).args(FLAGS).args(["-o", "cut.json", "--resume"]));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert!(done.err.contains("180 of 180 trials are done already"), "{}", done.err);
+    same(&dir, "cut.json", "whole.json");
+}
+
+#[test]
+fn parts_make_the_report_of_one_run() {
+    let dir = stage();
+    let out = |name: &str| [format!("{name}.json"), format!("{name}.html")];
+    let audit = |name: &str, args: &[&str]| {
+        let [json, html] = out(name);
+        let done = run(&dir, &[args, &["-o", &json, "-o", &html]].concat());
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        done.out
+    };
+    let merge = |files: &[String], to: &str| {
+        let mut command = program(dir.path());
+        ran(command.arg("merge").args(files).args(["-o", to]))
+    };
+    audit("whole", &[]);
+    // With 40 parts of 30 queries some are empty, and merge all the same.
+    for n in [2, 3, 40] {
+        let mut files = Vec::new();
+        for m in 1..=n {
+            let name = format!("{n}-{m}");
+            let said = audit(&name, &["--partition", &format!("hash:{m}/{n}")]);
+            assert!(said.contains("part-of-a-run"), "{said}");
+            files.push(format!("{name}.json"));
+        }
+        files.reverse();
+        let done = merge(&files, "merged.json");
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        assert!(done.out.contains("few-queries") && !done.out.contains("part-of-a-run"), "{}", done.out);
+        same(&dir, "merged.json", "whole.json");
+    }
+    // What is missing is named, and how to make it.
+    let parts = |numbers: &[usize]| numbers.iter().map(|m| format!("3-{m}.json")).collect::<Vec<_>>();
+    let refused = |files: &[String], code: i32, words: &[&str]| {
+        let done = merge(files, "no.json");
+        assert_eq!((done.code, done.out.as_str()), (Some(code), ""), "{}", done.err);
+        for word in words {
+            assert!(done.err.contains(word), "no {word:?} in {}", done.err);
+        }
+        assert!(!dir.join("no.json").exists());
+    };
+    refused(&parts(&[3]), 13, &["2 of 3 parts are missing: hash:1/3, hash:2/3", "--partition hash:1/3"]);
+    refused(&parts(&[1, 2, 2, 3]), 13, &["same part", "hash:2/3"]);
+    refused(&["whole.json".into()], 2, &["whole run", "--partition"]);
+    refused(&["nowhere.json".into()], 2, &["can't read"]);
+    refused(
+        &["3-1.json".into(), "2-2.json".into()],
+        13,
+        &["3-1.json and 2-2.json", "number of parts: 3 and 2"],
+    );
+    audit("other", &["--partition", "hash:2/3", "--seed", "9"]);
+    let mixed = [&parts(&[1, 3])[..], &["other.json".into()]].concat();
+    refused(&mixed, 13, &["3-1.json and other.json", "seed: 0 and 9"]);
+    // An outcome taken out by hand.
+    let text = std::fs::read_to_string(dir.join("3-1.json")).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["outcomes"].as_array_mut().unwrap().pop();
+    dir.write("3-1.json", json.to_string());
+    refused(&parts(&[1, 2, 3]), 13, &["3-1.json", "anew"]);
+}
+
+#[test]
+fn a_part_is_neither_judged_nor_compared() {
+    let dir = stage();
+    assert_eq!(run(&dir, &["-o", "part.json", "--partition", "hash:1/2"]).code, Some(0));
+    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    for args in [
+        &["gate", "part.json", "--fail-under", "benign.r1=0"][..],
+        &["gate", "whole.json", "--baseline", "part.json"],
+        &["compare", "whole.json", "part.json"],
+    ] {
+        let done = ran(program(dir.path()).args(args));
+        assert_eq!(done.code, Some(13), "{args:?}: {}", done.err);
+        assert!(done.err.contains("hash:1/2") && done.err.contains("audit merge"), "{}", done.err);
+    }
+    for flag in ["--fail-under=benign.r1=1", "--fail-over=attack.QA-=1", "--save-baseline=b.json"] {
+        let done = run(&dir, &["-o", "part.json", "--partition", "hash:1/2", flag]);
+        assert_eq!(done.code, Some(2), "{}", done.err);
+        let name = flag.split('=').next().unwrap();
+        assert!(done.err.contains(name) && done.err.contains("audit gate"), "{}", done.err);
+    }
+}
+
+#[test]
+fn interrupted_without_a_journal_says_that_nothing_is_kept() {
+    let dir = stage();
+    let mut command = program(dir.path());
+    command
+        .args(FLAGS)
+        .args(["--steps", "4000", "--progress", "json"])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let err = child.stderr.take().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(err));
+    // In the midst of the attacks.
+    let attacks = |line: &str| line.contains("attacks") && line.contains("progress");
+    assert!(lines.by_ref().any(|line| attacks(&line.unwrap())));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let last = lines.last().unwrap().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let event: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &130.into()));
+    let text = event["text"].as_str().unwrap();
+    assert!(
+        text.contains("interrupted") && text.contains("without -o or --journal no trial is kept"),
+        "{text}"
+    );
+}

@@ -1,0 +1,234 @@
+//! What a terminal shows beside the report: progress in its modes, colours, help, completions, manual pages.
+#![cfg(unix)]
+
+mod common;
+
+use audit::cli::Cli;
+use clap::CommandFactory;
+use common::models::{images, small};
+use common::{Ran, Temp, program, ran};
+use serde_json::Value;
+use std::process::Command;
+
+const FLAGS: [&str; 7] = ["model.onnx", "--suite", "suite.yaml", "--data", "data", "--max-queries", "6"];
+/// Steps that take several seconds, and few.
+const LONG: &str = "--steps=6000";
+const SHORT: &str = "--steps=2";
+
+fn stage() -> Temp {
+    let dir = Temp::new();
+    dir.write("model.onnx", small().encode());
+    dir.write("suite.yaml", "form: published\nattacks: [QA-, ES]\n");
+    images(&dir, "data", 6, 5, 1);
+    dir
+}
+
+fn run(dir: &Temp, args: &[&str]) -> Ran {
+    let done = ran(program(dir.path()).args(FLAGS).args(args));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    done
+}
+
+#[test]
+fn json_lines_say_where_the_work_is() {
+    let dir = stage();
+    let err = run(&dir, &["--progress", "json", LONG]).err;
+    let events: Vec<Value> =
+        err.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
+    let phases: Vec<(&str, &str)> = events
+        .iter()
+        .filter(|e| e["event"] != "progress")
+        .map(|e| (e["event"].as_str().unwrap(), e["phase"].as_str().unwrap()))
+        .collect();
+    assert_eq!(phases, [("start", "gallery"), ("end", "gallery"), ("start", "attacks"), ("end", "attacks")]);
+    let attacks: Vec<&Value> =
+        events.iter().filter(|e| e["event"] == "progress" && e["phase"] == "attacks").collect();
+    assert!(!attacks.is_empty(), "{err}");
+    for e in &attacks {
+        let number = |key: &str| e[key].as_f64().unwrap_or_else(|| panic!("no {key} in {e}"));
+        assert_eq!((number("total"), number("steps"), number("queries")), (2.0 * 6.0 * 6000.0, 6000.0, 6.0));
+        assert!(
+            number("done") <= number("total") && number("step") <= 6000.0 && number("queries_done") <= 6.0
+        );
+        assert!(number("seconds_left") >= 0.0 && ["QA-", "ES"].contains(&e["attack"].as_str().unwrap()));
+    }
+    let done: Vec<u64> = attacks.iter().map(|e| e["done"].as_u64().unwrap()).collect();
+    assert!(done.is_sorted());
+    // The error that ends the audit is an event, too.
+    let failed = ran(program(dir.path()).args(["nowhere.onnx", "--progress", "json"]));
+    let event: Value = serde_json::from_str(failed.err.trim()).unwrap();
+    assert_eq!((&event["event"], &event["exit"], failed.code), (&"error".into(), &2.into(), Some(2)));
+    assert!(event["text"].as_str().unwrap().contains("nowhere.onnx"));
+}
+
+#[test]
+fn quiet_and_plain() {
+    let dir = stage();
+    assert_eq!(run(&dir, &["-q", SHORT]).err, "");
+    assert_eq!(run(&dir, &["--progress", "none", SHORT]).err, "");
+    for mode in ["plain", "auto"] {
+        let err = run(&dir, &["--progress", mode, SHORT]).err;
+        let lines: Vec<&str> = err.lines().collect();
+        let [gallery, _, attacks, end] = lines[..] else { panic!("{err}") };
+        assert!(
+            gallery == "gallery ..." && attacks == "attacks ..." && end.starts_with("attacks done, "),
+            "{err}"
+        );
+    }
+}
+
+/// On a terminal: `script` gives the program one and keeps what it shows.
+fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> Option<String> {
+    let program = program(dir.path());
+    let words: Vec<String> = std::iter::once(program.get_program().to_string_lossy().into_owned())
+        .chain(FLAGS.iter().chain(args).map(|s| s.to_string()))
+        .collect();
+    let mut script = Command::new("script");
+    script.args(["-qec", &words.join(" "), "shown"]).current_dir(dir.path()).env("TERM", "xterm-256color");
+    script.env_remove("NO_COLOR").env("COLUMNS", "100");
+    for (key, value) in program.get_envs() {
+        script.env(key, value.unwrap());
+    }
+    script.envs(variables.iter().copied()).stdin(std::process::Stdio::null());
+    let Ok(output) = script.output() else {
+        eprintln!("skipped: needs `script` of util-linux");
+        return None;
+    };
+    assert!(output.status.success(), "{output:?}");
+    Some(std::fs::read_to_string(dir.join("shown")).unwrap())
+}
+
+/// Whether a text sets a colour: ESC [ 3x m, ESC [ 38;...m.
+fn coloured(text: &str) -> bool {
+    text.split("\u{1b}[").skip(1).any(|rest| {
+        let code: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ';').collect();
+        rest[code.len()..].starts_with('m')
+            && code.split(';').any(|n| n.len() > 1 && n.starts_with(['3', '4', '9']))
+    })
+}
+
+#[test]
+fn a_terminal_gets_a_bar_with_attack_step_and_queries() {
+    let dir = stage();
+    let Some(shown) = on_a_terminal(&dir, &[], &[LONG]) else { return };
+    assert!(
+        shown.contains("QA- 0/6 queries, step ") && shown.contains("/6000") && shown.contains(" left"),
+        "{shown}"
+    );
+    assert!(coloured(&shown), "{shown}");
+    let Some(shown) = on_a_terminal(&dir, &[("NO_COLOR", "1")], &[LONG]) else { return };
+    assert!(shown.contains("step ") && !coloured(&shown), "{shown}");
+    // The bar is gone when the report comes.
+    let Some(shown) = on_a_terminal(&dir, &[], &["-q", SHORT]) else { return };
+    assert!(!shown.contains("step ") && shown.contains("suite"), "{shown}");
+}
+
+#[test]
+fn nothing_is_coloured_in_a_pipe() {
+    let dir = stage();
+    for args in [&["--help"][..], &["gate", "--help"], &["nowhere.onnx"], &["--nonsense"], &["ops"]] {
+        let done = ran(program(dir.path()).args(args));
+        assert!(!done.out.contains('\u{1b}') && !done.err.contains('\u{1b}'), "{args:?}");
+    }
+    let done = run(&dir, &[SHORT]);
+    assert!(!done.out.contains('\u{1b}') && !done.err.contains('\u{1b}'), "{}{}", done.out, done.err);
+}
+
+/// Names of the commands that people see, and flags of each.
+fn commands() -> Vec<(String, Vec<String>)> {
+    let mut all = Cli::command();
+    all.build();
+    let shown = all.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+    let flags = |c: &clap::Command| {
+        c.get_arguments().filter_map(|a| a.get_long()).map(|l| format!("--{l}")).collect()
+    };
+    shown.map(|c| (c.get_name().to_string(), flags(c))).collect()
+}
+
+#[test]
+fn every_help_page_has_examples() {
+    let dir = Temp::new();
+    let help = |args: &[&str]| {
+        let done = ran(program(dir.path()).args(args).arg("--help"));
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        done.out
+    };
+    let main = help(&[]);
+    for word in [
+        "Examples",
+        "audit --suite ars model.onnx",
+        "--resume",
+        "13 incomplete",
+        "130 interrupted",
+        "--partition",
+    ] {
+        assert!(main.contains(word), "no {word:?} in {main}");
+    }
+    for (name, flags) in commands() {
+        let page = help(&[&name]);
+        assert!(page.contains("Example"), "{name}: {page}");
+        assert!(flags.iter().all(|f| page.contains(f.as_str())), "{name}: {page}");
+        assert!(main.contains(&format!("  {name} ")), "{name} is not in {main}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = Temp::new();
+    let page = |args: &[&str]| {
+        let done = ran(program(dir.path()).arg("man").args(args));
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        done.out
+    };
+    let plain = |roff: &str| roff.replace("\\-", "-");
+    let main = plain(&page(&[]));
+    assert!(main.contains(".TH audit 1") && main.contains("--suite") && main.contains("Examples"), "{main}");
+    for (name, flags) in commands() {
+        let text = plain(&page(&[&name]));
+        assert!(
+            text.contains(&format!(".TH audit-{name} 1")) && main.contains(&format!("audit-{name}")),
+            "{text}"
+        );
+        assert!(flags.iter().all(|f| text.contains(f.as_str())), "{name}: {text}");
+        dir.write("page.1", page(&[&name]));
+        // Where groff is at hand: it finds nothing to complain of.
+        if let Ok(done) =
+            Command::new("groff").args(["-man", "-Tutf8", "-ww", "page.1"]).current_dir(dir.path()).output()
+        {
+            assert_eq!(String::from_utf8_lossy(&done.stderr), "", "{name}");
+        }
+    }
+    let done = ran(program(dir.path()).args(["man", "nonsense"]));
+    assert!(done.code == Some(2) && done.err.contains("gate, "), "{}", done.err);
+}
+
+#[test]
+fn completions_complete() {
+    let dir = Temp::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let done = ran(program(dir.path()).args(["completions", shell]));
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{shell}");
+        for word in
+            commands().iter().map(|(name, _)| name.as_str()).chain(["resume", "partition", "fail-under"])
+        {
+            assert!(done.out.contains(word), "{shell}: no {word}");
+        }
+        dir.write(&format!("audit.{shell}"), done.out);
+    }
+    let complete = |words: &[&str]| {
+        let program = format!(
+            "source audit.bash; COMP_WORDS=({}); COMP_CWORD={}; _audit audit '{}' '{}'; echo \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() - 1,
+            words[words.len() - 1],
+            words[words.len() - 2]
+        );
+        let done = ran(Command::new("bash").args(["-c", &program]).current_dir(dir.path()));
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+        done.out.trim().to_string()
+    };
+    assert_eq!(complete(&["audit", "comp"]), "compare completions");
+    assert_eq!(complete(&["audit", "--resu"]), "--resume");
+    assert_eq!(complete(&["audit", "gate", "--max"]), "--max-drop");
+    assert_eq!(complete(&["audit", "--progress", "j"]), "json");
+}
