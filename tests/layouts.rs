@@ -111,7 +111,15 @@ fn cub_splits_at_class_100() {
     text(at("image_class_labels.txt"), "1 99 1\n");
     refused(&root, None, &["image_class_labels.txt, line 1", "expected 2 fields", "found 3"]);
     fs::remove_file(at("classes.txt")).unwrap();
-    refused(&root, None, &["classes.txt", "expected CUB_200_2011 with"]);
+    refused(
+        &root,
+        None,
+        &[
+            "classes.txt is missing",
+            "expected CUB_200_2011 with",
+            "found image_class_labels.txt, images, images.txt",
+        ],
+    );
 }
 
 #[test]
@@ -153,7 +161,14 @@ fn cars_in_both_packagings() {
     assert_eq!(summary(&open(&root, None)), expected);
     fs::copy(golden("cars/cars_meta.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
     refused(&root, None, &["no variable `annotations`", "class_names"]);
-    refused(&folder("cars-none"), Some("cars-196"), &["cars_annos.mat is missing"]);
+    refused(&folder("cars-none"), Some("cars-196"), &["cars_annos.mat is missing", "found nothing in"]);
+    fs::copy(golden("cars/cars_train_annos.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
+    fs::remove_file(root.join("devkit/cars_test_annos_withlabels.mat")).unwrap();
+    refused(
+        &root,
+        None,
+        &["cars_test_annos_withlabels.mat is missing", "found cars_meta.mat, cars_train_annos.mat"],
+    );
 }
 
 #[test]
@@ -184,6 +199,12 @@ fn sop_takes_its_own_split() {
     refused(&root, None, &["Ebay_test.txt, line 3", "listed before, at", "line 2"]);
     text(root.join("Ebay_test.txt"), header);
     refused(&root, None, &["lists no images of the test split"]);
+    fs::remove_file(root.join("Ebay_test.txt")).unwrap();
+    refused(
+        &root,
+        Some("sop"),
+        &["Ebay_test.txt is missing", "found Ebay_train.txt, chair_final, sofa_final in"],
+    );
 }
 
 #[test]
@@ -196,7 +217,7 @@ fn in_shop_has_queries_outside_the_gallery() {
     let rows = "img/W/D/id_1/a.jpg   id_1   train \nimg/W/D/id_1/b.jpg id_1 train\nimg/W/D/id_2/a.jpg  id_2 query\n\
                 img/W/D/id_2/b.jpg id_2 gallery\nimg/W/D/id_2/c.jpg id_2 gallery\n";
     list(5, rows);
-    refused(root.parent().unwrap(), None, &["img is missing", "unpack img.zip"]);
+    refused(root.parent().unwrap(), None, &["img is missing", "img.zip to be unpacked", "found Eval in"]);
     let files = ["id_1/a.jpg", "id_1/b.jpg", "id_2/a.jpg", "id_2/b.jpg", "id_2/c.jpg"];
     images(&root.join("img/W/D"), &files);
     let test = open(root.parent().unwrap(), None);
@@ -244,7 +265,19 @@ fn re_identification_by_file_name() {
     images(&root.join("query"), &["person.jpg"]);
     refused(&root, None, &["person.jpg", "gives no identity and camera"]);
     fs::remove_dir_all(root.join("bounding_box_test")).unwrap();
-    refused(&root, Some("market-1501"), &["bounding_box_test is missing"]);
+    refused(
+        &root,
+        Some("market-1501"),
+        &[
+            "bounding_box_test is missing",
+            "such as 0002_c1s1_000451_03.jpg",
+            "found bounding_box_train, query in",
+        ],
+    );
+
+    fs::remove_dir_all(root.join("query")).unwrap();
+    fs::create_dir_all(root.join("bounding_box_test")).unwrap();
+    refused(&root, Some("market-1501"), &["query is missing", "expected", "found"]);
 
     let root = folder("duke");
     images(&root.join("DukeMTMC-reID/query"), &["0001_c2_f0046182.jpg"]);
@@ -278,7 +311,11 @@ fn msmt17_reads_its_lists() {
     text(root.join("list_gallery.txt"), &format!("{b}\n"));
     refused(&root, None, &["list_gallery.txt, line 1", "expected 2 fields, `path identity`"]);
     fs::remove_file(root.join("list_gallery.txt")).unwrap();
-    refused(&root, Some("msmt17"), &["list_gallery.txt is missing"]);
+    refused(
+        &root,
+        Some("msmt17"),
+        &["list_gallery.txt is missing", "expected list_train.txt", "found list_query.txt, list_train.txt"],
+    );
 }
 
 #[test]
@@ -293,6 +330,12 @@ fn omniglot_by_alphabet_and_character() {
     assert_eq!(summary(&open(&root.join("images_evaluation"), None)), summary(&test));
     fs::create_dir(root.join("images_evaluation/Greek/character03")).unwrap();
     refused(&root, None, &["character03 holds no images"]);
+    fs::remove_dir_all(root.join("images_background")).unwrap();
+    let error = Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message;
+    assert!(
+        error.contains("images_background is missing") && error.contains("found images_evaluation in"),
+        "{error}"
+    );
 }
 
 /// An IDX file.
@@ -329,6 +372,7 @@ fn mnist_bare_and_gzipped() {
     refused(&root, None, &["no IDX file", "[0, 0, 8, 1]"]);
     let error = Dataset::open(&root, None, Some(Split::Train)).unwrap_err();
     assert!(error.message.contains("train-images-idx3-ubyte is missing"), "{error}");
+    assert!(error.message.contains("found raw in"), "{error}");
 }
 
 #[test]
@@ -433,7 +477,7 @@ fn galleries_of_embeddings() {
     text(root.join("gallery.csv"), "id,class\n");
     refused(&["line 1: column 2, `class`"]);
     fs::remove_file(root.join("gallery.csv")).unwrap();
-    refused(&["gallery.csv", "can't read"]);
+    refused(&["gallery.csv is missing", "found gallery.npy in"]);
     fs::write(&at, npy("<f4", "(3, 3)", &values)).unwrap();
     refused(&["gallery.npy", "3×3"]);
     fs::write(&at, npy("<i8", "(3, 2)", &values)).unwrap();

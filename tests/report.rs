@@ -30,6 +30,17 @@ fn json_comes_back_as_it_went() {
 }
 
 #[test]
+fn a_sample_is_stated_wherever_a_person_reads() {
+    let mut report = judged();
+    assert!(report::terminal::render(&report).contains(&format!("{} queries", report.suite.queries)));
+    report.suite.sampling = Some("60 of 900 queries, stratified by class, seed 0".into());
+    let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [report::terminal::render(&report), rendered(&report, "md"), rendered(&report, "html")] {
+        assert!(flat(text).contains("60 of 900 queries, stratified by class, seed 0"));
+    }
+}
+
+#[test]
 fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
     let newer = rendered(&judged(), "json").replacen("\"schema_version\": 1", "\"schema_version\": 2", 1);
     let error = Report::parse(&newer).unwrap_err();

@@ -319,6 +319,13 @@ pub struct Suite {
     pub sampling: Option<String>,
 }
 
+impl Suite {
+    /// How many queries were attacked, and how they were chosen where they are not all.
+    pub fn asked(&self) -> String {
+        self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
+    }
+}
+
 /// Retrieval without attack.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Benign {
