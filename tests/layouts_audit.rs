@@ -227,7 +227,7 @@ fn common_mistakes_are_named() {
         ((0.0, 1.0), 0, (-9.0, 9.0), 2, &["--channels", "bgr"], &[], "--channels bgr"),
         ((0.0, 1.0), 0, (-9.0, 9.0), 0, &[], &["--channels", "bgr"], "--channels rgb"),
         // Dark pixels: below the mean of ImageNet's, so negative for a model that wants them normalised.
-        ((0.3, 0.45), 0, (-0.8, -0.1), 0, &imagenet, &[], "ImageNet's mean and std"),
+        ((0.1, 0.25), 0, (-1.7, -1.0), 0, &imagenet, &[], "ImageNet's mean and std"),
         ((0.05, 0.95), 0, (0.0, 1.0), 0, &[], &["--mean", "0.9", "--std", "0.05"], "--mean 0 --std 1"),
         ((0.1, 0.9), 0, (0.05, 0.95), 0, &[], &["--range", "0,255"], "--mean 0 --std 1"),
         ((0.1, 0.9), 0, (20.0, 235.0), 0, &["--range", "0,255"], &[], "--range 0,255"),
