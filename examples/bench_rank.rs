@@ -2,7 +2,7 @@
 //!
 //! Arguments: items, dimensions, queries (1,000,000, 512 and 1,000).
 
-use audit::space::ranks::ranks;
+use audit::space::ranks::{Ask, Mark, ranks};
 use audit::space::{Gallery, Metric};
 use ndarray::{Array2, Axis, linalg::general_mat_mul, s};
 use rayon::prelude::*;
@@ -10,6 +10,8 @@ use std::time::Instant;
 
 /// Targets per query: as many as a product has other photographs in SOP.
 const TARGETS: usize = 4;
+/// Times each is measured.
+const ROUNDS: usize = 3;
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<usize>());
@@ -41,8 +43,18 @@ fn main() {
     let targets: Vec<Vec<usize>> =
         queries.iter().map(|&i| (1..=TARGETS).map(|k| (i + k * 7919) % n).collect()).collect();
     let gflop = 2e-9 * n as f64 * d as f64 * q as f64;
+    let asks: Vec<Ask> = queries
+        .iter()
+        .zip(&targets)
+        .map(|(&i, targets)| Ask {
+            z: gallery.point(i),
+            marks: targets.iter().map(|&t| Mark::Item(t)).collect(),
+            left_out: vec![i],
+        })
+        .collect();
 
-    // The product alone, in pieces that all threads share, written to the same memory over and over.
+    // The product alone, in pieces that all threads share, written to the same memory over and over: whole, it would
+    // take 4 GB to write.
     let piece = 16_384;
     let plain = || {
         let start = Instant::now();
@@ -61,26 +73,36 @@ fn main() {
     };
     let ours = || {
         let start = Instant::now();
-        let found = ranks(&gallery, z.view(), &targets);
+        let found = ranks(&gallery, &asks);
         (start.elapsed().as_secs_f64(), found)
     };
-    let (before, (time, found), after) = (plain(), ours(), plain());
-    let product = (before + after) / 2.0;
+    // By turns, and the best of each: what else the machine has to do only ever adds to a time.
+    let (mut times, mut products) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    for _ in 0..ROUNDS {
+        products.push(plain());
+        let (time, ranks) = ours();
+        times.push(time);
+        found = ranks;
+    }
     for (row, (&query, targets)) in queries.iter().zip(&targets).enumerate().step_by((q / 3).max(1)) {
         let distances = gallery.distances(gallery.point(query));
         let expected: Vec<usize> =
-            targets.iter().map(|&t| gallery.position(&distances, t, |_| true)).collect();
+            targets.iter().map(|&t| gallery.position(&distances, t, |i| i != query)).collect();
         assert_eq!(found[row], expected, "ranks of query {query}");
     }
+    let best = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+    let all = |times: &[f64]| times.iter().map(|t| format!("{t:.1}")).collect::<Vec<_>>().join(", ");
     println!("{q} queries, {n} items of {d} dimensions, {TARGETS} targets each: {gflop:.0} GFLOP");
-    println!("exact ranks    {time:6.1} s  {:6.1} ms/GFLOP", 1e3 * time / gflop);
-    println!(
-        "plain product  {product:6.1} s  {:6.1} ms/GFLOP  (before {before:.1}, after {after:.1})",
-        1e3 * product / gflop
-    );
-    println!("ratio          {:6.2}", time / product);
+    for (name, times) in [("exact ranks", &times), ("plain product", &products)] {
+        let (best, all) = (best(times), all(times));
+        println!("{name:14}{best:7.1} s {:7.1} ms/GFLOP   (best of {all} s, by turns)", 1e3 * best / gflop);
+    }
+    println!("ratio         {:7.2}   (goal: at most 2)", best(&times) / best(&products));
     if let Some(peak) = peak_memory() {
-        println!("peak memory    {peak:6.2} GiB, the plain product's buffers included");
+        println!(
+            "peak memory   {peak:7.2} GiB (goal for a million items of 512 dimensions: 4; the product's buffers included)"
+        );
     }
 }
 

@@ -222,8 +222,8 @@ pub struct Run {
     /// Part of a benchmark: train or test [default: test]
     #[arg(long, value_parser = split)]
     pub split: Option<Split>,
-    /// Search a gallery of embeddings, a .npy file with ids and labels in a .csv file beside it; every image of the
-    /// data is then a query
+    /// Search a gallery of embeddings, a .parquet file with the columns id, label and embedding, or a .npy file with ids
+    /// and labels in a .csv file beside it; every image of the data is then a query
     #[arg(long, value_name = "FILE")]
     pub gallery: Option<PathBuf>,
     /// Stop at the first image that can't be read instead of leaving it out

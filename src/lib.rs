@@ -8,6 +8,7 @@ pub mod attack;
 pub mod audit;
 pub mod check;
 pub mod cli;
+pub mod columns;
 pub mod compare;
 pub mod data;
 pub mod error;

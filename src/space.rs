@@ -2,8 +2,9 @@
 //!
 //! Two kinds of distance, on purpose:
 //!
-//! - what is *measured* (ranks, hits, shifts; twice per trial) is a direct difference accumulated in
-//!   `f64`, one row at a time ([`Metric::distance`], [`Gallery::distances`]): ranks hang on near ties;
+//! - what is *measured* (ranks, hits, shifts; twice per trial) is a direct difference accumulated in `f64`
+//!   ([`Metric::distance`]), as ranks hang on near ties; matrix products say which few differences it takes
+//!   ([`ranks`]);
 //! - what is *optimised* (every step of every attack) is one matrix product for the whole batch
 //!   ([`Gallery::distances_batch`], [`Gallery::gradient_batch`]): a rounding error there costs a step a
 //!   little of its aim and the result nothing of its truth.
@@ -329,9 +330,18 @@ impl Gallery {
         self.index.get(id).copied()
     }
 
+    /// Items that have no place in `query`'s ranking, ascending: the same views, and, if `own`, the query itself.
+    pub fn left_out(&self, query: usize, own: bool) -> Vec<usize> {
+        if self.cameras.is_empty() {
+            return Vec::from_iter((own && query < self.size).then_some(query));
+        }
+        (0..self.size).filter(|&i| self.same_view(query, i) || (own && i == query)).collect()
+    }
+
     /// Distances from a point to every item, N, by direct difference: for measurements.
     pub fn distances(&self, z: &[f32]) -> Vec<f64> {
-        (0..self.len()).map(|i| self.metric.distance(z, self.point(i))).collect()
+        let items = (0..self.len()).into_par_iter().with_min_len(BLOCK);
+        items.map(|i| self.metric.distance(z, self.point(i))).collect()
     }
 
     /// The `k` items nearest by the distances `d` (N) among those that `keep` allows, nearest first; of equal

@@ -176,8 +176,12 @@ fn eight_bit_pixels_of_the_right_size_are_untouched() {
 fn colours_come_channel_by_channel_and_turn_grey_by_luma_601() {
     let two = png(image::RgbImage::from_raw(2, 1, vec![255, 0, 10, 0, 255, 20]).unwrap());
     assert_eq!(prepared("planar", &two, &prep(3, 1, 2)).unwrap(), bytes_over_255(&[255, 0, 0, 255, 10, 20]));
+    // In 8 bits, as PIL's convert("L"): 255 times 0.299, 0.587 and 0.114, rounded.
     let primaries = png(image::RgbImage::from_raw(3, 1, vec![255, 0, 0, 0, 255, 0, 0, 0, 255]).unwrap());
-    assert_close(&prepared("luma", &primaries, &prep(1, 1, 3)).unwrap(), &[0.299, 0.587, 0.114], 1e-5);
+    assert_eq!(prepared("luma", &primaries, &prep(1, 1, 3)).unwrap(), bytes_over_255(&[76, 150, 29]));
+    let deep = vec![65535u16, 0, 0, 0, 65535, 0, 0, 0, 65535];
+    let deep = png(ImageBuffer::<image::Rgb<u16>, _>::from_raw(3, 1, deep).unwrap());
+    assert_close(&prepared("luma16", &deep, &prep(1, 1, 3)).unwrap(), &[0.299, 0.587, 0.114], 1e-5);
 }
 
 #[test]
@@ -216,14 +220,19 @@ fn the_orientation_in_the_file_is_applied() {
 fn resizing_is_bilinear_and_antialiased() {
     // Half size: each output weighs 4 inputs by a triangle of half-width 2 around its centre; at the border
     // ¾, ¾, ¼ of them are left. Without antialiasing the edge would stay 0 and 1.
-    let edge = png(grey(4, 1, &[0, 0, 255, 255]));
+    let deep = |width, height, values: &[u16]| {
+        png(ImageBuffer::<image::Luma<u16>, _>::from_raw(width, height, values.to_vec()).unwrap())
+    };
+    let edge = deep(4, 1, &[0, 0, 65535, 65535]);
     assert_close(&prepared("smaller", &edge, &prep(1, 1, 2)).unwrap(), &[1.0 / 7.0, 6.0 / 7.0], 1e-6);
     // Double size: centres at −¼, ¼, ¾, 1¼ of the way, the outer ones held at the border.
-    let pair = png(grey(1, 2, &[0, 255]));
+    let pair = deep(1, 2, &[0, 65535]);
     assert_close(&prepared("larger", &pair, &prep(1, 4, 1)).unwrap(), &[0.0, 0.25, 0.75, 1.0], 1e-6);
-    // Grey steps between 8-bit values survive: nothing is rounded on the way.
-    let faint = png(grey(4, 1, &[0, 0, 1, 1]));
-    assert_close(&prepared("faint", &faint, &prep(1, 1, 2)).unwrap(), &[1.0 / 1785.0, 6.0 / 1785.0], 1e-8);
+    // Of 8 bits the same in 8 bits: 36.4 and 218.6, 63.75 and 191.25.
+    let edge = png(grey(4, 1, &[0, 0, 255, 255]));
+    assert_eq!(prepared("smaller8", &edge, &prep(1, 1, 2)).unwrap(), bytes_over_255(&[36, 219]));
+    let pair = png(grey(1, 2, &[0, 255]));
+    assert_eq!(prepared("larger8", &pair, &prep(1, 4, 1)).unwrap(), bytes_over_255(&[0, 64, 191, 255]));
 }
 
 #[test]
@@ -232,9 +241,10 @@ fn a_centre_cut_follows_the_resize() {
     let file = png(grey(5, 4, &values));
     let cut = Preparation { resize: Some(Resize::Exact(4, 5)), ..prep(1, 2, 3) };
     assert_eq!(prepared("cut", &file, &cut).unwrap(), bytes_over_255(&[6, 7, 8, 11, 12, 13]));
-    // Height is resized on its own: 2 rows of 0 and 255 become 0, ¼, ¾, 1, of which the middle ones stay.
+    // Height is resized on its own: 2 rows of 0 and 255 become 0, 64, 191, 255, of which the middle ones stay.
     let tall = Preparation { resize: Some(Resize::Exact(4, 1)), ..prep(1, 2, 1) };
-    assert_close(&prepared("cut-tall", &png(grey(1, 2, &[0, 255])), &tall).unwrap(), &[0.25, 0.75], 1e-6);
+    let found = prepared("cut-tall", &png(grey(1, 2, &[0, 255])), &tall).unwrap();
+    assert_eq!(found, bytes_over_255(&[64, 191]));
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
     let mut lost = report_fixture::report(0.5);
     lost.benign.r1 -= 5.0;
     let lost = save(&dir, "lost.json", &lost);
-    let mut judge = |rule: &str| {
+    let judge = |rule: &str| {
         let suite = dir.join("s.yaml");
         std::fs::write(&suite, format!("form: published\nattacks: [CA+]\ngate:\n  benign.r1: {rule}\n"))
             .unwrap();

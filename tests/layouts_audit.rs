@@ -7,10 +7,12 @@ use audit::attack::Differentiable;
 use audit::cli::Cli;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;
-use audit::model::card::Card;
+use audit::model::card::{Card, Layout};
 use audit::model::runtime::{Options, Provider};
+use audit::onnx::Node;
 use audit::report::Report;
 use clap::Parser;
+use common::models::{SIDE, Weights, free, grey, value};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -98,7 +100,25 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     assert_eq!(embedded.trials, whole.trials);
     assert_eq!((embedded.benign.r1, embedded.benign.map), (whole.benign.r1, whole.benign.map));
 
+    // The same gallery as Parquet.
+    let parquet = root.join("gallery.parquet");
+    let numbers: Vec<f32> =
+        values.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let rows: Vec<(String, String, i32)> = gallery
+        .iter()
+        .map(|&i| {
+            let (id, label) = row(i);
+            (id, label, (i % 3) as i32)
+        })
+        .collect();
+    write_parquet(&parquet, &rows, &numbers);
+    let flags = ["--max-queries", "8", "--gallery", parquet.to_str().unwrap()];
+    let same = run(&root.join("queries.csv"), &flags).unwrap();
+    assert_eq!((&same.trials, &same.outcomes), (&embedded.trials, &embedded.outcomes));
+    assert_eq!(same.data.sha256, embedded.data.sha256);
+
     // Another dimension, and a class that the gallery lacks.
+    let flags = ["--max-queries", "8", "--gallery", file.to_str().unwrap()];
     let rows = 64 * model.info.dim / (model.info.dim / 2);
     let beside: String = (0..rows).map(|i| format!("g{i},class00\n")).collect();
     fs::write(&file, npy(model.info.dim / 2)).unwrap();
@@ -112,7 +132,130 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     let beside: String = (0..64).map(|i| format!("g{i},class00\n")).collect();
     fs::write(root.join("gallery.csv"), format!("id,label\n{beside}")).unwrap();
     let message = run(&root.join("queries.csv"), &flags).unwrap_err().message;
-    assert!(message.contains("has class `class01`") && message.contains("holds no item"), "{message}");
+    assert!(message.contains("queries.csv, line 4: query `class01/00.png` has class `class01`"), "{message}");
+    assert!(message.contains("gallery.npy holds no item; classes there are `class00`"), "{message}");
+}
+
+/// A gallery of rows (id, label, camera) and their embeddings, by the crate's column writers.
+fn write_parquet(path: &Path, rows: &[(String, String, i32)], values: &[f32]) {
+    use parquet::data_type::{ByteArray, ByteArrayType, FloatType, Int32Type};
+    use parquet::file::writer::SerializedFileWriter;
+    let schema = "message gallery { REQUIRED BYTE_ARRAY id (STRING); REQUIRED BYTE_ARRAY label (STRING); \
+                  REQUIRED INT32 camera; OPTIONAL group embedding (LIST) { REPEATED group list { OPTIONAL FLOAT element; } } }";
+    let schema = std::sync::Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let mut file =
+        SerializedFileWriter::new(fs::File::create(path).unwrap(), schema, Default::default()).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    let texts = |of: fn(&(String, String, i32)) -> &str| -> Vec<ByteArray> {
+        rows.iter().map(|row| ByteArray::from(of(row))).collect()
+    };
+    for column in [texts(|row| &row.0), texts(|row| &row.1)] {
+        let mut to = group.next_column().unwrap().unwrap();
+        to.typed::<ByteArrayType>().write_batch(&column, None, None).unwrap();
+        to.close().unwrap();
+    }
+    let mut to = group.next_column().unwrap().unwrap();
+    let cameras: Vec<i32> = rows.iter().map(|row| row.2).collect();
+    to.typed::<Int32Type>().write_batch(&cameras, None, None).unwrap();
+    to.close().unwrap();
+    let mut to = group.next_column().unwrap().unwrap();
+    let dim = values.len() / rows.len();
+    let repeated: Vec<i16> = (0..values.len()).map(|at| i16::from(at % dim > 0)).collect();
+    to.typed::<FloatType>().write_batch(values, Some(&vec![3; values.len()]), Some(&repeated)).unwrap();
+    to.close().unwrap();
+    group.close().unwrap();
+    file.close().unwrap();
+}
+
+/// Images of 12 classes: in one channel a pattern of the class's own between `low` and `high`, noise in all else.
+fn coloured(root: &Path, channel: usize, (low, high): (f32, f32)) {
+    let mut rng = common::Rng::new(5);
+    let side = SIDE as usize;
+    for class in 0..12 {
+        let pattern: Vec<f32> = (0..side * side).map(|_| rng.unit()).collect();
+        for sample in 0..4 {
+            let picture = image::RgbImage::from_fn(SIDE as u32, SIDE as u32, |x, y| {
+                let mut pixel = [0, 1, 2].map(|_| rng.unit());
+                let own = pattern[y as usize * side + x as usize];
+                pixel[channel] = low + (high - low) * (0.85 * own + 0.15 * pixel[channel]);
+                image::Rgb(pixel.map(|v| (255.0 * v).round() as u8))
+            });
+            let folder = root.join(format!("class{class:02}"));
+            fs::create_dir_all(&folder).unwrap();
+            picture.save(folder.join(format!("{sample}.png"))).unwrap();
+        }
+    }
+}
+
+/// A model that sees what is between `low` and `high` in one channel of its input, and hardly anything else: to the rest,
+/// it is saturated.
+fn seeing(root: &Path, layout: Layout, channel: i64, (low, high): (f32, f32)) -> PathBuf {
+    let nhwc = layout == Layout::Nhwc;
+    let nodes = vec![
+        Node::new("Gather", &["image", "channel"], "plane").with("axis", if nhwc { 3i64 } else { 1 }),
+        Node::new("Clip", &["plane", "low", "high"], "clipped"),
+        Node::new("Flatten", &["clipped"], "seen"),
+        // A little of everything, the same for all pixels, so that no gradient is ever zero.
+        Node::new("ReduceMean", &["image", "but_batch"], "mean").with("keepdims", 0i64),
+        Node::new("Mul", &["mean", "little"], "hint"),
+        Node::new("Unsqueeze", &["hint", "one"], "column"),
+        Node::new("Concat", &["seen", "column"], "embedding").with("axis", 1i64),
+    ];
+    let weights = Weights::new(1)
+        .ints("channel", &[channel])
+        .floats("low", &[], &[low])
+        .floats("high", &[], &[high])
+        .ints("but_batch", &[1, 2, 3])
+        .floats("little", &[], &[1e-3])
+        .ints("one", &[1]);
+    let mut graph = grey(nodes, weights);
+    graph.inputs = vec![value("image", free(), &if nhwc { [SIDE, SIDE, 3] } else { [3, SIDE, SIDE] })];
+    graph.outputs = vec![value("embedding", free(), &[SIDE * SIDE + 1])];
+    let path = root.join("seeing.onnx");
+    fs::write(&path, graph.encode()).unwrap();
+    path
+}
+
+/// Each common mistake, and the setting that the warning names; with the right setting there is none.
+#[test]
+fn common_mistakes_are_named() {
+    common::load_runtime();
+    let imagenet = ["--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225"];
+    // (pixels of the pattern, its channel of RGB, values that the model sees, its channel, right flags, wrong flags, words)
+    type Case<'a> = ((f32, f32), usize, (f32, f32), i64, &'a [&'a str], &'a [&'a str], &'a str);
+    let cases: [Case; 7] = [
+        ((0.0, 1.0), 0, (-9.0, 9.0), 2, &["--channels", "bgr"], &[], "--channels bgr"),
+        ((0.0, 1.0), 0, (-9.0, 9.0), 0, &[], &["--channels", "bgr"], "--channels rgb"),
+        // Dark pixels: below the mean of ImageNet's, so negative for a model that wants them normalised.
+        ((0.1, 0.25), 0, (-1.7, -1.0), 0, &imagenet, &[], "ImageNet's mean and std"),
+        ((0.05, 0.95), 0, (0.0, 1.0), 0, &[], &["--mean", "0.9", "--std", "0.05"], "--mean 0 --std 1"),
+        ((0.1, 0.9), 0, (0.05, 0.95), 0, &[], &["--range", "0,255"], "--mean 0 --std 1"),
+        ((0.1, 0.9), 0, (20.0, 235.0), 0, &["--range", "0,255"], &[], "--range 0,255"),
+        ((0.02, 0.12), 0, (-0.98, -0.75), 0, &["--range=-1,1"], &[], "--range=-1,1"),
+    ];
+    for layout in [Layout::Nchw, Layout::Nhwc] {
+        for (number, (pixels, channel, sees, at, right, wrong, words)) in cases.iter().enumerate() {
+            let root = folder(&format!("mistake{number}"));
+            coloured(&root.join("images"), *channel, *pixels);
+            let model = seeing(&root, layout, *at, *sees);
+            let doubts = |flags: &[&str]| {
+                let base =
+                    ["--suite", "smoke", "--threads", "1", "--steps", "1", "--max-queries", "4", "--data"];
+                let images = root.join("images");
+                let paths = [images.to_str().unwrap(), model.to_str().unwrap()];
+                let line: Vec<&str> = base.into_iter().chain(paths).chain(flags.iter().copied()).collect();
+                let report = common::audit(&line).unwrap_or_else(|e| panic!("case {number}: {e}"));
+                assert_eq!(report.model.preprocessing.layout, layout);
+                let doubt = report.warnings.into_iter().find(|w| w.id == "preprocessing-doubtful");
+                (doubt.map(|w| w.text), report.benign.r1)
+            };
+            let (none, r1) = doubts(right);
+            assert!(none.is_none() && r1 > 90.0, "case {number}: {none:?}, R@1 {r1}");
+            let (text, r1) = doubts(wrong);
+            let text = text.unwrap_or_else(|| panic!("case {number}: no doubt, R@1 {r1}"));
+            assert!(text.contains(words), "case {number}: {text}");
+        }
+    }
 }
 
 #[test]

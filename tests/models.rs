@@ -286,6 +286,48 @@ fn preprocessing_in_front_of_the_graph_is_what_is_stated() {
     }
 }
 
+/// What is assumed where nothing is stated: the papers' preprocessing for 224 pixels, pixels as they are for characters.
+#[test]
+fn preprocessing_that_nobody_states_is_the_papers() {
+    let input = |dims: &[i64]| Value::new("image", DType::F32, dims);
+    let of = |dims: &[i64], card: &Card| Preprocessing::of(&input(dims), card);
+    let plain = Card::default();
+    let p = of(&[1, 3, 224, 224], &plain).unwrap();
+    assert_eq!(
+        (p.resize, p.resize_shorter, p.order, p.assumed),
+        (Some([256, 256]), None, Channels::Rgb, true)
+    );
+    for (c, (mean, std)) in [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)].into_iter().enumerate() {
+        assert!((p.scale[c] - 1.0 / std).abs() < 1e-6 && (p.shift[c] + mean / std).abs() < 1e-6, "{p:?}");
+    }
+    assert_eq!(of(&[1, 224, 224, 3], &plain).unwrap().layout, Layout::Nhwc);
+    let shorter = of(&[1, 3, 224, 224], &Card { resize_shorter: Some(256), ..plain.clone() }).unwrap();
+    assert_eq!((shorter.resize, shorter.resize_shorter), (None, Some(256)));
+    // Another size is resized to straight; characters are taken as they are.
+    assert_eq!(of(&[1, 3, 256, 128], &plain).unwrap().resize, None);
+    let small = of(&[1, 1, 28, 28], &plain).unwrap();
+    assert_eq!(
+        (small.resize, small.assumed, &small.scale[..], &small.shift[..]),
+        (None, false, &[1.0][..], &[0.0][..])
+    );
+    // Three channels at the end, all else open: the graph says channels last, whatever is stated of the order.
+    let open = |name: &str| Dim::Free(name.into());
+    let shape = vec![open("n"), open("h"), open("w"), Dim::Known(3)];
+    let free = Value { name: "image".into(), dtype: DType::F32, shape: Some(shape) };
+    for channels in [None, Some(Channels::Bgr)] {
+        let card = Card { channels, size: Some([224, 224]), ..plain.clone() };
+        assert_eq!(Preprocessing::of(&free, &card).unwrap().layout, Layout::Nhwc, "{channels:?}");
+    }
+    // A cut that is larger than what it is cut from.
+    for card in [
+        Card { resize: Some([256, 200]), ..plain.clone() },
+        Card { resize_shorter: Some(200), ..plain.clone() },
+    ] {
+        let error = of(&[1, 3, 224, 224], &card).unwrap_err();
+        assert!(error.message.contains("200") && error.message.contains("smaller than the input"), "{error}");
+    }
+}
+
 #[test]
 fn layouts_channel_orders_and_ranges_are_audited_as_stated() {
     for (layout, flag) in [(Layout::Nchw, "nchw"), (Layout::Nhwc, "nhwc")] {

@@ -30,6 +30,17 @@ fn json_comes_back_as_it_went() {
 }
 
 #[test]
+fn a_sample_is_stated_wherever_a_person_reads() {
+    let mut report = judged();
+    assert!(report::terminal::render(&report).contains(&format!("{} queries", report.suite.queries)));
+    report.suite.sampling = Some("60 of 900 queries, stratified by class, seed 0".into());
+    let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [report::terminal::render(&report), rendered(&report, "md"), rendered(&report, "html")] {
+        assert!(flat(text).contains("60 of 900 queries, stratified by class, seed 0"));
+    }
+}
+
+#[test]
 fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
     let newer = rendered(&judged(), "json").replacen("\"schema_version\": 1", "\"schema_version\": 2", 1);
     let error = Report::parse(&newer).unwrap_err();
@@ -171,6 +182,104 @@ print('read')
 "#;
     if let Some(said) = python("csv", program, &[dir.to_str().unwrap(), NASTY]) {
         assert_eq!(said.trim(), "read");
+    }
+}
+
+/// The table of trials as Parquet, read back by the crate's own generic reader: the same rows as in CSV, with types.
+#[test]
+fn parquet_holds_the_rows_of_csv() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+    let report = judged();
+    let file = folder("parquet").join("r.parquet");
+    Target::open(&file).unwrap().write(&report).unwrap();
+    let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let csv = rendered(&report, "csv");
+    let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), report.outcomes.len() + report.skipped.len());
+    let text = |s: &str| Field::Str(s.into());
+    for (i, row) in rows.iter().enumerate() {
+        let fields: std::collections::HashMap<&str, &Field> =
+            row.get_column_iter().map(|(name, field)| (name.as_str(), field)).collect();
+        assert_eq!(row.get_column_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), header);
+        let optional = |v: Option<f64>| v.map_or(Field::Null, Field::Double);
+        let flag = |v: Option<bool>| v.map_or(Field::Null, Field::Bool);
+        let Field::ListInternal(targets) = fields["targets"] else {
+            panic!("a list: {:?}", fields["targets"])
+        };
+        let Some(o) = report.outcomes.get(i) else {
+            let skipped = &report.skipped[i - report.outcomes.len()];
+            assert_eq!(*fields["status"], text(&format!("skipped: {}", skipped.why)));
+            assert_eq!((fields["query"], targets.elements().len()), (&text(&skipped.query), 0));
+            assert!(
+                ["loss_first", "steps", "linf", "hit_after"].iter().all(|name| *fields[name] == Field::Null)
+            );
+            continue;
+        };
+        assert_eq!(targets.elements(), o.targets.iter().map(|t| text(t)).collect::<Vec<_>>());
+        for (name, expected) in [
+            ("attack", text(&o.attack)),
+            ("query", text(&o.query)),
+            ("status", text("run")),
+            ("start", Field::Long(o.start as i64)),
+            ("steps", Field::Long(o.steps as i64)),
+            ("loss_first", Field::Double(o.loss_first)),
+            ("loss_last", Field::Double(o.loss_last)),
+            ("shift", Field::Double(o.shift)),
+            ("linf", Field::Float(o.linf)),
+            ("rank_before", optional(o.before.rank)),
+            ("rank_after", optional(o.after.rank)),
+            ("cosine_before", optional(o.before.cosine)),
+            ("cosine_after", optional(o.after.cosine)),
+            ("hit_before", flag(o.before.hit)),
+            ("hit_after", flag(o.after.hit)),
+            ("retained_before", flag(o.before.retained)),
+            ("retained_after", flag(o.after.retained)),
+        ] {
+            assert_eq!(*fields[name], expected, "row {i}, {name}");
+        }
+    }
+}
+
+#[test]
+fn other_programs_read_parquet() {
+    let dir = folder("parquet-read");
+    let report = judged();
+    for extension in ["parquet", "json"] {
+        let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
+        std::fs::write(dir.join(format!("r.{extension}")), (format.render)(&report).unwrap()).unwrap();
+    }
+    // (module, how it makes a list of rows as dictionaries)
+    for (module, rows) in [
+        (
+            "duckdb",
+            "(lambda t: [dict(zip(t.columns, row)) for row in t.fetchall()])(duckdb.read_parquet(path))",
+        ),
+        ("polars", "polars.read_parquet(path).to_dicts()"),
+        ("pandas", "pandas.read_parquet(path, dtype_backend='pyarrow').to_dict('records')"),
+    ] {
+        let program = format!(
+            r#"
+import json, sys, {module}
+path = sys.argv[1] + '/r.parquet'
+rows, report = {rows}, json.load(open(sys.argv[1] + '/r.json'))
+nothing = lambda v: v is None or v != v or str(v) == '<NA>'
+assert len(rows) == len(report['outcomes']) + len(report['skipped']), len(rows)
+for row, o in zip(rows, report['outcomes']):
+    assert (row['attack'], row['query'], list(row['targets'])) == (o['attack'], o['query'], o['targets']), row
+    assert (row['steps'], row['loss_last'], row['status']) == (o['steps'], o['loss_last'], 'run'), row
+    for when in ('before', 'after'):
+        for what in ('rank', 'cosine', 'hit', 'retained'):
+            found, expected = row[what + '_' + when], o[when].get(what)
+            assert nothing(found) if expected is None else found == expected, (what, row, o)
+assert rows[-1]['status'].startswith('skipped') and nothing(rows[-1]['shift']) and len(rows[-1]['targets']) == 0
+print('read')
+"#
+        );
+        if let Some(said) = python(module, &program, &[dir.to_str().unwrap()]) {
+            assert_eq!(said.trim(), "read", "{module}");
+        }
     }
 }
 

@@ -4,8 +4,8 @@
     pip install pytorch-metric-learning==2.9.0 scikit-learn numpy torch
     python tools/golden_metrics.py
 
-mAP, mAP@R, R-precision, R@1 and MRR by pytorch-metric-learning (lone queries left out, as it does), NMI and AMI by
-scikit-learn. Rankings with cameras are evaluated as torchreid's `eval_market1501` does it (a query's own identity by
+mAP, mAP@R, R-precision, R@1 and MRR by pytorch-metric-learning (lone queries left out, as it does), R@1 and mAP@R of
+each class too; NMI and AMI by scikit-learn, and mAP once more by its average precision. Rankings with cameras are evaluated as torchreid's `eval_market1501` does it (a query's own identity by
 its own camera removed, queries without a match skipped, AP = mean precision at the matches), which neither package
 has; CMC@k and mAP@C are counted here from the sorted lists.
 """
@@ -18,7 +18,7 @@ import torch
 from pytorch_metric_learning.distances import LpDistance
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
-from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+from sklearn.metrics import adjusted_mutual_info_score, average_precision_score, normalized_mutual_info_score
 
 KS = (1, 2, 5, 10, 20)
 
@@ -41,26 +41,33 @@ def sorted_matches(query, query_labels, gallery, gallery_labels, removed):
 
 def counted(matches):
     found = [m for m in matches if m.any()]
+    by_sklearn = [average_precision_score(m, -np.arange(len(m))) for m in found]
     precisions = [np.cumsum(m) / (np.arange(len(m)) + 1) for m in found]
     return {
         "queries": len(found),
         "cmc": {str(k): float(np.mean([m[:k].any() for m in found])) for k in KS},
-        "map": float(np.mean([p[m].mean() for p, m in zip(precisions, found)])),
+        "map": float(np.mean(by_sklearn)),
         "map_at_c": float(np.mean([m[: m.sum() + 1].sum() / (m.sum() + 1) for m in found])),
     }
 
 
 def by_library(query, query_labels, gallery, gallery_labels, shared):
-    k = None if shared else len(gallery)
-    calculator = AccuracyCalculator(
-        include=("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_average_precision",
-                 "mean_reciprocal_rank"),
-        k=k,
-        knn_func=CustomKNN(LpDistance(normalize_embeddings=False)),
-    )
-    tensors = [torch.from_numpy(np.asarray(v)) for v in (query, query_labels, gallery, gallery_labels)]
-    scores = calculator.get_accuracy(*tensors, ref_includes_query=shared)
-    return {name: float(value) for name, value in scores.items()}
+    def scores(include, per_class):
+        calculator = AccuracyCalculator(
+            include=include,
+            k=None if shared else len(gallery),
+            return_per_class=per_class,
+            knn_func=CustomKNN(LpDistance(normalize_embeddings=False)),
+        )
+        tensors = [torch.from_numpy(np.asarray(v)) for v in (query, query_labels, gallery, gallery_labels)]
+        return calculator.get_accuracy(*tensors, ref_includes_query=shared)
+
+    whole = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_average_precision",
+             "mean_reciprocal_rank")
+    result = {name: float(value) for name, value in scores(whole, False).items()}
+    # One value per class with queries that have something to find, by rising label.
+    by_class = scores(("precision_at_1", "mean_average_precision_at_r"), True)
+    return {**result, **{f"{name}_by_class": value for name, value in by_class.items()}}
 
 
 def case(name, rng):

@@ -36,7 +36,12 @@ fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
         Form::Published => {
             let class = labels[nearest(&|_| true)[0]];
             let place = |u: &usize| labels[..*u].iter().filter(|&&l| l != class).count();
-            nearest(&|i| labels[i] != class).iter().map(place).collect()
+            let index = nearest(&|i| labels[i] != class).first().map(place);
+            // That code knows no cameras: an index that falls on what the query may not rank is no target.
+            match index.filter(|&i| !query.gallery.same_view(own, i)) {
+                None if index.is_some() => nearest(&|i| labels[i] != labels[own]),
+                index => index.into_iter().collect(),
+            }
         }
     };
     // Empty when the query is the only item outside the nearest item's class.

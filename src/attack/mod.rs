@@ -26,7 +26,8 @@ pub use trials::{
     Selection, Skipped, Trial, TrialFile, read_trials, record, sample_queries, select, write_trials,
 };
 
-use crate::space::{Gallery, cosine, draw_index, wide};
+use crate::space::ranks::{Ask, Mark};
+use crate::space::{self, Gallery, cosine, draw_index, wide};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rand_chacha::ChaCha8Rng;
@@ -324,45 +325,80 @@ pub struct Outcome {
     pub after: Measures,
 }
 
-/// Measures the point `z` (D) as `trial` is judged, by direct distances.
+/// Measures the point `z` (D) as `trial` is judged.
 pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measures {
-    let query = trial.query;
-    // The published form ranks clean copies as well.
-    let others = |i: usize| form.ranks(gallery, query, i);
-    let mean = |ranks: &mut dyn Iterator<Item = usize>| {
-        Some(ranks.sum::<usize>() as f64 / trial.targets.len().max(1) as f64)
-    };
-    let mut found = Measures::default();
-    match trial.attack.measure {
-        Measure::CandidateRank(_) => {
-            found.rank = mean(&mut trial.targets.iter().map(|&q| {
-                let at = gallery.metric.distance(gallery.point(q), z);
-                let d = gallery.distances(gallery.point(q));
-                let counts = |i: usize| form.ranks(gallery, q, i) && (form == Form::Published || i != query);
-                (0..gallery.len()).filter(|&i| counts(i) && at > d[i]).count()
-            }));
-        }
-        Measure::QueryRank(_) => {
-            let d = gallery.distances(z);
-            found.rank = mean(&mut trial.targets.iter().map(|&c| gallery.position(&d, c, others)));
-        }
-        Measure::Cosine => {
-            found.cosine = trial.targets.first().map(|&t| cosine(z, &wide(gallery.point(t))).0);
-        }
-        Measure::Escape | Measure::Hit => found.hit = hit(gallery, query, z),
-        Measure::Retained => {
-            let near = gallery.nearest(&gallery.distances(z), 4, |i| !gallery.excluded(query, i));
-            found.retained = trial.targets.first().map(|target| near.contains(target));
-        }
-    }
-    found
+    measure_all(gallery, form, &[(trial, z)]).swap_remove(0)
 }
 
-/// Whether the item nearest to `z` of those that the query may rank has its class; `None` where none has.
-fn hit(gallery: &Gallery, query: usize, z: &[f32]) -> Option<bool> {
-    gallery.positives(query).next()?;
-    let top = gallery.nearest(&gallery.distances(z), 1, |i| !gallery.excluded(query, i));
-    top.first().map(|&i| gallery.labels[i] == gallery.labels[query])
+/// The same of many: they share matrix products with the gallery, and what near ties hang on is compared by direct
+/// difference.
+pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<Measures> {
+    let (mut asks, mut owners) = (Vec::new(), Vec::new());
+    for (owner, &(trial, z)) in at.iter().enumerate() {
+        let found = questions(gallery, form, trial, z);
+        owners.resize(owners.len() + found.len(), owner);
+        asks.extend(found);
+    }
+    let mut ranks: Vec<Vec<usize>> = vec![Vec::new(); at.len()];
+    owners
+        .iter()
+        .zip(space::ranks::ranks(gallery, &asks))
+        .for_each(|(&owner, found)| ranks[owner].extend(found));
+    let judged = at.iter().zip(ranks).map(|(&(trial, z), ranks)| {
+        let target = trial.targets.first();
+        let first = ranks.first();
+        let mut found = Measures::default();
+        match trial.attack.measure {
+            Measure::CandidateRank(_) | Measure::QueryRank(_) => {
+                found.rank = Some(ranks.iter().sum::<usize>() as f64 / trial.targets.len().max(1) as f64);
+            }
+            Measure::Cosine => found.cosine = target.map(|&t| cosine(z, &wide(gallery.point(t))).0),
+            Measure::Escape | Measure::Hit => found.hit = first.map(|&rank| rank == 0),
+            Measure::Retained => {
+                let ranked = |t: &usize| !gallery.excluded(trial.query, *t);
+                found.retained = target.zip(first).map(|(t, &rank)| rank < 4 && ranked(t));
+            }
+        }
+        found
+    });
+    judged.collect()
+}
+
+/// The places in rankings that say how `trial` stands at `z`.
+fn questions<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, z: &'a [f32]) -> Vec<Ask<'a>> {
+    let query = trial.query;
+    // The published form ranks clean copies as well.
+    let own = form == Form::Corrected;
+    let items = |targets: &[usize]| targets.iter().map(|&t| Mark::Item(t)).collect();
+    match trial.attack.measure {
+        Measure::CandidateRank(_) => {
+            let ask = |&q: &usize| {
+                let mut left_out = gallery.left_out(q, own);
+                if own && query < gallery.len() && !left_out.contains(&query) {
+                    left_out.push(query);
+                }
+                let q = gallery.point(q);
+                Ask { z: q, marks: vec![Mark::Distance(gallery.metric.distance(q, z))], left_out }
+            };
+            trial.targets.iter().map(ask).collect()
+        }
+        Measure::QueryRank(_) => {
+            vec![Ask { z, marks: items(&trial.targets), left_out: gallery.left_out(query, own) }]
+        }
+        Measure::Cosine => Vec::new(),
+        // The nearest of its class is in front of all others of it: what is before that is of another class.
+        Measure::Escape | Measure::Hit => {
+            let far = |i: usize| gallery.metric.distance(z, gallery.point(i));
+            let positives = gallery.positives(query).map(|i| (far(i), i));
+            let nearest = positives.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let ask = |(_, i)| Ask { z, marks: vec![Mark::Item(i)], left_out: gallery.left_out(query, true) };
+            nearest.map(ask).into_iter().collect()
+        }
+        Measure::Retained => {
+            let targets = items(&trial.targets[..trial.targets.len().min(1)]);
+            vec![Ask { z, marks: targets, left_out: gallery.left_out(query, true) }]
+        }
+    }
 }
 
 /// A model whose embedding can be differentiated with respect to its images.

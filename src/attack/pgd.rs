@@ -8,7 +8,7 @@
 //! takes its place with a step counter of its own, and the batch stays full to the end.
 
 use super::schedule::{Adaptive, Schedule};
-use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure};
+use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure_all};
 use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, Axis};
@@ -373,11 +373,15 @@ impl Done<'_> {
                     _ => last.push((i, run, x)),
                 }
             }
-            let found: Vec<Result<Outcome>> = last
-                .par_iter()
-                .map(|(i, run, x)| {
-                    self.outcome(run, x, points.row(*i).to_slice().expect("row-major"), losses[*i])
-                })
+            let Task { gallery, trials, plan } = self.task;
+            let embedded = |i: usize| points.row(i).to_slice().expect("row-major");
+            let state = |at: Vec<(&Trial, &[f32])>| measure_all(gallery, plan.form, &at);
+            let clean = |trial: usize| (&trials[trial], gallery.point(trials[trial].query));
+            let before = state(last.iter().map(|(_, run, _)| clean(run.trial)).collect());
+            let after = state(last.iter().map(|(i, run, _)| (&trials[run.trial], embedded(*i))).collect());
+            let states = before.into_par_iter().zip(after);
+            let found: Vec<Result<Outcome>> = (last.par_iter().zip(states))
+                .map(|((i, run, x), states)| self.outcome(run, x, embedded(*i), losses[*i], states))
                 .collect();
             for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
                 run.losses.push(losses[i]);
@@ -409,7 +413,14 @@ impl Done<'_> {
         None
     }
 
-    fn outcome(&self, run: &Run, x: &[f32], z: &[f32], loss: f64) -> Result<Outcome> {
+    fn outcome(
+        &self,
+        run: &Run,
+        x: &[f32],
+        z: &[f32],
+        loss: f64,
+        (before, after): (Measures, Measures),
+    ) -> Result<Outcome> {
         let Task { gallery, trials, plan } = self.task;
         let trial = &trials[run.trial];
         check_loss(loss, gallery, trial)?;
@@ -424,7 +435,6 @@ impl Done<'_> {
             )));
         }
         let clean = gallery.point(trial.query);
-        let state = |z: &[f32]| -> Measures { measure(gallery, plan.form, trial, z) };
         Ok(Outcome {
             attack: trial.attack.code.into(),
             query: gallery.ids[trial.query].clone(),
@@ -436,8 +446,8 @@ impl Done<'_> {
             shift: gallery.metric.distance(z, clean),
             shift_before_last: run.shift,
             linf,
-            before: state(clean),
-            after: state(z),
+            before,
+            after,
         })
     }
 }

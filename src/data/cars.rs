@@ -2,7 +2,7 @@
 //! the metric-learning papers, classes 1–98 (8,054 images) and 99–196 (8,131), whatever the official train and test
 //! folders say.
 
-use super::listing::{Listing, Row, root, zero_shot};
+use super::listing::{Listing, Row, missing, root, zero_shot};
 use super::mat::{self, Value};
 use super::{Dataset, Layout, Split};
 use crate::{Error, Result};
@@ -28,8 +28,11 @@ fn find(path: &Path, marker: &str) -> Option<PathBuf> {
 /// The variable `name` of a .mat file.
 fn variable(path: &Path, name: &str) -> Result<Value> {
     let shown = path.display();
-    let bytes = std::fs::read(path)
-        .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}; expected {ABOUT}")))?;
+    if !path.exists() {
+        return Err(missing(path, ABOUT));
+    }
+    let bytes =
+        std::fs::read(path).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let mut all =
         mat::read(&bytes).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     all.remove(name).ok_or_else(|| {
@@ -57,7 +60,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         }
         root
     } else {
-        return Err(Error::usage(format!("{} is missing; expected {ABOUT}", path.join(TOGETHER).display())));
+        return Err(missing(&path.join(TOGETHER), ABOUT));
     };
     listing.finish(&root, LAYOUT.name, part)
 }

@@ -1,7 +1,7 @@
 //! MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017): IDX files, bare or gzipped. 60,000 images to
 //! train, 10,000 to test, of the same ten classes.
 
-use super::listing::named;
+use super::listing::{missing, named};
 use super::{Dataset, Item, Layout, Origin, Pixels, Preparation, Split, image};
 use crate::{Error, Result};
 use flate2::read::GzDecoder;
@@ -88,12 +88,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         _ => "t10k",
     };
     let expect = |what: &str| {
-        find(path, part, what).ok_or_else(|| {
-            Error::usage(format!(
-                "{} is missing; expected {ABOUT}",
-                path.join(format!("{part}-{what}-ubyte")).display()
-            ))
-        })
+        find(path, part, what).ok_or_else(|| missing(&path.join(format!("{part}-{what}-ubyte")), ABOUT))
     };
     let (images_path, labels_path) = (expect("images-idx3")?, expect("labels-idx1")?);
     let (sizes, bytes) = read(&images_path, 3)?;

@@ -11,9 +11,9 @@ use std::path::Path;
 ///
 /// The file's content decides its format, not its extension. The EXIF orientation is applied. Alpha is
 /// dropped and the colour below it kept, as by PIL's `convert("RGB")`. Grey images become RGB by repetition,
-/// RGB images grey by ITU-R 601 luma with PIL's weights. Resizing follows PIL and torchvision. Everything
-/// happens in floating point, so 16-bit images keep their depth, and an 8-bit image that already has its size
-/// comes out as exactly v/255.
+/// RGB images grey by ITU-R 601 luma with PIL's weights. An 8-bit image is worked on in 8 bits, to the same pixels that
+/// PIL makes of it; deeper ones keep their depth, in floating point. One that already has its size comes out as
+/// exactly v/255 or v/65535.
 pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
     let shown = path.display();
     let bytes =
@@ -27,8 +27,8 @@ pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
 
 /// A decoded image as `prep` wants it: channels × height × width values in [0,1].
 pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
-    let rgb = in_unit_range(image);
-    if let Some(value) = rgb.iter().find(|value| !(0.0..=1.0).contains(*value)) {
+    let (rgb, most) = levels(image);
+    if let Some(value) = rgb.iter().find(|value| !(0.0..=most).contains(*value)) {
         return Err(Error::usage(format!(
             "a floating-point pixel has value {value}; expected values in [0,1]"
         )));
@@ -41,7 +41,8 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
         height: size.0,
         width: size.1,
         channels: prep.channels,
-        data: if prep.channels == 1 { luma(&rgb) } else { rgb.into_raw() },
+        most,
+        data: if prep.channels == 1 { luma(&rgb, most) } else { rgb.into_raw() },
     };
     let (rows, columns) = prep.resized(size);
     let image = match (rows, columns) == size {
@@ -70,31 +71,35 @@ fn decode(bytes: &[u8]) -> ImageResult<DynamicImage> {
     Ok(image)
 }
 
-/// RGB values over the largest their type can hold. The image crate's own conversion is an ulp off here and there.
-fn in_unit_range(image: DynamicImage) -> ImageBuffer<Rgb<f32>, Vec<f32>> {
-    fn over<T: Copy>(image: &ImageBuffer<Rgb<T>, Vec<T>>, most: f32) -> ImageBuffer<Rgb<f32>, Vec<f32>>
+/// The largest value of 8 bits.
+const BYTE: f32 = 255.0;
+
+/// RGB values as they are stored, and the largest that their type can hold.
+fn levels(image: DynamicImage) -> (ImageBuffer<Rgb<f32>, Vec<f32>>, f32) {
+    fn wide<T: Copy>(image: &ImageBuffer<Rgb<T>, Vec<T>>) -> ImageBuffer<Rgb<f32>, Vec<f32>>
     where
         Rgb<T>: Pixel<Subpixel = T>,
         f32: From<T>,
     {
         ImageBuffer::from_fn(image.width(), image.height(), |x, y| {
-            Rgb(image.get_pixel(x, y).0.map(|value| f32::from(value) / most))
+            Rgb(image.get_pixel(x, y).0.map(f32::from))
         })
     }
     let colour = image.color();
     match colour.bytes_per_pixel() / colour.channel_count() {
-        1 => over(&image.into_rgb8(), 255.0),
-        2 => over(&image.into_rgb16(), 65535.0),
-        _ => image.into_rgb32f(),
+        1 => (wide(&image.into_rgb8()), BYTE),
+        2 => (wide(&image.into_rgb16()), 65535.0),
+        _ => (image.into_rgb32f(), 1.0),
     }
 }
 
 /// ITU-R 601 luma. The weights add up to 65536 and f64 holds every product, so a grey pixel stays what it was.
-fn luma(rgb: &ImageBuffer<Rgb<f32>, Vec<f32>>) -> Vec<f32> {
+fn luma(rgb: &ImageBuffer<Rgb<f32>, Vec<f32>>, most: f32) -> Vec<f32> {
     rgb.pixels()
         .map(|pixel| {
             let [red, green, blue] = pixel.0.map(f64::from);
-            ((19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0) as f32
+            let sum = (19595.0 * red + 38470.0 * green + 7471.0 * blue) / 65536.0;
+            (if most == BYTE { (sum + 0.5).floor() } else { sum }) as f32
         })
         .collect()
 }
@@ -104,37 +109,53 @@ struct Plane {
     height: usize,
     width: usize,
     channels: usize,
+    /// The value of white.
+    most: f32,
+    /// From 0 to `most`.
     data: Vec<f32>,
 }
 
 impl Plane {
-    /// Along rows, then along columns. Bicubic weights overshoot [0,1]: clipped at the end, and with antialiasing
-    /// after either pass, as PIL holds 8-bit values in between.
+    /// Along rows, then along columns, as PIL until version 12 and torchvision do. (Later ones take whichever is
+    /// cheaper first, which changes bicubic's overshoots.) Of 8-bit images the antialiased filters hold 8-bit values
+    /// after either pass, as PIL does.
     fn resize(&self, height: usize, width: usize, how: Interpolation) -> Plane {
         let c = self.channels;
+        let antialiased = matches!(how, Interpolation::Bilinear | Interpolation::Bicubic);
+        let bytes = antialiased && self.most == BYTE;
+        let within = |sum: f64| {
+            let value = if bytes { (sum + 0.5).floor() } else { sum };
+            value.clamp(0.0, f64::from(self.most)) as f32
+        };
         let mut wide = vec![0.0f32; self.height * width * c];
-        let columns = taps(self.width, width, how);
+        let columns = taps(self.width, width, how, bytes);
         for (row, out) in self.data.chunks_exact(self.width * c).zip(wide.chunks_exact_mut(width * c)) {
             for (out, taps) in out.chunks_exact_mut(c).zip(&columns) {
+                let mut sums = [0.0f64; 3];
                 for &(at, weight) in taps {
-                    out.iter_mut().zip(&row[at * c..]).for_each(|(out, v)| *out += weight * v);
+                    sums.iter_mut()
+                        .zip(&row[at * c..][..c])
+                        .for_each(|(sum, v)| *sum += weight * f64::from(*v));
                 }
+                // Without antialiasing, what overshoots is clipped at the end only.
+                let settle = |sum: f64| if antialiased { within(sum) } else { sum as f32 };
+                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = settle(sum));
             }
-        }
-        if how == Interpolation::Bicubic {
-            wide.iter_mut().for_each(|v| *v = v.clamp(0.0, 1.0));
         }
         let mut data = vec![0.0f32; height * width * c];
-        for (out, taps) in data.chunks_exact_mut(width * c).zip(taps(self.height, height, how)) {
+        let mut sums = vec![0.0f64; width * c];
+        for (out, taps) in data.chunks_exact_mut(width * c).zip(taps(self.height, height, how, bytes)) {
+            sums.fill(0.0);
             for (at, weight) in taps {
-                out.iter_mut().zip(&wide[at * width * c..]).for_each(|(out, v)| *out += weight * v);
+                let row = &wide[at * width * c..];
+                sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += weight * f64::from(*v));
             }
-            out.iter_mut().for_each(|v| *v = v.clamp(0.0, 1.0));
+            out.iter_mut().zip(&sums).for_each(|(out, sum)| *out = within(*sum));
         }
-        Plane { height, width, channels: c, data }
+        Plane { height, width, channels: c, most: self.most, data }
     }
 
-    /// C×H×W values of the centre. Of an odd rest, what torchvision's CenterCrop takes: half of it, rounded to even.
+    /// C×H×W values of the centre, in [0,1]. Of an odd rest, what torchvision's CenterCrop takes: half of it, rounded to even.
     fn cut(&self, height: usize, width: usize) -> Vec<f32> {
         let start = |rest: usize| rest / 2 + usize::from(rest % 4 == 3);
         let (top, left) = (start(self.height - height), start(self.width - width));
@@ -143,7 +164,7 @@ impl Plane {
             for row in top..top + height {
                 let from = (row * self.width + left) * self.channels;
                 let row = &self.data[from..from + width * self.channels];
-                out.extend(row.iter().skip(channel).step_by(self.channels));
+                out.extend(row.iter().skip(channel).step_by(self.channels).map(|v| v / self.most));
             }
         }
         out
@@ -153,9 +174,11 @@ impl Plane {
 /// For each of `to` places, the places out of `from` that it is made of, and their weights.
 ///
 /// With antialiasing as in PIL (`ImagingResample`) and torchvision: the filter widens as the image shrinks, and is
-/// renormalised at the edges. Without, as in PyTorch's `interpolate`: two or four neighbours, edges repeated. The
-/// cubic's parameter is −0.5 with and −0.75 without, as it is there.
-fn taps(from: usize, to: usize, how: Interpolation) -> Vec<Vec<(usize, f32)>> {
+/// renormalised at the edges; for `bytes`, weights are multiples of 2⁻²², as PIL has them. Without, as in PyTorch's
+/// `interpolate`: two or four neighbours, edges repeated. The cubic's parameter is −0.5 with and −0.75 without, as it is
+/// there.
+fn taps(from: usize, to: usize, how: Interpolation, bytes: bool) -> Vec<Vec<(usize, f64)>> {
+    const FRACTION: f64 = (1u32 << 22) as f64;
     let scale = from as f64 / to as f64;
     let last = from - 1;
     let centre = |i: usize| (i as f64 + 0.5) * scale;
@@ -175,11 +198,12 @@ fn taps(from: usize, to: usize, how: Interpolation) -> Vec<Vec<(usize, f32)>> {
             let high = ((centre + reach * wide + 0.5).floor() as i64).min(from as i64);
             let weights: Vec<f64> = (low..high).map(|at| weighted(at, wide, -0.5)).collect();
             let sum: f64 = weights.iter().sum();
-            return (low..high).zip(weights).map(|(at, w)| (at as usize, (w / sum) as f32)).collect();
+            let kept = |w: f64| if bytes { (w / sum * FRACTION).round() / FRACTION } else { w / sum };
+            return (low..high).zip(weights).map(|(at, w)| (at as usize, kept(w))).collect();
         }
         let (first, count) = ((centre - 0.5).floor() as i64 + 1 - reach as i64, 2 * reach as i64);
         let clipped = |at: i64| at.clamp(0, last as i64) as usize;
-        (first..first + count).map(|at| (clipped(at), weighted(at, 1.0, -0.75) as f32)).collect()
+        (first..first + count).map(|at| (clipped(at), weighted(at, 1.0, -0.75))).collect()
     };
     (0..to).map(place).collect()
 }

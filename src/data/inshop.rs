@@ -1,7 +1,7 @@
 //! In-shop clothes retrieval of DeepFashion (Liu et al. 2016): 25,882 images of 3,997 items to train; to test,
 //! 14,218 queries and a gallery of 12,612, disjoint, of 3,985 items.
 
-use super::listing::{Listing, Row, Rows, expect_root, named, root};
+use super::listing::{Listing, Row, Rows, expect_root, missing, named, root};
 use super::{Dataset, Layout, Role, Split};
 use crate::{Error, Result};
 use std::path::Path;
@@ -18,13 +18,9 @@ pub const LAYOUT: Layout =
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let root = expect_root(path, FOLDER, LIST, ABOUT)?;
     // The archive of the images unpacks to `img`, often inside `Img`.
-    let images =
-        ["img", "Img/img"].into_iter().find(|folder| root.join(folder).is_dir()).ok_or_else(|| {
-            Error::usage(format!(
-                "{} is missing; unpack img.zip: expected {ABOUT}",
-                root.join("img").display()
-            ))
-        })?;
+    let images = ["img", "Img/img"].into_iter().find(|folder| root.join(folder).is_dir());
+    let images = images
+        .ok_or_else(|| missing(&root.join("img"), &format!("img.zip to be unpacked there: {ABOUT}")))?;
     let images = root.join(images.trim_end_matches("img"));
     let rows = Rows::read(root.join(LIST), ABOUT)?;
     let mut head = rows.lines();

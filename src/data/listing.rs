@@ -13,10 +13,30 @@ pub fn root(path: &Path, name: &str, marker: &str) -> Option<PathBuf> {
 
 /// As [`root`], or an error that says what was expected.
 pub fn expect_root(path: &Path, name: &str, marker: &str, about: &str) -> Result<PathBuf> {
-    root(path, name, marker).ok_or_else(|| {
-        let missing = path.join(marker);
-        Error::usage(format!("{} is missing; expected {about}", missing.display()))
-    })
+    root(path, name, marker).ok_or_else(|| missing(&path.join(marker), about))
+}
+
+/// The error where `path` isn't there: what was expected, and what the folder that should hold it has instead.
+pub fn missing(path: &Path, about: &str) -> Error {
+    const SHOWN: usize = 8;
+    let folder = path.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .collect();
+    names.sort();
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.truncate(SHOWN);
+    let found = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+    Error::usage(format!(
+        "{} is missing; expected {about}; found {found}{more} in {}",
+        path.display(),
+        folder.display()
+    ))
 }
 
 /// A text file of rows.
@@ -29,6 +49,7 @@ impl Rows {
     /// Reads `path`; `about` tells the user what the layout looks like.
     pub fn read(path: PathBuf, about: &str) -> Result<Rows> {
         match std::fs::read(&path) {
+            Err(_) if !path.exists() => Err(missing(&path, about)),
             Err(reason) => {
                 Err(Error::usage(format!("can't read {}: {reason}; expected {about}", path.display())))
             }
@@ -180,10 +201,10 @@ impl Listing {
         let mut items: Vec<Item> = self
             .rows
             .into_iter()
-            .map(|(_, Row { id, class, path, camera, role })| Item {
+            .map(|(place, Row { id, class, path, camera, role })| Item {
                 id,
                 class: classes[&class],
-                origin: Origin::Listed { path, camera, role },
+                origin: Origin::Listed { path, camera, role, place: place.into() },
             })
             .collect();
         items.sort_by_key(|item| (item.role() == Role::Query, item.class));

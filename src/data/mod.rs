@@ -162,6 +162,8 @@ enum Origin {
         path: PathBuf,
         camera: Option<u32>,
         role: Role,
+        /// Where it is listed, for messages: file and line.
+        place: Box<str>,
     },
     /// Image `index` of a file that holds many.
     Packed {
@@ -286,6 +288,7 @@ impl Dataset {
         classes.sort_unstable();
         classes.dedup();
         let class = |label: &String| classes.binary_search(label).ok();
+        let some = classes.iter().take(3).map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
         let mut items: Vec<Item> = (gallery.ids.iter().zip(&gallery.labels).zip(&gallery.cameras))
             .filter_map(|((id, label), &camera)| {
                 Some(Item { id: id.clone(), class: class(label)?, origin: Origin::Embedded { camera } })
@@ -294,9 +297,13 @@ impl Dataset {
         for Item { id, class: index, origin } in self.items.drain(..) {
             let label = &self.classes[index];
             let class = class(label).ok_or_else(|| {
+                let place = match &origin {
+                    Origin::Listed { place, .. } => place.to_string(),
+                    _ => self.source.clone(),
+                };
                 Error::usage(format!(
-                    "query `{id}` has class `{label}`, of which {name} holds no item; labels there are such as `{}`",
-                    classes.first().map_or("", String::as_str)
+                    "{place}: query `{id}` has class `{label}`, of which {name} holds no item; classes there are {some} \
+                     and others. Add items of it to the gallery, or remove the query"
                 ))
             })?;
             items.push(Item { id, class, origin });

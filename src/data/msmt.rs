@@ -2,9 +2,9 @@
 //! `0000_000_01_0303morning_0008_0.jpg`. To train, list_train and list_val (32,621 images of 1,041 people); to test,
 //! list_query (11,659) and list_gallery (82,161).
 
-use super::listing::{Listing, Row, Rows, expect_root, named, root};
+use super::listing::{Listing, Row, Rows, expect_root, missing, named, root};
 use super::{Dataset, Layout, Role, Split};
-use crate::{Error, Result};
+use crate::Result;
 use std::path::Path;
 
 const FOLDER: &str = "MSMT17_V1";
@@ -30,10 +30,8 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         }
     };
     let root = expect_root(path, FOLDER, lists[0].0, ABOUT)?;
-    let images =
-        folders.iter().map(|folder| root.join(folder)).find(|folder| folder.is_dir()).ok_or_else(|| {
-            Error::usage(format!("{} is missing; expected {ABOUT}", root.join(folders[0]).display()))
-        })?;
+    let images = folders.iter().map(|folder| root.join(folder)).find(|folder| folder.is_dir());
+    let images = images.ok_or_else(|| missing(&root.join(folders[0]), ABOUT))?;
     let mut listing = Listing::default();
     for (list, role) in lists {
         let rows = Rows::read(root.join(list), ABOUT)?;

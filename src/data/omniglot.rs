@@ -2,7 +2,7 @@
 //! characters) and images_evaluation (20 and 659), twenty drawings of each.
 
 use super::folder::Contents;
-use super::listing::{Listing, Row, named};
+use super::listing::{Listing, Row, missing, named};
 use super::{Dataset, Layout, Split};
 use crate::{Error, Result};
 use std::path::Path;
@@ -31,7 +31,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let (root, part) = match path.join(folder) {
         inside if inside.is_dir() => (inside, named(split)),
         inside if split.is_some() => {
-            return Err(Error::usage(format!("{} is missing; expected {ABOUT}", inside.display())));
+            return Err(missing(&inside, ABOUT));
         }
         _ => (path.to_path_buf(), "all alphabets".into()),
     };

@@ -4,7 +4,7 @@
 //! Identity −1 is junk, ignored entirely; 0 a distractor, which stays in the gallery and is nobody's match.
 
 use super::folder::Contents;
-use super::listing::{Listing, Row, named, root};
+use super::listing::{Listing, Row, missing, named, root};
 use super::{Dataset, Layout, Role, Split};
 use crate::{Error, Result};
 use std::path::Path;
@@ -73,7 +73,7 @@ fn open(
     for (folder, role) in parts {
         let inside = root.join(folder);
         if !inside.is_dir() {
-            return Err(Error::usage(format!("{} is missing; expected {}", inside.display(), layout.about)));
+            return Err(missing(&inside, layout.about));
         }
         for (file, path) in Contents::of(&inside)?.images {
             let (identity, camera) = parse(&file).ok_or_else(|| {

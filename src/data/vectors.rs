@@ -1,6 +1,8 @@
-//! Embeddings instead of images: a gallery that is given as `gallery.npy`, with `gallery.csv` beside it.
+//! Embeddings instead of images: a gallery that is given as `gallery.parquet`, or as `gallery.npy` with `gallery.csv`
+//! beside it.
 
-use super::manifest::Table;
+use super::manifest;
+use crate::columns;
 use crate::{Error, Result};
 use ndarray::Array2;
 use std::collections::HashMap;
@@ -8,9 +10,10 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// What is expected, in words for the user.
-pub const ABOUT: &str = "a .npy file of float32 or float64 [items, dimensions], and beside it a .csv file of the same \
-                         name with the columns id and label, and optionally camera: one row per item, in order";
+const NPY: &str = "a .npy file of float32 or float64 [items, dimensions], and beside it a .csv file of the same name with \
+                   the columns id and label, and optionally camera: one row per item, in order";
+const PARQUET: &str = "a .parquet file with the columns id, label, embedding (lists of floats, all of one length), and \
+                       optionally camera";
 
 /// Items without pixels.
 #[derive(Clone, Debug)]
@@ -28,17 +31,73 @@ pub struct Vectors {
 /// Reads a gallery. Errors (exit code 2) name the file and the row.
 pub fn read(path: &Path) -> Result<Vectors> {
     let shown = path.display();
-    if !path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy")) {
-        return Err(Error::usage(format!("--gallery {shown}: expected {ABOUT}")));
+    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+    let vectors = match ending.to_str() {
+        Some("npy") => from_npy(path),
+        Some("parquet") => from_parquet(path),
+        _ => Err(Error::usage(format!("--gallery {shown}: expected {PARQUET}; or {NPY}"))),
+    }?;
+    let mut rows = vectors.embeddings.rows().into_iter();
+    match rows.position(|row| row.iter().any(|v| !v.is_finite())) {
+        Some(row) => Err(Error::usage(format!("{shown}, row {}: the embedding is not finite", row + 1))),
+        None => Ok(vectors),
     }
+}
+
+fn from_parquet(path: &Path) -> Result<Vectors> {
+    const KNOWN: [&str; 4] = ["id", "label", "embedding", "camera"];
+    let table = columns::Table::open(path, PARQUET)?;
+    // pandas keeps a row's number in a column of its own.
+    let named = table.names().into_iter().filter(|name| !name.starts_with("__index_level_"));
+    let named: Vec<&str> = named.collect();
+    if let Some(other) = named.iter().find(|name| !KNOWN.contains(name)) {
+        return Err(table.wrong(format!("it has a column `{other}`, which means nothing here")));
+    }
+    let filled = |name: &str| -> Result<Vec<String>> {
+        let rows = table.texts(name)?.into_iter().enumerate();
+        let empty = |row| table.wrong_at(row + 1, name, "is empty");
+        rows.map(|(row, text)| text.filter(|text| !text.is_empty()).ok_or_else(|| empty(row))).collect()
+    };
+    let (ids, labels) = (filled("id")?, filled("label")?);
+    let mut seen: HashMap<&str, usize> = HashMap::with_capacity(ids.len());
+    for (row, id) in ids.iter().enumerate() {
+        if let Some(first) = seen.insert(id, row) {
+            let what = format!("`{id}` stands in row {} too; ids must be unique", first + 1);
+            return Err(table.wrong_at(row + 1, "id", what));
+        }
+    }
+    let cameras = match named.contains(&"camera") {
+        false => vec![None; ids.len()],
+        true => table
+            .wholes("camera")?
+            .into_iter()
+            .enumerate()
+            .map(|(row, camera)| {
+                let wrong =
+                    |n| table.wrong_at(row + 1, "camera", format!("expected a camera's number, found `{n}`"));
+                camera.map(|n| u32::try_from(n).map_err(|_| wrong(n))).transpose()
+            })
+            .collect::<Result<_>>()?,
+    };
+    let embeddings = table.vectors("embedding")?;
+    if embeddings.nrows() == 0 {
+        return Err(table.wrong("it holds no rows"));
+    }
+    let counts = [ids.len(), labels.len(), cameras.len()];
+    if counts.iter().any(|&n| n != embeddings.nrows()) {
+        let n = embeddings.nrows();
+        return Err(table.wrong(format!("its columns have {counts:?} and {n} rows: it is damaged")));
+    }
+    Ok(Vectors { embeddings, ids, labels, cameras })
+}
+
+fn from_npy(path: &Path) -> Result<Vectors> {
+    let shown = path.display();
     let embeddings =
-        read_npy(path).map_err(|what| Error::usage(format!("{shown}: {what}; expected {ABOUT}")))?;
-    if let Some(row) = embeddings.rows().into_iter().position(|row| row.iter().any(|v| !v.is_finite())) {
-        return Err(Error::usage(format!("{shown}, row {}: the embedding is not finite", row + 1)));
-    }
+        read_npy(path).map_err(|what| Error::usage(format!("{shown}: {what}; expected {NPY}")))?;
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
     let beside = path.with_extension("csv");
-    let table = Table::read(&beside, &["id", "label"], &["id", "label", "camera"], ABOUT)?;
+    let table = manifest::Table::read(&beside, &["id", "label"], &["id", "label", "camera"], NPY)?;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for record in table.records() {
         let record = record?;

@@ -376,6 +376,10 @@ pub fn image_like(input: &Value, card: &Card) -> Option<(Layout, usize)> {
         Some(Layout::Nchw) => Some((Layout::Nchw, channels(&dims[1])?)),
         Some(Layout::Nhwc) => Some((Layout::Nhwc, channels(&dims[3])?)),
         None => match (channels(&dims[1]), channels(&dims[3])) {
+            // What the graph says counts for more than that it leaves a dimension open.
+            (Some(_), Some(c)) if matches!((&dims[1], &dims[3]), (Dim::Free(_), Dim::Known(_))) => {
+                Some((Layout::Nhwc, c))
+            }
             (Some(c), _) => Some((Layout::Nchw, c)),
             (None, Some(c)) => Some((Layout::Nhwc, c)),
             (None, None) => None,

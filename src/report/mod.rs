@@ -1,6 +1,5 @@
 //! The result of an audit as one serialisable value. Every format is a pure function of it.
 
-mod csv;
 pub mod escape;
 pub mod html;
 mod json;
@@ -9,6 +8,7 @@ mod markdown;
 pub mod metric;
 mod sarif;
 pub mod terminal;
+mod trials;
 
 use crate::attack::{Form, Outcome, Skipped};
 use crate::check::{GradientCheck, Warning};
@@ -40,7 +40,8 @@ pub const FORMATS: &[Format] = &[
     Format { extension: "md", render: markdown::render },
     Format { extension: "junit.xml", render: junit::render },
     Format { extension: "sarif", render: sarif::render },
-    Format { extension: "csv", render: csv::render },
+    Format { extension: "csv", render: trials::csv },
+    Format { extension: "parquet", render: trials::parquet },
 ];
 
 /// The report as JSON.
@@ -360,6 +361,13 @@ pub struct Suite {
     /// How they were chosen, where they are not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
+}
+
+impl Suite {
+    /// How many queries were attacked, and how they were chosen where they are not all.
+    pub fn asked(&self) -> String {
+        self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
+    }
 }
 
 /// Retrieval without attack.

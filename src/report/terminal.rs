@@ -18,7 +18,7 @@ pub fn render(report: &Report) -> String {
         report.model.path, report.data.images, report.data.classes, report.data.source
     )));
     line(wrap(&format!(
-        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), α {:.5}, {} steps{} · {} queries · seed {}",
+        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), α {:.5}, {} steps{} · {} · seed {}",
         s.name,
         s.form,
         s.protocol,
@@ -27,7 +27,7 @@ pub fn render(report: &Report) -> String {
         s.alpha,
         s.steps,
         if s.restarts > 0 { format!(", {} random starts", s.restarts) } else { String::new() },
-        s.queries,
+        s.asked(),
         report.seed
     )));
     let b = &report.benign;

@@ -1,9 +1,9 @@
 //! How well a model retrieves when nobody attacks it: R@k, mAP and their kin, NMI and AMI.
 
-use super::ranks::ranks;
+use super::ranks::{Ask, Mark, ranks};
 use super::{Gallery, draw_index, squared_norms, sum_over};
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis, s};
+use ndarray::{Array2, ArrayView2, s};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
@@ -123,22 +123,20 @@ fn positive_ranks(gallery: &Gallery, queries: &[usize]) -> Vec<Vec<usize>> {
         members.entry(label).or_default().push(i);
     }
     let class = |q: usize| members.get(&gallery.labels[q]).map_or(&[][..], Vec::as_slice);
+    // In batches, as marks of all queries at once might outgrow the gallery.
     let batches = queries.chunks(BATCH).flat_map(|queries| {
-        let z = gallery.points.select(Axis(0), queries);
-        // What is left out has the query's class, so that one call ranks all that is needed.
-        let targets: Vec<Vec<usize>> = queries.iter().map(|&q| class(q).to_vec()).collect();
-        let found = ranks(gallery, z.view(), &targets);
-        let rows = queries.iter().zip(targets).zip(found).map(|((&q, items), ranks)| {
-            let (mut out, mut kept) = (Vec::new(), Vec::new());
-            for (item, rank) in items.into_iter().zip(ranks) {
-                if gallery.excluded(q, item) { out.push(rank) } else { kept.push(rank) }
-            }
-            out.sort_unstable();
-            kept.sort_unstable();
-            kept.iter_mut().for_each(|rank| *rank -= out.partition_point(|gone| gone < rank));
-            kept
-        });
-        rows.collect::<Vec<_>>()
+        let asks: Vec<Ask> = queries
+            .iter()
+            .map(|&q| {
+                // What is left out has the query's class.
+                let (left_out, kept): (Vec<usize>, Vec<usize>) =
+                    class(q).iter().partition(|&&i| gallery.excluded(q, i));
+                Ask { z: gallery.point(q), marks: kept.into_iter().map(Mark::Item).collect(), left_out }
+            })
+            .collect();
+        let mut found = ranks(gallery, &asks);
+        found.iter_mut().for_each(|ranks| ranks.sort_unstable());
+        found
     });
     batches.collect()
 }

@@ -2,59 +2,86 @@
 //! put on the wrong side are compared again by direct difference.
 
 use super::{BLOCK, Gallery, Metric};
-use ndarray::{ArrayView2, s};
+use ndarray::{Array2, ArrayView1, s};
 use rayon::prelude::*;
 
 /// Queries that one product takes.
 const QUERIES: usize = 256;
 
-/// Positions of `targets[r]` (items) in the gallery sorted by distance from row r of `z` [b, D], 0 = nearest, ties by
-/// index: what [`Gallery::position`] says of [`Gallery::distances`], to the last tie. Every item counts, the query's
-/// own as well.
-///
-/// Beside the gallery, this takes `QUERIES`×`BLOCK` values a thread.
-pub fn ranks(gallery: &Gallery, z: ArrayView2<f32>, targets: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let z = z.as_standard_layout();
-    let rows: Vec<&[f32]> =
-        z.rows().into_iter().map(|row| row.to_slice().expect("standard layout")).collect();
-    rows.chunks(QUERIES)
-        .zip(targets.chunks(QUERIES))
-        .enumerate()
-        .flat_map(|(k, (rows, targets))| {
-            let z = z.slice(s![k * QUERIES..k * QUERIES + rows.len(), ..]);
-            let wanted: Vec<Vec<Target>> =
-                rows.par_iter().zip(targets).map(|(z, ids)| Target::all(gallery, z, ids)).collect();
-            let starts: Vec<usize> = wanted
-                .iter()
-                .scan(0, |sum, targets| Some(std::mem::replace(sum, *sum + targets.len())))
-                .collect();
-            let none = || vec![0usize; targets.iter().map(Vec::len).sum()];
-            let counts = (0..gallery.len().div_ceil(BLOCK))
-                .into_par_iter()
-                .fold(none, |mut counts, block| {
-                    let from = block * BLOCK;
-                    let items = from..gallery.len().min(from + BLOCK);
-                    let mut keys = z.dot(&gallery.points.slice(s![items.clone(), ..]).t());
-                    for (row, targets) in wanted.iter().enumerate() {
-                        let keys = keys.row_mut(row).into_slice().expect("standard layout");
-                        let counts = &mut counts[starts[row]..][..targets.len()];
-                        count(gallery, rows[row], items.clone(), keys, targets, counts);
-                    }
-                    counts
-                })
-                .reduce(none, |mut a, b| {
-                    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-                    a
-                });
-            wanted.iter().zip(starts).map(|(t, at)| counts[at..at + t.len()].to_vec()).collect::<Vec<_>>()
-        })
-        .collect()
+/// A question: how far down a ranking by distance from a point certain places are.
+pub struct Ask<'a> {
+    /// The point, D.
+    pub z: &'a [f32],
+    /// The places.
+    pub marks: Vec<Mark>,
+    /// Items that aren't in the ranking.
+    pub left_out: Vec<usize>,
 }
 
-/// An item whose position is wanted.
+/// A place in a ranking.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mark {
+    /// That of an item: behind nearer ones, and behind equally near ones of a lower index.
+    Item(usize),
+    /// In front of everything at this distance or farther.
+    Distance(f64),
+}
+
+/// For each mark of each question, the number of items before it: what direct differences in `f64` say, to the last tie.
+///
+/// Beside the gallery, this takes `QUERIES`×`BLOCK` values a thread.
+pub fn ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
+    asks.chunks(QUERIES).flat_map(|asks| some_ranks(gallery, asks)).collect()
+}
+
+/// [`ranks`] of as many as one product takes.
+fn some_ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
+    let mut z = Array2::zeros((asks.len(), gallery.dim()));
+    z.rows_mut().into_iter().zip(asks).for_each(|(mut row, ask)| row.assign(&ArrayView1::from(ask.z)));
+    let wanted: Vec<Vec<Target>> = asks.par_iter().map(|ask| Target::all(gallery, ask)).collect();
+    let starts: Vec<usize> =
+        wanted.iter().scan(0, |sum, targets| Some(std::mem::replace(sum, *sum + targets.len()))).collect();
+    let none = || vec![0usize; wanted.iter().map(Vec::len).sum()];
+    let counts = (0..gallery.len().div_ceil(BLOCK))
+        .into_par_iter()
+        .fold(none, |mut counts, block| {
+            let from = block * BLOCK;
+            let items = from..gallery.len().min(from + BLOCK);
+            let mut keys = z.dot(&gallery.points.slice(s![items.clone(), ..]).t());
+            for (row, targets) in wanted.iter().enumerate() {
+                let keys = keys.row_mut(row).into_slice().expect("standard layout");
+                let counts = &mut counts[starts[row]..][..targets.len()];
+                count(gallery, asks[row].z, items.clone(), keys, targets, counts);
+            }
+            counts
+        })
+        .reduce(none, |mut a, b| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+            a
+        });
+    let answer = |(row, ask): (usize, &Ask)| {
+        let gone: Vec<(usize, f64)> = ask
+            .left_out
+            .iter()
+            .map(|&item| (item, gallery.metric.distance(ask.z, gallery.point(item))))
+            .collect();
+        let mut ranks = vec![0; ask.marks.len()];
+        for (target, count) in wanted[row].iter().zip(&counts[starts[row]..]) {
+            let left_out = gone.iter().filter(|(item, d)| target.follows(*item, *d)).count();
+            ranks[target.mark] = count - left_out;
+        }
+        ranks
+    };
+    asks.par_iter().enumerate().map(|(row, ask)| answer((row, ask))).collect()
+}
+
+/// A mark with what it takes to compare items with it.
 struct Target {
+    /// Which of the question's marks it is.
+    mark: usize,
+    /// Items equally far and of a lower index come before it.
     item: usize,
-    /// Its distance, by direct difference.
+    /// By direct difference.
     distance: f64,
     /// Items with a key below are nearer for certain.
     low: f32,
@@ -63,25 +90,39 @@ struct Target {
 }
 
 impl Target {
+    /// Those of a question, by rising `low`, and so by rising `high`.
+    ///
     /// Keys order items as distances do, and need one product: ‖x‖²/2 − z·x, or −z·x under cosine. In `f32` they are
     /// off by at most (D+2)·u·‖z‖‖x‖ + 3u·‖x‖²/2, u = 2⁻²⁴ (Higham, Accuracy and Stability, section 3.1), in whatever
     /// order the product is summed.
-    fn all(gallery: &Gallery, z: &[f32], items: &[usize]) -> Vec<Target> {
+    fn all(gallery: &Gallery, Ask { z, marks, .. }: &Ask) -> Vec<Target> {
         let dot = |a: &[f32], b: &[f32]| super::sum_over(a, b, |x, y| x * y);
         let unit = 0.5 * f64::from(f32::EPSILON);
         let most = f64::from(gallery.largest_square);
-        let slack = 1.01 * unit * ((z.len() + 2) as f64 * (dot(z, z) * most).sqrt() + 1.5 * most);
-        items
-            .iter()
-            .map(|&item| {
-                let x = gallery.point(item);
-                let half = if gallery.metric == Metric::Cosine { 0.0 } else { dot(x, x) / 2.0 };
-                let key = half - dot(z, x);
-                let (low, high) = ((key - slack) as f32, (key + slack) as f32);
-                let distance = gallery.metric.distance(z, x);
-                Target { item, distance, low: low.next_down(), high: high.next_up() }
-            })
-            .collect()
+        let z_square = dot(z, z);
+        let slack = 1.01 * unit * ((z.len() + 2) as f64 * (z_square * most).sqrt() + 1.5 * most);
+        let cosine = gallery.metric == Metric::Cosine;
+        let target = |(mark, at): (usize, &Mark)| {
+            let (item, distance, key) = match *at {
+                Mark::Item(item) => {
+                    let x = gallery.point(item);
+                    let half = if cosine { 0.0 } else { dot(x, x) / 2.0 };
+                    (item, gallery.metric.distance(z, x), half - dot(z, x))
+                }
+                // The key of any item at this distance.
+                Mark::Distance(d) => (0, d, if cosine { d - 1.0 } else { (d * d - z_square) / 2.0 }),
+            };
+            let (low, high) = ((key - slack) as f32, (key + slack) as f32);
+            Target { mark, item, distance, low: low.next_down(), high: high.next_up() }
+        };
+        let mut all: Vec<Target> = marks.iter().enumerate().map(target).collect();
+        all.sort_unstable_by(|a, b| a.low.total_cmp(&b.low));
+        all
+    }
+
+    /// Whether `item` at distance `d` comes before it.
+    fn follows(&self, item: usize, d: f64) -> bool {
+        d < self.distance || (d == self.distance && item < self.item)
     }
 }
 
@@ -94,11 +135,37 @@ fn count(
     targets: &[Target],
     counts: &mut [usize],
 ) {
+    /// Targets up to which it is faster to compare every key with every one of them.
+    const FEW: usize = 16;
     match gallery.metric {
         Metric::Cosine => keys.iter_mut().for_each(|key| *key = -*key),
         _ => keys.iter_mut().zip(&gallery.squares[items.clone()]).for_each(|(k, sq)| *k = 0.5 * sq - *k),
     }
     let mut exact: Vec<Option<f64>> = Vec::new();
+    let mut before = |target: &Target, at: usize| {
+        exact.resize(items.len(), None);
+        let item = items.start + at;
+        let d = *exact[at].get_or_insert_with(|| gallery.metric.distance(z, gallery.point(item)));
+        usize::from(target.follows(item, d))
+    };
+    if targets.len() > FEW {
+        // Each key is below all targets from some one on.
+        let mut steps = vec![0usize; targets.len()];
+        for (at, &key) in keys.iter().enumerate() {
+            let above = targets.partition_point(|target| target.low <= key);
+            if let Some(step) = steps.get_mut(above) {
+                *step += 1;
+            }
+            let near = (0..above).rev().take_while(|&t| targets[t].high >= key);
+            near.for_each(|t| counts[t] += before(&targets[t], at));
+        }
+        let mut sum = 0;
+        for (count, step) in counts.iter_mut().zip(steps) {
+            sum += step;
+            *count += sum;
+        }
+        return;
+    }
     for (target, count) in targets.iter().zip(counts) {
         // Branchless, for the compiler to use vector instructions.
         let (mut below, mut within) = (0u32, 0u32);
@@ -107,14 +174,9 @@ fn count(
             within += u32::from(key <= target.high);
         }
         *count += below as usize;
-        if within == below {
-            continue;
-        }
-        exact.resize(keys.len(), None);
-        for (at, _) in keys.iter().enumerate().filter(|(_, k)| (target.low..=target.high).contains(*k)) {
-            let item = items.start + at;
-            let d = *exact[at].get_or_insert_with(|| gallery.metric.distance(z, gallery.point(item)));
-            *count += usize::from(d < target.distance || (d == target.distance && item < target.item));
+        if within > below {
+            let near = keys.iter().enumerate().filter(|(_, k)| (target.low..=target.high).contains(*k));
+            near.for_each(|(at, _)| *count += before(target, at));
         }
     }
 }
@@ -122,7 +184,6 @@ fn count(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ndarray::Array2;
 
     /// Against the definition: clouds, near ties, exact ties, more than one block and batch, uneven norms.
     #[test]
@@ -147,16 +208,33 @@ mod tests {
             let ids = (0..n).map(|i| i.to_string()).collect();
             let gallery = Gallery::new(metric, raw.clone(), vec![0; n], ids).unwrap();
             let queries: Vec<usize> = (0..QUERIES + 40).map(|i| i * 4 % n).collect();
-            let z = gallery.points.select(ndarray::Axis(0), &queries);
-            let targets: Vec<Vec<usize>> =
-                queries.iter().map(|&q| (0..q % 4).map(|k| (q * 7 + k * 311) % n).collect()).collect();
-            let found = ranks(&gallery, z.view(), &targets);
+            let asks: Vec<Ask> = queries
+                .iter()
+                .map(|&q| {
+                    // Few and many marks; items and bare distances, some of them exactly an item's.
+                    let many = if q % 8 == 0 { 40 } else { q % 4 };
+                    let item = |k: usize| (q * 7 + k * 311) % n;
+                    let at = |k| gallery.metric.distance(gallery.point(q), gallery.point(item(k)));
+                    let mark = |k: usize| match k % 3 {
+                        2 => Mark::Distance(at(k) + [0.0, 0.125][k / 3 % 2]),
+                        _ => Mark::Item(item(k)),
+                    };
+                    let left_out = (0..q % 3).map(|k| (q * 5 + k * 401) % n).collect();
+                    Ask { z: gallery.point(q), marks: (0..many).map(mark).collect(), left_out }
+                })
+                .collect();
+            let found = ranks(&gallery, &asks);
             assert_eq!(found.len(), queries.len());
-            for ((&q, targets), found) in queries.iter().zip(&targets).zip(found) {
+            for ((&q, ask), found) in queries.iter().zip(&asks).zip(found) {
                 let d = gallery.distances(gallery.point(q));
-                let expected: Vec<usize> =
-                    targets.iter().map(|&t| gallery.position(&d, t, |_| true)).collect();
-                assert_eq!(found, expected, "{metric}, query {q}");
+                let expected = ask.marks.iter().map(|mark| {
+                    let keep = |i: usize| !ask.left_out.contains(&i);
+                    match *mark {
+                        Mark::Item(item) => gallery.position(&d, item, keep),
+                        Mark::Distance(at) => (0..n).filter(|&i| keep(i) && d[i] < at).count(),
+                    }
+                });
+                assert_eq!(found, expected.collect::<Vec<_>>(), "{metric}, query {q}");
             }
         }
     }

@@ -41,12 +41,16 @@ pub fn audit(arguments: &[&str]) -> (i32, String, String) {
 /// Runs a Python program, which gets `arguments`; `None` and a message where Python or a module is missing.
 pub fn python(needs: &str, program: &str, arguments: &[&str]) -> Option<String> {
     use std::process::Command;
-    let found = Command::new("python3").args(["-c", &format!("import {needs}")]).output();
-    if !found.is_ok_and(|o| o.status.success()) {
-        eprintln!("skipped: needs python3 with {needs}");
+    let set_up = concat!(env!("CARGO_TARGET_TMPDIR"), "/../python/bin/python");
+    let has = |python: &&str| {
+        let found = Command::new(python).args(["-c", &format!("import {needs}")]).output();
+        found.is_ok_and(|o| o.status.success())
+    };
+    let Some(python) = [set_up, "python3"].into_iter().find(has) else {
+        eprintln!("skipped: needs Python with {needs}, as `cargo xtask python` installs it");
         return None;
-    }
-    let done = Command::new("python3").args(["-c", program]).args(arguments).output().unwrap();
+    };
+    let done = Command::new(python).args(["-c", program]).args(arguments).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     Some(String::from_utf8_lossy(&done.stdout).into_owned())
 }

@@ -1,5 +1,6 @@
 //! The commands that the README names: see `cargo xtask help`.
 
+mod bench;
 mod ci;
 mod demo;
 mod parity;
@@ -51,8 +52,8 @@ const TASKS: [Task; 6] = [
     Task {
         name: "bench",
         arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]]",
-        about: "time exact ranks in a gallery of a million against a bare matrix product",
-        run: bench,
+        about: "time exact ranks in a gallery of a million against a bare matrix product; without numbers, keep the result",
+        run: bench::bench,
     },
 ];
 
@@ -89,18 +90,6 @@ fn help() -> Result {
     }
     println!("  help    this list");
     Ok(())
-}
-
-/// Runs a benchmark, which is an example called `bench_NAME`.
-fn bench(arguments: &[String]) -> Result {
-    match arguments.split_first() {
-        Some((name, rest)) if name == "rank" => {
-            let example = ["run", "--release", "--locked", "--example", "bench_rank", "--"];
-            project::run(project::cargo(&example).args(rest))
-        }
-        Some((name, _)) => Err(Error::Usage(format!("there is no benchmark `{name}`; known: rank"))),
-        None => Err(Error::Usage("name a benchmark: rank".into())),
-    }
 }
 
 /// Runs a task that takes no arguments.

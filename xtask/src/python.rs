@@ -54,7 +54,7 @@ fn works(command: &mut Command) -> bool {
 }
 
 /// What the requirements are for. Importing it all proves the list complete, for pip was told not to look.
-const IMPORTS: &str = "import torch, torchvision, timm, transformers, open_clip, onnx, onnxscript, onnxruntime, onnxconverter_common, sklearn";
+const IMPORTS: &str = "import torch, torchvision, timm, transformers, open_clip, onnx, onnxscript, onnxruntime, onnxconverter_common, sklearn, duckdb";
 
 /// The Python in `target/python` with all that `tools/requirements.txt` lists, installed if it is not there yet.
 pub fn environment() -> Result<PathBuf> {

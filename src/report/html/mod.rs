@@ -16,8 +16,8 @@ use crate::gate::{CheckResult, Kind};
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
     let lead = format!(
-        "{} queries attacked on {} images of {} classes ({}). Suite {}, {} form.",
-        s.queries,
+        "{} attacked on {} images of {} classes ({}). Suite {}, {} form.",
+        escape(&s.asked()),
         report.data.images,
         report.data.classes,
         escape(&report.data.source),

@@ -1,0 +1,72 @@
+//! A row per trial, for pandas, polars, DuckDB or a spreadsheet: as CSV and as Parquet.
+
+use super::Report;
+use super::escape;
+use crate::Result;
+use crate::attack::{Measures, Outcome};
+use crate::columns::{self, Column};
+
+/// The trials as named columns: those that were run, then those that could not be.
+fn table(report: &Report) -> Vec<(&'static str, Column)> {
+    let (run, skipped) = (&report.outcomes, &report.skipped);
+    let names = |of_run: fn(&Outcome) -> &str, of_skipped: Vec<String>| {
+        Column::Text(run.iter().map(|o| of_run(o).to_owned()).chain(of_skipped).map(Some).collect())
+    };
+    /// The values of the trials that were run, followed by nothing for the others.
+    fn values<V>(report: &Report, of: impl Fn(&Outcome) -> Option<V>) -> Vec<Option<V>> {
+        report.outcomes.iter().map(of).chain(report.skipped.iter().map(|_| None)).collect()
+    }
+    let whole = |of: fn(&Outcome) -> usize| Column::Whole(values(report, |o| i64::try_from(of(o)).ok()));
+    let double = |of: fn(&Outcome) -> f64| Column::Double(values(report, |o| Some(of(o))));
+    let number = |of: &dyn Fn(&Outcome) -> Option<f64>| Column::Double(values(report, of));
+    let flag = |of: &dyn Fn(&Outcome) -> Option<bool>| Column::Flag(values(report, of));
+    let (before, after): (fn(&Outcome) -> &Measures, fn(&Outcome) -> &Measures) =
+        (|o| &o.before, |o| &o.after);
+    let targets = run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
+    vec![
+        ("attack", names(|o| &o.attack, skipped.iter().map(|s| s.attack.clone()).collect())),
+        ("query", names(|o| &o.query, skipped.iter().map(|s| s.query.clone()).collect())),
+        ("targets", Column::Texts(targets.collect())),
+        ("status", names(|_| "run", skipped.iter().map(|s| format!("skipped: {}", s.why)).collect())),
+        ("start", whole(|o| o.start)),
+        ("steps", whole(|o| o.steps)),
+        ("loss_first", double(|o| o.loss_first)),
+        ("loss_last", double(|o| o.loss_last)),
+        ("shift", double(|o| o.shift)),
+        ("linf", Column::Single(values(report, |o| Some(o.linf)))),
+        ("rank_before", number(&|o| before(o).rank)),
+        ("rank_after", number(&|o| after(o).rank)),
+        ("cosine_before", number(&|o| before(o).cosine)),
+        ("cosine_after", number(&|o| after(o).cosine)),
+        ("hit_before", flag(&|o| before(o).hit)),
+        ("hit_after", flag(&|o| after(o).hit)),
+        ("retained_before", flag(&|o| before(o).retained)),
+        ("retained_after", flag(&|o| after(o).retained)),
+    ]
+}
+
+/// As Parquet.
+pub(super) fn parquet(report: &Report) -> Result<Vec<u8>> {
+    columns::write("trials", &table(report))
+}
+
+/// As CSV. Lists are joined by semicolons: a space would not do, as names have some.
+pub(super) fn csv(report: &Report) -> Result<Vec<u8>> {
+    let table = table(report);
+    let mut out = table.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
+    out.push('\n');
+    let shown = |v: Option<String>| v.unwrap_or_default();
+    for row in 0..table[0].1.len() {
+        let cells = table.iter().map(|(_, column)| match column {
+            Column::Text(values) => escape::csv(values[row].as_deref().unwrap_or_default()),
+            Column::Texts(lists) => escape::csv(&lists[row].join(";")),
+            Column::Whole(values) => shown(values[row].map(|v| v.to_string())),
+            Column::Double(values) => shown(values[row].map(|v| v.to_string())),
+            Column::Single(values) => shown(values[row].map(|v| v.to_string())),
+            Column::Flag(values) => shown(values[row].map(|v| v.to_string())),
+        });
+        out += &cells.collect::<Vec<_>>().join(",");
+        out.push('\n');
+    }
+    Ok(out.into_bytes())
+}
