@@ -223,6 +223,49 @@ fn call(op: &str, input: &str, output: &str) -> Node {
     Node { domain: "local".into(), ..Node::new(op, &[input], output) }
 }
 
+/// bfloat16 throughout, and with Casts to and from float32 within: computed in float32, from the weights as rounded. ONNX
+/// Runtime has no kernels for it on the CPU, so what is expected comes from a float32 model of the same numbers.
+#[test]
+fn bfloat16_models_compute_in_float32_and_say_so() {
+    let (bf16, f32) = (DType::BF16.code() as i64, DType::F32.code() as i64);
+    let exact = weights(&[4, 1, 3, 3]);
+    let bits: Vec<u8> = exact.bytes.chunks(4).flat_map(|b| [b[2], b[3]]).collect();
+    let rounded = exact.bytes.chunks(4).flat_map(|b| [0, 0, b[2], b[3]]).collect::<Vec<u8>>();
+    let narrow = Tensor { dtype: DType::BF16, shape: exact.shape.clone(), bytes: bits.into() };
+    let wide = Tensor { dtype: DType::F32, shape: exact.shape.clone(), bytes: rounded.into() };
+    let net = |input: &str| {
+        vec![
+            Node::new("Conv", &[input, "w"], "map").with("strides", vec![2, 2]),
+            Node::new("Softplus", &["map"], "soft"),
+        ]
+    };
+    let head = Node::new("GlobalAveragePool", &["soft"], "y");
+    let mut all = grey(BATCH, [net("x"), vec![head.clone()]].concat(), &[("w", narrow.clone())], &["y"]);
+    all.inputs[0].dtype = DType::BF16;
+    let mut mixed = vec![Node::new("Cast", &["x"], "half").with("to", bf16)];
+    mixed.extend(net("half"));
+    mixed.push(Node::new("Cast", &["soft"], "single").with("to", f32));
+    mixed.push(Node::new("GlobalAveragePool", &["single"], "y"));
+    let mixed = grey(BATCH, mixed, &[("w", narrow)], &["y"]);
+    let float = grey(BATCH, [net("x"), vec![head]].concat(), &[("w", wide)], &["y"]);
+
+    let x = pixels(BATCH);
+    let cotangent = Array2::from_elem((BATCH as usize, 4), 0.7f32);
+    let mut expected = open("float", &float, None, None).unwrap();
+    let (e, g) = expected.gradient(&x, cotangent.view()).unwrap();
+    for (name, graph) in [("bf16", all), ("bf16-mixed", mixed)] {
+        let mut model = open(name, &graph, None, None).unwrap();
+        assert_eq!(model.info.precision, DType::BF16);
+        let (ours, gradient) = model.gradient(&x, cotangent.view()).unwrap();
+        assert!(ours.iter().zip(&e).all(|(a, b)| (a - b).abs() < 1e-6), "{name}: {ours} {e}");
+        assert!(gradient.iter().zip(&g).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
+        let (check, warnings) = audit::check::at_load(&mut model, &x, BATCH as usize).unwrap();
+        assert!(check.gradient_error.unwrap() < 1e-2, "{name}: {check:?}");
+        let said = warnings.iter().find(|w| w.id == "precision").expect(name);
+        assert!(said.text.contains("bfloat16"), "{}", said.text);
+    }
+}
+
 /// Functions that call functions, one with an attribute that it hands on, against ONNX Runtime's own inlining.
 #[test]
 fn local_functions_compute_what_onnx_runtime_makes_of_them() {

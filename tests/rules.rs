@@ -1202,31 +1202,31 @@ fn every_rule_agrees_with_finite_differences() {
     assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The graph of some nodes x → y, differentiated; its gradient at `x` for a cotangent.
+/// The graph of some nodes x → y, differentiated: y and the gradient at `x` for a cotangent.
 fn gradient(
     nodes: Vec<Node>,
     constants: &[(&str, Tensor)],
+    shape: &[i64],
     x: &[f32],
     cotangent: &[f32],
-) -> (Vec<f32>, grad::Gradient) {
+) -> (Vec<f32>, Vec<f32>, grad::Gradient) {
     let constants = constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
     let mut graph = Graph::new(nodes, constants);
-    let n = x.len() as i64;
-    graph.inputs.push(Value::new("x", DType::F32, &[n]));
-    graph.outputs.push(Value::new("y", DType::F32, &[n]));
+    graph.inputs.push(Value::new("x", DType::F32, shape));
+    graph.outputs.push(Value::new("y", DType::F32, shape));
     let types = runtime::infer(&graph).unwrap();
     let g = grad::differentiate(&graph, &types, &["x"], false).unwrap();
     let mut forward = Session::new(&g.forward, CPU, Optimise::Off).unwrap();
     let mut backward = Session::new(&g.backward, CPU, Optimise::All).unwrap();
-    let handed: Vec<&str> = g.residuals.iter().map(String::as_str).filter(|r| *r != "x").collect();
-    let held = forward.run(&[("x", Input::Host(&[n], x))], &handed).unwrap();
+    let residuals = g.residuals.iter().map(String::as_str).filter(|r| !["x", "y"].contains(r));
+    let handed: Vec<&str> = std::iter::once("y").chain(residuals).collect();
+    let held = forward.run(&[("x", Input::Host(shape, x))], &handed).unwrap();
     let mut feed: Vec<(&str, Input)> = handed.iter().copied().zip(held.iter().map(Input::Held)).collect();
-    let shape = [n];
-    feed.push(("x", Input::Host(&shape, x)));
-    feed.push((&g.cotangents[0], Input::Host(&shape, cotangent)));
+    feed.push(("x", Input::Host(shape, x)));
+    feed.push((&g.cotangents[0], Input::Host(shape, cotangent)));
     feed.retain(|(name, _)| g.backward.inputs.iter().any(|i| i.name == *name));
     let out = backward.run(&feed, &[&g.gradients[0]]).unwrap();
-    (out[0].floats().unwrap().1.to_vec(), g)
+    (held[0].floats().unwrap().1.to_vec(), out[0].floats().unwrap().1.to_vec(), g)
 }
 
 fn quantised(middle: Option<Node>) -> Vec<Node> {
@@ -1245,7 +1245,7 @@ fn quantisation_passes_gradients_straight_through_where_nothing_is_clipped() {
     // Eight bits without sign around 128: -12.8 to 12.7.
     let constants = [scale.clone(), ("z", byte(DType::U8, 128))];
     let x = [-13.0, -12.8, 0.03, 12.7, 12.8, 99.0];
-    let (g, grad) = gradient(quantised(None), &constants, &x, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let (_, g, grad) = gradient(quantised(None), &constants, &[6], &x, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let close = |g: &[f32], expected: &[f32]| g.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
     assert!(close(&g, &[0.0, 2.0, 3.0, 4.0, 0.0, 0.0]), "{g:?}");
     assert!(grad.notes.len() == 1 && grad.notes[0].straight_through, "{:?}", grad.notes);
@@ -1255,8 +1255,38 @@ fn quantisation_passes_gradients_straight_through_where_nothing_is_clipped() {
     let ends = ("ends", Tensor::ints(&[i64::MIN]));
     let constants = [constants.as_slice(), &[ends]].concat();
     let flip = Node::new("Slice", &["q", "flip", "ends", "axes", "flip"], "moved");
-    let (g, _) = gradient(quantised(Some(flip)), &constants, &[0.5, 20.0], &[1.0, 2.0]);
+    let (_, g, _) = gradient(quantised(Some(flip)), &constants, &[2], &[0.5, 20.0], &[1.0, 2.0]);
     assert!(close(&g, &[2.0, 0.0]), "{g:?}");
+}
+
+/// Values and gradients of tests/golden/quantise.json, by PyTorch's fake quantisation (tools/golden_quantise.py).
+#[test]
+fn quantisation_is_that_of_pytorch() {
+    common::load_runtime();
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/quantise.json")).unwrap();
+    let golden: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let numbers = |v: &serde_json::Value| -> Vec<f32> {
+        v.as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32).collect()
+    };
+    let shape: Vec<i64> = numbers(&golden["shape"]).iter().map(|d| *d as i64).collect();
+    let cases = golden["cases"].as_object().unwrap();
+    assert_eq!(cases.len(), 4);
+    for (name, case) in cases {
+        let [scale, zero, x, cotangent] = ["scale", "zero", "x", "cotangent"].map(|key| numbers(&case[key]));
+        let [y, expected] = ["y", "gradient"].map(|key| numbers(&case[key]));
+        let signed = case["low"].as_i64() == Some(-128);
+        let n = if scale.len() == 1 { vec![] } else { vec![scale.len() as i64] };
+        let zero: Vec<u8> = zero.iter().map(|z| if signed { *z as i8 as u8 } else { *z as u8 }).collect();
+        let dtype = if signed { DType::I8 } else { DType::U8 };
+        let zero = Tensor { dtype, shape: n.clone(), bytes: zero.into() };
+        let constants = [("s", Tensor::f32(&n, &scale)), ("z", zero)];
+        let (values, gradient, _) = gradient(quantised(None), &constants, &shape, &x, &cotangent);
+        let close =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * b.abs().max(1.0));
+        assert!(close(&values, &y), "{name}: values");
+        assert!(close(&gradient, &expected), "{name}: gradient");
+    }
 }
 
 #[test]

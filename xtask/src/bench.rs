@@ -1,28 +1,103 @@
-//! `cargo xtask bench NAME`: runs the example `bench_NAME`, and keeps what it says in docs/performance.md.
+//! `cargo xtask bench NAME`: runs the example `bench_NAME`, beside its peer where there is one, and keeps what it says in
+//! docs/performance.md.
 
-use crate::project::{self, Error, Result, cargo, file, output, root, shown};
+use crate::{
+    project::{self, Error, Result, cargo, file, output, root, shown, target},
+    python, setup,
+};
 use std::{
-    fs, thread,
+    fs,
+    process::Command,
+    thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 /// Runs a benchmark. With its own sizes its result goes into the documentation.
 pub fn bench(arguments: &[String]) -> Result {
-    let rest = match arguments.split_first() {
-        Some((name, rest)) if name == "rank" => rest,
-        Some((name, _)) => {
-            return Err(Error::Usage(format!("there is no benchmark `{name}`; known: rank")));
-        }
-        None => return Err(Error::Usage("name a benchmark: rank".into())),
-    };
+    match arguments.split_first() {
+        Some((name, rest)) if name == "rank" => rank(rest),
+        Some((name, rest)) if name == "step" => step(rest),
+        Some((name, _)) => Err(Error::Usage(format!("there is no benchmark `{name}`; known: rank, step"))),
+        None => Err(Error::Usage("name a benchmark: rank, step".into())),
+    }
+}
+
+fn rank(sizes: &[String]) -> Result {
     let example = ["run", "--release", "--locked", "--example", "bench_rank", "--"];
-    if !rest.is_empty() {
-        return project::run(cargo(&example).args(rest));
+    if !sizes.is_empty() {
+        return project::run(cargo(&example).args(sizes));
     }
     project::run(&mut cargo(&["build", "--release", "--locked", "--example", "bench_rank"]))?;
     let said = output(&mut cargo(&example))?;
     println!("{said}");
     keep("bench rank", &format!("{}\n\n```text\n{said}\n```", conditions()?))
+}
+
+/// What people embed images with, by names that tools/bench_step.py knows.
+const MODELS: [&str; 6] = [
+    "tv.resnet18",
+    "tv.resnet50",
+    "tv.mobilenet_v3_large",
+    "timm.convnext_tiny",
+    "timm.vit_small_patch16_224",
+    "timm.swin_tiny_patch4_window7_224",
+];
+const BATCH: usize = 8;
+const THREADS: usize = 2;
+/// Both sides are measured in turns, this often and this long, and the best counts: other work only adds to a time.
+const ROUNDS: usize = 3;
+const SECONDS: usize = 8;
+
+/// A PGD step of each model, beside PyTorch's on the same weights.
+fn step(names: &[String]) -> Result {
+    let names: Vec<&str> =
+        if names.is_empty() { MODELS.to_vec() } else { names.iter().map(String::as_str).collect() };
+    setup::setup()?;
+    let python = python::environment()?;
+    let script = root().join("tools/bench_step.py");
+    let dir = target()?.join("bench");
+    let file = |name: &str| dir.join(format!("{name}.onnx"));
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !file(name).is_file()).collect();
+    if !missing.is_empty() {
+        project::run(Command::new(&python).arg(&script).arg("export").arg(&dir).args(missing))?;
+    }
+    project::run(&mut cargo(&["build", "--release", "--locked", "--example", "bench_step"]))?;
+
+    let numbers = |command: &mut Command| -> Result<Vec<f64>> {
+        let said = output(command)?;
+        let numbers: Option<Vec<f64>> = said.split_whitespace().map(|n| n.parse().ok()).collect();
+        numbers.ok_or_else(|| Error::Failed(format!("expected seconds of {command:?}, found {said:?}")))
+    };
+    let [batch, threads, seconds] = [BATCH, THREADS, SECONDS].map(|n| n.to_string());
+    let mut table = String::from(
+        "| model | forward | step | step / (2 × forward) | images/s | PyTorch forward | step | channels-last | ours / its best |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for name in &names {
+        let mut least = [f64::INFINITY; 5];
+        for _ in 0..ROUNDS {
+            let mut ours = cargo(&["run", "-q", "--release", "--locked", "--example", "bench_step", "--"]);
+            let ours = numbers(ours.arg(file(name)).args([&batch, &threads, &seconds]))?;
+            let mut theirs = Command::new(&python);
+            let theirs = numbers(theirs.arg(&script).args(["time", name, &batch, &threads, &seconds]))?;
+            for (least, time) in least.iter_mut().zip(ours.iter().chain(&theirs)) {
+                *least = least.min(*time);
+            }
+        }
+        let [forward, step, their_forward, contiguous, last] = least;
+        let row = format!(
+            "| {name} | {forward:.3} s | {step:.3} s | {:.2} | {:.1} | {their_forward:.3} s | {contiguous:.3} s | {last:.3} s | {:.2} |\n",
+            step / (2.0 * forward),
+            BATCH as f64 / step,
+            step / contiguous.min(last)
+        );
+        print!("{row}");
+        table += &row;
+    }
+    if names != MODELS {
+        return Ok(());
+    }
+    keep("bench step", &format!("{} batch {BATCH}, {THREADS} threads:\n\n{table}", conditions()?))
 }
 
 /// Puts `text` between the marks of `name` in docs/performance.md.
@@ -48,7 +123,7 @@ fn conditions() -> Result<String> {
         let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
         Some(format!("{name} {}", rest.split('"').next()?))
     };
-    let crates = ["ndarray", "matrixmultiply", "rayon"].map(version);
+    let crates = ["ndarray", "matrixmultiply", "rayon", "ort"].map(version);
     let mut rustc = std::process::Command::new("rustc");
     let rustc = output(rustc.arg("--version"))?;
     let rustc = rustc.split(" (").next().unwrap_or(&rustc);

@@ -51,8 +51,9 @@ const TASKS: [Task; 6] = [
     },
     Task {
         name: "bench",
-        arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]]",
-        about: "time exact ranks in a gallery of a million against a bare matrix product; without numbers, keep the result",
+        arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]] | step [MODEL ...]",
+        about: "time exact ranks in a gallery of a million against a bare matrix product, or steps of PGD against PyTorch's; as it \
+                stands, keep the result in docs/performance.md",
         run: bench::bench,
     },
 ];

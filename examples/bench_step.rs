@@ -1,0 +1,56 @@
+//! One half of `cargo xtask bench step`: seconds of a forward pass and of a PGD step, the best of several runs.
+//!
+//! Arguments: MODEL.onnx BATCH THREADS SECONDS. Prints `forward step`, measured in turns for at least that long.
+
+use audit::attack::{Batch, Differentiable};
+use audit::model::Model;
+use audit::model::card::Card;
+use audit::model::runtime::{self, Options, Provider};
+use std::path::PathBuf;
+use std::time::Instant;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize| arguments.get(i).and_then(|a| a.parse::<usize>().ok());
+    let (Some(file), Some(batch), Some(threads), Some(seconds)) =
+        (arguments.first().map(PathBuf::from), number(1), number(2), number(3))
+    else {
+        eprintln!("usage: bench_step MODEL.onnx BATCH THREADS SECONDS");
+        std::process::exit(2);
+    };
+    match measure(&file, batch, threads, seconds as f64) {
+        Ok((forward, step)) => println!("{forward} {step}"),
+        Err(e) => {
+            eprintln!("{e}");
+            std::process::exit(e.exit as i32);
+        }
+    }
+}
+
+fn measure(file: &std::path::Path, batch: usize, threads: usize, seconds: f64) -> audit::Result<(f64, f64)> {
+    runtime::load(None)?;
+    let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
+    let options = Options { provider: Provider::Cpu, threads };
+    let mut model = Model::open(file, &card, options, Some(batch))?;
+    let n = batch * model.pixels();
+    let x: Vec<f32> = (0..n).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect();
+    let mut images = Batch { lo: vec![0.0; n], hi: vec![1.0; n], alpha: vec![1.0 / 255.0; batch], x };
+    // The loss costs nothing here: what is measured is the model.
+    let mut cotangent = |e: ndarray::ArrayView2<f32>| e.to_owned();
+    let (mut forward, mut step) = (f64::INFINITY, f64::INFINITY);
+    let start = Instant::now();
+    for round in 0.. {
+        let clock = Instant::now();
+        let images_now = images.x.clone();
+        let copied = clock.elapsed();
+        model.embed(&images_now)?;
+        forward = forward.min((clock.elapsed() - copied).as_secs_f64());
+        let clock = Instant::now();
+        model.step(&mut images, &mut cotangent)?;
+        step = step.min(clock.elapsed().as_secs_f64());
+        if round >= 3 && start.elapsed().as_secs_f64() > seconds {
+            break;
+        }
+    }
+    Ok((forward, step))
+}
