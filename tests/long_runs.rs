@@ -213,6 +213,8 @@ fn nobodys_file_is_taken_for_a_journal() {
         (&["--journal", "model.onnx/j"], &["model.onnx/j", "can't write there"]),
         (&["--journal", "missing/j"], &["missing/j", "can't write there"]),
         (&["--journal", "data"], &["data", "expected a file"]),
+        (&["-o", "/proc/report.json"], &["/proc/report.json", "can't write there"]),
+        (&["--journal", "/proc/journal"], &["/proc/journal", "can't write there"]),
         (&["--journal", "/dev/full"], &["/dev/full", "expected a file"]),
         (&["--resume"], &["--journal FILE"]),
     ] {

@@ -98,7 +98,7 @@ impl Attacks<'_> {
                     At { attack: trial.attack.code, step, steps: self.plan.steps, queries: done, of }
                 });
                 progress.set(done as u64, at);
-                end = written.and_then(|()| interrupted());
+                end = written.and_then(|()| interrupted(""));
                 if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
             Event::Done(at, outcome, evidence) => {
@@ -134,10 +134,10 @@ impl Attacks<'_> {
     }
 }
 
-/// An error, where somebody asked for an end. Work before the attacks is short and kept nowhere.
-pub fn interrupted() -> Result<()> {
+/// An error, where somebody asked for an end; `when` says where the work was.
+pub fn interrupted(when: &str) -> Result<()> {
     match interrupt::asked() {
-        true => Err(Error::interrupted("interrupted")),
+        true => Err(Error::interrupted(format!("interrupted{when}"))),
         false => Ok(()),
     }
 }
@@ -160,7 +160,7 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
                 Some(_) => "no trial was done yet",
                 None => "without -o or --journal no trial is kept",
             };
-            error.message = format!("{}; {why}: start again", error.message);
+            error.message = format!("{}; {why}: the same command begins again", error.message);
         }
         _ => {}
     }
