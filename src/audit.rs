@@ -110,8 +110,10 @@ pub fn run(flags: &Run) -> Result<Report> {
         Some(j) => j.begin(Identity::of(&report), flags.partition.map(|p| p.to_string()), ours.len())?,
         None => Vec::new(),
     };
-    if flags.resume {
-        flags.mode().note(&format!("{} of {} trials are done already", done.len(), ours.len()));
+    match done.len() {
+        0 if flags.resume => flags.mode().note("no trial is done yet: the run begins anew"),
+        0 => {}
+        n => flags.mode().note(&format!("{n} of {} trials are done already", ours.len())),
     }
     let mut collector =
         files.targets.iter().any(Target::shows_examples).then(|| Collector::new(&gallery, &whole.trials));
@@ -120,7 +122,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
     phase.finish();
     if let Some(c) = collector {
-        report.examples = c.finish(&gallery, &dataset, &prep, plan.eps)?;
+        report.examples = c.finish(&gallery, &dataset, &prep, plan.eps).map_err(|e| kept(e, &journal))?;
     }
     report.timing.attacks_s = clock.lap();
     report.timing.image_steps = report.outcomes.iter().map(|o| o.steps).sum::<usize>() * (plan.restarts + 1);

@@ -282,6 +282,17 @@ fn parts_make_the_report_of_one_run() {
         assert!(done.out.contains("few-queries") && !done.out.contains("part-of-a-run"), "{}", done.out);
         same(&dir, "merged.json", "whole.json");
     }
+    // A part without pictures: none in the whole, and that is said.
+    let done = run(&dir, &["--partition", "hash:1/2", "-o", "bare.json"]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = merge(&["bare.json".into(), "2-2.json".into()], "bare-merged.json");
+    assert!(
+        done.code == Some(0) && done.err.contains("only some of the parts hold pictures"),
+        "{}",
+        done.err
+    );
+    assert_eq!(run(&dir, &["-o", "bare-whole.json"]).code, Some(0));
+    same(&dir, "bare-merged.json", "bare-whole.json");
     // What is missing is named, and how to make it.
     let parts = |numbers: &[usize]| numbers.iter().map(|m| format!("3-{m}.json")).collect::<Vec<_>>();
     let refused = |files: &[String], code: i32, words: &[&str]| {
