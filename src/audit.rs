@@ -15,7 +15,7 @@ use crate::check::{self, Warning};
 use crate::cli::{Gradient, Run};
 use crate::data::vectors;
 use crate::examples::Collector;
-use crate::gate::{Rules, Verdict};
+use crate::gate::{self, Rules, Verdict};
 use crate::identity::{Identity, trials_hash};
 use crate::model::Model;
 use crate::model::card::Card;
@@ -97,6 +97,9 @@ pub fn run(flags: &Run) -> Result<Report> {
         gate: None,
         examples: None,
     };
+    if let Some(baseline) = &baseline {
+        gate::comparable(baseline, &report)?;
+    }
     let mut ours = whole.trials.clone();
     if let Some(partition) = flags.partition {
         let (selection, part) = partition.split(&whole, &gallery, trials_hash(&report), &suite.scores);

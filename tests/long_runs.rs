@@ -372,3 +372,19 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
         "{text}"
     );
 }
+
+#[test]
+fn a_baseline_of_other_conditions_is_refused_before_the_attacks() {
+    let dir = stage();
+    assert_eq!(run(&dir, &["-o", "base.json"]).code, Some(0));
+    let before = dir.names();
+    // So many steps that the attacks would take minutes.
+    let done = run(&dir, &["-o", "r.json", "--baseline", "base.json", "--steps", "1000000"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{}", done.err);
+    assert!(
+        done.err.contains("other conditions") && done.err.contains("steps: 6 and 1000000"),
+        "{}",
+        done.err
+    );
+    assert_eq!(dir.names(), before);
+}
