@@ -15,7 +15,7 @@ use crate::check::{self, Warning};
 use crate::cli::{Gradient, Run};
 use crate::data::vectors;
 use crate::examples::Collector;
-use crate::gate::{Rules, Verdict};
+use crate::gate::{self, Rules, Verdict};
 use crate::identity::{Identity, trials_hash};
 use crate::model::Model;
 use crate::model::card::Card;
@@ -97,6 +97,9 @@ pub fn run(flags: &Run) -> Result<Report> {
         gate: None,
         examples: None,
     };
+    if let Some(baseline) = &baseline {
+        gate::comparable(baseline, &report)?;
+    }
     let mut ours = whole.trials.clone();
     if let Some(partition) = flags.partition {
         let (selection, part) = partition.split(&whole, &gallery, trials_hash(&report), &suite.scores);
@@ -110,8 +113,10 @@ pub fn run(flags: &Run) -> Result<Report> {
         Some(j) => j.begin(Identity::of(&report), flags.partition.map(|p| p.to_string()), ours.len())?,
         None => Vec::new(),
     };
-    if flags.resume {
-        flags.mode().note(&format!("{} of {} trials are done already", done.len(), ours.len()));
+    match done.len() {
+        0 if flags.resume => flags.mode().note("no trial is done yet: the run begins anew"),
+        0 => {}
+        n => flags.mode().note(&format!("{n} of {} trials are done already", ours.len())),
     }
     let mut collector =
         files.targets.iter().any(Target::shows_examples).then(|| Collector::new(&gallery, &whole.trials));
@@ -120,7 +125,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
     phase.finish();
     if let Some(c) = collector {
-        report.examples = c.finish(&gallery, &dataset, &prep, plan.eps)?;
+        report.examples = c.finish(&gallery, &dataset, &prep, plan.eps).map_err(|e| kept(e, &journal))?;
     }
     report.timing.attacks_s = clock.lap();
     report.timing.image_steps = report.outcomes.iter().map(|o| o.steps).sum::<usize>() * (plan.restarts + 1);

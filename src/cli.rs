@@ -323,7 +323,7 @@ pub struct Run {
     /// are not run again; where there is no journal, the run begins anew
     #[arg(long, help_heading = "Long runs")]
     pub resume: bool,
-    /// File that every finished batch is written to, so that --resume can go on; removed when all reports are written
+    /// File that finished trials are written to at once, so that --resume can go on; removed when all reports are written
     /// [default: the first -o with .journal added; none without -o]
     #[arg(long, value_name = "FILE", help_heading = "Long runs")]
     pub journal: Option<PathBuf>,

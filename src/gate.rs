@@ -241,21 +241,11 @@ impl Verdict {
     /// lacks; a baseline made under other conditions.
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
         report.whole()?;
-        baseline.map_or(Ok(()), |b| b.whole().map_err(|e| e.context("--baseline")))?;
+        baseline.map_or(Ok(()), |b| comparable(b, report))?;
         let rules = match baseline {
             Some(b) => rules.clone().against(b, report)?,
             None => rules.clone(),
         };
-        if let Some(b) = baseline {
-            let differs = mismatches(b, report);
-            if !differs.is_empty() {
-                return Err(Error::usage(format!(
-                    "the baseline was made under other conditions, so that no drop can be told. They differ in {}. \
-                     Audit with --baseline, which replays the baseline's trials, or save a new one with --save-baseline",
-                    differs.join("; in ")
-                )));
-            }
-        }
         let pair = baseline.map(|b| Pair::new(b, report)).transpose()?;
         let mut checks = Vec::new();
         for Rule { metric, demand } in rules.0.iter().filter(|r| r.demand.level != Level::Off) {
@@ -376,6 +366,21 @@ impl Verdict {
         let line = |c: &Check| format!("  {}  {:<width$}  {}\n", c.result.word(), c.metric, c.text);
         std::iter::once(self.headline() + "\n").chain(self.checks.iter().map(line)).collect()
     }
+}
+
+/// Refuses a baseline that no drop can be told from (exit code 2): made on other images, under another protocol, with other
+/// trials. The report may lack its outcomes as yet.
+pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
+    baseline.whole().map_err(|e| e.context("--baseline"))?;
+    let differs = mismatches(baseline, report);
+    if differs.is_empty() {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "the baseline was made under other conditions, so that no drop can be told. They differ in {}. Audit with \
+         --baseline, which replays the baseline's trials, or save a new one with --save-baseline",
+        differs.join("; in ")
+    )))
 }
 
 /// With as many digits as it takes to see on which side of the bound a value lies.

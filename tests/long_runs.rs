@@ -213,6 +213,8 @@ fn nobodys_file_is_taken_for_a_journal() {
         (&["--journal", "model.onnx/j"], &["model.onnx/j", "can't write there"]),
         (&["--journal", "missing/j"], &["missing/j", "can't write there"]),
         (&["--journal", "data"], &["data", "expected a file"]),
+        (&["-o", "/proc/report.json"], &["/proc/report.json", "can't write there"]),
+        (&["--journal", "/proc/journal"], &["/proc/journal", "can't write there"]),
         (&["--journal", "/dev/full"], &["/dev/full", "expected a file"]),
         (&["--resume"], &["--journal FILE"]),
     ] {
@@ -280,6 +282,17 @@ fn parts_make_the_report_of_one_run() {
         assert!(done.out.contains("few-queries") && !done.out.contains("part-of-a-run"), "{}", done.out);
         same(&dir, "merged.json", "whole.json");
     }
+    // A part without pictures: none in the whole, and that is said.
+    let done = run(&dir, &["--partition", "hash:1/2", "-o", "bare.json"]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = merge(&["bare.json".into(), "2-2.json".into()], "bare-merged.json");
+    assert!(
+        done.code == Some(0) && done.err.contains("only some of the parts hold pictures"),
+        "{}",
+        done.err
+    );
+    assert_eq!(run(&dir, &["-o", "bare-whole.json"]).code, Some(0));
+    same(&dir, "bare-merged.json", "bare-whole.json");
     // What is missing is named, and how to make it.
     let parts = |numbers: &[usize]| numbers.iter().map(|m| format!("3-{m}.json")).collect::<Vec<_>>();
     let refused = |files: &[String], code: i32, words: &[&str]| {
@@ -358,4 +371,20 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
         text.contains("interrupted") && text.contains("without -o or --journal no trial is kept"),
         "{text}"
     );
+}
+
+#[test]
+fn a_baseline_of_other_conditions_is_refused_before_the_attacks() {
+    let dir = stage();
+    assert_eq!(run(&dir, &["-o", "base.json"]).code, Some(0));
+    let before = dir.names();
+    // So many steps that the attacks would take minutes.
+    let done = run(&dir, &["-o", "r.json", "--baseline", "base.json", "--steps", "1000000"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{}", done.err);
+    assert!(
+        done.err.contains("other conditions") && done.err.contains("steps: 6 and 1000000"),
+        "{}",
+        done.err
+    );
+    assert_eq!(dir.names(), before);
 }

@@ -1,4 +1,4 @@
-//! The attacks of a run: what the journal holds is taken from it, the rest is run, and every batch is written down.
+//! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
 
 use super::journal::Journal;
 use crate::attack::{self, Event, Outcome, Plan, Trial};
@@ -26,8 +26,8 @@ pub struct Attacks<'a> {
 }
 
 impl Attacks<'_> {
-    /// Runs the trials but for those that are `done`, and returns the outcomes of all, in their order. Each batch of
-    /// finished trials goes to the journal at once. Errors: what ended the attacks (exit code 130 where somebody asked for
+    /// Runs the trials but for those that are `done`, and returns the outcomes of all, in their order. A trial goes to the
+    /// journal as soon as it is finished. Errors: what ended the attacks (exit code 130 where somebody asked for
     /// an end), with what to do next.
     pub fn run(
         &self,
@@ -87,36 +87,33 @@ impl Attacks<'_> {
             *of += 1;
         }
         progress.begin((self.trials.len() * runs) as u64, ((self.trials.len() - left.len()) * runs) as u64);
-        let mut fresh: Vec<(usize, Outcome)> = Vec::new();
         let mut end = Ok(());
-        let ran = self.attack(model, &left, &mut |event| match event {
-            Event::Step { done, at } => {
-                let written = journal.as_mut().map_or(Ok(()), |j| j.add(&fresh));
-                fresh.drain(..).for_each(|(place, outcome)| outcomes[place] = Some(outcome));
-                let at = at.map(|(trial, step)| {
-                    let (done, of) = queries[trial.attack.code];
-                    At { attack: trial.attack.code, step, steps: self.plan.steps, queries: done, of }
-                });
-                progress.set(done as u64, at);
-                end = written.and_then(|()| interrupted());
-                if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            }
-            Event::Done(at, outcome, evidence) => {
-                queries.entry(self.trials[left[at]].attack.code).or_default().0 += 1;
-                fresh.push((left[at], outcome.clone()));
-                if let Some(collector) = collector {
-                    collector.see(self.gallery, outcome, evidence);
+        let ran = self.attack(model, &left, &mut |event| {
+            match event {
+                // Batches are measured to their end even where the journal couldn't take one of their trials.
+                _ if end.is_err() => {}
+                Event::Step { done, at } => {
+                    let at = at.map(|(trial, step)| {
+                        let (done, of) = queries[trial.attack.code];
+                        At { attack: trial.attack.code, step, steps: self.plan.steps, queries: done, of }
+                    });
+                    progress.set(done as u64, at);
+                    end = interrupted("");
                 }
-                ControlFlow::Continue(())
+                Event::Done(at, outcome, evidence) => {
+                    let place = left[at];
+                    end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
+                    outcomes[place] = Some(outcome.clone());
+                    queries.entry(self.trials[place].attack.code).or_default().0 += 1;
+                    if let Some(collector) = collector {
+                        collector.see(self.gallery, outcome, evidence);
+                    }
+                }
             }
+            if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         end?;
-        ran?;
-        if let Some(journal) = journal {
-            journal.add(&fresh)?;
-        }
-        fresh.into_iter().for_each(|(place, outcome)| outcomes[place] = Some(outcome));
-        Ok(())
+        ran
     }
 
     fn attack(
@@ -134,10 +131,10 @@ impl Attacks<'_> {
     }
 }
 
-/// An error, where somebody asked for an end. Work before the attacks is short and kept nowhere.
-pub fn interrupted() -> Result<()> {
+/// An error, where somebody asked for an end; `when` says where the work was.
+pub fn interrupted(when: &str) -> Result<()> {
     match interrupt::asked() {
-        true => Err(Error::interrupted("interrupted")),
+        true => Err(Error::interrupted(format!("interrupted{when}"))),
         false => Ok(()),
     }
 }
@@ -160,7 +157,7 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
                 Some(_) => "no trial was done yet",
                 None => "without -o or --journal no trial is kept",
             };
-            error.message = format!("{}; {why}: start again", error.message);
+            error.message = format!("{}; {why}: the same command begins again", error.message);
         }
         _ => {}
     }

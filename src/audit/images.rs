@@ -151,7 +151,7 @@ pub fn embed(
             }
             flush(&mut waiting, false)?;
             progress.set(to as u64, None);
-            interrupted()?;
+            interrupted(" before the attacks; the same command begins again")?;
         }
         Ok(())
     })?;

@@ -1,7 +1,7 @@
 //! The journal of a run: what came of its trials so far, so that a run that was killed can go on.
 //!
 //! A text file of lines, each the start of the SHA-256 of what follows, a blank, and JSON. The first says which run it
-//! is, every other holds the trials that one batch finished. Lines are only ever added. A line that was cut off when the
+//! is, every other holds a trial that is done. Lines are only ever added. A line that was cut off when the
 //! process was killed or the disk was full doesn't fit its checksum: it and what follows are left out and run again. An
 //! audit removes its journal when every report is written.
 
@@ -94,8 +94,8 @@ impl Journal {
                     Ok(found) if found.journal == VERSION => header = Some(found),
                     _ => break,
                 },
-                Some(_) => match serde_json::from_slice::<Vec<(usize, Outcome)>>(json) {
-                    Ok(batch) => done.extend(batch),
+                Some(_) => match serde_json::from_slice::<(usize, Outcome)>(json) {
+                    Ok(trial) => done.push(trial),
                     Err(_) => break,
                 },
             }
@@ -149,12 +149,9 @@ impl Journal {
         Ok(Vec::new())
     }
 
-    /// Adds trials by place.
-    pub fn add(&mut self, done: &[(usize, Outcome)]) -> Result<()> {
-        if done.is_empty() {
-            return Ok(());
-        }
-        self.line(&done)?;
+    /// Adds a trial. After an error nothing more may be added: the last line is not whole.
+    pub fn add(&mut self, place: usize, outcome: &Outcome) -> Result<()> {
+        self.line(&(place, outcome))?;
         self.keep = true;
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::{settings, summary};
 use crate::attack::{self, Attack, Form, Outcome, Selection, Skipped};
 use crate::identity::Identity;
+use crate::progress::Mode;
 use crate::report::{self, Part, Report};
 use crate::space::Gallery;
 use crate::suite::ScoreName;
@@ -155,6 +156,11 @@ pub fn merge(files: &[PathBuf]) -> Result<Report> {
     let shown: Vec<(&[Outcome], &report::Examples)> =
         parts.iter().filter_map(|(_, _, _, r)| Some((r.outcomes.as_slice(), r.examples.as_ref()?))).collect();
     let examples = if shown.len() == parts.len() { examples::merge(&shown) } else { None };
+    if examples.is_none() && !shown.is_empty() {
+        Mode::Auto.note(
+            "only some of the parts hold pictures, so that the whole has none: give every part an .html",
+        );
+    }
     let trials = record(base, &outcomes)?;
     let mut whole = Report {
         part: None,
