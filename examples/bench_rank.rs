@@ -79,11 +79,14 @@ fn main() {
     // By turns, and the best of each: what else the machine has to do only ever adds to a time.
     let (mut times, mut products) = (Vec::new(), Vec::new());
     let mut found = Vec::new();
+    let mut peak = None;
     for _ in 0..ROUNDS {
-        products.push(plain());
         let (time, ranks) = ours();
         times.push(time);
         found = ranks;
+        // Before the plain product, whose buffers are no part of it.
+        peak = peak.or_else(peak_memory);
+        products.push(plain());
     }
     for (row, (&query, targets)) in queries.iter().zip(&targets).enumerate().step_by((q / 3).max(1)) {
         let distances = gallery.distances(gallery.point(query));
@@ -99,10 +102,8 @@ fn main() {
         println!("{name:14}{best:7.1} s {:7.1} ms/GFLOP   (best of {all} s, by turns)", 1e3 * best / gflop);
     }
     println!("ratio         {:7.2}   (goal: at most 2)", best(&times) / best(&products));
-    if let Some(peak) = peak_memory() {
-        println!(
-            "peak memory   {peak:7.2} GiB (goal for a million items of 512 dimensions: 4; the product's buffers included)"
-        );
+    if let Some(peak) = peak {
+        println!("peak memory   {peak:7.2} GiB (goal for a million items of 512 dimensions: 4)");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Report;
 use super::escape;
 use crate::Result;
-use crate::attack::{Measures, Outcome};
+use crate::attack::Outcome;
 use crate::columns::{self, Column};
 
 /// The trials as named columns: those that were run, then those that could not be.
@@ -20,8 +20,6 @@ fn table(report: &Report) -> Vec<(&'static str, Column)> {
     let double = |of: fn(&Outcome) -> f64| Column::Double(values(report, |o| Some(of(o))));
     let number = |of: &dyn Fn(&Outcome) -> Option<f64>| Column::Double(values(report, of));
     let flag = |of: &dyn Fn(&Outcome) -> Option<bool>| Column::Flag(values(report, of));
-    let (before, after): (fn(&Outcome) -> &Measures, fn(&Outcome) -> &Measures) =
-        (|o| &o.before, |o| &o.after);
     let targets = run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     vec![
         ("attack", names(|o| &o.attack, skipped.iter().map(|s| s.attack.clone()).collect())),
@@ -34,14 +32,14 @@ fn table(report: &Report) -> Vec<(&'static str, Column)> {
         ("loss_last", double(|o| o.loss_last)),
         ("shift", double(|o| o.shift)),
         ("linf", Column::Single(values(report, |o| Some(o.linf)))),
-        ("rank_before", number(&|o| before(o).rank)),
-        ("rank_after", number(&|o| after(o).rank)),
-        ("cosine_before", number(&|o| before(o).cosine)),
-        ("cosine_after", number(&|o| after(o).cosine)),
-        ("hit_before", flag(&|o| before(o).hit)),
-        ("hit_after", flag(&|o| after(o).hit)),
-        ("retained_before", flag(&|o| before(o).retained)),
-        ("retained_after", flag(&|o| after(o).retained)),
+        ("rank_before", number(&|o| o.before.rank)),
+        ("rank_after", number(&|o| o.after.rank)),
+        ("cosine_before", number(&|o| o.before.cosine)),
+        ("cosine_after", number(&|o| o.after.cosine)),
+        ("hit_before", flag(&|o| o.before.hit)),
+        ("hit_after", flag(&|o| o.after.hit)),
+        ("retained_before", flag(&|o| o.before.retained)),
+        ("retained_after", flag(&|o| o.after.retained)),
     ]
 }
 
