@@ -8,6 +8,9 @@ use crate::gate::CheckResult;
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut out = format!("## Robustness of {}\n\n", escape(report.model_name()));
+    if let Some(alarm) = report.alarm() {
+        out += &format!("> ❌ **{}**\n\n", escape(&alarm));
+    }
     if let Some(gate) = &report.gate {
         let mark = if gate.exit().is_some() { "❌" } else { "✅" };
         out += &format!("{mark} **{}**\n\n", escape(&gate.headline()));
@@ -32,8 +35,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     for note in &report.scores.notes {
         out += &format!("{}\n\n", escape(note));
     }
-    for w in report.warnings.iter().filter(|w| w.severity != Severity::Info) {
-        out += &format!("> ⚠️ **{}**: {}\n\n", escape(&w.id), escape(&w.text));
+    for (severity, mark) in [(Severity::Error, "❌"), (Severity::Warning, "⚠️")] {
+        for w in report.warnings.iter().filter(|w| w.severity == severity) {
+            out += &format!("> {mark} **{}**: {}\n\n", escape(&w.id), escape(&w.text));
+        }
     }
     out += "<details><summary>By attack</summary>\n\n";
     out +=

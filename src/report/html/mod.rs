@@ -47,6 +47,9 @@ fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
 /// How robust.
 fn robustness(report: &Report) -> String {
     let mut out = String::new();
+    if let Some(alarm) = report.alarm() {
+        out += &format!("<section class=\"card banner fail\"><strong>{}</strong></section>\n", escape(&alarm));
+    }
     if let Some(gate) = &report.gate {
         let class = if gate.exit().is_some() { " fail" } else { "" };
         let rows: String = gate
@@ -148,12 +151,16 @@ fn trust(report: &Report) -> String {
     let finding = |class: &str, word: &str, text: String| {
         format!("<div class=\"finding\"><span class=\"tag {class}\">{word}</span><p>{text}</p></div>")
     };
-    let mut rows: String = report
-        .warnings
-        .iter()
+    let mut gravest: Vec<_> = report.warnings.iter().collect();
+    gravest.sort_by_key(|w| std::cmp::Reverse(w.severity));
+    let mut rows: String = gravest
+        .into_iter()
         .map(|w| {
-            let (class, word) =
-                if w.severity == Severity::Info { ("quiet", "NOTE") } else { ("warned", "WARNING") };
+            let (class, word) = match w.severity {
+                Severity::Error => ("failed", "ERROR"),
+                Severity::Warning => ("warned", "WARNING"),
+                Severity::Info | Severity::Ok => ("quiet", "NOTE"),
+            };
             finding(class, word, format!("{} <code>{}</code>", escape(&capital(&w.text)), escape(&w.id)))
         })
         .collect();
@@ -175,7 +182,8 @@ fn trust(report: &Report) -> String {
             embedding.unwrap_or_default() + gradient.as_deref().unwrap_or("The gradient was not checked."),
         );
     }
-    let lead = match report.warnings.iter().filter(|w| w.severity != Severity::Info).count() {
+    let lead = match report.warnings.iter().filter(|w| w.severity > Severity::Info).count() {
+        _ if report.errors().next().is_some() => "No: what is found here leaves the numbers without a meaning.",
         0 => "Nothing found that casts doubt on the numbers.",
         1 => "One reason to be careful with the numbers.",
         _ => "Some reasons to be careful with the numbers.",
