@@ -165,7 +165,7 @@ import sys, csv, json, xml.etree.ElementTree as E
 d = sys.argv[1]
 root = E.parse(d + '/r.junit.xml').getroot()
 cases = root.findall('.//testcase')
-assert int(root.get('tests')) == len(cases) == 12, len(cases)
+assert int(root.get('tests')) == len(cases) == 13, len(cases)
 assert int(root.get('failures')) == len(root.findall('.//failure')) == 1
 run = json.load(open(d + '/r.sarif'))['runs'][0]
 ids = [r['ruleId'] for r in run['results']]

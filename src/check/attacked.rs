@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 /// Share of the loss's whole fall that may come in them (Pintor et al.).
 const LATE: f64 = 0.05;
+/// Per cent of the way to the goal that is as good as all of it.
+const ARRIVED: f64 = 98.0;
 
 /// What the attacks came to.
 pub struct Outcomes<'a> {
@@ -41,6 +43,12 @@ pub fn success(attack: &Attack, m: &Measures, ranked: f64) -> Option<f64> {
         Measure::Escape | Measure::Hit => kept(m.hit),
         Measure::Retained => kept(m.retained),
     }
+}
+
+/// Whether the attacker has reached his goal, so that nobody can do better.
+pub fn arrived(o: &Outcome, ranked: f64) -> bool {
+    let share = Attack::find(&o.attack).ok().and_then(|a| success(a, &o.after, ranked));
+    share.is_some_and(|share| share > ARRIVED)
 }
 
 /// A mean difference and its standard error.
@@ -113,10 +121,11 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
     if all.steps < 2 * LAST {
         return (Severity::Info, format!("{} steps are too few to tell", all.steps));
     }
-    let late = all.outcomes.iter().filter(|o| o.late_fall > LATE).count();
+    let late = all.outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, all.ranked)).count();
     let share = 100.0 * late as f64 / all.outcomes.len().max(1) as f64;
     let text = format!(
-        "in {share:.0} % of the trials more than {:.0} % of the loss's fall came in the last {LAST} of {} steps",
+        "in {share:.0} % of the trials, short of the goal, more than {:.0} % of the loss's fall came in the last {LAST} of {} \
+         steps",
         100.0 * LATE,
         all.steps
     );
@@ -124,10 +133,12 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
 }
 
 pub(super) fn silent(all: &Outcomes) -> Found {
-    let better = |o: &&Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
-    let count = all.outcomes.iter().filter(better).count();
+    let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
+    let count = all.outcomes.iter().filter(|o| better(o) && !arrived(o, all.ranked)).count();
     let share = 100.0 * count as f64 / all.outcomes.len().max(1) as f64;
-    let text = format!("in {share:.0} % of the trials an earlier image had a loss lower by 1 % of its fall or more");
+    let text = format!(
+        "in {share:.0} % of the trials, short of the goal, an earlier image had a loss lower by 1 % of its fall or more"
+    );
     (if share > 10.0 { Severity::Warning } else { Severity::Ok }, text)
 }
 

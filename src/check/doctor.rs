@@ -4,9 +4,9 @@
 //! compared by its mean, query by query. *Loss* is what the attack minimises; whoever gets it lower on the same trial,
 //! within the same bounds, is the better attacker, and that it should not be one who knows nothing of the gradient.
 
-use super::attacked::{Mean, success};
+use super::attacked::{Mean, arrived, success};
 use super::{Found, Severity};
-use crate::attack::{self, Differentiable, Draw, Event, Measure, Measures, Outcome, Plan, Schedule, Trial, measure};
+use crate::attack::{self, Differentiable, Draw, Event, Form, Measure, Measures, Outcome, Plan, Schedule, Trial, measure};
 use crate::model::Model;
 use crate::space::Gallery;
 use crate::{Error, Result};
@@ -147,24 +147,32 @@ impl<'a> Patient<'a> {
         }
     }
 
-    /// On how many trials `losses` beat the base attack: they fall by a twentieth more than its do.
-    fn beaten(&mut self, losses: &[f64]) -> Result<usize> {
+    /// The trials on which the base attack falls short of its goal, and `losses` fall by a twentieth more than its do.
+    fn beaten(&mut self, losses: &[f64]) -> Result<Vec<usize>> {
         let base = self.base()?;
+        let ranked = self.plan.form.ranked(self.gallery.len()) as f64;
         let scale = self.at_start.iter().chain(losses).fold(0.0f64, |m, v| m.max(v.abs()));
         let beats = |(i, loss): (usize, &f64)| {
+            if arrived(&base[i].outcome, ranked) {
+                return false;
+            }
             let (theirs, ours) = (self.at_start[i] - loss, self.at_start[i] - base[i].outcome.loss_last);
             theirs > ours + 0.05 * ours.abs() + 1e-3 * scale
         };
-        Ok(losses.iter().enumerate().filter(|&at| beats(at)).count())
+        Ok(losses.iter().enumerate().filter(|&at| beats(at)).map(|(i, _)| i).collect())
     }
 
     /// A finding of weight `severity` where an attacker who ought to be worse isn't, on more trials than luck explains.
     fn outdone(&mut self, severity: Severity, who: &str, losses: &[f64]) -> Result<Found> {
-        let count = self.beaten(losses)?;
+        let beaten = self.beaten(losses)?;
+        let count = beaten.len();
+        let mut codes: Vec<&str> = beaten.into_iter().map(|i| self.trials[i].attack.code).collect();
+        codes.dedup();
+        let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
         let share = 100.0 * count as f64 / losses.len().max(1) as f64;
         // A single trial is no share.
         let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
-        Ok((severity, format!("{who} gets a lower loss than the audit's attack on {count} of {} trials", losses.len())))
+        Ok((severity, format!("{who} gets a lower loss than the audit's attack on {count} of {} trials{of}", losses.len())))
     }
 
     /// Losses of one image for each trial.
@@ -281,11 +289,13 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
         let queries = p.trials.iter().filter(|t| t.attack.code == code).count().max(1) as f64;
         // What may be left: a point above chance and two standard errors for R@1.
         let most = match attack::Attack::find(code)?.measure {
+            // The published form may aim GTM at an item of the query's own class.
+            Measure::Hit if code == "GTM" && plan.form == Form::Published => 100.0,
             Measure::Escape | Measure::Hit => {
                 let share = chance / 100.0;
                 chance + POINT + 200.0 * (share * (1.0 - share) / queries).sqrt()
             }
-            Measure::CandidateRank(attack::Goal::First) | Measure::QueryRank(attack::Goal::First) => 5.0,
+            Measure::CandidateRank(attack::Goal::First) | Measure::QueryRank(attack::Goal::First) => 10.0,
             Measure::Cosine => 10.0,
             Measure::Retained => 5.0 + 200.0 * (0.05 * 0.95 / queries).sqrt(),
             Measure::CandidateRank(_) | Measure::QueryRank(_) => 100.0,

@@ -137,7 +137,8 @@ pub fn findings_in(findings: &[Finding], width: usize) -> String {
 /// With its first letter upper case.
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or(String::new(), |c| c.to_uppercase().chain(chars).collect())
+    // An ε stays one.
+    chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
 }
 
 /// Breaks a paragraph at spaces; later lines are indented.
