@@ -161,7 +161,7 @@ fn trust(report: &Report) -> String {
                 Severity::Warning => ("warned", "WARNING"),
                 Severity::Info | Severity::Ok => ("quiet", "NOTE"),
             };
-            finding(class, word, format!("{} <code>{}</code>", escape(&capital(&w.text)), escape(&w.id)))
+            finding(class, word, format!("{} <code>{}</code>", spans(&capital(&w.text)), escape(&w.id)))
         })
         .collect();
     let g = &report.model.gradient_check;
@@ -352,8 +352,23 @@ fn measured(report: &Report) -> String {
     )
 }
 
+/// Text in which `backticks` enclose code.
+fn spans(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    // An odd one encloses nothing.
+    if parts.len() % 2 == 0 {
+        return escape(text);
+    }
+    let span = |(i, part): (usize, &&str)| match i % 2 {
+        0 => escape(part),
+        _ => format!("<code>{}</code>", escape(part)),
+    };
+    parts.iter().enumerate().map(span).collect()
+}
+
 /// With its first letter upper case.
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or(String::new(), |c| c.to_uppercase().chain(chars).collect())
+    // An ε stays one.
+    chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
 }
