@@ -106,7 +106,8 @@ pub enum Command {
     doctor.json\n\nExit codes: 0 nothing that leaves a score without a meaning · 12 something",
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
-    mut_arg("save_baseline", |a| a.hide(true)),
+    mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
+    mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
     mut_arg("max_queries", |a| a.help("Attack at most so many queries, of each class its share [default: 16]"))
 )]

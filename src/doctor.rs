@@ -11,7 +11,7 @@ use crate::cli::{Doctor, Run};
 use crate::data::{Dataset, vectors};
 use crate::model::Model;
 use crate::model::card::Card;
-use crate::progress::Progress;
+use crate::progress::Phase;
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
 use crate::space::benign::benign;
@@ -51,6 +51,9 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
     let files = run.reports.drain(..).map(json_file).collect::<Result<Vec<_>>>()?;
     if run.demands.asked() || run.save_baseline.is_some() {
         return Err(Error::usage("the doctor holds nothing against a gate: leave the gate's flags out, or run an audit"));
+    }
+    if run.resume || run.journal.is_some() || run.partition.is_some() {
+        return Err(Error::usage("the doctor is done in one go: leave --resume, --journal and --partition out"));
     }
     let Settings { suite, model: path, card, .. } = Settings::settle(&run)?;
     let mut dataset = images::open(&run)?;
@@ -112,14 +115,14 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
 
 /// The checks that attack.
 fn attacks(run: &Run, patient: &mut Patient, plan: &Plan, items: usize) -> Result<Vec<Finding>> {
-    let mut progress = Progress::new("checks", CHECKS.len() as u64, run.quiet);
+    let mut progress = Phase::new("checks", CHECKS.len() as u64, run.mode());
     let outcomes = patient.outcomes()?;
     let ranked = plan.form.ranked(items) as f64;
     let all = Outcomes { outcomes: &outcomes, eps: plan.eps, steps: plan.steps, ranked };
     let mut findings = check::of_outcomes(&all);
     for (i, c) in CHECKS.iter().enumerate() {
         if let check::Run::Doctor(examine) = c.run {
-            progress.set(i as u64);
+            progress.set(i as u64, None);
             findings.push(c.finding(examine(patient)?));
         }
     }

@@ -202,19 +202,18 @@ fn shoot(
     trials: &[Trial],
     plan: &Plan,
 ) -> Result<Vec<Shot>> {
-    let mut last: HashMap<(String, String), Vec<f32>> = HashMap::new();
+    let mut last: HashMap<usize, Vec<f32>> = HashMap::new();
     let outcomes = attack::run(model, gallery, images, trials, plan, &mut |event| {
-        if let Event::Done(outcome, evidence) = event {
-            last.insert((outcome.attack.clone(), outcome.query.clone()), evidence.image.clone());
+        if let Event::Done(trial, _, evidence) = event {
+            last.insert(trial, evidence.image.clone());
         }
         ControlFlow::Continue(())
     })?;
     outcomes
         .into_iter()
-        .map(|outcome| {
-            let image = last
-                .remove(&(outcome.attack.clone(), outcome.query.clone()))
-                .ok_or_else(|| Error::internal("an attack left no image"))?;
+        .enumerate()
+        .map(|(trial, outcome)| {
+            let image = last.remove(&trial).ok_or_else(|| Error::internal("an attack left no image"))?;
             Ok(Shot { outcome, image })
         })
         .collect()
