@@ -50,10 +50,14 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
     run.max_queries = run.max_queries.or(Some(QUERIES));
     let files = run.reports.drain(..).map(json_file).collect::<Result<Vec<_>>>()?;
     if run.demands.asked() || run.save_baseline.is_some() {
-        return Err(Error::usage("the doctor holds nothing against a gate: leave the gate's flags out, or run an audit"));
+        return Err(Error::usage(
+            "the doctor holds nothing against a gate: leave the gate's flags out, or run an audit",
+        ));
     }
     if run.resume || run.journal.is_some() || run.partition.is_some() {
-        return Err(Error::usage("the doctor is done in one go: leave --resume, --journal and --partition out"));
+        return Err(Error::usage(
+            "the doctor is done in one go: leave --resume, --journal and --partition out",
+        ));
     }
     let Settings { suite, model: path, card, .. } = Settings::settle(&run)?;
     let mut dataset = images::open(&run)?;

@@ -4,7 +4,9 @@ use audit::cli::{Cli, Command};
 use audit::gate::{Rules, Verdict};
 use audit::progress::Mode;
 use audit::report::{Report, Target};
-use audit::{Error, Exit, Result, attack, audit as conductor, compare, data, doctor, grad, interrupt, report, suite};
+use audit::{
+    Error, Exit, Result, attack, audit as conductor, compare, data, doctor, grad, interrupt, report, suite,
+};
 use clap::{CommandFactory, Parser};
 use std::io::Write;
 use std::process::ExitCode;

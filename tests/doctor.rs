@@ -27,7 +27,8 @@ fn examine(graph: &Graph, more: &[&str], surrogate: Option<&Graph>) -> Examinati
     let model = temp.write("model.onnx", graph.encode());
     let surrogate = surrogate.map(|g| temp.write("surrogate.onnx", g.encode()));
     let data = images(&temp, "images", 12, 6, 1);
-    let mut all = vec![model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--mean", "0", "--std", "1"];
+    let mut all =
+        vec![model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--mean", "0", "--std", "1"];
     if !more.contains(&"--max-queries") {
         all.extend(["--max-queries", "8"]);
     }
@@ -145,7 +146,8 @@ fn a_constant_is_caught() {
 fn values_that_are_not_finite_are_caught_and_nothing_is_attacked() {
     let mut nodes = trunk("image", "e", "");
     nodes.push(Node::new("Div", &["e", "zero"], "embedding"));
-    let e = examine(&grey(nodes, trunk_weights(Weights::new(1).floats("zero", &[], &[0.0]), "", 1)), &[], None);
+    let e =
+        examine(&grey(nodes, trunk_weights(Weights::new(1).floats("zero", &[], &[0.0]), "", 1)), &[], None);
     assert_eq!(errors(&e)[0], "finite");
     assert!(e.findings.iter().all(|f| f.check != "noise"));
 }
@@ -163,10 +165,8 @@ fn saturating() -> Graph {
 #[test]
 fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     // The same net without the mask: paper is −1 and ink 1.
-    let nodes = vec![
-        Node::new("Mul", &["image", "two"], "double"),
-        Node::new("Sub", &["double", "one"], "seen"),
-    ];
+    let nodes =
+        vec![Node::new("Mul", &["image", "two"], "double"), Node::new("Sub", &["double", "one"], "seen")];
     let bare = behind(nodes, Weights::new(1).floats("two", &[], &[2.0]).floats("one", &[], &[1.0]));
     let e = examine(&saturating(), &[], Some(&bare));
     fires(&e, Severity::Error, &["noise", "black-box", "unbounded"]);
@@ -193,10 +193,7 @@ fn an_attack_too_weak_is_caught() {
 /// A wavy front: a single long step lands anywhere, and the longer the more so.
 #[test]
 fn a_larger_budget_that_does_not_help_is_caught() {
-    let nodes = vec![
-        Node::new("Mul", &["image", "waves"], "many"),
-        Node::new("Sin", &["many"], "seen"),
-    ];
+    let nodes = vec![Node::new("Mul", &["image", "waves"], "many"), Node::new("Sin", &["many"], "seen")];
     let graph = behind(nodes, Weights::new(1).floats("waves", &[], &[12.0]));
     let e = examine(&graph, &["--steps", "1", "--eps", "32/255", "--max-queries", "32"], None);
     fires(&e, Severity::Error, &["budget"]);
@@ -237,9 +234,15 @@ fn lone_and_double_images_are_told() {
         "smoke",
     ])
     .unwrap();
-    let text = |id: &str| report.warnings.iter().find(|w| w.id == id).unwrap_or_else(|| panic!("no {id}")).text.clone();
+    let text = |id: &str| {
+        report.warnings.iter().find(|w| w.id == id).unwrap_or_else(|| panic!("no {id}")).text.clone()
+    };
     assert!(text("lone-images").starts_with("1 queries have nothing to find"), "{}", text("lone-images"));
-    assert!(text("duplicates").starts_with("2 embeddings have an equal, 1 pair in all"), "{}", text("duplicates"));
+    assert!(
+        text("duplicates").starts_with("2 embeddings have an equal, 1 pair in all"),
+        "{}",
+        text("duplicates")
+    );
     assert!(text("worst-case").contains("ES, LTM, GTM"), "{}", text("worst-case"));
 }
 
@@ -317,7 +320,8 @@ fn errors_end_an_audit_unless_allowed() {
     let mut nodes = trunk("image", "e", "");
     nodes.push(Node::new("Mul", &["e", "little"], "small"));
     nodes.push(Node::new("Add", &["small", "one"], "embedding"));
-    let weights = trunk_weights(Weights::new(1), "", 1).floats("little", &[], &[1e-3]).floats("one", &[], &[1.0]);
+    let weights =
+        trunk_weights(Weights::new(1), "", 1).floats("little", &[], &[1e-3]).floats("one", &[], &[1.0]);
     let model = temp.write("constant.onnx", grey(nodes, weights).encode());
     let base = base.to_str().unwrap();
     let flags = [model.to_str().unwrap(), "--data", data, "--mean", "0", "--std", "1", "--suite", "smoke"];

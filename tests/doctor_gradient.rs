@@ -95,9 +95,8 @@ fn the_check_sees_wrong_gradients() {
     assert!(right.worst() < 1e-3, "{right:?}");
     let scaled = |by: f32| bench.right.iter().map(|v| by * v).collect::<Vec<f32>>();
     let area = (SIDE * SIDE) as usize;
-    let flipped: Vec<f32> = (bench.right.iter().enumerate())
-        .map(|(i, v)| if i / area % 3 == 1 { -v } else { *v })
-        .collect();
+    let flipped: Vec<f32> =
+        (bench.right.iter().enumerate()).map(|(i, v)| if i / area % 3 == 1 { -v } else { *v }).collect();
     let branch = |by: f32| -> Vec<f32> {
         bench.parts[0].iter().zip(&bench.parts[1]).map(|(a, b)| by * a + b).collect()
     };
@@ -157,7 +156,9 @@ fn smooth_directions_alone_would_miss_fine_errors_on_large_images() {
     let wrong = bench.across(0.5, |_| r.normal());
     let shape = [BATCH, 3, LARGE as usize, LARGE as usize];
     let mut reference = bench.model.reference().unwrap();
-    let e = compare(&mut reference, &bench.images, bench.cotangent.view(), &wrong, shape, BATCH).unwrap().unwrap();
+    let e = compare(&mut reference, &bench.images, bench.cotangent.view(), &wrong, shape, BATCH)
+        .unwrap()
+        .unwrap();
     println!("fine noise of half its length, {LARGE}² pixels: {e:?}");
     assert!(e.smooth < TOLERANCE && (e.own - 0.2).abs() < 0.02, "{e:?}");
 }

@@ -97,13 +97,16 @@ pub(super) fn direction(all: &Outcomes) -> Found {
     for (code, (attack, outcomes)) in by_attack(all) {
         let moved: Vec<f64> = outcomes
             .iter()
-            .filter_map(|o| Some(success(attack, &o.after, all.ranked)? - success(attack, &o.before, all.ranked)?))
+            .filter_map(|o| {
+                Some(success(attack, &o.after, all.ranked)? - success(attack, &o.before, all.ranked)?)
+            })
             .collect();
         if Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0)) {
             backwards.push(code);
         }
         // A hinge that is closed at the start asks for nothing. A run that ends at its first image did nothing.
-        let asked: Vec<&&Outcome> = outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
+        let asked: Vec<&&Outcome> =
+            outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
         if !asked.is_empty() && asked.iter().all(|o| o.shift == 0.0) {
             still.push(code);
         }

@@ -125,7 +125,8 @@ pub(super) fn duplicates(r: &Retrieval) -> Found {
     let (mut surely, mut perhaps, mut found) = (0usize, 0usize, 0usize);
     for items in &groups {
         for &q in items.iter().filter(|q| g.queries().binary_search(q).is_ok()) {
-            let mut others = items.iter().filter(|&&i| !g.excluded(q, i)).map(|&i| g.labels[i] == g.labels[q]);
+            let mut others =
+                items.iter().filter(|&&i| !g.excluded(q, i)).map(|&i| g.labels[i] == g.labels[q]);
             let Some(first) = others.next() else { continue };
             found += usize::from(first);
             let (all, any) = others.fold((first, first), |(all, any), own| (all && own, any || own));

@@ -6,7 +6,9 @@
 
 use super::attacked::{Mean, arrived, success};
 use super::{Found, Severity};
-use crate::attack::{self, Differentiable, Draw, Event, Form, Measure, Measures, Outcome, Plan, Schedule, Trial, measure};
+use crate::attack::{
+    self, Differentiable, Draw, Event, Form, Measure, Measures, Outcome, Plan, Schedule, Trial, measure,
+};
 use crate::model::Model;
 use crate::space::Gallery;
 use crate::{Error, Result};
@@ -117,7 +119,9 @@ impl<'a> Patient<'a> {
         let mut of_attack: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut of_query: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for (i, (a, b)) in better.iter().zip(worse).enumerate() {
-            let Some(gain) = self.success(i, &a.outcome.after).zip(self.success(i, &b.outcome.after)).map(|(a, b)| a - b) else {
+            let Some(gain) =
+                self.success(i, &a.outcome.after).zip(self.success(i, &b.outcome.after)).map(|(a, b)| a - b)
+            else {
                 continue;
             };
             of_attack.entry(self.trials[i].attack.code).or_default().push(gain);
@@ -172,7 +176,13 @@ impl<'a> Patient<'a> {
         let share = 100.0 * count as f64 / losses.len().max(1) as f64;
         // A single trial is no share.
         let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
-        Ok((severity, format!("{who} gets a lower loss than the audit's attack on {count} of {} trials{of}", losses.len())))
+        Ok((
+            severity,
+            format!(
+                "{who} gets a lower loss than the audit's attack on {count} of {} trials{of}",
+                losses.len()
+            ),
+        ))
     }
 
     /// Losses of one image for each trial.
@@ -409,7 +419,10 @@ pub(super) fn black_box(p: &mut Patient) -> Result<Found> {
 
 pub(super) fn transfer(p: &mut Patient) -> Result<Found> {
     let Some((mut model, gallery)) = p.surrogate.take() else {
-        return Ok((Severity::Info, "not looked at: name another model of the same input with --surrogate".into()));
+        return Ok((
+            Severity::Info,
+            "not looked at: name another model of the same input with --surrogate".into(),
+        ));
     };
     let shots = shoot(&mut model, &gallery, p.images, p.trials, p.plan)?;
     let images: Vec<Vec<f32>> = shots.into_iter().map(|s| s.image).collect();
@@ -434,8 +447,9 @@ pub(super) fn eight_bit(p: &mut Patient) -> Result<Found> {
         .collect();
     Ok(match lost.is_empty() {
         true => (Severity::Ok, "rounded to 256 grey levels they do the same".into()),
-        false => {
-            (Severity::Warning, format!("rounded to 256 grey levels they lose points of success: {}", lost.join(", ")))
-        }
+        false => (
+            Severity::Warning,
+            format!("rounded to 256 grey levels they lose points of success: {}", lost.join(", ")),
+        ),
     })
 }

@@ -212,7 +212,8 @@ pub(super) fn finite(m: &Measured) -> Found {
         _ if !m.finite => (Severity::Error, "embeddings hold NaN or infinite values on real images".into()),
         Some(g) if !g.finite => (
             Severity::Error,
-            "the gradient holds NaN or infinite values on real images; white-box attacks would stand still".into(),
+            "the gradient holds NaN or infinite values on real images; white-box attacks would stand still"
+                .into(),
         ),
         _ => (Severity::Ok, "they are, on the first images".into()),
     }
@@ -222,19 +223,26 @@ pub(super) fn repeatable(m: &Measured) -> Found {
     match m.repeat {
         r if r > SAME => (
             Severity::Error,
-            format!("{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"),
+            format!(
+                "{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"
+            ),
         ),
         0.0 => (Severity::Ok, format!("to the last bit in {RUNS} runs")),
         r => (
             Severity::Warning,
-            format!("{RUNS} runs of the same images differ in the last bits, by {r:.1e} of the largest value"),
+            format!(
+                "{RUNS} runs of the same images differ in the last bits, by {r:.1e} of the largest value"
+            ),
         ),
     }
 }
 
 pub(super) fn parity(m: &Measured) -> Found {
     match m.parity {
-        None => (Severity::Warning, "ONNX Runtime can't run the file as it is here: nothing to compare with".into()),
+        None => (
+            Severity::Warning,
+            "ONNX Runtime can't run the file as it is here: nothing to compare with".into(),
+        ),
         // Written so that NaN fails too.
         Some(e) if e <= m.tolerance => (Severity::Ok, format!("to {e:.0e} of the largest value")),
         Some(e) => (
@@ -265,7 +273,9 @@ pub(super) fn company(m: &Measured) -> Found {
         None => (Severity::Ok, "the model takes one image at a time".into()),
         Some(e) if e > SAME => (
             Severity::Warning,
-            format!("an image's embedding changes by {e:.1e} of its largest value with the other images of the batch"),
+            format!(
+                "an image's embedding changes by {e:.1e} of its largest value with the other images of the batch"
+            ),
         ),
         Some(e) => (Severity::Ok, format!("to {e:.0e} of the largest value")),
     }
@@ -283,10 +293,9 @@ pub(super) fn precision(m: &Measured) -> Found {
     );
     match m.parity {
         Some(e) => (Severity::Info, format!("{text}{e:.1e} of the largest value on the first images")),
-        None => (
-            Severity::Warning,
-            text + "an unknown amount: ONNX Runtime can't run the file as it is here",
-        ),
+        None => {
+            (Severity::Warning, text + "an unknown amount: ONNX Runtime can't run the file as it is here")
+        }
     }
 }
 
@@ -326,7 +335,10 @@ pub(super) fn zero(m: &Measured) -> Found {
 
 pub(super) fn right(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
-    let flat = m.flat.as_ref().map_or(String::new(), |n| format!(". No gradient passes {n}, constant almost everywhere"));
+    let flat = m
+        .flat
+        .as_ref()
+        .map_or(String::new(), |n| format!(". No gradient passes {n}, constant almost everywhere"));
     match g.errors {
         None if !g.finite || g.zero == m.count => (Severity::Info, "not looked at: there is no gradient".into()),
         None => (
@@ -366,9 +378,7 @@ pub(super) fn straight_through(m: &Measured) -> Found {
 pub(super) fn flat(m: &Measured) -> Found {
     match &m.flat {
         None => (Severity::Ok, "every operator on the way has one".into()),
-        Some(nodes) => {
-            (Severity::Warning, format!("no gradient passes {nodes}, constant almost everywhere"))
-        }
+        Some(nodes) => (Severity::Warning, format!("no gradient passes {nodes}, constant almost everywhere")),
     }
 }
 

@@ -19,7 +19,9 @@ use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// How much a finding weighs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Nothing found.
@@ -114,13 +116,7 @@ impl Check {
     /// The finding that `found` makes.
     pub fn finding(&self, (severity, found): Found) -> Finding {
         let advice = if severity > Severity::Info { self.advice } else { "" };
-        Finding {
-            check: self.id.into(),
-            asks: self.asks.into(),
-            severity,
-            found,
-            advice: advice.into(),
-        }
+        Finding { check: self.id.into(), asks: self.asks.into(), severity, found, advice: advice.into() }
     }
 }
 
@@ -202,7 +198,12 @@ pub static CHECKS: &[Check] = &[
         load::company,
         "Batch normalisation exported in training mode is the usual cause: export the model in inference mode",
     ),
-    load("precision", "Does the model compute in float32?", load::precision, "Mind that the audit is of its float32 form"),
+    load(
+        "precision",
+        "Does the model compute in float32?",
+        load::precision,
+        "Mind that the audit is of its float32 form",
+    ),
     load(
         "gradient-estimated",
         "Are gradients formed, not estimated?",
@@ -292,12 +293,7 @@ pub static CHECKS: &[Check] = &[
         attacked::silent,
         "The published form counts the last image even so; the suites `ars-strict` and `ers-strict` count the best",
     ),
-    attacked(
-        "worst-case",
-        "How many queries survive every recall attack?",
-        attacked::worst_case,
-        "",
-    ),
+    attacked("worst-case", "How many queries survive every recall attack?", attacked::worst_case, ""),
     doctor(
         "more-steps",
         "Do twice the steps find no more?",

@@ -48,7 +48,8 @@ fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
 fn robustness(report: &Report) -> String {
     let mut out = String::new();
     if let Some(alarm) = report.alarm() {
-        out += &format!("<section class=\"card banner fail\"><strong>{}</strong></section>\n", escape(&alarm));
+        out +=
+            &format!("<section class=\"card banner fail\"><strong>{}</strong></section>\n", escape(&alarm));
     }
     if let Some(gate) = &report.gate {
         let class = if gate.exit().is_some() { " fail" } else { "" };
@@ -183,7 +184,9 @@ fn trust(report: &Report) -> String {
         );
     }
     let lead = match report.warnings.iter().filter(|w| w.severity > Severity::Info).count() {
-        _ if report.errors().next().is_some() => "No: what is found here leaves the numbers without a meaning.",
+        _ if report.errors().next().is_some() => {
+            "No: what is found here leaves the numbers without a meaning."
+        }
         0 => "Nothing found that casts doubt on the numbers.",
         1 => "One reason to be careful with the numbers.",
         _ => "Some reasons to be careful with the numbers.",
