@@ -148,6 +148,7 @@ pub fn report(strength: f64) -> Report {
             gradient_check: GradientCheck {
                 embedding_error: Some(1e-7),
                 gradient_error: Some(1e-3),
+                own_error: None,
                 directions: 16,
             },
         },
