@@ -222,7 +222,9 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
         array(&npz, "y")?.1
     };
     // The check that every audit starts with must hold on right gradients, or nobody could audit such models.
-    let finite = check::at_load(&mut model, &pixels, shape[0]).map_err(text)?.0.gradient_error;
+    let measured = check::load::measure(&mut model, &pixels, shape[0]).map_err(text)?;
+    check::admit("the check at load", &check::at_load(&measured)).map_err(text)?;
+    let finite = measured.summary().gradient_error;
 
     // Neighbours of the input: each value one unit in the last place up or down.
     let mut own_floor = 0.0f64;

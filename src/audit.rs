@@ -6,11 +6,13 @@ pub mod images;
 mod journal;
 pub mod partition;
 mod reservations;
-mod selection;
-mod settings;
-mod summary;
+pub(crate) mod selection;
+pub(crate) mod settings;
+pub(crate) mod summary;
 
 use crate::attack::{self, Differentiable, Selection};
+use crate::check::clean::Retrieval;
+use crate::check::preprocessing::Sample;
 use crate::check::{self, Warning};
 use crate::cli::{Gradient, Run};
 use crate::data::vectors;
@@ -24,7 +26,7 @@ use crate::progress::Phase;
 use crate::report::{self, Report, Target};
 use crate::space::Metric;
 use crate::space::benign::benign;
-use crate::{Error, Result};
+use crate::{Error, Exit, Result};
 use attacks::Attacks;
 use journal::Journal;
 use settings::{Files, Settings};
@@ -54,19 +56,27 @@ pub fn run(flags: &Run) -> Result<Report> {
     timing.batch = model.batch();
     timing.model_s = clock.lap();
     let (first, count) = images::first_batch(&dataset, &model)?;
-    let (gradient_check, found) = check::at_load(&mut model, &first, count)?;
-    let mut warnings: Vec<Warning> = check::estimated(&model).into_iter().chain(found).collect();
+    let measured = check::load::measure(&mut model, &first, count)?;
+    let found = check::at_load(&measured);
+    if !flags.allow_untrusted {
+        check::admit(&path.display().to_string(), &found)?;
+    }
+    let mut warnings: Vec<Warning> = check::warnings(found).collect();
     timing.check_s = clock.lap();
 
     // The gallery: clean embeddings, and retrieval without attack.
     let metric = card.metric.unwrap_or(Metric::NormalizedEuclidean);
     if flags.data.is_some() {
-        warnings.extend(reservations::preprocessing(&dataset, &mut model, metric)?);
+        let prep = images::preparation(&preprocessing);
+        let mut sample = Sample { dataset: &dataset, model: &mut model, metric, prep };
+        warnings.extend(check::warnings(check::of_preprocessing(&mut sample)?));
     }
     let (gallery, data) = images::embed(flags, &mut dataset, vectors, &mut model, metric)?;
     let clustering = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
     let clusterings = (clustering <= MOST_CLUSTERING).then_some(CLUSTERINGS);
     let benign = benign(&gallery, clusterings, flags.seed)?;
+    let retrieval = Retrieval { gallery: &gallery, benign: &benign };
+    warnings.extend(check::warnings(check::of_retrieval(&retrieval)));
     warnings.extend(reservations::before_attacks(flags, &preprocessing, &data, &benign));
     timing.gallery_s = clock.lap();
 
@@ -79,10 +89,11 @@ pub fn run(flags: &Run) -> Result<Report> {
     let mut report = Report {
         schema_version: report::SCHEMA_VERSION,
         tool: summary::tool(flags),
-        model: summary::model(&model, &card, metric, gradient_check),
+        model: summary::model(&model, &card, metric, measured.summary()),
         data,
         suite: summary::suite(&suite, protocol, &plan, selection::sampling(flags, &suite, &gallery)),
         seed: flags.seed,
+        allow_untrusted: flags.allow_untrusted,
         benign: summary::benign(&benign, &dataset),
         trials: trials(&whole)?,
         skipped: whole.skipped.clone(),
@@ -155,14 +166,18 @@ fn deliver(
                 .mode()
                 .note("a part is not judged: hold the merged report to the gate with `audit gate`"),
         }
+        report.warnings.extend(check::attacked::sampling_noise(report));
     }
     for target in files.targets {
         target.write(report)?;
     }
     if let Some(file) = files.keep {
         // A failed gate must not lower the bar for the next audit.
-        match report.gate.as_ref().and_then(Verdict::exit) {
+        match report.exit() {
             None => file.write(&report::json(&report.as_baseline())?)?,
+            Some(Exit::Untrusted) => {
+                flags.mode().warn("--save-baseline: not saved, as the result is not to be trusted");
+            }
             Some(_) => flags.mode().warn("--save-baseline: not saved, as the gate failed"),
         }
     }
@@ -181,7 +196,7 @@ fn kept(mut error: Error, journal: &Option<Journal>) -> Error {
     error
 }
 
-fn open_model(flags: &Run, path: &Path, card: &Card) -> Result<Model> {
+pub(crate) fn open_model(flags: &Run, path: &Path, card: &Card) -> Result<Model> {
     runtime::load(flags.ort_lib.as_deref())?;
     match flags.gradient {
         Gradient::Exact => Model::open(path, card, flags.options(), flags.batch),

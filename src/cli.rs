@@ -48,6 +48,8 @@ pub enum Command {
     /// Audit a model (the default)
     #[command(after_help = EXAMPLES)]
     Run(Box<Run>),
+    /// Look for reasons to distrust an audit of this model: every check there is
+    Doctor(Box<Doctor>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
     Ops {
@@ -95,6 +97,27 @@ pub enum Command {
     /// Write generated images as PNG class folders
     #[command(hide = true)]
     Images(Images),
+}
+
+/// Flags of `audit doctor`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit doctor model.onnx\n  audit doctor model.onnx --data photos/ --surrogate other.onnx -o \
+    doctor.json\n\nExit codes: 0 nothing that leaves a score without a meaning · 12 something",
+    mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
+    mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
+    mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
+    mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
+    mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
+    mut_arg("max_queries", |a| a.help("Attack at most so many queries, of each class its share [default: 16]"))
+)]
+pub struct Doctor {
+    /// The audit that is to be trusted.
+    #[command(flatten)]
+    pub run: Run,
+    /// Another model of the same input, whose attacked images are tried on this one
+    #[arg(long, value_name = "FILE")]
+    pub surrogate: Option<PathBuf>,
 }
 
 /// Flags of `audit report`.
@@ -183,6 +206,14 @@ pub struct Demands {
     pub baseline: Option<PathBuf>,
 }
 
+impl Demands {
+    /// Whether there are any.
+    pub fn asked(&self) -> bool {
+        let lists = [&self.fail_under, &self.fail_over, &self.max_drop];
+        self.baseline.is_some() || lists.iter().any(|list| !list.is_empty())
+    }
+}
+
 /// Flags of `audit images`.
 #[derive(Debug, Args)]
 #[allow(missing_docs)]
@@ -259,6 +290,9 @@ pub struct Run {
     /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
     #[arg(long, value_parser = metric)]
     pub metric: Option<Metric>,
+    /// Go on where a check finds that the numbers will mean nothing; the report then says so first
+    #[arg(long)]
+    pub allow_untrusted: bool,
     /// What the gate demands.
     #[command(flatten)]
     pub demands: Demands,

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod columns;
 pub mod compare;
 pub mod data;
+pub mod doctor;
 pub mod error;
 pub mod examples;
 pub mod gate;

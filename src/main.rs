@@ -4,7 +4,9 @@ use audit::cli::{Cli, Command};
 use audit::gate::{Rules, Verdict};
 use audit::progress::Mode;
 use audit::report::{Report, Target};
-use audit::{Error, Exit, Result, attack, audit as conductor, compare, data, grad, interrupt, report, suite};
+use audit::{
+    Error, Exit, Result, attack, audit as conductor, compare, data, doctor, grad, interrupt, report, suite,
+};
 use clap::{CommandFactory, Parser};
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
         None => run(&cli.run),
         Some(Command::Run(flags)) => run(&flags),
         Some(Command::Merge(flags)) => merge(&flags),
+        Some(Command::Doctor(flags)) => doctor::run(&flags).map(|e| (e.render(), e.exit())),
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
         Some(Command::Compare(flags)) => comparison(&flags).map(passed),
@@ -54,8 +57,8 @@ fn passed(text: String) -> Done {
 fn shown(report: &Report) -> Done {
     let text = report::terminal::render(report);
     match &report.gate {
-        Some(gate) => (text + &gate.render(), gate.exit()),
-        None => (text, None),
+        Some(gate) => (text + &gate.render(), report.exit()),
+        None => (text, report.exit()),
     }
 }
 
@@ -104,7 +107,8 @@ fn gate(flags: &audit::cli::Gate) -> Result<Done> {
     let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
     report.gate = Some(verdict.clone());
     write(&report, &flags.output)?;
-    Ok((verdict.render(), verdict.exit()))
+    let alarm = report.alarm().map_or(String::new(), |alarm| alarm + "\n");
+    Ok((alarm + &verdict.render(), report.exit()))
 }
 
 fn comparison(flags: &audit::cli::Compare) -> Result<String> {

@@ -451,6 +451,8 @@ mod tests {
             steps: 32,
             loss_first: 1.0,
             loss_last: 0.5,
+            loss_best: 0.5,
+            late_fall: 0.0,
             shift: 0.8,
             shift_before_last: 0.6,
             linf: 0.03,

@@ -81,7 +81,7 @@ proptest! {
 }
 
 /// As an audit begins: open, then compare with the file.
-fn load(bytes: &[u8]) -> audit::Result<check::GradientCheck> {
+fn load(bytes: &[u8]) -> audit::Result<check::load::GradientCheck> {
     common::load_runtime();
     let temp = Temp::new();
     let path = temp.write("mutated.onnx", bytes);
@@ -95,7 +95,9 @@ fn load(bytes: &[u8]) -> audit::Result<check::GradientCheck> {
     let batch = audit::attack::Differentiable::batch(&model);
     let pixels: Vec<f32> =
         (0..batch * audit::attack::Differentiable::pixels(&model)).map(|_| r.unit()).collect();
-    check::at_load(&mut model, &pixels, batch).map(|(check, _)| check)
+    let measured = check::load::measure(&mut model, &pixels, batch)?;
+    check::admit("mutated.onnx", &check::at_load(&measured))?;
+    Ok(measured.summary())
 }
 
 /// The models mutated are sound themselves.

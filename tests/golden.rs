@@ -191,6 +191,8 @@ fn scores_of_known_outcomes() {
                     steps: 32,
                     loss_first: 0.0,
                     loss_last: 0.0,
+                    loss_best: 0.0,
+                    late_fall: 0.0,
                     shift: shift[i].into(),
                     shift_before_last: previous[i].into(),
                     linf: 0.0,

@@ -3,6 +3,7 @@
 mod common;
 mod report_fixture;
 
+use audit::check::{Severity, Warning};
 use audit::gate::{Rules, Verdict};
 use audit::report::{self, FORMATS, Report, Target};
 use report_fixture::{NASTY, PIXEL, folder, python};
@@ -165,9 +166,19 @@ import sys, csv, json, xml.etree.ElementTree as E
 d = sys.argv[1]
 root = E.parse(d + '/r.junit.xml').getroot()
 cases = root.findall('.//testcase')
-assert int(root.get('tests')) == len(cases) == 12, len(cases)
+assert int(root.get('tests')) == len(cases) == 13, len(cases)
 assert int(root.get('failures')) == len(root.findall('.//failure')) == 1
-run = json.load(open(d + '/r.sarif'))['runs'][0]
+log = json.load(open(d + '/r.sarif'))
+# What the schema of SARIF 2.1.0 requires: version and runs; of a run its tool's driver with a name; of a result a
+# message; of levels one of four; URIs that are references.
+assert log['version'] == '2.1.0' and log['$schema'].endswith('sarif-2.1.0.json') and len(log['runs']) == 1
+run = log['runs'][0]
+assert run['tool']['driver']['name'] == 'audit'
+for r in run['results']:
+    assert isinstance(r['message']['text'], str) and r['level'] in ('none', 'note', 'warning', 'error')
+    place = r['locations'][0]['physicalLocation']
+    assert place['region']['startLine'] >= 1 and ' ' not in place['artifactLocation']['uri']
+assert all(isinstance(r['shortDescription']['text'], str) for r in run['tool']['driver']['rules'])
 ids = [r['ruleId'] for r in run['results']]
 assert ids == ['gate/ers/min', 'trust/a-warning'], ids
 for r in run['results']:
@@ -296,10 +307,84 @@ fn the_same_finding_has_the_same_fingerprint_whatever_its_numbers() {
     assert_eq!(prints(0.4), prints(0.6));
 }
 
-/// Opens the page at the widths of a phone and of a desktop: nothing overflows, every picture loads, the console stays
+/// However much there is to say, a pull request's comment takes it.
+#[test]
+fn markdown_fits_a_comment() {
+    let mut report = judged();
+    let long = "a_b&c ".repeat(20_000);
+    report.warnings = (audit::check::CHECKS.iter()).map(|c| Warning::new(c.id, long.clone())).collect();
+    report.scores.notes = vec![long.clone(); 2];
+    report.model.path = long.clone();
+    report.data.source = long;
+    let text = rendered(&report, "md");
+    assert!(text.chars().count() < 65_536, "{}", text.chars().count());
+    assert!(text.contains("duplicates") && text.contains("sha256"), "nothing is left out whole");
+}
+
+/// The order in which a reader asks.
+#[test]
+fn the_page_answers_in_order() {
+    let page = rendered(&judged(), "html");
+    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("no {what}"));
+    let order = [
+        "How robust is it?",
+        "Can I trust it?",
+        "Where is it weak?",
+        "Show me",
+        "Where do the embeddings go?",
+        "How was it measured?",
+    ];
+    assert!(order.windows(2).all(|w| at(w[0]) < at(w[1])));
+    // A loss curve and five images before and after for the one trial.
+    assert_eq!((page.matches("class=\"loss\"").count(), page.matches("<i>✓</i>").count()), (1, 5));
+    assert!(page.matches("class=\"miss").count() == 5 && page.contains("difference ×1.7"));
+    let said = r"command";
+    assert!(page.to_lowercase().contains(said) && page.contains(&"ab".repeat(32)));
+}
+
+/// What the terminal shows keeps to its width, and names the gravest first.
+#[test]
+fn the_terminal_is_kept_to() {
+    let mut report = judged();
+    report.model.path = "models/a.onnx".into();
+    report.data.source = "images".into();
+    report.warnings = vec![
+        Warning::info("a-note", "worth knowing ".repeat(20)),
+        Warning::new("a-warning", "worth minding ".repeat(20)),
+        Warning { severity: Severity::Error, ..Warning::new("an-error", "fatal ".repeat(30)) },
+    ];
+    for width in [80, 200] {
+        let text = report::terminal::render_in(&report, width);
+        assert!(text.lines().all(|l| l.chars().count() <= width), "{width}\n{text}");
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}"));
+        assert!(text.starts_with("!! Not to be trusted"));
+        assert!(at("error [") < at("warning [") && at("warning [") < at("note ["));
+        let findings: Vec<_> = (audit::check::CHECKS.iter())
+            .map(|c| c.finding((Severity::Warning, "something was found here, as it happens".into())))
+            .collect();
+        let table = report::terminal::findings_in(&findings, width);
+        assert!(table.lines().all(|l| l.chars().count() <= width), "{width}\n{table}");
+        assert!(findings.iter().all(|f| table.contains(&f.check)), "{table}");
+    }
+}
+
+/// Two reports compared, as a page.
+fn comparison(dir: &Path) -> String {
+    let files = [0.5, 0.3].map(|strength| {
+        let mut report = report_fixture::report(strength);
+        report.model.path = format!("models/a_rather_long_name-of-a-model-checkpoint-{strength}.onnx");
+        let file = dir.join(format!("{strength}.json"));
+        std::fs::write(&file, rendered(&report, "json")).unwrap();
+        file
+    });
+    let comparison = audit::compare::compare(&files, None, false).unwrap();
+    String::from_utf8(report::html::comparison(&comparison).unwrap()).unwrap()
+}
+
+/// Opens the pages at the widths of a phone and of a desktop: nothing overflows, every picture loads, the console stays
 /// empty.
 #[test]
-fn the_page_opens_in_a_browser() {
+fn the_pages_open_in_a_browser() {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let works = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
     let Some(browser) = names.iter().find(works) else {
@@ -308,9 +393,12 @@ fn the_page_opens_in_a_browser() {
     };
     let dir = folder("browser");
     let escape = report::escape::markup;
-    for width in [400, 1400] {
+    let mut alarming = judged();
+    alarming.warnings.push(Warning { severity: Severity::Error, ..Warning::new("an-error", NASTY) });
+    let pages = [("audit", rendered(&alarming, "html"), 13), ("compare", comparison(&dir), 0)];
+    for ((name, page, images), width) in pages.iter().flat_map(|page| [(page, 400), (page, 1400)]) {
         // In a frame: a window can't be as narrow as a phone.
-        let frame = escape(&rendered(&judged(), "html"));
+        let frame = escape(page);
         let wrapper = format!(
             "<!doctype html><html><body><iframe style=\"border:0;width:{width}px;height:900px\" srcdoc=\"{frame}\"></iframe>\
              <script>addEventListener('load', () => {{ const page = document.querySelector('iframe').contentDocument;\
@@ -318,9 +406,9 @@ fn the_page_opens_in_a_browser() {
              i.naturalWidth == 0).length, page.documentElement.scrollWidth > {width}, page.scripts.length].join(' ') + '</p>' }})\
              </script></body></html>"
         );
-        let path = dir.join(format!("{width}.html"));
+        let path = dir.join(format!("{name}{width}.html"));
         std::fs::write(&path, wrapper).unwrap();
-        let profile = format!("--user-data-dir={}", dir.join(format!("profile{width}")).display());
+        let profile = format!("--user-data-dir={}", dir.join(format!("profile-{name}{width}")).display());
         let flags = [
             "--headless",
             "--no-sandbox",
@@ -334,6 +422,7 @@ fn the_page_opens_in_a_browser() {
         let dom = String::from_utf8_lossy(&done.stdout);
         let log = String::from_utf8_lossy(&done.stderr);
         assert!(!log.contains("CONSOLE"), "{log}");
-        assert!(dom.contains("<p>13 0 false 0</p>"), "{width}: pictures, broken, too wide, scripts: {dom}");
+        let expected = format!("<p>{images} 0 false 0</p>");
+        assert!(dom.contains(&expected), "{name} at {width}: pictures, broken, too wide, scripts: {dom}");
     }
 }

@@ -20,7 +20,7 @@ mod schedule;
 mod tma;
 mod trials;
 
-pub use pgd::{Event, Evidence, Plan, run};
+pub use pgd::{Event, Evidence, LAST, Plan, losses, run};
 pub use schedule::Schedule;
 pub use trials::{
     Selection, Skipped, Trial, TrialFile, read_trials, record, sample_queries, select, write_trials,
@@ -313,6 +313,12 @@ pub struct Outcome {
     pub loss_first: f64,
     /// Loss at the final image.
     pub loss_last: f64,
+    /// Lowest loss at any image of the run.
+    #[serde(default)]
+    pub loss_best: f64,
+    /// Share of the loss's whole fall that came in the last 10 steps; 0 where it didn't fall.
+    #[serde(default)]
+    pub late_fall: f64,
     /// Distance from the clean embedding to the final one.
     pub shift: f64,
     /// The same before the last step.

@@ -16,6 +16,9 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+/// Steps at the end of a run in which nothing much should happen any more ([`Outcome::late_fall`]).
+pub const LAST: usize = 10;
+
 /// How trials are run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -435,6 +438,7 @@ impl Done<'_> {
             )));
         }
         let clean = gallery.point(trial.query);
+        let (loss_best, late_fall) = course(&run.losses, loss);
         Ok(Outcome {
             attack: trial.attack.code.into(),
             query: gallery.ids[trial.query].clone(),
@@ -443,6 +447,8 @@ impl Done<'_> {
             steps: run.step,
             loss_first: run.losses.first().copied().unwrap_or(loss),
             loss_last: loss,
+            loss_best,
+            late_fall,
             shift: gallery.metric.distance(z, clean),
             shift_before_last: run.shift,
             linf,
@@ -450,4 +456,37 @@ impl Done<'_> {
             after,
         })
     }
+}
+
+/// The lowest loss of a run, and the share of its fall that came in the last steps.
+fn course(losses: &[f64], last: f64) -> (f64, f64) {
+    let lowest = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
+    let best = lowest(losses).min(last);
+    let Some(&first) = losses.first().filter(|first| **first > best) else { return (best, 0.0) };
+    let early = lowest(&losses[..(losses.len() + 1).saturating_sub(LAST).max(1)]);
+    (best, (early.min(first) - best) / (first - best))
+}
+
+/// Losses of images [n × C·H·W], the k-th for the k-th trial, and their points [n, D] in the metric space.
+pub fn losses(
+    model: &mut dyn Differentiable,
+    gallery: &Gallery,
+    form: Form,
+    trials: &[Trial],
+    images: &[Vec<f32>],
+) -> Result<(Vec<f64>, Array2<f32>)> {
+    let mut all = Vec::with_capacity(trials.len());
+    let mut points = Array2::zeros((0, gallery.dim()));
+    for (trials, images) in trials.chunks(model.batch()).zip(images.chunks(model.batch())) {
+        let raw = model.embed(&images.concat())?;
+        check_embeddings(raw.view(), gallery, trials.iter())?;
+        let some = gallery.metric.into_space(raw);
+        let losses: Vec<Loss> = trials.iter().map(|t| (t.attack.loss)(gallery, form, t)).collect();
+        let at: Vec<(&Loss, bool)> = losses.iter().map(|loss| (loss, false)).collect();
+        all.extend(evaluate(gallery, &some, &at).0);
+        points
+            .append(Axis(0), some.view())
+            .map_err(|e| Error::internal(format!("points of {} images: {e}", trials.len())))?;
+    }
+    Ok((all, points))
 }

@@ -132,7 +132,7 @@ fn settle_rules(flags: &Run, suite: &Suite) -> Result<Rules> {
 }
 
 /// The model card: flags first, then the file given, or the one beside the model.
-fn settle_card(flags: &Run, model: &Path) -> Result<Card> {
+pub fn settle_card(flags: &Run, model: &Path) -> Result<Card> {
     let said = flags.card().map_err(Error::usage)?;
     let beside = model.with_extension("yaml");
     let path = match &flags.card {

@@ -3,7 +3,8 @@
 use super::reservations;
 use crate::Result;
 use crate::attack::Plan;
-use crate::check::{GradientCheck, Warning};
+use crate::check::Warning;
+use crate::check::load::GradientCheck;
 use crate::cli::Run;
 use crate::data::Dataset;
 use crate::model::Model;

@@ -1,8 +1,10 @@
-//! JUnit XML: a test case per check of the gate and per attack. Without a gate nothing fails.
+//! JUnit XML: a test case per check of the gate, per reason to distrust and per attack. What fails is what the exit code is
+//! about: checks of the gate, and findings that leave the numbers without a meaning.
 
 use super::escape::markup as escape;
 use super::{Report, digits, measures};
 use crate::Result;
+use crate::check::Severity;
 use crate::gate::CheckResult;
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
@@ -42,12 +44,23 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             format!("    <testcase classname=\"{model}.attacks\" name=\"{code}\">{inside}</testcase>\n")
         })
         .collect();
-    let warnings: String =
-        report.warnings.iter().map(|w| format!("{}: {}\n", escape(&w.id), escape(&w.text))).collect();
+    let trust: Vec<String> = (report.warnings.iter().filter(|w| w.severity > Severity::Info))
+        .map(|w| {
+            let (id, text) = (escape(&w.id), escape(&w.text));
+            let inside = match w.severity {
+                Severity::Error if !report.allow_untrusted => {
+                    format!("<failure type=\"untrusted\" message=\"{text}\">{text}</failure>")
+                }
+                severity => format!("<system-out>{}: {text}</system-out>", severity.word()),
+            };
+            format!("    <testcase classname=\"{model}.trust\" name=\"{id}\">{inside}</testcase>\n")
+        })
+        .collect();
+    let untrusted = if report.allow_untrusted { 0 } else { report.errors().count() };
     let skipped = report.attacks.iter().filter(|a| a.after.is_none()).count();
-    let suite = |name: &str, cases: &[String], failures, skipped, more: &str| {
+    let suite = |name: &str, cases: &[String], failures, skipped| {
         format!(
-            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{}{more}  \
+            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{}  \
              </testsuite>\n",
             cases.len(),
             cases.concat()
@@ -55,10 +68,12 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     };
     let out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"audit {model}\" tests=\"{}\" \
-         failures=\"{failures}\" errors=\"0\">\n{}{}</testsuites>\n",
-        gate.len() + attacks.len(),
-        suite("gate", &gate, failures, 0, ""),
-        suite("attacks", &attacks, 0, skipped, &format!("    <system-out>{warnings}</system-out>\n")),
+         failures=\"{}\" errors=\"0\">\n{}{}{}</testsuites>\n",
+        gate.len() + trust.len() + attacks.len(),
+        failures + untrusted,
+        suite("gate", &gate, failures, 0),
+        suite("trust", &trust, untrusted, 0),
+        suite("attacks", &attacks, 0, skipped),
     );
     Ok(out.into_bytes())
 }

@@ -1,13 +1,27 @@
-//! Markdown: fits a pull request's comment and a CI step's summary.
+//! Markdown: fits a pull request's comment (65,536 characters) and a CI step's summary.
 
-use super::escape::markdown as escape;
+use super::escape::markdown;
 use super::{Report, Score, digits, measures};
 use crate::Result;
 use crate::check::Severity;
 use crate::gate::CheckResult;
 
+/// Characters of any one text, so that all of them fit: a comment takes 65,536.
+const LONGEST: usize = 500;
+
+/// Text, made harmless and cut to fit.
+fn escape(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        None => markdown(text),
+        Some((end, _)) => markdown(&text[..end]) + "…",
+    }
+}
+
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut out = format!("## Robustness of {}\n\n", escape(report.model_name()));
+    if let Some(alarm) = report.alarm() {
+        out += &format!("> ❌ **{}**\n\n", escape(&alarm));
+    }
     if let Some(gate) = &report.gate {
         let mark = if gate.exit().is_some() { "❌" } else { "✅" };
         out += &format!("{mark} **{}**\n\n", escape(&gate.headline()));
@@ -32,8 +46,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     for note in &report.scores.notes {
         out += &format!("{}\n\n", escape(note));
     }
-    for w in report.warnings.iter().filter(|w| w.severity != Severity::Info) {
-        out += &format!("> ⚠️ **{}**: {}\n\n", escape(&w.id), escape(&w.text));
+    for (severity, mark) in [(Severity::Error, "❌"), (Severity::Warning, "⚠️")] {
+        for w in report.warnings.iter().filter(|w| w.severity == severity) {
+            out += &format!("> {mark} **{}**: {}\n\n", escape(&w.id), escape(&w.text));
+        }
     }
     out += "<details><summary>By attack</summary>\n\n";
     out +=

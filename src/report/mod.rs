@@ -11,12 +11,13 @@ pub mod terminal;
 mod trials;
 
 use crate::attack::{Form, Outcome, Skipped};
-use crate::check::{GradientCheck, Warning};
+use crate::check::load::GradientCheck;
+use crate::check::{Severity, Warning};
 use crate::gate::Verdict;
 use crate::model::card::Preprocessing;
 use crate::score::Basis;
 use crate::suite::ScoreName;
-use crate::{Error, Result};
+use crate::{Error, Exit, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,6 +73,9 @@ pub struct Report {
     pub suite: Suite,
     /// Fixes the trials, the random starts and the resampling.
     pub seed: u64,
+    /// Whether findings of weight error were to be lived with.
+    #[serde(default)]
+    pub allow_untrusted: bool,
     /// Retrieval without attack, in per cent but for NMI.
     pub benign: Benign,
     /// A row per measure.
@@ -165,6 +169,35 @@ impl Report {
             _ => gallery + usize::from(queries == images - gallery),
         };
         Ok(Basis { gallery: ranked, form, metric: self.model.metric.parse()? })
+    }
+
+    /// Findings that leave the numbers without a meaning.
+    pub fn errors(&self) -> impl Iterator<Item = &Warning> {
+        self.warnings.iter().filter(|w| w.severity == Severity::Error)
+    }
+
+    /// The exit code that the report asks for, if not success: of a result that is not to be trusted, unless that was to
+    /// be lived with; then of the gate.
+    pub fn exit(&self) -> Option<Exit> {
+        match self.errors().next() {
+            Some(_) if !self.allow_untrusted => Some(Exit::Untrusted),
+            _ => self.gate.as_ref().and_then(Verdict::exit),
+        }
+    }
+
+    /// What stands above everything else where there are findings of weight error.
+    pub fn alarm(&self) -> Option<String> {
+        let found: Vec<&str> = self.errors().map(|w| w.id.as_str()).collect();
+        let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };
+        (!found.is_empty()).then(|| {
+            format!(
+                "Not to be trusted: there {are} {} finding{s} that leave{} these numbers without a meaning ({}){}",
+                found.len(),
+                if s.is_empty() { "s" } else { "" },
+                found.join(", "),
+                if self.allow_untrusted { "; --allow-untrusted let the audit go on" } else { "" }
+            )
+        })
     }
 
     /// The model's file name.
@@ -317,7 +350,7 @@ pub struct Model {
 }
 
 /// The images audited on.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Data {
     /// Folder or generator.
     pub source: String,

@@ -46,8 +46,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             &format!("{} {}", c.metric, c.text),
         );
     }
-    for w in report.warnings.iter().filter(|w| w.severity != Severity::Info) {
-        add(format!("trust/{}", w.id), format!("reason to distrust: {}", w.id), "warning", &w.text);
+    for w in report.warnings.iter().filter(|w| w.severity > Severity::Info) {
+        let level = if w.severity == Severity::Error { "error" } else { "warning" };
+        add(format!("trust/{}", w.id), format!("reason to distrust: {}", w.id), level, &w.text);
     }
     let log = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",

@@ -1,17 +1,36 @@
-//! The report on a terminal, 80 columns or less.
+//! The report on a terminal: as wide as it is, within reason; 80 columns where there is none.
 
-use super::Report;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use super::{Report, digits, measures};
+use crate::check::{Finding, Severity};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
+/// Longer lines are hard to read.
+const WIDEST: usize = 120;
+/// Without a terminal.
 const WIDTH: usize = 80;
+
+/// Columns to write in.
+fn width() -> usize {
+    Table::new().width().map_or(WIDTH, |w| usize::from(w).clamp(WIDTH, WIDEST))
+}
 
 /// Renders the report as text.
 pub fn render(report: &Report) -> String {
+    render_in(report, width())
+}
+
+/// The same in so many columns.
+pub fn render_in(report: &Report, width: usize) -> String {
     let mut out = String::new();
+    let wrap = |text: &str| wrap_in(text, width);
     let mut line = |text: String| {
         out.push_str(&text);
         out.push('\n');
     };
+    if let Some(alarm) = report.alarm() {
+        line(wrap(&format!("!! {alarm}")));
+        line(String::new());
+    }
     let s = &report.suite;
     line(wrap(&format!(
         "{} · {} images, {} classes · {}",
@@ -45,7 +64,7 @@ pub fn render(report: &Report) -> String {
     table.set_header(["attack", "measures", "before", "after", "ERS term", "resistance"]);
     let number = |v: Option<f64>, digits: usize| v.map_or("–".into(), |v| format!("{v:.digits$}"));
     for a in &report.attacks {
-        let digits = if matches!(a.code.as_str(), "TMA" | "ES:D") { 3 } else { 1 };
+        let digits = digits(&a.code);
         table.add_row([
             a.code.clone(),
             measures(&a.code).to_string(),
@@ -75,9 +94,11 @@ pub fn render(report: &Report) -> String {
         line(wrap(note));
     }
     line("0–100, higher is more robust".into());
-    for w in &report.warnings {
-        let mark = if w.severity == crate::check::Severity::Warning { "warning" } else { "note" };
-        line(wrap(&format!("{mark} [{}]: {}", w.id, w.text)));
+    // The gravest first; the order of the checks within.
+    for severity in [Severity::Error, Severity::Warning, Severity::Info] {
+        for w in report.warnings.iter().filter(|w| w.severity == severity) {
+            line(wrap(&format!("{} [{}]: {}", severity.word(), w.id, w.text)));
+        }
     }
     let t = &report.timing;
     let rate = if t.attacks_s > 0.0 { t.image_steps as f64 / t.attacks_s } else { 0.0 };
@@ -88,24 +109,49 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-fn measures(code: &str) -> &'static str {
-    match code {
-        "CA+" | "CA-" => "candidate's rank, %",
-        "QA+" | "QA-" => "rank for the query, %",
-        "TMA" => "cosine to target",
-        "ES:D" => "embedding shift",
-        "GTT" => "top-1 kept in top 4, %",
-        _ => "R@1, %",
+/// A table of findings, each with what to do about it.
+pub fn findings(findings: &[Finding]) -> String {
+    findings_in(findings, width())
+}
+
+/// The same in so many columns.
+pub fn findings_in(findings: &[Finding], width: usize) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width as u16);
+    table.set_header(["check", "level", "finding"]);
+    for f in findings {
+        let advice = if f.advice.is_empty() { String::new() } else { format!("\n→ {}", f.advice) };
+        let asked = format!("{} {}{advice}", f.asks, capital(&f.found));
+        table.add_row([f.check.clone(), f.severity.word().to_string(), asked]);
     }
+    // Names and levels stay whole.
+    for i in 0..2 {
+        if let Some(column) = table.column_mut(i) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table.to_string() + "\n"
+}
+
+/// With its first letter upper case.
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    // An ε stays one.
+    chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
 }
 
 /// Breaks a paragraph at spaces; later lines are indented.
-fn wrap(text: &str) -> String {
+pub fn wrap(text: &str) -> String {
+    wrap_in(text, width())
+}
+
+fn wrap_in(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split(' ') {
         let last = lines.len() - 1;
         let used = lines[last].chars().count();
-        if used > 0 && used + 1 + word.chars().count() > WIDTH {
+        if used > 0 && used + 1 + word.chars().count() > width {
             lines.push(format!("  {word}"));
         } else {
             if used > 0 {

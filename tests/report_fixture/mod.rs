@@ -2,7 +2,8 @@
 #![allow(dead_code)]
 
 use audit::attack::{Form, Measures, Outcome, Skipped};
-use audit::check::{GradientCheck, Warning};
+use audit::check::Warning;
+use audit::check::load::GradientCheck;
 use audit::model::card::{Channels, Layout, Preprocessing};
 use audit::report::{
     self, Attack, Benign, Data, Example, Examples, Map, Model, Move, Neighbour, Place, Report, Resistance,
@@ -89,6 +90,8 @@ pub fn report(strength: f64) -> Report {
                 steps: 32,
                 loss_first: 1.0,
                 loss_last: 0.25,
+                loss_best: 0.25,
+                late_fall: 0.0,
                 shift: 1.5 * (1.0 - share),
                 shift_before_last: 1.4 * (1.0 - share),
                 linf: 0.03,
@@ -145,6 +148,7 @@ pub fn report(strength: f64) -> Report {
             gradient_check: GradientCheck {
                 embedding_error: Some(1e-7),
                 gradient_error: Some(1e-3),
+                own_error: None,
                 directions: 16,
             },
         },
@@ -170,6 +174,7 @@ pub fn report(strength: f64) -> Report {
             sampling: None,
         },
         seed: 0,
+        allow_untrusted: false,
         benign: Benign {
             r1: 70.0,
             r2: 80.0,

@@ -47,6 +47,10 @@ fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
 /// How robust.
 fn robustness(report: &Report) -> String {
     let mut out = String::new();
+    if let Some(alarm) = report.alarm() {
+        out +=
+            &format!("<section class=\"card banner fail\"><strong>{}</strong></section>\n", escape(&alarm));
+    }
     if let Some(gate) = &report.gate {
         let class = if gate.exit().is_some() { " fail" } else { "" };
         let rows: String = gate
@@ -148,13 +152,17 @@ fn trust(report: &Report) -> String {
     let finding = |class: &str, word: &str, text: String| {
         format!("<div class=\"finding\"><span class=\"tag {class}\">{word}</span><p>{text}</p></div>")
     };
-    let mut rows: String = report
-        .warnings
-        .iter()
+    let mut gravest: Vec<_> = report.warnings.iter().collect();
+    gravest.sort_by_key(|w| std::cmp::Reverse(w.severity));
+    let mut rows: String = gravest
+        .into_iter()
         .map(|w| {
-            let (class, word) =
-                if w.severity == Severity::Info { ("quiet", "NOTE") } else { ("warned", "WARNING") };
-            finding(class, word, format!("{} <code>{}</code>", escape(&capital(&w.text)), escape(&w.id)))
+            let (class, word) = match w.severity {
+                Severity::Error => ("failed", "ERROR"),
+                Severity::Warning => ("warned", "WARNING"),
+                Severity::Info | Severity::Ok => ("quiet", "NOTE"),
+            };
+            finding(class, word, format!("{} <code>{}</code>", spans(&capital(&w.text)), escape(&w.id)))
         })
         .collect();
     let g = &report.model.gradient_check;
@@ -168,14 +176,18 @@ fn trust(report: &Report) -> String {
             g.directions
         )
     });
-    if embedding.is_some() || gradient.is_some() {
+    let refuted = report.errors().any(|w| ["parity", "gradient"].contains(&w.id.as_str()));
+    if !refuted && (embedding.is_some() || gradient.is_some()) {
         rows += &finding(
             "pass",
             "CHECKED",
             embedding.unwrap_or_default() + gradient.as_deref().unwrap_or("The gradient was not checked."),
         );
     }
-    let lead = match report.warnings.iter().filter(|w| w.severity != Severity::Info).count() {
+    let lead = match report.warnings.iter().filter(|w| w.severity > Severity::Info).count() {
+        _ if report.errors().next().is_some() => {
+            "No: what is found here leaves the numbers without a meaning."
+        }
         0 => "Nothing found that casts doubt on the numbers.",
         1 => "One reason to be careful with the numbers.",
         _ => "Some reasons to be careful with the numbers.",
@@ -344,8 +356,23 @@ fn measured(report: &Report) -> String {
     )
 }
 
+/// Text in which `backticks` enclose code.
+fn spans(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    // An odd one encloses nothing.
+    if parts.len() % 2 == 0 {
+        return escape(text);
+    }
+    let span = |(i, part): (usize, &&str)| match i % 2 {
+        0 => escape(part),
+        _ => format!("<code>{}</code>", escape(part)),
+    };
+    parts.iter().enumerate().map(span).collect()
+}
+
 /// With its first letter upper case.
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or(String::new(), |c| c.to_uppercase().chain(chars).collect())
+    // An ε stays one.
+    chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
 }

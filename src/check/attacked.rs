@@ -1,0 +1,191 @@
+//! Checks on what the attacks of an audit came to. They look at outcomes alone, which may come from several runs.
+
+use super::{Found, Severity, Warning};
+use crate::attack::{Attack, Goal, LAST, Measure, Measures, Outcome};
+use crate::gate::Kind;
+use crate::report::Report;
+use std::collections::BTreeMap;
+
+/// Share of the loss's whole fall that may come in them (Pintor et al.).
+const LATE: f64 = 0.05;
+/// Per cent of the way to the goal that is as good as all of it.
+const ARRIVED: f64 = 98.0;
+
+/// What the attacks came to.
+pub struct Outcomes<'a> {
+    /// Trial by trial.
+    pub outcomes: &'a [Outcome],
+    /// Largest change of a pixel.
+    pub eps: f32,
+    /// Steps.
+    pub steps: usize,
+    /// Items that ranks run over.
+    pub ranked: f64,
+}
+
+impl<'a> From<&'a Report> for Outcomes<'a> {
+    fn from(r: &'a Report) -> Outcomes<'a> {
+        let ranked = r.basis().map_or(r.data.images, |b| b.form.ranked(b.gallery));
+        Outcomes { outcomes: &r.outcomes, eps: r.suite.eps, steps: r.suite.steps, ranked: ranked as f64 }
+    }
+}
+
+/// How far the attacker has come, per cent of the way from the worst for him to his goal; `None` where nothing was
+/// measured. `ranked` is the number of items that ranks run over.
+pub fn success(attack: &Attack, m: &Measures, ranked: f64) -> Option<f64> {
+    let kept = |of: Option<bool>| of.map(|yes| if yes { 0.0 } else { 100.0 });
+    match attack.measure {
+        Measure::CandidateRank(goal) | Measure::QueryRank(goal) => m.rank.map(|rank| {
+            let share = 100.0 * rank / (ranked - 1.0).max(1.0);
+            if goal == Goal::First { 100.0 - share } else { share }
+        }),
+        Measure::Cosine => m.cosine.map(|c| 50.0 * (1.0 + c)),
+        Measure::Escape | Measure::Hit => kept(m.hit),
+        Measure::Retained => kept(m.retained),
+    }
+}
+
+/// Whether the attacker has reached his goal, so that nobody can do better.
+pub fn arrived(o: &Outcome, ranked: f64) -> bool {
+    let share = Attack::find(&o.attack).ok().and_then(|a| success(a, &o.after, ranked));
+    share.is_some_and(|share| share > ARRIVED)
+}
+
+/// A mean difference and its standard error.
+#[derive(Clone, Copy, Debug)]
+pub struct Mean {
+    /// The mean.
+    pub value: f64,
+    /// Its standard error.
+    pub error: f64,
+}
+
+impl Mean {
+    /// Of `values`; `None` where there are none.
+    pub fn of(values: &[f64]) -> Option<Mean> {
+        let n = values.len() as f64;
+        let value = values.iter().sum::<f64>() / n;
+        let variance = values.iter().map(|v| (v - value).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+        (n > 0.0).then(|| Mean { value, error: (variance / n).sqrt() })
+    }
+
+    /// Whether it is more than `least` and more than chance explains (three standard errors).
+    pub fn clearly_above(self, least: f64) -> bool {
+        self.value > least && self.value > 3.0 * self.error
+    }
+}
+
+fn by_attack<'a>(all: &Outcomes<'a>) -> BTreeMap<&'static str, (&'static Attack, Vec<&'a Outcome>)> {
+    let mut sorted: BTreeMap<&'static str, (&'static Attack, Vec<&Outcome>)> = BTreeMap::new();
+    for o in all.outcomes {
+        if let Ok(attack) = Attack::find(&o.attack) {
+            sorted.entry(attack.code).or_insert((attack, Vec::new())).1.push(o);
+        }
+    }
+    sorted
+}
+
+pub(super) fn bounds(all: &Outcomes) -> Found {
+    let eps = all.eps;
+    let most = all.outcomes.iter().fold(0.0f32, |m, o| m.max(o.linf));
+    let text = format!("the largest change of a pixel is {most:.5}, ε {eps:.5}; all pixels lie in [0, 1]");
+    (if most <= eps + 1e-6 { Severity::Ok } else { Severity::Error }, text)
+}
+
+pub(super) fn direction(all: &Outcomes) -> Found {
+    let (mut backwards, mut still) = (Vec::new(), Vec::new());
+    for (code, (attack, outcomes)) in by_attack(all) {
+        let moved: Vec<f64> = outcomes
+            .iter()
+            .filter_map(|o| {
+                Some(success(attack, &o.after, all.ranked)? - success(attack, &o.before, all.ranked)?)
+            })
+            .collect();
+        if Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0)) {
+            backwards.push(code);
+        }
+        // A hinge that is closed at the start asks for nothing. A run that ends at its first image did nothing.
+        let asked: Vec<&&Outcome> =
+            outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
+        if !asked.is_empty() && asked.iter().all(|o| o.shift == 0.0) {
+            still.push(code);
+        }
+    }
+    match (&backwards[..], &still[..]) {
+        ([], []) => (Severity::Ok, "each does".into()),
+        ([], still) => (Severity::Error, format!("{} moved no embedding at all", still.join(", "))),
+        (backwards, _) => {
+            (Severity::Error, format!("{} moved the measure away from the goal", backwards.join(", ")))
+        }
+    }
+}
+
+pub(super) fn unfinished(all: &Outcomes) -> Found {
+    if all.steps < 2 * LAST {
+        return (Severity::Info, format!("{} steps are too few to tell", all.steps));
+    }
+    let late = all.outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, all.ranked)).count();
+    let share = 100.0 * late as f64 / all.outcomes.len().max(1) as f64;
+    let text = format!(
+        "in {share:.0} % of the trials, short of the goal, more than {:.0} % of the loss's fall came in the last {LAST} of {} \
+         steps",
+        100.0 * LATE,
+        all.steps
+    );
+    (if share > 10.0 { Severity::Warning } else { Severity::Ok }, text)
+}
+
+pub(super) fn silent(all: &Outcomes) -> Found {
+    let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
+    let count = all.outcomes.iter().filter(|o| better(o) && !arrived(o, all.ranked)).count();
+    let share = 100.0 * count as f64 / all.outcomes.len().max(1) as f64;
+    let text = format!(
+        "in {share:.0} % of the trials, short of the goal, an earlier image had a loss lower by 1 % of its fall or more"
+    );
+    (if share > 10.0 { Severity::Warning } else { Severity::Ok }, text)
+}
+
+pub(super) fn worst_case(all: &Outcomes) -> Found {
+    let mut hits: BTreeMap<&str, (bool, Vec<&str>)> = BTreeMap::new();
+    let mut codes: Vec<&str> = Vec::new();
+    for o in all.outcomes {
+        let Some(hit) = o.after.hit else { continue };
+        if !codes.contains(&o.attack.as_str()) {
+            codes.push(&o.attack);
+        }
+        let entry = hits.entry(&o.query).or_insert((true, Vec::new()));
+        entry.0 &= hit;
+        entry.1.push(&o.attack);
+    }
+    if codes.len() < 2 {
+        return (Severity::Ok, "the suite has no two attacks on R@1".into());
+    }
+    let left = hits.values().filter(|(hit, _)| *hit).count();
+    let share = 100.0 * left as f64 / hits.len().max(1) as f64;
+    (
+        Severity::Info,
+        format!("R@1 is {share:.1} % where the worst of {} counts for each query", codes.join(", ")),
+    )
+}
+
+/// Says where a gate tolerates less than chance explains: a drop of that size can't be seen.
+pub fn sampling_noise(report: &Report) -> Option<Warning> {
+    let drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == Kind::Drop);
+    let blurred: Vec<String> = drops
+        .filter_map(|c| {
+            let (low, high) = c.change_interval?;
+            let half = (high - low) / 2.0;
+            (half > c.limit).then(|| format!("{} to ± {half:.1} where {} is tolerated", c.metric, c.limit))
+        })
+        .collect();
+    (!blurred.is_empty()).then(|| {
+        Warning::new(
+            "sampling-noise",
+            format!(
+                "the change from the baseline is known less well than the gate tolerates: {}. A drop of that size can pass \
+                 unseen: audit more queries, or tolerate more",
+                blurred.join("; ")
+            ),
+        )
+    })
+}

@@ -1,0 +1,162 @@
+//! Checks on the clean embeddings: whether there is retrieval to be attacked.
+
+use super::{Found, Severity};
+use crate::space::Gallery;
+use crate::space::benign::Benign;
+use std::collections::HashMap;
+
+/// Points that distances and variances are taken of, at the most.
+const SAMPLE: usize = 500;
+/// Mean distance of two points of the unit sphere below which nothing is told apart.
+const CLOSE: f64 = 0.05;
+
+/// The clean embeddings and how they retrieve.
+pub struct Retrieval<'a> {
+    /// The gallery.
+    pub gallery: &'a Gallery,
+    /// Retrieval without attack.
+    pub benign: &'a Benign,
+}
+
+impl Retrieval<'_> {
+    /// Every so many-th point, at most [`SAMPLE`].
+    fn sample(&self) -> Vec<&[f32]> {
+        let stride = self.gallery.len().div_ceil(SAMPLE).max(1);
+        (0..self.gallery.len()).step_by(stride).map(|i| self.gallery.point(i)).collect()
+    }
+
+    /// R@1 of a random ranking: the mean over queries of the share that has their class.
+    fn chance(&self) -> f64 {
+        let g = self.gallery;
+        let mut sizes: HashMap<usize, usize> = HashMap::new();
+        (0..g.len()).for_each(|i| *sizes.entry(g.labels[i]).or_default() += 1);
+        let share = |&q: &usize| {
+            let own = usize::from(q < g.len());
+            let others = sizes.get(&g.labels[q]).map_or(0, |n| n - own);
+            others as f64 / (g.len() - own).max(1) as f64
+        };
+        g.queries().iter().map(share).sum::<f64>() / g.queries().len().max(1) as f64
+    }
+}
+
+/// Mean distance, as a share of the mean norm; effective dimensions, (Σλ)² / Σλ² over the variances λ; and the share of
+/// the largest of them.
+fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
+    let n = points.len();
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let norm = points.iter().map(|p| dot(p, p).sqrt()).sum::<f64>() / n as f64;
+    let (mut total, mut pairs) = (0.0, 0.0);
+    for (i, a) in points.iter().enumerate() {
+        for b in &points[..i] {
+            total += gallery.metric.distance(a, b);
+            pairs += 1.0;
+        }
+    }
+    let distance = total / f64::max(pairs, 1.0) / norm.max(f64::MIN_POSITIVE);
+    let dim = gallery.dim();
+    let mean: Vec<f32> =
+        (0..dim).map(|k| (points.iter().map(|p| f64::from(p[k])).sum::<f64>() / n as f64) as f32).collect();
+    let centred: Vec<Vec<f32>> =
+        points.iter().map(|p| p.iter().zip(&mean).map(|(p, m)| p - m).collect()).collect();
+    // The Gram matrix has the covariance's eigenvalues, and is the smaller of the two.
+    let gram: Vec<Vec<f64>> = centred.iter().map(|a| centred.iter().map(|b| dot(a, b)).collect()).collect();
+    let trace: f64 = (0..n).map(|i| gram[i][i]).sum();
+    let squares: f64 = gram.iter().flatten().map(|v| v * v).sum();
+    if squares == 0.0 {
+        return (distance, 0.0, 1.0);
+    }
+    // The largest eigenvalue, by power iteration.
+    let mut v: Vec<f64> = (0..n).map(|i| 1.0 + (i % 7) as f64).collect();
+    let mut largest = 0.0;
+    for _ in 0..50 {
+        let next: Vec<f64> = gram.iter().map(|row| row.iter().zip(&v).map(|(a, b)| a * b).sum()).collect();
+        largest = next.iter().map(|x| x * x).sum::<f64>().sqrt();
+        if largest == 0.0 {
+            break;
+        }
+        v = next.into_iter().map(|x| x / largest).collect();
+    }
+    (distance, trace * trace / squares, (largest / trace).min(1.0))
+}
+
+pub(super) fn collapse(r: &Retrieval) -> Found {
+    let points = r.sample();
+    let (distance, dimensions, top) = spread(r.gallery, &points);
+    let (r1, chance) = (r.benign.r_at_1, r.chance());
+    let text = format!(
+        "mean distance {distance:.3}{}; {dimensions:.1} effective dimensions of {}, the largest with {:.0} % of the variance; \
+         R@1 {:.1} %, by chance {:.1} %",
+        if r.gallery.metric.normalizes() { "" } else { " of the mean norm" },
+        r.gallery.dim(),
+        100.0 * top,
+        100.0 * r1,
+        100.0 * chance
+    );
+    // Twice chance where chance is small; never more than can be had.
+    let hardly = r.benign.queries > 0 && r1 < chance + chance * (1.0 - chance);
+    let severity = match () {
+        _ if distance < CLOSE || hardly => Severity::Error,
+        _ if dimensions < 2.0 && r.gallery.dim() > 2 => Severity::Warning,
+        _ => Severity::Ok,
+    };
+    let lead = match () {
+        _ if distance < CLOSE => "all embeddings are nearly the same: ",
+        _ if hardly => "R@1 before any attack is hardly above chance: ",
+        _ if severity == Severity::Warning => "embeddings lie almost on a line: ",
+        _ => "",
+    };
+    (severity, format!("{lead}{text}"))
+}
+
+pub(super) fn duplicates(r: &Retrieval) -> Found {
+    let g = r.gallery;
+    let mut groups: HashMap<Vec<u32>, Vec<usize>> = HashMap::new();
+    for i in 0..g.len() {
+        // -0 is 0.
+        let bits = g.point(i).iter().map(|v| (v + 0.0).to_bits()).collect();
+        groups.entry(bits).or_default().push(i);
+    }
+    let groups: Vec<Vec<usize>> = groups.into_values().filter(|items| items.len() > 1).collect();
+    if groups.is_empty() {
+        return (Severity::Ok, "no two are the same".into());
+    }
+    let pairs: usize = groups.iter().map(|items| items.len() * (items.len() - 1) / 2).sum();
+    // A query among its copies finds one of them first: its class, surely, perhaps or never.
+    let (mut surely, mut perhaps, mut found) = (0usize, 0usize, 0usize);
+    for items in &groups {
+        for &q in items.iter().filter(|q| g.queries().binary_search(q).is_ok()) {
+            let mut others =
+                items.iter().filter(|&&i| !g.excluded(q, i)).map(|&i| g.labels[i] == g.labels[q]);
+            let Some(first) = others.next() else { continue };
+            found += usize::from(first);
+            let (all, any) = others.fold((first, first), |(all, any), own| (all && own, any || own));
+            surely += usize::from(all);
+            perhaps += usize::from(any);
+        }
+    }
+    let queries = r.benign.queries.max(1) as f64;
+    let at = |n: usize| 100.0 * (r.benign.r_at_1 + (n as f64 - found as f64) / queries);
+    let items: usize = groups.iter().map(Vec::len).sum();
+    (
+        Severity::Warning,
+        format!(
+            "{items} embeddings have an equal, {pairs} pair{} in all; with ties broken for or against the model, R@1 lies \
+             between {:.1} and {:.1} %",
+            if pairs == 1 { "" } else { "s" },
+            at(surely),
+            at(perhaps)
+        ),
+    )
+}
+
+pub(super) fn lone(r: &Retrieval) -> Found {
+    match r.benign.without_positive {
+        0 => (Severity::Ok, "all have".into()),
+        lone => (
+            Severity::Warning,
+            format!(
+                "{lone} queries have nothing to find, being alone in their class or seen by one camera only"
+            ),
+        ),
+    }
+}

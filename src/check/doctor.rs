@@ -1,0 +1,455 @@
+//! Checks that attack anew, with other means: whether the audit's attack is the best there is.
+//!
+//! Two yardsticks. *Success* is what the audit measures, from 0 to 100 for the attacker; variants of the attack are
+//! compared by its mean, query by query. *Loss* is what the attack minimises; whoever gets it lower on the same trial,
+//! within the same bounds, is the better attacker, and that it should not be one who knows nothing of the gradient.
+
+use super::attacked::{Mean, arrived, success};
+use super::{Found, Severity};
+use crate::attack::{
+    self, Differentiable, Draw, Event, Form, Measure, Measures, Outcome, Plan, Schedule, Trial, measure,
+};
+use crate::model::Model;
+use crate::space::Gallery;
+use crate::{Error, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+/// Random images per trial.
+const NOISE: usize = 100;
+/// Images that the attack without gradients looks at, per trial.
+const LOOKS: usize = 300;
+/// Random starts.
+const STARTS: usize = 5;
+/// Points of success that make a difference.
+const POINT: f64 = 1.0;
+/// Share of the trials that a worse attacker may win, per cent.
+const LUCK: f64 = 1.0;
+
+/// A model under examination, with a few trials.
+pub struct Patient<'a> {
+    /// The model.
+    pub model: &'a mut Model,
+    /// Its clean embeddings.
+    pub gallery: &'a Gallery,
+    /// Clean images, C·H·W, by index in the gallery.
+    pub images: &'a dyn Fn(usize) -> Result<Vec<f32>>,
+    /// The trials.
+    pub trials: &'a [Trial],
+    /// The plan of the audit.
+    pub plan: &'a Plan,
+    /// Another model that sees the same images, with its embeddings of them.
+    pub surrogate: Option<(Model, Gallery)>,
+    /// Runs made so far, by plan.
+    made: Vec<(Plan, Rc<Vec<Shot>>)>,
+    /// Clean images of the trials, and their losses.
+    clean: Vec<Vec<f32>>,
+    at_start: Vec<f64>,
+}
+
+/// What an attack came to on one trial.
+struct Shot {
+    outcome: Outcome,
+    image: Vec<f32>,
+}
+
+/// Where two runs differ.
+struct Gain {
+    what: String,
+    by: Mean,
+}
+
+impl<'a> Patient<'a> {
+    /// Takes the patient in: loads the clean images and their losses.
+    pub fn new(
+        model: &'a mut Model,
+        gallery: &'a Gallery,
+        images: &'a dyn Fn(usize) -> Result<Vec<f32>>,
+        trials: &'a [Trial],
+        plan: &'a Plan,
+        surrogate: Option<(Model, Gallery)>,
+    ) -> Result<Patient<'a>> {
+        let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
+        let (at_start, _) = attack::losses(model, gallery, plan.form, trials, &clean)?;
+        Ok(Patient { model, gallery, images, trials, plan, surrogate, made: Vec::new(), clean, at_start })
+    }
+
+    /// The trials under `plan`; a plan that was run before isn't run again.
+    fn run(&mut self, plan: Plan) -> Result<Rc<Vec<Shot>>> {
+        let same = |other: &Plan| {
+            (other.eps, other.alpha, other.steps, other.restarts, other.schedule)
+                == (plan.eps, plan.alpha, plan.steps, plan.restarts, plan.schedule)
+        };
+        if let Some((_, shots)) = self.made.iter().find(|(other, _)| same(other)) {
+            return Ok(shots.clone());
+        }
+        let shots = shoot(self.model, self.gallery, self.images, self.trials, &plan)?;
+        let shots = Rc::new(shots);
+        self.made.push((plan, shots.clone()));
+        Ok(shots)
+    }
+
+    /// Outcomes of the audit's own attack.
+    pub fn outcomes(&mut self) -> Result<Vec<Outcome>> {
+        Ok(self.base()?.iter().map(|shot| shot.outcome.clone()).collect())
+    }
+
+    /// The audit's own attack.
+    fn base(&mut self) -> Result<Rc<Vec<Shot>>> {
+        self.run(self.plan.clone())
+    }
+
+    fn success(&self, trial: usize, m: &Measures) -> Option<f64> {
+        success(self.trials[trial].attack, m, self.plan.form.ranked(self.gallery.len()) as f64)
+    }
+
+    /// Mean success by attack.
+    fn means(&self, shots: &[Shot]) -> BTreeMap<&'static str, f64> {
+        let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+        for (i, shot) in shots.iter().enumerate() {
+            all.entry(self.trials[i].attack.code).or_default().extend(self.success(i, &shot.outcome.after));
+        }
+        let mean = |v: Vec<f64>| Mean::of(&v).map(|m| m.value);
+        all.into_iter().filter_map(|(code, v)| Some((code, mean(v)?))).collect()
+    }
+
+    /// What `better` achieves beyond `worse`, in points of success: of each attack, and of all of them, query by query.
+    fn gains(&self, better: &[Shot], worse: &[Shot]) -> Vec<Gain> {
+        let mut of_attack: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        let mut of_query: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for (i, (a, b)) in better.iter().zip(worse).enumerate() {
+            let Some(gain) =
+                self.success(i, &a.outcome.after).zip(self.success(i, &b.outcome.after)).map(|(a, b)| a - b)
+            else {
+                continue;
+            };
+            of_attack.entry(self.trials[i].attack.code).or_default().push(gain);
+            of_query.entry(self.trials[i].query).or_default().push(gain);
+        }
+        let queries: Vec<f64> =
+            of_query.into_values().map(|v| v.iter().sum::<f64>() / v.len() as f64).collect();
+        let all = Mean::of(&queries).map(|by| Gain { what: "all attacks together".into(), by });
+        let each = of_attack
+            .into_iter()
+            .filter_map(|(code, v)| Mean::of(&v).map(|by| Gain { what: code.into(), by }));
+        all.into_iter().chain(each).collect()
+    }
+
+    /// A finding of weight `severity` where `better` clearly achieves more than `worse`.
+    fn compared(&self, severity: Severity, how: &str, better: &[Shot], worse: &[Shot]) -> Found {
+        let gains = self.gains(better, worse);
+        let clear: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(POINT)))
+            .map(|g| format!("{} {:.1}", g.what, g.by.value))
+            .collect();
+        match (gains.first(), clear.is_empty()) {
+            (None, _) => (Severity::Info, "no attack that can be measured".into()),
+            (Some(all), true) => {
+                (Severity::Ok, format!("{how}: {:+.1} ± {:.1} points of success", all.by.value, all.by.error))
+            }
+            (_, false) => (severity, format!("{how}, points of success gained: {}", clear.join(", "))),
+        }
+    }
+
+    /// The trials on which the base attack falls short of its goal, and `losses` fall by a twentieth more than its do.
+    fn beaten(&mut self, losses: &[f64]) -> Result<Vec<usize>> {
+        let base = self.base()?;
+        let ranked = self.plan.form.ranked(self.gallery.len()) as f64;
+        let scale = self.at_start.iter().chain(losses).fold(0.0f64, |m, v| m.max(v.abs()));
+        let beats = |(i, loss): (usize, &f64)| {
+            if arrived(&base[i].outcome, ranked) {
+                return false;
+            }
+            let (theirs, ours) = (self.at_start[i] - loss, self.at_start[i] - base[i].outcome.loss_last);
+            theirs > ours + 0.05 * ours.abs() + 1e-3 * scale
+        };
+        Ok(losses.iter().enumerate().filter(|&at| beats(at)).map(|(i, _)| i).collect())
+    }
+
+    /// A finding of weight `severity` where an attacker who ought to be worse isn't, on more trials than luck explains.
+    fn outdone(&mut self, severity: Severity, who: &str, losses: &[f64]) -> Result<Found> {
+        let beaten = self.beaten(losses)?;
+        let count = beaten.len();
+        let mut codes: Vec<&str> = beaten.into_iter().map(|i| self.trials[i].attack.code).collect();
+        codes.dedup();
+        let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
+        let share = 100.0 * count as f64 / losses.len().max(1) as f64;
+        // A single trial is no share.
+        let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
+        Ok((
+            severity,
+            format!(
+                "{who} gets a lower loss than the audit's attack on {count} of {} trials{of}",
+                losses.len()
+            ),
+        ))
+    }
+
+    /// Losses of one image for each trial.
+    fn losses(&mut self, images: &[Vec<f32>]) -> Result<Vec<f64>> {
+        Ok(attack::losses(self.model, self.gallery, self.plan.form, self.trials, images)?.0)
+    }
+
+    fn draw(&self, trial: usize, stream: u64) -> Draw {
+        let it = &self.trials[trial];
+        // Far from the streams of random starts.
+        Draw::new(self.plan.seed, it.attack.code, &self.gallery.ids[it.query], (1 << 32) + stream)
+    }
+
+    /// R@1 by chance, per cent: what is left where an attack has won.
+    fn chance(&self) -> f64 {
+        let g = self.gallery;
+        let queries: std::collections::BTreeSet<usize> = self.trials.iter().map(|t| t.query).collect();
+        let shares = queries.iter().map(|&q| g.positives(q).count() as f64 / g.len() as f64);
+        100.0 * shares.sum::<f64>() / queries.len().max(1) as f64
+    }
+}
+
+fn shoot(
+    model: &mut dyn Differentiable,
+    gallery: &Gallery,
+    images: &dyn Fn(usize) -> Result<Vec<f32>>,
+    trials: &[Trial],
+    plan: &Plan,
+) -> Result<Vec<Shot>> {
+    let mut last: HashMap<usize, Vec<f32>> = HashMap::new();
+    let outcomes = attack::run(model, gallery, images, trials, plan, &mut |event| {
+        if let Event::Done(trial, _, evidence) = event {
+            last.insert(trial, evidence.image.clone());
+        }
+        ControlFlow::Continue(())
+    })?;
+    outcomes
+        .into_iter()
+        .enumerate()
+        .map(|(trial, outcome)| {
+            let image = last.remove(&trial).ok_or_else(|| Error::internal("an attack left no image"))?;
+            Ok(Shot { outcome, image })
+        })
+        .collect()
+}
+
+pub(super) fn more_steps(p: &mut Patient) -> Result<Found> {
+    let more = Plan { steps: 2 * p.plan.steps, ..p.plan.clone() };
+    let how = format!("{} steps instead of {}", more.steps, p.plan.steps);
+    let (more, base) = (p.run(more)?, p.base()?);
+    Ok(p.compared(Severity::Warning, &how, &more, &base))
+}
+
+pub(super) fn restarts(p: &mut Patient) -> Result<Found> {
+    let more = Plan { restarts: p.plan.restarts.max(STARTS), ..p.plan.clone() };
+    let how = format!("{} random starts more", more.restarts - p.plan.restarts);
+    let (more, base) = (p.run(more)?, p.base()?);
+    Ok(p.compared(Severity::Warning, &how, &more, &base))
+}
+
+pub(super) fn step_size(p: &mut Patient) -> Result<Found> {
+    let plan = p.plan.clone();
+    let mut others: Vec<(String, Plan)> = [1.0f32, 2.0, 3.0]
+        .map(|n| {
+            let fixed = Plan { alpha: n / 255.0, schedule: Schedule::Fixed, ..plan.clone() };
+            (format!("steps of {n}/255"), fixed)
+        })
+        .into_iter()
+        .collect();
+    others.push(("adaptive steps".into(), Plan { schedule: Schedule::Adaptive, ..plan }));
+    let base = p.base()?;
+    let mut worst: Option<Found> = None;
+    for (how, plan) in others {
+        let shots = p.run(plan)?;
+        let found = p.compared(Severity::Warning, &how, &shots, &base);
+        if worst.as_ref().is_none_or(|w| found.0 > w.0) {
+            worst = Some(found);
+        }
+    }
+    Ok(worst.unwrap_or((Severity::Ok, "no other was tried".into())))
+}
+
+pub(super) fn one_step(p: &mut Patient) -> Result<Found> {
+    let once = p.run(Plan { steps: 1, restarts: 0, ..p.plan.clone() })?;
+    let losses: Vec<f64> = once.iter().map(|s| s.outcome.loss_last).collect();
+    p.outdone(Severity::Error, "a single step of ε", &losses)
+}
+
+/// From the clean image each time, as the audit does: started from a smaller ε's result, a larger one could never be seen
+/// to be worse.
+pub(super) fn budget(p: &mut Patient) -> Result<Found> {
+    let at = |factor: f32| Plan { eps: (factor * p.plan.eps).min(1.0), ..p.plan.clone() };
+    let (half, twice) = (p.run(at(0.5))?, p.run(at(2.0))?);
+    let base = p.base()?;
+    let first = p.compared(Severity::Error, "ε/2 instead of ε", &half, &base);
+    let second = p.compared(Severity::Error, "ε instead of 2ε", &base, &twice);
+    Ok(if second.0 > first.0 { second } else { first })
+}
+
+fn without_bounds(plan: &Plan) -> Plan {
+    let steps = 4 * plan.steps;
+    Plan { eps: 1.0, steps, alpha: plan.alpha.max(2.5 / steps as f32), ..plan.clone() }
+}
+
+/// Goals that can be reached, as another image would reach them: an item at another's place, a query at its target's or
+/// at another class's. That an item be last in a ranking isn't one of them.
+pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
+    let plan = without_bounds(p.plan);
+    let shots = p.run(plan.clone())?;
+    let chance = p.chance();
+    let mut short = Vec::new();
+    for (code, success) in p.means(&shots) {
+        let queries = p.trials.iter().filter(|t| t.attack.code == code).count().max(1) as f64;
+        // What may be left: a point above chance and two standard errors for R@1.
+        let most = match attack::Attack::find(code)?.measure {
+            // The published form may aim GTM at an item of the query's own class.
+            Measure::Hit if code == "GTM" && plan.form == Form::Published => 100.0,
+            Measure::Escape | Measure::Hit => {
+                let share = chance / 100.0;
+                chance + POINT + 200.0 * (share * (1.0 - share) / queries).sqrt()
+            }
+            Measure::CandidateRank(attack::Goal::First) | Measure::QueryRank(attack::Goal::First) => 10.0,
+            Measure::Cosine => 10.0,
+            Measure::Retained => 5.0 + 200.0 * (0.05 * 0.95 / queries).sqrt(),
+            Measure::CandidateRank(_) | Measure::QueryRank(_) => 100.0,
+        };
+        if 100.0 - success > most {
+            short.push(format!("{code} gets {success:.0} % of the way"));
+        }
+    }
+    Ok(match short.is_empty() {
+        true => (Severity::Ok, format!("with ε = 1 and {} steps it does", plan.steps)),
+        false => (Severity::Error, format!("with ε = 1 and {} steps, {}", plan.steps, short.join(", "))),
+    })
+}
+
+pub(super) fn curve(p: &mut Patient) -> Result<Found> {
+    let factors = [0.25f32, 0.5, 1.0, 2.0, 4.0];
+    let mut plans: Vec<Plan> =
+        factors.iter().map(|f| Plan { eps: (f * p.plan.eps).min(1.0), ..p.plan.clone() }).collect();
+    plans.push(without_bounds(p.plan));
+    let (mut points, mut last) = (Vec::new(), 100.0);
+    for plan in plans {
+        let eps = plan.eps;
+        let shots = p.run(plan)?;
+        // The worst recall attack of each query counts.
+        let mut hits: BTreeMap<usize, bool> = BTreeMap::new();
+        for (trial, shot) in p.trials.iter().zip(shots.iter()) {
+            if let Some(hit) = shot.outcome.after.hit {
+                *hits.entry(trial.query).or_insert(true) &= hit;
+            }
+        }
+        if hits.is_empty() {
+            return Ok((Severity::Info, "the suite has no attack on R@1".into()));
+        }
+        last = 100.0 * hits.values().filter(|hit| **hit).count() as f64 / hits.len() as f64;
+        points.push(format!("{last:.0} at {:.0}/255", 255.0 * eps));
+    }
+    let severity = if last > p.chance() + POINT { Severity::Warning } else { Severity::Ok };
+    Ok((severity, format!("R@1, the worst attack counting: {}", points.join(", "))))
+}
+
+pub(super) fn noise(p: &mut Patient) -> Result<Found> {
+    let eps = p.plan.eps;
+    let mut best = p.at_start.clone();
+    let mut draws: Vec<Draw> = (0..p.trials.len()).map(|i| p.draw(i, 0)).collect();
+    for k in 0..NOISE {
+        let images: Vec<Vec<f32>> = (p.clean.iter().zip(&mut draws))
+            .map(|(clean, draw)| {
+                clean
+                    .iter()
+                    .map(|x| {
+                        let u = 2.0 * draw.unit() - 1.0;
+                        // Corners of the box and its inside by turns.
+                        let by = if k % 2 == 0 { u.signum() } else { u };
+                        (x + eps * by).clamp(0.0, 1.0)
+                    })
+                    .collect()
+            })
+            .collect();
+        let losses = p.losses(&images)?;
+        best.iter_mut().zip(losses).for_each(|(best, loss)| *best = best.min(loss));
+    }
+    p.outdone(Severity::Error, &format!("the best of {NOISE} random images"), &best)
+}
+
+/// Square attack (Andriushchenko et al., ECCV 2020) for the maximum norm: squares of ±ε at random places, kept where the
+/// loss falls, smaller as time goes by.
+pub(super) fn black_box(p: &mut Patient) -> Result<Found> {
+    let eps = p.plan.eps;
+    let [_, channels, height, width] = p.model.info.preprocessing.pixel_shape(1).map(|d| d as usize);
+    let mut draws: Vec<Draw> = (0..p.trials.len()).map(|i| p.draw(i, 1)).collect();
+    let sign = |draw: &mut Draw| if draw.index(2) == 0 { eps } else { -eps };
+    // Vertical stripes to begin with.
+    let mut best: Vec<Vec<f32>> = (p.clean.iter().zip(&mut draws))
+        .map(|(clean, draw)| {
+            let stripes: Vec<f32> = (0..channels * width).map(|_| sign(draw)).collect();
+            let at = |i: usize| stripes[i / (height * width) * width + i % width];
+            clean.iter().enumerate().map(|(i, x)| (x + at(i)).clamp(0.0, 1.0)).collect()
+        })
+        .collect();
+    let mut lowest = p.losses(&best)?;
+    for look in 1..LOOKS {
+        // Share of the image that a square covers: 0.8, halved at these thousandths of the way.
+        let halvings = [1, 5, 20, 50, 100, 200, 400, 600, 800];
+        let past = halvings.iter().filter(|&&at| 1000 * look > at * LOOKS).count();
+        let share = 0.8 / f64::from(1u32 << past);
+        let side = ((share * (height * width) as f64).sqrt().round() as usize).clamp(1, height.min(width));
+        let tried: Vec<Vec<f32>> = (best.iter().zip(&p.clean).zip(&mut draws))
+            .map(|((best, clean), draw)| {
+                let mut image = best.clone();
+                let (top, left) = (draw.index(height - side + 1), draw.index(width - side + 1));
+                for channel in 0..channels {
+                    let by = sign(draw);
+                    for y in top..top + side {
+                        for x in left..left + side {
+                            let at = (channel * height + y) * width + x;
+                            image[at] = (clean[at] + by).clamp(0.0, 1.0);
+                        }
+                    }
+                }
+                image
+            })
+            .collect();
+        let losses = p.losses(&tried)?;
+        for (i, (loss, image)) in losses.into_iter().zip(tried).enumerate() {
+            if loss < lowest[i] {
+                (lowest[i], best[i]) = (loss, image);
+            }
+        }
+    }
+    p.outdone(Severity::Error, &format!("a random search of {LOOKS} images (Square)"), &lowest)
+}
+
+pub(super) fn transfer(p: &mut Patient) -> Result<Found> {
+    let Some((mut model, gallery)) = p.surrogate.take() else {
+        return Ok((
+            Severity::Info,
+            "not looked at: name another model of the same input with --surrogate".into(),
+        ));
+    };
+    let shots = shoot(&mut model, &gallery, p.images, p.trials, p.plan)?;
+    let images: Vec<Vec<f32>> = shots.into_iter().map(|s| s.image).collect();
+    let losses = p.losses(&images)?;
+    p.outdone(Severity::Warning, "an attack made for the other model", &losses)
+}
+
+pub(super) fn eight_bit(p: &mut Patient) -> Result<Found> {
+    let base = p.base()?;
+    let images: Vec<Vec<f32>> =
+        base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
+    let (_, points) = attack::losses(p.model, p.gallery, p.plan.form, p.trials, &images)?;
+    let rounded: Vec<Shot> = (images.into_iter().zip(points.rows()).zip(p.trials).zip(base.iter()))
+        .map(|(((image, point), trial), shot)| {
+            let after = measure(p.gallery, p.plan.form, trial, &point.to_vec());
+            Shot { outcome: Outcome { after, ..shot.outcome.clone() }, image }
+        })
+        .collect();
+    let gains = p.gains(&base, &rounded);
+    let lost: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(5.0)))
+        .map(|g| format!("{} {:.1}", g.what, g.by.value))
+        .collect();
+    Ok(match lost.is_empty() {
+        true => (Severity::Ok, "rounded to 256 grey levels they do the same".into()),
+        false => (
+            Severity::Warning,
+            format!("rounded to 256 grey levels they lose points of success: {}", lost.join(", ")),
+        ),
+    })
+}

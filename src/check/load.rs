@@ -1,0 +1,407 @@
+//! Checks on a first batch of real images, before anything else: the model against the untouched file.
+
+use super::gradient::{self, Errors, unit};
+use super::{Found, Severity};
+use crate::attack::Differentiable;
+use crate::model::Model;
+use crate::model::estimate::POPULATION;
+use crate::onnx::DType;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use serde::{Deserialize, Serialize};
+
+/// What the check at load measured.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct GradientCheck {
+    /// Largest difference between our embeddings and the untouched model's, as a share of the largest value. Absent
+    /// where ONNX Runtime can't run the model as it is.
+    pub embedding_error: Option<f64>,
+    /// Relative error of directional derivatives against central differences of the untouched model's forward (in
+    /// float32, and with rounding to integers held still): median over directions and images, best step, along smooth
+    /// directions. Absent where there is nothing to compare with, which a warning says.
+    pub gradient_error: Option<f64>,
+    /// The same along the gradient itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_error: Option<f64>,
+    /// Directional derivatives compared.
+    pub directions: usize,
+}
+
+/// Largest accepted difference between two runs, or two batches, as a share of the largest value.
+const SAME: f64 = 1e-4;
+/// Runs of the same batch.
+const RUNS: usize = 5;
+/// Noise on the images that derivatives are compared at, in pixel units: a few grey levels.
+const JITTER: f32 = 0.02;
+/// Noise that the gradient's direction should survive: one grey level.
+const GREY_LEVEL: f32 = 1.0 / 255.0;
+/// A pixel without influence.
+const DEAD: f32 = 1e-12;
+
+/// Largest accepted difference of embeddings, by the model's own precision: we compute in float32. A float16 ResNet-18
+/// is 2e-3 from its float32 form, deeper models more; bfloat16 has three bits less. Where values are quantised, the last
+/// bit of a float decides between neighbouring integers.
+fn embedding_tolerance(precision: DType, quantised: bool) -> f64 {
+    match precision {
+        DType::BF16 => 1e-1,
+        DType::F16 => 2e-2,
+        _ if quantised => 2e-2,
+        _ => 1e-4,
+    }
+}
+
+/// What was measured on the first batch. Differences are shares of the largest value.
+pub struct Measured {
+    finite: bool,
+    /// Between our embeddings and the file's.
+    parity: Option<f64>,
+    tolerance: f64,
+    /// Between the file's embeddings unoptimised and as users run it.
+    shipped: Option<f64>,
+    /// Between runs of the same batch.
+    repeat: f64,
+    /// Of the first image's embedding among other images; `None` where a batch is one image.
+    company: Option<f64>,
+    precision: DType,
+    estimated: bool,
+    /// Images looked at.
+    count: usize,
+    /// `None`: estimated, or embeddings that aren't finite.
+    gradient: Option<Gradients>,
+    straight_through: Option<String>,
+    flat: Option<String>,
+}
+
+struct Gradients {
+    finite: bool,
+    /// Images without.
+    zero: usize,
+    /// Share of pixels without influence, per cent.
+    dead: f64,
+    /// Cosine of the gradients at points a grey level apart: median over images.
+    steady: f64,
+    /// `None` where there is nothing to compare with.
+    errors: Option<Errors>,
+}
+
+impl Measured {
+    /// What reports keep of it.
+    pub fn summary(&self) -> GradientCheck {
+        let errors = self.gradient.as_ref().and_then(|g| g.errors);
+        GradientCheck {
+            embedding_error: self.parity,
+            gradient_error: errors.map(|e| e.smooth),
+            own_error: errors.map(|e| e.own),
+            directions: errors.map_or(0, |e| e.directions),
+        }
+    }
+}
+
+/// Measures embeddings and gradient of `model` on a batch of real images (`images` [B, P] in [0,1], padded to a full
+/// batch; the first `count` are real) against the untouched file.
+pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measured> {
+    let mut reference = model.reference()?;
+    let ours = model.embed(images)?;
+    let theirs = reference.embed(images)?;
+    let finite = theirs.iter().flatten().chain(&ours).all(|v| v.is_finite());
+    let parity = theirs.as_ref().map(|theirs| difference(&ours, theirs));
+    let shipped = match (&theirs, reference.embed_optimised(images)?) {
+        (Some(theirs), Some(shipped)) => Some(difference(&shipped, theirs)),
+        _ => None,
+    };
+    let mut file = |images: &[f32]| match reference.embed(images)? {
+        Some(e) => Ok(e),
+        None => model.embed(images),
+    };
+    let first = theirs.unwrap_or(ours);
+    let mut repeat = 0.0f64;
+    for _ in 1..RUNS {
+        repeat = repeat.max(difference(&file(images)?, &first));
+    }
+    let pixels = images.len() / first.nrows();
+    let company = match first.nrows() {
+        1 => None,
+        _ => {
+            let mut others: Vec<f32> = images.iter().map(|v| 1.0 - v).collect();
+            others[..pixels].copy_from_slice(&images[..pixels]);
+            let row = |e: &Array2<f32>| e.slice(ndarray::s![..1, ..]).to_owned();
+            Some(difference(&row(&file(&others)?), &row(&first)))
+        }
+    };
+    let quantised = model.info.notes.iter().any(|n| n.straight_through);
+    let gradient = match finite && !model.info.estimated {
+        true => Some(gradients(model, &mut reference, images, count)?),
+        false => None,
+    };
+    Ok(Measured {
+        finite,
+        parity,
+        tolerance: embedding_tolerance(model.info.precision, quantised),
+        shipped,
+        repeat,
+        company,
+        precision: model.info.precision,
+        estimated: model.info.estimated,
+        count,
+        gradient,
+        straight_through: noted(model, true),
+        flat: noted(model, false),
+    })
+}
+
+fn gradients(
+    model: &mut Model,
+    reference: &mut crate::model::reference::Reference,
+    images: &[f32],
+    count: usize,
+) -> Result<Gradients> {
+    let (batch, pixels, dim) = (model.batch(), model.pixels(), model.info.dim);
+    let mut rng = ChaCha8Rng::seed_from_u64(0x6772_6164);
+    let cotangent: Vec<f32> =
+        (0..batch * dim).map(|_| (0..12).map(|_| unit(&mut rng)).sum::<f32>() - 6.0).collect();
+    let cotangent = ArrayView2::from_shape((batch, dim), &cotangent)
+        .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
+    let mut near = |images: &[f32], by: f32| -> Vec<f32> {
+        images.iter().map(|x| x + by * (2.0 * unit(&mut rng) - 1.0)).collect()
+    };
+    // Flat areas of real images put every max-pool window there exactly on a tie, where no derivative exists.
+    let images = near(images, JITTER);
+    let (_, gradient) = model.gradient(&images, cotangent)?;
+    let real = &gradient[..count * pixels];
+    let finite = real.iter().all(|v| v.is_finite());
+    let zero = real.chunks(pixels).filter(|g| g.iter().all(|v| *v == 0.0)).count();
+    let dead = real.iter().filter(|v| v.abs() < DEAD).count() as f64 / real.len() as f64;
+    let (_, beside) = model.gradient(&near(&images, GREY_LEVEL), cotangent)?;
+    let mut cosines: Vec<f64> = (real.chunks(pixels).zip(beside.chunks(pixels)))
+        .map(|(a, b)| {
+            let product = |a: &[f32], b: &[f32]| -> f64 {
+                a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+            };
+            product(a, b) / (product(a, a) * product(b, b)).sqrt().max(f64::MIN_POSITIVE)
+        })
+        .collect();
+    cosines.sort_by(f64::total_cmp);
+    let errors = match finite && zero < count {
+        true => {
+            let shape = model.info.preprocessing.pixel_shape(batch).map(|d| d as usize);
+            gradient::compare(reference, &images, cotangent, &gradient, shape, count)?
+        }
+        false => None,
+    };
+    Ok(Gradients { finite, zero, dead: 100.0 * dead, steady: cosines[cosines.len() / 2], errors })
+}
+
+/// Largest difference, as a share of the largest value of `b`.
+fn difference(a: &Array2<f32>, b: &Array2<f32>) -> f64 {
+    let scale = b.iter().fold(0.0f64, |m, v| m.max(v.abs() as f64)).max(f64::MIN_POSITIVE);
+    a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((*a as f64 - *b as f64).abs())) / scale
+}
+
+/// The nodes of one kind, a few by name.
+fn noted(model: &Model, straight_through: bool) -> Option<String> {
+    let all = model.info.notes.iter().filter(|n| n.straight_through == straight_through);
+    let nodes: Vec<&str> = all.map(|n| n.node.as_str()).collect();
+    let more = if nodes.len() > 8 { format!(" and {} more", nodes.len() - 8) } else { String::new() };
+    let some: Vec<&str> = nodes.iter().copied().take(8).collect();
+    (!nodes.is_empty()).then(|| format!("{}{more}", some.join(", ")))
+}
+
+pub(super) fn finite(m: &Measured) -> Found {
+    match &m.gradient {
+        _ if !m.finite => (Severity::Error, "embeddings hold NaN or infinite values on real images".into()),
+        Some(g) if !g.finite => (
+            Severity::Error,
+            "the gradient holds NaN or infinite values on real images; white-box attacks would stand still"
+                .into(),
+        ),
+        _ => (Severity::Ok, "they are, on the first images".into()),
+    }
+}
+
+pub(super) fn repeatable(m: &Measured) -> Found {
+    match m.repeat {
+        r if r > SAME => (
+            Severity::Error,
+            format!(
+                "{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"
+            ),
+        ),
+        0.0 => (Severity::Ok, format!("to the last bit in {RUNS} runs")),
+        r => (
+            Severity::Warning,
+            format!(
+                "{RUNS} runs of the same images differ in the last bits, by {r:.1e} of the largest value"
+            ),
+        ),
+    }
+}
+
+pub(super) fn parity(m: &Measured) -> Found {
+    match m.parity {
+        None => (
+            Severity::Warning,
+            "ONNX Runtime can't run the file as it is here: nothing to compare with".into(),
+        ),
+        // Written so that NaN fails too.
+        Some(e) if e <= m.tolerance => (Severity::Ok, format!("to {e:.0e} of the largest value")),
+        Some(e) => (
+            Severity::Error,
+            format!(
+                "our embeddings differ from ONNX Runtime's by {e:.1e} of the largest value ({:.0e} is accepted)",
+                m.tolerance
+            ),
+        ),
+    }
+}
+
+pub(super) fn shipped(m: &Measured) -> Found {
+    match m.shipped {
+        Some(e) if e > m.tolerance => (
+            Severity::Warning,
+            format!(
+                "ONNX Runtime's graph optimiser changes this model's embeddings by {e:.1e} of the largest value"
+            ),
+        ),
+        Some(e) => (Severity::Ok, format!("to {e:.0e} of the largest value")),
+        None => (Severity::Info, "ONNX Runtime can't run the file as it is here".into()),
+    }
+}
+
+pub(super) fn company(m: &Measured) -> Found {
+    match m.company {
+        None => (Severity::Ok, "the model takes one image at a time".into()),
+        Some(e) if e > SAME => (
+            Severity::Warning,
+            format!(
+                "an image's embedding changes by {e:.1e} of its largest value with the other images of the batch"
+            ),
+        ),
+        Some(e) => (Severity::Ok, format!("to {e:.0e} of the largest value")),
+    }
+}
+
+pub(super) fn precision(m: &Measured) -> Found {
+    let name = match m.precision {
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        _ => return (Severity::Ok, "it does".into()),
+    };
+    let text = format!(
+        "the deployed model computes in {name}; embeddings and gradients here are computed in float32, where small \
+         gradients aren't lost. The embeddings differ by "
+    );
+    match m.parity {
+        Some(e) => (Severity::Info, format!("{text}{e:.1e} of the largest value on the first images")),
+        None => {
+            (Severity::Warning, text + "an unknown amount: ONNX Runtime can't run the file as it is here")
+        }
+    }
+}
+
+pub(super) fn estimated(m: &Measured) -> Found {
+    match m.estimated {
+        false => (Severity::Ok, "formed out of the model's graph".into()),
+        true => (
+            Severity::Warning,
+            format!("gradients were estimated from forward passes ({POPULATION} a step, NES), not formed"),
+        ),
+    }
+}
+
+/// What a check of the gradient says where there is none.
+fn unformed(m: &Measured) -> Found {
+    match m.estimated {
+        true => (Severity::Info, "not looked at: gradients are estimated".into()),
+        false => (Severity::Info, "not looked at: the embeddings aren't finite".into()),
+    }
+}
+
+pub(super) fn zero(m: &Measured) -> Found {
+    let Some(g) = &m.gradient else { return unformed(m) };
+    let flat = m.flat.as_ref().map_or(String::new(), |n| format!(": no gradient passes {n}"));
+    match g.zero {
+        0 => (Severity::Ok, format!("on all of {}", m.count)),
+        zero if zero == m.count => {
+            (Severity::Error, format!("the gradient is zero on every image of the first batch{flat}"))
+        }
+        zero => {
+            // More than 1 %: one in a batch of eight may be chance, two aren't.
+            let severity = if zero > 1 { Severity::Error } else { Severity::Warning };
+            (severity, format!("the gradient is zero on {zero} of {} images{flat}", m.count))
+        }
+    }
+}
+
+pub(super) fn right(m: &Measured) -> Found {
+    let Some(g) = &m.gradient else { return unformed(m) };
+    let flat = m
+        .flat
+        .as_ref()
+        .map_or(String::new(), |n| format!(". No gradient passes {n}, constant almost everywhere"));
+    match g.errors {
+        None if !g.finite || g.zero == m.count => (Severity::Info, "not looked at: there is no gradient".into()),
+        None => (
+            Severity::Warning,
+            "the gradient couldn't be compared with finite differences: the model quantises with scales per channel or \
+             computed on the way, whose rounding can't be held still"
+                .into(),
+        ),
+        Some(e) if e.accepted() => (
+            Severity::Ok,
+            format!(
+                "to {:.2} % along smooth directions, {:.2} % along itself, medians of {} directional derivatives",
+                100.0 * e.smooth,
+                100.0 * e.own,
+                e.directions
+            ),
+        ),
+        Some(e) => {
+            let [smooth, own] = Errors::ACCEPTED;
+            (
+                Severity::Error,
+                format!(
+                    "the gradient fails its check: directional derivatives differ from finite differences of the model by \
+                     {:.1} % along smooth directions ({smooth:.0} % is accepted) and {:.1} % along the gradient itself \
+                     ({own:.0} %){flat}",
+                    100.0 * e.smooth,
+                    100.0 * e.own,
+                ),
+            )
+        }
+    }
+}
+
+pub(super) fn straight_through(m: &Measured) -> Found {
+    match &m.straight_through {
+        None => (Severity::Ok, "nothing is, or nothing that a gradient is led past".into()),
+        Some(nodes) => (
+            Severity::Warning,
+            format!("the gradient passes {nodes} as if nothing were rounded (straight-through estimator)"),
+        ),
+    }
+}
+
+pub(super) fn flat(m: &Measured) -> Found {
+    match &m.flat {
+        None => (Severity::Ok, "every operator on the way has one".into()),
+        Some(nodes) => (Severity::Warning, format!("no gradient passes {nodes}, constant almost everywhere")),
+    }
+}
+
+pub(super) fn saturated(m: &Measured) -> Found {
+    /// Share of dead pixels that is no longer a black border, per cent.
+    const MOST_DEAD: f64 = 90.0;
+    /// Cosine that is as good as none.
+    const UNSTEADY: f64 = 0.1;
+    let Some(g) = &m.gradient else { return unformed(m) };
+    if g.zero == m.count {
+        return (Severity::Info, "not looked at: there is no gradient".into());
+    }
+    let text = format!(
+        "{:.0} % of the pixels have no influence; a grey level away the gradient keeps its direction to a cosine of {:.2}",
+        g.dead, g.steady
+    );
+    (if g.dead > MOST_DEAD || g.steady < UNSTEADY { Severity::Warning } else { Severity::Ok }, text)
+}

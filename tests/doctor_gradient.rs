@@ -1,0 +1,162 @@
+//! What the check at load sees of wrong gradients, by making right ones wrong. docs/trust.md records it.
+
+mod common;
+
+use audit::attack::Differentiable;
+use audit::check::gradient::{Errors, compare};
+use audit::model::Model;
+use audit::model::card::Card;
+use audit::model::runtime::{Options, Provider};
+use audit::onnx::{Graph, Node};
+use common::models::{DIM, SIDE, Weights, free, grey, trunk, trunk_weights, value};
+use common::{Rng, Temp};
+use ndarray::Array2;
+
+const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
+const BATCH: usize = 8;
+
+fn colour(nodes: Vec<Node>, weights: Weights) -> Graph {
+    let mut graph = grey(nodes, weights);
+    graph.inputs = vec![value("image", free(), &[3, SIDE, SIDE])];
+    graph
+}
+
+fn weights() -> Weights {
+    trunk_weights(trunk_weights(Weights::new(1), "a/", 3), "b/", 3)
+}
+
+/// Two ways from the image, added; and each alone.
+fn branches() -> [Graph; 3] {
+    let sum = Node::new("Add", &["a", "b"], "embedding");
+    [
+        colour([trunk("image", "a", "a/"), trunk("image", "b", "b/"), vec![sum]].concat(), weights()),
+        colour(trunk("image", "embedding", "a/"), weights()),
+        colour(trunk("image", "embedding", "b/"), weights()),
+    ]
+}
+
+struct Bench {
+    model: Model,
+    images: Vec<f32>,
+    cotangent: Array2<f32>,
+    right: Vec<f32>,
+    parts: [Vec<f32>; 2],
+}
+
+impl Bench {
+    fn new(temp: &Temp) -> Bench {
+        common::load_runtime();
+        let card = Card { mean: Some(vec![0.0; 3]), std: Some(vec![1.0; 3]), ..Card::default() };
+        let mut models = branches().map(|graph| {
+            let path = temp.write(&format!("{}.onnx", graph.nodes.len()), graph.encode());
+            Model::open(&path, &card, CPU, Some(BATCH)).unwrap()
+        });
+        let mut r = Rng::new(4);
+        let images: Vec<f32> = (0..BATCH * models[0].pixels()).map(|_| r.unit()).collect();
+        let cotangent = Array2::from_shape_fn((BATCH, DIM as usize), |_| r.normal());
+        let mut of = |i: usize| models[i].gradient(&images, cotangent.view()).unwrap().1;
+        let (right, parts) = (of(0), [of(1), of(2)]);
+        let [model, ..] = models;
+        Bench { model, images, cotangent, right, parts }
+    }
+
+    fn errors(&self, gradient: &[f32]) -> Errors {
+        let mut reference = self.model.reference().unwrap();
+        let shape = [BATCH, 3, SIDE as usize, SIDE as usize];
+        compare(&mut reference, &self.images, self.cotangent.view(), gradient, shape, BATCH).unwrap().unwrap()
+    }
+
+    /// The right gradient and `share` of its length of something across it: `like(i)` less what lies along it.
+    fn across(&self, share: f64, mut like: impl FnMut(usize) -> f32) -> Vec<f32> {
+        let pixels = self.model.pixels();
+        let mut out = self.right.clone();
+        for (image, g) in self.right.chunks(pixels).enumerate() {
+            let e: Vec<f64> = (0..pixels).map(|i| f64::from(like(i))).collect();
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let g: Vec<f64> = g.iter().map(|v| f64::from(*v)).collect();
+            let along = dot(&e, &g) / dot(&g, &g);
+            let e: Vec<f64> = e.iter().zip(&g).map(|(e, g)| e - along * g).collect();
+            let scale = share * (dot(&g, &g) / dot(&e, &e)).sqrt();
+            for (out, e) in out[image * pixels..].iter_mut().zip(&e) {
+                *out += (scale * e) as f32;
+            }
+        }
+        out
+    }
+}
+
+#[test]
+fn the_check_sees_wrong_gradients() {
+    let temp = Temp::new();
+    let bench = Bench::new(&temp);
+    let right = bench.errors(&bench.right);
+    assert!(right.smooth.max(right.own) < 1e-3, "{right:?}");
+    let scaled = |by: f32| bench.right.iter().map(|v| by * v).collect::<Vec<f32>>();
+    let area = (SIDE * SIDE) as usize;
+    let flipped: Vec<f32> =
+        (bench.right.iter().enumerate()).map(|(i, v)| if i / area % 3 == 1 { -v } else { *v }).collect();
+    let branch = |by: f32| -> Vec<f32> {
+        bench.parts[0].iter().zip(&bench.parts[1]).map(|(a, b)| by * a + b).collect()
+    };
+    let mut r = Rng::new(8);
+    let mut fine = |share: f64| bench.across(share, |_| r.normal());
+    let mut cases = vec![
+        ("all of it 10 % too long", scaled(1.1), true),
+        ("all of it 2 % too long", scaled(1.02), true),
+        ("the sign of one channel of three", flipped, true),
+        ("one rule of two ways 10 % too long", branch(1.1), true),
+        ("one rule of two ways without gradient", branch(0.0), true),
+        ("50 % of fine noise across", fine(0.5), true),
+        ("20 % of fine noise across", fine(0.2), true),
+        ("5 % of fine noise across", fine(0.05), false),
+        ("all of it 0.5 % too long", scaled(1.005), false),
+    ];
+    // A pixel too far to the right, as a wrong padding would have it.
+    let mut shifted = bench.right.clone();
+    shifted.chunks_mut(SIDE as usize).for_each(|row| row.rotate_right(1));
+    cases.push(("a pixel too far to the right", shifted, true));
+    for (what, gradient, caught) in cases {
+        let e = bench.errors(&gradient);
+        println!("{what:<40} smooth {:>8.2} %   own {:>8.2} %", 100.0 * e.smooth, 100.0 * e.own);
+        assert_eq!(!e.accepted(), caught, "{what}: {e:?}");
+    }
+    // ‖e‖² / (‖g‖² + ‖e‖²) = 0.04 / 1.04
+    let e = bench.errors(&fine(0.2));
+    assert!((e.own - 0.04 / 1.04).abs() < 5e-3, "{e:?}");
+}
+
+/// Where the right gradient is smooth, as on large images it tends to be, the smoothed one holds next to nothing of fine
+/// noise: only the gradient's own direction sees it.
+#[test]
+fn smooth_directions_alone_would_miss_fine_errors_on_large_images() {
+    const LARGE: i64 = 128;
+    let temp = Temp::new();
+    let weights = Weights::new(2).normal("w", &[3 * 8 * 8, DIM], 0.1);
+    let nodes = vec![
+        Node::new("AveragePool", &["image"], "coarse")
+            .with("kernel_shape", vec![16i64, 16])
+            .with("strides", vec![16i64, 16]),
+        Node::new("Flatten", &["coarse"], "flat"),
+        Node::new("MatMul", &["flat", "w"], "product"),
+        Node::new("Tanh", &["product"], "embedding"),
+    ];
+    let mut graph = grey(nodes, weights);
+    graph.inputs = vec![value("image", free(), &[3, LARGE, LARGE])];
+    let path = temp.write("large.onnx", graph.encode());
+    common::load_runtime();
+    let card = Card { mean: Some(vec![0.0; 3]), std: Some(vec![1.0; 3]), ..Card::default() };
+    let mut model = Model::open(&path, &card, CPU, Some(BATCH)).unwrap();
+    let mut r = Rng::new(4);
+    let images: Vec<f32> = (0..BATCH * model.pixels()).map(|_| r.unit()).collect();
+    let cotangent = Array2::from_shape_fn((BATCH, DIM as usize), |_| r.normal());
+    let right = model.gradient(&images, cotangent.view()).unwrap().1;
+    let bench = Bench { model, images, cotangent, right, parts: [vec![], vec![]] };
+    let wrong = bench.across(0.5, |_| r.normal());
+    let shape = [BATCH, 3, LARGE as usize, LARGE as usize];
+    let mut reference = bench.model.reference().unwrap();
+    let e = compare(&mut reference, &bench.images, bench.cotangent.view(), &wrong, shape, BATCH)
+        .unwrap()
+        .unwrap();
+    println!("fine noise of half its length, {LARGE}² pixels: {e:?}");
+    assert!(100.0 * e.smooth < Errors::ACCEPTED[0] && !e.accepted() && (e.own - 0.2).abs() < 0.02, "{e:?}");
+}
