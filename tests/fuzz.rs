@@ -372,7 +372,7 @@ fn mutate(g: &mut Graph, m: &Mutation) {
             }
         }
         7 => g.nodes[i].op = OPERATORS[other % OPERATORS.len()].into(),
-        8 | 9 | 10 => {
+        8..=10 => {
             // An absurd number in an attribute, or a known attribute where none was.
             let keys: Vec<String> = g.nodes[i].attrs.keys().cloned().collect();
             match keys.get(other % keys.len().max(1)).and_then(|k| g.nodes[i].attrs.get_mut(k)) {

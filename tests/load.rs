@@ -259,10 +259,12 @@ fn bfloat16_models_compute_in_float32_and_say_so() {
         let (ours, gradient) = model.gradient(&x, cotangent.view()).unwrap();
         assert!(ours.iter().zip(&e).all(|(a, b)| (a - b).abs() < 1e-6), "{name}: {ours} {e}");
         assert!(gradient.iter().zip(&g).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
-        let (check, warnings) = audit::check::at_load(&mut model, &x, BATCH as usize).unwrap();
-        assert!(check.gradient_error.unwrap() < 1e-2, "{name}: {check:?}");
-        let said = warnings.iter().find(|w| w.id == "precision").expect(name);
-        assert!(said.text.contains("bfloat16"), "{}", said.text);
+        let measured = audit::check::load::measure(&mut model, &x, BATCH as usize).unwrap();
+        let findings = audit::check::at_load(&measured);
+        audit::check::admit(name, &findings).unwrap();
+        assert!(measured.summary().gradient_error.unwrap() < 1e-2, "{name}: {:?}", measured.summary());
+        let said = findings.iter().find(|f| f.check == "precision").expect(name);
+        assert!(said.found.contains("bfloat16"), "{}", said.found);
     }
 }
 
