@@ -401,7 +401,7 @@ fn mutate(g: &mut Graph, m: &Mutation) {
                 0 => Attr::Str("x".into()),
                 1 => Attr::Ints(vec![m.value; other % 9]),
                 2 => Attr::Float(m.value as f32),
-                _ => Attr::Graph(Box::new(Graph::default())),
+                _ => Attr::Graph(Box::default()),
             };
             g.nodes[i].attrs.insert(key, wrong);
         }
@@ -450,7 +450,7 @@ fn mutate(g: &mut Graph, m: &Mutation) {
 
 /// One case in four is hurt in its bytes too, where names are doubled and lengths lie.
 fn damage(bytes: &mut Vec<u8>, m: &Mutation) {
-    if m.other % 4 != 0 || bytes.is_empty() {
+    if !m.other.is_multiple_of(4) || bytes.is_empty() {
         return;
     }
     let at = m.at as usize % bytes.len();
