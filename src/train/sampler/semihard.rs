@@ -2,6 +2,7 @@
 
 use super::Sampler;
 
+/// See the module.
 pub const SAMPLER: Sampler = Sampler {
     name: "semihard",
     about: "farther than the positive, by less than η",
