@@ -182,7 +182,7 @@ fn collapse_objectives_are_those_of_pytorch() {
                 let expected = case(&golden.collapse[lambda][format!("{phase} {name}")]);
                 let leaves = rows.each_ref().map(leaf);
                 let [a, p, n] = &leaves;
-                let found = objective([a, p, n], &origin, phase, reading, lambda.parse().unwrap(), true);
+                let found = objective([a, p, n], &origin, kind, reading, lambda.parse().unwrap(), true);
                 match found {
                     Some(loss) => {
                         same(&loss, &[a, p, n], &expected, &what);

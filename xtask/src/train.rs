@@ -2,8 +2,8 @@
 
 use crate::{
     libtorch,
-    project::{Error, Result, Since, cargo, file, root, run, shown, target},
-    setup,
+    project::{Error, Result, Since, cargo, file, output, root, run, shown, target},
+    python, setup,
 };
 use std::{env, fs, path, path::PathBuf, process::Command, time::Instant};
 
@@ -61,6 +61,45 @@ pub fn models(arguments: &[String]) -> Result {
     train("plain", PLAIN)?;
     let init = work.join("plain.checkpoint").display().to_string();
     train("hardened", &[HARDENED, &["--init", &init]].concat())
+}
+
+/// Has onnx.checker look at a model of each backbone, in full: shapes inferred, every node by its schema.
+pub fn check_exports() -> Result {
+    let work = target()?.join("tmp/exports");
+    file("make", &work, fs::create_dir_all(&work))?;
+    let program = |name: &str| -> Result<Command> {
+        Ok(Command::new(target()?.join("debug").join(name).with_extension(env::consts::EXE_EXTENSION)))
+    };
+    run(&mut cargo(&["build", "--locked"]))?;
+    run(&mut cargo(&["build", "--locked", "--features", "train", "--bin", "audit-train"]))?;
+    let mut models = vec![];
+    for (backbone, size, channels) in
+        [("c2f1", "28", "1"), ("c2f2", "28", "1"), ("resnet18", "256", "3"), ("resnet50", "256", "3")]
+    {
+        let data = work.join(format!("images{size}"));
+        if !data.is_dir() {
+            let words = ["--size", size, "--channels", channels, "--classes", "3", "--samples", "2"];
+            run(program("audit")?.args(["images", "--out"]).arg(&data).args(words))?;
+        }
+        let model = work.join(backbone).with_extension("onnx");
+        let words =
+            ["--batch", "4", "--steps", "1", "--dim", "16", "--threads", "1", "-q", "--backbone", backbone];
+        let norms: &[&str] = if channels == "3" { &["--norms", "train"] } else { &[] };
+        run(program("audit-train")?
+            .arg("none")
+            .arg("--data")
+            .arg(&data)
+            .arg("--out")
+            .arg(&model)
+            .args(words)
+            .args(norms))?;
+        models.push(model);
+    }
+    let python = python::with_onnx()?;
+    let code = "import sys; sys.path.insert(0, sys.argv[1]); import onnx\nfor p in sys.argv[2:]: onnx.checker.check_model(p, full_check=True)";
+    output(python::script(&python.0, code).arg(&python.1).args(&models))?;
+    println!("onnx.checker accepts a model of each of {} backbones", models.len());
+    Ok(())
 }
 
 const PLAIN: &[&str] = &["none", "--sampler", "semihard", "--steps", "1500", "--lr-drop", "0.7"];

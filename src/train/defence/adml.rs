@@ -7,6 +7,7 @@ use super::{Attack, Defence, update};
 use crate::Result;
 use tch::{Kind, Tensor};
 
+/// See the module.
 pub const DEFENCE: Defence = Defence {
     name: "adml",
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity or triplet",

@@ -1,7 +1,7 @@
 //! Ways of training, one file each: what is perturbed, what the adversary minimises, and what the net is trained on.
 
 mod act;
-mod adml;
+pub mod adml;
 mod anp;
 mod ca_tride;
 mod cap;
