@@ -1,5 +1,5 @@
-//! Tells the linker where libtorch lies, so that `audit-train` runs without LD_LIBRARY_PATH. Without the feature `train`
-//! there is nothing to tell.
+//! Tells the linker where libtorch lies, so that what is built with the feature `train` runs without LD_LIBRARY_PATH.
+//! Without the feature there is nothing to tell.
 
 use std::{env, path::Path};
 
@@ -10,13 +10,13 @@ fn main() {
     let library = Path::new(&home).join("lib");
     let has = |name: &str| library.join(name).exists();
     if env::var("CARGO_CFG_TARGET_FAMILY").is_ok_and(|family| family == "unix") {
-        println!("cargo:rustc-link-arg-bin=audit-train=-Wl,-rpath,{}", library.display());
+        println!("cargo:rustc-link-arg-bins=-Wl,-rpath,{}", library.display());
         println!("cargo:rustc-link-arg-tests=-Wl,-rpath,{}", library.display());
     }
     // Nothing names a symbol of it, so the linker would drop it, and with it the GPU.
     if has("libtorch_cuda.so") {
         let flags = "-Wl,--no-as-needed,-ltorch_cuda,--as-needed";
-        println!("cargo:rustc-link-arg-bin=audit-train={flags}");
+        println!("cargo:rustc-link-arg-bins={flags}");
         println!("cargo:rustc-link-arg-tests={flags}");
     }
 }

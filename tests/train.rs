@@ -8,13 +8,13 @@ use audit::Exit;
 use audit::data::Dataset;
 use audit::model::runtime::{Input, Options, Provider, Session};
 use audit::onnx::Graph;
-use audit::train::checkpoint;
+use audit::train::checkpoint::{self, State};
 use audit::train::defence::adml;
 use audit::train::defence::collapse::{Phase, collapseness, objective, top_rank_loss};
 use audit::train::dice::Dice;
 use audit::train::images::Images;
 use audit::train::loss::{LOSSES, Of, same_class};
-use audit::train::net::{BACKBONES, Backbone, Mode, Net};
+use audit::train::net::{BACKBONES, Backbone, Mode, Net, normalize};
 use audit::train::optimiser::Adam;
 use audit::train::pgd::{Budget, pgd};
 use audit::train::plan::{Cli, Reading, Target};
@@ -104,7 +104,8 @@ fn losses_and_their_gradients_are_those_of_pytorch_metric_learning() {
     for loss in LOSSES {
         let e = leaf(&tensor(&golden.embeddings));
         let value = match loss.of {
-            Of::Batch(f) => f(&e, &same_class(&golden.labels, &e)),
+            // By cosine there: normalised on the way.
+            Of::Batch(f) => f(&normalize(&e), &same_class(&golden.labels, &e)),
             Of::Triplets(f) => {
                 let [a, p, n] =
                     golden.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)));
@@ -339,7 +340,7 @@ fn pgd_stays_in_the_box_and_leaves_weights_alone() {
         assert_eq!((moved.steps, moved.work), (6, 24));
         assert!(number(&(&moved.images - &start).abs().max()) <= 0.1 + 1e-6);
         assert!(number(&moved.images.min()) >= 0.0 && number(&moved.images.max()) <= 1.0);
-        assert!(seen[5] > 2.0 * seen[1], "the attack climbs: {seen:?}");
+        assert!(seen[5] > 1.5 * seen[1] && seen.is_sorted(), "the attack climbs: {seen:?}");
         assert!(net.trained().all(|(_, t)| !t.grad().defined()), "no gradient reaches a weight");
     }
     // A loss that is exactly 0 moves nothing, a step size of 0 makes no step, and an objective may stop.
@@ -420,7 +421,10 @@ fn every_method_trains_and_audit_takes_the_model() {
         let last = rows(&folder.join(&format!("{name}.jsonl"))).pop().unwrap();
         let seen = last.batches.unwrap();
         assert!(last.image_steps > 0 && seen.shift > 0.0, "{name}: the attack did nothing: {seen:?}");
-        assert!(name == "naive" || seen.hardness_after > seen.hardness_before, "{name}: {seen:?}");
+        assert!(
+            ["naive", "est"].contains(&name) || seen.hardness_after > seen.hardness_before,
+            "{name}: {seen:?}"
+        );
     }
     let report = common::audit(&[
         "--suite",
@@ -553,35 +557,35 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     let folder = Temp::new();
     let data = characters(&folder, 10);
     let out = folder.join("m.onnx");
-    let e = train(&format!(
-        "none --data {data} --out {} --batch 16 --steps 50 --lr 10 --weight-decay 1",
-        out.display()
-    ));
-    // A rate of 10 multiplies weights: they grow without bound or the net dies; only the former is tested here.
-    if let Err(e) = e {
-        assert_eq!(e.exit, Exit::Untrusted);
-    }
-    // Weights that are not numbers make a loss that is none, at the first step.
-    let path = folder.join("bad.checkpoint");
-    let good = checkpoint::load(&out.with_extension("checkpoint")).unwrap();
+    let words = format!("none --data {data} --out {} --batch 16 --steps 30", out.display());
+    train(&words).unwrap();
+    // A run taken up again with an optimiser that holds no numbers: one step spoils the weights, the next shows it.
+    let path = out.with_extension("checkpoint");
+    let good = checkpoint::load(&path).unwrap();
     let mut net = Net::new(Backbone::find("c2f1").unwrap(), 128, 0, Device::Cpu);
     good.fill(&mut net, &path).unwrap();
+    let mut adam = good.adam(&net, 0.0, &path).unwrap();
+    adam.mean.values_mut().for_each(|t| *t = &*t * f64::NAN);
+    let state = State { step: 10, ..good.state.clone() };
+    checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let e = train(&format!("{words} --resume")).unwrap_err();
+    assert_eq!(e.exit, Exit::Untrusted);
+    let said = "loss of step 12 is not a number";
+    assert!(e.message.contains(said) && e.message.contains("after 10 steps"), "{e}");
+    assert!(std::fs::read(&path).unwrap() == before, "the last good state is kept");
+    let said = log(&out.with_extension("jsonl"));
+    assert!(matches!(said.last(), Some(Line::End { how: How::NotANumber, .. })));
+    // Weights that are no numbers from the start.
     let bad = net.weights.iter().map(|(name, t)| (name.clone(), t.detach() * f64::NAN)).collect();
     net.copy_from(&bad);
-    checkpoint::save(&path, &good.settings, &good.state, &net, &Adam::new(&net, 0.0)).unwrap();
-    let out = folder.join("n.onnx");
-    let e = train(&format!(
-        "none --data {data} --out {} --batch 16 --steps 50 --init {}",
-        out.display(),
-        path.display()
-    ))
-    .unwrap_err();
+    checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
+    let other = folder.join("n.onnx");
+    let e =
+        train(&format!("none --data {data} --out {} --batch 16 --init {}", other.display(), path.display()));
+    let e = e.unwrap_err();
     assert_eq!(e.exit, Exit::Untrusted);
-    assert!(
-        e.message.contains("loss of step 1 is not a number") && e.message.contains("n.checkpoint"),
-        "{e}"
-    );
-    assert!(!out.exists());
+    assert!(e.message.contains("embeddings of the net at the start are not numbers"), "{e}");
 }
 
 #[test]
@@ -655,7 +659,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         e.message.contains("seed 0 there and 4 here") && e.message.contains("steps 1 there and 2 here"),
         "{e}"
     );
-    let e = train(&format!("none --data {data} --out {}", folder.join("m.pt").display())).unwrap_err();
+    let e = train(&format!("none --batch 16 --data {data} --out {}", folder.join("m.pt").display())).unwrap_err();
     assert!(e.message.contains("expected a name that ends in .onnx"), "{e}");
     // A class with one image.
     std::fs::create_dir_all(Path::new(&data).join("lonely")).unwrap();

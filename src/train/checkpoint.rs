@@ -25,6 +25,8 @@ pub struct State {
     pub first_distance: f64,
     /// The best R@1 at any epoch's end.
     pub best_recall: f64,
+    /// The lowest triplet loss of random triplets at any epoch's end.
+    pub least_loss: f64,
     /// Images times steps of all attacks.
     pub image_steps: u64,
     /// Wall time, with that before resumes.

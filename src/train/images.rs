@@ -38,25 +38,26 @@ pub struct Batch {
 }
 
 impl Images {
-    /// Lists what lies at `path`. Exit code 2 where a class has but one image.
+    /// Lists what lies at `path`; without a split, `part` of a benchmark. Exit code 2 where a class has but one image.
     pub fn open(
         path: &Path,
         layout: Option<&str>,
         split: Option<Split>,
+        part: Split,
         backbone: &Backbone,
     ) -> Result<Images> {
-        let layout = match layout {
-            Some(name) => Layout::find(name)?,
-            None => Layout::detect(path)?,
+        let found = match layout {
+            Some(name) => Layout::find(name)?.name,
+            // A path that isn't there is refused below, in the data set's own words.
+            None => Layout::detect(path)?.name,
         };
-        // Benchmarks say what to train on; plain folders and lists of one's own hold what was meant.
-        let parts = match layout.name {
+        // Benchmarks have parts; plain folders and lists of one's own hold what was meant.
+        let parts = match found {
             "folder" | "manifest" => false,
             "omniglot" => path.join("images_background").is_dir(),
             _ => true,
         };
-        let split = split.or(parts.then_some(Split::Train));
-        let dataset = Dataset::open(path, Some(layout.name), split)?;
+        let dataset = Dataset::open(path, Some(found), split.or(parts.then_some(part)))?;
         Self::of(dataset, backbone)
     }
 

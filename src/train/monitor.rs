@@ -99,9 +99,12 @@ pub struct Row {
 /// Signs of collapse, in words. One alone comes and goes; two are a collapse.
 pub fn signs(look: &Look, state: &State) -> Vec<String> {
     let mut found = vec![];
-    if look.triplet_loss >= 0.9 * MARGIN {
-        found
-            .push(format!("the clean triplet loss is {:.3}, at least 90 % of the margin", look.triplet_loss));
+    // A net at random begins there; one that has learnt comes back to it.
+    if look.triplet_loss >= 0.9 * MARGIN && state.least_loss < 0.9 * MARGIN {
+        found.push(format!(
+            "the clean triplet loss is {:.3}, back at 90 % of the margin or more",
+            look.triplet_loss
+        ));
     }
     if look.distance < 0.05 * state.first_distance {
         found.push(format!(

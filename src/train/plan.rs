@@ -17,6 +17,7 @@ use std::path::PathBuf;
     name = "audit-train",
     version,
     about,
+    allow_negative_numbers = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]

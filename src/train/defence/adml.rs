@@ -20,7 +20,8 @@ pub const DEFENCE: Defence = Defence {
 
 /// What the adversary minimises: the negative of what it raises. `e` moves, `clean` is where the batch was.
 pub fn objective(target: Target, e: &Tensor, clean: &Tensor, same: &Tensor) -> Tensor {
-    let squares: Tensor = 2.0 - 2.0 * e.matmul(&clean.tr());
+    let norms = |t: &Tensor| t.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Float);
+    let squares = norms(e) + norms(clean).tr() - e.matmul(&clean.tr()) * 2.0;
     let own = Tensor::eye(same.size()[0], (Kind::Bool, same.device()));
     let mean = |values: Tensor, mask: Tensor| {
         let mask = mask.to_kind(Kind::Float);
