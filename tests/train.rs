@@ -546,6 +546,19 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
         assert!(rows.iter().any(|r| r.step == checkpoint.state.step && r.signs.is_empty()));
         let said = log(&out.with_extension("jsonl"));
         assert!(matches!(said.last(), Some(Line::End { how: How::Collapsed, .. })));
+        let page = folder.join("page.html");
+        audit::train::report::write(&[folder.join("plain.jsonl"), out.with_extension("jsonl")], &page)
+            .unwrap();
+        let page = std::fs::read_to_string(page).unwrap();
+        assert!(
+            page.contains("collapsed: the clean triplet loss")
+                && page.contains('×')
+                && !page.contains("<script")
+        );
+        assert!(
+            page.matches("<polyline").count() == 22,
+            "eight plots of two runs, three of them with dashed lines"
+        );
         let good = folder.join("good.onnx");
         audit::train::export(&out.with_extension("checkpoint"), &good).unwrap();
         assert!(Graph::load(&good).is_ok());
@@ -659,7 +672,8 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         e.message.contains("seed 0 there and 4 here") && e.message.contains("steps 1 there and 2 here"),
         "{e}"
     );
-    let e = train(&format!("none --batch 16 --data {data} --out {}", folder.join("m.pt").display())).unwrap_err();
+    let e =
+        train(&format!("none --batch 16 --data {data} --out {}", folder.join("m.pt").display())).unwrap_err();
     assert!(e.message.contains("expected a name that ends in .onnx"), "{e}");
     // A class with one image.
     std::fs::create_dir_all(Path::new(&data).join("lonely")).unwrap();

@@ -71,7 +71,7 @@ impl Budget {
         match self {
             Budget::Smoke => Size { seeds: 2, plain: 48, base: 12, queries: 20, attack: Some(2) },
             Budget::Short => Size { seeds: 2, plain: 600, base: 300, queries: 100, attack: None },
-            Budget::Full => Size { seeds: 3, plain: 1500, base: 1000, queries: 200, attack: None },
+            Budget::Full => Size { seeds: 3, plain: 1500, base: 700, queries: 200, attack: None },
         }
     }
 }

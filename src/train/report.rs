@@ -65,7 +65,8 @@ pub fn render(runs: &[Run]) -> Vec<u8> {
          </div><div class=\"maps\">{charts}</div></section>\n",
         table(runs)
     );
-    page("Training", &names.join(", "), lead, &sections)
+    let title = if names.len() > 3 { format!("{} runs", names.len()) } else { names.join(", ") };
+    page("Training", &title, lead, &sections)
 }
 
 fn colour(i: usize) -> String {
@@ -94,7 +95,7 @@ fn table(runs: &[Run]) -> String {
             None => ("quiet", "not ended".into()),
         };
         format!(
-            "<tr><td><b>{}</b></td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{:.1}</td><td class=\"n\">{:.3} → {:.3}</td>\
+            "<tr><td><b>{}</b></td><td style=\"white-space:nowrap\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:.1}</td><td class=\"n\">{:.3} → {:.3}</td>\
              <td class=\"n\">{:.2} M</td><td class=\"n\">{:.0} s</td><td class=\"{class}\">{}</td></tr>",
             escape(&run.name),
             escape(&run.settings.method),
@@ -152,6 +153,9 @@ const CHARTS: [Chart; 8] = [
     },
 ];
 
+/// Steps and values.
+type Points = Vec<(f64, f64)>;
+
 /// A plot's size, and the margins for its axes.
 const SIZE: [f64; 2] = [480.0, 250.0];
 const LEFT: f64 = 46.0;
@@ -159,11 +163,12 @@ const BOTTOM: f64 = 24.0;
 
 impl Chart {
     fn draw(&self, runs: &[Run]) -> String {
-        let points = |of: fn(&Row) -> Option<f64>, run: &Run| -> Vec<(f64, f64)> {
+        let points = |of: fn(&Row) -> Option<f64>, run: &Run| -> Points {
             let finite = |r: &Row| Some((r.step as f64, of(r).filter(|v| v.is_finite())?));
             run.rows.iter().filter_map(finite).collect()
         };
-        let mut lines: Vec<(usize, bool, Vec<(f64, f64)>)> = vec![];
+        // A run, whether its line is dashed, and the line.
+        let mut lines: Vec<(usize, bool, Points)> = vec![];
         for (i, run) in runs.iter().enumerate() {
             if let Some(dashed) = self.dashed {
                 lines.push((i, true, points(dashed, run)));
