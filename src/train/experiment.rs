@@ -532,8 +532,8 @@ fn write_up(models: &[Model], size: &Size, budget: Budget) -> String {
             given R@1, by straight lines between the points that no other beats in both. The difference of two such curves is \
             averaged over the R@1 that both reach; its 95 % interval is Student's, over seeds. Only points count whose image \
             steps are within 10 % of what the cheaper method's dearest point costs. Where the curves share no R@1 there is \
-            no comparison, and none is made. Picking the best of several points on the same queries flatters both methods, \
-            one with more points more.\n\n| A | B | ARS of A − B | R@1 compared | points A, B | image steps up to, M | seeds |\n|---|---|---|---|---|---|---|\n";
+            no comparison, and none is made. The last column is the same whatever the work. Picking the best of several points on the same queries flatters both methods, \
+            one with more points more.\n\n| A | B | ARS of A − B | R@1 compared | points A, B | image steps up to, M | seeds | at any work |\n|---|---|---|---|---|---|---|---|\n";
     let points = |family: &str| -> Vec<Point> {
         let of = |m: &Model| {
             let point = |(seed, r): (usize, &Outcome)| {
@@ -543,20 +543,25 @@ fn write_up(models: &[Model], size: &Size, budget: Budget) -> String {
         };
         models.iter().filter(|m| m.family == family).flat_map(of).collect()
     };
-    let compare = |a: &str, b: &str| difference(&points(a), &points(b));
+    let compare = |a: &str, b: &str| difference(&points(a), &points(b), true);
+    let anyway = |a: &str, b: &str| match difference(&points(a), &points(b), false) {
+        Ok(c) => c.gap.map_or("one seed".into(), |i| i.to_string()),
+        Err(_) => "–".into(),
+    };
     for (a, b) in PAIRS {
         out += &match compare(a, b) {
             Ok(c) => format!(
-                "| {a} | {b} | {} | {:.1} – {:.1} | {}, {} | {:.2} | {} |\n",
+                "| {a} | {b} | {} | {:.1} – {:.1} | {}, {} | {:.2} | {} | {} |\n",
                 c.gap.map_or("one seed".into(), |i| i.to_string()),
                 c.range.0,
                 c.range.1,
                 c.points.0,
                 c.points.1,
                 c.work / 1e6,
-                c.seeds
+                c.seeds,
+                anyway(a, b)
             ),
-            Err(why) => format!("| {a} | {b} | not comparable: {why} | | | | |\n"),
+            Err(why) => format!("| {a} | {b} | not comparable: {why} | | | | | {} |\n", anyway(a, b)),
         };
     }
 

@@ -22,7 +22,7 @@ pub mod report;
 pub mod sampler;
 
 use crate::data::Split;
-use crate::progress::Progress;
+use crate::progress::{Mode, Phase};
 use crate::{Error, Result};
 use checkpoint::State;
 use defence::{Seen, Step};
@@ -137,7 +137,7 @@ pub fn run(flags: &Flags) -> Result<String> {
     Training::start(&plan, flags, &files, device)?.run(
         &images,
         validation.as_ref().unwrap_or(&images),
-        flags.quiet,
+        if flags.quiet { Mode::None } else { flags.progress },
     )
 }
 
@@ -192,7 +192,7 @@ impl<'a> Training<'a> {
         if let Some(path) = &flags.pretrained
             && let Some(note) = net.load_pretrained(path)?
         {
-            eprintln!("note: {note}");
+            flags.progress.note(&format!("note: {note}"));
         }
         if let Some(path) = &flags.init {
             checkpoint::load(path)?.fill(&mut net, path)?;
@@ -202,7 +202,7 @@ impl<'a> Training<'a> {
     }
 
     /// All batches, epoch by epoch.
-    fn run(mut self, images: &Images, validation: &Images, quiet: bool) -> Result<String> {
+    fn run(mut self, images: &Images, validation: &Images, mode: Mode) -> Result<String> {
         let (plan, s) = (self.plan, &self.plan.settings);
         let seen_often = validation.some(LOOKED_AT[usize::from(plan.backbone.photograph)], self.device)?;
         let mut log = Log::open(&self.files.log, self.resumed.then_some(self.state.log_bytes))?;
@@ -220,10 +220,9 @@ impl<'a> Training<'a> {
             log.write(&Line::Epoch(self.row(0, None, look, vec![], (0.0, 0.0))))?;
             self.save(&log)?;
         }
-        let name =
-            format!("{} {}", s.method, self.files.model.file_stem().unwrap_or_default().to_string_lossy());
-        let mut progress = Progress::new(&name, s.steps, quiet);
-        progress.set(self.state.step);
+        let earlier = self.state.step;
+        let mut progress = Phase::new("training", s.steps, mode);
+        progress.begin(s.steps, earlier);
         while self.state.step < s.steps {
             let epoch = self.state.step / plan.per_epoch();
             let until = ((epoch + 1) * plan.per_epoch()).min(s.steps);
@@ -238,7 +237,7 @@ impl<'a> Training<'a> {
                     }
                 };
                 tally.add(&seen);
-                progress.set(self.state.step);
+                progress.set(self.state.step - earlier, None);
             }
             let seconds = since.elapsed().as_secs_f64();
             let trained = (self.state.step - first) * s.batch as u64;

@@ -5,6 +5,7 @@ use super::loss::{LOSSES, Loss};
 use super::net::{BACKBONES, Backbone, Mode};
 use super::sampler::{SAMPLERS, Sampler};
 use crate::data::Split;
+use crate::progress;
 use crate::suite;
 use crate::{Error, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -184,7 +185,10 @@ pub struct Flags {
     /// Threads [default: one per core]
     #[arg(long, help_heading = "Machine")]
     pub threads: Option<usize>,
-    /// No progress on stderr
+    /// How to say how far it is, on stderr
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Machine")]
+    pub progress: progress::Mode,
+    /// The same as --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
 }

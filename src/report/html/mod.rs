@@ -360,7 +360,7 @@ fn measured(report: &Report) -> String {
 fn spans(text: &str) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     // An odd one encloses nothing.
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return escape(text);
     }
     let span = |(i, part): (usize, &&str)| match i % 2 {
