@@ -367,7 +367,7 @@ impl Layout {
     }
 
     /// The one layout that `path` looks like; class folders where it looks like none.
-    fn detect(path: &Path) -> Result<&'static Layout> {
+    pub fn detect(path: &Path) -> Result<&'static Layout> {
         let fitting: Vec<_> = LAYOUTS.iter().filter(|row| (row.detect)(path)).collect();
         match fitting[..] {
             [] => Ok(&folder::LAYOUT),

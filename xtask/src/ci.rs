@@ -1,9 +1,9 @@
 //! `cargo xtask ci`: everything a change must pass, the quick things first.
 
 use crate::{
-    demo, parity,
+    demo, libtorch, parity,
     project::{Error, Result, Since, cargo, line, run},
-    setup,
+    setup, train,
 };
 use std::{
     io::{BufRead, BufReader},
@@ -13,7 +13,7 @@ use std::{
 
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("setup", setup::setup),
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"])).map_err(|error| error.then("run `cargo fmt --all`"))
@@ -23,6 +23,7 @@ const STEPS: [Step; 7] = [
     }),
     ("tests", || test(&mut cargo(&["test", "--workspace", "--locked"]))),
     ("docs", || run(cargo(&["doc", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings"))),
+    ("trainer", trainer),
     ("parity", parity_if_possible),
     ("demo", demo::demo),
 ];
@@ -42,6 +43,15 @@ pub fn ci() -> Result {
     }
     println!("\nci: all {} steps passed in {}", STEPS.len(), Since(started));
     Ok(())
+}
+
+/// The trainer's own: clippy and tests with its feature, and what other people's checker says of the files it writes.
+fn trainer() -> Result {
+    libtorch::setup()?;
+    let feature = ["--locked", "--features", "train", "--lib", "--test", "train"];
+    run(cargo(&["clippy", "--bin", "audit-train"]).args(feature).args(["--", "-D", "warnings"]))?;
+    test(cargo(&["test"]).args(feature))?;
+    train::check_exports()
 }
 
 /// The models come from beside the checkout, which not every machine has.

@@ -3,10 +3,13 @@
 mod bench;
 mod ci;
 mod demo;
+mod experiment;
+mod libtorch;
 mod parity;
 mod project;
 mod python;
 mod setup;
+mod train;
 
 use project::{Error, Result};
 use std::{env, process::ExitCode};
@@ -18,12 +21,15 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 6] = [
+const TASKS: [Task; 8] = [
     Task {
         name: "setup",
-        arguments: "",
-        about: "fetch ONNX Runtime into target/onnxruntime, where audit looks for it",
-        run: |arguments| alone(arguments, setup::setup),
+        arguments: "[--train]",
+        about: "fetch ONNX Runtime, where audit looks for it; with --train libtorch, where audit-train does",
+        run: |arguments| match arguments {
+            [flag] if flag == "--train" => setup::setup().and_then(|()| libtorch::setup()),
+            _ => alone(arguments, setup::setup),
+        },
     },
     Task {
         name: "demo",
@@ -48,6 +54,18 @@ const TASKS: [Task; 6] = [
         arguments: parity::ARGUMENTS,
         about: "export models from PyTorch and compare audit's gradients with its own",
         run: parity::parity,
+    },
+    Task {
+        name: "experiment",
+        arguments: experiment::ARGUMENTS,
+        about: "train and audit every defence on Omniglot, and write docs/experiments/omniglot.md (two hours on two cores)",
+        run: experiment::experiment,
+    },
+    Task {
+        name: "models",
+        arguments: "[DIR]",
+        about: "train the two bundled models anew, into models/ or DIR",
+        run: train::models,
     },
     Task {
         name: "bench",
@@ -84,12 +102,12 @@ fn main() -> ExitCode {
 fn help() -> Result {
     println!("cargo xtask COMMAND\n");
     for Task { name, arguments, about, .. } in &TASKS {
-        println!("  {name:8}{about}");
+        println!("  {name:11}{about}");
         if !arguments.is_empty() {
-            println!("          {arguments}");
+            println!("             {arguments}");
         }
     }
-    println!("  help    this list");
+    println!("  help       this list");
     Ok(())
 }
 

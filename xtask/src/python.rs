@@ -53,6 +53,35 @@ fn works(command: &mut Command) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
+/// The user's Python, and a folder with the package `onnx` for it: the versions are those of tools/requirements.txt.
+pub fn with_onnx() -> Result<(PathBuf, PathBuf)> {
+    let list = root().join("tools/requirements.txt");
+    let text = file("read", &list, fs::read_to_string(&list))?;
+    let wanted: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            ["onnx", "numpy", "protobuf", "ml_dtypes", "typing_extensions"]
+                .iter()
+                .any(|n| line.split("==").next() == Some(n))
+        })
+        .collect();
+    let python = find()?;
+    let folder = target()?.join("onnx");
+    let stamp = folder.join("requirements.txt");
+    if !fs::read_to_string(&stamp).is_ok_and(|found| found == wanted.join("\n")) {
+        println!("Python: installing {} into {}", wanted.join(", "), shown(&folder));
+        let mut install = pip(&python)?;
+        install
+            .args(["install", "--quiet", "--no-deps", "--only-binary=:all:", "--upgrade", "--target"])
+            .arg(&folder)
+            .args(&wanted);
+        run(&mut install)
+            .map_err(|error| error.then("pip's own words are above; the list wants Python 3.11 or newer"))?;
+        file("write", &stamp, fs::write(&stamp, wanted.join("\n")))?;
+    }
+    Ok((python, folder))
+}
+
 /// What the requirements are for. Importing it all proves the list complete, for pip was told not to look.
 const IMPORTS: &str = "import torch, torchvision, timm, transformers, open_clip, onnx, onnxscript, onnxruntime, onnxconverter_common, sklearn, duckdb";
 

@@ -66,7 +66,7 @@ const WHEELS: [Wheel; 5] = [
     },
 ];
 
-const SHA256: &str = "
+pub const SHA256: &str = "
 import hashlib, sys
 print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())
 ";
@@ -218,10 +218,10 @@ fn publish(wheel: &Wheel, draft: &Path, folder: &Path) -> Result {
 }
 
 /// A folder for unfinished work, gone when it goes out of scope.
-struct Draft(PathBuf);
+pub struct Draft(pub PathBuf);
 
 impl Draft {
-    fn beside(folder: &Path) -> Result<Draft> {
+    pub fn beside(folder: &Path) -> Result<Draft> {
         let draft = folder.with_extension(format!("{}.tmp", process::id()));
         file("make", &draft, fs::create_dir_all(&draft))?;
         Ok(Draft(draft))
@@ -234,7 +234,7 @@ impl Drop for Draft {
     }
 }
 
-fn megabytes(path: &Path) -> String {
+pub fn megabytes(path: &Path) -> String {
     fs::metadata(path).map_or("?".to_owned(), |found| format!("{:.1} MB", found.len() as f64 / 1e6))
 }
 

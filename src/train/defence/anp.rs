@@ -1,0 +1,14 @@
+//! ANP, anchor perturbation: the other half of CA-TRIDE, alone.
+
+use super::Defence;
+use super::collapse::{ATTACK, Phase, train};
+
+pub const DEFENCE: Defence = Defence {
+    name: "anp",
+    about: "anchors moved until collapseness reaches 0",
+    losses: &["triplet"],
+    sampler: "semihard",
+    attack: Some(ATTACK),
+    flags: &["lambda", "reading", "top-rank"],
+    step: |step| train(step, Phase::Anp),
+};

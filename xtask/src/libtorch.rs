@@ -1,0 +1,228 @@
+//! `cargo xtask setup --train`: the part of libtorch that `audit-train` needs on a machine without a GPU, out of the wheels
+//! that PyTorch's makers publish for Python.
+//!
+//! PyPI's Linux torch is the CUDA build, several GB with what it depends on. libtorch_cpu.so alone needs but two small
+//! libraries of CUDA; libtorch.so is an empty shell over libtorch_cpu.so and libtorch_cuda.so, and a linker script that names
+//! the first takes its place.
+
+use crate::{
+    project::{Error, Result, Since, file, output, root, run, shown},
+    python,
+    setup::{Draft, SHA256, megabytes},
+};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+/// The version that the `tch` in Cargo.toml is made for.
+const VERSION: &str = "2.11.0";
+
+struct Wheel {
+    name: &'static str,
+    version: &'static str,
+    /// pip's name of the platform.
+    platform: &'static str,
+    sha256: &'static str,
+}
+
+const WHEELS: [Wheel; 3] = [
+    Wheel {
+        name: "torch",
+        version: VERSION,
+        platform: "manylinux_2_28_x86_64",
+        sha256: "7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a",
+    },
+    Wheel {
+        name: "nvidia-cuda-runtime",
+        version: "13.0.96",
+        platform: "manylinux2014_x86_64",
+        sha256: "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
+    },
+    Wheel {
+        name: "nvidia-cuda-cupti",
+        version: "13.0.85",
+        platform: "manylinux_2_25_x86_64",
+        sha256: "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8",
+    },
+];
+
+const OWN: &str = "set LIBTORCH to the folder of a libtorch 2.11 of your own, with include and lib in it (a Python's \
+                   site-packages/torch will do)";
+
+/// Headers and libraries to where a linker looks for them. Wheel folder, then the folder to fill.
+const UNPACK: &str = "
+import fnmatch, os, shutil, sys, zipfile
+wheels, out = sys.argv[1:]
+wanted = {
+    'torch/include/*': 'include/', 'torch/lib/libtorch_cpu.so': 'lib/', 'torch/lib/libc10.so': 'lib/',
+    'torch/lib/libgomp.so.1': 'lib/', '*/libcudart.so.13': 'lib/', '*/libcupti.so.13': 'lib/',
+    'torch-*.dist-info/licenses/LICENSE': '', 'torch-*.dist-info/licenses/NOTICE': '',
+}
+found = set()
+for wheel in sorted(os.listdir(wheels)):
+    if not wheel.endswith('.whl'):
+        continue
+    with zipfile.ZipFile(os.path.join(wheels, wheel)) as archive:
+        for name in archive.namelist():
+            for pattern, place in wanted.items():
+                if fnmatch.fnmatch(name, pattern) and not name.endswith('/'):
+                    rest = name[len('torch/include/'):] if place == 'include/' else name.rsplit('/', 1)[1]
+                    path = os.path.join(out, place, rest)
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    with archive.open(name) as source, open(path, 'wb') as copy:
+                        shutil.copyfileobj(source, copy)
+                    found.add(pattern)
+missing = [p for p in wanted if p not in found and 'dist-info' not in p]
+if missing:
+    sys.exit('not in the wheels: ' + ', '.join(missing))
+";
+
+/// Where .cargo/config.toml says that libtorch is, unless the user's LIBTORCH says otherwise.
+fn folder() -> PathBuf {
+    root().join("target/libtorch")
+}
+
+pub fn setup() -> Result {
+    let folder = folder();
+    // Cargo hands down its own setting, too: only another one is the user's.
+    if let Some(own) =
+        env::var_os("LIBTORCH").map(PathBuf::from).filter(|own| !own.as_os_str().is_empty() && *own != folder)
+    {
+        return check(&own);
+    }
+    if !(env::consts::OS == "linux" && env::consts::ARCH == "x86_64" && cfg!(target_env = "gnu")) {
+        return Err(Error::Failed(format!(
+            "libtorch is fetched for linux x86_64 with glibc alone, and this is {} {}; {OWN}",
+            env::consts::OS,
+            env::consts::ARCH
+        )));
+    }
+    let stamp: String = WHEELS.iter().map(|w| format!("{} {} {}\n", w.name, w.version, w.sha256)).collect();
+    if fs::read_to_string(folder.join("stamp")).is_ok_and(|found| found == stamp) {
+        println!("libtorch {VERSION} is in {}", shown(&folder));
+        return Ok(());
+    }
+    let started = Instant::now();
+    println!("libtorch {VERSION}: fetching three wheels (544 MB); the part that is kept takes 0.5 GB");
+    let or = format!("or {OWN}");
+    let python = python::find().map_err(|error| error.then(&or))?;
+    if let Some(parent) = folder.parent() {
+        file("make", parent, fs::create_dir_all(parent))?;
+    }
+    let draft = Draft::beside(&folder)?;
+    for wheel in &WHEELS {
+        fetch(wheel, &python, &draft.0).map_err(|error| error.then(&or))?;
+    }
+    let made = draft.0.join("libtorch");
+    file("make", &made, fs::create_dir(&made))?;
+    output(python::script(&python, UNPACK).arg(&draft.0).arg(&made)).map_err(|error| error.then(&or))?;
+    let text = |name: &str, text: &str| {
+        let path = made.join(name);
+        file("write", &path, fs::write(&path, text))
+    };
+    text("lib/libtorch.so", "INPUT(-ltorch_cpu)\n")?;
+    text("build-version", VERSION)?;
+    text("stamp", &stamp)?;
+    if folder.exists() {
+        file("remove", &folder, fs::remove_dir_all(&folder))?;
+    }
+    file("make", &folder, fs::rename(&made, &folder))?;
+    println!("  unpacked to {} in {}", shown(&folder), Since(started));
+    Ok(())
+}
+
+/// The user's own: there, and of the version that tch wants, as far as it says.
+fn check(own: &Path) -> Result {
+    let library =
+        own.join("lib").join(format!("{}torch_cpu{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX));
+    if !library.is_file() {
+        return Err(Error::Failed(format!(
+            "LIBTORCH names {}, and there is no {} there; correct it, or unset it to have libtorch fetched",
+            own.display(),
+            library.display()
+        )));
+    }
+    let said = fs::read_to_string(own.join("build-version")).ok();
+    let said = said.as_deref().map(|text| text.split('+').next().unwrap_or(text).trim());
+    match said {
+        Some(found) if found != VERSION => Err(Error::Failed(format!(
+            "LIBTORCH names {}, which is libtorch {found}; expected {VERSION}, for which the bindings are made",
+            own.display()
+        ))),
+        _ => {
+            println!("libtorch: LIBTORCH names {}, so there is nothing to fetch", own.display());
+            Ok(())
+        }
+    }
+}
+
+fn fetch(wheel: &Wheel, python: &Path, folder: &Path) -> Result {
+    let Wheel { name, version, platform, sha256 } = wheel;
+    let wanted = format!("{name}=={version}");
+    let mut pip = python::pip(python)?;
+    pip.args(["download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", "3.11"]);
+    pip.args(["--implementation", "cp", "--abi", "cp311", "--abi", "none", "--platform", platform]);
+    pip.arg("--dest").arg(folder).arg(&wanted);
+    run(&mut pip).map_err(|_| {
+        Error::Failed(format!(
+            "pip could not fetch {wanted} (its own words are above); check the network, and pip's proxy or mirror if there is \
+             one, and run again; without a network, fetch the wheels elsewhere and run with PIP_NO_INDEX=1 \
+             PIP_FIND_LINKS=their-folder"
+        ))
+    })?;
+    let start = name.replace('-', "_") + "-";
+    let archive = file("read", folder, fs::read_dir(folder))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&start)))
+        .ok_or_else(|| format!("expected a wheel of {name} from pip in {}, found none", folder.display()))?;
+    let found = output(python::script(python, SHA256).arg(&archive))?;
+    if found != *sha256 {
+        return Err(Error::Failed(format!(
+            "the wheel of {wanted} is not the one that was pinned: expected sha256 {sha256}, found {found}; it is not used. If \
+             pip's cache is damaged, empty it (`python3 -m pip cache purge`) and run again; if a mirror serves something \
+             else, ask whoever runs it"
+        )));
+    }
+    println!("  {wanted}: {}, sha256 as pinned", megabytes(&archive));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wheels_are_pinned() {
+        assert!(
+            WHEELS.iter().all(|w| w.sha256.len() == 64 && w.sha256.bytes().all(|b| b.is_ascii_hexdigit()))
+        );
+    }
+
+    #[test]
+    fn a_libtorch_of_another_version_is_refused() {
+        let folder = env::temp_dir().join(format!("xtask-libtorch-{}", std::process::id()));
+        fs::create_dir_all(folder.join("lib")).unwrap();
+        let says = |result: Result| match result {
+            Err(Error::Failed(text)) => text,
+            Err(Error::Usage(_)) | Ok(()) => String::new(),
+        };
+        assert!(says(check(&folder)).contains("there is no"));
+        fs::write(
+            folder.join("lib").join(format!(
+                "{}torch_cpu{}",
+                env::consts::DLL_PREFIX,
+                env::consts::DLL_SUFFIX
+            )),
+            "",
+        )
+        .unwrap();
+        fs::write(folder.join("build-version"), "2.9.1+cpu").unwrap();
+        assert!(says(check(&folder)).contains("which is libtorch 2.9.1; expected 2.11.0"));
+        fs::write(folder.join("build-version"), "2.11.0+cpu").unwrap();
+        assert!(check(&folder).is_ok());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,127 @@
+//! The trainer: built, and put to work on the bundled models.
+
+use crate::{
+    libtorch,
+    project::{Error, Result, Since, cargo, file, output, root, run, shown, target},
+    python, setup,
+};
+use std::{env, fs, path, path::PathBuf, process::Command, time::Instant};
+
+/// The two programs.
+pub struct Tools {
+    pub audit: PathBuf,
+    pub trainer: PathBuf,
+}
+
+/// Fetches the libraries and builds both programs. `audit` is built without the feature, so that it never links libtorch.
+pub fn build() -> Result<Tools> {
+    setup::setup()?;
+    libtorch::setup()?;
+    run(&mut cargo(&["build", "--release", "--locked"]))?;
+    let target = target()?;
+    run(&mut cargo(&["build", "--release", "--locked", "--features", "train", "--bin", "audit-train"]))?;
+    let program = |name: &str| target.join("release").join(name).with_extension(env::consts::EXE_EXTENSION);
+    Ok(Tools { audit: program("audit"), trainer: program("audit-train") })
+}
+
+/// The bundled models: a plain net, and one hardened from there. models/README.md says what came of it.
+pub fn models(arguments: &[String]) -> Result {
+    let out = match arguments {
+        [] => root().join("models"),
+        [dir] => file("find", dir.as_ref(), path::absolute(dir))?,
+        _ => return Err(Error::Usage("expected at most one folder".into())),
+    };
+    let tools = build()?;
+    let work = target()?.join("models");
+    let data = work.join("images");
+    if !data.is_dir() {
+        // Other classes than those of the built-in set, which is seed 0.
+        let seed = ["--seed", "1000", "--classes", "300", "--samples", "20"];
+        run(Command::new(&tools.audit).args(["images", "--out"]).arg(&data).args(seed))?;
+    }
+    let train = |name: &str, words: &[&str]| {
+        let started = Instant::now();
+        let model = work.join(name).with_extension("onnx");
+        let mut command = Command::new(&tools.trainer);
+        command.args(words).arg("--data").arg(&data).arg("--out").arg(&model).args([
+            "--threads",
+            "1",
+            "--seed",
+            "1",
+        ]);
+        run(&mut command)?;
+        for ending in ["onnx", "yaml"] {
+            let (from, to) = (model.with_extension(ending), out.join(name).with_extension(ending));
+            file("write", &to, fs::copy(&from, &to))?;
+        }
+        println!("{} in {}", shown(&out.join(name).with_extension("onnx")), Since(started));
+        Ok(())
+    };
+    file("make", &out, fs::create_dir_all(&out))?;
+    train("plain", PLAIN)?;
+    let init = work.join("plain.checkpoint").display().to_string();
+    train("hardened", &[HARDENED, &["--init", &init]].concat())
+}
+
+/// Has onnx.checker look at a model of each backbone, in full: shapes inferred, every node by its schema.
+pub fn check_exports() -> Result {
+    let work = target()?.join("tmp/exports");
+    file("make", &work, fs::create_dir_all(&work))?;
+    let program = |name: &str| -> Result<Command> {
+        Ok(Command::new(target()?.join("debug").join(name).with_extension(env::consts::EXE_EXTENSION)))
+    };
+    run(&mut cargo(&["build", "--locked"]))?;
+    run(&mut cargo(&["build", "--locked", "--features", "train", "--bin", "audit-train"]))?;
+    let mut models = vec![];
+    for (backbone, size, channels) in
+        [("c2f1", "28", "1"), ("c2f2", "28", "1"), ("resnet18", "256", "3"), ("resnet50", "256", "3")]
+    {
+        let data = work.join(format!("images{size}"));
+        if !data.is_dir() {
+            let words = ["--size", size, "--channels", channels, "--classes", "3", "--samples", "2"];
+            run(program("audit")?.args(["images", "--out"]).arg(&data).args(words))?;
+        }
+        let model = work.join(backbone).with_extension("onnx");
+        let words =
+            ["--batch", "4", "--steps", "1", "--dim", "16", "--threads", "1", "-q", "--backbone", backbone];
+        let norms: &[&str] = if channels == "3" { &["--norms", "train"] } else { &[] };
+        run(program("audit-train")?
+            .arg("none")
+            .arg("--data")
+            .arg(&data)
+            .arg("--out")
+            .arg(&model)
+            .args(words)
+            .args(norms))?;
+        models.push(model);
+    }
+    let python = python::with_onnx()?;
+    let code = "import sys; sys.path.insert(0, sys.argv[1]); import onnx\nfor p in sys.argv[2:]: onnx.checker.check_model(p, full_check=True)";
+    output(python::script(&python.0, code).arg(&python.1).args(&models))?;
+    println!("onnx.checker accepts a model of each of {} backbones", models.len());
+    Ok(())
+}
+
+const PLAIN: &[&str] = &["none", "--sampler", "semihard", "--steps", "1500", "--lr-drop", "0.7"];
+
+/// Random starts: without them the net learns to switch its first layer off around clean images, and the score flatters.
+const HARDENED: &[&str] = &[
+    "hm",
+    "--sampler",
+    "random",
+    "--destination",
+    "lga",
+    "--ics",
+    "0.5",
+    "--steps",
+    "2500",
+    "--lr-drop",
+    "0.8",
+    "--alpha",
+    "12/255",
+    "--pgd-steps",
+    "8",
+    "--random-start",
+    "--progressive",
+    "on",
+];
