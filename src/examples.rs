@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::imageops::{self, FilterType};
 use image::{DynamicImage, ImageFormat, Luma, Rgb};
+use nalgebra::{DMatrix, SymmetricEigen};
 use ndarray::{Array1, Array2, Axis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -210,38 +211,41 @@ fn shows(attack: &Attack) -> bool {
     !matches!(attack.measure, Measure::CandidateRank(_))
 }
 
-/// The two directions in which points vary most: principal components by power iteration.
+/// The two directions in which points vary most.
 struct Plane {
     mean: Array1<f32>,
     axes: [Array1<f32>; 2],
+    /// Share of the variance that they hold, in per cent.
     variance: f64,
 }
 
+/// Points that the plane is found from: its cost grows with their number cubed.
+const FITTED: usize = 512;
+
 impl Plane {
-    fn of(mut points: Array2<f32>) -> Plane {
-        const ITERATIONS: usize = 100;
+    /// Principal components of `points` (N×D).
+    fn of(points: Array2<f32>) -> Plane {
         let mean = points.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(points.ncols()));
-        points -= &mean;
-        let total: f64 = points.iter().map(|v| f64::from(v * v)).sum::<f64>().max(f64::MIN_POSITIVE);
-        let mut held = 0.0;
-        let axes = [0, 1].map(|_| {
-            // Starts at the point farthest out, which no axis of weight is orthogonal to.
-            let far = points.rows().into_iter().max_by(|a, b| a.dot(a).total_cmp(&b.dot(b)));
-            let mut axis = far.map_or_else(|| Array1::zeros(points.ncols()), |row| row.to_owned());
-            for _ in 0..ITERATIONS {
-                axis = points.t().dot(&points.dot(&axis));
-                let norm = axis.dot(&axis).sqrt();
-                if norm < f32::MIN_POSITIVE {
-                    break;
-                }
-                axis /= norm;
-            }
-            let along = points.dot(&axis);
-            held += f64::from(along.dot(&along));
-            let outer = along.insert_axis(Axis(1)).dot(&axis.clone().insert_axis(Axis(0)));
-            points -= &outer;
-            axis
+        let stride = points.nrows().div_ceil(FITTED).max(1);
+        let (n, d) = (points.nrows().div_ceil(stride), points.ncols());
+        let centred = DMatrix::from_fn(n, d, |i, k| f64::from(points[[i * stride, k]] - mean[k]));
+        // XXᵀ and XᵀX have the same eigenvalues; the smaller will do.
+        let wide = n < d;
+        let product = if wide { &centred * centred.transpose() } else { centred.transpose() * &centred };
+        let eigen = SymmetricEigen::new(product);
+        let mut order: Vec<usize> = (0..eigen.eigenvalues.len()).collect();
+        order.sort_by(|&i, &j| eigen.eigenvalues[j].total_cmp(&eigen.eigenvalues[i]));
+        let axes = [0, 1].map(|k| {
+            let Some(&at) = order.get(k) else { return Array1::zeros(d) };
+            let vector = eigen.eigenvectors.column(at);
+            let axis = if wide { centred.transpose() * vector } else { vector.into_owned() };
+            // Either sign will do: the one whose largest part is positive.
+            let most = axis.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(0.0);
+            let scale = axis.norm().max(f64::MIN_POSITIVE) * if most < 0.0 { -1.0 } else { 1.0 };
+            axis.iter().map(|v| (v / scale) as f32).collect()
         });
+        let total = eigen.eigenvalues.sum().max(f64::MIN_POSITIVE);
+        let held: f64 = order.iter().take(2).map(|&i| eigen.eigenvalues[i]).sum();
         Plane { mean, axes, variance: 100.0 * held / total }
     }
 

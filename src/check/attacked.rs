@@ -189,3 +189,30 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trial of QA+ that got half of the way, as a report has it.
+    fn outcome(linf: f32, loss_best: f64) -> Outcome {
+        let text = format!(
+            r#"{{"attack": "QA+", "query": "q", "targets": ["t"], "start": 0, "steps": 32, "loss_first": 1.0,
+                "loss_last": 0.5, "loss_best": {loss_best}, "late_fall": 0.0, "shift": 0.1, "shift_before_last": 0.1,
+                "linf": {linf}, "before": {{"rank": 50.0}}, "after": {{"rank": 25.0}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// No audit leaves the bounds, so the faults that these look for are made by hand.
+    #[test]
+    fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
+        let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {
+            check(&Outcomes { outcomes: &[outcome], eps: 8.0 / 255.0, steps: 32, ranked: 101.0 }).0
+        };
+        assert_eq!(level(bounds, outcome(8.0 / 255.0, 0.5)), Severity::Ok);
+        assert_eq!(level(bounds, outcome(8.1 / 255.0, 0.5)), Severity::Error);
+        assert_eq!(level(silent, outcome(0.0, 0.5)), Severity::Ok);
+        assert_eq!(level(silent, outcome(0.0, 0.4)), Severity::Warning);
+    }
+}

@@ -405,3 +405,34 @@ pub(super) fn saturated(m: &Measured) -> Found {
     );
     (if g.dead > MOST_DEAD || g.steady < UNSTEADY { Severity::Warning } else { Severity::Ok }, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a fault of our own makes our embeddings differ from the file's: none is kept to test with.
+    #[test]
+    fn embeddings_of_another_model_are_found() {
+        let level = |error: f64, precision: DType| {
+            parity(&Measured {
+                finite: true,
+                parity: Some(error),
+                tolerance: embedding_tolerance(precision, false),
+                shipped: None,
+                repeat: 0.0,
+                company: None,
+                precision,
+                estimated: false,
+                count: 1,
+                gradient: None,
+                straight_through: None,
+                flat: None,
+            })
+            .0
+        };
+        assert_eq!(level(1e-5, DType::F32), Severity::Ok);
+        assert_eq!(level(1e-3, DType::F32), Severity::Error);
+        assert_eq!(level(1e-3, DType::F16), Severity::Ok);
+        assert_eq!(level(f64::NAN, DType::F32), Severity::Error);
+    }
+}
