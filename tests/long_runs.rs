@@ -79,7 +79,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
     let dir = stage();
     // The bundled model on the built-in images, so that a run takes seconds.
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
-    dir.write("s.yaml", SUITE.replace("steps: 6", "steps: 32"));
+    dir.write("s.yaml", SUITE.replace("steps: 6", "steps: 160"));
     let command = |out: &str| {
         let mut command = program(dir.path());
         command.args([model, "--suite", "s.yaml", "--max-queries", "60", "--batch", "16", "-o"]);

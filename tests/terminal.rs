@@ -140,7 +140,11 @@ fn commands() -> Vec<(String, Vec<String>)> {
     all.build();
     let shown = all.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
     let flags = |c: &clap::Command| {
-        c.get_arguments().filter_map(|a| a.get_long()).map(|l| format!("--{l}")).collect()
+        c.get_arguments()
+            .filter(|a| !a.is_hide_set())
+            .filter_map(|a| a.get_long())
+            .map(|l| format!("--{l}"))
+            .collect()
     };
     shown.map(|c| (c.get_name().to_string(), flags(c))).collect()
 }

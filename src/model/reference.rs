@@ -29,14 +29,15 @@ enum Smooth {
     /// The float32 form of a model in half precision, whose own rounding would drown the differences.
     Widened(Session),
     /// A quantised model with its rounding held still: each quantiser adds to its real-valued input the rounding that
-    /// it did at the point (`at`). There it computes what the model does, and its derivative is the straight-through
+    /// it did at the point (`at`), and each max-pool takes the values that it took there. There it computes what the model does, and its derivative is the straight-through
     /// estimate.
     Frozen {
-        /// Outputs each quantiser's rounding.
+        /// Outputs each quantiser's rounding and each max-pool's choice.
         probe: Session,
         /// Takes them as inputs.
         frozen: Session,
-        roundings: Vec<String>,
+        /// Their names: roundings, then the choices of max-pools.
+        held: Vec<String>,
         at: Vec<Held>,
     },
     /// Nothing: quantised in a way that can't be held still.
@@ -114,8 +115,8 @@ impl Reference {
     pub fn around(&mut self, pixels: &[f32]) -> Result<bool> {
         let x = self.preprocessing.apply(pixels);
         let shape = self.preprocessing.input_shape(self.batch);
-        if let Smooth::Frozen { probe, roundings, at, .. } = &mut self.smooth {
-            let names: Vec<&str> = roundings.iter().map(String::as_str).collect();
+        if let Smooth::Frozen { probe, held, at, .. } = &mut self.smooth {
+            let names: Vec<&str> = held.iter().map(String::as_str).collect();
             *at = probe.run(&[(&self.input, Input::Host(&shape, &x))], &names)?;
         }
         Ok(!matches!(self.smooth, Smooth::None))
@@ -132,8 +133,8 @@ impl Reference {
                 None => return Err(Error::internal("there is no model to take differences of")),
             },
             Smooth::Widened(session) => session,
-            Smooth::Frozen { frozen, roundings, at, .. } => {
-                feed.extend(roundings.iter().map(String::as_str).zip(at.iter().map(Input::Held)));
+            Smooth::Frozen { frozen, held, at, .. } => {
+                feed.extend(held.iter().map(String::as_str).zip(at.iter().map(Input::Held)));
                 frozen
             }
             Smooth::None => return Err(Error::internal("there is no smooth model to take differences of")),
@@ -156,7 +157,7 @@ impl Smooth {
         let (mut probe, mut frozen) = (graph.clone(), graph.clone());
         probe.nodes.clear();
         frozen.nodes.clear();
-        let mut roundings = Vec::new();
+        let (mut roundings, mut choices) = (Vec::new(), Vec::new());
         // Values that depend on the image.
         let mut moving: HashSet<&str> = [input].into();
         for node in &graph.nodes {
@@ -201,22 +202,35 @@ impl Smooth {
                     frozen.nodes.push(Node::new("Mul", &[&name("moved"), &name("scale")], y));
                 }
                 "DynamicQuantizeLinear" if on_path => return Ok(Smooth::None),
+                // Quantised values are often equal, and where two are the largest no difference quotient is the gradient
+                // of either: the choice is held still too.
+                "MaxPool" if on_path => {
+                    let (x, y) = (&node.inputs[0], &node.outputs[0]);
+                    let name = |part: &str| format!("audit/{part}-of/{y}");
+                    let chosen = node.output(1).map_or_else(|| name("chosen"), str::to_string);
+                    if let Some(pool) = probe.nodes.last_mut() {
+                        pool.outputs.resize(2, String::new());
+                        pool.outputs[1].clone_from(&chosen);
+                    }
+                    frozen.constants.insert(name("line"), Tensor::ints(&[-1]));
+                    frozen.nodes.push(Node::new("Reshape", &[x, &name("line")], &name("flat")));
+                    frozen.nodes.push(Node::new("Gather", &[&name("flat"), &chosen], y));
+                    choices.push(chosen);
+                }
                 _ => frozen.nodes.push(node.clone()),
             }
         }
-        probe.outputs = roundings
-            .iter()
-            .map(|r| Value { name: r.clone(), dtype: DType::Other(0), shape: None })
-            .collect();
-        frozen.inputs.extend(roundings.iter().map(|r| Value {
-            name: r.clone(),
-            dtype: DType::F32,
-            shape: None,
-        }));
+        let held = |names: &[String], dtype: DType| -> Vec<Value> {
+            names.iter().map(|name| Value { name: name.clone(), dtype, shape: None }).collect()
+        };
+        frozen.inputs.extend(held(&roundings, DType::F32));
+        frozen.inputs.extend(held(&choices, DType::I64));
+        roundings.append(&mut choices);
+        probe.outputs = held(&roundings, DType::Other(0));
         Ok(Smooth::Frozen {
             probe: Session::new(&probe, options, Optimise::Off)?,
             frozen: Session::new(&frozen, options, Optimise::Off)?,
-            roundings,
+            held: roundings,
             at: vec![],
         })
     }

@@ -385,7 +385,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         .map(|o| untyped(o))
         .collect();
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let mut session = Session::new(&probe, cpu, Optimise::Off)?;
+    let session = Session::new(&probe, cpu, Optimise::Off)?;
     // Inference counts pooling windows that start beyond the padding in ceil_mode; the kernels leave them out.
     let doubtful = graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0);
     let mut open = Vec::new();
@@ -396,15 +396,15 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         }
         types.insert(name, (dtype, shape));
     }
+    drop((session, probe));
+    // All values at once would fill the memory: run for the outputs and the shapes alone.
     let shape_of = |name: &str| format!("audit/shape-of/{name}");
-    if !open.is_empty() {
-        for name in &open {
-            probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
-            probe.outputs.push(untyped(&shape_of(name)));
-        }
-        drop(session);
-        session = Session::new(&probe, cpu, Optimise::Off)?;
+    let mut probe = graph.clone();
+    for name in &open {
+        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
+        probe.outputs.push(untyped(&shape_of(name)));
     }
+    let mut session = Session::new(&probe, cpu, Optimise::Off)?;
     let zeros: Vec<(String, Vec<i64>, Vec<f32>)> = graph
         .inputs
         .iter()
@@ -416,12 +416,8 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         .collect();
     let feed: Vec<(&str, Input)> = zeros.iter().map(|(n, s, v)| (n.as_str(), Input::Host(s, v))).collect();
     let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
-    let made = |name: &&str| probe.outputs.iter().any(|o| o.name == **name);
-    let asked: Vec<&str> = shapes
-        .iter()
-        .map(String::as_str)
-        .chain(graph.outputs.iter().map(|o| o.name.as_str()).filter(made))
-        .collect();
+    let outputs = graph.outputs.iter().map(|o| o.name.as_str());
+    let asked: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
     let ran = session.run(&feed, &asked).map_err(|e| Error::model(e.to_string()))?;
     for (name, shape) in open.iter().zip(ran) {
         if let Some(entry) = types.get_mut(name) {
