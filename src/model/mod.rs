@@ -324,7 +324,7 @@ impl Prepared {
         graph.prune_inputs();
         only_input(&graph, IMAGE, &inputs).map_err(named)?;
         foreign_operators(&graph).map_err(named)?;
-        let mut graph = runtime::specialise(&graph).map_err(named)?;
+        graph = runtime::specialise(&graph).map_err(named)?;
         if let (false, Some(node)) = (loops, graph.find_loop()) {
             return Err(named(Error::model(format!(
                 "{} is control flow, which has no gradient here. Export the model with loops unrolled; as a last \

@@ -17,6 +17,8 @@ pub const VERSION: &str = "1.31.1";
 
 /// Protobuf messages end at 2 GB; models near it travel with their weights apart.
 const INLINE_LIMIT: usize = 1_500_000_000;
+/// Models whose copies are nothing to mind.
+const SMALL: usize = 16_000_000;
 
 /// Basic optimisation turns a zero Pad before a MaxPool into the pool's own padding, which pads with −∞: wrong for
 /// negative values (ONNX Runtime 1.31, reference/census). It stays off in every session.
@@ -221,8 +223,19 @@ impl Session {
 
     fn commit(graph: &Graph, mut b: SessionBuilder) -> Result<Session> {
         let refused = |e: String| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
+        let weights = graph.weight_bytes();
+        // By way of a file, large weights aren't in memory once more while the runtime makes its copies.
+        let folder = (SMALL..INLINE_LIMIT).contains(&weights).then(Scratch::new).transpose()?;
+        let file = folder.as_ref().map(|f| f.0.join("model.onnx"));
+        if let Some(file) = &file {
+            std::fs::write(file, graph.encode())
+                .map_err(|e| Error::internal(format!("can't write {}: {e}", file.display())))?;
+        }
         let commit = || -> ort::Result<ort::session::Session> {
-            if graph.weight_bytes() < INLINE_LIMIT {
+            if let Some(file) = &file {
+                return b.commit_from_file(file);
+            }
+            if weights < INLINE_LIMIT {
                 return b.commit_from_memory(&graph.encode());
             }
             let encoded = graph.encode_external();
