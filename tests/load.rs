@@ -177,6 +177,30 @@ fn damaged_bytes_are_no_reason_to_panic() {
     }
 }
 
+/// Quantised: the warning names each quantiser that the gradient is led past.
+#[test]
+fn quantised_models_say_where_the_gradient_is_led_past_rounding() {
+    let byte = Tensor { dtype: DType::U8, shape: vec![], bytes: vec![0].into() };
+    let mut quantise = Node::new("QuantizeLinear", &["x", "scale", "zero"], "q");
+    quantise.name = "input_quantiser".into();
+    let nodes = vec![
+        quantise,
+        Node::new("DequantizeLinear", &["q", "scale", "zero"], "seen"),
+        Node::new("Conv", &["seen", "w"], "map"),
+        Node::new("GlobalAveragePool", &["map"], "y"),
+    ];
+    let constants =
+        [("scale", Tensor::f32(&[], &[1.0 / 255.0])), ("zero", byte), ("w", weights(&[4, 1, 3, 3]))];
+    let mut model = open("quantised", &grey(BATCH, nodes, &constants, &["y"]), None, None).unwrap();
+    let measured = audit::check::load::measure(&mut model, &pixels(BATCH), BATCH as usize).unwrap();
+    let findings = audit::check::at_load(&measured);
+    audit::check::admit("quantised", &findings).unwrap();
+    assert!(measured.summary().gradient_error.unwrap() < 1e-2, "{:?}", measured.summary());
+    let said = findings.iter().find(|f| f.check == "straight-through").unwrap();
+    assert_eq!(said.severity, audit::check::Severity::Warning);
+    assert!(said.found.contains("QuantizeLinear \"input_quantiser\""), "{}", said.found);
+}
+
 /// A field of a protobuf message: number, content. [`Graph`] has no way to add a local function, but messages may be
 /// appended to (onnx.proto: ModelProto.functions = 25, FunctionProto, NodeProto, AttributeProto).
 fn field(number: u32, content: &[u8]) -> Vec<u8> {
