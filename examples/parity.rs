@@ -123,7 +123,8 @@ struct Row {
     cosine: f64,
     /// Model::open: read, specialise, differentiate, make both sessions.
     load: f64,
-    /// Megabytes that it took at its peak, sessions included, and those of the file.
+    /// Megabytes that it added at its peak, sessions included, and those of the file. Later models of a run use what
+    /// earlier ones gave back: run one alone to measure it.
     memory: Option<f64>,
     size: f64,
     forward: f64,
