@@ -351,7 +351,7 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
     let mut command = program(dir.path());
     command
         .args(FLAGS)
-        .args(["--steps", "4000", "--progress", "json"])
+        .args(["--steps", "100000", "--progress", "json"])
         .stderr(Stdio::piped())
         .stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
