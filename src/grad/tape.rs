@@ -77,6 +77,10 @@ fn float_view(dtype: DType) -> DType {
     if dtype.is_float() { dtype } else { DType::F32 }
 }
 
+/// Slope of a step in float32, 2¹²⁰: a power of two, so that products with it are exact and a step is where it should be.
+/// Positive numbers below 1e-36 count for less than 1.
+const STEEP: f32 = f32::from_bits((127 + 120) << 23);
+
 /// What a rule sees of its node: inputs, outputs, their shapes, the output gradients; and what it does with
 /// them: append nodes, and [`Cx::give`] each input its gradient.
 ///
@@ -322,6 +326,26 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn only_where(&mut self, condition: &str, a: &str) -> String {
         let zero = self.scalar(0.0);
         self.op("Where", &[condition, a, &zero])
+    }
+    /// 1 where `a` is positive and 0 where it is 0 or less, as floats. One pass on all threads, and one more to multiply by:
+    /// half the time of a comparison and Where, which ONNX Runtime (1.31, CPU) runs on one thread.
+    pub fn positive(&mut self, a: &str) -> String {
+        self.step(a, STEEP, 0.0)
+    }
+    /// 1 where `a` is below `value` and 0 elsewhere, as floats.
+    pub fn below(&mut self, a: &str, value: f32) -> String {
+        self.step(a, -STEEP, STEEP * value)
+    }
+    /// clip(slope·a + offset, 0, 1), steep enough to be a step.
+    fn step(&mut self, a: &str, slope: f32, offset: f32) -> String {
+        match self.gy_type() {
+            DType::F32 => self.op_with("HardSigmoid", &[a], &[("alpha", slope.into()), ("beta", offset.into())]),
+            // Where this slope is infinite, or no kernel is there.
+            other => {
+                let on = if slope > 0.0 { self.greater(a, 0.0) } else { self.less(a, offset / STEEP) };
+                self.cast(&on, DType::Bool, other)
+            }
+        }
     }
     /// a > value.
     pub fn greater(&mut self, a: &str, value: f32) -> String {

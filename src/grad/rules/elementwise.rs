@@ -345,28 +345,54 @@ fn shrink(cx: &mut Cx) -> Done {
 /// Strictly inside the bounds, as PyTorch's hardtanh has it; read off the output.
 fn clip(cx: &mut Cx) -> Done {
     let y = cx.y(0);
-    let inside = match (cx.node.input(1), cx.node.input(2)) {
-        (None, None) => return pass_through(cx),
-        (Some(lo), None) => cx.op("Greater", &[&y, lo]),
-        (None, Some(hi)) => cx.op("Less", &[&y, hi]),
-        (Some(lo), Some(hi)) => {
-            let above = cx.op("Greater", &[&y, lo]);
-            let below = cx.op("Less", &[&y, hi]);
+    let (low, high) = (cx.node.input(1).is_some(), cx.node.input(2).is_some());
+    let bound = |cx: &Cx, i: usize| cx.const_f32s(i).and_then(|v| v.first().copied());
+    // The usual ones, from 0 to a number.
+    if let (Some(0.0), Some(top)) = (bound(cx, 1), bound(cx, 2))
+        && top.abs() < 64.0
+    {
+        return between(cx, top, 1.0);
+    }
+    let inside = match (low, high) {
+        (false, false) => return pass_through(cx),
+        (true, false) => cx.op("Greater", &[&y, &cx.x(1)]),
+        (false, true) => cx.op("Less", &[&y, &cx.x(2)]),
+        (true, true) => {
+            let above = cx.op("Greater", &[&y, &cx.x(1)]);
+            let below = cx.op("Less", &[&y, &cx.x(2)]);
             cx.op("And", &[&above, &below])
         }
     };
     masked(cx, &inside)
 }
 
+/// Gives input 0 the output gradient times `slope` where the output is strictly between 0 and `top`.
+fn between(cx: &mut Cx, top: f32, slope: f32) -> Done {
+    let (gy, y) = (cx.gy(), cx.y(0));
+    let above = cx.positive(&y);
+    let below = cx.below(&y, top);
+    let inside = cx.mul(&above, &below);
+    let g = cx.mul(&gy, &inside);
+    let g = cx.scale(&g, slope);
+    cx.give(0, g);
+    Ok(())
+}
+
 fn relu(cx: &mut Cx) -> Done {
-    let on = cx.greater(&cx.y(0), 0.0);
-    masked(cx, &on)
+    let on = cx.positive(&cx.y(0));
+    times(cx, &on)
 }
 
 fn leaky_relu(cx: &mut Cx) -> Done {
     let alpha = cx.node.float("alpha", 0.01);
     // The output has the input's sign unless the slope is negative.
     let side = if alpha >= 0.0 { cx.y(0) } else { cx.x(0) };
+    if (0.0..=1.0).contains(&alpha) {
+        let on = cx.positive(&side);
+        let alpha = cx.scalar(alpha);
+        let d = cx.op("Max", &[&on, &alpha]);
+        return times(cx, &d);
+    }
     let on = cx.greater(&side, 0.0);
     let gy = cx.gy();
     let damped = cx.scale(&gy, alpha);
@@ -416,26 +442,19 @@ fn tanh(cx: &mut Cx) -> Done {
 
 fn hard_sigmoid(cx: &mut Cx) -> Done {
     let alpha = cx.node.float("alpha", 0.2);
-    let y = cx.y(0);
-    let above = cx.greater(&y, 0.0);
-    let below = cx.less(&y, 1.0);
-    let inside = cx.op("And", &[&above, &below]);
-    let gy = cx.gy();
-    let g = cx.scale(&gy, alpha);
-    let g = cx.only_where(&inside, &g);
-    cx.give(0, g);
-    Ok(())
+    between(cx, 1.0, alpha)
 }
 
-/// x·h(x), h(x) = clip(x/6 + 1/2, 0, 1): derivative h(x) + x/6 between the kinks at ±3, h(x) outside.
+/// x·h, h = clip(x/6 + 1/2, 0, 1): derivative h + x/6 = 2h − 1/2 between the kinks at ±3, h outside.
 fn hard_swish(cx: &mut Cx) -> Done {
     let x = cx.x(0);
     let h = cx.op_with("HardSigmoid", &[&x], &[("alpha", (1.0f32 / 6.0).into()), ("beta", 0.5f32.into())]);
-    let sixth = cx.scale(&x, 1.0 / 6.0);
-    let above = cx.greater(&x, -3.0);
-    let below = cx.less(&x, 3.0);
-    let inside = cx.op("And", &[&above, &below]);
-    let slope = cx.only_where(&inside, &sixth);
+    let above = cx.positive(&h);
+    let below = cx.below(&h, 1.0);
+    let inside = cx.mul(&above, &below);
+    let half = cx.scalar(0.5);
+    let sixth = cx.sub(&h, &half);
+    let slope = cx.mul(&inside, &sixth);
     let d = cx.add(&h, &slope);
     times(cx, &d)
 }
