@@ -22,7 +22,10 @@ fn main() -> ExitCode {
         None => run(&cli.run),
         Some(Command::Run(flags)) => run(&flags),
         Some(Command::Merge(flags)) => merge(&flags),
-        Some(Command::Doctor(flags)) => doctor::run(&flags).map(|e| (e.render(), e.exit())),
+        Some(Command::Doctor(flags)) => {
+            limit(flags.run.threads);
+            doctor::run(&flags).map(|e| (e.render(), e.exit()))
+        }
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
         Some(Command::Compare(flags)) => comparison(&flags).map(passed),
@@ -64,7 +67,14 @@ fn shown(report: &Report) -> Done {
 
 fn run(flags: &audit::cli::Run) -> Result<Done> {
     interrupt::listen()?;
+    limit(flags.threads);
     Ok(shown(&conductor::run(flags)?))
+}
+
+/// Losses, ranks and decoding keep to the threads asked for, as the model does. 0: one per core.
+fn limit(threads: usize) {
+    // The pool is made once in a process, and this is the first to ask for it.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
 }
 
 fn merge(flags: &audit::cli::Merge) -> Result<Done> {

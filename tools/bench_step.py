@@ -80,7 +80,8 @@ def export(directory, names):
         part.rename(path)
 
 
-if sys.argv[1] == "export":
-    export(sys.argv[2], sys.argv[3:])
-else:
-    measure(sys.argv[2], *(int(n) for n in sys.argv[3:]))
+if __name__ == "__main__":
+    if sys.argv[1] == "export":
+        export(sys.argv[2], sys.argv[3:])
+    else:
+        measure(sys.argv[2], *(int(n) for n in sys.argv[3:]))

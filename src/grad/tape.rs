@@ -339,7 +339,9 @@ impl<'a, 't> Cx<'a, 't> {
     /// clip(slope·a + offset, 0, 1), steep enough to be a step.
     fn step(&mut self, a: &str, slope: f32, offset: f32) -> String {
         match self.gy_type() {
-            DType::F32 => self.op_with("HardSigmoid", &[a], &[("alpha", slope.into()), ("beta", offset.into())]),
+            DType::F32 => {
+                self.op_with("HardSigmoid", &[a], &[("alpha", slope.into()), ("beta", offset.into())])
+            }
             // Where this slope is infinite, or no kernel is there.
             other => {
                 let on = if slope > 0.0 { self.greater(a, 0.0) } else { self.less(a, offset / STEEP) };

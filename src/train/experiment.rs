@@ -329,6 +329,8 @@ impl Lab<'_> {
             ["--suite", "full", "--data", &data, "--max-queries", &queries, "--threads", "1", "-q"]
                 .map(String::from)
                 .into();
+        // Collapsed nets are audited too, to show what score they would get.
+        words.push("--allow-untrusted".into());
         if let Some(steps) = self.size.attack {
             words.extend(["--steps".into(), steps.to_string()]);
         }

@@ -17,8 +17,11 @@ pub fn bench(arguments: &[String]) -> Result {
     match arguments.split_first() {
         Some((name, rest)) if name == "rank" => rank(rest),
         Some((name, rest)) if name == "step" => step(rest),
-        Some((name, _)) => Err(Error::Usage(format!("there is no benchmark `{name}`; known: rank, step"))),
-        None => Err(Error::Usage("name a benchmark: rank, step".into())),
+        Some((name, [])) if name == "suite" => suite(),
+        Some((name, _)) => Err(Error::Usage(format!(
+            "there is no benchmark `{name}` with such words; known: rank, step, suite"
+        ))),
+        None => Err(Error::Usage("name a benchmark: rank, step, suite".into())),
     }
 }
 
@@ -56,18 +59,13 @@ fn step(names: &[String]) -> Result {
     let python = python::environment()?;
     let script = root().join("tools/bench_step.py");
     let dir = target()?.join("bench");
-    let file = |name: &str| dir.join(format!("{name}.onnx"));
-    let missing: Vec<&str> = names.iter().copied().filter(|name| !file(name).is_file()).collect();
+    let onnx = |name: &str| dir.join(format!("{name}.onnx"));
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !onnx(name).is_file()).collect();
     if !missing.is_empty() {
         project::run(Command::new(&python).arg(&script).arg("export").arg(&dir).args(missing))?;
     }
     project::run(&mut cargo(&["build", "--release", "--locked", "--example", "bench_step"]))?;
 
-    let numbers = |command: &mut Command| -> Result<Vec<f64>> {
-        let said = output(command)?;
-        let numbers: Option<Vec<f64>> = said.split_whitespace().map(|n| n.parse().ok()).collect();
-        numbers.ok_or_else(|| Error::Failed(format!("expected seconds of {command:?}, found {said:?}")))
-    };
     let [batch, threads, seconds] = [BATCH, THREADS, SECONDS].map(|n| n.to_string());
     let mut table = String::from(
         "| model | forward | step | step / (2 × forward) | images/s | PyTorch forward | step | channels-last | ours / its best |\n\
@@ -77,7 +75,7 @@ fn step(names: &[String]) -> Result {
         let mut least = [f64::INFINITY; 5];
         for _ in 0..ROUNDS {
             let mut ours = cargo(&["run", "-q", "--release", "--locked", "--example", "bench_step", "--"]);
-            let ours = numbers(ours.arg(file(name)).args([&batch, &threads, &seconds]))?;
+            let ours = numbers(ours.arg(onnx(name)).args([&batch, &threads, &seconds]))?;
             let mut theirs = Command::new(&python);
             let theirs = numbers(theirs.arg(&script).args(["time", name, &batch, &threads, &seconds]))?;
             for (least, time) in least.iter_mut().zip(ours.iter().chain(&theirs)) {
@@ -98,6 +96,30 @@ fn step(names: &[String]) -> Result {
         return Ok(());
     }
     keep("bench step", &format!("{} batch {BATCH}, {THREADS} threads:\n\n{table}", conditions()?))
+}
+
+/// The ARS suite, from the model file to the report, beside the protocol in PyTorch on the same trials.
+fn suite() -> Result {
+    setup::setup()?;
+    let python = python::environment()?;
+    project::run(&mut cargo(&["build", "--release", "--locked"]))?;
+    let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
+    let mut command = Command::new(python);
+    command.arg(root().join("tools/bench_suite.py")).arg(audit).arg(target()?.join("bench"));
+    command.args([THREADS, ROUNDS].map(|n| n.to_string()));
+    let reference = root().join("../shared/tools/reference_audit.py");
+    command.args(reference.is_file().then_some(&reference));
+    let peer = if reference.is_file() { "the reference of the protocol" } else { "tools/bench_suite.py" };
+    let table = output(&mut command)?;
+    println!("{table}");
+    keep("bench suite", &format!("{} {THREADS} threads, beside {peer}:\n\n{table}\n", conditions()?))
+}
+
+/// The numbers that a command prints.
+fn numbers(command: &mut Command) -> Result<Vec<f64>> {
+    let said = output(command)?;
+    let numbers: Option<Vec<f64>> = said.split_whitespace().map(|n| n.parse().ok()).collect();
+    numbers.ok_or_else(|| Error::Failed(format!("expected numbers of {command:?}, found {said:?}")))
 }
 
 /// Puts `text` between the marks of `name` in docs/performance.md.

@@ -69,9 +69,9 @@ const TASKS: [Task; 8] = [
     },
     Task {
         name: "bench",
-        arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]] | step [MODEL ...]",
-        about: "time exact ranks in a gallery of a million against a bare matrix product, or steps of PGD against PyTorch's; as it \
-                stands, keep the result in docs/performance.md",
+        arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]] | step [MODEL ...] | suite",
+        about: "time exact ranks in a gallery of a million against a bare matrix product, steps of PGD against PyTorch's, or whole \
+                audits against the protocol in PyTorch; as it stands, keep the result in docs/performance.md",
         run: bench::bench,
     },
 ];

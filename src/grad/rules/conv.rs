@@ -177,21 +177,23 @@ fn bias(cx: &mut Cx, gy: &str) {
 const BLOCK: i64 = 16;
 
 /// The kernels of the Conv that is the transpose of one at stride 1: turned by 180 degrees, input and output channels
-/// exchanged within each group.
+/// exchanged within each group. `None` where ConvTranspose is faster.
 ///
-/// ONNX Runtime has direct kernels for Conv, and multiplies a matrix and adds up its columns for ConvTranspose. In time of
-/// one thread (1.31, batch 8): 3×3 kernels 10 to 28 % less, depthwise ones two to ten times; 1×1 kernels a few per cent
-/// less where channels fill blocks, and up to twice as much where they don't, so that those stay.
+/// ONNX Runtime has direct kernels for Conv in blocks of channels; for ConvTranspose it multiplies a matrix per group and adds
+/// up its columns. Measured (1.31, one thread, batch 8): where channels fill the blocks, 10 to 28 % less time for kernels of
+/// 3×3, a few per cent for 1×1; depthwise two to ten times less; everywhere else up to fifteen times more.
 fn turned(weights: &Tensor, group: i64) -> Option<Tensor> {
     let size = weights.dtype.size()?;
     let (m, c) = (weights.shape[0] / group, weights.shape[1]);
     let kernel = weights.shape[2..].iter().product::<i64>() as usize * size;
     let depthwise = m == 1 && c == 1;
-    if kernel == 0 || (kernel == size && !depthwise && (m % BLOCK != 0 || c % BLOCK != 0)) {
+    if kernel == 0 || !(depthwise || (m % BLOCK == 0 && c % BLOCK == 0)) {
         return None;
     }
     let mut bytes = Vec::with_capacity(weights.bytes.len());
-    for (g, to, from) in (0..group).flat_map(|g| (0..c).flat_map(move |to| (0..m).map(move |from| (g, to, from)))) {
+    for (g, to, from) in
+        (0..group).flat_map(|g| (0..c).flat_map(move |to| (0..m).map(move |from| (g, to, from))))
+    {
         let at = (((g * m + from) * c + to) as usize) * kernel;
         bytes.extend(weights.bytes[at..at + kernel].chunks_exact(size).rev().flatten());
     }
