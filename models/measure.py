@@ -13,18 +13,45 @@ import sys
 
 import numpy as np
 import onnx
+import onnxruntime
 import torch
+import torch.nn.functional as F
 from onnx import numpy_helper
 from PIL import Image
 
-from make import net
-
 
 def load(path):
-    weights = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()) for w in onnx.load(path).graph.initializer}
-    model = net()
-    model.load_state_dict({name: weights[name] for name in model.state_dict()})
-    return model.eval().requires_grad_(False)
+    """A chain of convolutions, ReLUs and dense layers, as a function of torch; held to ONNX Runtime."""
+    graph = onnx.load(path).graph
+    weights = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()) for w in graph.initializer}
+
+    def layer(node):
+        with_ = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        rest = [weights[name] for name in node.input[1:]]
+        match node.op_type:
+            case "Conv":
+                return lambda x: F.conv2d(x, *rest, stride=with_["strides"], padding=with_["pads"][:2])
+            case "Gemm":
+                return lambda x: F.linear(x, *rest)
+            case "Relu":
+                return F.relu
+            case "Flatten":
+                return lambda x: x.flatten(1)
+        sys.exit(f"{path}: expected Conv, Relu, Flatten and Gemm, found {node.op_type}")
+
+    layers = [layer(node) for node in graph.node]
+
+    def model(x):
+        for each in layers:
+            x = each(x)
+        return x
+
+    images = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    found, = onnxruntime.InferenceSession(path).run(None, {graph.input[0].name: images.numpy()})
+    off = np.abs(found - model(images).numpy()).max()
+    if not off < 1e-4:
+        sys.exit(f"{path}: ONNX Runtime and PyTorch differ by {off}")
+    return model
 
 
 def recall_after(ra, model, source, images, labels, rows, goal, alpha, steps, random_start):
@@ -64,6 +91,7 @@ def main():
     labels = torch.from_numpy(np.unique([f.parent.name for f in files], return_inverse=True)[1])
     selections = ra.make_selections(len(images), 200, 0)
     rows = torch.tensor(selections["query"][:100])
+    print(f"torch {torch.__version__}, numpy {np.__version__}, onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}")
     models = {path: load(path) for path in paths}
     for path, model in models.items():
         gallery = ra.embed_all(model, images, "N")

@@ -217,7 +217,7 @@ impl<'a> Training<'a> {
             self.state.best_recall = look.recall;
             self.state.least_loss = look.triplet_loss;
             log.write(&Line::Settings(s.clone()))?;
-            log.write(&Line::Epoch(self.row(0, None, look, vec![], (0.0, 0.0))))?;
+            log.write(&Line::Epoch(self.row(0, None, look, (vec![], false), (0.0, 0.0))))?;
             self.save(&log)?;
         }
         let earlier = self.state.step;
@@ -314,7 +314,7 @@ impl<'a> Training<'a> {
         epoch: u64,
         batches: Option<Seen>,
         clean: monitor::Look,
-        signs: Vec<String>,
+        (signs, collapsed): (Vec<String>, bool),
         (seconds, trained): (f64, f64),
     ) -> Row {
         let attack = batches.map_or(0.0, |b| b.attack_seconds);
@@ -328,7 +328,7 @@ impl<'a> Training<'a> {
             seconds: self.state.seconds,
             images_per_second: per(trained),
             attack_share: per(attack),
-            collapsed: signs.len() >= 2,
+            collapsed,
             signs,
         }
     }

@@ -34,23 +34,21 @@ pub fn models(arguments: &[String]) -> Result {
     let tools = build()?;
     let work = target()?.join("models");
     let data = work.join("images");
-    if !data.is_dir() {
-        // Other classes than those of the built-in set, which is seed 0.
-        let seed = ["--seed", "1000", "--classes", "300", "--samples", "20"];
-        run(Command::new(&tools.audit).args(["images", "--out"]).arg(&data).args(seed))?;
+    // Made anew, for those of an interrupted run are not all there. Other classes than those of the built-in set, which is
+    // seed 0.
+    if data.is_dir() {
+        file("remove", &data, fs::remove_dir_all(&data))?;
     }
+    let seed = ["--seed", "1000", "--classes", "300", "--samples", "20"];
+    run(Command::new(&tools.audit).args(["images", "--out"]).arg(&data).args(seed))?;
     let train = |name: &str, words: &[&str]| {
         let started = Instant::now();
         let model = work.join(name).with_extension("onnx");
+        // From the folder itself: the log, which is kept, names files as they are given here.
         let mut command = Command::new(&tools.trainer);
-        command.args(words).arg("--data").arg(&data).arg("--out").arg(&model).args([
-            "--threads",
-            "1",
-            "--seed",
-            "1",
-        ]);
+        command.current_dir(&work).args(words).args(BOTH).arg("--out").arg(format!("{name}.onnx"));
         run(&mut command)?;
-        for ending in ["onnx", "yaml"] {
+        for ending in ["onnx", "yaml", "jsonl"] {
             let (from, to) = (model.with_extension(ending), out.join(name).with_extension(ending));
             file("write", &to, fs::copy(&from, &to))?;
         }
@@ -59,8 +57,7 @@ pub fn models(arguments: &[String]) -> Result {
     };
     file("make", &out, fs::create_dir_all(&out))?;
     train("plain", PLAIN)?;
-    let init = work.join("plain.checkpoint").display().to_string();
-    train("hardened", &[HARDENED, &["--init", &init]].concat())
+    train("hardened", HARDENED)
 }
 
 /// Has onnx.checker look at a model of each backbone, in full: shapes inferred, every node by its schema.
@@ -102,6 +99,8 @@ pub fn check_exports() -> Result {
     Ok(())
 }
 
+const BOTH: &[&str] = &["--data", "images", "--threads", "1", "--seed", "1"];
+
 const PLAIN: &[&str] = &["none", "--sampler", "semihard", "--steps", "1500", "--lr-drop", "0.7"];
 
 /// Random starts: without them the net learns to switch its first layer off around clean images, and the score flatters.
@@ -124,4 +123,6 @@ const HARDENED: &[&str] = &[
     "--random-start",
     "--progressive",
     "on",
+    "--init",
+    "plain.checkpoint",
 ];
