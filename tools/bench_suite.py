@@ -22,8 +22,12 @@ import torch.nn.functional as F
 from PIL import Image
 
 HERE = Path(__file__).parent
-# Name, pixels, channels, queries.
-CASES = (("plain.onnx", 28, 1, 200), ("hardened.onnx", 28, 1, 200), ("tv.resnet18", 224, 3, 8))
+# Name, pixels, channels, classes, images in each, queries.
+CASES = (
+    ("plain.onnx", 28, 1, 48, 20, 200),
+    ("hardened.onnx", 28, 1, 48, 20, 200),
+    ("tv.resnet18", 224, 3, 24, 10, 8),
+)
 ATTACKS = ("CA+", "CA-", "QA+", "QA-", "ES", "LTM", "GTM", "GTT")
 FAR = 1e38
 
@@ -180,12 +184,12 @@ def main():
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(int(threads))
-    print("| model | queries | image steps | ours | of that attacks | PyTorch | PyTorch / ours | ARS, ours | PyTorch's |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
-    for name, size, channels, queries in CASES:
-        images = folder / f"images{size}"
+    print("| model | images | queries | image steps | ours | of that attacks | PyTorch | PyTorch / ours | ARS, ours | PyTorch's |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for name, size, channels, classes, samples, queries in CASES:
+        images = folder / f"images{size}-{classes}x{samples}"
         if not images.is_dir():
-            words = ["--out", images, "--size", size, "--channels", channels]
+            words = ["--out", images, "--size", size, "--channels", channels, "--classes", classes, "--samples", samples]
             subprocess.run([audit, "images", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
         bundled = HERE.parent / "models" / name
         path = bundled if name.endswith(".onnx") else folder / f"{name}.onnx"
@@ -205,7 +209,7 @@ def main():
             theirs = min(theirs, seconds)
         own_score = report["scores"]["ars"]["value"]
         print(
-            f"| {name} | {queries} | {report['timing']['image_steps']} | {ours[0]:.1f} s | {ours[1]:.1f} s | {theirs:.1f} s "
+            f"| {name} | {classes * samples} | {queries} | {report['timing']['image_steps']} | {ours[0]:.1f} s | {ours[1]:.1f} s | {theirs:.1f} s "
             f"| {theirs / ours[0]:.2f} | {own_score:.2f} | {score:.2f} |",
             flush=True,
         )

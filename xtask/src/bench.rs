@@ -48,8 +48,8 @@ const MODELS: [&str; 6] = [
 const BATCH: usize = 8;
 const THREADS: usize = 2;
 /// Both sides are measured in turns, this often and this long, and the best counts: other work only adds to a time.
-const ROUNDS: usize = 3;
-const SECONDS: usize = 8;
+const ROUNDS: usize = 2;
+const SECONDS: usize = 5;
 
 /// A PGD step of each model, beside PyTorch's on the same weights.
 fn step(names: &[String]) -> Result {
