@@ -197,7 +197,7 @@ def main():
             module(HERE / "bench_step.py").export(folder, [name])
         model, file = network(name, path), folder / "suite.json"
         words = [path, "--data", images, "-o", file, "--max-queries", queries, "--threads", threads]
-        words += ["-q", "--allow-untrusted", "--range", "0,1"]
+        words += ["-q", "--allow-untrusted", "--range", "0,1", "--resize-shorter", size]
         ours, theirs = (float("inf"), 0), float("inf")
         for _ in range(int(rounds)):
             clock = time.perf_counter()
