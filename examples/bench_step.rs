@@ -35,7 +35,8 @@ fn measure(file: &std::path::Path, batch: usize, threads: usize, seconds: f64) -
     let mut model = Model::open(file, &card, options, Some(batch))?;
     let n = batch * model.pixels();
     let x: Vec<f32> = (0..n).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect();
-    let mut images = Batch { lo: vec![0.0; n], hi: vec![1.0; n], alpha: vec![1.0 / 255.0; batch], x };
+    let alpha = vec![1.0 / 255.0; batch];
+    let mut images = Batch { lo: vec![0.0; n], hi: vec![1.0; n], alpha, x, changed: true };
     // The loss costs nothing here: what is measured is the model.
     let mut cotangent = |e: ndarray::ArrayView2<f32>| e.to_owned();
     // Forward is what a user runs, not our graph, whose further outputs cost time too.

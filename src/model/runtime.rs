@@ -3,9 +3,10 @@
 use crate::grad::Types;
 use crate::onnx::{DType, Encoded, Graph, Node, Value};
 use crate::{Error, Result};
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{OutputSelector, RunOptions, SessionInputValue};
-use ort::value::{DynValue, TensorElementType, TensorRef, ValueType};
+use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
+use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::panic;
@@ -194,6 +195,7 @@ fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
 /// A graph ready to run.
 pub struct Session {
     inner: ort::session::Session,
+    provider: Provider,
 }
 
 /// A tensor that the runtime owns, on whatever device it lies.
@@ -207,10 +209,30 @@ pub enum Input<'a> {
     Held(&'a Held),
 }
 
+/// A tensor that stays where it is from run to run: what one session writes there ([`Binding::output`]) another reads
+/// ([`Binding::input`]), without a copy and without an allocation.
+pub struct Place {
+    tensor: DynTensor,
+    /// The way to and from the host, of a tensor on a device.
+    staging: Option<DynTensor>,
+}
+
+/// Where a [`Place`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where the session computes.
+    Device,
+    /// In host memory.
+    Host,
+}
+
+/// A session's inputs and outputs, each at its [`Place`], for any number of runs. Outputs that are not bound aren't made.
+pub struct Binding(IoBinding);
+
 impl Session {
     /// Compiles a graph. Errors of the runtime about the graph itself are errors about the model (exit code 3).
     pub fn new(graph: &Graph, options: Options, optimise: Optimise) -> Result<Session> {
-        Self::commit(graph, builder(options, optimise)?)
+        Self::commit(graph, options.provider, builder(options, optimise)?)
     }
 
     /// Compiles a graph as users do: every optimisation that is on by default, those we switch off included.
@@ -218,10 +240,10 @@ impl Session {
         let b = builder(options, Optimise::All)?
             .with_config_entry("optimization.disable_specified_optimizers", "")
             .map_err(|e| fault("setting up")(e.into()))?;
-        Self::commit(graph, b)
+        Self::commit(graph, options.provider, b)
     }
 
-    fn commit(graph: &Graph, mut b: SessionBuilder) -> Result<Session> {
+    fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
         let refused = |e: String| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
         let weights = graph.weight_bytes();
         // By way of a file, large weights aren't in memory once more while the runtime makes its copies.
@@ -244,7 +266,9 @@ impl Session {
         };
         // Of a damaged graph the runtime may infer a negative size, at which ort panics.
         match quietly(commit) {
-            Some(committed) => Ok(Session { inner: committed.map_err(|e| refused(e.to_string()))? }),
+            Some(committed) => {
+                Ok(Session { inner: committed.map_err(|e| refused(e.to_string()))?, provider })
+            }
             None => Err(refused("the shapes that follow from its attributes are impossible".into())),
         }
     }
@@ -279,6 +303,33 @@ impl Session {
         run().map_err(fault("running the graph"))
     }
 
+    /// Memory for a value of fixed shape, kept until it is dropped; what it holds at first is undefined. Errors: no memory.
+    pub fn place(&self, value: &Value, side: Side) -> Result<Place> {
+        let shape = fixed_shape(value)?;
+        let make = || -> ort::Result<DynTensor> {
+            let allocator = match self.provider {
+                Provider::Cuda(n) if side == Side::Device => {
+                    let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
+                    Allocator::new(&self.inner, MemoryInfo::new(AllocationDevice::CUDA, n, kind, memory)?)?
+                }
+                _ => Allocator::default(),
+            };
+            DynTensor::new(&allocator, element_type(value.dtype)?, shape)
+        };
+        let tensor = make().map_err(fault("making room for a tensor"))?;
+        Ok(Place { tensor, staging: None })
+    }
+
+    /// A binding of nothing yet.
+    pub fn binding(&self) -> Result<Binding> {
+        self.inner.create_binding().map(Binding).map_err(fault("binding tensors"))
+    }
+
+    /// Runs the graph on what lies in the places of its inputs; what it finds lies in those of its outputs.
+    pub fn run_bound(&mut self, binding: &Binding) -> Result<()> {
+        self.inner.run_binding(&binding.0).map(drop).map_err(fault("running the graph"))
+    }
+
     /// Name, element type and shape (−1 where unknown) of each output that is a tensor.
     pub fn output_types(&self) -> Vec<(String, DType, Vec<i64>)> {
         self.inner
@@ -305,6 +356,90 @@ impl Held {
         let (_, values) = self.0.try_extract_tensor::<i64>().map_err(fault("reading a result"))?;
         Ok(values.to_vec())
     }
+}
+
+impl Binding {
+    /// The input `name` is what lies at `place` when the session runs.
+    pub fn input(&mut self, name: &str, place: &Place) -> Result<()> {
+        self.0.bind_input(name, &place.tensor).map_err(fault("binding an input"))
+    }
+
+    /// The output `name` goes to `place`. That may be an input's place too, where every node that reads the input comes
+    /// before the one that makes the output.
+    pub fn output(&mut self, name: &str, place: &mut Place) -> Result<()> {
+        self.0.bind_output(name, &mut place.tensor).map_err(fault("binding an output"))
+    }
+}
+
+impl Place {
+    /// Replaces the values. Errors: not float32, or not so many.
+    pub fn write(&mut self, values: &[f32]) -> Result<()> {
+        let mut write = || match self.on_host() {
+            true => fill(&mut self.tensor, values),
+            false => {
+                fill(self.staging()?, values)?;
+                self.staging.iter().try_for_each(|staging| staging.copy_into(&mut self.tensor))
+            }
+        };
+        write().map_err(fault("writing a tensor"))
+    }
+
+    /// The values, brought to the host if they are elsewhere. Errors: not float32.
+    pub fn read(&mut self) -> Result<&[f32]> {
+        self.values().map_err(fault("reading a tensor"))
+    }
+
+    fn values(&mut self) -> ort::Result<&[f32]> {
+        if !self.on_host() {
+            self.staging()?;
+            self.staging.iter_mut().try_for_each(|staging| self.tensor.copy_into(staging))?;
+        }
+        Ok(self.staging.as_ref().unwrap_or(&self.tensor).try_extract_tensor()?.1)
+    }
+
+    fn on_host(&self) -> bool {
+        self.tensor.memory_info().is_cpu_accessible()
+    }
+
+    /// The host's copy, made at the first use.
+    fn staging(&mut self) -> ort::Result<&mut DynTensor> {
+        let staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => {
+                let shape = self.tensor.shape().to_vec();
+                DynTensor::new(&Allocator::default(), *self.tensor.data_type(), shape)?
+            }
+        };
+        Ok(self.staging.insert(staging))
+    }
+}
+
+fn fill(tensor: &mut DynTensor, values: &[f32]) -> ort::Result<()> {
+    let (shape, room) = tensor.try_extract_tensor_mut::<f32>()?;
+    if room.len() != values.len() {
+        return Err(ort::Error::new(format!("{} values were given for the shape {shape:?}", values.len())));
+    }
+    room.copy_from_slice(values);
+    Ok(())
+}
+
+fn element_type(dtype: DType) -> ort::Result<TensorElementType> {
+    Ok(match dtype {
+        DType::F32 => TensorElementType::Float32,
+        DType::F16 => TensorElementType::Float16,
+        DType::BF16 => TensorElementType::Bfloat16,
+        DType::F64 => TensorElementType::Float64,
+        DType::I64 => TensorElementType::Int64,
+        DType::I32 => TensorElementType::Int32,
+        DType::I16 => TensorElementType::Int16,
+        DType::I8 => TensorElementType::Int8,
+        DType::U64 => TensorElementType::Uint64,
+        DType::U32 => TensorElementType::Uint32,
+        DType::U16 => TensorElementType::Uint16,
+        DType::U8 => TensorElementType::Uint8,
+        DType::Bool => TensorElementType::Bool,
+        other => return Err(ort::Error::new(format!("no tensor can be made of {other:?}"))),
+    })
 }
 
 fn dtype(ty: TensorElementType) -> DType {
@@ -344,7 +479,7 @@ fn fold(graph: &Graph) -> Result<Graph> {
         .map_err(|e| fault("setting up")(e.into()))?
         .with_optimized_model_path(&path)
         .map_err(|e| fault("setting up")(e.into()))?;
-    drop(Session::commit(graph, b)?);
+    drop(Session::commit(graph, Provider::Cpu, b)?);
     let bytes = std::fs::read(&path).map_err(|e| {
         Error::internal(format!("ONNX Runtime left no specialised graph at {}: {e}", path.display()))
     })?;
