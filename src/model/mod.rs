@@ -15,7 +15,7 @@ use estimate::Estimator;
 use ndarray::{Array2, ArrayView2};
 use output::Pooling;
 use reference::Reference;
-use runtime::{Binding, Input, Optimise, Options, Place, Session, Side};
+use runtime::{Binding, Input, Optimise, Options, Place, Provider, Session, Side};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -60,6 +60,8 @@ pub struct Info {
     pub operators: Vec<String>,
     /// Nodes of the model, and of the graphs made of it: forward, backward, values handed over.
     pub nodes: [usize; 4],
+    /// Nodes of these graphs that run on the CPU though another provider was asked for.
+    pub cpu_nodes: Vec<String>,
 }
 
 /// A model in ONNX Runtime, with its gradient.
@@ -76,7 +78,7 @@ pub struct Model {
 
 /// Where gradients come from.
 enum Gradient {
-    Exact(Exact),
+    Exact(Box<Exact>),
     Estimate(Estimator),
 }
 
@@ -140,6 +142,7 @@ impl Model {
         append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(batch));
         let forward = Session::new(&g.forward, options, Optimise::All).map_err(named)?;
         let backward_session = Session::new(&backward, options, Optimise::All).map_err(named)?;
+        info.cpu_nodes = left_to_cpu(&[&forward, &backward_session], options).map_err(named)?;
         let size = [batch, info.dim];
         let names = [g.cotangents[0].as_str(), &g.gradients[0]];
         let exact = Exact::new(&forward, backward_session, &backward.inputs, names, size).map_err(named)?;
@@ -149,7 +152,7 @@ impl Model {
             exact.places.residuals.len(),
         ]);
         info.notes = g.notes;
-        Ok(Model { info, input, forward, gradient: Gradient::Exact(exact), batch, options })
+        Ok(Model { info, input, forward, gradient: Gradient::Exact(Box::new(exact)), batch, options })
     }
 
     /// Loads a model to be attacked through forward passes alone ([`estimate`]), for what [`Model::open`] can't
@@ -165,6 +168,7 @@ impl Model {
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let forward = Session::new(&graph, options, Optimise::All).map_err(|e| e.context(path.display()))?;
+        info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(|e| e.context(path.display()))?;
         let gradient = Gradient::Estimate(Estimator::new(seed));
         Ok(Model { info, input, forward, gradient, batch, options })
     }
@@ -199,9 +203,15 @@ impl Model {
         Ok((e, g))
     }
 
-    /// The model file as it is, to compare with.
+    /// The model file as it is, to compare with: on the CPU, wherever the model itself runs.
     pub fn reference(&self) -> Result<Reference> {
-        Reference::open(&self.info, &self.input, self.batch, self.options)
+        let options = Options { provider: Provider::Cpu, ..self.options };
+        Reference::open(&self.info, &self.input, self.batch, options)
+    }
+
+    /// Whether products may round their factors to TensorFloat-32.
+    pub fn tf32(&self) -> bool {
+        matches!(self.options.provider, Provider::Cuda(cuda) if cuda.tf32)
     }
 
     fn estimated(
@@ -286,7 +296,8 @@ impl Exact {
         self.stepping = false;
         self.places.image.write(images)?;
         self.forward(forward, cotangent)?;
-        let mut gradient = self.backward.place(&Value::new(&self.gradient, DType::F32, shape), Side::Device)?;
+        let mut gradient =
+            self.backward.place(&Value::new(&self.gradient, DType::F32, shape), Side::Device)?;
         let mut back = self.places.read_by(&self.backward)?;
         back.output(&self.gradient, &mut gradient)?;
         self.backward.run_bound(&back)?;
@@ -443,8 +454,23 @@ impl Prepared {
             notes: vec![],
             operators,
             nodes: [file_nodes, 0, 0, 0],
+            cpu_nodes: vec![],
         };
         Ok(Prepared { info, input: input.name, graph, types, batch })
+    }
+}
+
+/// Nodes that CUDA left to the CPU. Errors (exit code 3) where that wasn't allowed.
+fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
+    let nodes: Vec<String> = sessions.iter().flat_map(|s| s.cpu_nodes()).cloned().collect();
+    match options.provider {
+        Provider::Cuda(cuda) if !cuda.cpu_nodes && !nodes.is_empty() => Err(Error::model(format!(
+            "CUDA has no kernel for {} nodes of the model or its gradient, which would run on the CPU, slowly: {}. \
+             --allow-cpu-nodes accepts that; --ep cpu runs everything there",
+            nodes.len(),
+            runtime::shortened(&nodes)
+        ))),
+        _ => Ok(nodes),
     }
 }
 

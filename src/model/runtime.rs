@@ -9,9 +9,10 @@ use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
 use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::panic;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Mutex, Once, OnceLock};
+use std::{fmt, panic};
 
 /// The version of ONNX Runtime that set-up fetches and that everything was tested with.
 pub const VERSION: &str = "1.31.1";
@@ -33,8 +34,45 @@ static LOADING: Mutex<()> = Mutex::new(());
 pub enum Provider {
     /// The CPU execution provider.
     Cpu,
-    /// The CUDA execution provider on a device.
-    Cuda(i32),
+    /// The CUDA execution provider.
+    Cuda(Cuda),
+}
+
+/// How CUDA is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cuda {
+    /// The device's number.
+    pub device: i32,
+    /// Whether products may round their factors to TensorFloat-32 (10 bits of mantissa in place of 23).
+    pub tf32: bool,
+    /// Whether nodes that CUDA has no kernel for may run on the CPU, with what they need copied back and forth.
+    pub cpu_nodes: bool,
+}
+
+impl FromStr for Provider {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Provider> {
+        let cuda = |device: u16| Provider::Cuda(Cuda { device: device.into(), ..Cuda::default() });
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(Provider::Cpu),
+            None if text == "cuda" => Ok(cuda(0)),
+            Some(("cuda", n)) => n.parse().map(cuda).map_err(|_| {
+                Error::usage(format!(
+                    "`{n}` is no device number: expected one such as cuda:0; `nvidia-smi -L` lists them"
+                ))
+            }),
+            _ => Err(Error::usage("expected cpu, cuda or cuda:N")),
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Provider::Cpu => f.write_str("cpu"),
+            Provider::Cuda(cuda) => write!(f, "cuda:{}", cuda.device),
+        }
+    }
 }
 
 /// How sessions are made.
@@ -163,15 +201,66 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
         Ok(b)
     };
     let b = configure().map_err(fault("setting up"))?;
-    let Provider::Cuda(device) = options.provider else { return Ok(b) };
-    let cuda = ort::ep::CUDA::default().with_device_id(device).with_tf32(false).build().error_on_failure();
-    b.with_execution_providers([cuda]).map_err(|e| {
-        Error::usage(format!(
-            "--ep cuda:{device} was asked for and CUDA can't be used: {}. It needs the GPU build of ONNX Runtime \
-             (onnxruntime-gpu {VERSION}), CUDA 13 and cuDNN 9; --ep cpu does without",
-            e
-        ))
-    })
+    let Provider::Cuda(cuda) = options.provider else { return Ok(b) };
+    // The search would time algorithms and take the fastest, which may be another one, with other last bits, next time.
+    let provider = ort::ep::CUDA::default()
+        .with_device_id(cuda.device)
+        .with_tf32(cuda.tf32)
+        .with_conv_algorithm_search(ort::ep::cuda::ConvAlgorithmSearch::Heuristic)
+        .build();
+    let configure = || -> ort::Result<SessionBuilder> {
+        let b = b.with_config_entry(ASSIGNMENT, "1")?;
+        Ok(b.with_execution_providers([provider.error_on_failure()])?)
+    };
+    configure().map_err(|e| no_cuda(cuda, &e.to_string()))
+}
+
+/// Has the runtime remember which provider took which node.
+const ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
+
+/// Refuses a provider that can't be used here, before any model is loaded (exit code 2): the library has no CUDA, its own
+/// libraries or the driver are missing, there is no such device.
+pub fn require(options: Options) -> Result<()> {
+    let Provider::Cuda(cuda) = options.provider else { return Ok(()) };
+    let value = |name: &str| Value::new(name, DType::F32, &[1]);
+    let nodes = vec![Node::new("Neg", &["x"], "y")];
+    let mut graph = Graph::new(nodes, [].into());
+    (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("y")]);
+    let b = builder(options, Optimise::Off)?;
+    let run =
+        || Session::commit(&graph, options.provider, b)?.run(&[("x", Input::Host(&[1], &[1.0]))], &["y"]);
+    match run() {
+        Ok(y) if y[0].floats()?.1 == [-1.0] => Ok(()),
+        Ok(_) => Err(no_cuda(
+            cuda,
+            "the device computes wrongly: it found something other than -1 for the negative of 1",
+        )),
+        Err(e) => Err(no_cuda(cuda, &e.message)),
+    }
+}
+
+/// What a failure of CUDA becomes. The runtime's own words are long; the first line has what happened.
+fn no_cuda(cuda: Cuda, said: &str) -> Error {
+    let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
+    let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
+        format!(
+            "This library of ONNX Runtime was built without CUDA. Fetch the one with it, `cargo xtask setup --cuda`, and name \
+             it: --ort-lib target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
+        )
+    } else if has(&["cannot open shared object", "ailed to load library", "LoadLibrary failed"]) {
+        "A library that CUDA needs is missing: it wants the NVIDIA driver (libcuda), CUDA 13 and cuDNN 9 where the system's \
+         loader looks, such as in LD_LIBRARY_PATH"
+            .to_string()
+    } else if has(&["invalid device ordinal", "nvalid device"]) {
+        format!("There is no device {}: `nvidia-smi -L` lists those there are", cuda.device)
+    } else {
+        "See whether `nvidia-smi` shows the GPU, and a driver for CUDA 13 or newer".to_string()
+    };
+    let said = said.trim().lines().next().unwrap_or_default().trim_end_matches('.');
+    Error::usage(format!(
+        "--ep {}: CUDA can't be used: {said}. {next}. --ep cpu does without",
+        Provider::Cuda(cuda)
+    ))
 }
 
 /// Runs `f`; `None` if it panics, of which nobody hears.
@@ -196,6 +285,8 @@ fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
 pub struct Session {
     inner: ort::session::Session,
     provider: Provider,
+    /// Nodes that the provider left to the CPU, as "Operator (name)".
+    cpu_nodes: Vec<String>,
 }
 
 /// A tensor that the runtime owns, on whatever device it lies.
@@ -267,10 +358,22 @@ impl Session {
         // Of a damaged graph the runtime may infer a negative size, at which ort panics.
         match quietly(commit) {
             Some(committed) => {
-                Ok(Session { inner: committed.map_err(|e| refused(e.to_string()))?, provider })
+                let inner = committed.map_err(|e| refused(e.to_string()))?;
+                let cpu_nodes = match provider {
+                    Provider::Cpu => vec![],
+                    Provider::Cuda(_) => {
+                        nodes_of(&inner, "CPUExecutionProvider").map_err(fault("setting up"))?
+                    }
+                };
+                Ok(Session { inner, provider, cpu_nodes })
             }
             None => Err(refused("the shapes that follow from its attributes are impossible".into())),
         }
+    }
+
+    /// Nodes that the provider asked for left to the CPU, as "Operator (name)".
+    pub fn cpu_nodes(&self) -> &[String] {
+        &self.cpu_nodes
     }
 
     /// Runs the graph for the outputs named, in that order.
@@ -308,9 +411,12 @@ impl Session {
         let shape = fixed_shape(value)?;
         let make = || -> ort::Result<DynTensor> {
             let allocator = match self.provider {
-                Provider::Cuda(n) if side == Side::Device => {
+                Provider::Cuda(Cuda { device, .. }) if side == Side::Device => {
                     let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
-                    Allocator::new(&self.inner, MemoryInfo::new(AllocationDevice::CUDA, n, kind, memory)?)?
+                    Allocator::new(
+                        &self.inner,
+                        MemoryInfo::new(AllocationDevice::CUDA, device, kind, memory)?,
+                    )?
                 }
                 _ => Allocator::default(),
             };
@@ -440,6 +546,55 @@ fn element_type(dtype: DType) -> ort::Result<TensorElementType> {
         DType::Bool => TensorElementType::Bool,
         other => return Err(ort::Error::new(format!("no tensor can be made of {other:?}"))),
     })
+}
+
+/// A list for messages: the first few, and how many more.
+pub fn shortened(nodes: &[String]) -> String {
+    const SHOWN: usize = 12;
+    let more = nodes.len().saturating_sub(SHOWN);
+    let some = nodes[..nodes.len() - more].join(", ");
+    if more > 0 { format!("{some} and {more} more") } else { some }
+}
+
+/// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]: as basic optimisation left the graph,
+/// before kernels are fused.
+#[allow(unsafe_code)] // Not wrapped by ort.
+fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<String>> {
+    use ort::{AsPointer, ortsys};
+    use std::ffi::{CStr, c_char};
+    use std::ptr::null;
+    /// SAFETY: the runtime's strings end in 0 and live as long as the session.
+    unsafe fn text(from: *const c_char) -> String {
+        if from.is_null() {
+            return String::new();
+        }
+        unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
+    }
+    let mut nodes = Vec::new();
+    let (mut groups, mut count) = (null(), 0);
+    ortsys![unsafe Session_GetEpGraphAssignmentInfo(session.ptr(), &mut groups, &mut count)?];
+    for group in 0..count {
+        // SAFETY: `groups` points to `count` groups, of the session as long as it lives; so do `members` below.
+        let group = unsafe { *groups.add(group) };
+        let mut name = null();
+        ortsys![unsafe EpAssignedSubgraph_GetEpName(group, &mut name)?];
+        if unsafe { text(name) } != provider {
+            continue;
+        }
+        let (mut members, mut count) = (null(), 0);
+        ortsys![unsafe EpAssignedSubgraph_GetNodes(group, &mut members, &mut count)?];
+        for member in 0..count {
+            let member = unsafe { *members.add(member) };
+            let (mut op, mut name) = (null(), null());
+            ortsys![unsafe EpAssignedNode_GetOperatorType(member, &mut op)?];
+            ortsys![unsafe EpAssignedNode_GetName(member, &mut name)?];
+            nodes.push(match unsafe { (text(op), text(name)) } {
+                (op, name) if name.is_empty() => op,
+                (op, name) => format!("{op} ({name})"),
+            });
+        }
+    }
+    Ok(nodes)
 }
 
 fn dtype(ty: TensorElementType) -> DType {
@@ -586,4 +741,41 @@ fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a GPU every node is the CPU's, which is what the check for nodes that CUDA left out looks for.
+    #[test]
+    fn nodes_are_told_by_provider() {
+        if load(None).is_err() {
+            println!("skipped: no ONNX Runtime here; `cargo xtask setup` fetches it");
+            return;
+        }
+        let value = |name: &str| Value::new(name, DType::F32, &[2]);
+        let mut nodes = vec![Node::new("Neg", &["x"], "y"), Node::new("Relu", &["y"], "z")];
+        nodes[0].name = "first".into();
+        let mut graph = Graph::new(nodes, [].into());
+        (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("z")]);
+        let cpu = Options { provider: Provider::Cpu, threads: 1 };
+        let b = builder(cpu, Optimise::All).unwrap().with_config_entry(ASSIGNMENT, "1").ok().unwrap();
+        let session = Session::commit(&graph, Provider::Cpu, b).unwrap();
+        let found = nodes_of(&session.inner, "CPUExecutionProvider").unwrap();
+        assert!(found.iter().any(|n| n == "Neg (first)") && found.len() == 2, "{found:?}");
+        assert!(nodes_of(&session.inner, "CUDAExecutionProvider").unwrap().is_empty());
+    }
+
+    #[test]
+    fn failures_of_cuda_say_what_to_do() {
+        let says = |said: &str| no_cuda(Cuda { device: 3, ..Cuda::default() }, said).message;
+        assert!(
+            says("CUDA execution provider is not enabled in this build.\nmore")
+                .contains("xtask setup --cuda")
+        );
+        assert!(says("libcudnn.so.9: cannot open shared object file").contains("cuDNN 9"));
+        assert!(says("CUDA failure 101: invalid device ordinal").contains("no device 3"));
+        assert!(says("CUDA failure 35: CUDA driver version is insufficient").contains("nvidia-smi"));
+    }
 }
