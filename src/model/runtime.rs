@@ -239,7 +239,7 @@ pub fn require(options: Options) -> Result<()> {
     }
 }
 
-/// What a failure of CUDA becomes. The runtime's own words are long; the first line has what happened.
+/// What a failure of CUDA becomes. The runtime's own words are long; the end of the first line has what happened.
 fn no_cuda(cuda: Cuda, said: &str) -> Error {
     let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
     let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
@@ -247,9 +247,10 @@ fn no_cuda(cuda: Cuda, said: &str) -> Error {
             "This library of ONNX Runtime was built without CUDA. Fetch the one with it, `cargo xtask setup --cuda`, and name \
              it: --ort-lib target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
         )
+    } else if has(&["libcuda.so"]) {
+        "The NVIDIA driver is missing, or the system's loader doesn't find its libcuda: see whether `nvidia-smi` runs".to_string()
     } else if has(&["cannot open shared object", "ailed to load library", "LoadLibrary failed"]) {
-        "A library that CUDA needs is missing: it wants the NVIDIA driver (libcuda), CUDA 13 and cuDNN 9 where the system's \
-         loader looks, such as in LD_LIBRARY_PATH"
+        "A library is missing: CUDA 13 and cuDNN 9 must be where the system's loader looks, such as in LD_LIBRARY_PATH"
             .to_string()
     } else if has(&["invalid device ordinal", "nvalid device"]) {
         format!("There is no device {}: `nvidia-smi -L` lists those there are", cuda.device)
@@ -257,6 +258,7 @@ fn no_cuda(cuda: Cuda, said: &str) -> Error {
         "See whether `nvidia-smi` shows the GPU, and a driver for CUDA 13 or newer".to_string()
     };
     let said = said.trim().lines().next().unwrap_or_default().trim_end_matches('.');
+    let said = said.rsplit(" : FAIL : ").next().unwrap_or(said);
     Error::usage(format!(
         "--ep {}: CUDA can't be used: {said}. {next}. --ep cpu does without",
         Provider::Cuda(cuda)
@@ -775,6 +777,13 @@ mod tests {
                 .contains("xtask setup --cuda")
         );
         assert!(says("libcudnn.so.9: cannot open shared object file").contains("cuDNN 9"));
+        assert!(
+            says("libcuda.so.1: cannot open shared object file").contains("The NVIDIA driver is missing")
+        );
+        assert!(
+            says("a.cc:1 [E] : 1 : FAIL : no libcublas.so.13")
+                .starts_with("--ep cuda:3: CUDA can't be used: no")
+        );
         assert!(says("CUDA failure 101: invalid device ordinal").contains("no device 3"));
         assert!(says("CUDA failure 35: CUDA driver version is insufficient").contains("nvidia-smi"));
     }
