@@ -1,11 +1,11 @@
 //! One half of `cargo xtask bench step`: seconds of a forward pass and of a PGD step, the best of several runs.
 //!
-//! Arguments: MODEL.onnx BATCH THREADS SECONDS. Prints `forward step`, measured in turns for at least that long.
+//! Arguments: MODEL.onnx BATCH THREADS SECONDS [cpu | cuda[:N] | fast-math]. Prints `forward step`, measured in turns for at least that long.
 
 use audit::attack::{Batch, Differentiable};
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::model::runtime::{self, Input, Options, Provider, Session};
+use audit::model::runtime::{self, Cuda, Input, Options, Provider, Session};
 use audit::onnx::Graph;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,10 +16,15 @@ fn main() {
     let (Some(file), Some(batch), Some(threads), Some(seconds)) =
         (arguments.first().map(PathBuf::from), number(1), number(2), number(3))
     else {
-        eprintln!("usage: bench_step MODEL.onnx BATCH THREADS SECONDS");
+        eprintln!("usage: bench_step MODEL.onnx BATCH THREADS SECONDS [cpu | cuda[:N] | fast-math]");
         std::process::exit(2);
     };
-    match measure(&file, batch, threads, seconds as f64) {
+    let provider = match arguments.get(4).map(String::as_str) {
+        Some("fast-math") => Ok(Provider::Cuda(Cuda { tf32: true, ..Cuda::default() })),
+        other => other.unwrap_or("cpu").parse(),
+    };
+    let options = provider.map(|provider| Options { provider, threads });
+    match options.and_then(|options| measure(&file, batch, options, seconds as f64)) {
         Ok((forward, step)) => println!("{forward} {step}"),
         Err(e) => {
             eprintln!("{e}");
@@ -28,14 +33,20 @@ fn main() {
     }
 }
 
-fn measure(file: &std::path::Path, batch: usize, threads: usize, seconds: f64) -> audit::Result<(f64, f64)> {
+fn measure(
+    file: &std::path::Path,
+    batch: usize,
+    options: Options,
+    seconds: f64,
+) -> audit::Result<(f64, f64)> {
     runtime::load(None)?;
+    runtime::require(options)?;
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
-    let options = Options { provider: Provider::Cpu, threads };
     let mut model = Model::open(file, &card, options, Some(batch))?;
     let n = batch * model.pixels();
     let x: Vec<f32> = (0..n).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect();
-    let mut images = Batch { lo: vec![0.0; n], hi: vec![1.0; n], alpha: vec![1.0 / 255.0; batch], x };
+    let alpha = vec![1.0 / 255.0; batch];
+    let mut images = Batch { lo: vec![0.0; n], hi: vec![1.0; n], alpha, x, changed: true };
     // The loss costs nothing here: what is measured is the model.
     let mut cotangent = |e: ndarray::ArrayView2<f32>| e.to_owned();
     // Forward is what a user runs, not our graph, whose further outputs cost time too.

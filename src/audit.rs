@@ -78,6 +78,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     let retrieval = Retrieval { gallery: &gallery, benign: &benign };
     warnings.extend(check::warnings(check::of_retrieval(&retrieval)));
     warnings.extend(reservations::before_attacks(flags, &preprocessing, &data, &benign));
+    warnings.extend(reservations::of_machine(flags, &model.info.cpu_nodes));
     timing.gallery_s = clock.lap();
 
     // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
@@ -88,7 +89,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     };
     let mut report = Report {
         schema_version: report::SCHEMA_VERSION,
-        tool: summary::tool(flags),
+        tool: summary::tool(flags, &model),
         model: summary::model(&model, &card, metric, measured.summary()),
         data,
         suite: summary::suite(&suite, protocol, &plan, selection::sampling(flags, &suite, &gallery)),
@@ -198,9 +199,11 @@ fn kept(mut error: Error, journal: &Option<Journal>) -> Error {
 
 pub(crate) fn open_model(flags: &Run, path: &Path, card: &Card) -> Result<Model> {
     runtime::load(flags.ort_lib.as_deref())?;
+    let options = flags.options();
+    runtime::require(options)?;
     match flags.gradient {
-        Gradient::Exact => Model::open(path, card, flags.options(), flags.batch),
-        Gradient::Estimate => Model::open_estimated(path, card, flags.options(), flags.batch, flags.seed),
+        Gradient::Exact => Model::open(path, card, options, flags.batch),
+        Gradient::Estimate => Model::open_estimated(path, card, options, flags.batch, flags.seed),
     }
 }
 

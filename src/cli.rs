@@ -5,7 +5,7 @@ use crate::audit::partition::Partition;
 use crate::data::{Interpolation, Split};
 use crate::model::card::{Card, Channels, Layout};
 use crate::model::output::Pooling;
-use crate::model::runtime::{Options, Provider};
+use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
 use crate::space::Metric;
 use clap::{Args, Parser, Subcommand};
@@ -19,6 +19,8 @@ const EXAMPLES: &str = "Examples:
                                         after Ctrl-C, a crash or a kill: goes on
   audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml
   audit model.onnx --data photos/ --partition hash:1/3 -o part1.json
+  audit model.onnx --data photos/ --ep cuda --ort-lib target/onnxruntime-gpu
+                                        on a GPU (docs/cuda.md)
   audit compare before.json after.json
 
 Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (gallery, attacks);
@@ -341,9 +343,15 @@ pub struct Run {
     /// How images are resized
     #[arg(long, value_enum, help_heading = "Model")]
     pub interpolation: Option<Interpolation>,
-    /// Execution provider: cpu, cuda or cuda:N
-    #[arg(long, default_value = "cpu", value_parser = provider, help_heading = "Machine")]
+    /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`cargo xtask setup --cuda`)
+    #[arg(long, default_value = "cpu", help_heading = "Machine")]
     pub ep: Provider,
+    /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
+    #[arg(long, help_heading = "Machine")]
+    pub fast_math: bool,
+    /// With --ep cuda: let nodes that CUDA has no kernel for run on the CPU, instead of an error. Slow; reports say so
+    #[arg(long, help_heading = "Machine")]
+    pub allow_cpu_nodes: bool,
     /// Threads [default: one per core]
     #[arg(long, default_value_t = 0, hide_default_value = true, help_heading = "Machine")]
     pub threads: usize,
@@ -416,7 +424,13 @@ impl Run {
 
     /// How sessions are to be made.
     pub fn options(&self) -> Options {
-        Options { provider: self.ep, threads: self.threads }
+        let provider = match self.ep {
+            Provider::Cuda(Cuda { device, .. }) => {
+                Provider::Cuda(Cuda { device, tf32: self.fast_math, cpu_nodes: self.allow_cpu_nodes })
+            }
+            Provider::Cpu => Provider::Cpu,
+        };
+        Options { provider, threads: self.threads }
     }
 }
 
@@ -442,14 +456,5 @@ fn size(text: &str) -> Result<[usize; 2], String> {
         (Some(Some(n)), None, None) => Ok([n, n]),
         (Some(Some(h)), Some(Some(w)), None) => Ok([h, w]),
         _ => Err("expected a side such as 224, or height x width such as 256x128".into()),
-    }
-}
-
-fn provider(text: &str) -> Result<Provider, String> {
-    match text.split_once(':') {
-        None if text == "cpu" => Ok(Provider::Cpu),
-        None if text == "cuda" => Ok(Provider::Cuda(0)),
-        Some(("cuda", n)) => n.parse().map(Provider::Cuda).map_err(|_| format!("{n} is no device number")),
-        _ => Err("expected cpu, cuda or cuda:N".into()),
     }
 }

@@ -77,7 +77,7 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
     }
     let mut examination = Examination {
         schema_version: report::SCHEMA_VERSION,
-        tool: summary::tool(&run),
+        tool: summary::tool(&run, &model),
         model: summary::model(&model, &card, metric, measured.summary()),
         data: report::Data::default(),
         suite: summary::suite(&suite, protocol, &plan, None),

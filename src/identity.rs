@@ -21,7 +21,9 @@ impl Identity {
         let all = [
             ("version of audit", tool.version.clone()),
             ("runtime", tool.runtime.clone()),
-            ("execution provider", tool.provider.clone()),
+            // Devices of a machine are as good as each other.
+            ("execution provider", tool.provider.split(':').next().unwrap_or_default().into()),
+            ("TensorFloat-32", if tool.fast_math { "allowed" } else { "off" }.into()),
             ("batch", report.timing.batch.to_string()),
             ("model's SHA-256", model.sha256.clone()),
             ("model's inputs", model.inputs.join(", ")),

@@ -418,23 +418,32 @@ pub trait Differentiable {
     fn pixels(&self) -> usize;
     /// Embeddings [n, D] of n ≤ `batch()` images (`images.len() == n * pixels()`).
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>>;
-    /// One PGD step on a full batch: embeds `batch.x`, asks `cotangent` for ∂L/∂embedding [B, D],
-    /// and replaces `batch.x` by clip(x − α·sign(∂L/∂x), lo, hi). `sign(0) = 0`.
+    /// One PGD step on a full batch: embeds the images x, asks `cotangent` for ∂L/∂embedding [B, D],
+    /// and replaces them by clip(x − α·sign(∂L/∂x), lo, hi). `sign(0) = 0`.
+    ///
+    /// A model may keep images and bounds where it computes from one step to the next: then it takes them from `batch`
+    /// only where `batch.changed`, which it clears, and `batch.x` falls behind until [`Differentiable::fetch`].
     fn step(
         &mut self,
         batch: &mut Batch,
         cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
     ) -> Result<()>;
+    /// Brings `batch.x` up to the last step. Nothing to do for a model whose steps change `batch.x` itself.
+    fn fetch(&mut self, _batch: &mut Batch) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The state of a PGD batch: B images and the box each may move in.
 pub struct Batch {
-    /// Current images, B×P.
+    /// Images, B×P; current after [`Differentiable::fetch`].
     pub x: Vec<f32>,
     /// Lower bounds, max(x0 − ε, 0), B×P.
     pub lo: Vec<f32>,
     /// Upper bounds, min(x0 + ε, 1), B×P.
     pub hi: Vec<f32>,
-    /// Step size of each image, B. 0 leaves an image where it is.
+    /// Step size of each image, B. 0 leaves an image where it is. Read at every step.
     pub alpha: Vec<f32>,
+    /// Whether `x`, `lo` or `hi` were written to since the last step. `x` must be current then.
+    pub changed: bool,
 }

@@ -81,6 +81,7 @@ pub fn run(
         lo: vec![0.0; slots * pixels],
         hi: vec![1.0; slots * pixels],
         alpha: vec![0.0; slots],
+        changed: true,
     };
     let alpha = match plan.schedule {
         _ if plan.steps == 1 => plan.eps,
@@ -99,7 +100,7 @@ pub fn run(
             let at = slot * pixels..(slot + 1) * pixels;
             let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
             *run = Some(task.begin(trial, start, clean, &mut batch.x[at], lo, hi));
-            batch.alpha[slot] = alpha;
+            (batch.alpha[slot], batch.changed) = (alpha, true);
         }
         if active.iter().all(Option::is_none) {
             let _ = done.measure(true, model, watch)?; // nothing is left to break off
@@ -116,6 +117,11 @@ pub fn run(
             if let Some(fault) = fault {
                 return Err(fault);
             }
+            // Images are looked at where a run ends, and at every step of an adaptive one.
+            let last = |run: &Run| run.stuck || run.step + 1 >= plan.steps || run.adaptive.is_some();
+            if active.iter().flatten().any(last) {
+                model.fetch(&mut batch)?;
+            }
         }
         for (slot, place) in active.iter_mut().enumerate() {
             let Some(run) = place else { continue };
@@ -128,6 +134,7 @@ pub fn run(
                 let (lo, hi) = (&batch.lo[at.clone()], &batch.hi[at.clone()]);
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
                 adaptive.after_step(latest, x, lo, hi, &mut batch.alpha[slot]);
+                batch.changed = true;
             }
             if run.stuck || run.step == plan.steps {
                 steps += left;

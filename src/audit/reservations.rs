@@ -4,6 +4,7 @@ use crate::check::attacked::Outcomes;
 use crate::check::{self, Warning};
 use crate::cli::Run;
 use crate::model::card::Preprocessing;
+use crate::model::runtime;
 use crate::report::{self, Report};
 use crate::space::benign::Benign;
 
@@ -42,6 +43,29 @@ pub fn before_attacks(
             format!(
                 "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit",
                 data.gallery, data.classes
+            ),
+        ));
+    }
+    found
+}
+
+/// What a reader should know of how the machine computed.
+pub fn of_machine(flags: &Run, cpu_nodes: &[String]) -> Vec<Warning> {
+    let mut found = Vec::new();
+    if flags.fast_math {
+        found.push(Warning::new(
+            "fast-math",
+            "--fast-math: factors of products were rounded to TensorFloat-32 (10 bits), in attacks and in what measures them. \
+             Compare with scores made so, or leave it out",
+        ));
+    }
+    if !cpu_nodes.is_empty() {
+        found.push(Warning::info(
+            "cpu-nodes",
+            format!(
+                "--allow-cpu-nodes: CUDA has no kernel for {} nodes, which ran on the CPU: {}",
+                cpu_nodes.len(),
+                runtime::shortened(cpu_nodes)
             ),
         ));
     }

@@ -4,6 +4,7 @@ use super::journal::Journal;
 use crate::cli::Run;
 use crate::gate::Rules;
 use crate::model::card::Card;
+use crate::model::runtime::Provider;
 use crate::report::{Destination, Report, Target};
 use crate::suite::{self, Protocol, Suite};
 use crate::{Error, Result};
@@ -46,6 +47,7 @@ impl Settings {
         let rules = settle_rules(flags, &suite)?;
         let model = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
         let card = settle_card(flags, &model)?;
+        refuse_without_cuda(flags)?;
         refuse_partial_gate(flags)?;
         let journal = settle_journal(flags)?;
         Ok(Settings { files: Files { targets, keep }, journal, baseline, suite, rules, model, card })
@@ -65,6 +67,23 @@ fn settle_journal(flags: &Run) -> Result<Option<Journal>> {
             "--resume goes on with the journal beside the first report: name the same -o as then, or --journal FILE",
         )),
         None => Ok(None),
+    }
+}
+
+/// What is CUDA's alone.
+fn refuse_without_cuda(flags: &Run) -> Result<()> {
+    let refused = |flag: &str, why: &str| {
+        Err(Error::usage(format!(
+            "{flag} is about CUDA, and this audit runs on the CPU, {why}. Leave it out, or add --ep cuda"
+        )))
+    };
+    match flags.ep {
+        Provider::Cuda(_) => Ok(()),
+        Provider::Cpu if flags.fast_math => {
+            refused("--fast-math", "which computes in full float32 and has nothing faster")
+        }
+        Provider::Cpu if flags.allow_cpu_nodes => refused("--allow-cpu-nodes", "where all nodes are"),
+        Provider::Cpu => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cli::Run;
 use crate::data::Dataset;
 use crate::model::Model;
 use crate::model::card::Card;
-use crate::model::runtime::{self, Provider};
+use crate::model::runtime;
 use crate::report::{self, Report};
 use crate::score::{self, Estimate, Scores};
 use crate::space::Metric;
@@ -42,15 +42,14 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) -> Result<()> {
 }
 
 /// What makes the report.
-pub fn tool(flags: &Run) -> report::Tool {
+pub fn tool(flags: &Run, model: &Model) -> report::Tool {
     report::Tool {
         name: "audit".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         runtime: format!("ONNX Runtime {}", runtime::version()),
-        provider: match flags.ep {
-            Provider::Cpu => "cpu".into(),
-            Provider::Cuda(n) => format!("cuda:{n}"),
-        },
+        provider: flags.ep.to_string(),
+        fast_math: flags.fast_math,
+        cpu_nodes: model.info.cpu_nodes.clone(),
     }
 }
 

@@ -43,8 +43,11 @@ const DEAD: f32 = 1e-12;
 /// Largest accepted difference of embeddings, by the model's own precision: we compute in float32. A float16 ResNet-18
 /// is 2e-3 from its float32 form, deeper models more; bfloat16 has three bits less. Where values are quantised, the last
 /// bit of a float decides between neighbouring integers.
-fn embedding_tolerance(precision: DType, quantised: bool) -> f64 {
+///
+/// TensorFloat-32 has float16's mantissa.
+fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
     match precision {
+        DType::F32 | DType::F64 if tf32 => 2e-2,
         DType::BF16 => 1e-1,
         DType::F16 => 2e-2,
         _ if quantised => 2e-2,
@@ -138,7 +141,7 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     Ok(Measured {
         finite,
         parity,
-        tolerance: embedding_tolerance(model.info.precision, quantised),
+        tolerance: embedding_tolerance(model.info.precision, quantised, model.tf32()),
         shipped,
         repeat,
         company,
@@ -417,7 +420,7 @@ mod tests {
             parity(&Measured {
                 finite: true,
                 parity: Some(error),
-                tolerance: embedding_tolerance(precision, false),
+                tolerance: embedding_tolerance(precision, false, false),
                 shipped: None,
                 repeat: 0.0,
                 company: None,

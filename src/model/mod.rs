@@ -15,7 +15,7 @@ use estimate::Estimator;
 use ndarray::{Array2, ArrayView2};
 use output::Pooling;
 use reference::Reference;
-use runtime::{Input, Optimise, Options, Session};
+use runtime::{Binding, Input, Optimise, Options, Place, Provider, Session, Side};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -60,6 +60,8 @@ pub struct Info {
     pub operators: Vec<String>,
     /// Nodes of the model, and of the graphs made of it: forward, backward, values handed over.
     pub nodes: [usize; 4],
+    /// Nodes of these graphs that run on the CPU though another provider was asked for.
+    pub cpu_nodes: Vec<String>,
 }
 
 /// A model in ONNX Runtime, with its gradient.
@@ -76,18 +78,38 @@ pub struct Model {
 
 /// Where gradients come from.
 enum Gradient {
-    Exact(Exact),
+    Exact(Box<Exact>),
     Estimate(Estimator),
 }
 
-/// The backward graph.
+/// The backward graph, and how it is run.
 struct Exact {
     backward: Session,
-    /// Outputs of the forward session: the embedding, then what the backward session reads again.
-    handed: Vec<String>,
-    cotangent: String,
+    /// The backward graph's output that is ∂⟨f(x), ē⟩/∂x.
     gradient: String,
-    reads_image: bool,
+    /// Shape of the embeddings, [B, D].
+    size: [usize; 2],
+    places: Places,
+    /// The forward pass.
+    there: Binding,
+    /// The backward pass that puts the next images in the place of the last.
+    back: Binding,
+    /// Whether the images in place are those of the last step.
+    stepping: bool,
+}
+
+/// All that goes between the sessions, where they compute: per step only embeddings, their cotangents and step sizes come
+/// to the host and go back.
+struct Places {
+    image: Place,
+    low: Place,
+    high: Place,
+    alpha: Place,
+    embedding: Place,
+    /// The backward graph's input ē.
+    cotangent: (String, Place),
+    /// What else the backward graph reads of the forward pass.
+    residuals: Vec<(String, Place)>,
 }
 
 /// A model ready to run forward, not differentiated yet.
@@ -118,20 +140,19 @@ impl Model {
         let named = |e: Error| e.context(path.display());
         let mut backward = g.backward;
         append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(batch));
-        let reads_image = backward.inputs.iter().any(|i| i.name == IMAGE);
-        let mut handed = vec![EMBEDDING.to_string()];
-        handed.extend(g.residuals.iter().filter(|r| *r != EMBEDDING && *r != IMAGE).cloned());
-        info.nodes[1..].copy_from_slice(&[g.forward.nodes.len(), backward.nodes.len(), handed.len() - 1]);
-        info.notes = g.notes;
-        let exact = Exact {
-            backward: Session::new(&backward, options, Optimise::All).map_err(named)?,
-            handed,
-            cotangent: g.cotangents[0].clone(),
-            gradient: g.gradients[0].clone(),
-            reads_image,
-        };
         let forward = Session::new(&g.forward, options, Optimise::All).map_err(named)?;
-        Ok(Model { info, input, forward, gradient: Gradient::Exact(exact), batch, options })
+        let backward_session = Session::new(&backward, options, Optimise::All).map_err(named)?;
+        info.cpu_nodes = left_to_cpu(&[&forward, &backward_session], options).map_err(named)?;
+        let size = [batch, info.dim];
+        let names = [g.cotangents[0].as_str(), &g.gradients[0]];
+        let exact = Exact::new(&forward, backward_session, &backward.inputs, names, size).map_err(named)?;
+        info.nodes[1..].copy_from_slice(&[
+            g.forward.nodes.len(),
+            backward.nodes.len(),
+            exact.places.residuals.len(),
+        ]);
+        info.notes = g.notes;
+        Ok(Model { info, input, forward, gradient: Gradient::Exact(Box::new(exact)), batch, options })
     }
 
     /// Loads a model to be attacked through forward passes alone ([`estimate`]), for what [`Model::open`] can't
@@ -147,6 +168,7 @@ impl Model {
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let forward = Session::new(&graph, options, Optimise::All).map_err(|e| e.context(path.display()))?;
+        info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(|e| e.context(path.display()))?;
         let gradient = Gradient::Estimate(Estimator::new(seed));
         Ok(Model { info, input, forward, gradient, batch, options })
     }
@@ -166,25 +188,30 @@ impl Model {
         images: &[f32],
         cotangent: ArrayView2<f32>,
     ) -> Result<(Array2<f32>, Vec<f32>)> {
-        let still = vec![0.0; self.batch];
         let mut e = Array2::zeros((0, 0));
         let mut seen = |z: ArrayView2<f32>| {
             e = z.to_owned();
             cotangent.to_owned()
         };
-        let g = match &self.gradient {
+        let g = match &mut self.gradient {
             Gradient::Exact(exact) => {
-                let out = exact.gradient.clone();
-                self.forward_backward(images, images, images, &still, &out, &mut seen)?
+                let shape = self.info.preprocessing.pixel_shape(self.batch);
+                exact.gradient(&mut self.forward, images, &shape, &mut seen)?
             }
             Gradient::Estimate(_) => self.estimated(images, &vec![SIGMA; self.batch], &mut seen)?,
         };
         Ok((e, g))
     }
 
-    /// The model file as it is, to compare with.
+    /// The model file as it is, to compare with: on the CPU, wherever the model itself runs.
     pub fn reference(&self) -> Result<Reference> {
-        Reference::open(&self.info, &self.input, self.batch, self.options)
+        let options = Options { provider: Provider::Cpu, ..self.options };
+        Reference::open(&self.info, &self.input, self.batch, options)
+    }
+
+    /// Whether products may round their factors to TensorFloat-32.
+    pub fn tf32(&self) -> bool {
+        matches!(self.options.provider, Provider::Cuda(cuda) if cuda.tf32)
     }
 
     fn estimated(
@@ -204,39 +231,110 @@ impl Model {
         let mut embed = |x: &[f32]| embed_full(forward, info, *batch, x);
         estimator.gradient(&mut embed, x, shape, ct.view(), sigma)
     }
+}
 
-    fn forward_backward(
-        &mut self,
-        x: &[f32],
-        lo: &[f32],
-        hi: &[f32],
-        alpha: &[f32],
-        output: &str,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<Vec<f32>> {
-        let shape = self.info.preprocessing.pixel_shape(self.batch);
-        let e_shape = [self.batch as i64, self.info.dim as i64];
-        let alpha_shape = [self.batch as i64, 1, 1, 1];
-        let Gradient::Exact(exact) = &mut self.gradient else {
-            return Err(Error::internal("an estimated gradient was taken for an exact one"));
+impl Exact {
+    /// `reads` are the backward graph's inputs.
+    fn new(
+        forward: &Session,
+        backward: Session,
+        reads: &[Value],
+        [cotangent, gradient]: [&str; 2],
+        size: [usize; 2],
+    ) -> Result<Exact> {
+        let place = |name: &str| match reads.iter().find(|v| v.name == name) {
+            Some(value) => backward.place(value, Side::Device),
+            None => Err(Error::internal(format!("the backward graph has no input {name}"))),
         };
-        let names: Vec<&str> = exact.handed.iter().map(String::as_str).collect();
-        let held = self.forward.run(&[(IMAGE, Input::Host(&shape, x))], &names)?;
-        let ct = cotangent(embeddings(&held[0], self.batch, self.info.dim)?);
+        // The node that makes the embedding has no need of it again.
+        let known = [IMAGE, LOW, HIGH, ALPHA, EMBEDDING, cotangent];
+        let others = reads.iter().map(|v| v.name.as_str()).filter(|name| !known.contains(name));
+        let embedding = Value::new(EMBEDDING, DType::F32, &size.map(|n| n as i64));
+        let mut places = Places {
+            image: place(IMAGE)?,
+            low: place(LOW)?,
+            high: place(HIGH)?,
+            alpha: place(ALPHA)?,
+            embedding: forward.place(&embedding, Side::Host)?,
+            cotangent: (cotangent.to_string(), place(cotangent)?),
+            residuals: others.map(|name| Ok((name.to_string(), place(name)?))).collect::<Result<_>>()?,
+        };
+        let mut there = forward.binding()?;
+        there.input(IMAGE, &places.image)?;
+        there.output(EMBEDDING, &mut places.embedding)?;
+        for (name, place) in &mut places.residuals {
+            there.output(name, place)?;
+        }
+        // All nodes lead to the last one, which alone writes: the images are read by then.
+        let mut back = places.read_by(&backward)?;
+        back.output(NEXT, &mut places.image)?;
+        Ok(Exact { backward, gradient: gradient.to_string(), size, places, there, back, stepping: false })
+    }
+
+    /// The forward pass of the images in place, and the cotangent put in place.
+    fn forward(
+        &mut self,
+        forward: &mut Session,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        forward.run_bound(&self.there)?;
+        let e = ArrayView2::from_shape(self.size, self.places.embedding.read()?)
+            .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
+        let ct = cotangent(e);
         let ct = ct.as_standard_layout();
         let ct = ct.as_slice().ok_or_else(|| Error::internal("a cotangent isn't contiguous"))?;
-        let mut feed: Vec<(&str, Input)> = vec![
-            (&exact.cotangent, Input::Host(&e_shape, ct)),
-            (LOW, Input::Host(&shape, lo)),
-            (HIGH, Input::Host(&shape, hi)),
-            (ALPHA, Input::Host(&alpha_shape, alpha)),
-        ];
-        if exact.reads_image {
-            feed.push((IMAGE, Input::Host(&shape, x)));
+        self.places.cotangent.1.write(ct)
+    }
+
+    fn gradient(
+        &mut self,
+        forward: &mut Session,
+        images: &[f32],
+        shape: &[i64],
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<Vec<f32>> {
+        self.stepping = false;
+        self.places.image.write(images)?;
+        self.forward(forward, cotangent)?;
+        let mut gradient =
+            self.backward.place(&Value::new(&self.gradient, DType::F32, shape), Side::Device)?;
+        let mut back = self.places.read_by(&self.backward)?;
+        back.output(&self.gradient, &mut gradient)?;
+        self.backward.run_bound(&back)?;
+        Ok(gradient.read()?.to_vec())
+    }
+
+    fn step(
+        &mut self,
+        forward: &mut Session,
+        batch: &mut Batch,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        if batch.changed {
+            self.places.image.write(&batch.x)?;
+            self.places.low.write(&batch.lo)?;
+            self.places.high.write(&batch.hi)?;
+            (batch.changed, self.stepping) = (false, true);
         }
-        feed.extend(names.iter().copied().zip(held.iter().map(Input::Held)).skip(1));
-        let out = exact.backward.run(&feed, &[output])?;
-        Ok(out[0].floats()?.1.to_vec())
+        if !self.stepping {
+            return Err(Error::internal("a gradient was asked for between two steps of a batch"));
+        }
+        self.places.alpha.write(&batch.alpha)?;
+        self.forward(forward, cotangent)?;
+        self.backward.run_bound(&self.back)
+    }
+}
+
+impl Places {
+    /// Binds them as the backward session's inputs.
+    fn read_by(&self, backward: &Session) -> Result<Binding> {
+        let mut binding = backward.binding()?;
+        let own = [(IMAGE, &self.image), (LOW, &self.low), (HIGH, &self.high), (ALPHA, &self.alpha)];
+        let handed = std::iter::once(&self.cotangent).chain(&self.residuals);
+        for (name, place) in own.into_iter().chain(handed.map(|(name, place)| (name.as_str(), place))) {
+            binding.input(name, place)?;
+        }
+        Ok(binding)
     }
 }
 
@@ -266,11 +364,10 @@ impl Differentiable for Model {
         batch: &mut Batch,
         cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
     ) -> Result<()> {
-        let Batch { x, lo, hi, alpha } = batch;
-        if matches!(self.gradient, Gradient::Exact(_)) {
-            *x = self.forward_backward(x, lo, hi, alpha, NEXT, cotangent)?;
-            return Ok(());
+        if let Gradient::Exact(exact) = &mut self.gradient {
+            return exact.step(&mut self.forward, batch, cotangent);
         }
+        let Batch { x, lo, hi, alpha, .. } = batch;
         let pixels = self.pixels();
         // Twice the largest change, which the bounds tell wherever black and white don't cut them off.
         let sigma: Vec<f32> = lo
@@ -283,6 +380,12 @@ impl Differentiable for Model {
         for (i, v) in x.iter_mut().enumerate() {
             let sign = if g[i] == 0.0 { 0.0 } else { g[i].signum() };
             *v = (*v - alpha[i / pixels] * sign).max(lo[i]).min(hi[i]);
+        }
+        Ok(())
+    }
+    fn fetch(&mut self, batch: &mut Batch) -> Result<()> {
+        if let Gradient::Exact(exact) = &mut self.gradient {
+            batch.x.copy_from_slice(exact.places.image.read()?);
         }
         Ok(())
     }
@@ -351,8 +454,23 @@ impl Prepared {
             notes: vec![],
             operators,
             nodes: [file_nodes, 0, 0, 0],
+            cpu_nodes: vec![],
         };
         Ok(Prepared { info, input: input.name, graph, types, batch })
+    }
+}
+
+/// Nodes that CUDA left to the CPU. Errors (exit code 3) where that wasn't allowed.
+fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
+    let nodes: Vec<String> = sessions.iter().flat_map(|s| s.cpu_nodes()).cloned().collect();
+    match options.provider {
+        Provider::Cuda(cuda) if !cuda.cpu_nodes && !nodes.is_empty() => Err(Error::model(format!(
+            "CUDA has no kernel for {} nodes of the model or its gradient, which would run on the CPU, slowly: {}. \
+             --allow-cpu-nodes accepts that; --ep cpu runs everything there",
+            nodes.len(),
+            runtime::shortened(&nodes)
+        ))),
+        _ => Ok(nodes),
     }
 }
 

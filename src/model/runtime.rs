@@ -3,14 +3,16 @@
 use crate::grad::Types;
 use crate::onnx::{DType, Encoded, Graph, Node, Value};
 use crate::{Error, Result};
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{OutputSelector, RunOptions, SessionInputValue};
-use ort::value::{DynValue, TensorElementType, TensorRef, ValueType};
+use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
+use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::panic;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Mutex, Once, OnceLock};
+use std::{fmt, panic};
 
 /// The version of ONNX Runtime that set-up fetches and that everything was tested with.
 pub const VERSION: &str = "1.31.1";
@@ -32,8 +34,45 @@ static LOADING: Mutex<()> = Mutex::new(());
 pub enum Provider {
     /// The CPU execution provider.
     Cpu,
-    /// The CUDA execution provider on a device.
-    Cuda(i32),
+    /// The CUDA execution provider.
+    Cuda(Cuda),
+}
+
+/// How CUDA is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cuda {
+    /// The device's number.
+    pub device: i32,
+    /// Whether products may round their factors to TensorFloat-32 (10 bits of mantissa in place of 23).
+    pub tf32: bool,
+    /// Whether nodes that CUDA has no kernel for may run on the CPU, with what they need copied back and forth.
+    pub cpu_nodes: bool,
+}
+
+impl FromStr for Provider {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Provider> {
+        let cuda = |device: u16| Provider::Cuda(Cuda { device: device.into(), ..Cuda::default() });
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(Provider::Cpu),
+            None if text == "cuda" => Ok(cuda(0)),
+            Some(("cuda", n)) => n.parse().map(cuda).map_err(|_| {
+                Error::usage(format!(
+                    "`{n}` is no device number: expected one such as cuda:0; `nvidia-smi -L` lists them"
+                ))
+            }),
+            _ => Err(Error::usage("expected cpu, cuda or cuda:N")),
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Provider::Cpu => f.write_str("cpu"),
+            Provider::Cuda(cuda) => write!(f, "cuda:{}", cuda.device),
+        }
+    }
 }
 
 /// How sessions are made.
@@ -162,15 +201,68 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
         Ok(b)
     };
     let b = configure().map_err(fault("setting up"))?;
-    let Provider::Cuda(device) = options.provider else { return Ok(b) };
-    let cuda = ort::ep::CUDA::default().with_device_id(device).with_tf32(false).build().error_on_failure();
-    b.with_execution_providers([cuda]).map_err(|e| {
-        Error::usage(format!(
-            "--ep cuda:{device} was asked for and CUDA can't be used: {}. It needs the GPU build of ONNX Runtime \
-             (onnxruntime-gpu {VERSION}), CUDA 13 and cuDNN 9; --ep cpu does without",
-            e
-        ))
-    })
+    let Provider::Cuda(cuda) = options.provider else { return Ok(b) };
+    // The search would time algorithms and take the fastest, which may be another one, with other last bits, next time.
+    let provider = ort::ep::CUDA::default()
+        .with_device_id(cuda.device)
+        .with_tf32(cuda.tf32)
+        .with_conv_algorithm_search(ort::ep::cuda::ConvAlgorithmSearch::Heuristic)
+        .build();
+    let configure = || -> ort::Result<SessionBuilder> {
+        let b = b.with_config_entry(ASSIGNMENT, "1")?;
+        Ok(b.with_execution_providers([provider.error_on_failure()])?)
+    };
+    configure().map_err(|e| no_cuda(cuda, &e.to_string()))
+}
+
+/// Has the runtime remember which provider took which node.
+const ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
+
+/// Refuses a provider that can't be used here, before any model is loaded (exit code 2): the library has no CUDA, its own
+/// libraries or the driver are missing, there is no such device.
+pub fn require(options: Options) -> Result<()> {
+    let Provider::Cuda(cuda) = options.provider else { return Ok(()) };
+    let value = |name: &str| Value::new(name, DType::F32, &[1]);
+    let nodes = vec![Node::new("Neg", &["x"], "y")];
+    let mut graph = Graph::new(nodes, [].into());
+    (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("y")]);
+    let b = builder(options, Optimise::Off)?;
+    let run =
+        || Session::commit(&graph, options.provider, b)?.run(&[("x", Input::Host(&[1], &[1.0]))], &["y"]);
+    match run() {
+        Ok(y) if y[0].floats()?.1 == [-1.0] => Ok(()),
+        Ok(_) => Err(no_cuda(
+            cuda,
+            "the device computes wrongly: it found something other than -1 for the negative of 1",
+        )),
+        Err(e) => Err(no_cuda(cuda, &e.message)),
+    }
+}
+
+/// What a failure of CUDA becomes. The runtime's own words are long; the end of the first line has what happened.
+fn no_cuda(cuda: Cuda, said: &str) -> Error {
+    let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
+    let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
+        format!(
+            "This library of ONNX Runtime was built without CUDA. Fetch the one with it, `cargo xtask setup --cuda`, and name \
+             it: --ort-lib target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
+        )
+    } else if has(&["libcuda.so"]) {
+        "The NVIDIA driver is missing, or the system's loader doesn't find its libcuda: see whether `nvidia-smi` runs".to_string()
+    } else if has(&["cannot open shared object", "ailed to load library", "LoadLibrary failed"]) {
+        "A library is missing: CUDA 13 and cuDNN 9 must be where the system's loader looks, such as in LD_LIBRARY_PATH"
+            .to_string()
+    } else if has(&["invalid device ordinal", "nvalid device"]) {
+        format!("There is no device {}: `nvidia-smi -L` lists those there are", cuda.device)
+    } else {
+        "See whether `nvidia-smi` shows the GPU, and a driver for CUDA 13 or newer".to_string()
+    };
+    let said = said.trim().lines().next().unwrap_or_default().trim_end_matches('.');
+    let said = said.rsplit(" : FAIL : ").next().unwrap_or(said);
+    Error::usage(format!(
+        "--ep {}: CUDA can't be used: {said}. {next}. --ep cpu does without",
+        Provider::Cuda(cuda)
+    ))
 }
 
 /// Runs `f`; `None` if it panics, of which nobody hears.
@@ -194,6 +286,9 @@ fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
 /// A graph ready to run.
 pub struct Session {
     inner: ort::session::Session,
+    provider: Provider,
+    /// Nodes that the provider left to the CPU, as "Operator (name)".
+    cpu_nodes: Vec<String>,
 }
 
 /// A tensor that the runtime owns, on whatever device it lies.
@@ -207,10 +302,30 @@ pub enum Input<'a> {
     Held(&'a Held),
 }
 
+/// A tensor that stays where it is from run to run: what one session writes there ([`Binding::output`]) another reads
+/// ([`Binding::input`]), without a copy and without an allocation.
+pub struct Place {
+    tensor: DynTensor,
+    /// The way to and from the host, of a tensor on a device.
+    staging: Option<DynTensor>,
+}
+
+/// Where a [`Place`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where the session computes.
+    Device,
+    /// In host memory.
+    Host,
+}
+
+/// A session's inputs and outputs, each at its [`Place`], for any number of runs. Outputs that are not bound aren't made.
+pub struct Binding(IoBinding);
+
 impl Session {
     /// Compiles a graph. Errors of the runtime about the graph itself are errors about the model (exit code 3).
     pub fn new(graph: &Graph, options: Options, optimise: Optimise) -> Result<Session> {
-        Self::commit(graph, builder(options, optimise)?)
+        Self::commit(graph, options.provider, builder(options, optimise)?)
     }
 
     /// Compiles a graph as users do: every optimisation that is on by default, those we switch off included.
@@ -218,10 +333,10 @@ impl Session {
         let b = builder(options, Optimise::All)?
             .with_config_entry("optimization.disable_specified_optimizers", "")
             .map_err(|e| fault("setting up")(e.into()))?;
-        Self::commit(graph, b)
+        Self::commit(graph, options.provider, b)
     }
 
-    fn commit(graph: &Graph, mut b: SessionBuilder) -> Result<Session> {
+    fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
         let refused = |e: String| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
         let weights = graph.weight_bytes();
         // By way of a file, large weights aren't in memory once more while the runtime makes its copies.
@@ -244,9 +359,23 @@ impl Session {
         };
         // Of a damaged graph the runtime may infer a negative size, at which ort panics.
         match quietly(commit) {
-            Some(committed) => Ok(Session { inner: committed.map_err(|e| refused(e.to_string()))? }),
+            Some(committed) => {
+                let inner = committed.map_err(|e| refused(e.to_string()))?;
+                let cpu_nodes = match provider {
+                    Provider::Cpu => vec![],
+                    Provider::Cuda(_) => {
+                        nodes_of(&inner, "CPUExecutionProvider").map_err(fault("setting up"))?
+                    }
+                };
+                Ok(Session { inner, provider, cpu_nodes })
+            }
             None => Err(refused("the shapes that follow from its attributes are impossible".into())),
         }
+    }
+
+    /// Nodes that the provider asked for left to the CPU, as "Operator (name)".
+    pub fn cpu_nodes(&self) -> &[String] {
+        &self.cpu_nodes
     }
 
     /// Runs the graph for the outputs named, in that order.
@@ -279,6 +408,36 @@ impl Session {
         run().map_err(fault("running the graph"))
     }
 
+    /// Memory for a value of fixed shape, kept until it is dropped; what it holds at first is undefined. Errors: no memory.
+    pub fn place(&self, value: &Value, side: Side) -> Result<Place> {
+        let shape = fixed_shape(value)?;
+        let make = || -> ort::Result<DynTensor> {
+            let allocator = match self.provider {
+                Provider::Cuda(Cuda { device, .. }) if side == Side::Device => {
+                    let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
+                    Allocator::new(
+                        &self.inner,
+                        MemoryInfo::new(AllocationDevice::CUDA, device, kind, memory)?,
+                    )?
+                }
+                _ => Allocator::default(),
+            };
+            DynTensor::new(&allocator, element_type(value.dtype)?, shape)
+        };
+        let tensor = make().map_err(fault("making room for a tensor"))?;
+        Ok(Place { tensor, staging: None })
+    }
+
+    /// A binding of nothing yet.
+    pub fn binding(&self) -> Result<Binding> {
+        self.inner.create_binding().map(Binding).map_err(fault("binding tensors"))
+    }
+
+    /// Runs the graph on what lies in the places of its inputs; what it finds lies in those of its outputs.
+    pub fn run_bound(&mut self, binding: &Binding) -> Result<()> {
+        self.inner.run_binding(&binding.0).map(drop).map_err(fault("running the graph"))
+    }
+
     /// Name, element type and shape (−1 where unknown) of each output that is a tensor.
     pub fn output_types(&self) -> Vec<(String, DType, Vec<i64>)> {
         self.inner
@@ -305,6 +464,139 @@ impl Held {
         let (_, values) = self.0.try_extract_tensor::<i64>().map_err(fault("reading a result"))?;
         Ok(values.to_vec())
     }
+}
+
+impl Binding {
+    /// The input `name` is what lies at `place` when the session runs.
+    pub fn input(&mut self, name: &str, place: &Place) -> Result<()> {
+        self.0.bind_input(name, &place.tensor).map_err(fault("binding an input"))
+    }
+
+    /// The output `name` goes to `place`. That may be an input's place too, where every node that reads the input comes
+    /// before the one that makes the output.
+    pub fn output(&mut self, name: &str, place: &mut Place) -> Result<()> {
+        self.0.bind_output(name, &mut place.tensor).map_err(fault("binding an output"))
+    }
+}
+
+impl Place {
+    /// Replaces the values. Errors: not float32, or not so many.
+    pub fn write(&mut self, values: &[f32]) -> Result<()> {
+        let mut write = || match self.on_host() {
+            true => fill(&mut self.tensor, values),
+            false => {
+                fill(self.staging()?, values)?;
+                self.staging.iter().try_for_each(|staging| staging.copy_into(&mut self.tensor))
+            }
+        };
+        write().map_err(fault("writing a tensor"))
+    }
+
+    /// The values, brought to the host if they are elsewhere. Errors: not float32.
+    pub fn read(&mut self) -> Result<&[f32]> {
+        self.values().map_err(fault("reading a tensor"))
+    }
+
+    fn values(&mut self) -> ort::Result<&[f32]> {
+        if !self.on_host() {
+            self.staging()?;
+            self.staging.iter_mut().try_for_each(|staging| self.tensor.copy_into(staging))?;
+        }
+        Ok(self.staging.as_ref().unwrap_or(&self.tensor).try_extract_tensor()?.1)
+    }
+
+    fn on_host(&self) -> bool {
+        self.tensor.memory_info().is_cpu_accessible()
+    }
+
+    /// The host's copy, made at the first use.
+    fn staging(&mut self) -> ort::Result<&mut DynTensor> {
+        let staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => {
+                let shape = self.tensor.shape().to_vec();
+                DynTensor::new(&Allocator::default(), *self.tensor.data_type(), shape)?
+            }
+        };
+        Ok(self.staging.insert(staging))
+    }
+}
+
+fn fill(tensor: &mut DynTensor, values: &[f32]) -> ort::Result<()> {
+    let (shape, room) = tensor.try_extract_tensor_mut::<f32>()?;
+    if room.len() != values.len() {
+        return Err(ort::Error::new(format!("{} values were given for the shape {shape:?}", values.len())));
+    }
+    room.copy_from_slice(values);
+    Ok(())
+}
+
+fn element_type(dtype: DType) -> ort::Result<TensorElementType> {
+    Ok(match dtype {
+        DType::F32 => TensorElementType::Float32,
+        DType::F16 => TensorElementType::Float16,
+        DType::BF16 => TensorElementType::Bfloat16,
+        DType::F64 => TensorElementType::Float64,
+        DType::I64 => TensorElementType::Int64,
+        DType::I32 => TensorElementType::Int32,
+        DType::I16 => TensorElementType::Int16,
+        DType::I8 => TensorElementType::Int8,
+        DType::U64 => TensorElementType::Uint64,
+        DType::U32 => TensorElementType::Uint32,
+        DType::U16 => TensorElementType::Uint16,
+        DType::U8 => TensorElementType::Uint8,
+        DType::Bool => TensorElementType::Bool,
+        other => return Err(ort::Error::new(format!("no tensor can be made of {other:?}"))),
+    })
+}
+
+/// A list for messages: the first few, and how many more.
+pub fn shortened(nodes: &[String]) -> String {
+    const SHOWN: usize = 12;
+    let more = nodes.len().saturating_sub(SHOWN);
+    let some = nodes[..nodes.len() - more].join(", ");
+    if more > 0 { format!("{some} and {more} more") } else { some }
+}
+
+/// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]: as basic optimisation left the graph,
+/// before kernels are fused.
+#[allow(unsafe_code)] // Not wrapped by ort.
+fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<String>> {
+    use ort::{AsPointer, ortsys};
+    use std::ffi::{CStr, c_char};
+    use std::ptr::null;
+    /// SAFETY: the runtime's strings end in 0 and live as long as the session.
+    unsafe fn text(from: *const c_char) -> String {
+        if from.is_null() {
+            return String::new();
+        }
+        unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
+    }
+    let mut nodes = Vec::new();
+    let (mut groups, mut count) = (null(), 0);
+    ortsys![unsafe Session_GetEpGraphAssignmentInfo(session.ptr(), &mut groups, &mut count)?];
+    for group in 0..count {
+        // SAFETY: `groups` points to `count` groups, of the session as long as it lives; so do `members` below.
+        let group = unsafe { *groups.add(group) };
+        let mut name = null();
+        ortsys![unsafe EpAssignedSubgraph_GetEpName(group, &mut name)?];
+        if unsafe { text(name) } != provider {
+            continue;
+        }
+        let (mut members, mut count) = (null(), 0);
+        ortsys![unsafe EpAssignedSubgraph_GetNodes(group, &mut members, &mut count)?];
+        for member in 0..count {
+            let member = unsafe { *members.add(member) };
+            let (mut op, mut name) = (null(), null());
+            ortsys![unsafe EpAssignedNode_GetOperatorType(member, &mut op)?];
+            ortsys![unsafe EpAssignedNode_GetName(member, &mut name)?];
+            nodes.push(match unsafe { (text(op), text(name)) } {
+                (op, name) if name.is_empty() => op,
+                (op, name) => format!("{op} ({name})"),
+            });
+        }
+    }
+    Ok(nodes)
 }
 
 fn dtype(ty: TensorElementType) -> DType {
@@ -344,7 +636,7 @@ fn fold(graph: &Graph) -> Result<Graph> {
         .map_err(|e| fault("setting up")(e.into()))?
         .with_optimized_model_path(&path)
         .map_err(|e| fault("setting up")(e.into()))?;
-    drop(Session::commit(graph, b)?);
+    drop(Session::commit(graph, Provider::Cpu, b)?);
     let bytes = std::fs::read(&path).map_err(|e| {
         Error::internal(format!("ONNX Runtime left no specialised graph at {}: {e}", path.display()))
     })?;
@@ -451,4 +743,48 @@ fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a GPU every node is the CPU's, which is what the check for nodes that CUDA left out looks for.
+    #[test]
+    fn nodes_are_told_by_provider() {
+        if load(None).is_err() {
+            println!("skipped: no ONNX Runtime here; `cargo xtask setup` fetches it");
+            return;
+        }
+        let value = |name: &str| Value::new(name, DType::F32, &[2]);
+        let mut nodes = vec![Node::new("Neg", &["x"], "y"), Node::new("Relu", &["y"], "z")];
+        nodes[0].name = "first".into();
+        let mut graph = Graph::new(nodes, [].into());
+        (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("z")]);
+        let cpu = Options { provider: Provider::Cpu, threads: 1 };
+        let b = builder(cpu, Optimise::All).unwrap().with_config_entry(ASSIGNMENT, "1").ok().unwrap();
+        let session = Session::commit(&graph, Provider::Cpu, b).unwrap();
+        let found = nodes_of(&session.inner, "CPUExecutionProvider").unwrap();
+        assert!(found.iter().any(|n| n == "Neg (first)") && found.len() == 2, "{found:?}");
+        assert!(nodes_of(&session.inner, "CUDAExecutionProvider").unwrap().is_empty());
+    }
+
+    #[test]
+    fn failures_of_cuda_say_what_to_do() {
+        let says = |said: &str| no_cuda(Cuda { device: 3, ..Cuda::default() }, said).message;
+        assert!(
+            says("CUDA execution provider is not enabled in this build.\nmore")
+                .contains("xtask setup --cuda")
+        );
+        assert!(says("libcudnn.so.9: cannot open shared object file").contains("cuDNN 9"));
+        assert!(
+            says("libcuda.so.1: cannot open shared object file").contains("The NVIDIA driver is missing")
+        );
+        assert!(
+            says("a.cc:1 [E] : 1 : FAIL : no libcublas.so.13")
+                .starts_with("--ep cuda:3: CUDA can't be used: no")
+        );
+        assert!(says("CUDA failure 101: invalid device ordinal").contains("no device 3"));
+        assert!(says("CUDA failure 35: CUDA driver version is insufficient").contains("nvidia-smi"));
+    }
 }

@@ -87,7 +87,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         escape(&report.tool.name),
         escape(&report.tool.version),
         escape(&report.tool.runtime),
-        escape(&report.tool.provider),
+        escape(&report.tool.machine()),
         escape(&report.model.sha256),
         escape(&report.data.sha256),
     );

@@ -322,6 +322,19 @@ pub struct Tool {
     pub runtime: String,
     /// cpu or cuda:n.
     pub provider: String,
+    /// Whether factors of products were allowed to be rounded to TensorFloat-32 (--fast-math).
+    #[serde(default)]
+    pub fast_math: bool,
+    /// Nodes that ran on the CPU though CUDA was asked for (--allow-cpu-nodes).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_nodes: Vec<String>,
+}
+
+impl Tool {
+    /// Where and how precisely the model ran.
+    pub fn machine(&self) -> String {
+        format!("{}{}", self.provider, if self.fast_math { " with TF32" } else { "" })
+    }
 }
 
 /// The audited model.

@@ -121,6 +121,8 @@ pub fn report(strength: f64) -> Report {
             name: "audit".into(),
             version: "0.1.0".into(),
             runtime: "ONNX Runtime".into(),
+            fast_math: false,
+            cpu_nodes: vec![],
             provider: "cpu".into(),
         },
         model: Model {

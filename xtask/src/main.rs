@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod cuda;
 mod demo;
 mod experiment;
 mod libtorch;
@@ -21,12 +22,14 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 8] = [
+const TASKS: [Task; 9] = [
     Task {
         name: "setup",
-        arguments: "[--train]",
-        about: "fetch ONNX Runtime, where audit looks for it; with --train libtorch, where audit-train does",
+        arguments: "[--train | --cuda]",
+        about: "fetch ONNX Runtime, where audit looks for it; with --train libtorch, where audit-train does; with --cuda ONNX \
+                Runtime's GPU build, into target/onnxruntime-gpu",
         run: |arguments| match arguments {
+            [flag] if flag == "--cuda" => setup::setup_cuda(),
             [flag] if flag == "--train" => setup::setup().and_then(|()| libtorch::setup()),
             _ => alone(arguments, setup::setup),
         },
@@ -73,6 +76,12 @@ const TASKS: [Task; 8] = [
         about: "time exact ranks in a gallery of a million against a bare matrix product, steps of PGD against PyTorch's, or whole \
                 audits against the protocol in PyTorch; as it stands, keep the result in docs/performance.md",
         run: bench::bench,
+    },
+    Task {
+        name: "cuda",
+        arguments: cuda::ARGUMENTS,
+        about: "put audit, ONNX Runtime with CUDA and a few models into DIR, 64 MiB at most, to be run on a machine with a GPU",
+        run: cuda::cuda,
     },
 ];
 

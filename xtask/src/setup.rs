@@ -19,6 +19,10 @@ const VERSION: &str = "1.31.1";
 const OWN: &str = "or set ORT_DYLIB_PATH to an ONNX Runtime library of your own (version 1.24 or newer)";
 
 struct Wheel {
+    /// pip's name of the package.
+    package: &'static str,
+    /// Libraries that the first one loads from beside itself.
+    providers: &'static [&'static str],
     os: &'static str,
     arch: &'static str,
     /// pip's name of the platform.
@@ -28,6 +32,20 @@ struct Wheel {
     sha256: &'static str,
 }
 
+const CPU: Wheel =
+    Wheel { package: "onnxruntime", providers: &[], os: "", arch: "", platform: "", library: "", sha256: "" };
+
+/// The one with CUDA, beside the other: `target/onnxruntime-gpu`.
+const GPU: Wheel = Wheel {
+    package: "onnxruntime-gpu",
+    providers: &["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_shared.so"],
+    os: "linux",
+    arch: "x86_64",
+    platform: "manylinux_2_28_x86_64",
+    library: "libonnxruntime.so.1.31.1",
+    sha256: "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7",
+};
+
 const WHEELS: [Wheel; 5] = [
     Wheel {
         os: "linux",
@@ -35,6 +53,7 @@ const WHEELS: [Wheel; 5] = [
         platform: "manylinux_2_28_x86_64",
         library: "libonnxruntime.so.1.31.1",
         sha256: "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536",
+        ..CPU
     },
     Wheel {
         os: "linux",
@@ -42,6 +61,7 @@ const WHEELS: [Wheel; 5] = [
         platform: "manylinux_2_28_aarch64",
         library: "libonnxruntime.so.1.31.1",
         sha256: "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc",
+        ..CPU
     },
     Wheel {
         os: "macos",
@@ -49,6 +69,7 @@ const WHEELS: [Wheel; 5] = [
         platform: "macosx_14_0_arm64",
         library: "libonnxruntime.1.31.1.dylib",
         sha256: "96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c",
+        ..CPU
     },
     Wheel {
         os: "windows",
@@ -56,6 +77,7 @@ const WHEELS: [Wheel; 5] = [
         platform: "win_amd64",
         library: "onnxruntime.dll",
         sha256: "ae8a9a351efda685cc59a66226cdefaa37a126c1d66872ca23a2de9425326130",
+        ..CPU
     },
     Wheel {
         os: "windows",
@@ -63,6 +85,7 @@ const WHEELS: [Wheel; 5] = [
         platform: "win_arm64",
         library: "onnxruntime.dll",
         sha256: "fe8b9ac1ae8e894e12c47ee82e4f6dfc1835768133687257866469fda80d0bf1",
+        ..CPU
     },
 ];
 
@@ -94,10 +117,35 @@ pub fn setup() -> Result {
         return Ok(());
     }
 
-    let wheel = wheel()?;
-    let folder = target()?.join("onnxruntime");
+    install(wheel()?)
+}
+
+/// `cargo xtask setup --cuda`.
+pub fn setup_cuda() -> Result {
+    if (env::consts::OS, env::consts::ARCH) != (GPU.os, GPU.arch) || cfg!(target_env = "musl") {
+        return Err(Error::Failed(format!(
+            "ONNX Runtime with CUDA is fetched for {} {} with glibc alone, and this is {} {}; get {} {VERSION} some other \
+             way and name its library with --ort-lib",
+            GPU.os,
+            GPU.arch,
+            env::consts::OS,
+            env::consts::ARCH,
+            GPU.package
+        )));
+    }
+    install(&GPU)?;
+    println!(
+        "  use it with: audit MODEL --ep cuda --ort-lib {}; the driver, CUDA 13 and cuDNN 9 are yours to install \
+         (docs/cuda.md)",
+        shown(&target()?.join(GPU.package))
+    );
+    Ok(())
+}
+
+fn install(wheel: &Wheel) -> Result {
+    let folder = target()?.join(wheel.package);
     if is_installed(wheel, &folder) {
-        println!("ONNX Runtime {VERSION} is in {}", shown(&folder));
+        println!("{} {VERSION} is in {}", wheel.title(), shown(&folder));
         return Ok(());
     }
 
@@ -105,8 +153,14 @@ pub fn setup() -> Result {
     let draft = Draft::beside(&folder)?;
     let archive = fetch(wheel, &python, &draft.0)?;
     verify(wheel, &python, &archive)?;
-    unpack(wheel, &python, &archive, &draft.0.join("onnxruntime"))?;
-    publish(wheel, &draft.0.join("onnxruntime"), &folder)
+    unpack(wheel, &python, &archive, &draft.0.join("unpacked"))?;
+    publish(wheel, &draft.0.join("unpacked"), &folder)
+}
+
+impl Wheel {
+    fn title(&self) -> &'static str {
+        if self.providers.is_empty() { "ONNX Runtime" } else { "ONNX Runtime with CUDA" }
+    }
 }
 
 fn wheel() -> Result<&'static Wheel> {
@@ -130,8 +184,11 @@ fn library(folder: &Path) -> PathBuf {
 
 /// What the stamp of a whole installation says.
 fn stamp(wheel: &Wheel, folder: &Path) -> Option<String> {
-    let bytes = fs::metadata(library(folder)).ok()?.len();
-    Some(format!("onnxruntime {VERSION}, wheel sha256 {}, library of {bytes} bytes\n", wheel.sha256))
+    let beside = wheel.providers.iter().map(|name| folder.join(name));
+    let sizes =
+        [library(folder)].into_iter().chain(beside).map(|path| fs::metadata(path).ok().map(|m| m.len()));
+    let bytes: u64 = sizes.sum::<Option<u64>>()?;
+    Some(format!("{} {VERSION}, wheel sha256 {}, library of {bytes} bytes\n", wheel.package, wheel.sha256))
 }
 
 fn is_installed(wheel: &Wheel, folder: &Path) -> bool {
@@ -141,7 +198,7 @@ fn is_installed(wheel: &Wheel, folder: &Path) -> bool {
 
 fn fetch(wheel: &Wheel, python: &Path, folder: &Path) -> Result<PathBuf> {
     let started = Instant::now();
-    let wanted = format!("onnxruntime=={VERSION}");
+    let wanted = format!("{}=={VERSION}", wheel.package);
     // One version of Python for everybody: it is the library inside that is wanted.
     let tags = ["--python-version", "3.12", "--implementation", "cp", "--abi", "cp312"];
     let mut pip = python::pip(python).map_err(|error| error.then(OWN))?;
@@ -161,7 +218,8 @@ fn fetch(wheel: &Wheel, python: &Path, folder: &Path) -> Result<PathBuf> {
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
         .ok_or_else(|| format!("expected a wheel from pip in {}, found none; {OWN}", folder.display()))?;
     println!(
-        "ONNX Runtime {VERSION} for {} {}: fetched {} in {}",
+        "{} {VERSION} for {} {}: fetched {} in {}",
+        wheel.title(),
         wheel.os,
         wheel.arch,
         megabytes(&archive),
@@ -191,6 +249,7 @@ fn unpack(wheel: &Wheel, python: &Path, archive: &Path, folder: &Path) -> Result
         python::script(python, UNPACK)
             .args([archive, folder])
             .arg(format!("capi/{}={}", wheel.library, name.display()))
+            .args(wheel.providers.iter().map(|name| format!("capi/{name}={name}")))
             .args(["LICENSE=LICENSE", "ThirdPartyNotices.txt=ThirdPartyNotices.txt"]),
     )?;
     let stamp = stamp(wheel, folder).ok_or(format!("expected {} in the wheel, found none", wheel.library))?;
@@ -244,9 +303,10 @@ mod tests {
 
     #[test]
     fn wheels_are_pinned_for_different_platforms() {
-        for (i, wheel) in WHEELS.iter().enumerate() {
+        for (i, wheel) in WHEELS.iter().chain([&GPU]).enumerate() {
             assert!(wheel.sha256.len() == 64 && wheel.sha256.bytes().all(|byte| byte.is_ascii_hexdigit()));
-            assert!(!WHEELS[..i].iter().any(|other| (other.os, other.arch) == (wheel.os, wheel.arch)));
+            let before = &WHEELS[..i % WHEELS.len()];
+            assert!(!before.iter().any(|other| (other.os, other.arch) == (wheel.os, wheel.arch)));
             assert!(wheel.os == "windows" || wheel.library.contains(VERSION), "{}", wheel.library);
         }
     }

@@ -333,7 +333,7 @@ fn measured(report: &Report) -> String {
                 escape(&report.tool.name),
                 escape(&report.tool.version),
                 escape(&report.tool.runtime),
-                escape(&report.tool.provider)
+                escape(&report.tool.machine())
             ),
         ),
         (

@@ -1,0 +1,206 @@
+//! CUDA: what is refused without it, and on a GPU the same results as on the CPU. Where there is no GPU, or no ONNX Runtime
+//! with CUDA (`cargo xtask setup --cuda`), the tests of the second kind say why they are skipped. Expected values are
+//! the CPU's, which the other suites hold to PyTorch and to reference trials.
+
+mod common;
+
+use audit::attack::{Batch, Differentiable};
+use audit::identity::Identity;
+use audit::model::Model;
+use audit::model::card::Card;
+use audit::model::runtime::{self, Cuda, Options, Provider};
+use audit::report::Report;
+use common::{Ran, Rng, Temp, program, ran};
+use ndarray::{Array2, ArrayView2};
+use std::path::{Path, PathBuf};
+
+const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
+const GPU: Options =
+    Options { provider: Provider::Cuda(Cuda { device: 0, tf32: false, cpu_nodes: false }), threads: 1 };
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
+
+/// A folder in Cargo's target folder, where set-up puts libraries.
+fn target(name: &str) -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_BIN_EXE_audit"));
+    program.ancestors().skip(1).take(3).map(|dir| dir.join(name)).find(|dir| dir.is_dir())
+}
+
+/// Loads the runtime, the one with CUDA if it is there. One process holds one for good.
+fn load() {
+    runtime::load(target("onnxruntime-gpu").as_deref()).unwrap();
+}
+
+/// Whether CUDA works here; says why not.
+fn gpu() -> bool {
+    load();
+    match runtime::require(GPU) {
+        Ok(()) => true,
+        Err(e) => {
+            println!("skipped: {e}");
+            false
+        }
+    }
+}
+
+fn model(options: Options, batch: usize) -> Model {
+    Model::open(Path::new(MODEL), &Card::default(), options, Some(batch)).unwrap()
+}
+
+fn uniform(n: usize, seed: u64) -> Vec<f32> {
+    let mut rng = Rng::new(seed);
+    (0..n).map(|_| rng.unit()).collect()
+}
+
+/// Largest difference as a share of the largest value.
+fn difference<'a>(a: impl IntoIterator<Item = &'a f32>, b: impl IntoIterator<Item = &'a f32>) -> f32 {
+    let (mut most, mut scale) = (0.0f32, f32::MIN_POSITIVE);
+    for (a, b) in a.into_iter().zip(b) {
+        (most, scale) = (most.max((a - b).abs()), scale.max(b.abs()));
+    }
+    most / scale
+}
+
+/// Steps leave images on the device: after some of them, with embeddings of other images between, `fetch` brings what the
+/// gradient says that they are.
+fn steps_follow_the_gradient(options: Options) {
+    let mut model = model(options, 4);
+    let n = 4 * model.pixels();
+    let cotangent =
+        Array2::from_shape_vec((4, model.info.dim), uniform(4 * model.info.dim, 1)).unwrap() - 0.5;
+    let mut ask = |_: ArrayView2<f32>| cotangent.clone();
+    let mut batch = Batch {
+        x: uniform(n, 2),
+        lo: uniform(n, 3).iter().map(|v| 0.3 * v).collect(),
+        hi: uniform(n, 4).iter().map(|v| 1.0 - 0.3 * v).collect(),
+        alpha: vec![0.01, 0.02, 0.0, 0.03],
+        changed: true,
+    };
+    for round in 0..2 {
+        let mut expected = batch.x.clone();
+        for _ in 0..3 {
+            let (_, g) = model.gradient(&expected, cotangent.view()).unwrap();
+            for (i, x) in expected.iter_mut().enumerate() {
+                let sign = if g[i] == 0.0 { 0.0 } else { g[i].signum() };
+                *x = (*x - batch.alpha[i / (n / 4)] * sign).max(batch.lo[i]).min(batch.hi[i]);
+            }
+        }
+        // `gradient` has had other images in place since the last round.
+        batch.changed = true;
+        for _ in 0..3 {
+            model.step(&mut batch, &mut ask).unwrap();
+            assert!(!batch.changed);
+            model.embed(&uniform(n, 5)).unwrap();
+        }
+        model.fetch(&mut batch).unwrap();
+        let wrong = batch.x.iter().zip(&expected).filter(|(a, b)| a != b).count();
+        // A gradient within rounding of zero may have either sign where sums are of no fixed order.
+        let most = if options.provider == Provider::Cpu { 0 } else { n / 100 };
+        assert!(wrong <= most, "round {round}: {wrong} of {n} pixels differ");
+        batch.alpha[2] = 0.01;
+    }
+}
+
+#[test]
+fn steps_in_place_follow_the_gradient() {
+    load();
+    steps_follow_the_gradient(CPU);
+    if gpu() {
+        steps_follow_the_gradient(GPU);
+    }
+}
+
+#[test]
+fn a_gradient_between_steps_is_noticed() {
+    load();
+    let mut model = model(CPU, 2);
+    let n = 2 * model.pixels();
+    let zeros = Array2::zeros((2, model.info.dim));
+    let mut batch =
+        Batch { x: uniform(n, 1), lo: vec![0.0; n], hi: vec![1.0; n], alpha: vec![0.1; 2], changed: true };
+    model.step(&mut batch, &mut |e| e.to_owned()).unwrap();
+    model.gradient(&uniform(n, 2), zeros.view()).unwrap();
+    let error = model.step(&mut batch, &mut |e| e.to_owned()).unwrap_err();
+    assert!(error.message.contains("between two steps"), "{error}");
+}
+
+#[test]
+fn embeddings_and_gradients_are_those_of_the_cpu() {
+    if !gpu() {
+        return;
+    }
+    let [mut cpu, mut cuda] = [CPU, GPU].map(|options| model(options, 8));
+    assert!(cuda.info.cpu_nodes.is_empty());
+    let x = uniform(8 * cpu.pixels(), 1);
+    let cotangent = Array2::from_shape_vec((8, cpu.info.dim), uniform(8 * cpu.info.dim, 2)).unwrap() - 0.5;
+    let (e, g) = cpu.gradient(&x, cotangent.view()).unwrap();
+    let (f, h) = cuda.gradient(&x, cotangent.view()).unwrap();
+    assert!(difference(&f, &e) <= 1e-4 && difference(&h, &g) <= 1e-3);
+    assert!(difference(&cuda.embed(&x).unwrap(), &e) <= 1e-4);
+}
+
+fn audit(dir: &Temp, args: &[&str]) -> Ran {
+    ran(program(dir.path()).args([MODEL, "--suite", "smoke", "-q"]).args(args))
+}
+
+#[test]
+fn the_smoke_suite_comes_out_as_on_the_cpu() {
+    if !gpu() {
+        return;
+    }
+    let dir = Temp::new();
+    let library = target("onnxruntime-gpu").map(|path| path.display().to_string());
+    let own: Vec<&str> = library.iter().flat_map(|path| ["--ort-lib", path]).collect();
+    let run = |file: &str, more: &[&str]| {
+        let ran = audit(&dir, &[&["-o", file], more, &own].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        Report::load(&dir.path().join(file)).unwrap()
+    };
+    let (cpu, cuda) = (run("cpu.json", &[]), run("cuda.json", &["--ep", "cuda"]));
+    let fast = run("fast.json", &["--ep", "cuda", "--fast-math"]);
+    assert_eq!(cpu.trials, cuda.trials);
+    assert!(cuda.tool.provider == "cuda:0" && cuda.tool.cpu_nodes.is_empty() && fast.tool.fast_math);
+    assert!(Identity::of(&cuda) != Identity::of(&fast));
+    // Signs of gradients near zero may differ, and then images: attacks are compared, not pixels.
+    for (a, b) in cpu.attacks.iter().zip(&cuda.attacks) {
+        let close = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => (a - b).abs() <= 2.0,
+            (a, b) => a == b,
+        };
+        assert!(a.code == b.code && close(a.before, b.before) && close(a.after, b.after), "{a:?}\n{b:?}");
+    }
+}
+
+#[track_caller]
+fn refused(args: &[&str], words: &[&str]) {
+    let ran = audit(&Temp::new(), args);
+    assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
+    for word in words {
+        assert!(ran.err.contains(word), "no {word:?} in: {}", ran.err);
+    }
+}
+
+#[test]
+fn cuda_without_cuda_is_an_error_that_says_what_to_do() {
+    match target("onnxruntime").map(|path| path.display().to_string()) {
+        Some(library) => refused(
+            &["--ep", "cuda:1", "--ort-lib", &library],
+            &["--ep cuda:1", "built without CUDA", "xtask setup --cuda", "--ep cpu"],
+        ),
+        None => println!("skipped: no ONNX Runtime of the CPU here; `cargo xtask setup` fetches it"),
+    }
+    match target("onnxruntime-gpu").map(|path| path.display().to_string()) {
+        Some(library) if !gpu() => {
+            refused(&["--ep", "cuda", "--ort-lib", &library], &["--ep cuda:0", "CUDA 13", "--ep cpu"]);
+        }
+        Some(_) => println!("skipped: CUDA works here"),
+        None => println!("skipped: no ONNX Runtime with CUDA here; `cargo xtask setup --cuda` fetches it"),
+    }
+}
+
+#[test]
+fn what_is_cudas_alone_is_refused_without_it() {
+    refused(&["--fast-math"], &["--fast-math", "full float32", "--ep cuda"]);
+    refused(&["--allow-cpu-nodes"], &["--allow-cpu-nodes", "--ep cuda"]);
+    refused(&["--ep", "cuda:x"], &["cuda:0", "nvidia-smi -L"]);
+    refused(&["--ep", "gpu"], &["expected cpu, cuda or cuda:N"]);
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask cuda pack DIR`: all that a machine with a GPU needs to run audit, small enough to be carried there.
+//!
+//! The library of CUDA kernels holds each of them for every GPU there is: those of one are kept
+//! (../shared/tools/slim_cuda_provider.py), and everything goes through xz. CUDA, cuDNN and the driver are the machine's.
+
+use crate::{
+    project::{Error, Result, cargo, file, output, root, run, shown, target},
+    python, setup,
+};
+use std::{fs, path::Path, process::Command};
+
+pub const ARGUMENTS: &str = "pack DIR [COMPUTE CAPABILITY, such as 90]";
+
+/// Bytes that a machine is expected to take.
+const MOST: u64 = 64 << 20;
+/// Models with random weights, to time steps with.
+const MODELS: [&str; 3] = ["tv.resnet18", "tv.resnet50", "timm.vit_small_patch16_224"];
+
+/// Argument: source, target.
+const XZ: &str = "
+import lzma, shutil, sys
+with open(sys.argv[1], 'rb') as source, lzma.open(sys.argv[2], 'wb', preset=9) as target:
+    shutil.copyfileobj(source, target, 1 << 20)
+";
+
+pub fn cuda(arguments: &[String]) -> Result {
+    let (dir, capability) = match arguments {
+        [pack, dir] if pack == "pack" => (dir, "90"),
+        [pack, dir, capability] if pack == "pack" && capability.parse::<u32>().is_ok() => {
+            (dir, capability.as_str())
+        }
+        _ => return Err(Error::Usage(format!("expected `cuda {ARGUMENTS}`"))),
+    };
+    let slim = root().join("../shared/tools/slim_cuda_provider.py");
+    if !slim.is_file() {
+        return Err(Error::Failed(format!(
+            "packing needs {}, which is not there; without it, copy target/release/audit and target/onnxruntime-gpu as they are",
+            slim.display()
+        )));
+    }
+    let python = python::environment()?;
+    setup::setup_cuda()?;
+    run(&mut cargo(&["build", "--release", "--locked", "--bin", "audit", "--example", "bench_step"]))?;
+
+    let dir = Path::new(dir);
+    let draft = setup::Draft::beside(&target()?.join("cuda-pack"))?;
+    file("make", dir, fs::create_dir_all(dir))?;
+    let (gpu, release) = (target()?.join("onnxruntime-gpu"), target()?.join("release"));
+    run(Command::new(&python)
+        .arg(&slim)
+        .arg(gpu.join("libonnxruntime_providers_cuda.so"))
+        .arg(draft.0.join("libonnxruntime_providers_cuda.so"))
+        .args(["--keep", capability]))?;
+    for (from, name) in
+        [(release.join("audit"), "audit"), (release.join("examples/bench_step"), "bench_step")]
+    {
+        run(Command::new("strip").arg("-o").arg(draft.0.join(name)).arg(&from))?;
+    }
+    for name in ["libonnxruntime.so", "libonnxruntime_providers_shared.so"] {
+        file("copy", &gpu.join(name), fs::copy(gpu.join(name), draft.0.join(name)))?;
+    }
+    let models = root().join("tools/cuda_models.py");
+    run(Command::new(&python).arg(&models).arg(&draft.0).args(MODELS))?;
+    for name in ["plain.onnx", "hardened.onnx"] {
+        let from = root().join("models").join(name);
+        file("copy", &from, fs::copy(&from, draft.0.join(name)))?;
+    }
+
+    let mut whole = 0;
+    let mut names: Vec<_> =
+        file("read", &draft.0, fs::read_dir(&draft.0))?.flatten().map(|e| e.path()).collect();
+    names.sort();
+    for path in &names {
+        let packed = dir.join(format!("{}.xz", path.file_name().unwrap_or_default().to_string_lossy()));
+        output(python::script(&python, XZ).arg(path).arg(&packed))?;
+        whole += file("read", &packed, fs::metadata(&packed))?.len();
+        println!("  {}: {} of {}", shown(&packed), setup::megabytes(&packed), setup::megabytes(path));
+    }
+    let script = root().join("tools/cuda_run.sh");
+    file("copy", &script, fs::copy(&script, dir.join("run.sh")))?;
+    println!("{}: {:.1} MB. On the machine: sh {}/run.sh", shown(dir), whole as f64 / 1e6, shown(dir));
+    match whole > MOST {
+        true => Err(Error::Failed(format!("that is more than {} MiB: leave models out", MOST >> 20))),
+        false => Ok(()),
+    }
+}
