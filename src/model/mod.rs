@@ -2,6 +2,7 @@
 
 pub mod card;
 pub mod estimate;
+pub mod half;
 pub mod output;
 pub mod reference;
 pub mod runtime;
@@ -12,6 +13,7 @@ use crate::onnx::{DType, Dim, Graph, Node, Value};
 use crate::{Error, Result};
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
+use half::Half;
 use ndarray::{Array2, ArrayView2};
 use output::Pooling;
 use reference::Reference;
@@ -70,6 +72,8 @@ pub struct Model {
     input: String,
     forward: Session,
     gradient: Gradient,
+    /// Where attack steps run in float16.
+    half: Option<Half>,
     batch: usize,
     options: Options,
 }
@@ -105,6 +109,17 @@ impl Model {
     /// `batch` is how many images go through at once; a model with a fixed batch keeps its own. Errors (exit code 3):
     /// not an ONNX file, no image input or several, ambiguous output, operators without a rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
+        Model::open_in(path, card, options, batch, false)
+    }
+
+    /// The same, with `half` so that attack steps run in float16 ([`half`]): [`Model::calibrate`] before the first.
+    pub fn open_in(
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        half: bool,
+    ) -> Result<Model> {
         let Prepared { mut info, input, graph, types, batch } = Prepared::read(path, card, batch, false)?;
         let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
             Error::model(format!(
@@ -116,6 +131,7 @@ impl Model {
         })?;
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
+        let half = half.then(|| Half::new(&g, &info, batch, options)).transpose().map_err(named)?;
         let mut backward = g.backward;
         append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(batch));
         let reads_image = backward.inputs.iter().any(|i| i.name == IMAGE);
@@ -131,7 +147,7 @@ impl Model {
             reads_image,
         };
         let forward = Session::new(&g.forward, options, Optimise::All).map_err(named)?;
-        Ok(Model { info, input, forward, gradient: Gradient::Exact(exact), batch, options })
+        Ok(Model { info, input, forward, gradient: Gradient::Exact(exact), half, batch, options })
     }
 
     /// Loads a model to be attacked through forward passes alone ([`estimate`]), for what [`Model::open`] can't
@@ -148,7 +164,7 @@ impl Model {
         info.nodes[1] = graph.nodes.len();
         let forward = Session::new(&graph, options, Optimise::All).map_err(|e| e.context(path.display()))?;
         let gradient = Gradient::Estimate(Estimator::new(seed));
-        Ok(Model { info, input, forward, gradient, batch, options })
+        Ok(Model { info, input, forward, gradient, half: None, batch, options })
     }
 
     /// Forward passes (of a batch each) that estimated gradients have cost so far.
@@ -266,6 +282,9 @@ impl Differentiable for Model {
         batch: &mut Batch,
         cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
     ) -> Result<()> {
+        if let Some(half) = self.half.as_mut().filter(|half| half.on) {
+            return half.step(&self.info, batch, cotangent);
+        }
         let Batch { x, lo, hi, alpha } = batch;
         if matches!(self.gradient, Gradient::Exact(_)) {
             *x = self.forward_backward(x, lo, hi, alpha, NEXT, cotangent)?;
