@@ -3,8 +3,8 @@
 use super::reservations;
 use crate::Result;
 use crate::attack::Plan;
-use crate::check::{Warning, half};
 use crate::check::load::GradientCheck;
+use crate::check::{Warning, half};
 use crate::cli::{Precision, Run};
 use crate::data::Dataset;
 use crate::model::Model;

@@ -217,7 +217,8 @@ mod tests {
     #[test]
     fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
         let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {
-            check(&Outcomes { outcomes: &[outcome], eps: 8.0 / 255.0, steps: 32, ranked: 101.0, half: None }).0
+            check(&Outcomes { outcomes: &[outcome], eps: 8.0 / 255.0, steps: 32, ranked: 101.0, half: None })
+                .0
         };
         assert_eq!(level(bounds, outcome(8.0 / 255.0, 0.5)), Severity::Ok);
         assert_eq!(level(bounds, outcome(8.1 / 255.0, 0.5)), Severity::Error);

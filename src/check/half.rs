@@ -149,7 +149,8 @@ pub fn compare(report: &Report) -> Result<Option<Comparison>> {
     let ours: Vec<Outcome> = half.sample.iter().filter_map(|o| all.take(o)).cloned().collect();
     let (basis, seed) = (report.basis()?, report.seed);
     let [in_half, in_full] = [&ours, &half.sample].map(|o| score::score(o, &[], &basis, seed));
-    let [re_half, re_full] = [&ours, &half.sample].map(|o| score::replicates(o, &basis, score::RESAMPLES, seed));
+    let [re_half, re_full] =
+        [&ours, &half.sample].map(|o| score::replicates(o, &basis, score::RESAMPLES, seed));
     let differences = |of: &dyn Fn(&Replicate) -> Option<f64>| -> Vec<f64> {
         re_half.iter().zip(&re_full).filter_map(|(h, f)| Some(of(h)? - of(f)?)).collect()
     };
@@ -211,10 +212,15 @@ pub(super) fn weaker(all: &Outcomes) -> Found {
         half.loss_scale, half.sign_agreement, half.zero, half.zero_full
     );
     let Some(c) = &half.comparison else {
-        return (Severity::Warning, format!("{ran}. No trial was repeated with float32 steps: nothing shows that"));
+        return (
+            Severity::Warning,
+            format!(
+                "{ran}. No trial was repeated with float32 steps that a score could be made \
+                 of: nothing shows that the attacks are as strong as with those"
+            ),
+        );
     };
-    let interval =
-        c.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:+.2} to {high:+.2})"));
+    let interval = c.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:+.2} to {high:+.2})"));
     let text = format!(
         "{ran}. On a sample of {} queries ({} trials) repeated with float32 steps, {} is {:.2} with float16 steps and {:.2} \
          with float32 ones, a difference of {:+.2}{interval}",
@@ -234,7 +240,9 @@ pub(super) fn weaker(all: &Outcomes) -> Found {
         ),
         _ if c.interval.is_none_or(|(_, high)| high > POINTS) => (
             Severity::Warning,
-            format!("{text}: too few queries to tell whether float16 made the attack weaker by {POINTS} points"),
+            format!(
+                "{text}: too few queries to tell whether float16 made the attack weaker by {POINTS} points"
+            ),
         ),
         _ => (Severity::Info, text),
     }

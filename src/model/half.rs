@@ -56,10 +56,13 @@ pub struct Calibration {
 impl Half {
     /// Narrows both graphs of a gradient. Error (exit code 3): ONNX Runtime doesn't take them.
     pub fn new(g: &grad::Gradient, info: &Info, batch: usize, options: Options) -> Result<Half> {
-        let forward = g.forward.narrow(&element_types(&g.forward)?, &BTreeSet::new(), &[EMBEDDING]);
+        // On the CPU there are few kernels, and ONNX Runtime drops the casts between those it puts in their place.
+        let kernels = options.provider != Provider::Cpu;
+        let types = element_types(&g.forward)?;
+        let forward = g.forward.narrow(&types, &BTreeSet::new(), &[EMBEDDING], kernels);
         let gradient = g.gradients[0].clone();
         let types = element_types(&g.backward)?;
-        let mut backward = g.backward.narrow(&types, &forward.halved, &[&gradient]).graph;
+        let mut backward = g.backward.narrow(&types, &forward.halved, &[&gradient], kernels).graph;
         append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(batch));
         let axes = "audit/size-axes";
         backward.constants.insert(axes.into(), Tensor::ints(&[1, 2, 3]));
@@ -102,7 +105,9 @@ impl Half {
             if finite { cotangent(e) } else { Array2::zeros(e.dim()) }
         })?;
         if !finite {
-            return Err(overflow("activations overflow, so that an attacked image's embedding is not finite"));
+            return Err(overflow(
+                "activations overflow, so that an attacked image's embedding is not finite",
+            ));
         }
         let sizes = out[1].floats()?.1;
         if under_attack.iter().any(|&i| !sizes[i].is_finite()) {
@@ -188,7 +193,9 @@ impl Model {
         }
         let narrow = found.map(&mut gradient).transpose()?;
         if !embedded {
-            return Err(overflow("activations overflow, so that embeddings of the first images are not finite"));
+            return Err(overflow(
+                "activations overflow, so that embeddings of the first images are not finite",
+            ));
         }
         let Some((loss_scale, (_, narrow))) = found.zip(narrow) else {
             return Err(overflow("the gradient overflows on the first images, however small its cotangent"));
@@ -219,8 +226,7 @@ fn overflow(what: &str) -> Error {
 fn element_types(graph: &Graph) -> Result<HashMap<String, DType>> {
     let mut probe = graph.clone();
     let outputs = graph.nodes.iter().flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()));
-    probe.outputs =
-        outputs.map(|o| Value { name: o.clone(), dtype: DType::Other(0), shape: None }).collect();
+    probe.outputs = outputs.map(|o| Value { name: o.clone(), dtype: DType::Other(0), shape: None }).collect();
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
     let found = Session::new(&probe, cpu, Optimise::Off)?.output_types();
     let mut types: HashMap<String, DType> = found.into_iter().map(|(name, t, _)| (name, t)).collect();

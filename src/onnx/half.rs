@@ -69,16 +69,19 @@ pub fn half_name(value: &str) -> String {
 impl Graph {
     /// The graph in float16. `types` gives the element type of every value. Inputs named in `halved` come in float16, under
     /// [`half_name`]; others as they are. Outputs leave in float16, under such a name, where they are computed in it, but for
-    /// those named in `exact`, which keep name and type.
+    /// those named in `exact`, which keep name and type. Without float16 `kernels` the nodes compute in float32, and what goes
+    /// in and out is rounded to float16: what a kernel with float32 sums would find.
     pub fn narrow(
         &self,
         types: &HashMap<String, DType>,
         halved: &BTreeSet<String>,
         exact: &[&str],
+        kernels: bool,
     ) -> Narrowed {
         let mut n = Narrowing {
             graph: self,
             types,
+            kernels,
             nodes: Vec::with_capacity(2 * self.nodes.len()),
             constants: BTreeMap::new(),
             native: HashMap::new(),
@@ -116,6 +119,7 @@ impl Graph {
 struct Narrowing<'a> {
     graph: &'a Graph,
     types: &'a HashMap<String, DType>,
+    kernels: bool,
     nodes: Vec<Node>,
     constants: BTreeMap<String, Tensor>,
     /// Whether a value is computed in float16.
@@ -137,21 +141,44 @@ impl<'a> Narrowing<'a> {
         let half = self.in_half(node);
         let mut made = node.clone();
         for name in made.inputs.iter_mut().filter(|name| !name.is_empty()) {
-            *name = self.form(name, half && self.is_float(name));
+            *name = match half && self.is_float(name) {
+                true if self.kernels => self.form(name, true),
+                true => self.rounded(name),
+                false => self.form(name, false),
+            };
         }
         let mut captured = Vec::new();
         node.each_captured(&mut |name| captured.push(name.to_string()));
         captured.iter().for_each(|name| drop(self.form(name, false)));
+        let mut casts = Vec::new();
         for (i, name) in made.outputs.iter_mut().enumerate().filter(|(_, name)| !name.is_empty()) {
             // Mean and deviation come in float32 whatever goes in.
             let statistics = node.op == "LayerNormalization" && i > 0;
             let half = half && !statistics && self.is_float(name);
             self.native.insert(name.clone(), half);
             if half {
-                *name = half_name(name);
+                let rounded = half_name(name);
+                *name =
+                    if self.kernels { rounded } else { cast(&format!("exact/{name}"), &rounded, &mut casts) };
             }
         }
         self.nodes.push(made);
+        self.nodes.extend(casts);
+    }
+
+    /// A value rounded to float16, as float32.
+    fn rounded(&mut self, name: &str) -> String {
+        let asked = format!("rounded/{name}");
+        if let Some(t) = self.graph.constants.get(name) {
+            if !self.constants.contains_key(&asked) {
+                let values = t.to_half().and_then(|t| t.to_f32s()).unwrap_or_default();
+                self.constants.insert(asked.clone(), Tensor::f32(&t.shape, &values));
+            }
+        } else if self.cast.insert(asked.clone()) {
+            let half = self.form(name, true);
+            self.nodes.push(Node::new("Cast", &[&half], &asked).with("to", DType::F32.code() as i64));
+        }
+        asked
     }
 
     fn is_float(&self, name: &str) -> bool {
@@ -165,12 +192,11 @@ impl<'a> Narrowing<'a> {
             || FULL.iter().any(|(_, ops)| ops.contains(&op))
             || (SCATTERS.contains(&op) && node.str("reduction", "none") != "none")
             || (op == "Mul" && node.inputs[0] == node.inputs[1]);
-        let wide = |name: &&String| {
-            self.types.get(*name).is_some_and(|t| t.is_float() && *t != DType::F32)
-        };
+        // Doubles, and what is no tensor, such as a sequence of them.
+        let other = |name: &String| self.types.get(name).is_none_or(|t| t.is_float() && *t != DType::F32);
         let mut captures = false;
         node.each_captured(&mut |_| captures = true);
-        if full || captures || node.inputs.iter().chain(&node.outputs).filter(named).any(|n| wide(&n)) {
+        if full || captures || node.inputs.iter().chain(&node.outputs).filter(named).any(other) {
             return false;
         }
         let floats: Vec<&String> =
@@ -200,11 +226,18 @@ impl<'a> Narrowing<'a> {
         }
         let native = self.native.get(name).copied().unwrap_or(false);
         if native != half && self.cast.insert(asked.clone()) {
-            let (from, to) = if half { (name.to_string(), DType::F16) } else { (half_name(name), DType::F32) };
+            let (from, to) =
+                if half { (name.to_string(), DType::F16) } else { (half_name(name), DType::F32) };
             self.nodes.push(Node::new("Cast", &[&from], &asked).with("to", to.code() as i64));
         }
         asked
     }
+}
+
+/// Adds the cast of a float32 value to float16, and gives the value's name.
+fn cast(from: &str, to: &str, nodes: &mut Vec<Node>) -> String {
+    nodes.push(Node::new("Cast", &[from], to).with("to", DType::F16.code() as i64));
+    from.to_string()
 }
 
 /// Whether float16 holds a constant: none of its finite values is too large, and not all are too small.
@@ -254,7 +287,7 @@ mod tests {
             &[("mean", 0.5), ("w", 2.0), ("eps", 1e-6)],
         );
         let types = typed(&g, &[]);
-        let narrowed = g.narrow(&types, &BTreeSet::new(), &["y"]);
+        let narrowed = g.narrow(&types, &BTreeSet::new(), &["y"], true);
         assert_eq!(
             listed(&narrowed.graph),
             [
@@ -275,13 +308,35 @@ mod tests {
             narrowed.graph.constants.iter().map(|(n, t)| (n.as_str(), t.dtype)).collect();
         assert_eq!(constants, [("eps", DType::F32), ("half/w", DType::F16), ("mean", DType::F32)]);
         // Where nobody needs it exact, it leaves as it is computed.
-        let handed = g.narrow(&types, &BTreeSet::new(), &[]);
+        let handed = g.narrow(&types, &BTreeSet::new(), &[], true);
         assert_eq!(handed.graph.outputs, [Value::new("half/y", DType::F16, &[1, 1])]);
         assert!(handed.halved.contains("y"));
         // Where the input comes in float16, what follows it computes so.
-        let taken = g.narrow(&types, &["x".to_string()].into(), &[]);
+        let taken = g.narrow(&types, &["x".to_string()].into(), &[], true);
         assert_eq!(taken.graph.inputs, [Value::new("half/x", DType::F16, &[1, 1])]);
         assert_eq!(listed(&taken.graph)[0], "half/a=Sub(half/x,half/mean)");
+    }
+
+    #[test]
+    fn without_kernels_values_are_rounded_around_float32() {
+        let g = graph(
+            vec![Node::new("MatMul", &["x", "w"], "a"), Node::new("Relu", &["a"], "y")],
+            &[("w", 1.0 + 1e-6)],
+        );
+        let narrowed = g.narrow(&typed(&g, &[]), &BTreeSet::new(), &[], false).graph;
+        assert_eq!(
+            listed(&narrowed),
+            [
+                "half/x=Cast(x)",
+                "rounded/x=Cast(half/x)",
+                "exact/a=MatMul(rounded/x,rounded/w)",
+                "half/a=Cast(exact/a)",
+                "rounded/a=Cast(half/a)",
+                "exact/y=Relu(rounded/a)",
+                "half/y=Cast(exact/y)",
+            ]
+        );
+        assert_eq!(narrowed.constants["rounded/w"].to_f32s(), Some(vec![1.0]));
     }
 
     #[test]
@@ -296,7 +351,7 @@ mod tests {
             (6.0e-5, false),
         ] {
             let g = graph(vec![Node::new("MatMul", &["x", "w"], "y")], &[("w", w)]);
-            let ops = listed(&g.narrow(&typed(&g, &[]), &BTreeSet::new(), &["y"]).graph);
+            let ops = listed(&g.narrow(&typed(&g, &[]), &BTreeSet::new(), &["y"], true).graph);
             assert_eq!(ops.len() == 3, held, "{w}: {ops:?}");
         }
     }
@@ -311,10 +366,10 @@ mod tests {
             ],
             &[("w", 1.0)],
         );
-        let narrowed = g.narrow(&typed(&g, &[("mask", DType::Bool)]), &BTreeSet::new(), &["y"]);
-        assert_eq!(listed(&narrowed.graph)[2..4], [
-            "mask=Greater(half/a,half/w)",
-            "half/y=Where(mask,half/a,half/w)"
-        ]);
+        let narrowed = g.narrow(&typed(&g, &[("mask", DType::Bool)]), &BTreeSet::new(), &["y"], true);
+        assert_eq!(
+            listed(&narrowed.graph)[2..4],
+            ["mask=Greater(half/a,half/w)", "half/y=Where(mask,half/a,half/w)"]
+        );
     }
 }

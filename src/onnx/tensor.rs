@@ -248,6 +248,9 @@ mod tests {
                 assert_eq!(f32_to_half(middle + (next - middle) / 64.0), h + 1);
             }
         }
-        assert_eq!([65519.0, 65520.0, 1e9, 1e-9, -1e-9].map(f32_to_half), [0x7bff, 0x7c00, 0x7c00, 0, 0x8000]);
+        assert_eq!(
+            [65519.0, 65520.0, 1e9, 1e-9, -1e-9].map(f32_to_half),
+            [0x7bff, 0x7c00, 0x7c00, 0, 0x8000]
+        );
     }
 }
