@@ -16,10 +16,10 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// The sample: one query in so many,
 const ONE_IN: usize = 10;
-/// but at least this many: of 64 queries one hit weighs 0.2 points of ARS,
-const LEAST: usize = 64;
+/// but at least this many,
+const LEAST: usize = 128;
 /// and at most this many.
-const MOST: usize = 512;
+const MOST: usize = 1024;
 /// Points by which scores may differ.
 pub const POINTS: f64 = 0.5;
 /// Standard errors beyond which a single attack's difference is no chance.
@@ -202,8 +202,12 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt()
 }
 
-/// An error where the attack got weaker: the sample's score is higher by more than [`POINTS`], whatever chance may
-/// have to do with it; or a single attack's is, beyond chance, as there are many of them.
+/// An error where the attack got weaker: the sample's score is higher by more than [`POINTS`], beyond chance, or a single
+/// attack's is.
+///
+/// Pairing takes away the choice of queries, not all chance: in 32 steps one sign in a thousand that differs leads to another
+/// image, and where an attack hovers at the edge of success some trials come out otherwise, in both directions (on
+/// models/hardened.onnx 64 queries are good for ± 1.7 points). What the sample can't tell is said.
 pub(super) fn weaker(all: &Outcomes) -> Found {
     let Some(half) = all.half else { return (Severity::Ok, "they ran in float32".into()) };
     let ran = format!(
@@ -230,20 +234,19 @@ pub(super) fn weaker(all: &Outcomes) -> Found {
     let weaker: Vec<String> =
         c.attacks.iter().filter(clear).map(|t| format!("{} by {:.1} points", t.code, t.difference)).collect();
     let blunter = if weaker.is_empty() { String::new() } else { format!(" ({})", weaker.join(", ")) };
-    match c {
-        _ if c.difference > POINTS || !weaker.is_empty() => {
-            (Severity::Error, format!("{text}: float16 made the attack weaker{blunter}"))
-        }
-        _ if c.difference < -POINTS => (
-            Severity::Warning,
-            format!("{text}: float16 made the attack stronger. Compare only with audits in float16"),
-        ),
-        _ if c.interval.is_none_or(|(_, high)| high > POINTS) => (
-            Severity::Warning,
-            format!(
-                "{text}: too few queries to tell whether float16 made the attack weaker by {POINTS} points"
-            ),
-        ),
-        _ => (Severity::Info, text),
+    let (low, high) = c.interval.unwrap_or((c.difference, f64::INFINITY));
+    if (c.difference > POINTS && low > 0.0) || !weaker.is_empty() {
+        return (Severity::Error, format!("{text}: float16 made the attacks weaker{blunter}"));
     }
+    if c.difference < -POINTS && high < 0.0 {
+        let text = format!("{text}: float16 made the attacks stronger. Compare only with audits in float16");
+        return (Severity::Warning, text);
+    }
+    if high > POINTS {
+        let text = format!(
+            "{text}: too few queries to tell whether float16 made the attacks weaker by {POINTS} points. Attack more of them"
+        );
+        return (Severity::Warning, text);
+    }
+    (Severity::Info, text)
 }
