@@ -7,15 +7,17 @@ use audit::audit::partition;
 use audit::check::attacked::Outcomes;
 use audit::check::half::{Comparison, HalfPrecision, Term, compare};
 use audit::check::{self, Severity};
+use audit::grad::differentiate;
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::model::runtime::{Input, Optimise, Options, Provider, Session};
-use audit::onnx::{DType, Graph, Node, Tensor, Value};
+use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
+use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
 use audit::report::{Report, terminal};
 use audit::{Exit, Result};
 use common::models::{DIM, Weights, grey, images, small, trunk_weights};
 use common::{Rng, Temp, audit, load_runtime};
 use ndarray::Array2;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
@@ -139,6 +141,55 @@ fn weights_are_rounded_as_onnx_runtime_does() {
     let ours = Tensor::f32(&shape, &values).to_half().unwrap().to_f32s().unwrap();
     assert_eq!(held[0].floats().unwrap().1, ours);
     assert!(ours.iter().any(|v| v.is_infinite()) && ours.contains(&0.0));
+}
+
+/// The graphs that a GPU gets, checked by ONNX Runtime's type inference, and run on the CPU with its own casts. Expected: the
+/// float32 gradient.
+#[test]
+fn graphs_with_float16_kernels_are_whole() {
+    load_runtime();
+    let typed = |graph: &Graph| -> HashMap<String, DType> {
+        let mut probe = graph.clone();
+        let made = graph.nodes.iter().flat_map(|n| &n.outputs).filter(|o| !o.is_empty());
+        probe.outputs =
+            made.map(|o| Value { name: o.clone(), dtype: DType::Other(0), shape: None }).collect();
+        let found = Session::new(&probe, CPU, Optimise::Off).unwrap().output_types();
+        let given = graph.inputs.iter().map(|i| (i.name.clone(), i.dtype));
+        let constants = graph.constants.iter().map(|(n, t)| (n.clone(), t.dtype));
+        found.into_iter().map(|(n, t, _)| (n, t)).chain(given).chain(constants).collect()
+    };
+    for mut graph in [small(), mixed()] {
+        let shape = [2, 1, 12, 12];
+        graph.inputs = vec![Value::new("image", DType::F32, &shape)];
+        graph.outputs = vec![Value::new("embedding", DType::F32, &[2, DIM])];
+        let types = infer(&graph).unwrap();
+        let g = differentiate(&graph, &types, &["image"], false).unwrap();
+        let mut rng = Rng::new(4);
+        let x: Vec<f32> = (0..2 * 144).map(|_| rng.unit()).collect();
+        let ct: Vec<f32> = (0..2 * DIM).map(|_| rng.normal()).collect();
+        let run = |forward: &Graph, backward: &Graph, handed: Vec<String>| -> Vec<f32> {
+            let mut sessions = [forward, backward].map(|g| Session::new(g, CPU, Optimise::All).unwrap());
+            let names: Vec<&str> = handed.iter().map(String::as_str).collect();
+            let held = sessions[0].run(&[("image", Input::Host(&shape, &x))], &names).unwrap();
+            let ct_shape = [2, DIM];
+            let mut feed = vec![(g.cotangents[0].as_str(), Input::Host(&ct_shape, &ct))];
+            feed.push(("image", Input::Host(&shape, &x)));
+            feed.extend(names.iter().copied().zip(held.iter().map(Input::Held)));
+            feed.retain(|(name, _)| backward.inputs.iter().any(|i| i.name == *name));
+            let out = sessions[1].run(&feed, &[&g.gradients[0]]).unwrap();
+            out[0].floats().unwrap().1.to_vec()
+        };
+        let own: Vec<String> = g.residuals.iter().filter(|r| *r != "image").cloned().collect();
+        let full = run(&g.forward, &g.backward, own.clone());
+        let forward = g.forward.narrow(&typed(&g.forward), &Default::default(), &["embedding"], true);
+        let backward = g.backward.narrow(&typed(&g.backward), &forward.halved, &[&g.gradients[0]], true);
+        assert!(!forward.halved.is_empty());
+        let halved = |r: String| if forward.halved.contains(&r) { half_name(&r) } else { r };
+        let half = run(&forward.graph, &backward.graph, own.into_iter().map(halved).collect());
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+        let cosine = dot(&half, &full) / (dot(&half, &half) * dot(&full, &full)).sqrt();
+        assert!(cosine > 0.999 && half != full, "{cosine}");
+    }
 }
 
 /// Expected: the float32 gradient, which is held to finite differences and PyTorch elsewhere.

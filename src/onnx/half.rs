@@ -139,6 +139,9 @@ impl<'a> Narrowing<'a> {
             self.fixed.extend(node.outputs.iter().map(String::as_str));
         }
         let half = self.in_half(node);
+        if let Some((rising, at)) = threshold(node).filter(|_| half && self.kernels) {
+            return self.step(node, rising, at);
+        }
         let mut made = node.clone();
         for name in made.inputs.iter_mut().filter(|name| !name.is_empty()) {
             *name = match half && self.is_float(name) {
@@ -164,6 +167,26 @@ impl<'a> Narrowing<'a> {
         }
         self.nodes.push(made);
         self.nodes.extend(casts);
+    }
+
+    /// A step in float16, where the slope of its HardSigmoid would be infinite: 1 beyond the threshold `at`, 0 up to it.
+    fn step(&mut self, node: &Node, rising: bool, at: f32) {
+        let (x, y) = (self.form(&node.inputs[0], true), half_name(&node.outputs[0]));
+        let beyond = if rising && at == 0.0 {
+            x
+        } else {
+            let (name, beyond) = (half_name(&format!("threshold/{at}")), format!("{y}/beyond"));
+            if let Some(t) = Tensor::f32(&[], &[at]).to_half() {
+                self.constants.insert(name.clone(), t);
+            }
+            let inputs = if rising { [&x, &name] } else { [&name, &x] };
+            self.nodes.push(Node::new("Sub", &inputs.map(String::as_str), &beyond));
+            beyond
+        };
+        let sign = format!("{y}/sign");
+        self.nodes.push(Node::new("Sign", &[&beyond], &sign));
+        self.nodes.push(Node::new("Relu", &[&sign], &y));
+        self.native.insert(node.outputs[0].clone(), true);
     }
 
     /// A value rounded to float16, as float32.
@@ -232,6 +255,12 @@ impl<'a> Narrowing<'a> {
         }
         asked
     }
+}
+
+/// Whether a node is a step, written as a HardSigmoid steeper than float16 can say: whether it rises, and where.
+fn threshold(node: &Node) -> Option<(bool, f32)> {
+    let (alpha, beta) = (node.float("alpha", 0.2), node.float("beta", 0.5));
+    (node.op == "HardSigmoid" && alpha.abs() > LARGEST).then(|| (alpha > 0.0, -beta / alpha))
 }
 
 /// Adds the cast of a float32 value to float16, and gives the value's name.
@@ -337,6 +366,35 @@ mod tests {
             ]
         );
         assert_eq!(narrowed.constants["rounded/w"].to_f32s(), Some(vec![1.0]));
+    }
+
+    /// The slope is that of the gradient's masks.
+    #[test]
+    fn steps_are_taken_without_their_slope() {
+        let steep = 2f32.powi(120);
+        let step = |x: &str, y: &str, alpha: f32, beta: f32| {
+            Node::new("HardSigmoid", &[x], y).with("alpha", alpha).with("beta", beta)
+        };
+        let nodes = vec![
+            Node::new("MatMul", &["x", "w"], "a"),
+            step("a", "b", steep, 0.0),
+            step("b", "c", -steep, 6.0 * steep),
+            step("c", "y", 0.2, 0.5),
+        ];
+        let g = graph(nodes, &[("w", 1.0)]);
+        let narrowed = g.narrow(&typed(&g, &[]), &BTreeSet::new(), &[], true).graph;
+        assert_eq!(
+            listed(&narrowed)[2..],
+            [
+                "half/b/sign=Sign(half/a)",
+                "half/b=Relu(half/b/sign)",
+                "half/c/beyond=Sub(half/threshold/6,half/b)",
+                "half/c/sign=Sign(half/c/beyond)",
+                "half/c=Relu(half/c/sign)",
+                "half/y=HardSigmoid(half/c)",
+            ]
+        );
+        assert_eq!(narrowed.constants["half/threshold/6"].to_f32s(), Some(vec![6.0]));
     }
 
     #[test]
