@@ -12,9 +12,10 @@ pub(crate) mod summary;
 
 use crate::attack::{self, Differentiable, Selection};
 use crate::check::clean::Retrieval;
+use crate::check::half::HalfPrecision;
 use crate::check::preprocessing::Sample;
 use crate::check::{self, Warning};
-use crate::cli::{Gradient, Run};
+use crate::cli::{Gradient, Precision, Run};
 use crate::data::vectors;
 use crate::examples::Collector;
 use crate::gate::{self, Rules, Verdict};
@@ -62,6 +63,7 @@ pub fn run(flags: &Run) -> Result<Report> {
         check::admit(&path.display().to_string(), &found)?;
     }
     let mut warnings: Vec<Warning> = check::warnings(found).collect();
+    let in_half = model.calibrate(&first, count)?;
     timing.check_s = clock.lap();
 
     // The gallery: clean embeddings, and retrieval without attack.
@@ -92,12 +94,19 @@ pub fn run(flags: &Run) -> Result<Report> {
         tool: summary::tool(flags, &model),
         model: summary::model(&model, &card, metric, measured.summary()),
         data,
-        suite: summary::suite(&suite, protocol, &plan, selection::sampling(flags, &suite, &gallery)),
+        suite: summary::suite(
+            &suite,
+            protocol,
+            &plan,
+            flags.attack_precision,
+            selection::sampling(flags, &suite, &gallery),
+        ),
         seed: flags.seed,
         allow_untrusted: flags.allow_untrusted,
         benign: summary::benign(&benign, &dataset),
         trials: trials(&whole)?,
         skipped: whole.skipped.clone(),
+        half_precision: in_half.map(HalfPrecision::new),
         warnings,
         command: Some(settings::command_line()),
         timing,
@@ -136,10 +145,19 @@ pub fn run(flags: &Run) -> Result<Report> {
     let attacks = Attacks { dataset: &dataset, prep: &prep, gallery: &gallery, trials: &ours, plan: &plan };
     report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
     phase.finish();
+    report.timing.attacks_s = clock.lap();
+    if let Some(half) = &mut report.half_precision {
+        let mut phase = Phase::new("sample in float32", 0, flags.mode());
+        let queries = check::half::sample(&whole.trials, &gallery, flags.seed);
+        let repeated = attacks.in_float32(&mut model, &queries, &mut phase);
+        half.sample = repeated.map_err(|e| kept(e, &journal))?;
+        phase.finish();
+    }
+    report.timing.check_s += clock.lap();
     if let Some(c) = collector {
         report.examples = c.finish(&gallery, &dataset, &prep, plan.eps).map_err(|e| kept(e, &journal))?;
     }
-    report.timing.attacks_s = clock.lap();
+    report.timing.attacks_s += clock.lap();
     report.timing.image_steps = report.outcomes.iter().map(|o| o.steps).sum::<usize>() * (plan.restarts + 1);
     summary::conclude(&mut report, &suite.scores)?;
     report.timing.total_s = clock.total();
@@ -202,7 +220,10 @@ pub(crate) fn open_model(flags: &Run, path: &Path, card: &Card) -> Result<Model>
     let options = flags.options();
     runtime::require(options)?;
     match flags.gradient {
-        Gradient::Exact => Model::open(path, card, options, flags.batch),
+        Gradient::Exact => {
+            let half = flags.attack_precision == Precision::Fp16;
+            Model::open_in(path, card, options, flags.batch, half)
+        }
         Gradient::Estimate => Model::open_estimated(path, card, options, flags.batch, flags.seed),
     }
 }

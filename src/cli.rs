@@ -21,11 +21,13 @@ const EXAMPLES: &str = "Examples:
   audit model.onnx --data photos/ --partition hash:1/3 -o part1.json
   audit model.onnx --data photos/ --ep cuda --ort-lib target/onnxruntime-gpu
                                         on a GPU (docs/cuda.md)
+  audit model.onnx --data photos/ --ep cuda --attack-precision fp16
+                                        steps in float16, outcomes in float32
   audit compare before.json after.json
 
-Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (gallery, attacks);
-progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries; note; warning;
-error with exit and text.
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (gallery, attacks,
+sample in float32); progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done,
+queries; note; warning; error with exit and text.
 
 Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed ·
 11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted,
@@ -109,7 +111,7 @@ pub enum Command {
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
-    mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
+    mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
     mut_arg("max_queries", |a| a.help("Attack at most so many queries, of each class its share [default: 16]"))
 )]
@@ -337,6 +339,10 @@ pub struct Run {
     /// Where gradients come from: formed out of the graph, or, as a last resort, estimated from many forward passes
     #[arg(long, value_enum, default_value = "exact", help_heading = "Model")]
     pub gradient: Gradient,
+    /// What the attacks' steps compute in. fp16 is meant for GPUs, and slower on a CPU. Outcomes are measured in float32 all
+    /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
+    pub attack_precision: Precision,
     /// Length to resize the shorter side to before the centre crop, instead of --resize
     #[arg(long, value_name = "N", conflicts_with = "resize", help_heading = "Model")]
     pub resize_shorter: Option<usize>,
@@ -387,6 +393,25 @@ pub enum Gradient {
     Exact,
     /// Estimated from forward passes.
     Estimate,
+}
+
+/// What the attacks' steps compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Precision {
+    /// float32, as everything else.
+    Fp32,
+    /// float16.
+    Fp16,
+}
+
+impl Precision {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Fp32 => "fp32",
+            Precision::Fp16 => "fp16",
+        }
+    }
 }
 
 impl Run {

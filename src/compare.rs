@@ -76,6 +76,7 @@ pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
         ("steps", s.steps.to_string(), t.steps.to_string()),
         ("schedule", s.schedule.clone(), t.schedule.clone()),
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
+        ("attack precision", s.attack_precision.clone(), t.attack_precision.clone()),
         ("metric", a.model.metric.clone(), b.model.metric.clone()),
     ] {
         if x != y {

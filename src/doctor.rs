@@ -7,7 +7,7 @@ use crate::check::clean::Retrieval;
 use crate::check::doctor::Patient;
 use crate::check::preprocessing::Sample;
 use crate::check::{self, CHECKS, Finding, Severity};
-use crate::cli::{Doctor, Run};
+use crate::cli::{Doctor, Precision, Run};
 use crate::data::{Dataset, vectors};
 use crate::model::Model;
 use crate::model::card::Card;
@@ -54,6 +54,12 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
             "the doctor holds nothing against a gate: leave the gate's flags out, or run an audit",
         ));
     }
+    if run.attack_precision != Precision::Fp32 {
+        return Err(Error::usage(
+            "the doctor looks into the attack with float32 steps: leave --attack-precision out. An audit compares its own \
+             float16 steps with float32 ones",
+        ));
+    }
     if run.resume || run.journal.is_some() || run.partition.is_some() {
         return Err(Error::usage(
             "the doctor is done in one go: leave --resume, --journal and --partition out",
@@ -80,7 +86,7 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
         tool: summary::tool(&run, &model),
         model: summary::model(&model, &card, metric, measured.summary()),
         data: report::Data::default(),
-        suite: summary::suite(&suite, protocol, &plan, None),
+        suite: summary::suite(&suite, protocol, &plan, run.attack_precision, None),
         seed: run.seed,
         allow_untrusted: run.allow_untrusted,
         findings,
@@ -122,7 +128,7 @@ fn attacks(run: &Run, patient: &mut Patient, plan: &Plan, items: usize) -> Resul
     let mut progress = Phase::new("checks", CHECKS.len() as u64, run.mode());
     let outcomes = patient.outcomes()?;
     let ranked = plan.form.ranked(items) as f64;
-    let all = Outcomes { outcomes: &outcomes, eps: plan.eps, steps: plan.steps, ranked };
+    let all = Outcomes { outcomes: &outcomes, eps: plan.eps, steps: plan.steps, ranked, half: None };
     let mut findings = check::of_outcomes(&all);
     for (i, c) in CHECKS.iter().enumerate() {
         if let check::Run::Doctor(examine) = c.run {

@@ -43,6 +43,7 @@ impl Identity {
             ("steps", suite.steps.to_string()),
             ("schedule", suite.schedule.clone()),
             ("restarts", suite.restarts.to_string()),
+            ("attack precision", suite.attack_precision.clone()),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
             ("seed", report.seed.to_string()),
             ("trials' SHA-256", trials),

@@ -165,6 +165,11 @@ pub fn ers(after: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     terms.sum::<Option<f64>>().map(|sum| sum / ERS_TERMS.len() as f64)
 }
 
+/// The value after a term's attacks (in its own unit, as [`Summary::after`]) as a term of ERS.
+pub fn ers_term(term: &str, after: f64) -> f64 {
+    Kind::of(term).ers_term(after)
+}
+
 /// ARS from the eight resistances in per cent; `None` where any is missing.
 pub fn ars(resistance: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     ARS_TERMS

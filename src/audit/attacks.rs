@@ -8,7 +8,7 @@ use crate::model::Model;
 use crate::progress::{At, Phase};
 use crate::space::Gallery;
 use crate::{Error, Exit, Result, interrupt};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 /// What is attacked, and how.
@@ -67,6 +67,35 @@ impl Attacks<'_> {
             })?;
         }
         Ok(outcomes)
+    }
+
+    /// Runs the trials of some queries once more, with float32 steps, where the others' run in float16.
+    pub fn in_float32(
+        &self,
+        model: &mut Model,
+        queries: &BTreeSet<usize>,
+        progress: &mut Phase,
+    ) -> Result<Vec<Outcome>> {
+        let places: Vec<usize> =
+            (0..self.trials.len()).filter(|&i| queries.contains(&self.trials[i].query)).collect();
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; places.len()];
+        progress.begin((places.len() * self.plan.steps * (self.plan.restarts + 1)) as u64, 0);
+        let mut end = Ok(());
+        model.steps_in_half(false);
+        let ran = self.attack(model, &places, &mut |event| {
+            match event {
+                Event::Step { done, .. } => {
+                    progress.set(done as u64, None);
+                    end = interrupted(" while a sample was repeated in float32");
+                }
+                Event::Done(at, outcome, _) => outcomes[at] = Some(outcome.clone()),
+            }
+            if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        model.steps_in_half(true);
+        end?;
+        ran?;
+        Ok(outcomes.into_iter().flatten().collect())
     }
 
     /// Runs what has no outcome yet.

@@ -2,6 +2,7 @@
 
 use super::{settings, summary};
 use crate::attack::{self, Attack, Form, Outcome, Selection, Skipped};
+use crate::check::half::HalfPrecision;
 use crate::identity::Identity;
 use crate::progress::Mode;
 use crate::report::{self, Part, Report};
@@ -162,6 +163,8 @@ pub fn merge(files: &[PathBuf]) -> Result<Report> {
         );
     }
     let trials = record(base, &outcomes)?;
+    let half_precision =
+        HalfPrecision::merged(parts.iter().filter_map(|(_, _, _, r)| r.half_precision.as_ref()), &outcomes);
     let mut whole = Report {
         part: None,
         gate: None,
@@ -170,6 +173,7 @@ pub fn merge(files: &[PathBuf]) -> Result<Report> {
         examples,
         timing,
         trials,
+        half_precision,
         command: Some(settings::command_line()),
         ..base.clone()
     };

@@ -1,7 +1,7 @@
 //! What was asked for: flags, the suite and the model card brought together, output files claimed.
 
 use super::journal::Journal;
-use crate::cli::Run;
+use crate::cli::{Gradient, Precision, Run};
 use crate::gate::Rules;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
@@ -49,6 +49,12 @@ impl Settings {
         let card = settle_card(flags, &model)?;
         refuse_without_cuda(flags)?;
         refuse_partial_gate(flags)?;
+        if flags.attack_precision == Precision::Fp16 && flags.gradient == Gradient::Estimate {
+            return Err(Error::usage(
+                "--attack-precision fp16 is about gradients that are formed out of the graph; --gradient estimate takes \
+                 differences of embeddings, which float16 would round away. Leave one of them out",
+            ));
+        }
         let journal = settle_journal(flags)?;
         Ok(Settings { files: Files { targets, keep }, journal, baseline, suite, rules, model, card })
     }

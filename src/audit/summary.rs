@@ -3,9 +3,9 @@
 use super::reservations;
 use crate::Result;
 use crate::attack::Plan;
-use crate::check::Warning;
 use crate::check::load::GradientCheck;
-use crate::cli::Run;
+use crate::check::{Warning, half};
+use crate::cli::{Precision, Run};
 use crate::data::Dataset;
 use crate::model::Model;
 use crate::model::card::Card;
@@ -27,6 +27,12 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) -> Result<()> {
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis()?, report.seed);
     report.attacks = rows(&scores, &report.suite.form);
     report.scores = wanted(asked, scores);
+    if report.part.is_none() {
+        let comparison = half::compare(report)?;
+        if let Some(half) = &mut report.half_precision {
+            half.comparison = comparison;
+        }
+    }
     let found = match &report.part {
         None => reservations::after_attacks(report),
         Some(part) => vec![Warning::new(
@@ -54,7 +60,13 @@ pub fn tool(flags: &Run, model: &Model) -> report::Tool {
 }
 
 /// What is run, as reports describe it. The number of queries follows from the outcomes.
-pub fn suite(suite: &Suite, protocol: Protocol, plan: &Plan, sampling: Option<String>) -> report::Suite {
+pub fn suite(
+    suite: &Suite,
+    protocol: Protocol,
+    plan: &Plan,
+    precision: Precision,
+    sampling: Option<String>,
+) -> report::Suite {
     report::Suite {
         name: suite.name.clone(),
         form: plan.form.to_string(),
@@ -64,6 +76,7 @@ pub fn suite(suite: &Suite, protocol: Protocol, plan: &Plan, sampling: Option<St
         steps: plan.steps,
         schedule: format!("{:?}", plan.schedule).to_lowercase(),
         restarts: plan.restarts,
+        attack_precision: precision.name().into(),
         queries: 0,
         sampling,
     }

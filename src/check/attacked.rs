@@ -1,5 +1,6 @@
 //! Checks on what the attacks of an audit came to. They look at outcomes alone, which may come from several runs.
 
+use super::half::HalfPrecision;
 use super::{Found, Severity, Warning};
 use crate::attack::{Attack, Goal, LAST, Measure, Measures, Outcome};
 use crate::gate::Kind;
@@ -21,12 +22,20 @@ pub struct Outcomes<'a> {
     pub steps: usize,
     /// Items that ranks run over.
     pub ranked: f64,
+    /// Where steps ran in float16.
+    pub half: Option<&'a HalfPrecision>,
 }
 
 impl<'a> From<&'a Report> for Outcomes<'a> {
     fn from(r: &'a Report) -> Outcomes<'a> {
         let ranked = r.basis().map_or(r.data.images, |b| b.form.ranked(b.gallery));
-        Outcomes { outcomes: &r.outcomes, eps: r.suite.eps, steps: r.suite.steps, ranked: ranked as f64 }
+        Outcomes {
+            outcomes: &r.outcomes,
+            eps: r.suite.eps,
+            steps: r.suite.steps,
+            ranked: ranked as f64,
+            half: r.half_precision.as_ref(),
+        }
     }
 }
 
@@ -208,7 +217,8 @@ mod tests {
     #[test]
     fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
         let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {
-            check(&Outcomes { outcomes: &[outcome], eps: 8.0 / 255.0, steps: 32, ranked: 101.0 }).0
+            check(&Outcomes { outcomes: &[outcome], eps: 8.0 / 255.0, steps: 32, ranked: 101.0, half: None })
+                .0
         };
         assert_eq!(level(bounds, outcome(8.0 / 255.0, 0.5)), Severity::Ok);
         assert_eq!(level(bounds, outcome(8.1 / 255.0, 0.5)), Severity::Error);

@@ -12,6 +12,7 @@ pub mod attacked;
 pub mod clean;
 pub mod doctor;
 pub mod gradient;
+pub mod half;
 pub mod load;
 pub mod preprocessing;
 
@@ -292,6 +293,12 @@ pub static CHECKS: &[Check] = &[
         "Is the last image the best one?",
         attacked::silent,
         "The published form counts the last image even so; the suites `ars-strict` and `ers-strict` count the best",
+    ),
+    attacked(
+        "half-precision",
+        "Are the attacks as strong as with steps in float32?",
+        half::weaker,
+        "Audit without --attack-precision fp16: steps then run in float32",
     ),
     attacked("worst-case", "How many queries survive every recall attack?", attacked::worst_case, ""),
     doctor(

@@ -2,6 +2,7 @@
 
 pub mod card;
 pub mod estimate;
+pub mod half;
 pub mod output;
 pub mod reference;
 pub mod runtime;
@@ -12,6 +13,7 @@ use crate::onnx::{DType, Dim, Graph, Node, Value};
 use crate::{Error, Result};
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
+use half::Half;
 use ndarray::{Array2, ArrayView2};
 use output::Pooling;
 use reference::Reference;
@@ -72,6 +74,8 @@ pub struct Model {
     input: String,
     forward: Session,
     gradient: Gradient,
+    /// Where attack steps run in float16.
+    half: Option<Half>,
     batch: usize,
     options: Options,
 }
@@ -127,6 +131,17 @@ impl Model {
     /// `batch` is how many images go through at once; a model with a fixed batch keeps its own. Errors (exit code 3):
     /// not an ONNX file, no image input or several, ambiguous output, operators without a rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
+        Model::open_in(path, card, options, batch, false)
+    }
+
+    /// The same, with `half` so that attack steps run in float16 ([`half`]): [`Model::calibrate`] before the first.
+    pub fn open_in(
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        half: bool,
+    ) -> Result<Model> {
         let Prepared { mut info, input, graph, types, batch } = Prepared::read(path, card, batch, false)?;
         let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
             Error::model(format!(
@@ -138,11 +153,14 @@ impl Model {
         })?;
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
+        let half = half.then(|| Half::new(&g, &info, batch, options)).transpose().map_err(named)?;
         let mut backward = g.backward;
         append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(batch));
         let forward = Session::new(&g.forward, options, Optimise::All).map_err(named)?;
         let backward_session = Session::new(&backward, options, Optimise::All).map_err(named)?;
-        info.cpu_nodes = left_to_cpu(&[&forward, &backward_session], options).map_err(named)?;
+        let in_half = half.iter().flat_map(|half| [&half.forward, &half.exact.backward]);
+        let sessions: Vec<&Session> = [&forward, &backward_session].into_iter().chain(in_half).collect();
+        info.cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
         let size = [batch, info.dim];
         let names = [g.cotangents[0].as_str(), &g.gradients[0]];
         let exact = Exact::new(&forward, backward_session, &backward.inputs, names, size).map_err(named)?;
@@ -152,7 +170,7 @@ impl Model {
             exact.places.residuals.len(),
         ]);
         info.notes = g.notes;
-        Ok(Model { info, input, forward, gradient: Gradient::Exact(Box::new(exact)), batch, options })
+        Ok(Model { info, input, forward, gradient: Gradient::Exact(Box::new(exact)), half, batch, options })
     }
 
     /// Loads a model to be attacked through forward passes alone ([`estimate`]), for what [`Model::open`] can't
@@ -170,7 +188,7 @@ impl Model {
         let forward = Session::new(&graph, options, Optimise::All).map_err(|e| e.context(path.display()))?;
         info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(|e| e.context(path.display()))?;
         let gradient = Gradient::Estimate(Estimator::new(seed));
-        Ok(Model { info, input, forward, gradient, batch, options })
+        Ok(Model { info, input, forward, gradient, half: None, batch, options })
     }
 
     /// Forward passes (of a batch each) that estimated gradients have cost so far.
@@ -364,6 +382,9 @@ impl Differentiable for Model {
         batch: &mut Batch,
         cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
     ) -> Result<()> {
+        if let Some(half) = self.half.as_mut().filter(|half| half.on) {
+            return half.step(batch, cotangent);
+        }
         if let Gradient::Exact(exact) = &mut self.gradient {
             return exact.step(&mut self.forward, batch, cotangent);
         }
@@ -384,9 +405,13 @@ impl Differentiable for Model {
         Ok(())
     }
     fn fetch(&mut self, batch: &mut Batch) -> Result<()> {
-        if let Gradient::Exact(exact) = &mut self.gradient {
-            batch.x.copy_from_slice(exact.places.image.read()?);
-        }
+        let half = self.half.as_mut().filter(|half| half.on).map(|half| &mut half.exact);
+        let exact = match (&mut self.gradient, half) {
+            (_, Some(half)) => half,
+            (Gradient::Exact(exact), None) => exact.as_mut(),
+            (Gradient::Estimate(_), None) => return Ok(()),
+        };
+        batch.x.copy_from_slice(exact.places.image.read()?);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 //! Knows nothing of images, gradients or ONNX Runtime.
 
 mod canonical;
+mod half;
 mod load;
 mod precision;
 #[rustfmt::skip]
@@ -13,6 +14,7 @@ mod save;
 mod tensor;
 
 pub use canonical::{Expansion, NEWEST, OLDEST, OPSET, expanded};
+pub use half::{FULL, Narrowed, half_name};
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 

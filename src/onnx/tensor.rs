@@ -122,6 +122,13 @@ impl Tensor {
         })
     }
 
+    /// A float32 tensor in float16, rounded to nearest; beyond ±65504 infinite. `None` of any other type.
+    pub fn to_half(&self) -> Option<Tensor> {
+        let values = (self.dtype == DType::F32).then(|| self.each(f32::from_le_bytes))?;
+        let bytes = values.into_iter().flat_map(|v| f32_to_half(v).to_le_bytes()).collect();
+        Some(Tensor { dtype: DType::F16, shape: self.shape.clone(), bytes })
+    }
+
     fn each<const N: usize, T>(&self, f: impl Fn([u8; N]) -> T) -> Vec<T> {
         self.bytes
             .chunks_exact(N)
@@ -197,4 +204,53 @@ fn half_to_f32(h: u16) -> f32 {
         _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
     };
     if sign == 1 { -magnitude } else { magnitude }
+}
+
+/// To nearest, of two as near the even one.
+fn f32_to_half(v: f32) -> u16 {
+    let bits = v.to_bits();
+    let sign = (bits >> 16 & 0x8000) as u16;
+    let size = v.abs();
+    let magnitude = if size.is_nan() {
+        0x7e00
+    } else if size >= 65520.0 {
+        0x7c00 // halfway from the largest to what would come next
+    } else if size < 2f32.powi(-14) {
+        (size * 2f32.powi(24)).round_ties_even() as u16
+    } else {
+        // The exponent's bias is 127 there and 15 here; 13 digits go. A carry into the exponent is right.
+        let kept = (bits & 0x7fff_ffff) - ((127 - 15) << 23);
+        let (half, rest) = ((kept >> 13) as u16, kept & 0x1fff);
+        half + u16::from(rest > 0x1000 || (rest == 0x1000 && half & 1 == 1))
+    };
+    sign | magnitude
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every float16 comes back, and the middle of two neighbours goes to the even one (IEEE 754's default).
+    #[test]
+    fn float16_is_rounded_to_nearest() {
+        for h in 0..=u16::MAX {
+            let v = half_to_f32(h);
+            if v.is_nan() {
+                assert!(half_to_f32(f32_to_half(v)).is_nan());
+                continue;
+            }
+            assert_eq!(f32_to_half(v), h, "{v}");
+            let next = half_to_f32(h.wrapping_add(1));
+            if next.is_finite() && h & 0x7fff < 0x7bff {
+                let middle = (v + next) / 2.0; // exact in float32
+                assert_eq!(f32_to_half(middle), h + (h & 1), "{middle}");
+                assert_eq!(f32_to_half(middle + (v - middle) / 64.0), h);
+                assert_eq!(f32_to_half(middle + (next - middle) / 64.0), h + 1);
+            }
+        }
+        assert_eq!(
+            [65519.0, 65520.0, 1e9, 1e-9, -1e-9].map(f32_to_half),
+            [0x7bff, 0x7c00, 0x7c00, 0, 0x8000]
+        );
+    }
 }

@@ -70,7 +70,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
     out += &format!(
         "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {:.5}, α {:.5}, \
-         {} steps, {} random starts; {} on {} images of {} classes ({}); seed {}. {} {}, {} on {}. Model \
+         {} steps{}, {} random starts; {} on {} images of {} classes ({}); seed {}. {} {}, {} on {}. Model \
          sha256 {}, data sha256 {}.\n\n</details>\n",
         escape(&s.name),
         escape(&s.form),
@@ -78,6 +78,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         s.eps,
         s.alpha,
         s.steps,
+        s.in_half(),
         s.restarts,
         escape(&s.asked()),
         report.data.images,

@@ -11,6 +11,7 @@ pub mod terminal;
 mod trials;
 
 use crate::attack::{Form, Outcome, Skipped};
+use crate::check::half::HalfPrecision;
 use crate::check::load::GradientCheck;
 use crate::check::{Severity, Warning};
 use crate::gate::Verdict;
@@ -88,6 +89,9 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
     /// Trials that could not be run.
     pub skipped: Vec<Skipped>,
+    /// Where the attacks' steps ran in float16: how that does, and the trials repeated in float32.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub half_precision: Option<HalfPrecision>,
     /// Reasons to distrust the result.
     pub warnings: Vec<Warning>,
     /// Which part of a run this is, where it is not a whole one.
@@ -402,6 +406,9 @@ pub struct Suite {
     pub schedule: String,
     /// Random starts beside the clean one.
     pub restarts: usize,
+    /// What steps were computed in: fp32 or fp16. Outcomes are measured in float32.
+    #[serde(default = "fp32")]
+    pub attack_precision: String,
     /// Queries attacked.
     pub queries: usize,
     /// How they were chosen, where they are not all.
@@ -409,7 +416,17 @@ pub struct Suite {
     pub sampling: Option<String>,
 }
 
+/// What steps were computed in before there was a choice.
+fn fp32() -> String {
+    "fp32".into()
+}
+
 impl Suite {
+    /// What is to be said of the steps beside their number, where they ran in float16.
+    pub fn in_half(&self) -> &'static str {
+        if self.attack_precision == "fp16" { " in float16" } else { "" }
+    }
+
     /// How many queries were attacked, and how they were chosen where they are not all.
     pub fn asked(&self) -> String {
         self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))

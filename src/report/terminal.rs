@@ -37,7 +37,7 @@ pub fn render_in(report: &Report, width: usize) -> String {
         report.model.path, report.data.images, report.data.classes, report.data.source
     )));
     line(wrap(&format!(
-        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), α {:.5}, {} steps{} · {} · seed {}",
+        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), α {:.5}, {} steps{}{} · {} · seed {}",
         s.name,
         s.form,
         s.protocol,
@@ -45,6 +45,7 @@ pub fn render_in(report: &Report, width: usize) -> String {
         s.eps * 255.0,
         s.alpha,
         s.steps,
+        s.in_half(),
         if s.restarts > 0 { format!(", {} random starts", s.restarts) } else { String::new() },
         s.asked(),
         report.seed

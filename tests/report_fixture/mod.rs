@@ -163,7 +163,9 @@ pub fn report(strength: f64) -> Report {
             sha256: "cd".repeat(32),
             unreadable: vec![],
         },
+        half_precision: None,
         suite: Suite {
+            attack_precision: "fp32".into(),
             name: "full".into(),
             form: "published".into(),
             protocol: "rob28".into(),

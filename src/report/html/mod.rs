@@ -313,12 +313,13 @@ fn measured(report: &Report) -> String {
         (
             "Budget",
             format!(
-                "{}: ε {:.5} ({:.1}/255), step {:.5}, {} steps, {} schedule, {} random start{}",
+                "{}: ε {:.5} ({:.1}/255), step {:.5}, {} steps{}, {} schedule, {} random start{}",
                 escape(&s.protocol),
                 s.eps,
                 s.eps * 255.0,
                 s.alpha,
                 s.steps,
+                s.in_half(),
                 escape(&s.schedule),
                 s.restarts,
                 if s.restarts == 1 { "" } else { "s" }

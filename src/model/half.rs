@@ -1,0 +1,193 @@
+//! Attack steps in float16: PGD takes only the gradient's sign, so that its steps may compute in half precision where
+//! every outcome is measured in float32.
+//!
+//! Both graphs are narrowed ([`Graph::narrow`]); images, embeddings, cotangents, gradient and update stay float32, so that
+//! an image moves by exactly α and stays in its box. What vanishes in float16 is kept from it by a power of two on the
+//! cotangent, found once on real images ([`Model::calibrate`]), which leaves every sign as it is. What overflows
+//! is an error, never a gradient of zero.
+
+use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
+use super::{EMBEDDING, Exact, Info, Model, append_update};
+use crate::attack::Batch;
+use crate::grad;
+use crate::onnx::{DType, Graph, Node, Tensor, Value};
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2, Axis};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::{BTreeSet, HashMap};
+
+/// The sum of an image's absolute gradient: not finite where any of it isn't.
+const SIZE: &str = "audit/size";
+/// Exponents of the powers of two that are tried on the cotangent, the largest first.
+const EXPONENTS: [i32; 14] = [14, 12, 10, 8, 6, 4, 2, 0, -2, -4, -6, -8, -10, -12];
+/// Room left above the gradients of the first images, as an exponent: others may be larger.
+const ROOM: i32 = 4;
+
+/// A step in float16.
+pub(super) struct Half {
+    pub forward: Session,
+    pub exact: Exact,
+    /// Of each image of the last step, the sum of its absolute gradient.
+    sizes: Place,
+    /// The power of two on the cotangent.
+    scale: f32,
+    /// Whether steps are made here.
+    pub on: bool,
+}
+
+/// How float16 does on the first images.
+#[derive(Clone, Copy, Debug)]
+pub struct Calibration {
+    /// The power of two that cotangents are multiplied with.
+    pub loss_scale: f32,
+    /// Pixels whose gradient has the sign that it has in float32, of those where that isn't zero, per cent.
+    pub sign_agreement: f64,
+    /// Pixels whose gradient is exactly zero in float16, per cent.
+    pub zero: f64,
+    /// The same in float32.
+    pub zero_full: f64,
+}
+
+impl Half {
+    /// Narrows both graphs of a gradient. Error (exit code 3): ONNX Runtime doesn't take them.
+    pub fn new(g: &grad::Gradient, info: &Info, batch: usize, options: Options) -> Result<Half> {
+        // On the CPU there are few kernels, and ONNX Runtime drops the casts between those it puts in their place.
+        let kernels = options.provider != Provider::Cpu;
+        let types = element_types(&g.forward)?;
+        let forward = g.forward.narrow(&types, &BTreeSet::new(), &[EMBEDDING], kernels);
+        let gradient = g.gradients[0].clone();
+        let types = element_types(&g.backward)?;
+        let mut backward = g.backward.narrow(&types, &forward.halved, &[&gradient], kernels).graph;
+        append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(batch));
+        let axes = "audit/size-axes";
+        backward.constants.insert(axes.into(), Tensor::ints(&[1, 2, 3]));
+        backward.nodes.push(Node::new("ReduceL1", &[&gradient, axes], SIZE).with("keepdims", 0));
+        backward.outputs.push(Value::new(SIZE, DType::F32, &[batch as i64]));
+        let session = |graph: &Graph| {
+            Session::new(graph, options, Optimise::All).map_err(|e| {
+                e.context("--attack-precision fp16: the graphs in float16 are refused; leave it out")
+            })
+        };
+        let (forward, back) = (session(&forward.graph)?, session(&backward)?);
+        let mut sizes = back.place(&Value::new(SIZE, DType::F32, &[batch as i64]), Side::Host)?;
+        let names = [g.cotangents[0].as_str(), &gradient];
+        let mut exact = Exact::new(&forward, back, &backward.inputs, names, [batch, info.dim])?;
+        exact.back.output(SIZE, &mut sizes)?;
+        Ok(Half { forward, exact, sizes, scale: 1.0, on: true })
+    }
+
+    /// One step of PGD, as [`crate::attack::Differentiable::step`]. Errors (exit code 12): an image under attack
+    /// whose embedding or gradient isn't finite.
+    pub fn step(
+        &mut self,
+        batch: &mut Batch,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        let under_attack: Vec<usize> = (0..batch.alpha.len()).filter(|&i| batch.alpha[i] != 0.0).collect();
+        let mut finite = true;
+        let scale = self.scale;
+        self.exact.step(&mut self.forward, batch, &mut |e| {
+            finite = under_attack.iter().all(|&i| e.row(i).iter().all(|v| v.is_finite()));
+            if finite { cotangent(e) * scale } else { Array2::zeros(e.dim()) }
+        })?;
+        if !finite {
+            return Err(overflow(
+                "activations overflow, so that an attacked image's embedding is not finite",
+            ));
+        }
+        let sizes = self.sizes.read()?;
+        if under_attack.iter().any(|&i| !sizes[i].is_finite()) {
+            return Err(overflow("an attacked image's gradient overflows"));
+        }
+        Ok(())
+    }
+}
+
+impl Model {
+    /// Whether attack steps run in float16, where the model was opened for it.
+    pub fn steps_in_half(&mut self, on: bool) {
+        if let Some(half) = &mut self.half {
+            half.on = on;
+        }
+    }
+
+    /// Finds the power of two that keeps gradients in float16's range on a first batch of real images (`images` [B, P],
+    /// the first `count` are real), and compares them with float32's there. `None` unless the model was opened
+    /// for steps in float16. Errors (exit code 12): embeddings or gradients overflow whatever is done.
+    pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<Calibration>> {
+        if self.half.is_none() {
+            return Ok(None);
+        }
+        let (n, pixels) = (self.batch, images.len() / self.batch);
+        // As the attacks' own: the largest value of each row is 1.
+        let mut rng = ChaCha8Rng::seed_from_u64(0x6861_6c66);
+        let mut unit = || (rng.next_u32() >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
+        let mut ct = Array2::from_shape_simple_fn((n, self.info.dim), &mut unit);
+        for mut row in ct.axis_iter_mut(Axis(0)) {
+            let largest = row.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
+            row.mapv_inplace(|v| v / largest);
+        }
+        let (_, full) = self.gradient(images, ct.view())?;
+        let Model { half: Some(half), info, .. } = self else { return Ok(None) };
+        let shape = info.preprocessing.pixel_shape(n);
+        let mut embedded = true;
+        let mut gradient = |scale: f32| -> Result<(bool, Vec<f32>)> {
+            half.scale = scale;
+            let mut g = half.exact.gradient(&mut half.forward, images, &shape, &mut |e| {
+                embedded &= e.iter().take(count * info.dim).all(|v| v.is_finite());
+                &ct * scale
+            })?;
+            g.truncate(count * pixels);
+            Ok((g.iter().all(|v| v.is_finite()), g))
+        };
+        let mut found = None;
+        for exponent in EXPONENTS {
+            if gradient(2f32.powi(exponent))?.0 {
+                found = Some(2f32.powi(exponent - ROOM));
+                break;
+            }
+        }
+        let narrow = found.map(&mut gradient).transpose()?;
+        if !embedded {
+            return Err(overflow(
+                "activations overflow, so that embeddings of the first images are not finite",
+            ));
+        }
+        let Some((loss_scale, (_, narrow))) = found.zip(narrow) else {
+            return Err(overflow("the gradient overflows on the first images, however small its cotangent"));
+        };
+        let share = |some: usize, of: usize| 100.0 * some as f64 / of.max(1) as f64;
+        let zeros = |g: &[f32]| share(g.iter().filter(|v| **v == 0.0).count(), g.len());
+        let full = &full[..count * pixels];
+        let moved: Vec<(f32, f32)> =
+            full.iter().copied().zip(narrow.iter().copied()).filter(|(f, _)| *f != 0.0).collect();
+        let agree = moved.iter().filter(|(f, h)| *h != 0.0 && f.signum() == h.signum());
+        Ok(Some(Calibration {
+            loss_scale,
+            sign_agreement: share(agree.count(), moved.len()),
+            zero: zeros(&narrow),
+            zero_full: zeros(full),
+        }))
+    }
+}
+
+fn overflow(what: &str) -> Error {
+    Error::untrusted(format!(
+        "--attack-precision fp16: this model doesn't fit into float16: {what}. Leave --attack-precision out: steps then run \
+         in float32"
+    ))
+}
+
+/// The element type of every value of a graph, as ONNX Runtime infers it.
+fn element_types(graph: &Graph) -> Result<HashMap<String, DType>> {
+    let mut probe = graph.clone();
+    let outputs = graph.nodes.iter().flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()));
+    probe.outputs = outputs.map(|o| Value { name: o.clone(), dtype: DType::Other(0), shape: None }).collect();
+    let cpu = Options { provider: Provider::Cpu, threads: 0 };
+    let found = Session::new(&probe, cpu, Optimise::Off)?.output_types();
+    let mut types: HashMap<String, DType> = found.into_iter().map(|(name, t, _)| (name, t)).collect();
+    types.extend(graph.inputs.iter().map(|i| (i.name.clone(), i.dtype)));
+    types.extend(graph.constants.iter().map(|(name, t)| (name.clone(), t.dtype)));
+    Ok(types)
+}

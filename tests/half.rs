@@ -1,0 +1,411 @@
+//! Attack steps in float16: how near they come to float32's, what doesn't fit, and whether a weaker attack is seen.
+
+mod common;
+
+use audit::attack::{Batch, Differentiable};
+use audit::audit::partition;
+use audit::check::attacked::Outcomes;
+use audit::check::half::{Comparison, HalfPrecision, Term, compare};
+use audit::check::{self, Severity};
+use audit::grad::differentiate;
+use audit::model::Model;
+use audit::model::card::Card;
+use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
+use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
+use audit::report::{Report, terminal};
+use audit::{Exit, Result};
+use common::models::{DIM, Weights, grey, images, small, trunk_weights};
+use common::{Rng, Temp, audit, load_runtime};
+use ndarray::Array2;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
+
+/// An audit with float16 steps of a model on 6 classes of 5 images.
+fn in_half(graph: &Graph, args: &[&str]) -> Result<Report> {
+    let temp = Temp::new();
+    let model = temp.write("model.onnx", graph.encode()).display().to_string();
+    let data = images(&temp, "data", 6, 5, 1).display().to_string();
+    let common = [&model, "--data", &data, "--steps", "8", "--attack-precision", "fp16"];
+    audit(&[&common[..], args].concat())
+}
+
+fn bundled(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(name)
+}
+
+/// A model for float16 steps, and a batch of random images.
+fn opened(path: &Path, batch: usize) -> (Model, Vec<f32>) {
+    load_runtime();
+    let beside = std::fs::read_to_string(path.with_extension("yaml")).ok();
+    let card: Card = beside.map_or(Card::default(), |yaml| audit::suite::read("card", &yaml).unwrap());
+    let model = Model::open_in(path, &card, CPU, Some(batch), true).unwrap();
+    let mut rng = Rng::new(3);
+    let pixels = (0..batch * model.pixels()).map(|_| rng.unit()).collect();
+    (model, pixels)
+}
+
+/// A bit of everything: batch and layer normalisation, attention with a mask of −3e38, GELU, max and mean pooling, a norm.
+fn mixed() -> Graph {
+    let nodes = vec![
+        Node::new("Conv", &["image", "w1"], "c1").with("pads", vec![1i64, 1, 1, 1]),
+        Node::new("Relu", &["c1"], "r1"),
+        Node::new("BatchNormalization", &["r1", "s", "b", "m", "v"], "n1"),
+        Node::new("MaxPool", &["n1"], "p1")
+            .with("kernel_shape", vec![3i64, 3])
+            .with("strides", vec![2i64, 2])
+            .with("pads", vec![1i64, 1, 1, 1]),
+        Node::new("Reshape", &["p1", "tokens"], "t1"),
+        Node::new("Transpose", &["t1"], "t2").with("perm", vec![0i64, 2, 1]),
+        Node::new("LayerNormalization", &["t2", "s", "b"], "l1"),
+        Node::new("MatMul", &["l1", "wq"], "q"),
+        Node::new("Transpose", &["l1"], "k").with("perm", vec![0i64, 2, 1]),
+        Node::new("MatMul", &["q", "k"], "a1"),
+        Node::new("Add", &["a1", "mask"], "a2"),
+        Node::new("Softmax", &["a2"], "a3"),
+        Node::new("MatMul", &["a3", "l1"], "a4"),
+        Node::new("Add", &["a4", "t2"], "a5"),
+        Node::new("Gelu", &["a5"], "g1"),
+        Node::new("ReduceMean", &["g1", "axis"], "g2").with("keepdims", 0i64),
+        Node::new("MatMul", &["g2", "w2"], "e1"),
+        Node::new("ReduceL2", &["e1", "axis"], "e2").with("keepdims", 1i64),
+        Node::new("Div", &["e1", "e2"], "embedding"),
+    ];
+    let mask: Vec<f32> = (0..36).map(|i| if i % 7 == 3 { -3e38 } else { 0.0 }).collect();
+    let weights = Weights::new(11)
+        .normal("w1", &[4, 1, 3, 3], 0.5)
+        .positive("s", &[4])
+        .normal("b", &[4], 0.3)
+        .normal("m", &[4], 0.3)
+        .positive("v", &[4])
+        .normal("wq", &[4, 4], 0.5)
+        .normal("w2", &[4, DIM], 0.5)
+        .floats("mask", &[36], &mask)
+        .ints("tokens", &[0, 4, 36])
+        .ints("axis", &[1]);
+    let mut graph = grey(nodes, weights);
+    graph.opsets.insert(String::new(), 21);
+    graph
+}
+
+/// Between two layers, activations a hundred millionth of what they were: float32 minds nothing, in float16 all are zero.
+fn vanishing() -> Graph {
+    through(&[("small", 1e-4), ("small", 1e-4), ("large", 1e4), ("large", 1e4)])
+}
+
+/// A thousand thousand times what they were: beyond float16.
+fn overflowing() -> Graph {
+    through(&[("large", 1e3), ("large", 1e3), ("small", 1e-3), ("small", 1e-3)])
+}
+
+/// The plainest model with factors between its layers.
+fn through(factors: &[(&str, f32)]) -> Graph {
+    let mut nodes = vec![
+        Node::new("Conv", &["image", "w1"], "c1")
+            .with("strides", vec![2i64, 2])
+            .with("pads", vec![1i64, 1, 1, 1]),
+        Node::new("Relu", &["c1"], "f0"),
+    ];
+    let mut weights = trunk_weights(Weights::new(1), "", 1);
+    for (i, (name, value)) in factors.iter().enumerate() {
+        weights = weights.floats(name, &[1], &[*value]);
+        nodes.push(Node::new("Mul", &[&format!("f{i}"), name], &format!("f{}", i + 1)));
+    }
+    nodes.extend([
+        Node::new("Relu", &[&format!("f{}", factors.len())], "r1"),
+        Node::new("Flatten", &["r1"], "flat"),
+        Node::new("Gemm", &["flat", "w2", "b2"], "embedding").with("transB", 1i64),
+    ]);
+    grey(nodes, weights)
+}
+
+/// Expected: ONNX Runtime's own Cast.
+#[test]
+fn weights_are_rounded_as_onnx_runtime_does() {
+    load_runtime();
+    let mut rng = Rng::new(8);
+    let values: Vec<f32> = (0..20_000).map(|_| rng.normal() * 2f32.powi(rng.int(-30, 17) as i32)).collect();
+    let mut graph = Graph::new(
+        vec![
+            Node::new("Cast", &["x"], "h").with("to", DType::F16.code() as i64),
+            Node::new("Cast", &["h"], "y").with("to", DType::F32.code() as i64),
+        ],
+        Default::default(),
+    );
+    let shape = [values.len() as i64];
+    graph.inputs = vec![Value::new("x", DType::F32, &shape)];
+    graph.outputs = vec![Value::new("y", DType::F32, &shape)];
+    let mut session = Session::new(&graph, CPU, Optimise::Off).unwrap();
+    let held = session.run(&[("x", Input::Host(&shape, &values))], &["y"]).unwrap();
+    let ours = Tensor::f32(&shape, &values).to_half().unwrap().to_f32s().unwrap();
+    assert_eq!(held[0].floats().unwrap().1, ours);
+    assert!(ours.iter().any(|v| v.is_infinite()) && ours.contains(&0.0));
+}
+
+/// The graphs that a GPU gets, checked by ONNX Runtime's type inference, and run on the CPU with its own casts. Expected: the
+/// float32 gradient.
+#[test]
+fn graphs_with_float16_kernels_are_whole() {
+    load_runtime();
+    let typed = |graph: &Graph| -> HashMap<String, DType> {
+        let mut probe = graph.clone();
+        let made = graph.nodes.iter().flat_map(|n| &n.outputs).filter(|o| !o.is_empty());
+        probe.outputs =
+            made.map(|o| Value { name: o.clone(), dtype: DType::Other(0), shape: None }).collect();
+        let found = Session::new(&probe, CPU, Optimise::Off).unwrap().output_types();
+        let given = graph.inputs.iter().map(|i| (i.name.clone(), i.dtype));
+        let constants = graph.constants.iter().map(|(n, t)| (n.clone(), t.dtype));
+        found.into_iter().map(|(n, t, _)| (n, t)).chain(given).chain(constants).collect()
+    };
+    for mut graph in [small(), mixed()] {
+        let shape = [2, 1, 12, 12];
+        graph.inputs = vec![Value::new("image", DType::F32, &shape)];
+        graph.outputs = vec![Value::new("embedding", DType::F32, &[2, DIM])];
+        let types = infer(&graph).unwrap();
+        let g = differentiate(&graph, &types, &["image"], false).unwrap();
+        let mut rng = Rng::new(4);
+        let x: Vec<f32> = (0..2 * 144).map(|_| rng.unit()).collect();
+        let ct: Vec<f32> = (0..2 * DIM).map(|_| rng.normal()).collect();
+        let run = |forward: &Graph, backward: &Graph, handed: Vec<String>| -> Vec<f32> {
+            let mut sessions = [forward, backward].map(|g| Session::new(g, CPU, Optimise::All).unwrap());
+            let names: Vec<&str> = handed.iter().map(String::as_str).collect();
+            let held = sessions[0].run(&[("image", Input::Host(&shape, &x))], &names).unwrap();
+            let ct_shape = [2, DIM];
+            let mut feed = vec![(g.cotangents[0].as_str(), Input::Host(&ct_shape, &ct))];
+            feed.push(("image", Input::Host(&shape, &x)));
+            feed.extend(names.iter().copied().zip(held.iter().map(Input::Held)));
+            feed.retain(|(name, _)| backward.inputs.iter().any(|i| i.name == *name));
+            let out = sessions[1].run(&feed, &[&g.gradients[0]]).unwrap();
+            out[0].floats().unwrap().1.to_vec()
+        };
+        let own: Vec<String> = g.residuals.iter().filter(|r| *r != "image").cloned().collect();
+        let full = run(&g.forward, &g.backward, own.clone());
+        let forward = g.forward.narrow(&typed(&g.forward), &Default::default(), &["embedding"], true);
+        let backward = g.backward.narrow(&typed(&g.backward), &forward.halved, &[&g.gradients[0]], true);
+        assert!(!forward.halved.is_empty());
+        let halved = |r: String| if forward.halved.contains(&r) { half_name(&r) } else { r };
+        let half = run(&forward.graph, &backward.graph, own.into_iter().map(halved).collect());
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+        let cosine = dot(&half, &full) / (dot(&half, &half) * dot(&full, &full)).sqrt();
+        assert!(cosine > 0.999 && half != full, "{cosine}");
+    }
+}
+
+/// Expected: the float32 gradient, which is held to finite differences and PyTorch elsewhere.
+#[test]
+fn signs_are_those_of_float32() {
+    let temp = Temp::new();
+    for (path, agree) in [
+        (temp.write("small.onnx", small().encode()), 99.0),
+        (temp.write("mixed.onnx", mixed().encode()), 97.0),
+        (bundled("plain.onnx"), 97.0),
+        (bundled("hardened.onnx"), 97.0),
+    ] {
+        let (mut model, x) = opened(&path, 8);
+        let c = model.calibrate(&x, 8).unwrap().unwrap();
+        println!("{}: {c:?}", path.display());
+        assert!(c.sign_agreement > agree, "{}: {c:?}", path.display());
+        assert!((c.zero - c.zero_full).abs() < 1.0, "{}: {c:?}", path.display());
+        // A power of two, so that nothing but range changes.
+        assert_eq!(c.loss_scale.log2().fract(), 0.0);
+
+        // A step moves by exactly α or not at all, and goes nowhere but into the box; mostly where float32's goes.
+        let n = x.len();
+        let ct =
+            Array2::from_shape_fn((8, model.info.dim), |(i, j)| ((i * 7 + j * 3) % 11) as f32 / 5.0 - 1.0);
+        let mut step = |half: bool| {
+            model.steps_in_half(half);
+            let (lo, hi) = (x.iter().map(|v| v - 0.01), x.iter().map(|v| v + 0.05));
+            let mut b = Batch {
+                x: x.clone(),
+                lo: lo.map(|v| v.max(0.0)).collect(),
+                hi: hi.map(|v| v.min(1.0)).collect(),
+                alpha: (0..8).map(|i| if i == 7 { 0.0 } else { 0.02 }).collect(),
+                changed: true,
+            };
+            let mut seen = Array2::zeros((0, 0));
+            model
+                .step(&mut b, &mut |e| {
+                    seen = e.to_owned();
+                    ct.clone()
+                })
+                .unwrap();
+            model.fetch(&mut b).unwrap();
+            (b, seen)
+        };
+        let ((half, e_half), (full, e_full)) = (step(true), step(false));
+        let same = (0..n).filter(|&i| half.x[i] == full.x[i]).count() as f64 / n as f64;
+        assert!(same > 0.95, "{}: {same}", path.display());
+        assert!((0..n).all(|i| (half.lo[i]..=half.hi[i]).contains(&half.x[i])));
+        assert_eq!(half.x[7 * n / 8..], x[7 * n / 8..]);
+        // Embeddings of float16, not float32's.
+        assert!(e_half != e_full);
+        let largest = e_full.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        assert!(e_half.iter().zip(&e_full).all(|(a, b)| (a - b).abs() < 0.02 * largest));
+        // What measures is float32, whatever steps are made in.
+        model.steps_in_half(true);
+        let measured = model.embed(&x).unwrap();
+        assert_eq!(measured, e_full);
+    }
+}
+
+#[test]
+fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
+    let report = in_half(&small(), &["--suite", "full"]).unwrap();
+    assert_eq!(report.suite.attack_precision, "fp16");
+    assert!(report.errors().next().is_none(), "{:?}", report.warnings);
+    let half = report.half_precision.as_ref().unwrap();
+    // 30 queries are under the least that a sample has: all are repeated.
+    assert_eq!(half.sample.len(), report.outcomes.len());
+    let c = half.comparison.as_ref().unwrap();
+    assert_eq!((c.queries, c.trials, c.score.as_str()), (30, report.outcomes.len(), "ARS"));
+    assert!(c.difference.abs() < 3.0, "{c:?}");
+    assert!((c.half - report.scores.ars.as_ref().unwrap().value).abs() < 1e-9);
+    let codes: Vec<&str> = c.attacks.iter().map(|a| a.code.as_str()).collect();
+    assert_eq!(codes, ["CA+", "CA-", "QA+", "QA-", "TMA", "ES:D", "ES:R", "LTM", "GTM", "GTT"]);
+    // The sample is what an audit in float32 comes to.
+    let temp = Temp::new();
+    let model = temp.write("model.onnx", small().encode()).display().to_string();
+    let data = images(&temp, "data", 6, 5, 1).display().to_string();
+    let full = audit(&[&model, "--data", &data, "--steps", "8", "--suite", "full"]).unwrap();
+    assert_eq!(half.sample, full.outcomes);
+    assert!((c.full - full.scores.ars.as_ref().unwrap().value).abs() < 1e-9);
+    assert!(full.half_precision.is_none() && full.suite.attack_precision == "fp32");
+    assert!(!serde_json::to_string(&full).unwrap().contains("half_precision"));
+    // In words too.
+    let text = terminal::render(&report);
+    for words in ["8 steps in float16", "[half-precision]", "sample of 30 queries"] {
+        assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(words), "{words}: {text}");
+    }
+    assert!(!terminal::render(&full).contains("float16"));
+    // Another precision is another run.
+    let differs = audit::compare::mismatches(&report, &full);
+    assert_eq!(differs, ["attack precision: fp16 and fp32"]);
+}
+
+/// Gradients that float16 loses altogether: the attack stands still, and the sample shows it.
+#[test]
+fn an_attack_that_float16_weakens_is_not_trusted() {
+    let report = in_half(&vanishing(), &["--suite", "ars"]).unwrap();
+    let half = report.half_precision.as_ref().unwrap();
+    assert_eq!((half.zero, half.sign_agreement), (100.0, 0.0));
+    assert!(half.zero_full < 50.0);
+    let c = half.comparison.as_ref().unwrap();
+    assert!(c.half > c.full + 10.0, "{c:?}");
+    let found = report.warnings.iter().find(|w| w.id == "half-precision").unwrap();
+    assert_eq!(found.severity, Severity::Error);
+    assert!(found.text.contains("weaker") && found.text.contains("--attack-precision"), "{}", found.text);
+    assert_eq!(report.exit(), Some(Exit::Untrusted));
+    // The sample beside itself.
+    let full = Report { outcomes: half.sample.clone(), ..report.clone() };
+    assert!(compare(&full).unwrap().unwrap().difference == 0.0);
+}
+
+#[test]
+fn what_overflows_is_an_error() {
+    let error = in_half(&overflowing(), &["--suite", "smoke"]).unwrap_err();
+    assert_eq!(error.exit, Exit::Untrusted);
+    for words in ["--attack-precision", "overflow", "not finite", "float32"] {
+        assert!(error.message.contains(words), "{}", error.message);
+    }
+    // Overflow that comes only under attack: calibrated on black images, then given bright ones.
+    let temp = Temp::new();
+    let (mut model, x) = opened(&temp.write("model.onnx", overflowing().encode()), 4);
+    model.calibrate(&vec![0.0; x.len()], 4).unwrap();
+    let (lo, hi) = (vec![0.0; x.len()], vec![1.0; x.len()]);
+    let mut b = Batch { x: x.clone(), lo, hi, alpha: vec![0.1; 4], changed: true };
+    let error = model.step(&mut b, &mut |e| Array2::ones(e.dim())).unwrap_err();
+    assert!(error.message.contains("not finite"), "{}", error.message);
+    // Slots without a trial may hold what they will.
+    b.alpha = vec![0.0; 4];
+    model.step(&mut b, &mut |e| Array2::ones(e.dim())).unwrap();
+}
+
+#[test]
+fn parts_and_the_journal_know_of_it() {
+    let temp = Temp::new();
+    let model = temp.write("model.onnx", small().encode()).display().to_string();
+    let data = images(&temp, "data", 8, 20, 1).display().to_string();
+    let path = |name: &str| temp.join(name).display().to_string();
+    let run_in = |precision: &str, args: &[&str]| {
+        let common =
+            [&model, "--data", &data, "--steps", "2", "--suite", "ers", "--attack-precision", precision];
+        audit(&[&common[..], args].concat()).unwrap()
+    };
+    let run = |args: &[&str]| run_in("fp16", args);
+    let whole = run(&[]);
+    let half = whole.half_precision.as_ref().unwrap();
+    let queries: std::collections::BTreeSet<&str> = half.sample.iter().map(|o| o.query.as_str()).collect();
+    assert_eq!((queries.len(), whole.suite.queries), (128, 160));
+    let parts = ["hash:1/2", "hash:2/2"].map(|part| {
+        let file = path(&format!("part{}.json", &part[5..6]));
+        let report = run(&["--partition", part, "-o", &file]);
+        assert!(report.half_precision.unwrap().comparison.is_none());
+        PathBuf::from(file)
+    });
+    let merged = partition::merge(&parts).unwrap();
+    let lasting = |r: &Report| {
+        let mut v = serde_json::to_value(Report { command: None, ..r.clone() }).unwrap();
+        assert!(v.as_object_mut().unwrap().remove("timing").is_some());
+        v
+    };
+    assert_eq!(lasting(&merged), lasting(&whole));
+    // A part in float32 is of another run.
+    let other = path("other.json");
+    run_in("fp32", &["--partition", "hash:2/2", "-o", &other]);
+    let error = partition::merge(&[parts[0].clone(), other.into()]).unwrap_err();
+    assert!(error.message.contains("attack precision: fp16 and fp32"), "{}", error.message);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let error = in_half(&small(), &["--gradient", "estimate"]).unwrap_err();
+    assert_eq!(error.exit, Exit::Usage);
+    assert!(error.message.contains("--gradient estimate"), "{}", error.message);
+    let temp = Temp::new();
+    let path = temp.write("model.onnx", small().encode()).display().to_string();
+    let ran = common::ran(common::program(temp.path()).args(["doctor", &path, "--attack-precision", "fp16"]));
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("leave --attack-precision out"), "{}", ran.err);
+}
+
+/// A comparison as a report has it.
+fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severity {
+    let term =
+        Term { code: "GTM".into(), half: 50.0, full: 50.0 - single.0, difference: single.0, error: single.1 };
+    let comparison = Comparison {
+        queries: 64,
+        trials: 512,
+        score: "ARS".into(),
+        half: 50.0,
+        full: 50.0 - difference,
+        difference,
+        interval: Some(interval),
+        attacks: vec![term],
+    };
+    let half = HalfPrecision {
+        loss_scale: 256.0,
+        sign_agreement: 99.0,
+        zero: 1.0,
+        zero_full: 1.0,
+        sample: vec![],
+        comparison: Some(comparison),
+    };
+    let all = Outcomes { outcomes: &[], eps: 0.1, steps: 32, ranked: 100.0, half: Some(&half) };
+    check::of_outcomes(&all).into_iter().find(|f| f.check == "half-precision").unwrap().severity
+}
+
+/// Expected by hand: more than half a point, beyond chance, is not to be trusted.
+#[test]
+fn half_a_point_is_the_limit() {
+    assert_eq!(compared(0.4, (0.3, 0.5), (0.0, 0.1)), Severity::Info);
+    assert_eq!(compared(0.6, (0.1, 1.1), (0.0, 0.1)), Severity::Error);
+    // One attack, beyond chance and not.
+    assert_eq!(compared(0.3, (0.2, 0.4), (2.4, 0.7)), Severity::Error);
+    assert_eq!(compared(0.3, (0.2, 0.4), (2.4, 1.0)), Severity::Info);
+    assert_eq!(compared(-0.6, (-0.7, -0.5), (0.0, 0.1)), Severity::Warning);
+    // Too few to tell.
+    assert_eq!(compared(0.6, (-1.0, 2.0), (0.0, 0.1)), Severity::Warning);
+    assert_eq!(compared(0.1, (-0.5, 0.7), (0.0, 0.1)), Severity::Warning);
+}
