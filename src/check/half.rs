@@ -207,7 +207,7 @@ fn deviation(values: &[f64]) -> f64 {
 ///
 /// Pairing takes away the choice of queries, not all chance: in 32 steps one sign in a thousand that differs leads to another
 /// image, and where an attack hovers at the edge of success some trials come out otherwise, in both directions (on
-/// models/hardened.onnx 64 queries are good for ± 1.7 points). What the sample can't tell is said.
+/// a hardened net 64 queries are good for ± 1.7 points). What the sample can't tell is said.
 pub(super) fn weaker(all: &Outcomes) -> Found {
     let Some(half) = all.half else { return (Severity::Ok, "they ran in float32".into()) };
     let ran = format!(

@@ -123,6 +123,8 @@ struct Prepared {
     graph: Graph,
     types: Types,
     batch: usize,
+    /// Whether the model takes any batch.
+    free: bool,
 }
 
 impl Model {
@@ -142,7 +144,14 @@ impl Model {
         batch: Option<usize>,
         half: bool,
     ) -> Result<Model> {
-        let Prepared { mut info, input, graph, types, batch } = Prepared::read(path, card, batch, false)?;
+        let mut prepared = Prepared::read(path, card, options, batch, false)?;
+        if batch.is_none() && prepared.free {
+            let fits = fitting(prepared.batch, prepared.bytes(), runtime::available_memory(options.provider));
+            if fits < prepared.batch {
+                prepared = Prepared::read(path, card, options, Some(fits), false)?;
+            }
+        }
+        let Prepared { mut info, input, graph, types, batch, .. } = prepared;
         let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
@@ -182,7 +191,8 @@ impl Model {
         batch: Option<usize>,
         seed: u64,
     ) -> Result<Model> {
-        let Prepared { mut info, input, graph, batch, .. } = Prepared::read(path, card, batch, true)?;
+        let Prepared { mut info, input, graph, batch, .. } =
+            Prepared::read(path, card, options, batch, true)?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let forward = Session::new(&graph, options, Optimise::All).map_err(|e| e.context(path.display()))?;
@@ -418,7 +428,13 @@ impl Differentiable for Model {
 
 impl Prepared {
     /// `loops`: whether the graph may have some. They can't be differentiated, and until then may run for ever.
-    fn read(path: &Path, card: &Card, batch: Option<usize>, loops: bool) -> Result<Prepared> {
+    fn read(
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        loops: bool,
+    ) -> Result<Prepared> {
         let bytes = std::fs::read(path).map_err(|e| {
             Error::usage(format!(
                 "can't read the model {}: {e}. Give the path of an .onnx file",
@@ -440,7 +456,8 @@ impl Prepared {
         let precision = graph.precision;
         let input = pick_input(&graph, card).map_err(named)?;
         let preprocessing = Preprocessing::of(&input, card).map_err(named)?;
-        let batch = batch_of(&input, batch, &preprocessing).map_err(named)?;
+        let free = !matches!(input.shape.as_deref().and_then(<[Dim]>::first), Some(Dim::Known(_)));
+        let batch = batch_of(&input, batch, &preprocessing, options).map_err(named)?;
 
         fix_input(&mut graph, &input.name, &preprocessing, batch);
         preprocessing.prepend(&mut graph, &input.name, batch);
@@ -481,8 +498,29 @@ impl Prepared {
             nodes: [file_nodes, 0, 0, 0],
             cpu_nodes: vec![],
         };
-        Ok(Prepared { info, input: input.name, graph, types, batch })
+        Ok(Prepared { info, input: input.name, graph, types, batch, free })
     }
+
+    /// Bytes of all values that a forward pass computes.
+    fn bytes(&self) -> u64 {
+        let outputs = self.graph.nodes.iter().flat_map(|n| &n.outputs);
+        let sizes = outputs.filter_map(|name| {
+            let (dtype, shape) = self.types.get(name)?;
+            Some(shape.iter().product::<i64>().max(0) as u64 * dtype.size()? as u64)
+        });
+        sizes.sum()
+    }
+}
+
+/// The batch whose step fits into half of the memory: values of the forward pass (`bytes` of a batch of `batch`) are
+/// kept for the backward pass, which makes about as many.
+fn fitting(batch: usize, bytes: u64, available: Option<u64>) -> usize {
+    let Some(available) = available else { return batch };
+    let (mut batch, mut bytes) = (batch, bytes);
+    while batch > 1 && 2 * bytes > available / 2 {
+        (batch, bytes) = (batch / 2, bytes / 2);
+    }
+    batch
 }
 
 /// Nodes that CUDA left to the CPU. Errors (exit code 3) where that wasn't allowed.
@@ -588,8 +626,9 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
     )))
 }
 
-/// Images per run. More fill the cores better up to where activations leave the caches.
-fn batch_of(input: &Value, asked: Option<usize>, p: &Preprocessing) -> Result<usize> {
+/// Images per run. On the CPU throughput is flat from 8 photographs on (docs/performance.md), and more only take memory;
+/// a GPU wants to be filled.
+fn batch_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<usize> {
     let fixed = match input.shape.as_deref().and_then(|s| s.first()) {
         Some(Dim::Known(n)) => Some(*n as usize),
         _ => None,
@@ -602,7 +641,7 @@ fn batch_of(input: &Value, asked: Option<usize>, p: &Preprocessing) -> Result<us
         (None, Some(0)) => Err(Error::usage("--batch must be at least 1")),
         (Some(n), _) => Ok(n),
         (None, Some(m)) => Ok(m),
-        (None, None) if p.height * p.width <= 64 * 64 => Ok(64),
+        (None, None) if p.height * p.width <= 64 * 64 || options.provider != Provider::Cpu => Ok(64),
         (None, None) => Ok(8),
     }
     .and_then(|batch| match p.pixels().checked_mul(batch) {
@@ -670,4 +709,18 @@ fn append_update(backward: &mut Graph, gradient: &str, shape: &[i64; 4]) {
         backward.nodes.push(Node::new(op, &inputs, output));
     }
     backward.outputs.push(Value::new(NEXT, DType::F32, shape));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fitting;
+
+    #[test]
+    fn a_batch_takes_half_of_the_memory_at_most() {
+        assert_eq!(fitting(8, 1 << 30, None), 8);
+        // 1 GB of values, as many again on the way back: 4 GB leave half.
+        assert_eq!(fitting(8, 1 << 30, Some(4 << 30)), 8);
+        assert_eq!(fitting(8, 1 << 30, Some(3 << 30)), 4);
+        assert_eq!(fitting(8, 1 << 30, Some(1 << 20)), 1);
+    }
 }

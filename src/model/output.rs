@@ -143,7 +143,11 @@ pub(super) fn pick(
             let axes: Vec<i64> = axes.iter().map(|&a| a as i64).collect();
             let axes = constant("audit/pooled-axes", Tensor::ints(&axes));
             let op = if pooling == Some(Pooling::Max) { "ReduceMax" } else { "ReduceMean" };
-            Node::new(op, &[&name, &axes], EMBEDDING).with("keepdims", 0)
+            // Under a name of its own: the gradient of a maximum reads it again.
+            let pooled = "audit/pooled";
+            graph.nodes.push(Node::new(op, &[&name, &axes], pooled).with("keepdims", 0));
+            types.insert(pooled.into(), (DType::F32, fixed.to_vec()));
+            Node::new("Identity", &[pooled], EMBEDDING)
         }
         (None, _) if shape == fixed => Node::new("Identity", &[&name], EMBEDDING),
         (None, _) => {

@@ -265,6 +265,16 @@ fn no_cuda(cuda: Cuda, said: &str) -> Error {
     ))
 }
 
+/// Bytes that this machine could still give a session; `None` where nobody says.
+pub fn available_memory(provider: Provider) -> Option<u64> {
+    if provider != Provider::Cpu {
+        return None;
+    }
+    let about = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = about.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
 /// Runs `f`; `None` if it panics, of which nobody hears.
 fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });

@@ -79,7 +79,14 @@ impl Window {
             extra[d] = (x[d] - reach).max(0);
         }
         // ConvTranspose takes no output padding as large as the stride: the rest is padded on.
-        let within: Vec<i64> = (0..n).map(|d| extra[d].min(self.strides[d] - 1)).collect();
+        let mut within: Vec<i64> = (0..n).map(|d| extra[d].min(self.strides[d] - 1)).collect();
+        let left = within.clone();
+        // CUDA's kernel takes the same pads at both ends only: more at the end, and as much output padding, come to the same.
+        let more: Vec<i64> = (0..n).map(|d| before[d] - after[d]).collect();
+        if (0..n).all(|d| more[d] >= 0 && within[d] + more[d] < self.strides[d].max(self.dilations[d])) {
+            (0..n).for_each(|d| within[d] += more[d]);
+            after.copy_from_slice(&before);
+        }
         let mut attrs: Vec<(&str, Attr)> = vec![
             ("kernel_shape", self.kernel.as_slice().into()),
             ("strides", self.strides.as_slice().into()),
@@ -91,7 +98,7 @@ impl Window {
             attrs.push(("output_padding", within.as_slice().into()));
         }
         let g = cx.op_with("ConvTranspose", &[gy, weights], &attrs);
-        let rest = (0..n).map(|d| extra[d] - within[d]);
+        let rest = (0..n).map(|d| extra[d] - left[d]);
         let spatial =
             |v: &mut dyn Iterator<Item = i64>| -> Vec<i64> { [0, 0].into_iter().chain(v).collect() };
         let (front, rest) = (spatial(&mut skipped.iter().copied()), spatial(&mut { rest }));
