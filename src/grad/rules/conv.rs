@@ -83,7 +83,7 @@ impl Window {
         let left = within.clone();
         // CUDA's kernel takes the same pads at both ends only: more at the end, and as much output padding, come to the same.
         let more: Vec<i64> = (0..n).map(|d| before[d] - after[d]).collect();
-        if (0..n).all(|d| more[d] >= 0 && within[d] + more[d] < self.strides[d].max(self.dilations[d])) {
+        if (0..n).all(|d| more[d] >= 0 && within[d] + more[d] < self.strides[d]) {
             (0..n).for_each(|d| within[d] += more[d]);
             after.copy_from_slice(&before);
         }
