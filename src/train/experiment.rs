@@ -10,7 +10,7 @@ use super::report::Run;
 use crate::report::Report;
 use crate::{Error, Result};
 use clap::{Args, ValueEnum};
-use statistics::{Interval, Point, difference, mean_and_deviation};
+use statistics::{Interval, Point, difference, dominance, mean_and_deviation};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -440,7 +440,8 @@ fn write_up(models: &[Model], size: &Size, budget: Budget) -> String {
          rob28, {} queries{}). Net c2f1, 128 dimensions; every hardened net starts from the plain one of its seed; Adam 1e-3, \
          112 images a step, random negatives unless said otherwise, PGD {PGD_STEPS} × {ALPHA}. {} seeds: ± is the standard \
          deviation over them. HM trains for {} steps and the others for as many as cost the same image steps (images × PGD \
-         steps), were no attack to stop early; what was spent stands in the table. `+p`: step size growing with the epochs. \
+         steps), were no attack to stop early; what was spent stands in the table. Minutes are wall time with two models trained at a time; other \
+         work on the machine adds to them. `+p`: step size growing with the epochs. \
          `naive`: hardness raised as far as it goes, without collapse awareness.\n\n",
         size.queries,
         size.attack.map_or(String::new(), |s| format!(", {s} attack steps")),
@@ -534,8 +535,9 @@ fn write_up(models: &[Model], size: &Size, budget: Budget) -> String {
             given R@1, by straight lines between the points that no other beats in both. The difference of two such curves is \
             averaged over the R@1 that both reach; its 95 % interval is Student's, over seeds. Only points count whose image \
             steps are within 10 % of what the cheaper method's dearest point costs. Where the curves share no R@1 there is \
-            no comparison, and none is made. The last column is the same whatever the work. Picking the best of several points on the same queries flatters both methods, \
-            one with more points more.\n\n| A | B | ARS of A − B | R@1 compared | points A, B | image steps up to, M | seeds | at any work |\n|---|---|---|---|---|---|---|---|\n";
+            no comparison, and none is made. `better in both`: seeds in which one model of A has a higher R@1 and a higher ARS \
+            than every model of B (and of B than every one of A), which is no matched comparison and has no interval. The last column is the same whatever the work. Picking the best of several points on the same queries flatters both methods, \
+            one with more points more.\n\n| A | B | ARS of A − B | R@1 compared | points A, B | image steps up to, M | seeds | better in both | at any work |\n|---|---|---|---|---|---|---|---|---|\n";
     let points = |family: &str| -> Vec<Point> {
         let of = |m: &Model| {
             let point = |(seed, r): (usize, &Outcome)| {
@@ -550,10 +552,14 @@ fn write_up(models: &[Model], size: &Size, budget: Budget) -> String {
         Ok(c) => c.gap.map_or("one seed".into(), |i| i.to_string()),
         Err(_) => "–".into(),
     };
+    let better = |a: &str, b: &str| match dominance(&points(a), &points(b)) {
+        (_, _, 0) => "–".to_string(),
+        (ours, theirs, of) => format!("{ours} (and {theirs}) of {of}"),
+    };
     for (a, b) in PAIRS {
         out += &match compare(a, b) {
             Ok(c) => format!(
-                "| {a} | {b} | {} | {:.1} – {:.1} | {}, {} | {:.2} | {} | {} |\n",
+                "| {a} | {b} | {} | {:.1} – {:.1} | {}, {} | {:.2} | {} | {} | {} |\n",
                 c.gap.map_or("one seed".into(), |i| i.to_string()),
                 c.range.0,
                 c.range.1,
@@ -561,21 +567,36 @@ fn write_up(models: &[Model], size: &Size, budget: Budget) -> String {
                 c.points.1,
                 c.work / 1e6,
                 c.seeds,
+                better(a, b),
                 anyway(a, b)
             ),
-            Err(why) => format!("| {a} | {b} | not comparable: {why} | | | | | {} |\n", anyway(a, b)),
+            Err(why) => {
+                format!(
+                    "| {a} | {b} | not comparable: {why} | | | | | {} | {} |\n",
+                    better(a, b),
+                    anyway(a, b)
+                )
+            }
         };
     }
 
     out += "\n## Answers\n\n";
-    let answer = |a: &str, b: &str| match compare(a, b) {
-        Err(why) => format!("not comparable: {why}"),
-        Ok(c) => match c.gap {
-            None => "cannot be told from one seed".into(),
-            Some(i) if i.low > 0.0 => format!("**yes**, by {i} points of ARS"),
-            Some(i) if i.high < 0.0 => format!("**no**, it is behind: {i} points of ARS"),
-            Some(i) => format!("**cannot be told** from {} seeds: {i} points of ARS", c.seeds),
-        },
+    let answer = |a: &str, b: &str| {
+        let matched = match compare(a, b) {
+            Err(why) => format!("not comparable: {why}"),
+            Ok(c) => match c.gap {
+                None => "cannot be told from one seed".into(),
+                Some(i) if i.low > 0.0 => format!("**yes**, by {i} points of ARS"),
+                Some(i) if i.high < 0.0 => format!("**no**, it is behind: {i} points of ARS"),
+                Some(i) => format!("**cannot be told** from {} seeds: {i} points of ARS", c.seeds),
+            },
+        };
+        match dominance(&points(a), &points(b)) {
+            (0, 0, _) => matched,
+            (ours, theirs, of) => format!(
+                "{matched} (in {ours} of {of} seeds one of its models has more R@1 and more ARS than every one of the other's; the other way round in {theirs})"
+            ),
+        }
     };
     out += &format!(
         "Does CA-TRIDE beat HM at matched R@1 and equal work?\n\n- Each by its own recipe (CA-TRIDE with the progressive step, HM \

@@ -113,6 +113,25 @@ pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<Comparis
     }
 }
 
+/// Seeds in which one point of the first is better in R@1 and in ARS than every point of the second, and the other way
+/// round, at equal work; and the seeds that have points of both. Says something even where no R@1 is shared, and no more
+/// than it says: there is no interval to it.
+pub fn dominance(a: &[Point], b: &[Point]) -> (usize, usize, usize) {
+    let dearest = |points: &[Point]| points.iter().map(|p| p.work).fold(f64::NAN, f64::max);
+    let work = 1.1 * dearest(a).min(dearest(b));
+    let of = |points: &[Point], seed: usize| -> Vec<Point> {
+        points.iter().filter(|p| p.seed == seed && p.work <= work).copied().collect()
+    };
+    let beats = |ours: &[Point], theirs: &[Point]| {
+        ours.iter().any(|p| theirs.iter().all(|q| p.r1 > q.r1 && p.ars > q.ars))
+    };
+    let seeds = a.iter().chain(b).map(|p| p.seed).max().map_or(0, |s| s + 1);
+    let pairs = (0..seeds).map(|seed| (of(a, seed), of(b, seed)));
+    let pairs: Vec<_> = pairs.filter(|(a, b)| !a.is_empty() && !b.is_empty()).collect();
+    let count = |f: &dyn Fn(&(Vec<Point>, Vec<Point>)) -> bool| pairs.iter().filter(|p| f(p)).count();
+    (count(&|(a, b)| beats(a, b)), count(&|(a, b)| beats(b, a)), pairs.len())
+}
+
 /// The points that no other beats in both, by rising R@1 and so by falling ARS.
 struct Curve(Vec<(f64, f64)>);
 
@@ -175,6 +194,15 @@ mod tests {
         let theirs: Vec<Point> = b.iter().chain(&b.map(|p| Point { seed: 1, ..p })).copied().collect();
         let gap = difference(&both, &theirs, true).unwrap().gap.unwrap();
         assert!((gap.mean - 10.0).abs() < 1e-9 && gap.high - gap.low < 1e-9, "{gap:?}");
+    }
+
+    #[test]
+    fn one_point_may_beat_all_others() {
+        let a = [point(0, 60.0, 40.0, 1.0), point(0, 50.0, 10.0, 1.0), point(1, 60.0, 40.0, 1.0)];
+        let b = [point(0, 55.0, 30.0, 1.0), point(1, 61.0, 30.0, 1.0), point(2, 1.0, 1.0, 1.0)];
+        assert_eq!(dominance(&a, &b), (1, 0, 2));
+        assert_eq!(dominance(&b, &a), (0, 1, 2));
+        assert_eq!(dominance(&a, &[]), (0, 0, 0));
     }
 
     #[test]
