@@ -128,8 +128,9 @@ pub fn dominance(a: &[Point], b: &[Point]) -> (usize, usize, usize) {
     let seeds = a.iter().chain(b).map(|p| p.seed).max().map_or(0, |s| s + 1);
     let pairs = (0..seeds).map(|seed| (of(a, seed), of(b, seed)));
     let pairs: Vec<_> = pairs.filter(|(a, b)| !a.is_empty() && !b.is_empty()).collect();
-    let count = |f: &dyn Fn(&(Vec<Point>, Vec<Point>)) -> bool| pairs.iter().filter(|p| f(p)).count();
-    (count(&|(a, b)| beats(a, b)), count(&|(a, b)| beats(b, a)), pairs.len())
+    let ours = pairs.iter().filter(|(a, b)| beats(a, b)).count();
+    let theirs = pairs.iter().filter(|(a, b)| beats(b, a)).count();
+    (ours, theirs, pairs.len())
 }
 
 /// The points that no other beats in both, by rising R@1 and so by falling ARS.
