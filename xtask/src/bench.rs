@@ -49,7 +49,7 @@ const BATCH: usize = 8;
 const THREADS: usize = 2;
 /// Both sides are measured in turns, this often and this long, and the best counts: other work only adds to a time.
 const ROUNDS: usize = 2;
-const SECONDS: usize = 5;
+const SECONDS: usize = 3;
 
 /// A PGD step of each model, beside PyTorch's on the same weights.
 fn step(names: &[String]) -> Result {
