@@ -7,7 +7,7 @@
 //! is an error, never a gradient of zero.
 
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
-use super::{EMBEDDING, Exact, Info, Model, append_update};
+use super::{EMBEDDING, Exact, Info, Lanes, Model, append_update};
 use crate::attack::Batch;
 use crate::grad;
 use crate::onnx::{DType, Graph, Node, Tensor, Value};
@@ -28,8 +28,8 @@ const ROOM: i32 = 4;
 pub(super) struct Half {
     pub forward: Session,
     pub exact: Exact,
-    /// Of each image of the last step, the sum of its absolute gradient.
-    sizes: Place,
+    /// Of each image of the last step, the sum of its absolute gradient, by lanes.
+    sizes: Vec<Place>,
     /// The power of two on the cotangent.
     scale: f32,
     /// Whether steps are made here.
@@ -51,7 +51,7 @@ pub struct Calibration {
 
 impl Half {
     /// Narrows both graphs of a gradient. Error (exit code 3): ONNX Runtime doesn't take them.
-    pub fn new(g: &grad::Gradient, info: &Info, batch: usize, options: Options) -> Result<Half> {
+    pub fn new(g: &grad::Gradient, info: &Info, lanes: Lanes, options: Options) -> Result<Half> {
         // On the CPU there are few kernels, and ONNX Runtime drops the casts between those it puts in their place.
         let kernels = options.provider != Provider::Cpu;
         let types = element_types(&g.forward)?;
@@ -59,21 +59,26 @@ impl Half {
         let gradient = g.gradients[0].clone();
         let types = element_types(&g.backward)?;
         let mut backward = g.backward.narrow(&types, &forward.halved, &[&gradient], kernels).graph;
-        append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(batch));
+        append_update(&mut backward, &gradient, &info.preprocessing.pixel_shape(lanes.each));
         let axes = "audit/size-axes";
         backward.constants.insert(axes.into(), Tensor::ints(&[1, 2, 3]));
         backward.nodes.push(Node::new("ReduceL1", &[&gradient, axes], SIZE).with("keepdims", 0));
-        backward.outputs.push(Value::new(SIZE, DType::F32, &[batch as i64]));
+        let size = Value::new(SIZE, DType::F32, &[lanes.each as i64]);
+        backward.outputs.push(size.clone());
         let session = |graph: &Graph| {
             Session::new(graph, options, Optimise::All).map_err(|e| {
                 e.context("--attack-precision fp16: the graphs in float16 are refused; leave it out")
             })
         };
         let (forward, back) = (session(&forward.graph)?, session(&backward)?);
-        let mut sizes = back.place(&Value::new(SIZE, DType::F32, &[batch as i64]), Side::Host)?;
         let names = [g.cotangents[0].as_str(), &gradient];
-        let mut exact = Exact::new(&forward, back, &backward.inputs, names, [batch, info.dim])?;
-        exact.back.output(SIZE, &mut sizes)?;
+        let mut exact = Exact::new(&forward, back, &backward.inputs, names, info.dim, lanes)?;
+        let mut sizes = Vec::new();
+        for lane in &mut exact.lanes {
+            let mut place = exact.backward.place(&size, Side::Host)?;
+            lane.back.output(SIZE, &mut place)?;
+            sizes.push(place);
+        }
         Ok(Half { forward, exact, sizes, scale: 1.0, on: true })
     }
 
@@ -87,7 +92,7 @@ impl Half {
         let under_attack: Vec<usize> = (0..batch.alpha.len()).filter(|&i| batch.alpha[i] != 0.0).collect();
         let mut finite = true;
         let scale = self.scale;
-        self.exact.step(&mut self.forward, batch, &mut |e| {
+        self.exact.step(&self.forward, batch, &mut |e| {
             finite = under_attack.iter().all(|&i| e.row(i).iter().all(|v| v.is_finite()));
             if finite { cotangent(e) * scale } else { Array2::zeros(e.dim()) }
         })?;
@@ -96,7 +101,10 @@ impl Half {
                 "activations overflow, so that an attacked image's embedding is not finite",
             ));
         }
-        let sizes = self.sizes.read()?;
+        let mut sizes = Vec::with_capacity(batch.alpha.len());
+        for place in &mut self.sizes {
+            sizes.extend_from_slice(place.read()?);
+        }
         if under_attack.iter().any(|&i| !sizes[i].is_finite()) {
             return Err(overflow("an attacked image's gradient overflows"));
         }
@@ -119,7 +127,8 @@ impl Model {
         if self.half.is_none() {
             return Ok(None);
         }
-        let (n, pixels) = (self.batch, images.len() / self.batch);
+        let n = self.lanes.images();
+        let pixels = images.len() / n;
         // As the attacks' own: the largest value of each row is 1.
         let mut rng = ChaCha8Rng::seed_from_u64(0x6861_6c66);
         let mut unit = || (rng.next_u32() >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
@@ -129,12 +138,12 @@ impl Model {
             row.mapv_inplace(|v| v / largest);
         }
         let (_, full) = self.gradient(images, ct.view())?;
-        let Model { half: Some(half), info, .. } = self else { return Ok(None) };
-        let shape = info.preprocessing.pixel_shape(n);
+        let Model { half: Some(half), info, lanes, .. } = self else { return Ok(None) };
+        let shape = info.preprocessing.pixel_shape(lanes.each);
         let mut embedded = true;
         let mut gradient = |scale: f32| -> Result<(bool, Vec<f32>)> {
             half.scale = scale;
-            let mut g = half.exact.gradient(&mut half.forward, images, &shape, &mut |e| {
+            let mut g = half.exact.gradient(&half.forward, images, &shape, &mut |e| {
                 embedded &= e.iter().take(count * info.dim).all(|v| v.is_finite());
                 &ct * scale
             })?;

@@ -16,8 +16,9 @@ use estimate::Estimator;
 use half::Half;
 use ndarray::{Array2, ArrayView2};
 use output::Pooling;
+use rayon::prelude::*;
 use reference::Reference;
-use runtime::{Binding, Input, Optimise, Options, Place, Provider, Session, Side};
+use runtime::{Binding, Optimise, Options, Place, Provider, Session, Side};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
@@ -72,12 +73,42 @@ pub struct Model {
     pub info: Info,
     /// The model's own input.
     input: String,
-    forward: Session,
+    forward: Forward,
     gradient: Gradient,
     /// Where attack steps run in float16.
     half: Option<Half>,
-    batch: usize,
+    lanes: Lanes,
     options: Options,
+}
+
+/// How a batch is divided. On the CPU each lane has a thread of its own, from the images to the last node: one for all
+/// would wait within each operator for the slowest thread, and alone in those that ONNX Runtime doesn't divide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lanes {
+    count: usize,
+    /// Images in a lane: the batch of the graphs.
+    each: usize,
+    /// Threads within an operator; 0 leaves it to ONNX Runtime.
+    threads: usize,
+}
+
+/// The forward graph, and where images are embedded outside of steps.
+struct Forward {
+    session: Session,
+    /// Length of an embedding.
+    dim: usize,
+    /// Values of an image.
+    pixels: usize,
+    /// Images of a look.
+    each: usize,
+    looks: Vec<Look>,
+}
+
+/// A lane's images and embeddings.
+struct Look {
+    image: Place,
+    embedding: Place,
+    run: Binding,
 }
 
 /// Where gradients come from.
@@ -91,15 +122,20 @@ struct Exact {
     backward: Session,
     /// The backward graph's output that is ∂⟨f(x), ē⟩/∂x.
     gradient: String,
-    /// Shape of the embeddings, [B, D].
-    size: [usize; 2],
+    /// Length of an embedding.
+    dim: usize,
+    lanes: Vec<Lane>,
+    /// Whether the images in place are those of the last step.
+    stepping: bool,
+}
+
+/// A part of the batch on its way through both graphs.
+struct Lane {
     places: Places,
     /// The forward pass.
     there: Binding,
     /// The backward pass that puts the next images in the place of the last.
     back: Binding,
-    /// Whether the images in place are those of the last step.
-    stepping: bool,
 }
 
 /// All that goes between the sessions, where they compute: per step only embeddings, their cotangents and step sizes come
@@ -122,7 +158,7 @@ struct Prepared {
     input: String,
     graph: Graph,
     types: Types,
-    batch: usize,
+    lanes: Lanes,
     /// Whether the model takes any batch.
     free: bool,
 }
@@ -145,13 +181,18 @@ impl Model {
         half: bool,
     ) -> Result<Model> {
         let mut prepared = Prepared::read(path, card, options, batch, false)?;
-        if batch.is_none() && prepared.free {
-            let fits = fitting(prepared.batch, prepared.bytes(), runtime::available_memory(options.provider));
-            if fits < prepared.batch {
-                prepared = Prepared::read(path, card, options, Some(fits), false)?;
+        if batch.is_none() {
+            let bytes = prepared.bytes() * prepared.lanes.count as u64;
+            let available = runtime::available_memory(options.provider);
+            let lanes = prepared.lanes.fitting(prepared.free, bytes, available);
+            if lanes.each < prepared.lanes.each {
+                prepared = Prepared::read(path, card, options, Some(lanes.count * lanes.each), false)?;
+            } else {
+                prepared.lanes = lanes;
             }
         }
-        let Prepared { mut info, input, graph, types, batch, .. } = prepared;
+        let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
+        let inner = Options { threads: lanes.threads, ..options };
         let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
@@ -162,24 +203,23 @@ impl Model {
         })?;
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
-        let half = half.then(|| Half::new(&g, &info, batch, options)).transpose().map_err(named)?;
+        let half = half.then(|| Half::new(&g, &info, lanes, inner)).transpose().map_err(named)?;
         let mut backward = g.backward;
-        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(batch));
-        let forward = Session::new(&g.forward, options, Optimise::All).map_err(named)?;
-        let backward_session = Session::new(&backward, options, Optimise::All).map_err(named)?;
+        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(lanes.each));
+        let forward = Session::new(&g.forward, inner, Optimise::All).map_err(named)?;
+        let backward_session = Session::new(&backward, inner, Optimise::All).map_err(named)?;
         let in_half = half.iter().flat_map(|half| [&half.forward, &half.exact.backward]);
         let sessions: Vec<&Session> = [&forward, &backward_session].into_iter().chain(in_half).collect();
         info.cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
-        let size = [batch, info.dim];
         let names = [g.cotangents[0].as_str(), &g.gradients[0]];
-        let exact = Exact::new(&forward, backward_session, &backward.inputs, names, size).map_err(named)?;
-        info.nodes[1..].copy_from_slice(&[
-            g.forward.nodes.len(),
-            backward.nodes.len(),
-            exact.places.residuals.len(),
-        ]);
+        let exact = Exact::new(&forward, backward_session, &backward.inputs, names, info.dim, lanes);
+        let exact = exact.map_err(named)?;
+        let handed = exact.lanes[0].places.residuals.len();
+        info.nodes[1..].copy_from_slice(&[g.forward.nodes.len(), backward.nodes.len(), handed]);
         info.notes = g.notes;
-        Ok(Model { info, input, forward, gradient: Gradient::Exact(Box::new(exact)), half, batch, options })
+        let gradient = Gradient::Exact(Box::new(exact));
+        let forward = Forward::new(forward, &info, lanes)?;
+        Ok(Model { info, input, forward, gradient, half, lanes, options })
     }
 
     /// Loads a model to be attacked through forward passes alone ([`estimate`]), for what [`Model::open`] can't
@@ -191,14 +231,16 @@ impl Model {
         batch: Option<usize>,
         seed: u64,
     ) -> Result<Model> {
-        let Prepared { mut info, input, graph, batch, .. } =
+        let Prepared { mut info, input, graph, lanes, .. } =
             Prepared::read(path, card, options, batch, true)?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
-        let forward = Session::new(&graph, options, Optimise::All).map_err(|e| e.context(path.display()))?;
+        let inner = Options { threads: lanes.threads, ..options };
+        let forward = Session::new(&graph, inner, Optimise::All).map_err(|e| e.context(path.display()))?;
         info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(|e| e.context(path.display()))?;
         let gradient = Gradient::Estimate(Estimator::new(seed));
-        Ok(Model { info, input, forward, gradient, half: None, batch, options })
+        let forward = Forward::new(forward, &info, lanes)?;
+        Ok(Model { info, input, forward, gradient, half: None, lanes, options })
     }
 
     /// Forward passes (of a batch each) that estimated gradients have cost so far.
@@ -223,10 +265,10 @@ impl Model {
         };
         let g = match &mut self.gradient {
             Gradient::Exact(exact) => {
-                let shape = self.info.preprocessing.pixel_shape(self.batch);
-                exact.gradient(&mut self.forward, images, &shape, &mut seen)?
+                let shape = self.info.preprocessing.pixel_shape(self.lanes.each);
+                exact.gradient(&self.forward.session, images, &shape, &mut seen)?
             }
-            Gradient::Estimate(_) => self.estimated(images, &vec![SIGMA; self.batch], &mut seen)?,
+            Gradient::Estimate(_) => self.estimated(images, &vec![SIGMA; self.lanes.images()], &mut seen)?,
         };
         Ok((e, g))
     }
@@ -234,7 +276,7 @@ impl Model {
     /// The model file as it is, to compare with: on the CPU, wherever the model itself runs.
     pub fn reference(&self) -> Result<Reference> {
         let options = Options { provider: Provider::Cpu, ..self.options };
-        Reference::open(&self.info, &self.input, self.batch, options)
+        Reference::open(&self.info, &self.input, self.lanes.each, options)
     }
 
     /// Whether products may round their factors to TensorFloat-32.
@@ -250,14 +292,76 @@ impl Model {
     ) -> Result<Vec<f32>> {
         let e = self.embed(x)?;
         let ct = cotangent(e.view());
-        let shape = self.info.preprocessing.pixel_shape(self.batch).map(|d| d as usize);
-        let Model { forward, gradient, info, batch, .. } = self;
+        let shape = self.info.preprocessing.pixel_shape(self.lanes.images()).map(|d| d as usize);
+        let Model { forward, gradient, .. } = self;
         let Gradient::Estimate(estimator) = gradient else {
             return Err(Error::internal("an exact gradient was taken for an estimated one"));
         };
         estimator.passes += 1;
-        let mut embed = |x: &[f32]| embed_full(forward, info, *batch, x);
+        let mut embed = |x: &[f32]| forward.embed(x);
         estimator.gradient(&mut embed, x, shape, ct.view(), sigma)
+    }
+}
+
+impl Lanes {
+    fn images(&self) -> usize {
+        self.count * self.each
+    }
+
+    /// `images` at a time. A lane has two at least: a single one takes other kernels, with other last bits.
+    fn of(images: usize, threads: usize) -> Lanes {
+        let most = threads.min(images / 2).max(1);
+        let count = (1..=most).rev().find(|n| images.is_multiple_of(*n)).unwrap_or(1);
+        Lanes { count, each: images / count, threads: threads / count }
+    }
+
+    /// Fewer images, where a step of these doesn't fit into half of the memory: values of the forward pass (`bytes` of all
+    /// images) are kept for the backward pass, which makes about as many. `free`: whether the graph takes any batch.
+    fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Lanes {
+        let Some(available) = available else { return self };
+        let fits = |images: usize| 2 * (bytes / self.images() as u64 * images as u64) <= available / 2;
+        let threads = self.count * self.threads;
+        if free {
+            let fewer = std::iter::successors(Some(self.images()), |n| Some(n / 2));
+            let images = fewer.take_while(|n| *n > 0).find(|n| fits(*n)).unwrap_or(1);
+            return Lanes::of(images, threads);
+        }
+        let count = (1..=self.count).rev().find(|n| fits(n * self.each)).unwrap_or(1);
+        Lanes { count, threads: threads / count, ..self }
+    }
+}
+
+impl Forward {
+    fn new(session: Session, info: &Info, lanes: Lanes) -> Result<Forward> {
+        let image = Value::new(IMAGE, DType::F32, &info.preprocessing.pixel_shape(lanes.each));
+        let embedding = Value::new(EMBEDDING, DType::F32, &[lanes.each as i64, info.dim as i64]);
+        let look = || {
+            let image = session.place(&image, Side::Device)?;
+            let mut embedding = session.place(&embedding, Side::Host)?;
+            let mut run = session.binding()?;
+            run.input(IMAGE, &image)?;
+            run.output(EMBEDDING, &mut embedding)?;
+            Ok(Look { image, embedding, run })
+        };
+        let looks = (0..lanes.count).map(|_| look()).collect::<Result<_>>()?;
+        let pixels = info.preprocessing.pixels();
+        Ok(Forward { session, dim: info.dim, pixels, each: lanes.each, looks })
+    }
+
+    /// Embeddings [n, D] of n images, a batch at most.
+    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        let Forward { session, dim, pixels, each, looks } = self;
+        let parts: Vec<Vec<f32>> = (looks.par_iter_mut().zip(images.par_chunks(*each * *pixels)))
+            .map(|(look, images)| {
+                look.image.write(images)?;
+                session.run_bound(&mut look.run)?;
+                Ok(look.embedding.read()?.to_vec())
+            })
+            .collect::<Result<_>>()?;
+        let mut all = parts.concat();
+        let n = images.len() / *pixels;
+        all.truncate(n * *dim);
+        Array2::from_shape_vec((n, *dim), all).map_err(|e| Error::internal(format!("embeddings: {e}")))
     }
 }
 
@@ -268,8 +372,120 @@ impl Exact {
         backward: Session,
         reads: &[Value],
         [cotangent, gradient]: [&str; 2],
-        size: [usize; 2],
+        dim: usize,
+        lanes: Lanes,
     ) -> Result<Exact> {
+        let embedding = Value::new(EMBEDDING, DType::F32, &[lanes.each as i64, dim as i64]);
+        let lane = || Lane::new(forward, &backward, reads, cotangent, &embedding);
+        let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>()?;
+        Ok(Exact { backward, gradient: gradient.to_string(), dim, lanes, stepping: false })
+    }
+
+    /// The forward pass of each lane, once it is made `ready`; the cotangent; and the way `back`.
+    fn pass<T: Send>(
+        &mut self,
+        forward: &Session,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+        ready: impl Fn(usize, &mut Places) -> Result<()> + Sync,
+        back: impl Fn(&Session, &mut Lane) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let parts: Vec<&[f32]> = (self.lanes.par_iter_mut().enumerate())
+            .map(|(i, lane)| {
+                ready(i, &mut lane.places)?;
+                forward.run_bound(&mut lane.there)?;
+                lane.places.embedding.read()
+            })
+            .collect::<Result<_>>()?;
+        let part = parts[0].len();
+        let e = Array2::from_shape_vec((parts.len() * part / self.dim, self.dim), parts.concat())
+            .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
+        let ct = cotangent(e.view());
+        let ct = ct.as_standard_layout();
+        let ct = ct.as_slice().ok_or_else(|| Error::internal("a cotangent isn't contiguous"))?;
+        let backward = &self.backward;
+        (self.lanes.par_iter_mut().zip(ct.par_chunks(part)))
+            .map(|(lane, ct)| {
+                lane.places.cotangent.1.write(ct)?;
+                back(backward, lane)
+            })
+            .collect()
+    }
+
+    /// `shape` is that of a lane's images.
+    fn gradient(
+        &mut self,
+        forward: &Session,
+        images: &[f32],
+        shape: &[i64],
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<Vec<f32>> {
+        self.stepping = false;
+        let part = shape.iter().product::<i64>() as usize;
+        let wanted = Value::new(&self.gradient, DType::F32, shape);
+        let parts = self.pass(
+            forward,
+            cotangent,
+            |i, places| places.image.write(&images[i * part..][..part]),
+            |backward, lane| {
+                let mut gradient = backward.place(&wanted, Side::Device)?;
+                let mut binding = lane.places.read_by(backward)?;
+                binding.output(&wanted.name, &mut gradient)?;
+                backward.run_bound(&mut binding)?;
+                Ok(gradient.read()?.to_vec())
+            },
+        )?;
+        Ok(parts.concat())
+    }
+
+    fn step(
+        &mut self,
+        forward: &Session,
+        batch: &mut Batch,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        let fresh = std::mem::take(&mut batch.changed);
+        self.stepping |= fresh;
+        if !self.stepping {
+            return Err(Error::internal("a gradient was asked for between two steps of a batch"));
+        }
+        let (images, lanes) = (batch.alpha.len(), self.lanes.len());
+        let (each, part) = (images / lanes, batch.x.len() / lanes);
+        let batch = &*batch;
+        self.pass(
+            forward,
+            cotangent,
+            |i, places| {
+                if fresh {
+                    places.image.write(&batch.x[i * part..][..part])?;
+                    places.low.write(&batch.lo[i * part..][..part])?;
+                    places.high.write(&batch.hi[i * part..][..part])?;
+                }
+                places.alpha.write(&batch.alpha[i * each..][..each])
+            },
+            |backward, lane| backward.run_bound(&mut lane.back),
+        )
+        .map(drop)
+    }
+
+    /// The images as they are now.
+    fn fetch(&mut self, batch: &mut Batch) -> Result<()> {
+        let part = batch.x.len() / self.lanes.len();
+        (self.lanes.iter_mut().zip(batch.x.chunks_mut(part))).try_for_each(|(lane, x)| {
+            x.copy_from_slice(lane.places.image.read()?);
+            Ok(())
+        })
+    }
+}
+
+impl Lane {
+    /// `reads` are the backward graph's inputs, `cotangent` is one of them.
+    fn new(
+        forward: &Session,
+        backward: &Session,
+        reads: &[Value],
+        cotangent: &str,
+        embedding: &Value,
+    ) -> Result<Lane> {
         let place = |name: &str| match reads.iter().find(|v| v.name == name) {
             Some(value) => backward.place(value, Side::Device),
             None => Err(Error::internal(format!("the backward graph has no input {name}"))),
@@ -277,13 +493,12 @@ impl Exact {
         // The node that makes the embedding has no need of it again.
         let known = [IMAGE, LOW, HIGH, ALPHA, EMBEDDING, cotangent];
         let others = reads.iter().map(|v| v.name.as_str()).filter(|name| !known.contains(name));
-        let embedding = Value::new(EMBEDDING, DType::F32, &size.map(|n| n as i64));
         let mut places = Places {
             image: place(IMAGE)?,
             low: place(LOW)?,
             high: place(HIGH)?,
             alpha: place(ALPHA)?,
-            embedding: forward.place(&embedding, Side::Host)?,
+            embedding: forward.place(embedding, Side::Host)?,
             cotangent: (cotangent.to_string(), place(cotangent)?),
             residuals: others.map(|name| Ok((name.to_string(), place(name)?))).collect::<Result<_>>()?,
         };
@@ -294,62 +509,9 @@ impl Exact {
             there.output(name, place)?;
         }
         // All nodes lead to the last one, which alone writes: the images are read by then.
-        let mut back = places.read_by(&backward)?;
+        let mut back = places.read_by(backward)?;
         back.output(NEXT, &mut places.image)?;
-        Ok(Exact { backward, gradient: gradient.to_string(), size, places, there, back, stepping: false })
-    }
-
-    /// The forward pass of the images in place, and the cotangent put in place.
-    fn forward(
-        &mut self,
-        forward: &mut Session,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
-        forward.run_bound(&self.there)?;
-        let e = ArrayView2::from_shape(self.size, self.places.embedding.read()?)
-            .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
-        let ct = cotangent(e);
-        let ct = ct.as_standard_layout();
-        let ct = ct.as_slice().ok_or_else(|| Error::internal("a cotangent isn't contiguous"))?;
-        self.places.cotangent.1.write(ct)
-    }
-
-    fn gradient(
-        &mut self,
-        forward: &mut Session,
-        images: &[f32],
-        shape: &[i64],
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<Vec<f32>> {
-        self.stepping = false;
-        self.places.image.write(images)?;
-        self.forward(forward, cotangent)?;
-        let mut gradient =
-            self.backward.place(&Value::new(&self.gradient, DType::F32, shape), Side::Device)?;
-        let mut back = self.places.read_by(&self.backward)?;
-        back.output(&self.gradient, &mut gradient)?;
-        self.backward.run_bound(&back)?;
-        Ok(gradient.read()?.to_vec())
-    }
-
-    fn step(
-        &mut self,
-        forward: &mut Session,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
-        if batch.changed {
-            self.places.image.write(&batch.x)?;
-            self.places.low.write(&batch.lo)?;
-            self.places.high.write(&batch.hi)?;
-            (batch.changed, self.stepping) = (false, true);
-        }
-        if !self.stepping {
-            return Err(Error::internal("a gradient was asked for between two steps of a batch"));
-        }
-        self.places.alpha.write(&batch.alpha)?;
-        self.forward(forward, cotangent)?;
-        self.backward.run_bound(&self.back)
+        Ok(Lane { places, there, back })
     }
 }
 
@@ -368,24 +530,13 @@ impl Places {
 
 impl Differentiable for Model {
     fn batch(&self) -> usize {
-        self.batch
+        self.lanes.images()
     }
     fn pixels(&self) -> usize {
         self.info.preprocessing.pixels()
     }
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
-        let n = images.len() / self.pixels();
-        let padded;
-        let full = if n == self.batch {
-            images
-        } else {
-            let mut v = images.to_vec();
-            v.resize(self.batch * self.pixels(), 0.0);
-            padded = v;
-            &padded
-        };
-        let e = embed_full(&mut self.forward, &self.info, self.batch, full)?;
-        Ok(e.slice_move(ndarray::s![..n, ..]))
+        self.forward.embed(images)
     }
     fn step(
         &mut self,
@@ -396,7 +547,7 @@ impl Differentiable for Model {
             return half.step(batch, cotangent);
         }
         if let Gradient::Exact(exact) = &mut self.gradient {
-            return exact.step(&mut self.forward, batch, cotangent);
+            return exact.step(&self.forward.session, batch, cotangent);
         }
         let Batch { x, lo, hi, alpha, .. } = batch;
         let pixels = self.pixels();
@@ -421,8 +572,7 @@ impl Differentiable for Model {
             (Gradient::Exact(exact), None) => exact.as_mut(),
             (Gradient::Estimate(_), None) => return Ok(()),
         };
-        batch.x.copy_from_slice(exact.places.image.read()?);
-        Ok(())
+        exact.fetch(batch)
     }
 }
 
@@ -457,7 +607,8 @@ impl Prepared {
         let input = pick_input(&graph, card).map_err(named)?;
         let preprocessing = Preprocessing::of(&input, card).map_err(named)?;
         let free = !matches!(input.shape.as_deref().and_then(<[Dim]>::first), Some(Dim::Known(_)));
-        let batch = batch_of(&input, batch, &preprocessing, options).map_err(named)?;
+        let lanes = lanes_of(&input, batch, &preprocessing, options).map_err(named)?;
+        let batch = lanes.each;
 
         fix_input(&mut graph, &input.name, &preprocessing, batch);
         preprocessing.prepend(&mut graph, &input.name, batch);
@@ -498,10 +649,10 @@ impl Prepared {
             nodes: [file_nodes, 0, 0, 0],
             cpu_nodes: vec![],
         };
-        Ok(Prepared { info, input: input.name, graph, types, batch, free })
+        Ok(Prepared { info, input: input.name, graph, types, lanes, free })
     }
 
-    /// Bytes of all values that a forward pass computes.
+    /// Bytes of all values that a forward pass of one lane computes.
     fn bytes(&self) -> u64 {
         let outputs = self.graph.nodes.iter().flat_map(|n| &n.outputs);
         let sizes = outputs.filter_map(|name| {
@@ -510,17 +661,6 @@ impl Prepared {
         });
         sizes.sum()
     }
-}
-
-/// The batch whose step fits into half of the memory: values of the forward pass (`bytes` of a batch of `batch`) are
-/// kept for the backward pass, which makes about as many.
-fn fitting(batch: usize, bytes: u64, available: Option<u64>) -> usize {
-    let Some(available) = available else { return batch };
-    let (mut batch, mut bytes) = (batch, bytes);
-    while batch > 1 && 2 * bytes > available / 2 {
-        (batch, bytes) = (batch / 2, bytes / 2);
-    }
-    batch
 }
 
 /// Nodes that CUDA left to the CPU. Errors (exit code 3) where that wasn't allowed.
@@ -535,18 +675,6 @@ fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
         ))),
         _ => Ok(nodes),
     }
-}
-
-fn embed_full(forward: &mut Session, info: &Info, batch: usize, images: &[f32]) -> Result<Array2<f32>> {
-    let shape = info.preprocessing.pixel_shape(batch);
-    let held = forward.run(&[(IMAGE, Input::Host(&shape, images))], &[EMBEDDING])?;
-    Ok(embeddings(&held[0], batch, info.dim)?.to_owned())
-}
-
-fn embeddings(held: &runtime::Held, batch: usize, dim: usize) -> Result<ArrayView2<'_, f32>> {
-    let (shape, values) = held.floats()?;
-    ArrayView2::from_shape((batch, dim), values)
-        .map_err(|_| Error::internal(format!("embeddings have shape {shape:?}, expected [{batch}, {dim}]")))
 }
 
 /// Bytes in hexadecimal.
@@ -626,31 +754,49 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
     )))
 }
 
-/// Images per run. On the CPU throughput is flat from 8 photographs on (docs/performance.md), and more only take memory;
-/// a GPU wants to be filled.
-fn batch_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<usize> {
+/// How many images go through at once. On the CPU throughput is flat from a few on (docs/performance.md), and more only take
+/// memory; a GPU wants to be filled.
+fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {
+    const ON_GPU: usize = 64;
+    let threads = match (options.provider, options.threads) {
+        (Provider::Cpu, 0) => runtime::cores(),
+        (Provider::Cpu, threads) => threads,
+        (Provider::Cuda(_), _) => 1,
+    };
     let fixed = match input.shape.as_deref().and_then(|s| s.first()) {
         Some(Dim::Known(n)) => Some(*n as usize),
         _ => None,
     };
-    match (fixed, asked) {
-        (Some(n), Some(m)) if n != m => {
-            Err(Error::usage(format!("--batch {m}: the model's batch is fixed to {n}. Leave --batch out")))
+    let lanes = match (fixed, asked) {
+        (Some(0), _) => {
+            return Err(Error::model("its batch is fixed to 0. Export it with another, or a free one"));
         }
-        (Some(0), _) => Err(Error::model("its batch is fixed to 0. Export it with another, or a free one")),
-        (None, Some(0)) => Err(Error::usage("--batch must be at least 1")),
-        (Some(n), _) => Ok(n),
-        (None, Some(m)) => Ok(m),
-        (None, None) if p.height * p.width <= 64 * 64 || options.provider != Provider::Cpu => Ok(64),
-        (None, None) => Ok(8),
-    }
-    .and_then(|batch| match p.pixels().checked_mul(batch) {
-        Some(values) if values <= MOST_VALUES => Ok(batch),
+        (_, Some(0)) => return Err(Error::usage("--batch must be at least 1")),
+        (Some(each), None) => Lanes { count: threads, each, threads: 1 },
+        (Some(each), Some(m)) if m % each == 0 && m / each <= threads => {
+            Lanes { count: m / each, each, threads: threads * each / m }
+        }
+        (Some(n), Some(m)) => {
+            return Err(Error::usage(format!(
+                "--batch {m}: the model's batch is fixed to {n}, and {threads} threads take one each: expected a multiple \
+                 of {n} up to {}. Leave --batch out",
+                n * threads
+            )));
+        }
+        (None, Some(m)) => Lanes::of(m, threads),
+        (None, None) if options.provider != Provider::Cpu => Lanes::of(ON_GPU, 1),
+        (None, None) if p.height * p.width <= 64 * 64 => Lanes::of(32 * threads.max(2), threads),
+        (None, None) => Lanes::of(4 * threads.max(2), threads),
+    };
+    match p.pixels().checked_mul(lanes.images()) {
+        Some(values) if values <= MOST_VALUES => Ok(lanes),
         _ => Err(Error::model(format!(
-            "a batch of {batch} images of {}x{} is more than can be held. Choose a smaller --batch or --size",
-            p.height, p.width
+            "a batch of {} images of {}x{} is more than can be held. Choose a smaller --batch or --size",
+            lanes.images(),
+            p.height,
+            p.width
         ))),
-    })
+    }
 }
 
 fn fix_input(graph: &mut Graph, name: &str, p: &Preprocessing, batch: usize) {
@@ -713,14 +859,30 @@ fn append_update(backward: &mut Graph, gradient: &str, shape: &[i64; 4]) {
 
 #[cfg(test)]
 mod tests {
-    use super::fitting;
+    use super::Lanes;
+
+    #[test]
+    fn a_batch_is_divided_among_the_threads() {
+        let lanes = |images, threads| {
+            let Lanes { count, each, threads } = Lanes::of(images, threads);
+            (count, each, threads)
+        };
+        assert_eq!(lanes(8, 1), (1, 8, 1));
+        assert_eq!(lanes(8, 2), (2, 4, 1));
+        assert_eq!(lanes(8, 16), (4, 2, 4));
+        assert_eq!(lanes(9, 2), (1, 9, 2));
+        assert_eq!(lanes(2, 2), (1, 2, 2));
+        assert_eq!(lanes(1, 4), (1, 1, 4));
+    }
 
     #[test]
     fn a_batch_takes_half_of_the_memory_at_most() {
-        assert_eq!(fitting(8, 1 << 30, None), 8);
+        let fitting = |free, bytes, available| Lanes::of(8, 2).fitting(free, bytes, available);
+        assert_eq!(fitting(true, 1 << 30, None), Lanes::of(8, 2));
         // 1 GB of values, as many again on the way back: 4 GB leave half.
-        assert_eq!(fitting(8, 1 << 30, Some(4 << 30)), 8);
-        assert_eq!(fitting(8, 1 << 30, Some(3 << 30)), 4);
-        assert_eq!(fitting(8, 1 << 30, Some(1 << 20)), 1);
+        assert_eq!(fitting(true, 1 << 30, Some(4 << 30)), Lanes::of(8, 2));
+        assert_eq!(fitting(true, 1 << 30, Some(3 << 30)), Lanes::of(4, 2));
+        assert_eq!(fitting(true, 1 << 30, Some(1 << 20)), Lanes::of(1, 2));
+        assert_eq!(fitting(false, 1 << 30, Some(3 << 30)), Lanes { count: 1, each: 4, threads: 2 });
     }
 }

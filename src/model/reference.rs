@@ -6,7 +6,7 @@ use super::runtime::{Held, Input, Optimise, Options, Session};
 use super::{Info, as_f32};
 use crate::onnx::{DType, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
-use ndarray::Array2;
+use ndarray::{Array2, Axis, concatenate};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -19,7 +19,8 @@ pub struct Reference {
     output: String,
     preprocessing: Preprocessing,
     pooling: Option<Pooling>,
-    batch: usize,
+    /// Images at a time: the file's batch may be fixed.
+    each: usize,
 }
 
 /// What finite differences are taken of.
@@ -38,14 +39,15 @@ enum Smooth {
         frozen: Session,
         /// Their names: roundings, then the choices of max-pools.
         held: Vec<String>,
-        at: Vec<Held>,
+        /// Their values, for each run of the images.
+        at: Vec<Vec<Held>>,
     },
     /// Nothing: quantised in a way that can't be held still.
     None,
 }
 
 impl Reference {
-    pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Reference> {
+    pub(super) fn open(info: &Info, input: &str, each: usize, options: Options) -> Result<Reference> {
         let bytes: prost::bytes::Bytes = std::fs::read(&info.path)
             .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?
             .into();
@@ -85,7 +87,7 @@ impl Reference {
             output: info.output.clone(),
             preprocessing: info.preprocessing.clone(),
             pooling: info.pooling,
-            batch,
+            each,
         })
     }
 
@@ -99,48 +101,66 @@ impl Reference {
     }
 
     fn plain(&mut self, pixels: &[f32], which: usize) -> Result<Option<Array2<f32>>> {
-        let x = self.preprocessing.apply(pixels);
+        let parts = self.parts(pixels);
         let Some(sessions) = &mut self.plain else { return Ok(None) };
-        let shape = self.preprocessing.input_shape(self.batch);
-        let held = sessions[which].run(&[(&self.input, Input::Host(&shape, &x))], &[&self.output])?;
-        self.embeddings(&held[0]).map(Some)
+        let shape = self.preprocessing.input_shape(self.each);
+        let mut run = |x| sessions[which].run(&[(&self.input, Input::Host(&shape, x))], &[&self.output]);
+        let held = parts.iter().map(|x| Ok(run(x)?.remove(0))).collect::<Result<Vec<Held>>>()?;
+        self.embeddings(&held).map(Some)
     }
 
-    fn embeddings(&self, held: &Held) -> Result<Array2<f32>> {
-        let (shape, values) = held.floats()?;
-        output::pool(shape, values, self.batch, self.pooling, self.preprocessing.layout)
+    /// What the model takes, run by run.
+    fn parts(&self, pixels: &[f32]) -> Vec<Vec<f32>> {
+        let part = self.each * self.preprocessing.pixels();
+        pixels.chunks(part).map(|pixels| self.preprocessing.apply(pixels)).collect()
+    }
+
+    fn embeddings(&self, held: &[Held]) -> Result<Array2<f32>> {
+        let mut parts = Vec::with_capacity(held.len());
+        for held in held {
+            let (shape, values) = held.floats()?;
+            parts.push(output::pool(shape, values, self.each, self.pooling, self.preprocessing.layout)?);
+        }
+        let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
+        concatenate(Axis(0), &views).map_err(|e| Error::internal(format!("embeddings: {e}")))
     }
 
     /// Sets the point that finite differences are taken around. False where there is nothing to take them of.
     pub fn around(&mut self, pixels: &[f32]) -> Result<bool> {
-        let x = self.preprocessing.apply(pixels);
-        let shape = self.preprocessing.input_shape(self.batch);
+        let parts = self.parts(pixels);
+        let shape = self.preprocessing.input_shape(self.each);
         if let Smooth::Frozen { probe, held, at, .. } = &mut self.smooth {
             let names: Vec<&str> = held.iter().map(String::as_str).collect();
-            *at = probe.run(&[(&self.input, Input::Host(&shape, &x))], &names)?;
+            let mut run = |x| probe.run(&[(&self.input, Input::Host(&shape, x))], &names);
+            *at = parts.iter().map(|x| run(x)).collect::<Result<_>>()?;
         }
         Ok(!matches!(self.smooth, Smooth::None))
     }
 
     /// Embeddings near the point, by a model that is smooth there.
     pub fn embed_smooth(&mut self, pixels: &[f32]) -> Result<Array2<f32>> {
-        let x = self.preprocessing.apply(pixels);
-        let shape = self.preprocessing.input_shape(self.batch);
-        let mut feed = vec![(self.input.as_str(), Input::Host(&shape, &x))];
-        let session = match &mut self.smooth {
-            Smooth::File => match &mut self.plain {
-                Some(both) => &mut both[0],
-                None => return Err(Error::internal("there is no model to take differences of")),
-            },
-            Smooth::Widened(session) => session,
-            Smooth::Frozen { frozen, held, at, .. } => {
-                feed.extend(held.iter().map(String::as_str).zip(at.iter().map(Input::Held)));
-                frozen
-            }
-            Smooth::None => return Err(Error::internal("there is no smooth model to take differences of")),
-        };
-        let held = session.run(&feed, &[&self.output])?;
-        self.embeddings(&held[0])
+        let parts = self.parts(pixels);
+        let shape = self.preprocessing.input_shape(self.each);
+        let mut embedded = Vec::with_capacity(parts.len());
+        for (i, x) in parts.iter().enumerate() {
+            let mut feed = vec![(self.input.as_str(), Input::Host(&shape, x))];
+            let session = match &mut self.smooth {
+                Smooth::File => match &mut self.plain {
+                    Some(both) => &mut both[0],
+                    None => return Err(Error::internal("there is no model to take differences of")),
+                },
+                Smooth::Widened(session) => session,
+                Smooth::Frozen { frozen, held, at, .. } => {
+                    feed.extend(held.iter().map(String::as_str).zip(at[i].iter().map(Input::Held)));
+                    frozen
+                }
+                Smooth::None => {
+                    return Err(Error::internal("there is no smooth model to take differences of"));
+                }
+            };
+            embedded.extend(session.run(&feed, &[&self.output])?);
+        }
+        self.embeddings(&embedded)
     }
 }
 

@@ -9,6 +9,7 @@ use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
 use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Mutex, Once, OnceLock};
@@ -293,10 +294,23 @@ fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
     result
 }
 
+/// Cores that a process may use: threads of one core would only wait for each other's arithmetic.
+pub fn cores() -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    let core = |cpu: usize| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        std::fs::read_to_string(path).ok()
+    };
+    let distinct: BTreeSet<String> = (0..).map_while(core).collect();
+    if distinct.is_empty() { allowed } else { allowed.min(distinct.len()) }
+}
+
 /// A graph ready to run.
 pub struct Session {
     inner: ort::session::Session,
     provider: Provider,
+    /// Held while a graph runs that may not run twice at a time.
+    alone: Mutex<()>,
     /// Nodes that the provider left to the CPU, as "Operator (name)".
     cpu_nodes: Vec<String>,
 }
@@ -377,7 +391,7 @@ impl Session {
                         nodes_of(&inner, "CPUExecutionProvider").map_err(fault("setting up"))?
                     }
                 };
-                Ok(Session { inner, provider, cpu_nodes })
+                Ok(Session { inner, provider, alone: Mutex::new(()), cpu_nodes })
             }
             None => Err(refused("the shapes that follow from its attributes are impossible".into())),
         }
@@ -443,9 +457,19 @@ impl Session {
         self.inner.create_binding().map(Binding).map_err(fault("binding tensors"))
     }
 
-    /// Runs the graph on what lies in the places of its inputs; what it finds lies in those of its outputs.
-    pub fn run_bound(&mut self, binding: &Binding) -> Result<()> {
-        self.inner.run_binding(&binding.0).map(drop).map_err(fault("running the graph"))
+    /// Runs the graph on what lies in the places of its inputs; what it finds lies in those of its outputs. On the CPU
+    /// several threads may do so at once, each with its binding.
+    #[allow(unsafe_code)] // ort wants the session for itself, for the sake of other providers.
+    pub fn run_bound(&self, binding: &mut Binding) -> Result<()> {
+        use ort::{AsPointer, ortsys};
+        let _alone = (self.provider != Provider::Cpu).then(|| self.alone.lock());
+        let run = || -> ort::Result<()> {
+            // SAFETY: both pointers live as long as what they are taken from. ONNX Runtime's sessions may be run by several
+            // threads at once; those of providers of which ort doubts it run one at a time, by the lock.
+            ortsys![unsafe RunWithBinding(self.inner.ptr().cast_mut(), std::ptr::null(), binding.0.ptr())?];
+            Ok(())
+        };
+        run().map_err(fault("running the graph"))
     }
 
     /// Name, element type and shape (−1 where unknown) of each output that is a tensor.
@@ -490,7 +514,7 @@ impl Binding {
 }
 
 impl Place {
-    /// Replaces the values. Errors: not float32, or not so many.
+    /// Replaces the values, the first where there are fewer: the others become zero. Errors: not float32, or too many.
     pub fn write(&mut self, values: &[f32]) -> Result<()> {
         let mut write = || match self.on_host() {
             true => fill(&mut self.tensor, values),
@@ -534,10 +558,11 @@ impl Place {
 
 fn fill(tensor: &mut DynTensor, values: &[f32]) -> ort::Result<()> {
     let (shape, room) = tensor.try_extract_tensor_mut::<f32>()?;
-    if room.len() != values.len() {
+    let Some((first, rest)) = room.split_at_mut_checked(values.len()) else {
         return Err(ort::Error::new(format!("{} values were given for the shape {shape:?}", values.len())));
-    }
-    room.copy_from_slice(values);
+    };
+    first.copy_from_slice(values);
+    rest.fill(0.0);
     Ok(())
 }
 
