@@ -2,11 +2,12 @@
 //!
 //! Arguments: MODEL.onnx BATCH THREADS SECONDS [cpu | cuda[:N] | fast-math]. Prints `forward step`, measured in turns for at least that long.
 
-use audit::attack::{Batch, Differentiable};
+use audit::attack::Batch;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{self, Cuda, Input, Options, Provider, Session};
 use audit::onnx::Graph;
+use rayon::prelude::*;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,13 @@ fn main() {
     }
 }
 
+/// Images of one lane.
+fn some(count: usize, pixels: usize) -> Batch {
+    let n = count * pixels;
+    let x = (0..n).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect();
+    Batch { lo: vec![0.0; n], hi: vec![1.0; n], alpha: vec![1.0 / 255.0; count], x, changed: true }
+}
+
 fn measure(
     file: &std::path::Path,
     batch: usize,
@@ -45,18 +53,15 @@ fn measure(
     runtime::require(options)?;
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
     let mut model = Model::open(file, &card, options, Some(batch))?;
-    let n = batch * model.pixels();
-    let x: Vec<f32> = (0..n).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect();
-    let alpha = vec![1.0 / 255.0; batch];
-    let mut images = Batch { lo: vec![0.0; n], hi: vec![1.0; n], alpha, x, changed: true };
-    // The loss costs nothing here: what is measured is the model.
-    let mut cotangent = |e: ndarray::ArrayView2<f32>| e.to_owned();
+    let x = some(batch, model.pixels()).x;
+    let shape = model.info.preprocessing.pixel_shape(batch);
+    let mut lanes: Vec<_> =
+        model.lanes().into_iter().map(|lane| (some(lane.batch(), lane.pixels()), lane)).collect();
     // Forward is what a user runs, not our graph, whose further outputs cost time too.
     let bytes = std::fs::read(file).map_err(|e| audit::Error::usage(format!("{}: {e}", file.display())))?;
     let graph = Graph::decode_as_is(bytes.into(), file)?;
     let (input, output) = (graph.inputs[0].name.clone(), graph.outputs[0].name.clone());
     let mut shipped = Session::as_shipped(&graph, options)?;
-    let shape = model.info.preprocessing.pixel_shape(batch);
     let (mut forward, mut step) = (f64::INFINITY, f64::INFINITY);
     let start = Instant::now();
     // A session's threads spin for a while when it is done, which isn't to be at the other's cost.
@@ -64,11 +69,12 @@ fn measure(
     for round in 0.. {
         settle();
         let clock = Instant::now();
-        shipped.run(&[(&input, Input::Host(&shape, &images.x))], &[&output])?;
+        shipped.run(&[(&input, Input::Host(&shape, &x))], &[&output])?;
         forward = forward.min(clock.elapsed().as_secs_f64());
         settle();
         let clock = Instant::now();
-        model.step(&mut images, &mut cotangent)?;
+        // The loss costs nothing here: what is measured is the model.
+        (lanes.par_iter_mut()).try_for_each(|(images, lane)| lane.step(images, &mut |e| e.to_owned()))?;
         step = step.min(clock.elapsed().as_secs_f64());
         if round >= 3 && start.elapsed().as_secs_f64() > seconds {
             break;

@@ -16,7 +16,6 @@
 #[path = "../tests/common/npz.rs"]
 mod npz;
 
-use audit::attack::Differentiable;
 use audit::check;
 use audit::model::Model;
 use audit::model::card::{Card, Layout};

@@ -10,7 +10,7 @@ pub(crate) mod selection;
 pub(crate) mod settings;
 pub(crate) mod summary;
 
-use crate::attack::{self, Differentiable, Selection};
+use crate::attack::{self, Selection};
 use crate::check::clean::Retrieval;
 use crate::check::half::HalfPrecision;
 use crate::check::preprocessing::Sample;

@@ -1,8 +1,9 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
 use audit::attack::{
-    ATTACKS, Attack, Batch, Differentiable, Event, Form, Loss, Measure, Outcome, Plan, Query, Schedule,
-    Selection, Targets, Trial, measure, read_trials, run, sample_queries, select, write_trials,
+    ATTACKS, Attack, Batch, Differentiable, Event, Form, Images, Loss, Measure, Outcome, Plan, Query,
+    Schedule, Selection, Targets, Trial, Watch, measure, read_trials, run, sample_queries, select,
+    write_trials,
 };
 use audit::space::{Gallery, Metric};
 use audit::{Error, Exit, Result};
@@ -122,7 +123,7 @@ fn go(
     trials: &[Trial],
     plan: &Plan,
 ) -> Vec<Outcome> {
-    run(model, gallery, &|i| Ok(images[i].clone()), trials, plan, &mut quiet).unwrap()
+    run(vec![model], gallery, &|i| Ok(images[i].clone()), trials, plan, &mut quiet).unwrap()
 }
 
 fn find(code: &str) -> &'static Attack {
@@ -217,7 +218,8 @@ fn gradients_agree_with_finite_differences() {
                     let mut loss = |image: Vec<f32>| {
                         let still = Plan { steps: 0, eps: 1.0, ..plan(form) };
                         let image = |_| Ok(image.clone());
-                        run(&mut model, &gallery, &image, &selection.trials, &still, &mut quiet).unwrap()[0]
+                        run(vec![&mut model], &gallery, &image, &selection.trials, &still, &mut quiet)
+                            .unwrap()[0]
                             .loss_last
                     };
                     let h = 2e-3;
@@ -234,8 +236,15 @@ fn gradients_agree_with_finite_differences() {
                     // Two steps on the spot: the first of ES is special.
                     model.seen.clear();
                     let still = Plan { steps: 2, alpha: 0.0, eps: 1.0, ..plan(form) };
-                    run(&mut model, &gallery, &|_| Ok(other.clone()), &selection.trials, &still, &mut quiet)
-                        .unwrap();
+                    run(
+                        vec![&mut model],
+                        &gallery,
+                        &|_| Ok(other.clone()),
+                        &selection.trials,
+                        &still,
+                        &mut quiet,
+                    )
+                    .unwrap();
                     let cotangent = &model.seen[1].1;
                     let found: Vec<f64> = (0..PIXELS)
                         .map(|j| (0..DIM).map(|k| f64::from(model.w[[k, j]] * cotangent[k])).sum())
@@ -385,6 +394,41 @@ fn outcomes_do_not_depend_on_the_batch() {
     }
 }
 
+/// Trials are taken from one list by whichever model is free, with restarts of a trial in different places.
+#[test]
+fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
+    let images = images(120, 10, 0.2, 0.8);
+    let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
+    let trials = trials(&gallery, Form::Published, &[1, 30, 59, 88]);
+    let plan = Plan { restarts: 2, ..plan(Form::Published) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let image = |i: usize| Ok(images[i].clone());
+    let by = |count: usize, watch: &mut Watch| {
+        let mut models: Vec<Linear> = (0..count).map(|_| Linear::random(3)).collect();
+        let each = models.iter_mut().map(|m| m as &mut dyn Differentiable).collect();
+        let outcomes = pool.install(|| run(each, &gallery, &image, &trials, &plan, watch));
+        (outcomes, models.iter().filter(|m| m.embeds > 0).count())
+    };
+    let one = by(1, &mut quiet).0.unwrap();
+    assert_eq!(one.len(), trials.len());
+    for count in [2, 3] {
+        let (others, worked) = by(count, &mut quiet);
+        assert!(worked >= 2);
+        for (a, b) in one.iter().zip(others.unwrap()) {
+            let same = |o: &Outcome| (o.attack.clone(), o.query.clone(), o.start, o.loss_last, o.shift);
+            assert_eq!(same(a), same(&b));
+        }
+    }
+    // What ends one ends all, but for runs that are being measured.
+    let mut done = 0;
+    let (some, _) = by(2, &mut |event| {
+        done += usize::from(matches!(event, Event::Done(..)));
+        if done >= 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let some = some.unwrap();
+    assert!((3..trials.len() / 2).contains(&some.len()), "{} of {}", some.len(), trials.len());
+}
+
 #[test]
 fn batches_stay_full_and_closed_trials_leave() {
     let images = images(100, 11, 0.2, 0.8);
@@ -398,7 +442,7 @@ fn batches_stay_full_and_closed_trials_leave() {
     let mut last = 0;
     let mut finished = 0;
     let outcomes = run(
-        &mut model,
+        vec![&mut model],
         &gallery,
         &|i| Ok(images[i].clone()),
         &trials,
@@ -504,8 +548,14 @@ fn breaking_off_returns_what_is_finished() {
         Event::Done(..) => ControlFlow::Break(()),
         Event::Step { .. } => ControlFlow::Continue(()),
     };
-    let some =
-        run(&mut model, &gallery, &|i| Ok(images[i].clone()), &trials, &plan(Form::Published), &mut stop);
+    let some = run(
+        vec![&mut model],
+        &gallery,
+        &|i| Ok(images[i].clone()),
+        &trials,
+        &plan(Form::Published),
+        &mut stop,
+    );
     let some = some.unwrap();
     assert!(!some.is_empty() && some.len() < trials.len());
     assert!(some.iter().all(|o| whole.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
@@ -542,8 +592,8 @@ fn faults_are_named() {
     let model = || Linear::random(2);
     let gallery = gallery(&model(), Metric::Euclidean, &images);
     let trials = select(&gallery, find("TMA"), 1, Form::Published, 1, &[4]).unwrap().trials;
-    let attempt = |mut model: Faulty, image: &dyn Fn(usize) -> Result<Vec<f32>>| -> Error {
-        run(&mut model, &gallery, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
+    let attempt = |mut model: Faulty, image: &Images| -> Error {
+        run(vec![&mut model], &gallery, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
     };
     let image = |i: usize| Ok(images[i].clone());
     let expect = |error: Error, exit, words: &str| {
@@ -562,7 +612,7 @@ fn faults_are_named() {
     let largest = gallery.point(4).iter().fold(0.0f32, |m, v| m.max(v.abs()));
     let qa = select(&gallery, find("QA+"), 1, Form::Published, 1, &[4]).unwrap().trials;
     let mut huge = Faulty(model(), |_| (), 3.3e38 / largest);
-    let error = run(&mut huge, &gallery, &image, &qa, &plan(Form::Published), &mut quiet).unwrap_err();
+    let error = run(vec![&mut huge], &gallery, &image, &qa, &plan(Form::Published), &mut quiet).unwrap_err();
     expect(error, Exit::Untrusted, "the loss is");
 }
 

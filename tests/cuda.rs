@@ -4,7 +4,7 @@
 
 mod common;
 
-use audit::attack::{Batch, Differentiable};
+use audit::attack::Batch;
 use audit::identity::Identity;
 use audit::model::Model;
 use audit::model::card::Card;
@@ -87,11 +87,11 @@ fn steps_follow_the_gradient(options: Options) {
         // `gradient` has had other images in place since the last round.
         batch.changed = true;
         for _ in 0..3 {
-            model.step(&mut batch, &mut ask).unwrap();
+            model.lanes()[0].step(&mut batch, &mut ask).unwrap();
             assert!(!batch.changed);
             model.embed(&uniform(n, 5)).unwrap();
         }
-        model.fetch(&mut batch).unwrap();
+        model.lanes()[0].fetch(&mut batch).unwrap();
         let wrong = batch.x.iter().zip(&expected).filter(|(a, b)| a != b).count();
         // A gradient within rounding of zero may have either sign where sums are of no fixed order.
         let most = if options.provider == Provider::Cpu { 0 } else { n / 100 };
@@ -117,9 +117,9 @@ fn a_gradient_between_steps_is_noticed() {
     let zeros = Array2::zeros((2, model.info.dim));
     let mut batch =
         Batch { x: uniform(n, 1), lo: vec![0.0; n], hi: vec![1.0; n], alpha: vec![0.1; 2], changed: true };
-    model.step(&mut batch, &mut |e| e.to_owned()).unwrap();
+    model.lanes()[0].step(&mut batch, &mut |e| e.to_owned()).unwrap();
     model.gradient(&uniform(n, 2), zeros.view()).unwrap();
-    let error = model.step(&mut batch, &mut |e| e.to_owned()).unwrap_err();
+    let error = model.lanes()[0].step(&mut batch, &mut |e| e.to_owned()).unwrap_err();
     assert!(error.message.contains("between two steps"), "{error}");
 }
 

@@ -302,7 +302,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     // Far enough from black and white that the box is all ε.
     let images: Vec<Vec<f32>> =
         (0..4).map(|_| (0..PIXELS).map(|_| 0.3 + 0.4 * rng.unit()).collect()).collect();
-    let raw = audit::attack::Differentiable::embed(&mut model, &images.concat()).unwrap();
+    let raw = model.embed(&images.concat()).unwrap();
     let ids = (0..4).map(|i| i.to_string()).collect();
     let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 1], ids).unwrap();
     let es = Attack::find("ES").unwrap();
@@ -317,10 +317,11 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
         restarts: 0,
         seed: 0,
     };
-    let outcomes = attack::run(&mut model, &gallery, &|i| Ok(images[i].clone()), &trials, &plan, &mut |_| {
-        std::ops::ControlFlow::Continue(())
-    })
-    .unwrap();
+    let outcomes =
+        attack::run(model.lanes(), &gallery, &|i| Ok(images[i].clone()), &trials, &plan, &mut |_| {
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
     let farthest = f64::from(eps) * weights.iter().map(|w| f64::from(w.abs())).sum::<f64>();
     for o in outcomes {
         assert!((o.shift - farthest).abs() < 1e-4 * farthest, "{} of {farthest}", o.shift);

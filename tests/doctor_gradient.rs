@@ -2,7 +2,6 @@
 
 mod common;
 
-use audit::attack::Differentiable;
 use audit::check::gradient::{Errors, compare};
 use audit::model::Model;
 use audit::model::card::Card;

@@ -92,9 +92,8 @@ fn load(bytes: &[u8]) -> audit::Result<check::load::GradientCheck> {
         model => model?,
     };
     let mut r = Rng::new(1);
-    let batch = audit::attack::Differentiable::batch(&model);
-    let pixels: Vec<f32> =
-        (0..batch * audit::attack::Differentiable::pixels(&model)).map(|_| r.unit()).collect();
+    let batch = model.batch();
+    let pixels: Vec<f32> = (0..batch * model.pixels()).map(|_| r.unit()).collect();
     let measured = check::load::measure(&mut model, &pixels, batch)?;
     check::admit("mutated.onnx", &check::at_load(&measured))?;
     Ok(measured.summary())

@@ -2,7 +2,7 @@
 
 mod common;
 
-use audit::attack::{Batch, Differentiable};
+use audit::attack::Batch;
 use audit::audit::partition;
 use audit::check::attacked::Outcomes;
 use audit::check::half::{Comparison, HalfPrecision, Term, compare};
@@ -225,13 +225,13 @@ fn signs_are_those_of_float32() {
                 changed: true,
             };
             let mut seen = Array2::zeros((0, 0));
-            model
+            model.lanes()[0]
                 .step(&mut b, &mut |e| {
                     seen = e.to_owned();
                     ct.clone()
                 })
                 .unwrap();
-            model.fetch(&mut b).unwrap();
+            model.lanes()[0].fetch(&mut b).unwrap();
             (b, seen)
         };
         let ((half, e_half), (full, e_full)) = (step(true), step(false));
@@ -315,11 +315,11 @@ fn what_overflows_is_an_error() {
     model.calibrate(&vec![0.0; x.len()], 4).unwrap();
     let (lo, hi) = (vec![0.0; x.len()], vec![1.0; x.len()]);
     let mut b = Batch { x: x.clone(), lo, hi, alpha: vec![0.1; 4], changed: true };
-    let error = model.step(&mut b, &mut |e| Array2::ones(e.dim())).unwrap_err();
+    let error = model.lanes()[0].step(&mut b, &mut |e| Array2::ones(e.dim())).unwrap_err();
     assert!(error.message.contains("not finite"), "{}", error.message);
     // Slots without a trial may hold what they will.
     b.alpha = vec![0.0; 4];
-    model.step(&mut b, &mut |e| Array2::ones(e.dim())).unwrap();
+    model.lanes()[0].step(&mut b, &mut |e| Array2::ones(e.dim())).unwrap();
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 mod common;
 
-use audit::attack::Differentiable;
 use audit::cli::Cli;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;

@@ -3,7 +3,6 @@
 
 mod common;
 
-use audit::attack::Differentiable;
 use audit::model::card::{Card, Channels, Layout, Preprocessing};
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session};
 use audit::model::{IMAGE, Model};

@@ -20,7 +20,7 @@ mod schedule;
 mod tma;
 mod trials;
 
-pub use pgd::{Event, Evidence, LAST, Plan, losses, run};
+pub use pgd::{Event, Evidence, Images, LAST, Plan, Watch, losses, run};
 pub use schedule::Schedule;
 pub use trials::{
     Selection, Skipped, Trial, TrialFile, read_trials, record, sample_queries, select, write_trials,
@@ -407,11 +407,11 @@ fn questions<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, z: &'a [f32]) 
     }
 }
 
-/// A model whose embedding can be differentiated with respect to its images.
+/// A model whose embedding can be differentiated with respect to its images, as one thread has it.
 ///
 /// Images are contiguous `f32` pixels in [0,1], C×H×W each. Embeddings are the model's own
 /// output, not normalised: metrics are the business of [`crate::space`].
-pub trait Differentiable {
+pub trait Differentiable: Send {
     /// Images that one call processes at the most.
     fn batch(&self) -> usize;
     /// Values in one image, C·H·W.

@@ -4,8 +4,9 @@
 //! repeat T times:  x ← x − α · sign(∇x L(x));  x ← clip(x, x0 − ε, x0 + ε), clip(x, 0, 1)
 //! ```
 //!
-//! Trials of all attacks go through the model's batch slot by slot: a trial that is done leaves, the next one
-//! takes its place with a step counter of its own, and the batch stays full to the end.
+//! Trials of all attacks go through a batch slot by slot: a trial that is done leaves, the next one takes its place with a
+//! step counter of its own, and the batch stays full to the end. Each thread has a batch of its own, and all take their
+//! trials from one list: none waits for another.
 
 use super::schedule::{Adaptive, Schedule};
 use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure_all};
@@ -15,6 +16,7 @@ use ndarray::{Array2, ArrayView2, Axis};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Steps at the end of a run in which nothing much should happen any more ([`Outcome::late_fall`]).
 pub const LAST: usize = 10;
@@ -63,105 +65,56 @@ pub struct Evidence {
     pub losses: Vec<f64>,
 }
 
-/// Runs `trials` and returns their outcomes in the same order.
+/// Hears of progress, and may break off.
+pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
+
+/// The clean image (C·H·W values in [0,1]) of a gallery item.
+pub type Images<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
+
+/// Runs `trials` and returns their outcomes in the same order, or those finished so far where `watch` breaks off.
 ///
-/// `images` gives the clean image (C·H·W values in [0,1]) of a gallery item. `watch` hears of progress and
-/// may break off: then the outcomes finished so far come back.
+/// `models` are one model, ready to run in as many threads.
 pub fn run(
-    model: &mut dyn Differentiable,
+    models: Vec<&mut dyn Differentiable>,
     gallery: &Gallery,
-    images: &dyn Fn(usize) -> Result<Vec<f32>>,
+    images: &Images,
     trials: &[Trial],
     plan: &Plan,
-    watch: &mut dyn FnMut(Event) -> ControlFlow<()>,
+    watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
-    let (slots, pixels) = (model.batch(), model.pixels());
-    let mut batch = Batch {
-        x: vec![0.0; slots * pixels],
-        lo: vec![0.0; slots * pixels],
-        hi: vec![1.0; slots * pixels],
-        alpha: vec![0.0; slots],
-        changed: true,
-    };
-    let alpha = match plan.schedule {
-        _ if plan.steps == 1 => plan.eps,
-        Schedule::Fixed => plan.alpha,
-        Schedule::Adaptive => 2.0 * plan.eps,
-    };
-    let mut queue = (0..trials.len()).flat_map(|trial| (0..=plan.restarts).map(move |start| (trial, start)));
-    let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
-    let task = Task { gallery, trials, plan };
-    let mut done = Done { task, waiting: Vec::new(), best: HashMap::new(), outcomes: Vec::new() };
-    let mut steps = 0;
-    loop {
-        for (slot, run) in active.iter_mut().enumerate().filter(|(_, run)| run.is_none()) {
-            let Some((trial, start)) = queue.next() else { break };
-            let clean = load(gallery, images, trials[trial].query, pixels)?;
-            let at = slot * pixels..(slot + 1) * pixels;
-            let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
-            *run = Some(task.begin(trial, start, clean, &mut batch.x[at], lo, hi));
-            (batch.alpha[slot], batch.changed) = (alpha, true);
-        }
-        if active.iter().all(Option::is_none) {
-            let _ = done.measure(true, model, watch)?; // nothing is left to break off
-            break;
-        }
-        if plan.steps > 0 {
-            let mut fault = None;
-            model.step(&mut batch, &mut |raw| {
-                task.cotangent(&mut active, raw).unwrap_or_else(|e| {
-                    fault = Some(e);
-                    Array2::zeros(raw.dim())
-                })
-            })?;
-            if let Some(fault) = fault {
-                return Err(fault);
-            }
-            // Images are looked at where a run ends, and at every step of an adaptive one.
-            let last = |run: &Run| run.stuck || run.step + 1 >= plan.steps || run.adaptive.is_some();
-            if active.iter().flatten().any(last) {
-                model.fetch(&mut batch)?;
-            }
-        }
-        for (slot, place) in active.iter_mut().enumerate() {
-            let Some(run) = place else { continue };
-            let at = slot * pixels..(slot + 1) * pixels;
-            let left = plan.steps - run.step;
-            // A gradient of exactly zero, as of a closed hinge, never moves the image again: sign(0) = 0.
-            run.step += usize::from(!run.stuck && left > 0);
-            if let Some(adaptive) = run.adaptive.as_mut().filter(|_| left > 0) {
-                let x = &mut batch.x[at.clone()];
-                let (lo, hi) = (&batch.lo[at.clone()], &batch.hi[at.clone()]);
-                let latest = run.losses.last().copied().unwrap_or(f64::NAN);
-                adaptive.after_step(latest, x, lo, hi, &mut batch.alpha[slot]);
-                batch.changed = true;
-            }
-            if run.stuck || run.step == plan.steps {
-                steps += left;
-                batch.alpha[slot] = 0.0;
-                let image = batch.x[at].to_vec();
-                done.waiting.extend(place.take().map(|run| (run, image)));
-            } else {
-                steps += 1;
-            }
-        }
-        let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
-        let flow = watch(Event::Step { done: steps, at });
-        if flow.is_break() || done.measure(false, model, watch)?.is_break() {
-            break;
-        }
-    }
-    done.outcomes.sort_by_key(|(trial, _)| *trial);
-    Ok(done.outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+    let task = Task { gallery, images, trials, plan };
+    let shared = Mutex::new(Shared {
+        task,
+        next: 0,
+        steps: 0,
+        best: HashMap::new(),
+        outcomes: Vec::new(),
+        watch,
+        ended: false,
+    });
+    let models: Vec<Mutex<&mut dyn Differentiable>> = models.into_iter().map(Mutex::new).collect();
+    // A thread of the pool for each: what is parallel within a step finds its own thread first.
+    let ran = rayon::broadcast(|thread| {
+        let mine = models.iter().skip(thread.index()).step_by(thread.num_threads());
+        mine.into_iter().try_for_each(|model| {
+            let result = task.work(&mut **locked(model), &shared);
+            locked(&shared).ended |= result.is_err();
+            result
+        })
+    });
+    ran.into_iter().collect::<Result<()>>()?;
+    let mut outcomes = shared.into_inner().unwrap_or_else(PoisonError::into_inner).outcomes;
+    outcomes.sort_by_key(|(trial, _)| *trial);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// A panic elsewhere ends the program anyhow.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A clean image, checked.
-fn load(
-    gallery: &Gallery,
-    images: &dyn Fn(usize) -> Result<Vec<f32>>,
-    item: usize,
-    pixels: usize,
-) -> Result<Vec<f32>> {
+fn load(gallery: &Gallery, images: &Images, item: usize, pixels: usize) -> Result<Vec<f32>> {
     let id = &gallery.ids[item];
     let image = images(item).map_err(|e| e.context(format!("image `{id}`")))?;
     if image.len() != pixels {
@@ -182,8 +135,25 @@ fn load(
 #[derive(Clone, Copy)]
 struct Task<'a> {
     gallery: &'a Gallery,
+    images: &'a Images<'a>,
     trials: &'a [Trial],
     plan: &'a Plan,
+}
+
+/// What all threads have a part in.
+struct Shared<'a, 'w> {
+    task: Task<'a>,
+    /// The next run to begin; each trial has one from each of its starts.
+    next: usize,
+    /// Steps of single images so far.
+    steps: usize,
+    /// Of trials with runs to come: runs measured so far, and the best.
+    best: HashMap<usize, (usize, Outcome, Evidence)>,
+    /// Finished trials.
+    outcomes: Vec<(usize, Outcome)>,
+    watch: &'w mut Watch<'w>,
+    /// Whether nothing more is to be done.
+    ended: bool,
 }
 
 /// A trial in a slot, from one start.
@@ -208,6 +178,84 @@ struct Run<'a> {
 }
 
 impl<'a> Task<'a> {
+    /// One thread's share: begins runs as long as there are any.
+    fn work(&self, model: &mut dyn Differentiable, shared: &Mutex<Shared>) -> Result<()> {
+        let Task { gallery, images, trials, plan } = *self;
+        let (slots, pixels) = (model.batch(), model.pixels());
+        let mut batch = Batch {
+            x: vec![0.0; slots * pixels],
+            lo: vec![0.0; slots * pixels],
+            hi: vec![1.0; slots * pixels],
+            alpha: vec![0.0; slots],
+            changed: true,
+        };
+        let alpha = match plan.schedule {
+            _ if plan.steps == 1 => plan.eps,
+            Schedule::Fixed => plan.alpha,
+            Schedule::Adaptive => 2.0 * plan.eps,
+        };
+        let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
+        let mut waiting = Vec::new();
+        loop {
+            for (slot, run) in active.iter_mut().enumerate().filter(|(_, run)| run.is_none()) {
+                let Some((trial, start)) = locked(shared).next() else { break };
+                let clean = load(gallery, images, trials[trial].query, pixels)?;
+                let at = slot * pixels..(slot + 1) * pixels;
+                let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
+                *run = Some(self.begin(trial, start, clean, &mut batch.x[at], lo, hi));
+                (batch.alpha[slot], batch.changed) = (alpha, true);
+            }
+            if active.iter().all(Option::is_none) {
+                return self.measure(&mut waiting, true, model, shared);
+            }
+            if plan.steps > 0 {
+                let mut fault = None;
+                model.step(&mut batch, &mut |raw| {
+                    self.cotangent(&mut active, raw).unwrap_or_else(|e| {
+                        fault = Some(e);
+                        Array2::zeros(raw.dim())
+                    })
+                })?;
+                if let Some(fault) = fault {
+                    return Err(fault);
+                }
+                // Images are looked at where a run ends, and at every step of an adaptive one.
+                let last = |run: &Run| run.stuck || run.step + 1 >= plan.steps || run.adaptive.is_some();
+                if active.iter().flatten().any(last) {
+                    model.fetch(&mut batch)?;
+                }
+            }
+            let mut steps = 0;
+            for (slot, place) in active.iter_mut().enumerate() {
+                let Some(run) = place else { continue };
+                let at = slot * pixels..(slot + 1) * pixels;
+                let left = plan.steps - run.step;
+                // A gradient of exactly zero, as of a closed hinge, never moves the image again: sign(0) = 0.
+                run.step += usize::from(!run.stuck && left > 0);
+                if let Some(adaptive) = run.adaptive.as_mut().filter(|_| left > 0) {
+                    let x = &mut batch.x[at.clone()];
+                    let (lo, hi) = (&batch.lo[at.clone()], &batch.hi[at.clone()]);
+                    let latest = run.losses.last().copied().unwrap_or(f64::NAN);
+                    adaptive.after_step(latest, x, lo, hi, &mut batch.alpha[slot]);
+                    batch.changed = true;
+                }
+                if run.stuck || run.step == plan.steps {
+                    steps += left;
+                    batch.alpha[slot] = 0.0;
+                    let image = batch.x[at].to_vec();
+                    waiting.extend(place.take().map(|run| (run, image)));
+                } else {
+                    steps += 1;
+                }
+            }
+            let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
+            if locked(shared).stepped(steps, at) {
+                return Ok(());
+            }
+            self.measure(&mut waiting, false, model, shared)?;
+        }
+    }
+
     /// Sets a trial up in a slot: its box, and the image that run number `start` begins with.
     fn begin(
         &self,
@@ -344,46 +392,69 @@ fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
     )))
 }
 
-/// Runs that made their steps and wait to be embedded, and what came of those that were.
-struct Done<'a> {
-    task: Task<'a>,
-    /// Finished runs with their final images.
-    waiting: Vec<(Run<'a>, Vec<f32>)>,
-    /// Of trials with runs to come: runs measured so far, and the best.
-    best: HashMap<usize, (usize, Outcome, Evidence)>,
-    /// Finished trials.
-    outcomes: Vec<(usize, Outcome)>,
+impl Shared<'_, '_> {
+    /// The next run: its trial, and which of its starts.
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let starts = self.task.plan.restarts + 1;
+        let run = (!self.ended && self.next < self.task.trials.len() * starts).then_some(self.next)?;
+        self.next += 1;
+        Some((run / starts, run % starts))
+    }
+
+    /// Counts steps; whether that was all.
+    fn stepped(&mut self, steps: usize, at: Option<(&Trial, usize)>) -> bool {
+        self.steps += steps;
+        self.ended = self.ended || (self.watch)(Event::Step { done: self.steps, at }).is_break();
+        self.ended
+    }
+
+    /// Counts one run of a trial in; after the last, the best of them is the trial's outcome.
+    fn settle(&mut self, trial: usize, outcome: Outcome, evidence: Evidence) {
+        let (runs, outcome, evidence) = match self.best.remove(&trial) {
+            None => (1, outcome, evidence),
+            Some((runs, best, of_best)) => {
+                // Of equal losses the earlier start's, in whatever order the runs came in.
+                let better = (outcome.loss_last, outcome.start) < (best.loss_last, best.start);
+                if better { (runs + 1, outcome, evidence) } else { (runs + 1, best, of_best) }
+            }
+        };
+        if runs <= self.task.plan.restarts {
+            self.best.insert(trial, (runs, outcome, evidence));
+            return;
+        }
+        self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
+        self.outcomes.push((trial, outcome));
+    }
 }
 
-impl Done<'_> {
-    /// Embeds the waiting images, a full batch at a time, and turns their runs into outcomes; with `rest`,
-    /// also those that make no full batch.
+impl<'a> Task<'a> {
+    /// Embeds the images of runs that made their steps, a full batch at a time, and turns the runs into outcomes; with
+    /// `rest`, also those that make no full batch.
     fn measure(
-        &mut self,
+        &self,
+        waiting: &mut Vec<(Run<'a>, Vec<f32>)>,
         rest: bool,
         model: &mut dyn Differentiable,
-        watch: &mut dyn FnMut(Event) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        let mut flow = ControlFlow::Continue(());
-        while self.waiting.len() >= model.batch() || (rest && !self.waiting.is_empty()) {
-            let some: Vec<_> = self.waiting.drain(..self.waiting.len().min(model.batch())).collect();
+        shared: &Mutex<Shared>,
+    ) -> Result<()> {
+        let Task { gallery, trials, plan, .. } = *self;
+        while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
+            let some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
             let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
             let raw = model.embed(&images)?;
-            let whose = some.iter().map(|(run, _)| &self.task.trials[run.trial]);
-            check_embeddings(raw.view(), self.task.gallery, whose)?;
-            let points = self.task.gallery.metric.into_space(raw);
+            check_embeddings(raw.view(), gallery, some.iter().map(|(run, _)| &trials[run.trial]))?;
+            let points = gallery.metric.into_space(raw);
             let at: Vec<(&Loss, bool)> = some.iter().map(|(run, _)| (&run.loss, false)).collect();
-            let (losses, _) = evaluate(self.task.gallery, &points, &at);
+            let (losses, _) = evaluate(gallery, &points, &at);
             let mut last = Vec::with_capacity(some.len());
             for (i, (mut run, x)) in some.into_iter().enumerate() {
                 // An adaptive run may have seen a better image than its last: then that one is measured
                 // instead.
                 match run.adaptive.take().map(Adaptive::into_best) {
-                    Some((best, image)) if best < losses[i] => self.waiting.push((run, image)),
+                    Some((best, image)) if best < losses[i] => waiting.push((run, image)),
                     _ => last.push((i, run, x)),
                 }
             }
-            let Task { gallery, trials, plan } = self.task;
             let embedded = |i: usize| points.row(i).to_slice().expect("row-major");
             let state = |at: Vec<(&Trial, &[f32])>| measure_all(gallery, plan.form, &at);
             let clean = |trial: usize| (&trials[trial], gallery.point(trials[trial].query));
@@ -396,31 +467,10 @@ impl Done<'_> {
             for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
                 run.losses.push(losses[i]);
                 let evidence = Evidence { image, point: points.row(i).to_vec(), losses: run.losses };
-                let Some((outcome, evidence)) = self.settle(run.trial, outcome?, evidence) else { continue };
-                if watch(Event::Done(run.trial, &outcome, &evidence)).is_break() {
-                    flow = ControlFlow::Break(());
-                }
-                self.outcomes.push((run.trial, outcome));
+                locked(shared).settle(run.trial, outcome?, evidence);
             }
         }
-        Ok(flow)
-    }
-
-    /// Counts one run of a trial in; after the last, gives the best of them.
-    fn settle(&mut self, trial: usize, outcome: Outcome, evidence: Evidence) -> Option<(Outcome, Evidence)> {
-        let (runs, outcome, evidence) = match self.best.remove(&trial) {
-            None => (1, outcome, evidence),
-            Some((runs, best, of_best)) => {
-                // Of equal losses the earlier start's, in whatever order the runs came in.
-                let better = (outcome.loss_last, outcome.start) < (best.loss_last, best.start);
-                if better { (runs + 1, outcome, evidence) } else { (runs + 1, best, of_best) }
-            }
-        };
-        if runs > self.task.plan.restarts {
-            return Some((outcome, evidence));
-        }
-        self.best.insert(trial, (runs, outcome, evidence));
-        None
+        Ok(())
     }
 
     fn outcome(
@@ -431,7 +481,7 @@ impl Done<'_> {
         loss: f64,
         (before, after): (Measures, Measures),
     ) -> Result<Outcome> {
-        let Task { gallery, trials, plan } = self.task;
+        let Task { gallery, trials, plan, .. } = *self;
         let trial = &trials[run.trial];
         check_loss(loss, gallery, trial)?;
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
@@ -474,26 +524,34 @@ fn course(losses: &[f64], last: f64) -> (f64, f64) {
     (best, (early.min(first) - best) / (first - best))
 }
 
-/// Losses of images [n × C·H·W], the k-th for the k-th trial, and their points [n, D] in the metric space.
+/// Losses of images [n × C·H·W], the k-th for the k-th trial, and their points [n, D] in the metric space. `models` as for
+/// [`run`].
 pub fn losses(
-    model: &mut dyn Differentiable,
+    models: Vec<&mut dyn Differentiable>,
     gallery: &Gallery,
     form: Form,
     trials: &[Trial],
     images: &[Vec<f32>],
 ) -> Result<(Vec<f64>, Array2<f32>)> {
-    let mut all = Vec::with_capacity(trials.len());
-    let mut points = Array2::zeros((0, gallery.dim()));
-    for (trials, images) in trials.chunks(model.batch()).zip(images.chunks(model.batch())) {
-        let raw = model.embed(&images.concat())?;
-        check_embeddings(raw.view(), gallery, trials.iter())?;
-        let some = gallery.metric.into_space(raw);
-        let losses: Vec<Loss> = trials.iter().map(|t| (t.attack.loss)(gallery, form, t)).collect();
-        let at: Vec<(&Loss, bool)> = losses.iter().map(|loss| (loss, false)).collect();
-        all.extend(evaluate(gallery, &some, &at).0);
-        points
-            .append(Axis(0), some.view())
-            .map_err(|e| Error::internal(format!("points of {} images: {e}", trials.len())))?;
-    }
-    Ok((all, points))
+    let share = trials.len().div_ceil(models.len()).max(1);
+    let parts = models.into_par_iter().zip(trials.par_chunks(share)).zip(images.par_chunks(share)).map(
+        |((model, trials), images)| {
+            let (mut all, mut points) = (Vec::with_capacity(trials.len()), Vec::new());
+            for (trials, images) in trials.chunks(model.batch()).zip(images.chunks(model.batch())) {
+                let raw = model.embed(&images.concat())?;
+                check_embeddings(raw.view(), gallery, trials.iter())?;
+                let some = gallery.metric.into_space(raw);
+                let losses: Vec<Loss> = trials.iter().map(|t| (t.attack.loss)(gallery, form, t)).collect();
+                let at: Vec<(&Loss, bool)> = losses.iter().map(|loss| (loss, false)).collect();
+                all.extend(evaluate(gallery, &some, &at).0);
+                points.extend(some);
+            }
+            Ok((all, points))
+        },
+    );
+    let (losses, points): (Vec<Vec<f64>>, Vec<Vec<f32>>) =
+        parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let points = Array2::from_shape_vec((trials.len(), gallery.dim()), points.concat())
+        .map_err(|e| Error::internal(format!("points of {} images: {e}", trials.len())))?;
+    Ok((losses.concat(), points))
 }

@@ -1,7 +1,7 @@
 //! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
 
 use super::journal::Journal;
-use crate::attack::{self, Event, Outcome, Plan, Trial};
+use crate::attack::{self, Event, Outcome, Plan, Trial, Watch};
 use crate::data::{Dataset, Preparation};
 use crate::examples::Collector;
 use crate::model::Model;
@@ -145,18 +145,13 @@ impl Attacks<'_> {
         ran
     }
 
-    fn attack(
-        &self,
-        model: &mut Model,
-        places: &[usize],
-        watch: &mut dyn FnMut(Event) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn attack(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
         if places.is_empty() {
             return Ok(());
         }
         let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
         let images = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
-        attack::run(model, self.gallery, &images, &trials, self.plan, watch).map(drop)
+        attack::run(model.lanes(), self.gallery, &images, &trials, self.plan, watch).map(drop)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all embeddings.
 
 use super::attacks::interrupted;
-use crate::attack::Differentiable;
 use crate::cli::Run;
 use crate::data::vectors::Vectors;
 use crate::data::{BUILTIN_SEED, Dataset, Item, Preparation, Resize};

@@ -7,7 +7,7 @@
 use super::attacked::{Mean, arrived, success};
 use super::{Found, Severity};
 use crate::attack::{
-    self, Differentiable, Draw, Event, Form, Measure, Measures, Outcome, Plan, Schedule, Trial, measure,
+    self, Draw, Event, Form, Images, Measure, Measures, Outcome, Plan, Schedule, Trial, measure,
 };
 use crate::model::Model;
 use crate::space::Gallery;
@@ -34,7 +34,7 @@ pub struct Patient<'a> {
     /// Its clean embeddings.
     pub gallery: &'a Gallery,
     /// Clean images, C·H·W, by index in the gallery.
-    pub images: &'a dyn Fn(usize) -> Result<Vec<f32>>,
+    pub images: &'a Images<'a>,
     /// The trials.
     pub trials: &'a [Trial],
     /// The plan of the audit.
@@ -65,13 +65,13 @@ impl<'a> Patient<'a> {
     pub fn new(
         model: &'a mut Model,
         gallery: &'a Gallery,
-        images: &'a dyn Fn(usize) -> Result<Vec<f32>>,
+        images: &'a Images<'a>,
         trials: &'a [Trial],
         plan: &'a Plan,
         surrogate: Option<(Model, Gallery)>,
     ) -> Result<Patient<'a>> {
         let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
-        let (at_start, _) = attack::losses(model, gallery, plan.form, trials, &clean)?;
+        let (at_start, _) = attack::losses(model.lanes(), gallery, plan.form, trials, &clean)?;
         Ok(Patient { model, gallery, images, trials, plan, surrogate, made: Vec::new(), clean, at_start })
     }
 
@@ -187,7 +187,7 @@ impl<'a> Patient<'a> {
 
     /// Losses of one image for each trial.
     fn losses(&mut self, images: &[Vec<f32>]) -> Result<Vec<f64>> {
-        Ok(attack::losses(self.model, self.gallery, self.plan.form, self.trials, images)?.0)
+        Ok(attack::losses(self.model.lanes(), self.gallery, self.plan.form, self.trials, images)?.0)
     }
 
     fn draw(&self, trial: usize, stream: u64) -> Draw {
@@ -206,14 +206,14 @@ impl<'a> Patient<'a> {
 }
 
 fn shoot(
-    model: &mut dyn Differentiable,
+    model: &mut Model,
     gallery: &Gallery,
-    images: &dyn Fn(usize) -> Result<Vec<f32>>,
+    images: &Images,
     trials: &[Trial],
     plan: &Plan,
 ) -> Result<Vec<Shot>> {
     let mut last: HashMap<usize, Vec<f32>> = HashMap::new();
-    let outcomes = attack::run(model, gallery, images, trials, plan, &mut |event| {
+    let outcomes = attack::run(model.lanes(), gallery, images, trials, plan, &mut |event| {
         if let Event::Done(trial, _, evidence) = event {
             last.insert(trial, evidence.image.clone());
         }
@@ -434,7 +434,7 @@ pub(super) fn eight_bit(p: &mut Patient) -> Result<Found> {
     let base = p.base()?;
     let images: Vec<Vec<f32>> =
         base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
-    let (_, points) = attack::losses(p.model, p.gallery, p.plan.form, p.trials, &images)?;
+    let (_, points) = attack::losses(p.model.lanes(), p.gallery, p.plan.form, p.trials, &images)?;
     let rounded: Vec<Shot> = (images.into_iter().zip(points.rows()).zip(p.trials).zip(base.iter()))
         .map(|(((image, point), trial), shot)| {
             let after = measure(p.gallery, p.plan.form, trial, &point.to_vec());

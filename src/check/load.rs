@@ -2,7 +2,6 @@
 
 use super::gradient::{self, Errors, unit};
 use super::{Found, Severity};
-use crate::attack::Differentiable;
 use crate::model::Model;
 use crate::model::estimate::POPULATION;
 use crate::onnx::DType;

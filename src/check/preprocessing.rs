@@ -1,7 +1,6 @@
 //! A check of the preprocessing: other usual ones retrieve no better.
 
 use super::{Found, Severity};
-use crate::attack::Differentiable;
 use crate::data::{Dataset, Preparation};
 use crate::model::Model;
 use crate::model::card::Preprocessing;

@@ -12,10 +12,11 @@ use crate::attack::Batch;
 use crate::grad;
 use crate::onnx::{DType, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView2, Axis, s};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// The sum of an image's absolute gradient: not finite where any of it isn't.
 const SIZE: &str = "audit/size";
@@ -24,12 +25,22 @@ const EXPONENTS: [i32; 14] = [14, 12, 10, 8, 6, 4, 2, 0, -2, -4, -6, -8, -10, -1
 /// Room left above the gradients of the first images, as an exponent: others may be larger.
 const ROOM: i32 = 4;
 
-/// A step in float16.
+/// Both graphs in float16.
+pub(super) struct Graphs {
+    pub forward: Arc<Session>,
+    pub backward: Arc<Session>,
+    /// What the backward graph reads.
+    inputs: Vec<Value>,
+    /// Its cotangent and its gradient.
+    names: [String; 2],
+}
+
+/// A lane's steps in float16.
 pub(super) struct Half {
-    pub forward: Session,
+    forward: Arc<Session>,
     pub exact: Exact,
-    /// Of each image of the last step, the sum of its absolute gradient, by lanes.
-    sizes: Vec<Place>,
+    /// Of each image of the last step, the sum of its absolute gradient.
+    sizes: Place,
     /// The power of two on the cotangent.
     scale: f32,
     /// Whether steps are made here.
@@ -49,9 +60,9 @@ pub struct Calibration {
     pub zero_full: f64,
 }
 
-impl Half {
+impl Graphs {
     /// Narrows both graphs of a gradient. Error (exit code 3): ONNX Runtime doesn't take them.
-    pub fn new(g: &grad::Gradient, info: &Info, lanes: Lanes, options: Options) -> Result<Half> {
+    pub fn new(g: &grad::Gradient, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
         // On the CPU there are few kernels, and ONNX Runtime drops the casts between those it puts in their place.
         let kernels = options.provider != Provider::Cpu;
         let types = element_types(&g.forward)?;
@@ -63,25 +74,29 @@ impl Half {
         let axes = "audit/size-axes";
         backward.constants.insert(axes.into(), Tensor::ints(&[1, 2, 3]));
         backward.nodes.push(Node::new("ReduceL1", &[&gradient, axes], SIZE).with("keepdims", 0));
-        let size = Value::new(SIZE, DType::F32, &[lanes.each as i64]);
-        backward.outputs.push(size.clone());
+        backward.outputs.push(Value::new(SIZE, DType::F32, &[lanes.each as i64]));
         let session = |graph: &Graph| {
-            Session::new(graph, options, Optimise::All).map_err(|e| {
+            Session::new(graph, options, Optimise::All).map(Arc::new).map_err(|e| {
                 e.context("--attack-precision fp16: the graphs in float16 are refused; leave it out")
             })
         };
         let (forward, back) = (session(&forward.graph)?, session(&backward)?);
-        let names = [g.cotangents[0].as_str(), &gradient];
-        let mut exact = Exact::new(&forward, back, &backward.inputs, names, info.dim, lanes)?;
-        let mut sizes = Vec::new();
-        for lane in &mut exact.lanes {
-            let mut place = exact.backward.place(&size, Side::Host)?;
-            lane.back.output(SIZE, &mut place)?;
-            sizes.push(place);
-        }
-        Ok(Half { forward, exact, sizes, scale: 1.0, on: true })
+        let names = [g.cotangents[0].clone(), gradient];
+        Ok(Graphs { forward, backward: back, inputs: backward.inputs, names })
     }
 
+    /// What one lane of `each` images has of them.
+    pub fn lane(&self, info: &Info, each: usize) -> Result<Half> {
+        let Graphs { forward, backward, inputs, names } = self;
+        let mut sizes = backward.place(&Value::new(SIZE, DType::F32, &[each as i64]), Side::Host)?;
+        let names = [names[0].as_str(), &names[1]];
+        let mut exact = Exact::new(forward, backward, inputs, names, info, each)?;
+        exact.back.output(SIZE, &mut sizes)?;
+        Ok(Half { forward: forward.clone(), exact, sizes, scale: 1.0, on: true })
+    }
+}
+
+impl Half {
     /// One step of PGD, as [`crate::attack::Differentiable::step`]. Errors (exit code 12): an image under attack
     /// whose embedding or gradient isn't finite.
     pub fn step(
@@ -101,10 +116,7 @@ impl Half {
                 "activations overflow, so that an attacked image's embedding is not finite",
             ));
         }
-        let mut sizes = Vec::with_capacity(batch.alpha.len());
-        for place in &mut self.sizes {
-            sizes.extend_from_slice(place.read()?);
-        }
+        let sizes = self.sizes.read()?;
         if under_attack.iter().any(|&i| !sizes[i].is_finite()) {
             return Err(overflow("an attacked image's gradient overflows"));
         }
@@ -115,7 +127,7 @@ impl Half {
 impl Model {
     /// Whether attack steps run in float16, where the model was opened for it.
     pub fn steps_in_half(&mut self, on: bool) {
-        if let Some(half) = &mut self.half {
+        for half in self.lanes.iter_mut().filter_map(|lane| lane.half.as_mut()) {
             half.on = on;
         }
     }
@@ -124,11 +136,10 @@ impl Model {
     /// the first `count` are real), and compares them with float32's there. `None` unless the model was opened
     /// for steps in float16. Errors (exit code 12): embeddings or gradients overflow whatever is done.
     pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<Calibration>> {
-        if self.half.is_none() {
+        if self.lanes.iter().any(|lane| lane.half.is_none()) {
             return Ok(None);
         }
-        let n = self.lanes.images();
-        let pixels = images.len() / n;
+        let (n, pixels) = (self.batch(), self.pixels());
         // As the attacks' own: the largest value of each row is 1.
         let mut rng = ChaCha8Rng::seed_from_u64(0x6861_6c66);
         let mut unit = || (rng.next_u32() >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
@@ -138,17 +149,22 @@ impl Model {
             row.mapv_inplace(|v| v / largest);
         }
         let (_, full) = self.gradient(images, ct.view())?;
-        let Model { half: Some(half), info, lanes, .. } = self else { return Ok(None) };
-        let shape = info.preprocessing.pixel_shape(lanes.each);
         let mut embedded = true;
         let mut gradient = |scale: f32| -> Result<(bool, Vec<f32>)> {
-            half.scale = scale;
-            let mut g = half.exact.gradient(&half.forward, images, &shape, &mut |e| {
-                embedded &= e.iter().take(count * info.dim).all(|v| v.is_finite());
-                &ct * scale
-            })?;
-            g.truncate(count * pixels);
-            Ok((g.iter().all(|v| v.is_finite()), g))
+            let mut all = Vec::with_capacity(images.len());
+            for (i, lane) in self.lanes.iter_mut().enumerate() {
+                let each = lane.shape[0];
+                let Some(half) = &mut lane.half else { continue };
+                half.scale = scale;
+                let real = count.saturating_sub(i * each).min(each);
+                let images = &images[i * each * pixels..(i + 1) * each * pixels];
+                all.extend(half.exact.gradient(&half.forward, images, &mut |e| {
+                    embedded &= e.rows().into_iter().take(real).all(|e| e.iter().all(|v| v.is_finite()));
+                    &ct.slice(s![i * each..(i + 1) * each, ..]) * scale
+                })?);
+            }
+            all.truncate(count * pixels);
+            Ok((all.iter().all(|v| v.is_finite()), all))
         };
         let mut found = None;
         for exponent in EXPONENTS {

@@ -14,13 +14,14 @@ use crate::{Error, Result};
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
 use half::Half;
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 use output::Pooling;
 use rayon::prelude::*;
 use reference::Reference;
 use runtime::{Binding, Optimise, Options, Place, Provider, Session, Side};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The input of every graph made here: pixels in [0,1], RGB or grey, [batch, channels, height, width].
 pub const IMAGE: &str = "audit/image";
@@ -73,16 +74,12 @@ pub struct Model {
     pub info: Info,
     /// The model's own input.
     input: String,
-    forward: Forward,
-    gradient: Gradient,
-    /// Where attack steps run in float16.
-    half: Option<Half>,
-    lanes: Lanes,
+    lanes: Vec<Lane>,
     options: Options,
 }
 
-/// How a batch is divided. On the CPU each lane has a thread of its own, from the images to the last node: one for all
-/// would wait within each operator for the slowest thread, and alone in those that ONNX Runtime doesn't divide.
+/// How a batch is divided. On the CPU each lane has a thread of its own, from the images to the last node: one batch for all
+/// would wait within each operator for the slowest thread, and run on one in those that ONNX Runtime doesn't divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lanes {
     count: usize,
@@ -92,19 +89,21 @@ struct Lanes {
     threads: usize,
 }
 
-/// The forward graph, and where images are embedded outside of steps.
-struct Forward {
-    session: Session,
+/// The model as one thread has it: sessions are shared, tensors its own.
+struct Lane {
+    forward: Arc<Session>,
+    /// Shape of the images, [B, C, H, W].
+    shape: [usize; 4],
     /// Length of an embedding.
     dim: usize,
-    /// Values of an image.
-    pixels: usize,
-    /// Images of a look.
-    each: usize,
-    looks: Vec<Look>,
+    /// Where images are embedded outside of steps.
+    look: Look,
+    gradient: Gradient,
+    /// Where attack steps run in float16.
+    half: Option<Half>,
 }
 
-/// A lane's images and embeddings.
+/// Images on their way through the forward graph alone.
 struct Look {
     image: Place,
     embedding: Place,
@@ -119,23 +118,18 @@ enum Gradient {
 
 /// The backward graph, and how it is run.
 struct Exact {
-    backward: Session,
+    backward: Arc<Session>,
     /// The backward graph's output that is ∂⟨f(x), ē⟩/∂x.
-    gradient: String,
-    /// Length of an embedding.
-    dim: usize,
-    lanes: Vec<Lane>,
-    /// Whether the images in place are those of the last step.
-    stepping: bool,
-}
-
-/// A part of the batch on its way through both graphs.
-struct Lane {
+    gradient: Value,
+    /// Shape of the embeddings, [B, D].
+    size: [usize; 2],
     places: Places,
     /// The forward pass.
     there: Binding,
     /// The backward pass that puts the next images in the place of the last.
     back: Binding,
+    /// Whether the images in place are those of the last step.
+    stepping: bool,
 }
 
 /// All that goes between the sessions, where they compute: per step only embeddings, their cotangents and step sizes come
@@ -203,23 +197,24 @@ impl Model {
         })?;
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
-        let half = half.then(|| Half::new(&g, &info, lanes, inner)).transpose().map_err(named)?;
+        let half = half.then(|| half::Graphs::new(&g, &info, lanes, inner)).transpose().map_err(named)?;
         let mut backward = g.backward;
         append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(lanes.each));
-        let forward = Session::new(&g.forward, inner, Optimise::All).map_err(named)?;
-        let backward_session = Session::new(&backward, inner, Optimise::All).map_err(named)?;
-        let in_half = half.iter().flat_map(|half| [&half.forward, &half.exact.backward]);
-        let sessions: Vec<&Session> = [&forward, &backward_session].into_iter().chain(in_half).collect();
+        let session = |graph: &Graph| Session::new(graph, inner, Optimise::All).map(Arc::new).map_err(named);
+        let (there, back) = (session(&g.forward)?, session(&backward)?);
+        let in_half = half.iter().flat_map(|half| [&*half.forward, &*half.backward]);
+        let sessions: Vec<&Session> = [&*there, &*back].into_iter().chain(in_half).collect();
         info.cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
         let names = [g.cotangents[0].as_str(), &g.gradients[0]];
-        let exact = Exact::new(&forward, backward_session, &backward.inputs, names, info.dim, lanes);
-        let exact = exact.map_err(named)?;
-        let handed = exact.lanes[0].places.residuals.len();
-        info.nodes[1..].copy_from_slice(&[g.forward.nodes.len(), backward.nodes.len(), handed]);
+        let lane = || {
+            let exact = Exact::new(&there, &back, &backward.inputs, names, &info, lanes.each)?;
+            let half = half.as_ref().map(|half| half.lane(&info, lanes.each)).transpose()?;
+            Lane::new(&there, Gradient::Exact(Box::new(exact)), half, &info, lanes.each)
+        };
+        let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>().map_err(named)?;
+        info.nodes[1..].copy_from_slice(&[g.forward.nodes.len(), backward.nodes.len(), g.residuals.len()]);
         info.notes = g.notes;
-        let gradient = Gradient::Exact(Box::new(exact));
-        let forward = Forward::new(forward, &info, lanes)?;
-        Ok(Model { info, input, forward, gradient, half, lanes, options })
+        Ok(Model { info, input, lanes, options })
     }
 
     /// Loads a model to be attacked through forward passes alone ([`estimate`]), for what [`Model::open`] can't
@@ -235,20 +230,47 @@ impl Model {
             Prepared::read(path, card, options, batch, true)?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
+        let named = |e: Error| e.context(path.display());
         let inner = Options { threads: lanes.threads, ..options };
-        let forward = Session::new(&graph, inner, Optimise::All).map_err(|e| e.context(path.display()))?;
-        info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(|e| e.context(path.display()))?;
-        let gradient = Gradient::Estimate(Estimator::new(seed));
-        let forward = Forward::new(forward, &info, lanes)?;
-        Ok(Model { info, input, forward, gradient, half: None, lanes, options })
+        let forward = Arc::new(Session::new(&graph, inner, Optimise::All).map_err(named)?);
+        info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(named)?;
+        let estimate = || Gradient::Estimate(Estimator::new(seed));
+        let lane = || Lane::new(&forward, estimate(), None, &info, lanes.each);
+        let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>()?;
+        Ok(Model { info, input, lanes, options })
     }
 
-    /// Forward passes (of a batch each) that estimated gradients have cost so far.
+    /// Images that go through at once.
+    pub fn batch(&self) -> usize {
+        self.lanes.iter().map(Lane::batch).sum()
+    }
+
+    /// Values in one image, C·H·W.
+    pub fn pixels(&self) -> usize {
+        self.info.preprocessing.pixels()
+    }
+
+    /// The model as each thread has it, for [`crate::attack::run`].
+    pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
+        self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
+    }
+
+    /// Forward passes (of a lane's images each) that estimated gradients have cost so far.
     pub fn passes(&self) -> u64 {
-        match &self.gradient {
+        let of = |lane: &Lane| match &lane.gradient {
             Gradient::Exact(_) => 0,
             Gradient::Estimate(estimator) => estimator.passes,
-        }
+        };
+        self.lanes.iter().map(of).sum()
+    }
+
+    /// Embeddings [n, D] of n images (`images.len() == n * pixels()`), a batch at most.
+    pub fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        let part = self.lanes[0].batch() * self.pixels();
+        let parts = self.lanes.par_iter_mut().zip(images.par_chunks(part));
+        let parts: Vec<Array2<f32>> =
+            parts.map(|(lane, images)| lane.embed(images)).collect::<Result<_>>()?;
+        stack(&parts)
     }
 
     /// ∂⟨f(x), ē⟩/∂x of a full batch: `images` [B, P], `cotangent` ē [B, D]. Returns embeddings [B, D] and the
@@ -258,48 +280,26 @@ impl Model {
         images: &[f32],
         cotangent: ArrayView2<f32>,
     ) -> Result<(Array2<f32>, Vec<f32>)> {
-        let mut e = Array2::zeros((0, 0));
-        let mut seen = |z: ArrayView2<f32>| {
-            e = z.to_owned();
-            cotangent.to_owned()
-        };
-        let g = match &mut self.gradient {
-            Gradient::Exact(exact) => {
-                let shape = self.info.preprocessing.pixel_shape(self.lanes.each);
-                exact.gradient(&self.forward.session, images, &shape, &mut seen)?
-            }
-            Gradient::Estimate(_) => self.estimated(images, &vec![SIGMA; self.lanes.images()], &mut seen)?,
-        };
-        Ok((e, g))
+        let (each, pixels) = (self.lanes[0].batch(), self.pixels());
+        let found: Vec<(Array2<f32>, Vec<f32>)> = (self.lanes.par_iter_mut().enumerate())
+            .map(|(i, lane)| {
+                let cotangent = cotangent.slice(s![i * each..(i + 1) * each, ..]);
+                lane.gradient(&images[i * each * pixels..(i + 1) * each * pixels], cotangent)
+            })
+            .collect::<Result<_>>()?;
+        let (embeddings, gradients): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        Ok((stack(&embeddings)?, gradients.concat()))
     }
 
     /// The model file as it is, to compare with: on the CPU, wherever the model itself runs.
     pub fn reference(&self) -> Result<Reference> {
         let options = Options { provider: Provider::Cpu, ..self.options };
-        Reference::open(&self.info, &self.input, self.lanes.each, options)
+        Reference::open(&self.info, &self.input, self.lanes[0].batch(), options)
     }
 
     /// Whether products may round their factors to TensorFloat-32.
     pub fn tf32(&self) -> bool {
         matches!(self.options.provider, Provider::Cuda(cuda) if cuda.tf32)
-    }
-
-    fn estimated(
-        &mut self,
-        x: &[f32],
-        sigma: &[f32],
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<Vec<f32>> {
-        let e = self.embed(x)?;
-        let ct = cotangent(e.view());
-        let shape = self.info.preprocessing.pixel_shape(self.lanes.images()).map(|d| d as usize);
-        let Model { forward, gradient, .. } = self;
-        let Gradient::Estimate(estimator) = gradient else {
-            return Err(Error::internal("an exact gradient was taken for an estimated one"));
-        };
-        estimator.passes += 1;
-        let mut embed = |x: &[f32]| forward.embed(x);
-        estimator.gradient(&mut embed, x, shape, ct.view(), sigma)
     }
 }
 
@@ -331,37 +331,63 @@ impl Lanes {
     }
 }
 
-impl Forward {
-    fn new(session: Session, info: &Info, lanes: Lanes) -> Result<Forward> {
-        let image = Value::new(IMAGE, DType::F32, &info.preprocessing.pixel_shape(lanes.each));
-        let embedding = Value::new(EMBEDDING, DType::F32, &[lanes.each as i64, info.dim as i64]);
-        let look = || {
-            let image = session.place(&image, Side::Device)?;
-            let mut embedding = session.place(&embedding, Side::Host)?;
-            let mut run = session.binding()?;
-            run.input(IMAGE, &image)?;
-            run.output(EMBEDDING, &mut embedding)?;
-            Ok(Look { image, embedding, run })
-        };
-        let looks = (0..lanes.count).map(|_| look()).collect::<Result<_>>()?;
-        let pixels = info.preprocessing.pixels();
-        Ok(Forward { session, dim: info.dim, pixels, each: lanes.each, looks })
+impl Lane {
+    fn new(
+        forward: &Arc<Session>,
+        gradient: Gradient,
+        half: Option<Half>,
+        info: &Info,
+        each: usize,
+    ) -> Result<Lane> {
+        let shape = info.preprocessing.pixel_shape(each);
+        let image = forward.place(&Value::new(IMAGE, DType::F32, &shape), Side::Device)?;
+        let mut embedding = embedding_place(forward, [each, info.dim])?;
+        let mut run = forward.binding()?;
+        run.input(IMAGE, &image)?;
+        run.output(EMBEDDING, &mut embedding)?;
+        let look = Look { image, embedding, run };
+        let shape = shape.map(|d| d as usize);
+        Ok(Lane { forward: forward.clone(), shape, dim: info.dim, look, gradient, half })
     }
 
-    /// Embeddings [n, D] of n images, a batch at most.
-    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
-        let Forward { session, dim, pixels, each, looks } = self;
-        let parts: Vec<Vec<f32>> = (looks.par_iter_mut().zip(images.par_chunks(*each * *pixels)))
-            .map(|(look, images)| {
-                look.image.write(images)?;
-                session.run_bound(&mut look.run)?;
-                Ok(look.embedding.read()?.to_vec())
-            })
-            .collect::<Result<_>>()?;
-        let mut all = parts.concat();
-        let n = images.len() / *pixels;
-        all.truncate(n * *dim);
-        Array2::from_shape_vec((n, *dim), all).map_err(|e| Error::internal(format!("embeddings: {e}")))
+    /// ∂⟨f(x), ē⟩/∂x of the lane's images: embeddings [B, D] and the gradient [B, P].
+    fn gradient(&mut self, images: &[f32], cotangent: ArrayView2<f32>) -> Result<(Array2<f32>, Vec<f32>)> {
+        let mut e = Array2::zeros((0, 0));
+        let mut seen = |z: ArrayView2<f32>| {
+            e = z.to_owned();
+            cotangent.to_owned()
+        };
+        let g = match &mut self.gradient {
+            Gradient::Exact(exact) => exact.gradient(&self.forward, images, &mut seen)?,
+            Gradient::Estimate(_) => self.estimated(images, &vec![SIGMA; self.shape[0]], &mut seen)?,
+        };
+        Ok((e, g))
+    }
+
+    fn estimated(
+        &mut self,
+        x: &[f32],
+        sigma: &[f32],
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<Vec<f32>> {
+        let ct = cotangent(self.embed(x)?.view());
+        let Lane { forward, shape, dim, look, gradient, .. } = self;
+        let Gradient::Estimate(estimator) = gradient else {
+            return Err(Error::internal("an exact gradient was taken for an estimated one"));
+        };
+        estimator.passes += 1;
+        let mut embed = |x: &[f32]| look.embed(forward, x, [shape[0], *dim]);
+        estimator.gradient(&mut embed, x, *shape, ct.view(), sigma)
+    }
+}
+
+impl Look {
+    /// Embeddings of shape `size` of n images, of others where there are fewer.
+    fn embed(&mut self, forward: &Session, images: &[f32], size: [usize; 2]) -> Result<Array2<f32>> {
+        self.image.write(images)?;
+        forward.run_bound(&mut self.run)?;
+        let e = ArrayView2::from_shape(size, self.embedding.read()?);
+        e.map(|e| e.to_owned()).map_err(|e| Error::internal(format!("embeddings: {e}")))
     }
 }
 
@@ -369,127 +395,17 @@ impl Exact {
     /// `reads` are the backward graph's inputs.
     fn new(
         forward: &Session,
-        backward: Session,
+        backward: &Arc<Session>,
         reads: &[Value],
         [cotangent, gradient]: [&str; 2],
-        dim: usize,
-        lanes: Lanes,
+        info: &Info,
+        each: usize,
     ) -> Result<Exact> {
-        let embedding = Value::new(EMBEDDING, DType::F32, &[lanes.each as i64, dim as i64]);
-        let lane = || Lane::new(forward, &backward, reads, cotangent, &embedding);
-        let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>()?;
-        Ok(Exact { backward, gradient: gradient.to_string(), dim, lanes, stepping: false })
-    }
-
-    /// The forward pass of each lane, once it is made `ready`; the cotangent; and the way `back`.
-    fn pass<T: Send>(
-        &mut self,
-        forward: &Session,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-        ready: impl Fn(usize, &mut Places) -> Result<()> + Sync,
-        back: impl Fn(&Session, &mut Lane) -> Result<T> + Sync,
-    ) -> Result<Vec<T>> {
-        let parts: Vec<&[f32]> = (self.lanes.par_iter_mut().enumerate())
-            .map(|(i, lane)| {
-                ready(i, &mut lane.places)?;
-                forward.run_bound(&mut lane.there)?;
-                lane.places.embedding.read()
-            })
-            .collect::<Result<_>>()?;
-        let part = parts[0].len();
-        let e = Array2::from_shape_vec((parts.len() * part / self.dim, self.dim), parts.concat())
-            .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
-        let ct = cotangent(e.view());
-        let ct = ct.as_standard_layout();
-        let ct = ct.as_slice().ok_or_else(|| Error::internal("a cotangent isn't contiguous"))?;
-        let backward = &self.backward;
-        (self.lanes.par_iter_mut().zip(ct.par_chunks(part)))
-            .map(|(lane, ct)| {
-                lane.places.cotangent.1.write(ct)?;
-                back(backward, lane)
-            })
-            .collect()
-    }
-
-    /// `shape` is that of a lane's images.
-    fn gradient(
-        &mut self,
-        forward: &Session,
-        images: &[f32],
-        shape: &[i64],
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<Vec<f32>> {
-        self.stepping = false;
-        let part = shape.iter().product::<i64>() as usize;
-        let wanted = Value::new(&self.gradient, DType::F32, shape);
-        let parts = self.pass(
-            forward,
-            cotangent,
-            |i, places| places.image.write(&images[i * part..][..part]),
-            |backward, lane| {
-                let mut gradient = backward.place(&wanted, Side::Device)?;
-                let mut binding = lane.places.read_by(backward)?;
-                binding.output(&wanted.name, &mut gradient)?;
-                backward.run_bound(&mut binding)?;
-                Ok(gradient.read()?.to_vec())
-            },
-        )?;
-        Ok(parts.concat())
-    }
-
-    fn step(
-        &mut self,
-        forward: &Session,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
-        let fresh = std::mem::take(&mut batch.changed);
-        self.stepping |= fresh;
-        if !self.stepping {
-            return Err(Error::internal("a gradient was asked for between two steps of a batch"));
-        }
-        let (images, lanes) = (batch.alpha.len(), self.lanes.len());
-        let (each, part) = (images / lanes, batch.x.len() / lanes);
-        let batch = &*batch;
-        self.pass(
-            forward,
-            cotangent,
-            |i, places| {
-                if fresh {
-                    places.image.write(&batch.x[i * part..][..part])?;
-                    places.low.write(&batch.lo[i * part..][..part])?;
-                    places.high.write(&batch.hi[i * part..][..part])?;
-                }
-                places.alpha.write(&batch.alpha[i * each..][..each])
-            },
-            |backward, lane| backward.run_bound(&mut lane.back),
-        )
-        .map(drop)
-    }
-
-    /// The images as they are now.
-    fn fetch(&mut self, batch: &mut Batch) -> Result<()> {
-        let part = batch.x.len() / self.lanes.len();
-        (self.lanes.iter_mut().zip(batch.x.chunks_mut(part))).try_for_each(|(lane, x)| {
-            x.copy_from_slice(lane.places.image.read()?);
-            Ok(())
-        })
-    }
-}
-
-impl Lane {
-    /// `reads` are the backward graph's inputs, `cotangent` is one of them.
-    fn new(
-        forward: &Session,
-        backward: &Session,
-        reads: &[Value],
-        cotangent: &str,
-        embedding: &Value,
-    ) -> Result<Lane> {
         let place = |name: &str| match reads.iter().find(|v| v.name == name) {
             Some(value) => backward.place(value, Side::Device),
             None => Err(Error::internal(format!("the backward graph has no input {name}"))),
         };
+        let size = [each, info.dim];
         // The node that makes the embedding has no need of it again.
         let known = [IMAGE, LOW, HIGH, ALPHA, EMBEDDING, cotangent];
         let others = reads.iter().map(|v| v.name.as_str()).filter(|name| !known.contains(name));
@@ -498,7 +414,7 @@ impl Lane {
             low: place(LOW)?,
             high: place(HIGH)?,
             alpha: place(ALPHA)?,
-            embedding: forward.place(embedding, Side::Host)?,
+            embedding: embedding_place(forward, size)?,
             cotangent: (cotangent.to_string(), place(cotangent)?),
             residuals: others.map(|name| Ok((name.to_string(), place(name)?))).collect::<Result<_>>()?,
         };
@@ -511,8 +427,70 @@ impl Lane {
         // All nodes lead to the last one, which alone writes: the images are read by then.
         let mut back = places.read_by(backward)?;
         back.output(NEXT, &mut places.image)?;
-        Ok(Lane { places, there, back })
+        let gradient = Value::new(gradient, DType::F32, &info.preprocessing.pixel_shape(each));
+        Ok(Exact { backward: backward.clone(), gradient, size, places, there, back, stepping: false })
     }
+
+    /// The forward pass of the images in place, and the cotangent put in place.
+    fn forward(
+        &mut self,
+        forward: &Session,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        forward.run_bound(&mut self.there)?;
+        let e = ArrayView2::from_shape(self.size, self.places.embedding.read()?)
+            .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
+        let ct = cotangent(e);
+        let ct = ct.as_standard_layout();
+        let ct = ct.as_slice().ok_or_else(|| Error::internal("a cotangent isn't contiguous"))?;
+        self.places.cotangent.1.write(ct)
+    }
+
+    fn gradient(
+        &mut self,
+        forward: &Session,
+        images: &[f32],
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<Vec<f32>> {
+        self.stepping = false;
+        self.places.image.write(images)?;
+        self.forward(forward, cotangent)?;
+        let mut gradient = self.backward.place(&self.gradient, Side::Device)?;
+        let mut back = self.places.read_by(&self.backward)?;
+        back.output(&self.gradient.name, &mut gradient)?;
+        self.backward.run_bound(&mut back)?;
+        Ok(gradient.read()?.to_vec())
+    }
+
+    fn step(
+        &mut self,
+        forward: &Session,
+        batch: &mut Batch,
+        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
+    ) -> Result<()> {
+        if batch.changed {
+            self.places.image.write(&batch.x)?;
+            self.places.low.write(&batch.lo)?;
+            self.places.high.write(&batch.hi)?;
+            (batch.changed, self.stepping) = (false, true);
+        }
+        if !self.stepping {
+            return Err(Error::internal("a gradient was asked for between two steps of a batch"));
+        }
+        self.places.alpha.write(&batch.alpha)?;
+        self.forward(forward, cotangent)?;
+        self.backward.run_bound(&mut self.back)
+    }
+}
+
+fn embedding_place(forward: &Session, size: [usize; 2]) -> Result<Place> {
+    forward.place(&Value::new(EMBEDDING, DType::F32, &size.map(|n| n as i64)), Side::Host)
+}
+
+/// Rows of all parts.
+fn stack(parts: &[Array2<f32>]) -> Result<Array2<f32>> {
+    let views: Vec<ArrayView2<f32>> = parts.iter().map(|part| part.view()).collect();
+    concatenate(Axis(0), &views).map_err(|e| Error::internal(format!("embeddings: {e}")))
 }
 
 impl Places {
@@ -528,15 +506,17 @@ impl Places {
     }
 }
 
-impl Differentiable for Model {
+impl Differentiable for Lane {
     fn batch(&self) -> usize {
-        self.lanes.images()
+        self.shape[0]
     }
     fn pixels(&self) -> usize {
-        self.info.preprocessing.pixels()
+        self.shape[1..].iter().product()
     }
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
-        self.forward.embed(images)
+        let n = images.len() / self.pixels();
+        let e = self.look.embed(&self.forward, images, [self.shape[0], self.dim])?;
+        Ok(e.slice_move(s![..n, ..]))
     }
     fn step(
         &mut self,
@@ -547,7 +527,7 @@ impl Differentiable for Model {
             return half.step(batch, cotangent);
         }
         if let Gradient::Exact(exact) = &mut self.gradient {
-            return exact.step(&self.forward.session, batch, cotangent);
+            return exact.step(&self.forward, batch, cotangent);
         }
         let Batch { x, lo, hi, alpha, .. } = batch;
         let pixels = self.pixels();
@@ -572,7 +552,8 @@ impl Differentiable for Model {
             (Gradient::Exact(exact), None) => exact.as_mut(),
             (Gradient::Estimate(_), None) => return Ok(()),
         };
-        exact.fetch(batch)
+        batch.x.copy_from_slice(exact.places.image.read()?);
+        Ok(())
     }
 }
 
