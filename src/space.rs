@@ -377,20 +377,28 @@ impl Gallery {
         out.par_chunks_mut(n).enumerate().for_each(|(row, out)| {
             let zs = z.row(row);
             let zs = zs.as_slice().expect("standard layout");
-            for (k, dots) in dots.iter().enumerate() {
-                for (j, &dot) in dots.row(row).iter().enumerate() {
-                    let i = k * BLOCK + j;
-                    out[i] = if self.metric == Metric::Cosine {
-                        1.0 - dot
-                    } else {
-                        let squares = z_squares[row] + self.squares[i];
-                        let squared = squares - 2.0 * dot;
-                        if squared > CANCELLED * squares {
-                            squared.sqrt()
-                        } else {
-                            self.metric.distance(zs, self.point(i)) as f32
-                        }
-                    };
+            for (k, (out, dots)) in out.chunks_mut(BLOCK).zip(&dots).enumerate() {
+                let dots = dots.row(row);
+                let dots = dots.as_slice().expect("products are row-major");
+                if self.metric == Metric::Cosine {
+                    out.iter_mut().zip(dots).for_each(|(out, dot)| *out = 1.0 - dot);
+                    continue;
+                }
+                // Without a branch first, which vector registers do; then the few that cancellation spoils.
+                let own = &self.squares[k * BLOCK..][..out.len()];
+                let kept = |squared: f32, squares: f32| squared > CANCELLED * squares; // not NaN
+                let mut any = false;
+                for ((out, &dot), own) in out.iter_mut().zip(dots).zip(own) {
+                    let squares = z_squares[row] + own;
+                    let squared = squares - 2.0 * dot;
+                    any |= !kept(squared, squares);
+                    *out = squared.max(0.0).sqrt();
+                }
+                for (j, (out, own)) in out.iter_mut().zip(own).enumerate().filter(|_| any) {
+                    let squares = z_squares[row] + own;
+                    if !kept(squares - 2.0 * dots[j], squares) {
+                        *out = self.metric.distance(zs, self.point(k * BLOCK + j)) as f32;
+                    }
                 }
             }
         });
@@ -416,7 +424,7 @@ impl Gallery {
                 for (w, &d) in w.iter_mut().zip(d) {
                     *w = if d > 0.0 { *w / d } else { 0.0 };
                 }
-                *total = w.iter().map(|&v| f64::from(v)).sum::<f64>() as f32;
+                *total = sum_over(w, w, |w, _| w) as f32;
             });
         }
         let parts: Vec<Array2<f32>> = (0..n.div_ceil(BLOCK))
