@@ -31,6 +31,9 @@ const LOW: &str = "audit/low";
 const HIGH: &str = "audit/high";
 const ALPHA: &str = "audit/alpha";
 
+/// Values of a lane's images, about: 32 of 3×64×64.
+const FEW_VALUES: usize = 32 * 3 * 64 * 64;
+
 /// Values in a batch of pixels, at most: 2 GB of them. What asks for more is a damaged file.
 const MOST_VALUES: usize = 1 << 29;
 
@@ -85,7 +88,7 @@ struct Lanes {
     count: usize,
     /// Images in a lane: the batch of the graphs.
     each: usize,
-    /// Threads within an operator; 0 leaves it to ONNX Runtime.
+    /// Threads of all; 0 leaves those within an operator to ONNX Runtime.
     threads: usize,
 }
 
@@ -186,7 +189,7 @@ impl Model {
             }
         }
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
-        let inner = Options { threads: lanes.threads, ..options };
+        let inner = Options { threads: lanes.within(), ..options };
         let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
@@ -231,7 +234,7 @@ impl Model {
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let named = |e: Error| e.context(path.display());
-        let inner = Options { threads: lanes.threads, ..options };
+        let inner = Options { threads: lanes.within(), ..options };
         let forward = Arc::new(Session::new(&graph, inner, Optimise::All).map_err(named)?);
         info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(named)?;
         let estimate = || Gradient::Estimate(Estimator::new(seed));
@@ -308,11 +311,20 @@ impl Lanes {
         self.count * self.each
     }
 
-    /// `images` at a time. A lane has two at least: a single one takes other kernels, with other last bits.
-    fn of(images: usize, threads: usize) -> Lanes {
-        let most = threads.min(images / 2).max(1);
-        let count = (1..=most).rev().find(|n| images.is_multiple_of(*n)).unwrap_or(1);
-        Lanes { count, each: images / count, threads: threads / count }
+    /// Threads within an operator.
+    fn within(&self) -> usize {
+        if self.threads == 0 { 0 } else { (self.threads / self.count).max(1) }
+    }
+
+    /// `images` at a time, of `pixels` values each. A lane has two at least: a single one takes other kernels, with other last
+    /// bits. It has no more of photographs, whose values then stay in a core's cache from one operator to the next; of small images
+    /// as many as make the operators worth their calls.
+    fn of(images: usize, threads: usize, pixels: usize) -> Lanes {
+        let most = (FEW_VALUES / pixels.max(1)).max(2);
+        let fit = (images / threads).clamp(2, most);
+        let divides = |n: &usize| images.is_multiple_of(*n);
+        let each = (2..=fit).rev().find(divides).or_else(|| (fit..=images).find(divides)).unwrap_or(images);
+        Lanes { count: images / each, each, threads }
     }
 
     /// Fewer images, where a step of these doesn't fit into half of the memory: values of the forward pass (`bytes` of all
@@ -320,14 +332,10 @@ impl Lanes {
     fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Lanes {
         let Some(available) = available else { return self };
         let fits = |images: usize| 2 * (bytes / self.images() as u64 * images as u64) <= available / 2;
-        let threads = self.count * self.threads;
-        if free {
-            let fewer = std::iter::successors(Some(self.images()), |n| Some(n / 2));
-            let images = fewer.take_while(|n| *n > 0).find(|n| fits(*n)).unwrap_or(1);
-            return Lanes::of(images, threads);
-        }
-        let count = (1..=self.count).rev().find(|n| fits(n * self.each)).unwrap_or(1);
-        Lanes { count, threads: threads / count, ..self }
+        let halves = |n: usize| std::iter::successors(Some(n), |n| Some(n / 2)).take_while(|n| *n > 0);
+        let count = halves(self.count).find(|n| fits(n * self.each)).unwrap_or(1);
+        let each = halves(self.each).find(|n| !free || fits(count * n)).unwrap_or(1);
+        Lanes { count, each, ..self }
     }
 }
 
@@ -753,9 +761,9 @@ fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Opt
             return Err(Error::model("its batch is fixed to 0. Export it with another, or a free one"));
         }
         (_, Some(0)) => return Err(Error::usage("--batch must be at least 1")),
-        (Some(each), None) => Lanes { count: threads, each, threads: 1 },
+        (Some(each), None) => Lanes { count: threads, each, threads },
         (Some(each), Some(m)) if m % each == 0 && m / each <= threads => {
-            Lanes { count: m / each, each, threads: threads * each / m }
+            Lanes { count: m / each, each, threads }
         }
         (Some(n), Some(m)) => {
             return Err(Error::usage(format!(
@@ -764,10 +772,12 @@ fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Opt
                 n * threads
             )));
         }
-        (None, Some(m)) => Lanes::of(m, threads),
-        (None, None) if options.provider != Provider::Cpu => Lanes::of(ON_GPU, 1),
-        (None, None) if p.height * p.width <= 64 * 64 => Lanes::of(32 * threads.max(2), threads),
-        (None, None) => Lanes::of(4 * threads.max(2), threads),
+        (None, m) if options.provider != Provider::Cpu => {
+            Lanes { count: 1, each: m.unwrap_or(ON_GPU), threads: options.threads }
+        }
+        (None, Some(m)) => Lanes::of(m, threads, p.pixels()),
+        (None, None) if p.height * p.width <= 64 * 64 => Lanes::of(32 * threads.max(2), threads, p.pixels()),
+        (None, None) => Lanes::of(4 * threads.max(2), threads, p.pixels()),
     };
     match p.pixels().checked_mul(lanes.images()) {
         Some(values) if values <= MOST_VALUES => Ok(lanes),
@@ -844,26 +854,31 @@ mod tests {
 
     #[test]
     fn a_batch_is_divided_among_the_threads() {
-        let lanes = |images, threads| {
-            let Lanes { count, each, threads } = Lanes::of(images, threads);
-            (count, each, threads)
+        let lanes = |images, threads, side: usize| {
+            let lanes = Lanes::of(images, threads, 3 * side * side);
+            (lanes.count, lanes.each, lanes.within())
         };
-        assert_eq!(lanes(8, 1), (1, 8, 1));
-        assert_eq!(lanes(8, 2), (2, 4, 1));
-        assert_eq!(lanes(8, 16), (4, 2, 4));
-        assert_eq!(lanes(9, 2), (1, 9, 2));
-        assert_eq!(lanes(2, 2), (1, 2, 2));
-        assert_eq!(lanes(1, 4), (1, 1, 4));
+        assert_eq!(lanes(64, 2, 28), (2, 32, 1));
+        assert_eq!(lanes(64, 1, 28), (1, 64, 1));
+        assert_eq!(lanes(8, 1, 224), (4, 2, 1));
+        assert_eq!(lanes(8, 2, 224), (4, 2, 1));
+        assert_eq!(lanes(8, 16, 224), (4, 2, 4));
+        assert_eq!(lanes(9, 2, 224), (3, 3, 1));
+        assert_eq!(lanes(7, 2, 28), (1, 7, 2));
+        assert_eq!(lanes(2, 2, 28), (1, 2, 2));
+        assert_eq!(lanes(1, 4, 28), (1, 1, 4));
     }
 
     #[test]
     fn a_batch_takes_half_of_the_memory_at_most() {
-        let fitting = |free, bytes, available| Lanes::of(8, 2).fitting(free, bytes, available);
-        assert_eq!(fitting(true, 1 << 30, None), Lanes::of(8, 2));
+        let lanes = |count, each| Lanes { count, each, threads: 2 };
+        let fitting = |free, bytes, available| lanes(2, 4).fitting(free, bytes, available);
+        assert_eq!(fitting(true, 1 << 30, None), lanes(2, 4));
         // 1 GB of values, as many again on the way back: 4 GB leave half.
-        assert_eq!(fitting(true, 1 << 30, Some(4 << 30)), Lanes::of(8, 2));
-        assert_eq!(fitting(true, 1 << 30, Some(3 << 30)), Lanes::of(4, 2));
-        assert_eq!(fitting(true, 1 << 30, Some(1 << 20)), Lanes::of(1, 2));
-        assert_eq!(fitting(false, 1 << 30, Some(3 << 30)), Lanes { count: 1, each: 4, threads: 2 });
+        assert_eq!(fitting(true, 1 << 30, Some(4 << 30)), lanes(2, 4));
+        assert_eq!(fitting(true, 1 << 30, Some(3 << 30)), lanes(1, 4));
+        assert_eq!(fitting(true, 1 << 30, Some(1 << 30)), lanes(1, 2));
+        assert_eq!(fitting(false, 1 << 30, Some(1 << 30)), lanes(1, 4));
+        assert_eq!(fitting(true, 1 << 30, Some(1 << 20)), lanes(1, 1));
     }
 }
