@@ -52,7 +52,12 @@ fn measure(
     runtime::load(None)?;
     runtime::require(options)?;
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
-    let mut model = Model::open(file, &card, options, Some(batch))?;
+    // As an audit runs it: a few images at a time in each thread, as often as make a batch.
+    let mut model = Model::open(file, &card, options, None)?;
+    if !batch.is_multiple_of(model.at_once()) {
+        model = Model::open(file, &card, options, Some(batch.div_ceil(model.at_once() / model.batch())))?;
+    }
+    let rounds = batch.div_ceil(model.at_once());
     let x = some(batch, model.pixels()).x;
     let shape = model.info.preprocessing.pixel_shape(batch);
     let mut lanes: Vec<_> =
@@ -74,7 +79,9 @@ fn measure(
         settle();
         let clock = Instant::now();
         // The loss costs nothing here: what is measured is the model.
-        (lanes.par_iter_mut()).try_for_each(|(images, lane)| lane.step(images, &mut |e| e.to_owned()))?;
+        lanes.par_iter_mut().try_for_each(|(images, lane)| {
+            (0..rounds).try_for_each(|_| lane.step(images, &mut |e| e.to_owned()))
+        })?;
         step = step.min(clock.elapsed().as_secs_f64());
         if round >= 3 && start.elapsed().as_secs_f64() > seconds {
             break;

@@ -361,7 +361,7 @@ pub struct Run {
     /// Threads [default: one per core]
     #[arg(long, default_value_t = 0, hide_default_value = true, help_heading = "Machine")]
     pub threads: usize,
-    /// Images per model run; changes the time, not the trials
+    /// Images per model run, in each thread; changes the time, not the trials
     #[arg(long, help_heading = "Machine")]
     pub batch: Option<usize>,
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]

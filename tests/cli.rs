@@ -184,8 +184,8 @@ fn of_several_embeddings_a_flag_chooses() {
     let mut graph = small();
     graph.nodes.push(Node::new("Relu", &["embedding"], "positive"));
     graph.outputs.push(value("positive", free(), &[models::DIM]));
-    let words = ["several outputs", "--output", "embedding [64, 8]", "positive [64, 8]"];
-    refused_model(&dir, &graph, &["--threads", "1"], MODEL, &words);
+    let words = ["several outputs", "--output", "embedding [32, 8]", "positive [32, 8]"];
+    refused_model(&dir, &graph, &[], MODEL, &words);
     works(&dir, "model.onnx", &["--output", "embedding"]);
     // A value inside the graph will do as well.
     works(&dir, "model.onnx", &["--output", "f1"]);
@@ -197,8 +197,8 @@ fn a_model_whose_outputs_are_maps_asks_how_to_pool_them() {
     let dir = stage();
     let mut graph = small();
     graph.outputs = vec![value("r1", free(), &[4, 6, 6])];
-    let words = ["feature map instead of one embedding", "r1 [64, 4, 6, 6]", "--pooling"];
-    refused_model(&dir, &graph, &["--threads", "1"], MODEL, &words);
+    let words = ["feature map instead of one embedding", "r1 [32, 4, 6, 6]", "--pooling"];
+    refused_model(&dir, &graph, &[], MODEL, &words);
 }
 
 #[test]

@@ -41,14 +41,14 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
     Preparation { resize, interpolation, ..Preparation::new(p.channels, p.height, p.width) }
 }
 
-/// Images for the check at load: the first that can be read, spread over the data, in a full batch [B, P]; and how
-/// many are real.
+/// Images for the check at load, [B, P]: the first that can be read, spread over the data, in full batches; and how many are
+/// real.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
     const MOST: usize = 8;
     let prep = preparation(&model.info.preprocessing);
     let n = dataset.items.len();
-    let count = model.batch().min(MOST).min(n);
-    let mut images = Vec::with_capacity(model.batch() * model.pixels());
+    let count = MOST.min(n);
+    let mut images = Vec::new();
     let mut found = 0;
     let mut failure = None;
     // A stride through the whole set, so that the check sees several classes.
@@ -67,7 +67,7 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
     if let (0, Some(e)) = (found, failure) {
         return Err(Error::empty(format!("{}: no image can be read; the last one: {e}", dataset.source)));
     }
-    images.resize(model.batch() * model.pixels(), 0.5);
+    images.resize(found.next_multiple_of(model.batch()) * model.pixels(), 0.5);
     Ok((images, found))
 }
 
@@ -108,7 +108,7 @@ pub fn embed(
     readable[..given].fill(true);
     embeddings.reserve_exact((n - given) * model.info.dim);
     let mut waiting: Vec<f32> = Vec::new();
-    let batch = model.batch();
+    let batch = model.at_once();
     let full = batch * model.pixels();
     let mut flush = |waiting: &mut Vec<f32>, all: bool| -> Result<()> {
         while waiting.len() >= full || (all && !waiting.is_empty()) {

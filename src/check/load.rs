@@ -101,9 +101,10 @@ impl Measured {
     }
 }
 
-/// Measures embeddings and gradient of `model` on a batch of real images (`images` [B, P] in [0,1], padded to a full
-/// batch; the first `count` are real) against the untouched file.
+/// Measures embeddings and gradient of `model` on real images (`images` [B, P] in [0,1], padded to full batches; the first
+/// `count` are real) against the untouched file.
 pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measured> {
+    let alone = model.batch() == 1;
     let mut reference = model.reference()?;
     let ours = model.embed(images)?;
     let theirs = reference.embed(images)?;
@@ -123,9 +124,9 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
         repeat = repeat.max(difference(&file(images)?, &first));
     }
     let pixels = images.len() / first.nrows();
-    let company = match first.nrows() {
-        1 => None,
-        _ => {
+    let company = match alone {
+        true => None,
+        false => {
             let mut others: Vec<f32> = images.iter().map(|v| 1.0 - v).collect();
             others[..pixels].copy_from_slice(&images[..pixels]);
             let row = |e: &Array2<f32>| e.slice(ndarray::s![..1, ..]).to_owned();
@@ -159,7 +160,8 @@ fn gradients(
     images: &[f32],
     count: usize,
 ) -> Result<Gradients> {
-    let (batch, pixels, dim) = (model.batch(), model.pixels(), model.info.dim);
+    let (pixels, dim) = (model.pixels(), model.info.dim);
+    let batch = images.len() / pixels;
     let mut rng = ChaCha8Rng::seed_from_u64(0x6772_6164);
     let cotangent: Vec<f32> =
         (0..batch * dim).map(|_| (0..12).map(|_| unit(&mut rng)).sum::<f32>() - 6.0).collect();

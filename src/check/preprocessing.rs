@@ -45,7 +45,7 @@ pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
     }
     let mut hits = |other: &Preprocessing| -> Result<Vec<bool>> {
         let mut raw: Vec<f32> = Vec::new();
-        for some in pixels.chunks(model.batch()) {
+        for some in pixels.chunks(model.at_once()) {
             // The model's own preprocessing stays in front of it: it is undone here.
             let disguised: Vec<f32> = some.iter().flat_map(|image| stated.disguise(image, other)).collect();
             raw.extend(model.embed(&disguised)?.iter());

@@ -136,10 +136,11 @@ impl Model {
     /// the first `count` are real), and compares them with float32's there. `None` unless the model was opened
     /// for steps in float16. Errors (exit code 12): embeddings or gradients overflow whatever is done.
     pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<Calibration>> {
-        if self.lanes.iter().any(|lane| lane.half.is_none()) {
+        if self.lanes[0].half.is_none() {
             return Ok(None);
         }
-        let (n, pixels) = (self.batch(), self.pixels());
+        let (each, pixels) = (self.batch(), self.pixels());
+        let n = images.len() / pixels;
         // As the attacks' own: the largest value of each row is 1.
         let mut rng = ChaCha8Rng::seed_from_u64(0x6861_6c66);
         let mut unit = || (rng.next_u32() >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
@@ -152,12 +153,9 @@ impl Model {
         let mut embedded = true;
         let mut gradient = |scale: f32| -> Result<(bool, Vec<f32>)> {
             let mut all = Vec::with_capacity(images.len());
-            for (i, lane) in self.lanes.iter_mut().enumerate() {
-                let each = lane.shape[0];
-                let Some(half) = &mut lane.half else { continue };
-                half.scale = scale;
+            for (i, images) in images.chunks(each * pixels).enumerate() {
+                let Some(half) = &mut self.lanes[0].half else { break };
                 let real = count.saturating_sub(i * each).min(each);
-                let images = &images[i * each * pixels..(i + 1) * each * pixels];
                 all.extend(half.exact.gradient(&half.forward, images, &mut |e| {
                     embedded &= e.rows().into_iter().take(real).all(|e| e.iter().all(|v| v.is_finite()));
                     &ct.slice(s![i * each..(i + 1) * each, ..]) * scale
@@ -182,6 +180,9 @@ impl Model {
         let Some((loss_scale, (_, narrow))) = found.zip(narrow) else {
             return Err(overflow("the gradient overflows on the first images, however small its cotangent"));
         };
+        for half in self.lanes.iter_mut().filter_map(|lane| lane.half.as_mut()) {
+            half.scale = loss_scale;
+        }
         let share = |some: usize, of: usize| 100.0 * some as f64 / of.max(1) as f64;
         let zeros = |g: &[f32]| share(g.iter().filter(|v| **v == 0.0).count(), g.len());
         let full = &full[..count * pixels];

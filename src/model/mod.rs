@@ -31,8 +31,13 @@ const LOW: &str = "audit/low";
 const HIGH: &str = "audit/high";
 const ALPHA: &str = "audit/alpha";
 
-/// Values of a lane's images, about: 32 of 3×64×64.
+/// Images that a thread takes through a graph at a time on the CPU, where nothing else is asked for: of photographs two, whose
+/// values stay in a core's cache from one operator to the next; of small images as many as make the operators worth their
+/// calls, up to as many values. Never one, for which some operators have other kernels, with other last bits.
+const FEW: [usize; 2] = [2, 32];
 const FEW_VALUES: usize = 32 * 3 * 64 * 64;
+/// On a GPU, which wants to be filled.
+const ON_GPU: usize = 64;
 
 /// Values in a batch of pixels, at most: 2 GB of them. What asks for more is a damaged file.
 const MOST_VALUES: usize = 1 << 29;
@@ -81,15 +86,13 @@ pub struct Model {
     options: Options,
 }
 
-/// How a batch is divided. On the CPU each lane has a thread of its own, from the images to the last node: one batch for all
+/// How work is divided. On the CPU each lane has a thread of its own, from the images to the last node: one batch for all
 /// would wait within each operator for the slowest thread, and run on one in those that ONNX Runtime doesn't divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lanes {
     count: usize,
     /// Images in a lane: the batch of the graphs.
     each: usize,
-    /// Threads of all; 0 leaves those within an operator to ONNX Runtime.
-    threads: usize,
 }
 
 /// The model as one thread has it: sessions are shared, tensors its own.
@@ -179,17 +182,15 @@ impl Model {
     ) -> Result<Model> {
         let mut prepared = Prepared::read(path, card, options, batch, false)?;
         if batch.is_none() {
-            let bytes = prepared.bytes() * prepared.lanes.count as u64;
             let available = runtime::available_memory(options.provider);
-            let lanes = prepared.lanes.fitting(prepared.free, bytes, available);
+            let lanes = prepared.lanes.fitting(prepared.free, prepared.bytes(), available);
             if lanes.each < prepared.lanes.each {
-                prepared = Prepared::read(path, card, options, Some(lanes.count * lanes.each), false)?;
-            } else {
-                prepared.lanes = lanes;
+                prepared = Prepared::read(path, card, options, Some(lanes.each), false)?;
             }
+            prepared.lanes = lanes;
         }
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
-        let inner = Options { threads: lanes.within(), ..options };
+        let inner = lanes.options(options);
         let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
@@ -234,7 +235,7 @@ impl Model {
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let named = |e: Error| e.context(path.display());
-        let inner = Options { threads: lanes.within(), ..options };
+        let inner = lanes.options(options);
         let forward = Arc::new(Session::new(&graph, inner, Optimise::All).map_err(named)?);
         info.cpu_nodes = left_to_cpu(&[&forward], options).map_err(named)?;
         let estimate = || Gradient::Estimate(Estimator::new(seed));
@@ -243,9 +244,14 @@ impl Model {
         Ok(Model { info, input, lanes, options })
     }
 
-    /// Images that go through at once.
+    /// Images in a run of a graph.
     pub fn batch(&self) -> usize {
-        self.lanes.iter().map(Lane::batch).sum()
+        self.lanes[0].batch()
+    }
+
+    /// Images that all threads together have at work.
+    pub fn at_once(&self) -> usize {
+        self.lanes.len() * self.batch()
     }
 
     /// Values in one image, C·H·W.
@@ -267,37 +273,48 @@ impl Model {
         self.lanes.iter().map(of).sum()
     }
 
-    /// Embeddings [n, D] of n images (`images.len() == n * pixels()`), a batch at most.
+    /// Embeddings [n, D] of any number of images (`images.len() == n * pixels()`).
     pub fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
-        let part = self.lanes[0].batch() * self.pixels();
-        let parts = self.lanes.par_iter_mut().zip(images.par_chunks(part));
-        let parts: Vec<Array2<f32>> =
-            parts.map(|(lane, images)| lane.embed(images)).collect::<Result<_>>()?;
-        stack(&parts)
+        let none = Array2::zeros((0, self.info.dim));
+        let parts = self.by_lanes(images, |lane, _, images| lane.embed(images))?;
+        stack(parts.iter().chain([&none]))
     }
 
-    /// ∂⟨f(x), ē⟩/∂x of a full batch: `images` [B, P], `cotangent` ē [B, D]. Returns embeddings [B, D] and the
-    /// gradient [B, P].
+    /// ∂⟨f(x), ē⟩/∂x of n images [n, P] that fill batches, for `cotangent` ē [n, D]. Returns embeddings [n, D] and the
+    /// gradient [n, P].
     pub fn gradient(
         &mut self,
         images: &[f32],
         cotangent: ArrayView2<f32>,
     ) -> Result<(Array2<f32>, Vec<f32>)> {
-        let (each, pixels) = (self.lanes[0].batch(), self.pixels());
-        let found: Vec<(Array2<f32>, Vec<f32>)> = (self.lanes.par_iter_mut().enumerate())
-            .map(|(i, lane)| {
-                let cotangent = cotangent.slice(s![i * each..(i + 1) * each, ..]);
-                lane.gradient(&images[i * each * pixels..(i + 1) * each * pixels], cotangent)
-            })
-            .collect::<Result<_>>()?;
+        let found = self.by_lanes(images, |lane, from, images| {
+            lane.gradient(images, cotangent.slice(s![from..from + lane.batch(), ..]))
+        })?;
         let (embeddings, gradients): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         Ok((stack(&embeddings)?, gradients.concat()))
+    }
+
+    /// Has the lanes work on a batch of images each, until there are no more; `work` hears which is the first. Results in order.
+    fn by_lanes<T: Send>(
+        &mut self,
+        images: &[f32],
+        work: impl Fn(&mut Lane, usize, &[f32]) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let (each, pixels, count) = (self.batch(), self.pixels(), self.lanes.len());
+        let share = |(k, lane): (usize, &mut Lane)| {
+            let mine = images.chunks(each * pixels).enumerate().skip(k).step_by(count);
+            mine.map(|(i, images)| Ok((i, work(lane, i * each, images)?))).collect::<Result<Vec<_>>>()
+        };
+        let all = self.lanes.par_iter_mut().enumerate().map(share).collect::<Result<Vec<_>>>()?;
+        let mut all: Vec<(usize, T)> = all.into_iter().flatten().collect();
+        all.sort_by_key(|(i, _)| *i);
+        Ok(all.into_iter().map(|(_, part)| part).collect())
     }
 
     /// The model file as it is, to compare with: on the CPU, wherever the model itself runs.
     pub fn reference(&self) -> Result<Reference> {
         let options = Options { provider: Provider::Cpu, ..self.options };
-        Reference::open(&self.info, &self.input, self.lanes[0].batch(), options)
+        Reference::open(&self.info, &self.input, self.batch(), options)
     }
 
     /// Whether products may round their factors to TensorFloat-32.
@@ -307,35 +324,25 @@ impl Model {
 }
 
 impl Lanes {
-    fn images(&self) -> usize {
-        self.count * self.each
-    }
-
-    /// Threads within an operator.
-    fn within(&self) -> usize {
-        if self.threads == 0 { 0 } else { (self.threads / self.count).max(1) }
-    }
-
-    /// `images` at a time, of `pixels` values each. A lane has two at least: a single one takes other kernels, with other last
-    /// bits. It has no more of photographs, whose values then stay in a core's cache from one operator to the next; of small images
-    /// as many as make the operators worth their calls.
-    fn of(images: usize, threads: usize, pixels: usize) -> Lanes {
-        let most = (FEW_VALUES / pixels.max(1)).max(2);
-        let fit = (images / threads).clamp(2, most);
-        let divides = |n: &usize| images.is_multiple_of(*n);
-        let each = (2..=fit).rev().find(divides).or_else(|| (fit..=images).find(divides)).unwrap_or(images);
-        Lanes { count: images / each, each, threads }
-    }
-
-    /// Fewer images, where a step of these doesn't fit into half of the memory: values of the forward pass (`bytes` of all
-    /// images) are kept for the backward pass, which makes about as many. `free`: whether the graph takes any batch.
+    /// Less at once, where a step of all doesn't fit into half of the memory: values of the forward pass (`bytes` of a lane) are
+    /// kept for the backward pass, which makes about as many. `free`: whether the graph takes any batch.
     fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Lanes {
         let Some(available) = available else { return self };
-        let fits = |images: usize| 2 * (bytes / self.images() as u64 * images as u64) <= available / 2;
+        let bytes = bytes / self.each as u64;
+        let fits = |count: usize, each: usize| 2 * bytes * (count * each) as u64 <= available / 2;
         let halves = |n: usize| std::iter::successors(Some(n), |n| Some(n / 2)).take_while(|n| *n > 0);
-        let count = halves(self.count).find(|n| fits(n * self.each)).unwrap_or(1);
-        let each = halves(self.each).find(|n| !free || fits(count * n)).unwrap_or(1);
-        Lanes { count, each, ..self }
+        let count = halves(self.count).find(|n| fits(*n, self.each)).unwrap_or(1);
+        let each = halves(self.each).find(|n| !free || fits(count, *n)).unwrap_or(1);
+        Lanes { count, each }
+    }
+
+    /// Options of the sessions: what threads are left go to each operator.
+    fn options(self, options: Options) -> Options {
+        match (options.provider, options.threads) {
+            (Provider::Cpu, 0) => Options { threads: (runtime::cores() / self.count).max(1), ..options },
+            (Provider::Cpu, threads) => Options { threads: (threads / self.count).max(1), ..options },
+            (Provider::Cuda(_), _) => options,
+        }
     }
 }
 
@@ -496,8 +503,8 @@ fn embedding_place(forward: &Session, size: [usize; 2]) -> Result<Place> {
 }
 
 /// Rows of all parts.
-fn stack(parts: &[Array2<f32>]) -> Result<Array2<f32>> {
-    let views: Vec<ArrayView2<f32>> = parts.iter().map(|part| part.view()).collect();
+fn stack<'a>(parts: impl IntoIterator<Item = &'a Array2<f32>>) -> Result<Array2<f32>> {
+    let views: Vec<ArrayView2<f32>> = parts.into_iter().map(|part| part.view()).collect();
     concatenate(Axis(0), &views).map_err(|e| Error::internal(format!("embeddings: {e}")))
 }
 
@@ -641,14 +648,16 @@ impl Prepared {
         Ok(Prepared { info, input: input.name, graph, types, lanes, free })
     }
 
-    /// Bytes of all values that a forward pass of one lane computes.
+    /// Bytes of all values that a forward pass of one lane computes, and of its images twice: these lie there four times, with
+    /// their bounds and where they are embedded.
     fn bytes(&self) -> u64 {
         let outputs = self.graph.nodes.iter().flat_map(|n| &n.outputs);
         let sizes = outputs.filter_map(|name| {
             let (dtype, shape) = self.types.get(name)?;
             Some(shape.iter().product::<i64>().max(0) as u64 * dtype.size()? as u64)
         });
-        sizes.sum()
+        let images = self.info.preprocessing.pixels() * self.lanes.each * size_of::<f32>();
+        sizes.sum::<u64>() + 2 * images as u64
     }
 }
 
@@ -743,49 +752,35 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
     )))
 }
 
-/// How many images go through at once. On the CPU throughput is flat from a few on (docs/performance.md), and more only take
-/// memory; a GPU wants to be filled.
+/// Lanes of as many images as `asked`, the model's own batch where it is fixed, else [`FEW`].
 fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {
-    const ON_GPU: usize = 64;
-    let threads = match (options.provider, options.threads) {
-        (Provider::Cpu, 0) => runtime::cores(),
-        (Provider::Cpu, threads) => threads,
-        (Provider::Cuda(_), _) => 1,
+    let (threads, usual) = match (options.provider, options.threads) {
+        (Provider::Cpu, 0) => (runtime::cores(), FEW_VALUES / p.pixels().max(1)),
+        (Provider::Cpu, threads) => (threads, FEW_VALUES / p.pixels().max(1)),
+        (Provider::Cuda(_), _) => (1, ON_GPU),
     };
+    let usual = if options.provider == Provider::Cpu { usual.clamp(FEW[0], FEW[1]) } else { usual };
     let fixed = match input.shape.as_deref().and_then(|s| s.first()) {
         Some(Dim::Known(n)) => Some(*n as usize),
         _ => None,
     };
-    let lanes = match (fixed, asked) {
+    let each = match (fixed, asked) {
+        (Some(n), Some(m)) if n != m => {
+            return Err(Error::usage(format!(
+                "--batch {m}: the model's batch is fixed to {n}. Leave --batch out"
+            )));
+        }
         (Some(0), _) => {
             return Err(Error::model("its batch is fixed to 0. Export it with another, or a free one"));
         }
-        (_, Some(0)) => return Err(Error::usage("--batch must be at least 1")),
-        (Some(each), None) => Lanes { count: threads, each, threads },
-        (Some(each), Some(m)) if m % each == 0 && m / each <= threads => {
-            Lanes { count: m / each, each, threads }
-        }
-        (Some(n), Some(m)) => {
-            return Err(Error::usage(format!(
-                "--batch {m}: the model's batch is fixed to {n}, and {threads} threads take one each: expected a multiple \
-                 of {n} up to {}. Leave --batch out",
-                n * threads
-            )));
-        }
-        (None, m) if options.provider != Provider::Cpu => {
-            Lanes { count: 1, each: m.unwrap_or(ON_GPU), threads: options.threads }
-        }
-        (None, Some(m)) => Lanes::of(m, threads, p.pixels()),
-        (None, None) if p.height * p.width <= 64 * 64 => Lanes::of(32 * threads.max(2), threads, p.pixels()),
-        (None, None) => Lanes::of(4 * threads.max(2), threads, p.pixels()),
+        (None, Some(0)) => return Err(Error::usage("--batch must be at least 1")),
+        (fixed, asked) => fixed.or(asked).unwrap_or(usual),
     };
-    match p.pixels().checked_mul(lanes.images()) {
-        Some(values) if values <= MOST_VALUES => Ok(lanes),
+    match p.pixels().checked_mul(each) {
+        Some(values) if values <= MOST_VALUES => Ok(Lanes { count: threads, each }),
         _ => Err(Error::model(format!(
-            "a batch of {} images of {}x{} is more than can be held. Choose a smaller --batch or --size",
-            lanes.images(),
-            p.height,
-            p.width
+            "a batch of {each} images of {}x{} is more than can be held. Choose a smaller --batch or --size",
+            p.height, p.width
         ))),
     }
 }
@@ -853,32 +848,15 @@ mod tests {
     use super::Lanes;
 
     #[test]
-    fn a_batch_is_divided_among_the_threads() {
-        let lanes = |images, threads, side: usize| {
-            let lanes = Lanes::of(images, threads, 3 * side * side);
-            (lanes.count, lanes.each, lanes.within())
-        };
-        assert_eq!(lanes(64, 2, 28), (2, 32, 1));
-        assert_eq!(lanes(64, 1, 28), (1, 64, 1));
-        assert_eq!(lanes(8, 1, 224), (4, 2, 1));
-        assert_eq!(lanes(8, 2, 224), (4, 2, 1));
-        assert_eq!(lanes(8, 16, 224), (4, 2, 4));
-        assert_eq!(lanes(9, 2, 224), (3, 3, 1));
-        assert_eq!(lanes(7, 2, 28), (1, 7, 2));
-        assert_eq!(lanes(2, 2, 28), (1, 2, 2));
-        assert_eq!(lanes(1, 4, 28), (1, 1, 4));
-    }
-
-    #[test]
     fn a_batch_takes_half_of_the_memory_at_most() {
-        let lanes = |count, each| Lanes { count, each, threads: 2 };
+        let lanes = |count, each| Lanes { count, each };
         let fitting = |free, bytes, available| lanes(2, 4).fitting(free, bytes, available);
-        assert_eq!(fitting(true, 1 << 30, None), lanes(2, 4));
+        assert_eq!(fitting(true, 1 << 29, None), lanes(2, 4));
         // 1 GB of values, as many again on the way back: 4 GB leave half.
-        assert_eq!(fitting(true, 1 << 30, Some(4 << 30)), lanes(2, 4));
-        assert_eq!(fitting(true, 1 << 30, Some(3 << 30)), lanes(1, 4));
-        assert_eq!(fitting(true, 1 << 30, Some(1 << 30)), lanes(1, 2));
-        assert_eq!(fitting(false, 1 << 30, Some(1 << 30)), lanes(1, 4));
-        assert_eq!(fitting(true, 1 << 30, Some(1 << 20)), lanes(1, 1));
+        assert_eq!(fitting(true, 1 << 29, Some(4 << 30)), lanes(2, 4));
+        assert_eq!(fitting(true, 1 << 29, Some(3 << 30)), lanes(1, 4));
+        assert_eq!(fitting(true, 1 << 29, Some(1 << 30)), lanes(1, 2));
+        assert_eq!(fitting(false, 1 << 29, Some(1 << 30)), lanes(1, 4));
+        assert_eq!(fitting(true, 1 << 29, Some(1 << 20)), lanes(1, 1));
     }
 }
