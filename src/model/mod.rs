@@ -166,8 +166,8 @@ struct Prepared {
 impl Model {
     /// Loads a model, puts its preprocessing in front and differentiates it.
     ///
-    /// `batch` is how many images go through at once; a model with a fixed batch keeps its own. Errors (exit code 3):
-    /// not an ONNX file, no image input or several, ambiguous output, operators without a rule.
+    /// `batch` is how many images each thread takes through it at a time; a model with a fixed batch keeps its own. Errors
+    /// (exit code 3): not an ONNX file, no image input or several, ambiguous output, operators without a rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
         Model::open_in(path, card, options, batch, false)
     }
@@ -181,14 +181,13 @@ impl Model {
         half: bool,
     ) -> Result<Model> {
         let mut prepared = Prepared::read(path, card, options, batch, false)?;
-        if batch.is_none() {
-            let available = runtime::available_memory(options.provider);
-            let lanes = prepared.lanes.fitting(prepared.free, prepared.bytes(), available);
-            if lanes.each < prepared.lanes.each {
-                prepared = Prepared::read(path, card, options, Some(lanes.each), false)?;
-            }
-            prepared.lanes = lanes;
+        let free = prepared.free && batch.is_none();
+        let available = runtime::available_memory(options.provider);
+        let lanes = prepared.lanes.fitting(free, prepared.bytes(), available);
+        if lanes.each < prepared.lanes.each {
+            prepared = Prepared::read(path, card, options, Some(lanes.each), false)?;
         }
+        prepared.lanes = lanes;
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
         let inner = lanes.options(options);
         let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
@@ -216,7 +215,8 @@ impl Model {
             Lane::new(&there, Gradient::Exact(Box::new(exact)), half, &info, lanes.each)
         };
         let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>().map_err(named)?;
-        info.nodes[1..].copy_from_slice(&[g.forward.nodes.len(), backward.nodes.len(), g.residuals.len()]);
+        let handed = g.residuals.iter().filter(|name| ![IMAGE, EMBEDDING].contains(&name.as_str())).count();
+        info.nodes[1..].copy_from_slice(&[g.forward.nodes.len(), backward.nodes.len(), handed]);
         info.notes = g.notes;
         Ok(Model { info, input, lanes, options })
     }
@@ -325,7 +325,7 @@ impl Model {
 
 impl Lanes {
     /// Less at once, where a step of all doesn't fit into half of the memory: values of the forward pass (`bytes` of a lane) are
-    /// kept for the backward pass, which makes about as many. `free`: whether the graph takes any batch.
+    /// kept for the backward pass, which makes about as many. `free`: whether the batch is ours to choose.
     fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Lanes {
         let Some(available) = available else { return self };
         let bytes = bytes / self.each as u64;

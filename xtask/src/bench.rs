@@ -142,7 +142,8 @@ fn conditions() -> Result<String> {
     let model = model.map_or(std::env::consts::ARCH, |(_, model)| model.trim());
     let lock = file("read", &root().join("Cargo.lock"), fs::read_to_string(root().join("Cargo.lock")))?;
     let version = |name: &str| {
-        let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
+        // Of several versions the last is the newest, ours.
+        let (_, rest) = lock.rsplit_once(&format!("name = \"{name}\"\nversion = \""))?;
         Some(format!("{name} {}", rest.split('"').next()?))
     };
     let crates = ["ndarray", "matrixmultiply", "rayon", "ort"].map(version);
