@@ -100,6 +100,50 @@ fn dimensions_of_one_and_batches_of_one_are_no_hindrance() {
     agrees(&mut open("vector", &graph, None, None).unwrap(), 1, 4);
 }
 
+/// ONNX Runtime's GatherND would read beyond the data.
+#[test]
+fn indices_of_another_batch_are_refused() {
+    let places = |batch: i64| Tensor::i64(&[batch, 2, 1], &[3, 1].repeat(batch as usize));
+    let nodes = || {
+        let gather = Node::new("GatherND", &["flat", "where"], "y").with("batch_dims", 1);
+        vec![Node::new("Flatten", &["x"], "flat"), gather]
+    };
+    agrees(
+        &mut open("places", &grey(BATCH, nodes(), &[("where", places(BATCH))], &["y"]), None, None).unwrap(),
+        BATCH,
+        2,
+    );
+    let graph = grey(BATCH, nodes(), &[("where", places(2 * BATCH))], &["y"]);
+    let error = open("displaced", &graph, None, None).err().unwrap().to_string();
+    assert!(error.contains("GatherND") && error.contains(&format!("{} batches", 2 * BATCH)), "{error}");
+}
+
+/// Each thread takes a batch of its own: that is nothing to the results, whether or not images fill them.
+#[test]
+fn threads_are_nothing_to_embeddings_and_gradients() {
+    common::load_runtime();
+    let (mut nodes, w) = map();
+    nodes.push(Node::new("Softplus", &["map"], "bent"));
+    nodes.push(Node::new("GlobalAveragePool", &["bent"], "mean"));
+    let path = write("threads", &grey(BATCH, nodes, std::slice::from_ref(&w), &["mean"]).encode());
+    let all = pixels(4 * BATCH);
+    let cotangent =
+        ndarray::Array2::from_shape_fn((4 * BATCH as usize, 4), |(i, j)| (i + 2 * j) as f32 - 3.0);
+    let with = |threads: usize| {
+        let options = Options { threads, ..CPU };
+        let mut model = Model::open(&path, &Card::default(), options, None).unwrap();
+        assert_eq!((model.batch(), model.at_once()), (BATCH as usize, threads * BATCH as usize));
+        let some = model.embed(&all[..all.len() - model.pixels()]).unwrap();
+        (some, model.gradient(&all, cotangent.view()).unwrap())
+    };
+    let one = with(1);
+    assert_eq!(one.0.nrows(), 4 * BATCH as usize - 1);
+    assert!(one.1.1.iter().any(|g| *g != 0.0));
+    for threads in [2, 3, 8] {
+        assert_eq!(with(threads), one, "{threads} threads");
+    }
+}
+
 #[test]
 fn of_several_outputs_one_is_chosen() {
     let (mut nodes, w) = map();

@@ -1,7 +1,7 @@
 //! ONNX Runtime: finding the library, sessions, specialising a graph. The only file that names `ort`.
 
 use crate::grad::Types;
-use crate::onnx::{DType, Encoded, Graph, Node, Value};
+use crate::onnx::{DType, Encoded, Graph, Node, Value, sane};
 use crate::{Error, Result};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -737,6 +737,10 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         types.insert(name, (dtype, shape));
     }
     drop((session, probe));
+    for node in &graph.nodes {
+        sane::check_shapes(node, |name| types.get(name).map(|(_, shape)| shape.as_slice()))
+            .map_err(Error::model)?;
+    }
     // All values at once would fill the memory: run for the outputs and the shapes alone.
     let shape_of = |name: &str| format!("audit/shape-of/{name}");
     let mut probe = graph.clone();

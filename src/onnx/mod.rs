@@ -9,7 +9,7 @@ mod precision;
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod proto;
-mod sane;
+pub(crate) mod sane;
 mod save;
 mod tensor;
 
