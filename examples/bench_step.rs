@@ -52,8 +52,9 @@ fn measure(
     runtime::load(None)?;
     runtime::require(options)?;
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
-    // As an audit runs it: a few images at a time in each thread, as often as make a batch.
-    let mut model = Model::open(file, &card, options, None)?;
+    // As an audit runs it: on the CPU a few images at a time in each thread, as often as make a batch.
+    let whole = (options.provider != Provider::Cpu).then_some(batch);
+    let mut model = Model::open(file, &card, options, whole)?;
     if !batch.is_multiple_of(model.at_once()) {
         model = Model::open(file, &card, options, Some(batch.div_ceil(model.at_once() / model.batch())))?;
     }
