@@ -31,11 +31,13 @@ const LOW: &str = "audit/low";
 const HIGH: &str = "audit/high";
 const ALPHA: &str = "audit/alpha";
 
-/// Images that a thread takes through a graph at a time on the CPU, where nothing else is asked for: of photographs two, whose
-/// values stay in a core's cache from one operator to the next; of small images as many as make the operators worth their
-/// calls, up to as many values. Never one, for which some operators have other kernels, with other last bits.
-const FEW: [usize; 2] = [2, 32];
-const FEW_VALUES: usize = 32 * 3 * 64 * 64;
+/// Images that a thread takes through a graph at a time on the CPU, where nothing else is asked for: photographs, whose values
+/// stay in a core's cache from one operator to the next. Never one, for which some operators have other kernels, with other
+/// last bits.
+const PHOTOGRAPHS: usize = 2;
+/// The same of small images: as many as make the operators worth their calls, up to so many values.
+const SMALL_IMAGES: usize = 32;
+const SMALL_VALUES: usize = SMALL_IMAGES * 3 * 64 * 64;
 /// On a GPU, which wants to be filled.
 const ON_GPU: usize = 64;
 
@@ -338,12 +340,16 @@ impl Lanes {
 
     /// Options of the sessions: what threads are left go to each operator.
     fn options(self, options: Options) -> Options {
-        match (options.provider, options.threads) {
-            (Provider::Cpu, 0) => Options { threads: (runtime::cores() / self.count).max(1), ..options },
-            (Provider::Cpu, threads) => Options { threads: (threads / self.count).max(1), ..options },
-            (Provider::Cuda(_), _) => options,
+        match options.provider {
+            Provider::Cpu => Options { threads: (threads(options) / self.count).max(1), ..options },
+            Provider::Cuda(_) => options,
         }
     }
+}
+
+/// Threads that are asked for, or one per core.
+fn threads(options: Options) -> usize {
+    if options.threads > 0 { options.threads } else { runtime::cores() }
 }
 
 impl Lane {
@@ -752,14 +758,14 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
     )))
 }
 
-/// Lanes of as many images as `asked`, the model's own batch where it is fixed, else [`FEW`].
+/// Lanes of as many images as `asked`, the model's own batch where it is fixed, else as many as do well.
 fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {
-    let (threads, usual) = match (options.provider, options.threads) {
-        (Provider::Cpu, 0) => (runtime::cores(), FEW_VALUES / p.pixels().max(1)),
-        (Provider::Cpu, threads) => (threads, FEW_VALUES / p.pixels().max(1)),
-        (Provider::Cuda(_), _) => (1, ON_GPU),
+    let (count, usual) = match options.provider {
+        Provider::Cpu => {
+            (threads(options), (SMALL_VALUES / p.pixels().max(1)).clamp(PHOTOGRAPHS, SMALL_IMAGES))
+        }
+        Provider::Cuda(_) => (1, ON_GPU),
     };
-    let usual = if options.provider == Provider::Cpu { usual.clamp(FEW[0], FEW[1]) } else { usual };
     let fixed = match input.shape.as_deref().and_then(|s| s.first()) {
         Some(Dim::Known(n)) => Some(*n as usize),
         _ => None,
@@ -777,7 +783,7 @@ fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Opt
         (fixed, asked) => fixed.or(asked).unwrap_or(usual),
     };
     match p.pixels().checked_mul(each) {
-        Some(values) if values <= MOST_VALUES => Ok(Lanes { count: threads, each }),
+        Some(values) if values <= MOST_VALUES => Ok(Lanes { count, each }),
         _ => Err(Error::model(format!(
             "a batch of {each} images of {}x{} is more than can be held. Choose a smaller --batch or --size",
             p.height, p.width

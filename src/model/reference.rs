@@ -3,10 +3,10 @@
 use super::card::Preprocessing;
 use super::output::{self, Pooling};
 use super::runtime::{Held, Input, Optimise, Options, Session};
-use super::{Info, as_f32};
+use super::{Info, as_f32, stack};
 use crate::onnx::{DType, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
-use ndarray::{Array2, Axis, concatenate};
+use ndarray::Array2;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -121,8 +121,7 @@ impl Reference {
             let (shape, values) = held.floats()?;
             parts.push(output::pool(shape, values, self.each, self.pooling, self.preprocessing.layout)?);
         }
-        let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
-        concatenate(Axis(0), &views).map_err(|e| Error::internal(format!("embeddings: {e}")))
+        stack(&parts)
     }
 
     /// Sets the point that finite differences are taken around. False where there is nothing to take them of.
