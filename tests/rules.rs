@@ -131,6 +131,30 @@ fn binary(op: &'static str, values: [Values; 2]) -> impl Fn(&mut Rng) -> Case {
     }
 }
 
+/// Products, and those of a value with a function of itself that make an activation: Swish and HardSwish as two nodes, in
+/// either order, the gate being read elsewhere too, or not quite the gate.
+fn mul(r: &mut Rng) -> Case {
+    if r.bool() {
+        return binary("Mul", [normal, normal])(r);
+    }
+    let shape = r.shape(3);
+    let node = if r.bool() { Node::new("Mul", &["a", "h"], "y") } else { Node::new("Mul", &["h", "a"], "y") };
+    let mut case = Case::new(node);
+    let gate = match r.int(0, 2) {
+        0 => Node::new("Sigmoid", &["a"], "h"),
+        kind => Node::new("HardSigmoid", &["a"], "h")
+            .with("alpha", 1.0f32 / 6.0)
+            .with("beta", if kind == 1 { 0.5f32 } else { 0.25 }),
+    };
+    case.graph.nodes.insert(0, gate);
+    if r.bool() {
+        case.graph.nodes[1].outputs = vec!["z".into()];
+        case.graph.nodes.push(Node::new("Mul", &["z", "h"], "y"));
+    }
+    // Kinks of the gate where its argument is 0 or 1.
+    case.input("a", &shape, away(r, &shape, &[-3.0, 3.0, -1.5, 4.5]))
+}
+
 fn variadic(op: &'static str) -> impl Fn(&mut Rng) -> Case {
     move |r| {
         let (a, b) = broadcast_pair(r);
@@ -141,10 +165,12 @@ fn variadic(op: &'static str) -> impl Fn(&mut Rng) -> Case {
     }
 }
 
-/// Channels that fill half a block, for which Conv has other gradients: at stride 1, and at stride 2 with large kernels.
+/// Channels that fill half a block, for which Conv has other gradients: at stride 1, depthwise at stride 2, and dense at stride 2
+/// with large kernels.
 fn conv_in_blocks(r: &mut Rng) -> Case {
-    let stride = r.pick(&[1, 2]);
-    let kernel: Vec<i64> = (0..2).map(|_| if stride == 1 { r.int(1, 3) } else { r.int(5, 6) }).collect();
+    let (stride, depthwise) = (r.pick(&[1, 2]), r.bool());
+    let small = stride == 1 || depthwise;
+    let kernel: Vec<i64> = (0..2).map(|_| if small { r.int(1, 3) } else { r.int(5, 6) }).collect();
     let before: Vec<i64> = (0..2).map(|d| r.int(0, kernel[d] - 1)).collect();
     let y: Vec<i64> = (0..2).map(|_| r.int(2, 4)).collect();
     // The other pad, so that an image of twice the places comes of it, as of most nets that halve.
@@ -154,13 +180,20 @@ fn conv_in_blocks(r: &mut Rng) -> Case {
         return conv_in_blocks(r);
     }
     let node = Node::new("Conv", &["x", "w"], "y").with("strides", vec![stride, stride]);
-    let node = node.with("pads", [before, after].concat());
-    let (x, w) = ([1, 8, stride * y[0], stride * y[1]], [8, 8, kernel[0], kernel[1]]);
+    let node = node.with("pads", [before, after].concat()).with("group", if depthwise { 8 } else { 1 });
+    let dilations = if depthwise { r.int(1, 2) } else { 1 };
+    let node = node.with("dilations", vec![dilations; 2]);
+    // Dilated windows and odd sizes leave pixels over, or reach beyond.
+    let odd = |r: &mut Rng, size: i64| {
+        if depthwise { size + kernel.iter().sum::<i64>() + r.int(0, 2) } else { size }
+    };
+    let x = [1, 8, odd(r, stride * y[0]), odd(r, stride * y[1])];
+    let w = [8, if depthwise { 1 } else { 8 }, kernel[0], kernel[1]];
     Case::new(node).input("x", &x, normal(r, &x)).constant("w", Tensor::f32(&w, &normal(r, &w)))
 }
 
 fn conv(r: &mut Rng) -> Case {
-    if r.int(0, 4) == 0 {
+    if r.int(0, 2) == 0 {
         return conv_in_blocks(r);
     }
     let dims = r.pick(&[1usize, 2, 2, 2, 3]);
@@ -1038,7 +1071,7 @@ fn samples() -> Vec<(&'static str, Sample)> {
         entry("Min", variadic("Min")),
         entry("Mish", unary("Mish", normal)),
         entry("Mod", fmod),
-        entry("Mul", binary("Mul", [normal, normal])),
+        entry("Mul", mul),
         entry("Neg", unary("Neg", normal)),
         entry("PRelu", prelu),
         entry("Pad", pad),

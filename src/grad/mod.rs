@@ -96,7 +96,7 @@ pub fn differentiate(
         return Err(unsupported);
     }
 
-    let mut tape = tape::Tape::new(types);
+    let mut tape = tape::Tape::new(graph, types);
     let mut sums: HashMap<String, Vec<String>> = HashMap::new();
     let mut cotangents = Vec::new();
     for out in &outputs {

@@ -2,11 +2,13 @@
 
 use super::Types;
 use crate::onnx::{Attr, DType, Graph, Node, Tensor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The backward graph while it grows.
 pub(super) struct Tape<'a> {
     pub types: &'a Types,
+    /// The forward node behind each forward value.
+    makers: HashMap<&'a str, &'a Node>,
     pub nodes: Vec<Node>,
     pub constants: BTreeMap<String, Tensor>,
     /// Outputs that rules ask the forward graph for: node, output slot, name, type, shape.
@@ -15,8 +17,10 @@ pub(super) struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    pub fn new(types: &'a Types) -> Self {
-        Tape { types, nodes: vec![], constants: BTreeMap::new(), extra_outputs: vec![], fresh: 0 }
+    pub fn new(graph: &'a Graph, types: &'a Types) -> Self {
+        let made = |node: &'a Node| node.outputs.iter().map(move |out| (out.as_str(), node));
+        let makers = graph.nodes.iter().flat_map(made).collect();
+        Tape { types, makers, nodes: vec![], constants: BTreeMap::new(), extra_outputs: vec![], fresh: 0 }
     }
     pub fn push(&mut self, node: Node) {
         self.nodes.push(node);
@@ -180,6 +184,10 @@ impl<'a, 't> Cx<'a, 't> {
     /// Element type of output `i`.
     pub fn y_type(&self, i: usize) -> DType {
         self.tape.types[&self.node.outputs[i]].0
+    }
+    /// The node that makes input `i`, unless it is an input of the graph or a constant.
+    pub fn maker(&self, i: usize) -> Option<&'t Node> {
+        self.tape.makers.get(self.node.input(i)?).copied()
     }
     /// Input `i` as constant integers (axes, pads, …); `None` where the input is absent.
     pub fn const_ints(&self, i: usize) -> Result<Option<Vec<i64>>, String> {

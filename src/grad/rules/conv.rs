@@ -148,6 +148,13 @@ impl Window {
         cx.op_with("Conv", &[&image, weights], &attrs)
     }
 
+    /// The transpose of this window at stride 1, as a Conv with the weights [`turned`]: from `y` (spatial sizes) back to `x`.
+    fn dense(&self, cx: &mut Cx, gy: &str, turned: &str, group: i64, y: &[i64], x: &[i64]) -> String {
+        let before = (0..self.kernel.len()).map(|d| self.extent(d) - 1 - self.before[d]).collect();
+        let strides = vec![1; self.kernel.len()];
+        Window { before, strides, ..self.clone() }.slide(cx, gy, turned, group, y, x)
+    }
+
     /// The gradient of the weights: `image` (N, C, …) convolved with the output's gradient `g` (N, M, …) over the
     /// batch, stride and dilation having changed places. Groups stay groups. Shape (M, C/group, kernel).
     fn weights(&self, cx: &mut Cx, image: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
@@ -257,6 +264,25 @@ fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Te
     Some((kernels, vec![top, left, bottom, right]))
 }
 
+/// The transpose of a depthwise Conv at stride 2: zeros between its output's pixels, then a Conv at stride 1, as in [`turned`].
+///
+/// Three quarters of the products are with zeros, and it is faster by far, as ConvTranspose does a matrix of one row for each
+/// channel. Measured (1.31, one thread, 2 images): 3×3 1.1 to 1.7 times, 5×5 2.5 to 3.5, 7×7 3.3 to 5.3.
+fn spread(cx: &mut Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<String> {
+    let channels = weights.shape[0];
+    let depthwise = weights.shape[1] == 1 && y[1] == channels && x[1] == channels;
+    if !depthwise || window.strides != [2, 2] || window.kernel == [1, 1] || channels % BLOCK != 0 {
+        return None;
+    }
+    let turned = turned(weights, channels)?;
+    let one = cx.floats(&[channels, 1, 1, 1], &vec![1.0; channels as usize]);
+    let point = Window { kernel: vec![1, 1], dilations: vec![1, 1], before: vec![0, 0], ..window.clone() };
+    let sizes: Vec<i64> = y[2..].iter().map(|&y| 2 * (y - 1) + 1).collect();
+    let spread = point.transpose(cx, gy, &one, channels, &sizes, &y[2..]);
+    let turned = cx.constant(turned);
+    Some(window.dense(cx, &spread, &turned, channels, &sizes, &x[2..]))
+}
+
 fn conv(cx: &mut Cx) -> Done {
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
     let window = Window::of(cx.node, &w[2..], &x[2..])?;
@@ -267,8 +293,9 @@ fn conv(cx: &mut Cx) -> Done {
         let known = cx.const_tensor(1);
         let g = if let Some(weights) = known.filter(|_| dense).and_then(|w| turned(w, group)) {
             let weights = cx.constant(weights);
-            let before = (0..w.len() - 2).map(|d| window.extent(d) - 1 - window.before[d]).collect();
-            Window { before, ..window.clone() }.slide(cx, &gy, &weights, group, &y[2..], &x[2..])
+            window.dense(cx, &gy, &weights, group, &y[2..], &x[2..])
+        } else if let Some(g) = known.and_then(|weights| spread(cx, &window, &gy, weights, x, y)) {
+            g
         } else if let Some((kernels, pads)) =
             known.filter(|_| group == 1).and_then(|w| phases(&window, w, &x[2..], &y[2..]))
         {

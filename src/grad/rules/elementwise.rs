@@ -91,6 +91,12 @@ fn sub(cx: &mut Cx) -> Done {
 }
 
 fn mul(cx: &mut Cx) -> Done {
+    if let Some((x, slope)) = gated(cx) {
+        let (value, gy) = (cx.x(x), cx.gy());
+        let g = slope(cx, &value, &gy);
+        cx.give(x, g);
+        return Ok(());
+    }
     let gy = cx.gy();
     for (i, other) in [(0, 1), (1, 0)] {
         if cx.wants(i) {
@@ -99,6 +105,52 @@ fn mul(cx: &mut Cx) -> Done {
         }
     }
     Ok(())
+}
+
+/// The gradient of an activation, given its input and its output's gradient.
+type Slope = fn(&mut Cx, &str, &str) -> String;
+
+/// Whether this is x·h(x) of an activation that files write as two nodes, or ONNX Runtime makes two of: which input is x, and
+/// how the gradient goes through both at once. In fewer passes than through one after the other, and x is all that is kept.
+fn gated(cx: &Cx) -> Option<(usize, Slope)> {
+    [(0, 1), (1, 0)].into_iter().filter(|&(x, _)| cx.wants(x)).find_map(|(x, h)| {
+        let gate = cx.maker(h).filter(|gate| gate.domain.is_empty() && gate.input(0) == cx.node.input(x))?;
+        match gate.op.as_str() {
+            "Sigmoid" => Some((x, swish as Slope)),
+            "HardSigmoid" if gate.float("alpha", 0.2) == 1.0 / 6.0 && gate.float("beta", 0.5) == 0.5 => {
+                Some((x, hard_swished as Slope))
+            }
+            _ => None,
+        }
+    })
+}
+
+/// x·s, s = sigmoid(x): derivative s·(1 + x·(1 − s)).
+fn swish(cx: &mut Cx, x: &str, gy: &str) -> String {
+    let one = cx.scalar(1.0);
+    let s = cx.op("Sigmoid", &[x]);
+    let rest = cx.sub(&one, &s);
+    let rest = cx.mul(x, &rest);
+    let rest = cx.add(&one, &rest);
+    let d = cx.mul(&s, &rest);
+    cx.mul(gy, &d)
+}
+
+/// x·h, h = clip(x/6 + 1/2, 0, 1): derivative 1/2 + x/3 between the kinks at ±3, 0 below, 1 above.
+///
+/// That jumps at both kinks, as ThresholdedRelu (v where v > α, else 0) does at one: q = x + 3/2 above the lower kink, else 0;
+/// r = 3 − q below the upper kink, else 0; the derivative is 1 − r/3. The third goes to gy, where ONNX Runtime can make it
+/// part of a convolution's weights.
+fn hard_swished(cx: &mut Cx, x: &str, gy: &str) -> String {
+    let threshold: &[(&str, crate::onnx::Attr)] = &[("alpha", (-1.5f32).into())];
+    let (three, half) = (cx.scalar(3.0), cx.scalar(1.5));
+    let q = cx.add(x, &half);
+    let q = cx.op_with("ThresholdedRelu", &[&q], threshold);
+    let r = cx.sub(&three, &q);
+    let r = cx.op_with("ThresholdedRelu", &[&r], threshold);
+    let d = cx.sub(&three, &r);
+    let gy = cx.scale(gy, 1.0 / 3.0);
+    cx.mul(&gy, &d)
 }
 
 fn div(cx: &mut Cx) -> Done {
@@ -445,18 +497,11 @@ fn hard_sigmoid(cx: &mut Cx) -> Done {
     between(cx, 1.0, alpha)
 }
 
-/// x·h, h = clip(x/6 + 1/2, 0, 1): derivative h + x/6 = 2h − 1/2 between the kinks at ±3, h outside.
 fn hard_swish(cx: &mut Cx) -> Done {
-    let x = cx.x(0);
-    let h = cx.op_with("HardSigmoid", &[&x], &[("alpha", (1.0f32 / 6.0).into()), ("beta", 0.5f32.into())]);
-    let above = cx.positive(&h);
-    let below = cx.below(&h, 1.0);
-    let inside = cx.mul(&above, &below);
-    let half = cx.scalar(0.5);
-    let sixth = cx.sub(&h, &half);
-    let slope = cx.mul(&inside, &sixth);
-    let d = cx.add(&h, &slope);
-    times(cx, &d)
+    let (x, gy) = (cx.x(0), cx.gy());
+    let g = hard_swished(cx, &x, &gy);
+    cx.give(0, g);
+    Ok(())
 }
 
 /// 1 where x > 0, else `below`, times the output gradient.
