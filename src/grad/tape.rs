@@ -10,6 +10,8 @@ pub(super) struct Tape<'a> {
     /// The forward node behind each forward value.
     makers: HashMap<&'a str, &'a Node>,
     pub nodes: Vec<Node>,
+    /// What each Expand among them expands.
+    expanded: HashMap<String, String>,
     pub constants: BTreeMap<String, Tensor>,
     /// Outputs that rules ask the forward graph for: node, output slot, name, type, shape.
     pub extra_outputs: Vec<(usize, usize, String, DType, Vec<i64>)>,
@@ -20,9 +22,20 @@ impl<'a> Tape<'a> {
     pub fn new(graph: &'a Graph, types: &'a Types) -> Self {
         let made = |node: &'a Node| node.outputs.iter().map(move |out| (out.as_str(), node));
         let makers = graph.nodes.iter().flat_map(made).collect();
-        Tape { types, makers, nodes: vec![], constants: BTreeMap::new(), extra_outputs: vec![], fresh: 0 }
+        Tape {
+            types,
+            makers,
+            nodes: vec![],
+            expanded: HashMap::new(),
+            constants: BTreeMap::new(),
+            extra_outputs: vec![],
+            fresh: 0,
+        }
     }
     pub fn push(&mut self, node: Node) {
+        if node.op == "Expand" {
+            self.expanded.insert(node.outputs[0].clone(), node.inputs[0].clone());
+        }
         self.nodes.push(node);
     }
     fn name(&mut self, hint: &str) -> String {
@@ -47,7 +60,12 @@ impl<'a> Tape<'a> {
             0 | 1 => parts.into_iter().next(),
             n => {
                 let out = self.name("sum");
-                let inputs: Vec<&str> = parts.iter().map(String::as_str).collect();
+                let mut inputs: Vec<&str> = parts.iter().map(String::as_str).collect();
+                // A sum broadcasts by itself, as long as one part has the full shape: that of a mean needs no pass of its own.
+                if !parts.iter().all(|part| self.expanded.contains_key(part)) {
+                    let source = |part| self.expanded.get(part).map_or(part, String::as_str);
+                    inputs = parts.iter().map(|part| source(part)).collect();
+                }
                 self.push(Node::new(if n == 2 { "Add" } else { "Sum" }, &inputs, &out));
                 Some(out)
             }
