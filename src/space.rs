@@ -14,7 +14,8 @@ pub mod ranks;
 
 use crate::data::Role;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::linalg::general_mat_mul;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 use rayon::prelude::*;
@@ -76,36 +77,40 @@ impl Metric {
         self != Metric::Euclidean
     }
 
-    /// A model's raw embeddings [n, D] as points of the space [n, D]: each row divided by max(‖row‖, 1e-12)
-    /// for the normalised metrics, untouched for the Euclidean one.
+    /// A model's raw embeddings [n, D] as points of the space [n, D]: each row as [`Metric::place`] has it.
     /// Rows of the result are contiguous.
     pub fn into_space(self, raw: Array2<f32>) -> Array2<f32> {
         let mut raw = if raw.is_standard_layout() { raw } else { raw.as_standard_layout().into_owned() };
-        if self.normalizes() {
-            for mut row in raw.rows_mut() {
-                let norm = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt().max(TINY_NORM);
-                row.mapv_inplace(|v| (f64::from(v) / norm) as f32);
-            }
+        for mut row in raw.rows_mut() {
+            self.place(row.as_slice_mut().expect("standard layout"));
         }
         raw
     }
 
-    /// ∂L/∂raw [n, D], given the raw embeddings [n, D] and ∂L/∂point [n, D]: the vector-Jacobian product of
-    /// [`Metric::into_space`].
-    pub fn pull_back(self, raw: ArrayView2<f32>, mut gradient: Array2<f32>) -> Array2<f32> {
+    /// Makes a raw embedding (D) a point of the space: divided by max(‖raw‖, 1e-12) for the normalised metrics, untouched for
+    /// the Euclidean one.
+    pub fn place(self, raw: &mut [f32]) {
         if self.normalizes() {
-            for (r, mut g) in raw.rows().into_iter().zip(gradient.rows_mut()) {
-                let norm = r.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
-                let (scale, along) = if norm > TINY_NORM {
-                    let dot: f64 = r.iter().zip(&g).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
-                    (norm, dot / (norm * norm))
-                } else {
-                    (TINY_NORM, 0.0) // the clamp holds: a constant divisor
-                };
-                g.zip_mut_with(&r, |g, &r| *g = ((f64::from(*g) - along * f64::from(r)) / scale) as f32);
-            }
+            let norm = raw.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt().max(TINY_NORM);
+            raw.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
         }
-        gradient
+    }
+
+    /// ∂L/∂raw (D) in the place of ∂L/∂point: the vector-Jacobian product of [`Metric::place`].
+    pub fn pull_back(self, raw: &[f32], gradient: &mut [f32]) {
+        if !self.normalizes() {
+            return;
+        }
+        let norm = raw.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        let (scale, along) = if norm > TINY_NORM {
+            let dot: f64 = raw.iter().zip(&*gradient).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+            (norm, dot / (norm * norm))
+        } else {
+            (TINY_NORM, 0.0) // the clamp holds: a constant divisor
+        };
+        for (g, &r) in gradient.iter_mut().zip(raw) {
+            *g = ((f64::from(*g) - along * f64::from(r)) / scale) as f32;
+        }
     }
 
     /// The distance between two points, by direct difference.
@@ -116,19 +121,30 @@ impl Metric {
         }
     }
 
-    /// The distance of a point `z` from `u`, and its gradient with respect to `z`. `offset` is added to every
+    /// The distance d of a point `z` from `u`. Adds weight(d) · ∂d/∂z to `gradient`. `offset` is added to every
     /// coordinate of z − u (`torch.nn.functional.pairwise_distance` adds 1e-6). Where the distance is 0 so is
-    /// the gradient.
-    pub fn pair(self, z: &[f32], u: &[f64], offset: f64) -> (f64, Vec<f32>) {
+    /// its gradient.
+    pub fn pair(
+        self,
+        z: &[f32],
+        u: &[f64],
+        offset: f64,
+        gradient: &mut [f32],
+        weight: impl FnOnce(f64) -> f32,
+    ) -> f64 {
         if self == Metric::Cosine {
-            let (cosine, mut gradient) = cosine(z, u);
-            gradient.iter_mut().for_each(|g| *g = -*g);
-            return (1.0 - cosine, gradient);
+            let angle = Angle::between(z, u);
+            let weight = weight(1.0 - angle.cosine);
+            angle.add_gradient(z, u, gradient, -weight);
+            return 1.0 - angle.cosine;
         }
-        let difference: Vec<f64> = z.iter().zip(u).map(|(&z, &u)| f64::from(z) - u + offset).collect();
-        let distance = difference.iter().map(|v| v * v).sum::<f64>().sqrt();
-        let per = if distance > 0.0 { 1.0 / distance } else { 0.0 };
-        (distance, difference.iter().map(|v| (v * per) as f32).collect())
+        let difference = |(&z, &u): (&f32, &f64)| f64::from(z) - u + offset;
+        let distance = z.iter().zip(u).map(|pair| difference(pair).powi(2)).sum::<f64>().sqrt();
+        let (per, weight) = (if distance > 0.0 { 1.0 / distance } else { 0.0 }, weight(distance));
+        for (g, pair) in gradient.iter_mut().zip(z.iter().zip(u)) {
+            *g += weight * (difference(pair) * per) as f32;
+        }
+        distance
     }
 }
 
@@ -151,15 +167,31 @@ impl FromStr for Metric {
     }
 }
 
-/// cos(z, u) and its gradient with respect to `z`; norms below 1e-8 count as 1e-8, as in
-/// `torch.nn.functional.cosine_similarity`.
-pub fn cosine(z: &[f32], u: &[f64]) -> (f64, Vec<f32>) {
-    let z: Vec<f64> = wide(z);
-    let norm = |v: &[f64]| v.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-8);
-    let (nz, nu) = (norm(&z), norm(u));
-    let cosine = z.iter().zip(u).map(|(a, b)| a * b).sum::<f64>() / (nz * nu);
-    let gradient = z.iter().zip(u).map(|(z, u)| (u / (nz * nu) - cosine * z / (nz * nz)) as f32).collect();
-    (cosine, gradient)
+/// The angle between two vectors; norms below 1e-8 count as 1e-8, as in `torch.nn.functional.cosine_similarity`.
+pub struct Angle {
+    /// Its cosine.
+    pub cosine: f64,
+    /// The norms.
+    norms: [f64; 2],
+}
+
+impl Angle {
+    /// Between `z` and `u`.
+    pub fn between(z: &[f32], u: &[f64]) -> Angle {
+        let norm = |squares: f64| squares.sqrt().max(1e-8);
+        let nz = norm(z.iter().map(|&z| f64::from(z) * f64::from(z)).sum());
+        let nu = norm(u.iter().map(|u| u * u).sum());
+        let cosine = z.iter().zip(u).map(|(&z, u)| f64::from(z) * u).sum::<f64>() / (nz * nu);
+        Angle { cosine, norms: [nz, nu] }
+    }
+
+    /// Adds weight · ∂cosine/∂z to `gradient`.
+    pub fn add_gradient(&self, z: &[f32], u: &[f64], gradient: &mut [f32], weight: f32) {
+        let (cosine, [nz, nu]) = (self.cosine, self.norms);
+        for (g, (&z, u)) in gradient.iter_mut().zip(z.iter().zip(u)) {
+            *g += weight * (u / (nz * nu) - cosine * f64::from(z) / (nz * nz)) as f32;
+        }
+    }
 }
 
 /// The same numbers in `f64`.
@@ -363,91 +395,97 @@ impl Gallery {
         (0..self.len()).filter(|&j| keep(j) && (d[j] < d[i] || (d[j] == d[i] && j < i))).count()
     }
 
-    /// Distances from a batch of points [b, D] to every item, [b, N], by one matrix product: for losses.
-    /// Entries that cancellation would spoil are computed directly.
-    pub fn distances_batch(&self, z: ArrayView2<f32>) -> Array2<f32> {
-        let (b, n) = (z.nrows(), self.len());
-        let z = z.as_standard_layout();
-        let z_squares = squared_norms(&z);
-        let dots: Vec<Array2<f32>> = (0..n.div_ceil(BLOCK))
-            .into_par_iter()
-            .map(|k| z.dot(&self.points.slice(s![k * BLOCK..n.min((k + 1) * BLOCK), ..]).t()))
-            .collect();
-        let mut out = vec![0.0f32; b * n];
-        out.par_chunks_mut(n).enumerate().for_each(|(row, out)| {
-            let zs = z.row(row);
-            let zs = zs.as_slice().expect("standard layout");
-            for (k, (out, dots)) in out.chunks_mut(BLOCK).zip(&dots).enumerate() {
-                let dots = dots.row(row);
-                let dots = dots.as_slice().expect("products are row-major");
+    /// Distances `d` [b, N] from a batch of points `z` [b, D] to every item, by one matrix product: for losses.
+    /// Entries that cancellation would spoil are computed directly. `room` is where the product lies, whatever was there.
+    pub fn distances_batch(&self, z: &[f32], d: &mut [f32], room: &mut Vec<f32>) {
+        let (n, dim) = (self.len(), self.dim());
+        let b = z.len() / dim;
+        let rows = ArrayView2::from_shape((b, dim), z).expect("b·D values");
+        room.resize(b * n, 0.0);
+        room.par_chunks_mut((b * BLOCK).max(1)).enumerate().for_each(|(k, dots)| {
+            let items = self.block(k);
+            let mut dots = ArrayViewMut2::from_shape((b, items.nrows()), dots).expect("a block of products");
+            general_mat_mul(1.0, &rows, &items.t(), 0.0, &mut dots);
+        });
+        d.par_chunks_mut(n).zip(z.par_chunks(dim)).enumerate().for_each(|(row, (d, z))| {
+            let own = squared_norm(z);
+            for (k, out) in d.chunks_mut(BLOCK).enumerate() {
+                let dots = &room[k * b * BLOCK + row * out.len()..][..out.len()];
                 if self.metric == Metric::Cosine {
                     out.iter_mut().zip(dots).for_each(|(out, dot)| *out = 1.0 - dot);
                     continue;
                 }
                 // Without a branch first, which vector registers do; then the few that cancellation spoils.
-                let own = &self.squares[k * BLOCK..][..out.len()];
+                let theirs = &self.squares[k * BLOCK..][..out.len()];
                 let kept = |squared: f32, squares: f32| squared > CANCELLED * squares; // not NaN
                 let mut any = false;
-                for ((out, &dot), own) in out.iter_mut().zip(dots).zip(own) {
-                    let squares = z_squares[row] + own;
+                for ((out, &dot), their) in out.iter_mut().zip(dots).zip(theirs) {
+                    let squares = own + their;
                     let squared = squares - 2.0 * dot;
                     any |= !kept(squared, squares);
                     *out = squared.max(0.0).sqrt();
                 }
-                for (j, (out, own)) in out.iter_mut().zip(own).enumerate().filter(|_| any) {
-                    let squares = z_squares[row] + own;
+                for (j, (out, their)) in out.iter_mut().zip(theirs).enumerate().filter(|_| any) {
+                    let squares = own + their;
                     if !kept(squares - 2.0 * dots[j], squares) {
-                        *out = self.metric.distance(zs, self.point(k * BLOCK + j)) as f32;
+                        *out = self.metric.distance(z, self.point(k * BLOCK + j)) as f32;
                     }
                 }
             }
         });
-        Array2::from_shape_vec((b, n), out).expect("b·n values")
     }
 
-    /// ∂L/∂z [b, D] of a batch of points `z` [b, D], given their distances `d` [b, N] to every item and
-    /// `weights` = ∂L/∂d [b, N]: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean metrics, −w·X for cosine; one matrix
-    /// product either way. A distance of 0 has no direction and contributes none.
+    /// ∂L/∂z [b, D], written to `gradient`, of a batch of points `z` [b, D], given their distances `d` [b, N] to every item
+    /// and `weights` = ∂L/∂d [b, N], which are used up: z·Σᵢ(wᵢ/dᵢ) − (w/d)·X for the Euclidean metrics, −w·X for cosine; one
+    /// matrix product either way. A distance of 0 has no direction and contributes none. `room` as above.
     pub fn gradient_batch(
         &self,
-        z: ArrayView2<f32>,
-        d: ArrayView2<f32>,
-        mut weights: Array2<f32>,
-    ) -> Array2<f32> {
-        let n = self.len();
-        let mut totals = vec![0.0f32; z.nrows()];
-        if self.metric != Metric::Cosine {
-            let d = d.as_standard_layout();
-            let d = d.as_slice().expect("standard layout");
-            let w = weights.as_slice_mut().expect("weights are built row-major");
-            w.par_chunks_mut(n).zip(d.par_chunks(n)).zip(&mut totals).for_each(|((w, d), total)| {
+        z: &[f32],
+        d: &[f32],
+        weights: &mut [f32],
+        gradient: &mut [f32],
+        room: &mut Vec<f32>,
+    ) {
+        let (n, dim) = (self.len(), self.dim());
+        let b = z.len() / dim;
+        let of_rows = weights.par_chunks_mut(n).zip(d.par_chunks(n));
+        let rows = gradient.par_chunks_mut(dim).zip(z.par_chunks(dim));
+        of_rows.zip(rows).for_each(|((w, d), (gradient, z))| {
+            let mut total = 0.0;
+            if self.metric != Metric::Cosine {
                 for (w, &d) in w.iter_mut().zip(d) {
                     *w = if d > 0.0 { *w / d } else { 0.0 };
                 }
-                *total = sum_over(w, w, |w, _| w) as f32;
-            });
+                total = sum_over(w, w, |w, _| w) as f32;
+            }
+            gradient.iter_mut().zip(z).for_each(|(g, &z)| *g = z * total);
+        });
+        let weights = ArrayView2::from_shape((b, n), &*weights).expect("b·N values");
+        room.resize(n.div_ceil(BLOCK) * b * dim, 0.0);
+        room.par_chunks_mut((b * dim).max(1)).enumerate().for_each(|(k, part)| {
+            let items = self.block(k);
+            let weights = weights.slice(s![.., k * BLOCK..k * BLOCK + items.nrows()]);
+            let mut part = ArrayViewMut2::from_shape((b, dim), part).expect("b·D values");
+            general_mat_mul(1.0, &weights, &items, 0.0, &mut part);
+        });
+        for part in room.chunks((b * dim).max(1)) {
+            gradient.iter_mut().zip(part).for_each(|(g, part)| *g -= part);
         }
-        let parts: Vec<Array2<f32>> = (0..n.div_ceil(BLOCK))
-            .into_par_iter()
-            .map(|k| {
-                let rows = k * BLOCK..n.min((k + 1) * BLOCK);
-                weights.slice(s![.., rows.clone()]).dot(&self.points.slice(s![rows, ..]))
-            })
-            .collect();
-        let mut gradient = Array2::zeros(z.dim());
-        for ((mut g, z), &total) in gradient.rows_mut().into_iter().zip(z.rows()).zip(&totals) {
-            g.zip_mut_with(&z, |g: &mut f32, &z| *g = z * total);
-        }
-        for part in &parts {
-            gradient -= part;
-        }
-        gradient
+    }
+
+    /// The points that the k-th matrix product takes, [at most BLOCK, D].
+    fn block(&self, k: usize) -> ArrayView2<'_, f32> {
+        self.points.slice(s![k * BLOCK..self.len().min((k + 1) * BLOCK), ..])
     }
 }
 
 /// ‖row‖² of each row of a row-major matrix.
 fn squared_norms<S: ndarray::Data<Elem = f32>>(rows: &ndarray::ArrayBase<S, ndarray::Ix2, f32>) -> Vec<f32> {
-    rows.rows().into_iter().map(|r| r.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() as f32).collect()
+    rows.rows().into_iter().map(|r| squared_norm(r.to_slice().expect("row-major"))).collect()
+}
+
+fn squared_norm(v: &[f32]) -> f32 {
+    v.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() as f32
 }
 
 #[cfg(test)]
@@ -465,6 +503,21 @@ mod tests {
     fn gallery(metric: Metric, raw: Array2<f32>) -> Gallery {
         let n = raw.nrows();
         Gallery::new(metric, raw, vec![0; n], (0..n).map(|i| i.to_string()).collect()).unwrap()
+    }
+
+    /// In room that something else was in before.
+    fn distances(gallery: &Gallery, z: &Array2<f32>) -> Array2<f32> {
+        let mut d = Array2::zeros((z.nrows(), gallery.len()));
+        let mut room = vec![7.0; 100];
+        gallery.distances_batch(z.as_slice().unwrap(), d.as_slice_mut().unwrap(), &mut room);
+        d
+    }
+
+    fn gradient(gallery: &Gallery, z: &Array2<f32>, d: &Array2<f32>, mut w: Array2<f32>) -> Array2<f32> {
+        let mut gradient = Array2::from_elem(z.dim(), 7.0);
+        let (z, d, w) = (z.as_slice().unwrap(), d.as_slice().unwrap(), w.as_slice_mut().unwrap());
+        gallery.gradient_batch(z, d, w, gradient.as_slice_mut().unwrap(), &mut vec![7.0; 100]);
+        gradient
     }
 
     #[test]
@@ -490,7 +543,7 @@ mod tests {
             z.row_mut(2).mapv_inplace(|v| -2.0 * v);
             let gallery = gallery(metric, raw);
             let z = metric.into_space(z);
-            let fast = gallery.distances_batch(z.view());
+            let fast = distances(&gallery, &z);
             for (row, fast) in fast.rows().into_iter().enumerate() {
                 let exact = gallery.distances(z.row(row).as_slice().unwrap());
                 for (i, (&f, e)) in fast.iter().zip(exact).enumerate() {
@@ -520,9 +573,11 @@ mod tests {
             let raw = cloud(3, 8, 3) * 1.7;
             let weights = cloud(3, 50, 4);
             let z = metric.into_space(raw.clone());
-            let d = gallery.distances_batch(z.view());
-            let gradient =
-                metric.pull_back(raw.view(), gallery.gradient_batch(z.view(), d.view(), weights.clone()));
+            let d = distances(&gallery, &z);
+            let mut gradient = gradient(&gallery, &z, &d, weights.clone());
+            for (raw, mut gradient) in raw.rows().into_iter().zip(gradient.rows_mut()) {
+                metric.pull_back(raw.as_slice().unwrap(), gradient.as_slice_mut().unwrap());
+            }
             let loss = |row: usize, raw: &[f64]| -> f64 {
                 let norm =
                     if metric.normalizes() { raw.iter().map(|v| v * v).sum::<f64>().sqrt() } else { 1.0 };
@@ -561,12 +616,14 @@ mod tests {
         for metric in [Metric::Euclidean, Metric::NormalizedEuclidean] {
             let gallery = gallery(metric, raw.clone());
             let z = gallery.points.slice(s![1..2, ..]).to_owned();
-            let d = gallery.distances_batch(z.view());
+            let d = distances(&gallery, &z);
             let mut weights = Array2::zeros((1, 4));
             weights[[0, 1]] = 1.0;
-            let gradient = gallery.gradient_batch(z.view(), d.view(), weights);
+            let gradient = gradient(&gallery, &z, &d, weights);
             assert!(gradient.iter().all(|&g| g == 0.0));
-            let (distance, gradient) = metric.pair(gallery.point(1), &wide(gallery.point(1)), 0.0);
+            let mut gradient = vec![0.0; 5];
+            let own = wide(gallery.point(1));
+            let distance = metric.pair(gallery.point(1), &own, 0.0, &mut gradient, |_| 1.0);
             assert!(distance == 0.0 && gradient.iter().all(|&g| g == 0.0));
         }
     }

@@ -1,13 +1,13 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
 use audit::attack::{
-    ATTACKS, Attack, Batch, Differentiable, Event, Form, Images, Loss, Measure, Outcome, Plan, Query,
-    Schedule, Selection, Targets, Trial, Watch, measure, read_trials, run, sample_queries, select,
+    ATTACKS, Attack, Batch, Cotangent, Differentiable, Event, Form, Images, Loss, Measure, Outcome, Plan,
+    Query, Schedule, Selection, Targets, Trial, Watch, measure, read_trials, run, sample_queries, select,
     write_trials,
 };
 use audit::space::{Gallery, Metric};
 use audit::{Error, Exit, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 use std::ops::ControlFlow;
 
 const PIXELS: usize = 12;
@@ -69,14 +69,12 @@ impl Differentiable for Linear {
         Ok(self.raw(images))
     }
 
-    fn step(
-        &mut self,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
+    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
         self.steps += 1;
         let p = self.w.ncols();
-        let g = cotangent(self.raw(&batch.x).view());
+        let raw = self.raw(&batch.x);
+        let mut g = Array2::zeros(raw.dim());
+        cotangent(raw.view(), g.view_mut());
         self.seen.push((batch.x[..p].to_vec(), g.row(0).to_vec()));
         for i in 0..self.batch {
             for j in 0..p {
@@ -574,13 +572,9 @@ impl Differentiable for Faulty {
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
         self.0.embed(images)
     }
-    fn step(
-        &mut self,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
+    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
         let scale = self.2;
-        self.0.step(batch, &mut |raw| cotangent((&raw * scale).view()))?;
+        self.0.step(batch, &mut |raw, out| cotangent((&raw * scale).view(), out))?;
         self.1(batch);
         Ok(())
     }

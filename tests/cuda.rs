@@ -11,7 +11,7 @@ use audit::model::card::Card;
 use audit::model::runtime::{self, Cuda, Options, Provider};
 use audit::report::Report;
 use common::{Ran, Rng, Temp, program, ran};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use std::path::{Path, PathBuf};
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
@@ -67,7 +67,7 @@ fn steps_follow_the_gradient(options: Options) {
     let n = 4 * model.pixels();
     let cotangent =
         Array2::from_shape_vec((4, model.info.dim), uniform(4 * model.info.dim, 1)).unwrap() - 0.5;
-    let mut ask = |_: ArrayView2<f32>| cotangent.clone();
+    let mut ask = |_: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| out.assign(&cotangent);
     let mut batch = Batch {
         x: uniform(n, 2),
         lo: uniform(n, 3).iter().map(|v| 0.3 * v).collect(),
@@ -117,9 +117,9 @@ fn a_gradient_between_steps_is_noticed() {
     let zeros = Array2::zeros((2, model.info.dim));
     let mut batch =
         Batch { x: uniform(n, 1), lo: vec![0.0; n], hi: vec![1.0; n], alpha: vec![0.1; 2], changed: true };
-    model.lanes()[0].step(&mut batch, &mut |e| e.to_owned()).unwrap();
+    model.lanes()[0].step(&mut batch, &mut |e, mut out| out.assign(&e)).unwrap();
     model.gradient(&uniform(n, 2), zeros.view()).unwrap();
-    let error = model.lanes()[0].step(&mut batch, &mut |e| e.to_owned()).unwrap_err();
+    let error = model.lanes()[0].step(&mut batch, &mut |e, mut out| out.assign(&e)).unwrap_err();
     assert!(error.message.contains("between two steps"), "{error}");
 }
 

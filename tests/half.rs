@@ -226,9 +226,9 @@ fn signs_are_those_of_float32() {
             };
             let mut seen = Array2::zeros((0, 0));
             model.lanes()[0]
-                .step(&mut b, &mut |e| {
+                .step(&mut b, &mut |e, mut out| {
                     seen = e.to_owned();
-                    ct.clone()
+                    out.assign(&ct);
                 })
                 .unwrap();
             model.lanes()[0].fetch(&mut b).unwrap();
@@ -315,11 +315,11 @@ fn what_overflows_is_an_error() {
     model.calibrate(&vec![0.0; x.len()], 4).unwrap();
     let (lo, hi) = (vec![0.0; x.len()], vec![1.0; x.len()]);
     let mut b = Batch { x: x.clone(), lo, hi, alpha: vec![0.1; 4], changed: true };
-    let error = model.lanes()[0].step(&mut b, &mut |e| Array2::ones(e.dim())).unwrap_err();
+    let error = model.lanes()[0].step(&mut b, &mut |_, mut out| out.fill(1.0)).unwrap_err();
     assert!(error.message.contains("not finite"), "{}", error.message);
     // Slots without a trial may hold what they will.
     b.alpha = vec![0.0; 4];
-    model.lanes()[0].step(&mut b, &mut |e| Array2::ones(e.dim())).unwrap();
+    model.lanes()[0].step(&mut b, &mut |_, mut out| out.fill(1.0)).unwrap();
 }
 
 #[test]

@@ -16,15 +16,15 @@ pub const ES: Attack = Attack {
     // rounding between the two would otherwise drown out the 1e-7.
     loss: |gallery, form, trial| {
         let (metric, clean) = (gallery.metric, wide(gallery.point(trial.query)));
-        Loss::Point(Box::new(move |z, first| {
-            let (distance, mut gradient) = if first {
-                let anchor: Vec<f64> = z.iter().map(|&v| f64::from(v) + 1e-7).collect();
-                metric.pair(z, &anchor, form.offset())
+        Loss::Point(Box::new(move |z, first, gradient| {
+            let anchor: Vec<f64>;
+            let from = if first {
+                anchor = z.iter().map(|&v| f64::from(v) + 1e-7).collect();
+                &anchor
             } else {
-                metric.pair(z, &clean, form.offset())
+                &clean
             };
-            gradient.iter_mut().for_each(|g| *g = -*g);
-            (-distance, gradient)
+            -metric.pair(z, from, form.offset(), gradient, |_| -1.0)
         }))
     },
 };

@@ -16,7 +16,7 @@ pub const GTM: Attack = Attack {
     loss: |gallery, form, trial| {
         let metric = gallery.metric;
         let target = trial.targets.first().map_or_else(Vec::new, |&u| wide(gallery.point(u)));
-        Loss::Point(Box::new(move |z, _| metric.pair(z, &target, form.offset())))
+        Loss::Point(Box::new(move |z, _, gradient| metric.pair(z, &target, form.offset(), gradient, |_| 1.0)))
     },
 };
 

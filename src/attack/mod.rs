@@ -27,9 +27,9 @@ pub use trials::{
 };
 
 use crate::space::ranks::{Ask, Mark};
-use crate::space::{self, Gallery, cosine, draw_index, wide};
+use crate::space::{self, Angle, Gallery, draw_index, wide};
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -267,7 +267,7 @@ impl Draw {
 
 /// A loss at the point z (D) of the metric space.
 pub enum Loss<'a> {
-    /// A function of the point: (z, first step of a run from the clean image) → (loss, ∂L/∂z [D]).
+    /// A function of the point: (z, first step of a run from the clean image, ∂L/∂z [D], zero on entry) → loss.
     Point(Box<PointLoss<'a>>),
     /// A function of the distances d from z to the whole gallery: (d [N], ∂L/∂d [N], zero on entry) → loss.
     /// Only these pay for matrix products with the gallery.
@@ -275,7 +275,7 @@ pub enum Loss<'a> {
 }
 
 /// See [`Loss::Point`].
-pub type PointLoss<'a> = dyn Fn(&[f32], bool) -> (f64, Vec<f32>) + Send + Sync + 'a;
+pub type PointLoss<'a> = dyn Fn(&[f32], bool, &mut [f32]) -> f64 + Send + Sync + 'a;
 /// See [`Loss::Gallery`].
 pub type GalleryLoss<'a> = dyn Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a;
 
@@ -358,7 +358,9 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
             Measure::CandidateRank(_) | Measure::QueryRank(_) => {
                 found.rank = Some(ranks.iter().sum::<usize>() as f64 / trial.targets.len().max(1) as f64);
             }
-            Measure::Cosine => found.cosine = target.map(|&t| cosine(z, &wide(gallery.point(t))).0),
+            Measure::Cosine => {
+                found.cosine = target.map(|&t| Angle::between(z, &wide(gallery.point(t))).cosine)
+            }
             Measure::Escape | Measure::Hit => found.hit = first.map(|&rank| rank == 0),
             Measure::Retained => {
                 let ranked = |t: &usize| !gallery.excluded(trial.query, *t);
@@ -407,6 +409,9 @@ fn questions<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, z: &'a [f32]) 
     }
 }
 
+/// Asked at each step, with the raw embeddings [B, D], for ∂L/∂embedding [B, D], which it overwrites.
+pub type Cotangent<'c> = dyn FnMut(ArrayView2<f32>, ArrayViewMut2<f32>) + 'c;
+
 /// A model whose embedding can be differentiated with respect to its images, as one thread has it.
 ///
 /// Images are contiguous `f32` pixels in [0,1], C×H×W each. Embeddings are the model's own
@@ -418,16 +423,12 @@ pub trait Differentiable: Send {
     fn pixels(&self) -> usize;
     /// Embeddings [n, D] of n ≤ `batch()` images (`images.len() == n * pixels()`).
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>>;
-    /// One PGD step on a full batch: embeds the images x, asks `cotangent` for ∂L/∂embedding [B, D],
+    /// One PGD step on a full batch: embeds the images x, has `cotangent` write ∂L/∂embedding,
     /// and replaces them by clip(x − α·sign(∂L/∂x), lo, hi). `sign(0) = 0`.
     ///
     /// A model may keep images and bounds where it computes from one step to the next: then it takes them from `batch`
     /// only where `batch.changed`, which it clears, and `batch.x` falls behind until [`Differentiable::fetch`].
-    fn step(
-        &mut self,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()>;
+    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()>;
     /// Brings `batch.x` up to the last step. Nothing to do for a model whose steps change `batch.x` itself.
     fn fetch(&mut self, _batch: &mut Batch) -> Result<()> {
         Ok(())

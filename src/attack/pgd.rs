@@ -12,7 +12,7 @@ use super::schedule::{Adaptive, Schedule};
 use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure_all};
 use crate::space::Gallery;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -195,26 +195,36 @@ impl<'a> Task<'a> {
             Schedule::Adaptive => 2.0 * plan.eps,
         };
         let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
-        let mut waiting = Vec::new();
+        let (mut waiting, mut room) = (Vec::new(), Room::default());
         loop {
-            for (slot, run) in active.iter_mut().enumerate().filter(|(_, run)| run.is_none()) {
-                let Some((trial, start)) = locked(shared).next() else { break };
-                let clean = load(gallery, images, trials[trial].query, pixels)?;
+            let free = (0..slots).filter(|&slot| active[slot].is_none());
+            let next: Vec<(usize, (usize, usize))> =
+                free.map_while(|slot| Some((slot, locked(shared).next()?))).collect();
+            // Images are decoded and losses prepared on all threads that have nothing better to do: where a device makes the
+            // steps, it waits for this one.
+            let ready = |&(_, (trial, _)): &(usize, (usize, usize))| {
+                let trial = &trials[trial];
+                Ok((
+                    load(gallery, images, trial.query, pixels)?,
+                    (trial.attack.loss)(gallery, plan.form, trial),
+                ))
+            };
+            let ready: Vec<Result<(Vec<f32>, Loss)>> = next.par_iter().map(ready).collect();
+            for ((slot, (trial, start)), ready) in next.into_iter().zip(ready) {
+                let (clean, loss) = ready?;
                 let at = slot * pixels..(slot + 1) * pixels;
                 let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
-                *run = Some(self.begin(trial, start, clean, &mut batch.x[at], lo, hi));
+                active[slot] = Some(self.begin(trial, start, clean, loss, [&mut batch.x[at], lo, hi]));
                 (batch.alpha[slot], batch.changed) = (alpha, true);
             }
             if active.iter().all(Option::is_none) {
-                return self.measure(&mut waiting, true, model, shared);
+                return self.measure(&mut waiting, true, model, &mut room, shared);
             }
             if plan.steps > 0 {
                 let mut fault = None;
-                model.step(&mut batch, &mut |raw| {
-                    self.cotangent(&mut active, raw).unwrap_or_else(|e| {
-                        fault = Some(e);
-                        Array2::zeros(raw.dim())
-                    })
+                model.step(&mut batch, &mut |raw, mut out| {
+                    out.fill(0.0);
+                    fault = self.cotangent(&mut active, raw, out, &mut room).err();
                 })?;
                 if let Some(fault) = fault {
                     return Err(fault);
@@ -252,7 +262,7 @@ impl<'a> Task<'a> {
             if locked(shared).stepped(steps, at) {
                 return Ok(());
             }
-            self.measure(&mut waiting, false, model, shared)?;
+            self.measure(&mut waiting, false, model, &mut room, shared)?;
         }
     }
 
@@ -262,9 +272,8 @@ impl<'a> Task<'a> {
         trial: usize,
         start: usize,
         clean: Vec<f32>,
-        x: &mut [f32],
-        lo: &mut [f32],
-        hi: &mut [f32],
+        loss: Loss<'a>,
+        [x, lo, hi]: [&mut [f32]; 3],
     ) -> Run<'a> {
         let (plan, it) = (self.plan, &self.trials[trial]);
         for (i, &v) in clean.iter().enumerate() {
@@ -279,7 +288,7 @@ impl<'a> Task<'a> {
         Run {
             trial,
             start,
-            loss: (it.attack.loss)(self.gallery, plan.form, it),
+            loss,
             clean,
             step: 0,
             losses: Vec::with_capacity(plan.steps + 1),
@@ -289,90 +298,135 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// ∂L/∂embedding [B, D] of the active slots at the raw embeddings [B, D]; zero for the others.
-    fn cotangent(&self, active: &mut [Option<Run>], raw: ArrayView2<f32>) -> Result<Array2<f32>> {
+    /// Writes ∂L/∂embedding of the active slots at the raw embeddings [B, D] to `out` [B, D], zero on entry.
+    fn cotangent(
+        &self,
+        active: &mut [Option<Run>],
+        raw: ArrayView2<f32>,
+        mut out: ArrayViewMut2<f32>,
+        room: &mut Room,
+    ) -> Result<()> {
         let Task { gallery, trials, .. } = *self;
-        let rows: Vec<usize> = (0..active.len()).filter(|&slot| active[slot].is_some()).collect();
-        let slots = active.len();
-        let runs: Vec<&mut Run> = active.iter_mut().flatten().collect();
-        if raw.nrows() != slots {
-            return Err(Error::internal(format!(
-                "the model gave {} embeddings for a batch of {slots}",
-                raw.nrows()
-            )));
-        }
-        let raw_rows = raw.select(Axis(0), &rows);
-        check_embeddings(raw_rows.view(), gallery, runs.iter().map(|run| &trials[run.trial]))?;
-        let points = gallery.metric.into_space(raw_rows.clone());
-        let at: Vec<(&Loss, bool)> = runs.iter().map(|r| (&r.loss, r.step == 0 && r.start == 0)).collect();
-        let (losses, gradient) = evaluate(gallery, &points, &at);
-        let mut out = Array2::zeros(raw.dim());
-        let gradient = gallery.metric.pull_back(raw_rows.view(), gradient);
-        for (i, run) in runs.into_iter().enumerate() {
-            check_loss(losses[i], gallery, &trials[run.trial])?;
-            run.losses.push(losses[i]);
+        let at_work = active.iter().enumerate().filter_map(|(slot, run)| Some((slot, run.as_ref()?)));
+        check_embeddings(raw, active.len(), gallery, at_work.map(|(slot, run)| (slot, &trials[run.trial])))?;
+        room.place(raw, gallery);
+        room.evaluate(gallery, &|slot| {
+            active[slot].as_ref().map(|run| (&run.loss, run.step == 0 && run.start == 0))
+        });
+        for (slot, run) in active.iter_mut().enumerate() {
+            let Some(run) = run else { continue };
+            check_loss(room.losses[slot], gallery, &trials[run.trial])?;
+            run.losses.push(room.losses[slot]);
             let clean = gallery.point(trials[run.trial].query);
-            run.shift = gallery.metric.distance(points.row(i).to_slice().expect("row-major"), clean);
-            let largest = gradient.row(i).iter().fold(0.0f32, |m, g| m.max(g.abs()));
+            run.shift = gallery.metric.distance(room.point(slot, gallery), clean);
+            let gradient = &mut room.gradient[slot * gallery.dim()..][..gallery.dim()];
+            gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
+            let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
             run.stuck = largest == 0.0;
             // Only signs count downstream. A power of two leaves them, and every bit of the rest, as they
             // are, and keeps small gradients (a mean over the gallery) from vanishing in half precision.
             let scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
-            out.row_mut(rows[i]).zip_mut_with(&gradient.row(i), |o, g| *o = g * scale);
+            out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * scale);
         }
-        Ok(out)
+        Ok(())
     }
 }
 
-/// Loss and ∂L/∂z [n, D] of `n` losses at as many points [n, D]. Those on the whole gallery share two matrix
-/// products; the flag says whether a loss is at the first step from the clean image.
-fn evaluate(gallery: &Gallery, points: &Array2<f32>, at: &[(&Loss, bool)]) -> (Vec<f64>, Array2<f32>) {
-    let wide: Vec<usize> = (0..at.len()).filter(|&i| matches!(at[i].0, Loss::Gallery(_))).collect();
-    let z = points.select(Axis(0), &wide);
-    let d = gallery.distances_batch(z.view());
-    let mut weights = Array2::<f32>::zeros(d.dim());
-    let n = gallery.len();
-    let mut losses = vec![0.0; at.len()];
-    let mut gradient = Array2::zeros(points.dim());
-    let found: Vec<f64> = wide
-        .par_iter()
-        .zip(weights.as_slice_mut().expect("row-major").par_chunks_mut(n))
-        .zip(d.as_slice().expect("row-major").par_chunks(n))
-        .map(|((&i, weights), d)| match at[i].0 {
-            Loss::Gallery(loss) if d.iter().all(|d| d.is_finite()) => loss(d, weights),
-            Loss::Gallery(_) => f64::NAN, // inf − inf would pass for a closed hinge
-            Loss::Point(_) => unreachable!("filtered above"),
-        })
-        .collect();
-    let wide_gradient = gallery.gradient_batch(z.view(), d.view(), weights);
-    for (k, &i) in wide.iter().enumerate() {
-        losses[i] = found[k];
-        gradient.row_mut(i).assign(&wide_gradient.row(k));
-    }
-    for (i, (loss, first)) in at.iter().enumerate() {
-        if let Loss::Point(loss) = loss {
-            let (value, direction) = loss(points.row(i).to_slice().expect("row-major"), *first);
-            losses[i] = value;
-            gradient.row_mut(i).assign(&ndarray::ArrayView1::from(&direction));
-        }
-    }
-    (losses, gradient)
+/// Where a thread computes its losses, kept from step to step: a step allocates nothing here once batches have had their size.
+#[derive(Default)]
+struct Room {
+    /// The points that losses are taken at [n, D].
+    points: Vec<f32>,
+    /// The losses, n, and ∂L/∂z [n, D].
+    losses: Vec<f64>,
+    gradient: Vec<f32>,
+    /// Of losses on the whole gallery, b of them: which, their z [b, D], distances and ∂L/∂d [b, N], losses, ∂L/∂z.
+    wide: Vec<usize>,
+    z: Vec<f32>,
+    d: Vec<f32>,
+    weights: Vec<f32>,
+    found: Vec<f64>,
+    pulled: Vec<f32>,
+    products: Vec<f32>,
 }
 
-/// Refuses embeddings [n, D] of the wrong shape, or not finite; row i is that of the i-th trial.
+impl Room {
+    /// Puts raw embeddings [n, D] here, as points.
+    fn place(&mut self, raw: ArrayView2<f32>, gallery: &Gallery) {
+        self.points.clear();
+        self.points.extend(raw.iter());
+        self.points.chunks_mut(gallery.dim()).for_each(|point| gallery.metric.place(point));
+    }
+
+    /// The i-th point.
+    fn point(&self, i: usize, gallery: &Gallery) -> &[f32] {
+        &self.points[i * gallery.dim()..][..gallery.dim()]
+    }
+
+    /// Loss and ∂L/∂z of the i-th point by the i-th loss, 0 where there is none. Those on the whole gallery share two
+    /// matrix products; the flag says whether a loss is at the first step from the clean image.
+    fn evaluate<'l, 'a: 'l>(
+        &mut self,
+        gallery: &Gallery,
+        loss: &(dyn Fn(usize) -> Option<(&'l Loss<'a>, bool)> + Sync),
+    ) {
+        let Room { points, losses, gradient, wide, z, d, weights, found, pulled, products } = self;
+        let (n, dim) = (gallery.len(), gallery.dim());
+        losses.clear();
+        losses.resize(points.len() / dim, 0.0);
+        gradient.clear();
+        gradient.resize(points.len(), 0.0);
+        wide.clear();
+        z.clear();
+        for (i, (point, gradient)) in points.chunks(dim).zip(gradient.chunks_mut(dim)).enumerate() {
+            match loss(i) {
+                Some((Loss::Point(loss), first)) => losses[i] = loss(point, first, gradient),
+                Some((Loss::Gallery(_), _)) => {
+                    wide.push(i);
+                    z.extend_from_slice(point);
+                }
+                None => {}
+            }
+        }
+        if wide.is_empty() {
+            return;
+        }
+        d.resize(wide.len() * n, 0.0);
+        weights.clear();
+        weights.resize(wide.len() * n, 0.0);
+        found.resize(wide.len(), 0.0);
+        pulled.resize(z.len(), 0.0);
+        gallery.distances_batch(z, d, products);
+        let rows = wide.par_iter().zip(&mut *found).zip(weights.par_chunks_mut(n).zip(d.par_chunks(n)));
+        rows.for_each(|((&i, found), (weights, d))| {
+            *found = match loss(i) {
+                Some((Loss::Gallery(loss), _)) if d.iter().all(|d| d.is_finite()) => loss(d, weights),
+                _ => f64::NAN, // inf − inf would pass for a closed hinge
+            }
+        });
+        gallery.gradient_batch(z, d, weights, pulled, products);
+        for (k, &i) in wide.iter().enumerate() {
+            losses[i] = found[k];
+            gradient[i * dim..][..dim].copy_from_slice(&pulled[k * dim..][..dim]);
+        }
+    }
+}
+
+/// Refuses embeddings of another shape than [n, D], or not finite; `trials` says whose the rows are.
 fn check_embeddings<'t>(
     raw: ArrayView2<f32>,
+    n: usize,
     gallery: &Gallery,
-    trials: impl ExactSizeIterator<Item = &'t Trial>,
+    mut trials: impl Iterator<Item = (usize, &'t Trial)>,
 ) -> Result<()> {
-    if raw.dim() != (trials.len(), gallery.dim()) {
+    if raw.dim() != (n, gallery.dim()) {
         return Err(Error::internal(format!(
             "the model gave embeddings of shape {:?} where the gallery's make it {:?}",
             raw.dim(),
-            (trials.len(), gallery.dim())
+            (n, gallery.dim())
         )));
     }
-    match raw.rows().into_iter().zip(trials).find(|(row, _)| row.iter().any(|v| !v.is_finite())) {
+    match trials.find(|(row, _)| raw.row(*row).iter().any(|v| !v.is_finite())) {
         None => Ok(()),
         Some((_, trial)) => Err(Error::untrusted(format!(
             "{} on query `{}`: the model's embedding is not finite; the audit can't be trusted. Check the model in \
@@ -435,6 +489,7 @@ impl<'a> Task<'a> {
         waiting: &mut Vec<(Run<'a>, Vec<f32>)>,
         rest: bool,
         model: &mut dyn Differentiable,
+        room: &mut Room,
         shared: &Mutex<Shared>,
     ) -> Result<()> {
         let Task { gallery, trials, plan, .. } = *self;
@@ -442,10 +497,12 @@ impl<'a> Task<'a> {
             let some: Vec<_> = waiting.drain(..waiting.len().min(model.batch())).collect();
             let images: Vec<f32> = some.iter().flat_map(|(_, x)| x.iter().copied()).collect();
             let raw = model.embed(&images)?;
-            check_embeddings(raw.view(), gallery, some.iter().map(|(run, _)| &trials[run.trial]))?;
-            let points = gallery.metric.into_space(raw);
-            let at: Vec<(&Loss, bool)> = some.iter().map(|(run, _)| (&run.loss, false)).collect();
-            let (losses, _) = evaluate(gallery, &points, &at);
+            let whose = some.iter().map(|(run, _)| &trials[run.trial]).enumerate();
+            check_embeddings(raw.view(), some.len(), gallery, whose)?;
+            room.place(raw.view(), gallery);
+            room.evaluate(gallery, &|i| some.get(i).map(|(run, _)| (&run.loss, false)));
+            let room = &*room;
+            let losses = &room.losses;
             let mut last = Vec::with_capacity(some.len());
             for (i, (mut run, x)) in some.into_iter().enumerate() {
                 // An adaptive run may have seen a better image than its last: then that one is measured
@@ -455,7 +512,7 @@ impl<'a> Task<'a> {
                     _ => last.push((i, run, x)),
                 }
             }
-            let embedded = |i: usize| points.row(i).to_slice().expect("row-major");
+            let embedded = |i: usize| room.point(i, gallery);
             let state = |at: Vec<(&Trial, &[f32])>| measure_all(gallery, plan.form, &at);
             let clean = |trial: usize| (&trials[trial], gallery.point(trials[trial].query));
             let before = state(last.iter().map(|(_, run, _)| clean(run.trial)).collect());
@@ -466,7 +523,7 @@ impl<'a> Task<'a> {
                 .collect();
             for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
                 run.losses.push(losses[i]);
-                let evidence = Evidence { image, point: points.row(i).to_vec(), losses: run.losses };
+                let evidence = Evidence { image, point: embedded(i).to_vec(), losses: run.losses };
                 locked(shared).settle(run.trial, outcome?, evidence);
             }
         }
@@ -536,15 +593,16 @@ pub fn losses(
     let share = trials.len().div_ceil(models.len()).max(1);
     let parts = models.into_par_iter().zip(trials.par_chunks(share)).zip(images.par_chunks(share)).map(
         |((model, trials), images)| {
-            let (mut all, mut points) = (Vec::with_capacity(trials.len()), Vec::new());
+            let (mut all, mut points, mut room) =
+                (Vec::with_capacity(trials.len()), Vec::new(), Room::default());
             for (trials, images) in trials.chunks(model.batch()).zip(images.chunks(model.batch())) {
                 let raw = model.embed(&images.concat())?;
-                check_embeddings(raw.view(), gallery, trials.iter())?;
-                let some = gallery.metric.into_space(raw);
+                check_embeddings(raw.view(), trials.len(), gallery, trials.iter().enumerate())?;
                 let losses: Vec<Loss> = trials.iter().map(|t| (t.attack.loss)(gallery, form, t)).collect();
-                let at: Vec<(&Loss, bool)> = losses.iter().map(|loss| (loss, false)).collect();
-                all.extend(evaluate(gallery, &some, &at).0);
-                points.extend(some);
+                room.place(raw.view(), gallery);
+                room.evaluate(gallery, &|i| losses.get(i).map(|loss| (loss, false)));
+                all.extend(&room.losses);
+                points.extend(&room.points);
             }
             Ok((all, points))
         },

@@ -2,7 +2,7 @@
 //! item's embedding.
 
 use super::{Attack, Loss, Measure};
-use crate::space::{cosine, wide};
+use crate::space::{Angle, wide};
 
 /// Maximises the cosine similarity with a random item.
 pub const TMA: Attack = Attack {
@@ -15,10 +15,10 @@ pub const TMA: Attack = Attack {
     // 1 − cos(q̃, t), under any metric
     loss: |gallery, _, trial| {
         let target = trial.targets.first().map_or_else(Vec::new, |&t| wide(gallery.point(t)));
-        Loss::Point(Box::new(move |z, _| {
-            let (cosine, mut gradient) = cosine(z, &target);
-            gradient.iter_mut().for_each(|g| *g = -*g);
-            (1.0 - cosine, gradient)
+        Loss::Point(Box::new(move |z, _, gradient| {
+            let angle = Angle::between(z, &target);
+            angle.add_gradient(z, &target, gradient, -1.0);
+            1.0 - angle.cosine
         }))
     },
 };

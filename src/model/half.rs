@@ -8,11 +8,11 @@
 
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
 use super::{EMBEDDING, Exact, Info, Lanes, Model, append_update};
-use crate::attack::Batch;
+use crate::attack::{Batch, Cotangent};
 use crate::grad;
 use crate::onnx::{DType, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, Axis, s};
+use ndarray::{Array2, Axis, s};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeSet, HashMap};
@@ -99,17 +99,18 @@ impl Graphs {
 impl Half {
     /// One step of PGD, as [`crate::attack::Differentiable::step`]. Errors (exit code 12): an image under attack
     /// whose embedding or gradient isn't finite.
-    pub fn step(
-        &mut self,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
+    pub fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
         let under_attack: Vec<usize> = (0..batch.alpha.len()).filter(|&i| batch.alpha[i] != 0.0).collect();
         let mut finite = true;
         let scale = self.scale;
-        self.exact.step(&self.forward, batch, &mut |e| {
+        self.exact.step(&self.forward, batch, &mut |e, mut out| {
             finite = under_attack.iter().all(|&i| e.row(i).iter().all(|v| v.is_finite()));
-            if finite { cotangent(e) * scale } else { Array2::zeros(e.dim()) }
+            if finite {
+                cotangent(e, out.view_mut());
+            } else {
+                out.fill(0.0);
+            }
+            out.mapv_inplace(|v| v * scale);
         })?;
         if !finite {
             return Err(overflow(
@@ -156,9 +157,9 @@ impl Model {
             for (i, images) in images.chunks(each * pixels).enumerate() {
                 let Some(half) = &mut self.lanes[0].half else { break };
                 let real = count.saturating_sub(i * each).min(each);
-                all.extend(half.exact.gradient(&half.forward, images, &mut |e| {
+                all.extend(half.exact.gradient(&half.forward, images, &mut |e, mut out| {
                     embedded &= e.rows().into_iter().take(real).all(|e| e.iter().all(|v| v.is_finite()));
-                    &ct.slice(s![i * each..(i + 1) * each, ..]) * scale
+                    out.assign(&(&ct.slice(s![i * each..(i + 1) * each, ..]) * scale));
                 })?);
             }
             all.truncate(count * pixels);

@@ -7,14 +7,14 @@ pub mod output;
 pub mod reference;
 pub mod runtime;
 
-use crate::attack::{Batch, Differentiable};
+use crate::attack::{Batch, Cotangent, Differentiable};
 use crate::grad::{self, Note, Types};
 use crate::onnx::{DType, Dim, Graph, Node, Value};
 use crate::{Error, Result};
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
 use half::Half;
-use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, concatenate, s};
 use output::Pooling;
 use rayon::prelude::*;
 use reference::Reference;
@@ -129,8 +129,8 @@ struct Exact {
     backward: Arc<Session>,
     /// The backward graph's output that is ∂⟨f(x), ē⟩/∂x.
     gradient: Value,
-    /// Shape of the embeddings, [B, D].
-    size: [usize; 2],
+    /// The cotangent as the host has it, [B, D].
+    given: Array2<f32>,
     places: Places,
     /// The forward pass.
     there: Binding,
@@ -374,9 +374,9 @@ impl Lane {
     /// ∂⟨f(x), ē⟩/∂x of the lane's images: embeddings [B, D] and the gradient [B, P].
     fn gradient(&mut self, images: &[f32], cotangent: ArrayView2<f32>) -> Result<(Array2<f32>, Vec<f32>)> {
         let mut e = Array2::zeros((0, 0));
-        let mut seen = |z: ArrayView2<f32>| {
+        let mut seen = |z: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
             e = z.to_owned();
-            cotangent.to_owned()
+            out.assign(&cotangent);
         };
         let g = match &mut self.gradient {
             Gradient::Exact(exact) => exact.gradient(&self.forward, images, &mut seen)?,
@@ -385,13 +385,10 @@ impl Lane {
         Ok((e, g))
     }
 
-    fn estimated(
-        &mut self,
-        x: &[f32],
-        sigma: &[f32],
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<Vec<f32>> {
-        let ct = cotangent(self.embed(x)?.view());
+    fn estimated(&mut self, x: &[f32], sigma: &[f32], cotangent: &mut Cotangent) -> Result<Vec<f32>> {
+        let e = self.embed(x)?;
+        let mut ct = Array2::zeros(e.dim());
+        cotangent(e.view(), ct.view_mut());
         let Lane { forward, shape, dim, look, gradient, .. } = self;
         let Gradient::Estimate(estimator) = gradient else {
             return Err(Error::internal("an exact gradient was taken for an estimated one"));
@@ -449,30 +446,20 @@ impl Exact {
         let mut back = places.read_by(backward)?;
         back.output(NEXT, &mut places.image)?;
         let gradient = Value::new(gradient, DType::F32, &info.preprocessing.pixel_shape(each));
-        Ok(Exact { backward: backward.clone(), gradient, size, places, there, back, stepping: false })
+        let given = Array2::zeros(size);
+        Ok(Exact { backward: backward.clone(), gradient, given, places, there, back, stepping: false })
     }
 
     /// The forward pass of the images in place, and the cotangent put in place.
-    fn forward(
-        &mut self,
-        forward: &Session,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
+    fn forward(&mut self, forward: &Session, cotangent: &mut Cotangent) -> Result<()> {
         forward.run_bound(&mut self.there)?;
-        let e = ArrayView2::from_shape(self.size, self.places.embedding.read()?)
+        let e = ArrayView2::from_shape(self.given.dim(), self.places.embedding.read()?)
             .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
-        let ct = cotangent(e);
-        let ct = ct.as_standard_layout();
-        let ct = ct.as_slice().ok_or_else(|| Error::internal("a cotangent isn't contiguous"))?;
-        self.places.cotangent.1.write(ct)
+        cotangent(e, self.given.view_mut());
+        self.places.cotangent.1.write(self.given.as_slice().expect("made row-major"))
     }
 
-    fn gradient(
-        &mut self,
-        forward: &Session,
-        images: &[f32],
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<Vec<f32>> {
+    fn gradient(&mut self, forward: &Session, images: &[f32], cotangent: &mut Cotangent) -> Result<Vec<f32>> {
         self.stepping = false;
         self.places.image.write(images)?;
         self.forward(forward, cotangent)?;
@@ -483,12 +470,7 @@ impl Exact {
         Ok(gradient.read()?.to_vec())
     }
 
-    fn step(
-        &mut self,
-        forward: &Session,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
+    fn step(&mut self, forward: &Session, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
         if batch.changed {
             self.places.image.write(&batch.x)?;
             self.places.low.write(&batch.lo)?;
@@ -539,11 +521,7 @@ impl Differentiable for Lane {
         let e = self.look.embed(&self.forward, images, [self.shape[0], self.dim])?;
         Ok(e.slice_move(s![..n, ..]))
     }
-    fn step(
-        &mut self,
-        batch: &mut Batch,
-        cotangent: &mut dyn FnMut(ArrayView2<f32>) -> Array2<f32>,
-    ) -> Result<()> {
+    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
         if let Some(half) = self.half.as_mut().filter(|half| half.on) {
             return half.step(batch, cotangent);
         }
