@@ -3,7 +3,7 @@
 use super::conv::{SAME, Window};
 use super::{Rule, exact};
 use crate::grad::Cx;
-use crate::onnx::{Attr, DType};
+use crate::onnx::{Attr, DType, Tensor};
 
 type Done = Result<(), String>;
 
@@ -24,6 +24,10 @@ fn max_pool(cx: &mut Cx) -> Done {
     let window = Window::of(cx.node, &kernel, &x[2..])?;
     // Windows that don't touch never choose the same position, and a plain scatter is faster than an adding one.
     let apart = (0..kernel.len()).all(|d| (kernel[d] - 1) * window.dilations[d] < window.strides[d]);
+    if let Some(g) = compared(cx, &window, x, y) {
+        cx.give(0, g);
+        return Ok(());
+    }
     let indices = cx.extra_output(1, DType::I64, y);
     let gy = cx.gy();
     let size = [x.iter().product()];
@@ -39,6 +43,58 @@ fn max_pool(cx: &mut Cx) -> Done {
     let g = cx.reshape(&g, x);
     cx.give(0, g);
     Ok(())
+}
+
+/// Values beyond which a pool's image doesn't fit into caches, and passes over it wait for memory.
+const SMALL: i64 = 1 << 21;
+
+/// The same without asking the forward pool for positions, where windows tile the image: who is as large as its window's
+/// maximum, and first of those, as the pool would choose.
+///
+/// ONNX Runtime's pools that say positions compare value by value, those that don't use vector registers. Measured (1.31, CPU, one
+/// thread, 2×2, both passes): 2 to 3 times faster on what fits into caches, a step of a net of two convolutions at 28 pixels 14 % in
+/// all; on 64 × 224 × 224 no faster when all threads do it.
+fn compared(cx: &mut Cx, window: &Window, x: &[i64], y: &[i64]) -> Option<String> {
+    let kernel = &window.kernel;
+    let tiles =
+        *kernel == window.strides && kernel.len() == 2 && (0..2).all(|d| x[2 + d] == kernel[d] * y[2 + d]);
+    let small = x.iter().product::<i64>() <= SMALL;
+    if !tiles || !small || window.before != [0, 0] || window.dilations != [1, 1] || cx.x_type(0) != DType::F32
+    {
+        return None;
+    }
+    let places = kernel.iter().product::<i64>() as f32;
+    let scales = cx.constant(Tensor::f32(&[4], &[1.0, 1.0, kernel[0] as f32, kernel[1] as f32]));
+    let spread = |cx: &mut Cx, small: &str| {
+        let attrs = [
+            ("mode", "nearest"),
+            ("coordinate_transformation_mode", "asymmetric"),
+            ("nearest_mode", "floor"),
+        ];
+        cx.op_with("Resize", &[small, "", &scales], &attrs.map(|(name, value)| (name, value.into())))
+    };
+    let greatest = spread(cx, &cx.y(0));
+    let behind = cx.sub(&greatest, &cx.x(0));
+    let behind = cx.positive(&behind);
+    // Of a window's maxima the first scores highest, above 0; nothing else reaches that.
+    let mut left = Vec::with_capacity((x[2] * x[3]) as usize);
+    for (i, j) in (0..x[2]).flat_map(|i| (0..x[3]).map(move |j| (i, j))) {
+        let before = (i % kernel[0]) * kernel[1] + j % kernel[1];
+        left.push((places - before as f32) / places);
+    }
+    let left = cx.floats(&[1, 1, x[2], x[3]], &left);
+    let score = cx.sub(&left, &behind);
+    let attrs: [(&str, Attr); 2] =
+        [("kernel_shape", kernel.as_slice().into()), ("strides", kernel.as_slice().into())];
+    let best = cx.op_with("MaxPool", &[&score], &attrs);
+    let best = spread(cx, &best);
+    let short = cx.sub(&best, &score);
+    // Scores differ by 1/places at least.
+    let first =
+        cx.op_with("HardSigmoid", &[&short], &[("alpha", (-2.0 * places).into()), ("beta", 1.0f32.into())]);
+    let gy = cx.gy();
+    let gy = spread(cx, &gy);
+    Some(cx.mul(&gy, &first))
 }
 
 /// Spreads each output's gradient, divided by the number of values averaged, over its window.
