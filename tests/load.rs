@@ -118,6 +118,26 @@ fn indices_of_another_batch_are_refused() {
     assert!(error.contains("GatherND") && error.contains(&format!("{} batches", 2 * BATCH)), "{error}");
 }
 
+/// A value of 64 TiB, of which no machine has one: said before anything is computed.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_no_memory_holds_is_refused() {
+    let nodes = vec![
+        Node::new("Flatten", &["x"], "flat"),
+        Node::new("Unsqueeze", &["flat", "axis"], "tall"),
+        Node::new("Expand", &["tall", "to"], "large"),
+        Node::new("ReduceSum", &["large", "axis"], "y").with("keepdims", 0),
+    ];
+    let wide = (SIDE * SIDE, 1i64 << 44);
+    let constants =
+        [("axis", Tensor::ints(&[1])), ("to", Tensor::ints(&[BATCH, wide.1 / wide.0 / BATCH, wide.0]))];
+    let error = open("large", &grey(BATCH, nodes, &constants, &["y"]), None, None).err().unwrap().to_string();
+    assert!(
+        error.contains("Expand") && error.contains("GiB of memory are free") && error.contains("--batch"),
+        "{error}"
+    );
+}
+
 /// Each thread takes a batch of its own: that is nothing to the results, whether or not images fill them.
 #[test]
 fn threads_are_nothing_to_embeddings_and_gradients() {

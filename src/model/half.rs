@@ -6,8 +6,9 @@
 //! cotangent, found once on real images ([`Model::calibrate`]), which leaves every sign as it is. What overflows
 //! is an error, never a gradient of zero.
 
+use super::lane::Exact;
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
-use super::{EMBEDDING, Exact, Info, Lanes, Model, append_update};
+use super::{EMBEDDING, Info, Lanes, Model, append_update};
 use crate::attack::{Batch, Cotangent};
 use crate::grad;
 use crate::onnx::{DType, Graph, Node, Tensor, Value};

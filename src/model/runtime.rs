@@ -705,6 +705,13 @@ impl Drop for Scratch {
     }
 }
 
+/// Bytes of a value; `None` where its shape isn't known. As many as can be said, where that is not enough.
+pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
+    let size = |&d: &i64| u64::try_from(d).ok();
+    let count = shape.iter().map(size).try_fold(1u64, |all, d| Some(all.saturating_mul(d?)))?;
+    Some(count.saturating_mul(dtype.size()? as u64))
+}
+
 /// Element type and shape of every value of a graph whose input shapes are fixed.
 ///
 /// The graph runs once, on zeros: what its kernels don't take must not be differentiated (inference lets impossible
@@ -740,6 +747,23 @@ pub fn infer(graph: &Graph) -> Result<Types> {
     for node in &graph.nodes {
         sane::check_shapes(node, |name| types.get(name).map(|(_, shape)| shape.as_slice()))
             .map_err(Error::model)?;
+    }
+    let free = available_memory(Provider::Cpu);
+    for node in &graph.nodes {
+        let sizes = node.outputs.iter().filter_map(|out| Some((out, bytes_of(types.get(out)?)?)));
+        if let Some((out, bytes)) =
+            sizes.max_by_key(|(_, bytes)| *bytes).filter(|(_, b)| free.is_some_and(|free| *b > free))
+        {
+            let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+            return Err(Error::model(format!(
+                "{} makes {out} of shape {:?}, {:.1} GiB, and {:.1} GiB of memory are free. If the file is not damaged, ask for \
+                 fewer images at a time with --batch, or for smaller ones with --size",
+                node.label(),
+                types[out].1,
+                gib(bytes),
+                gib(free.unwrap_or(0))
+            )));
+        }
     }
     // All values at once would fill the memory: run for the outputs and the shapes alone.
     let shape_of = |name: &str| format!("audit/shape-of/{name}");
