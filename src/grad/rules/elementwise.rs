@@ -2,7 +2,7 @@
 
 use super::{Rule, broadcasting, exact, pass_through};
 use crate::grad::Cx;
-use crate::onnx::DType;
+use crate::onnx::{Attr, DType};
 
 type Done = Result<(), String>;
 
@@ -142,7 +142,7 @@ fn swish(cx: &mut Cx, x: &str, gy: &str) -> String {
 /// r = 3 − q below the upper kink, else 0; the derivative is 1 − r/3. The third goes to gy, where ONNX Runtime can make it
 /// part of a convolution's weights.
 fn hard_swished(cx: &mut Cx, x: &str, gy: &str) -> String {
-    let threshold: &[(&str, crate::onnx::Attr)] = &[("alpha", (-1.5f32).into())];
+    let threshold: &[(&str, Attr)] = &[("alpha", (-1.5f32).into())];
     let (three, half) = (cx.scalar(3.0), cx.scalar(1.5));
     let q = cx.add(x, &half);
     let q = cx.op_with("ThresholdedRelu", &[&q], threshold);
