@@ -10,6 +10,10 @@ use crate::space::Gallery;
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
+
+/// Bytes of decoded queries that are kept from one attack to the next, if all of them take no more.
+const KEPT: usize = 64 << 20;
 
 /// What is attacked, and how.
 pub struct Attacks<'a> {
@@ -150,7 +154,19 @@ impl Attacks<'_> {
             return Ok(());
         }
         let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
-        let images = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
+        let decode = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
+        // Every attack asks for the same queries: small images are decoded once.
+        let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();
+        let fit = queries.len() * model.pixels() * size_of::<f32>() <= KEPT;
+        let kept: HashMap<usize, OnceLock<Vec<f32>>> =
+            queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
+        let images = |i: usize| match kept.get(&i) {
+            None => decode(i),
+            Some(image) => match image.get() {
+                Some(image) => Ok(image.clone()),
+                None => decode(i).map(|new| image.get_or_init(|| new).clone()),
+            },
+        };
         attack::run(model.lanes(), self.gallery, &images, &trials, self.plan, watch).map(drop)
     }
 }
