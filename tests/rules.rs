@@ -1012,8 +1012,6 @@ fn flatten(r: &mut Rng) -> Case {
     )
 }
 
-type Sample = Box<dyn Fn(&mut Rng) -> Case>;
-
 /// Where several values of a window are largest, all of the gradient goes to the first of them in reading order, as in PyTorch
 /// (`max_pool2d`) and as ONNX Runtime's own index output says; expected here by looking at every window.
 #[test]
@@ -1043,6 +1041,8 @@ fn of_equal_values_a_max_pool_chooses_the_first() {
         assert_eq!(gradients, [expected], "{kernel:?}");
     }
 }
+
+type Sample = Box<dyn Fn(&mut Rng) -> Case>;
 
 /// The sample cases: one entry for each rule.
 fn samples() -> Vec<(&'static str, Sample)> {
@@ -1207,9 +1207,10 @@ fn shape(value: &Value) -> Vec<i64> {
     dims.iter().map(|d| if let Dim::Known(n) = d { *n } else { panic!("{value:?}") }).collect()
 }
 
-/// A case's forward graph, and the gradients of its inputs for the cotangents that `choose` makes of the outputs' shapes.
+/// Forward graph, cotangents of the outputs, gradients of the inputs.
 type Differentiated = (Session, Vec<Vec<f32>>, Vec<Vec<f32>>);
 
+/// Differentiates a case, for the cotangents that `choose` makes of its outputs' shapes.
 fn differentiated(
     case: &Case,
     choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>,
