@@ -748,12 +748,9 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         sane::check_shapes(node, |name| types.get(name).map(|(_, shape)| shape.as_slice()))
             .map_err(Error::model)?;
     }
-    let free = available_memory(Provider::Cpu);
-    for node in &graph.nodes {
-        let sizes = node.outputs.iter().filter_map(|out| Some((out, bytes_of(types.get(out)?)?)));
-        if let Some((out, bytes)) =
-            sizes.max_by_key(|(_, bytes)| *bytes).filter(|(_, b)| free.is_some_and(|free| *b > free))
-        {
+    let free = available_memory(Provider::Cpu).unwrap_or(u64::MAX);
+    for (node, out) in graph.nodes.iter().flat_map(|node| node.outputs.iter().map(move |out| (node, out))) {
+        if let Some(bytes) = types.get(out).and_then(bytes_of).filter(|bytes| *bytes > free) {
             let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
             return Err(Error::model(format!(
                 "{} makes {out} of shape {:?}, {:.1} GiB, and {:.1} GiB of memory are free. If the file is not damaged, ask for \
@@ -761,7 +758,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
                 node.label(),
                 types[out].1,
                 gib(bytes),
-                gib(free.unwrap_or(0))
+                gib(free)
             )));
         }
     }
