@@ -197,24 +197,12 @@ impl<'a> Task<'a> {
         let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
         let (mut waiting, mut room) = (Vec::new(), Room::default());
         loop {
-            let free = (0..slots).filter(|&slot| active[slot].is_none());
-            let next: Vec<(usize, (usize, usize))> =
-                free.map_while(|slot| Some((slot, locked(shared).next()?))).collect();
-            // Images are decoded and losses prepared on all threads that have nothing better to do: where a device makes the
-            // steps, it waits for this one.
-            let ready = |&(_, (trial, _)): &(usize, (usize, usize))| {
-                let trial = &trials[trial];
-                Ok((
-                    load(gallery, images, trial.query, pixels)?,
-                    (trial.attack.loss)(gallery, plan.form, trial),
-                ))
-            };
-            let ready: Vec<Result<(Vec<f32>, Loss)>> = next.par_iter().map(ready).collect();
-            for ((slot, (trial, start)), ready) in next.into_iter().zip(ready) {
-                let (clean, loss) = ready?;
+            for (slot, run) in active.iter_mut().enumerate().filter(|(_, run)| run.is_none()) {
+                let Some((trial, start)) = locked(shared).next() else { break };
+                let clean = load(gallery, images, trials[trial].query, pixels)?;
                 let at = slot * pixels..(slot + 1) * pixels;
                 let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
-                active[slot] = Some(self.begin(trial, start, clean, loss, [&mut batch.x[at], lo, hi]));
+                *run = Some(self.begin(trial, start, clean, [&mut batch.x[at], lo, hi]));
                 (batch.alpha[slot], batch.changed) = (alpha, true);
             }
             if active.iter().all(Option::is_none) {
@@ -267,14 +255,7 @@ impl<'a> Task<'a> {
     }
 
     /// Sets a trial up in a slot: its box, and the image that run number `start` begins with.
-    fn begin(
-        &self,
-        trial: usize,
-        start: usize,
-        clean: Vec<f32>,
-        loss: Loss<'a>,
-        [x, lo, hi]: [&mut [f32]; 3],
-    ) -> Run<'a> {
+    fn begin(&self, trial: usize, start: usize, clean: Vec<f32>, [x, lo, hi]: [&mut [f32]; 3]) -> Run<'a> {
         let (plan, it) = (self.plan, &self.trials[trial]);
         for (i, &v) in clean.iter().enumerate() {
             (x[i], lo[i], hi[i]) = (v, (v - plan.eps).max(0.0), (v + plan.eps).min(1.0));
@@ -288,7 +269,7 @@ impl<'a> Task<'a> {
         Run {
             trial,
             start,
-            loss,
+            loss: (it.attack.loss)(self.gallery, plan.form, it),
             clean,
             step: 0,
             losses: Vec::with_capacity(plan.steps + 1),
