@@ -9,6 +9,8 @@ use audit::space::{Gallery, Metric};
 use audit::{Error, Exit, Result};
 use ndarray::Array2;
 use std::ops::ControlFlow;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 const PIXELS: usize = 12;
 const DIM: usize = 6;
@@ -392,6 +394,39 @@ fn outcomes_do_not_depend_on_the_batch() {
     }
 }
 
+/// A model that begins once as many models as were asked for have come: on a busy machine one of them could do all the
+/// work before another thread wakes up. They wait a minute at the most.
+struct Together<'a> {
+    model: Linear,
+    here: &'a (Mutex<usize>, Condvar),
+    wanted: usize,
+}
+
+impl Differentiable for Together<'_> {
+    fn batch(&self) -> usize {
+        self.model.batch()
+    }
+
+    fn pixels(&self) -> usize {
+        self.model.pixels()
+    }
+
+    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        self.model.embed(images)
+    }
+
+    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
+        if self.model.steps == 0 {
+            let mut here = self.here.0.lock().unwrap();
+            *here += 1;
+            self.here.1.notify_all();
+            let minute = Duration::from_secs(60);
+            drop(self.here.1.wait_timeout_while(here, minute, |here| *here < self.wanted).unwrap());
+        }
+        self.model.step(batch, cotangent)
+    }
+}
+
 /// Trials are taken from one list by whichever model is free, with restarts of a trial in different places.
 #[test]
 fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
@@ -402,10 +437,12 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let image = |i: usize| Ok(images[i].clone());
     let by = |count: usize, watch: &mut Watch| {
-        let mut models: Vec<Linear> = (0..count).map(|_| Linear::random(3)).collect();
+        let here = (Mutex::new(0), Condvar::new());
+        let together = |_| Together { model: Linear::random(3), here: &here, wanted: count.min(2) };
+        let mut models: Vec<Together> = (0..count).map(together).collect();
         let each = models.iter_mut().map(|m| m as &mut dyn Differentiable).collect();
         let outcomes = pool.install(|| run(each, &gallery, &image, &trials, &plan, watch));
-        (outcomes, models.iter().filter(|m| m.embeds > 0).count())
+        (outcomes, models.iter().filter(|m| m.model.embeds > 0).count())
     };
     let one = by(1, &mut quiet).0.unwrap();
     assert_eq!(one.len(), trials.len());

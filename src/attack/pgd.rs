@@ -97,7 +97,7 @@ pub fn run(
     let ran = rayon::broadcast(|thread| {
         let mine = models.iter().skip(thread.index()).step_by(thread.num_threads());
         mine.into_iter().try_for_each(|model| {
-            let result = task.work(&mut **locked(model), &shared);
+            let result = task.work(&mut **locked(model), models.len() == 1, &shared);
             locked(&shared).ended |= result.is_err();
             result
         })
@@ -178,8 +178,8 @@ struct Run<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// One thread's share: begins runs as long as there are any.
-    fn work(&self, model: &mut dyn Differentiable, shared: &Mutex<Shared>) -> Result<()> {
+    /// One thread's share: begins runs as long as there are any. `alone`: no other thread has a share.
+    fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<Shared>) -> Result<()> {
         let Task { gallery, images, trials, plan } = *self;
         let (slots, pixels) = (model.batch(), model.pixels());
         let mut batch = Batch {
@@ -197,12 +197,20 @@ impl<'a> Task<'a> {
         let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
         let (mut waiting, mut room) = (Vec::new(), Room::default());
         loop {
-            for (slot, run) in active.iter_mut().enumerate().filter(|(_, run)| run.is_none()) {
-                let Some((trial, start)) = locked(shared).next() else { break };
-                let clean = load(gallery, images, trials[trial].query, pixels)?;
+            let free = (0..slots).filter(|&slot| active[slot].is_none());
+            let next: Vec<_> = free.map_while(|slot| Some((slot, locked(shared).next()?))).collect();
+            let clean = |(_, (trial, _)): &(usize, (usize, usize))| {
+                load(gallery, images, trials[*trial].query, pixels)
+            };
+            // Beside a model that is alone, as on a GPU, all other threads are free; else each has a model of its own.
+            let clean: Vec<Vec<f32>> = match alone {
+                true => next.par_iter().map(clean).collect::<Result<_>>()?,
+                false => next.iter().map(clean).collect::<Result<_>>()?,
+            };
+            for ((slot, (trial, start)), clean) in next.into_iter().zip(clean) {
                 let at = slot * pixels..(slot + 1) * pixels;
                 let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
-                *run = Some(self.begin(trial, start, clean, [&mut batch.x[at], lo, hi]));
+                active[slot] = Some(self.begin(trial, start, clean, [&mut batch.x[at], lo, hi]));
                 (batch.alpha[slot], batch.changed) = (alpha, true);
             }
             if active.iter().all(Option::is_none) {
