@@ -1,8 +1,10 @@
 //! `cargo xtask experiment omniglot`: every defence at equal budgets and over several seeds, audited, and written up.
 //!
-//! Each model is a child process of `audit-train`, then one of `audit`; what is done is not done again. The page is a pure
-//! function of their logs and reports, its answers included: [`write_up`].
+//! Each model is a child process of `audit-train`, then one of `audit`; what is done is not done again. The page and its
+//! picture are pure functions of their logs and reports.
 
+mod page;
+mod picture;
 mod statistics;
 
 use super::checkpoint::replace;
@@ -10,7 +12,6 @@ use super::report::Run;
 use crate::report::Report;
 use crate::{Error, Result};
 use clap::{Args, ValueEnum};
-use statistics::{Interval, Point, difference, dominance, mean_and_deviation};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -201,7 +202,10 @@ pub fn run(flags: &Flags) -> Result<String> {
         fs::create_dir_all(folder)
             .map_err(|e| Error::usage(format!("can't make {}: {e}", folder.display())))?;
     }
-    replace(&out, write_up(&rows, &size, flags.budget).as_bytes())?;
+    let beside = out.with_extension("svg");
+    replace(&beside, picture::scatter(&rows).as_bytes())?;
+    let picture = beside.file_name().unwrap_or_default().to_string_lossy();
+    replace(&out, page::write_up(&rows, &size, flags.budget, &picture).as_bytes())?;
     Ok(format!("{}: {} models\n", out.display(), rows.iter().map(|m| m.runs.len()).sum::<usize>()))
 }
 
@@ -398,9 +402,6 @@ struct Outcome {
     collapsed: Option<u64>,
 }
 
-/// The eight terms of ARS, in its order.
-const TERMS: [&str; 8] = ["CA+", "CA-", "QA+", "QA-", "ES:R", "LTM", "GTM", "GTT"];
-
 impl Outcome {
     fn of(log: &Run, report: &Report) -> Result<Outcome> {
         let score = |s: &Option<crate::report::Score>, name: &str| {
@@ -424,221 +425,6 @@ impl Outcome {
     }
 }
 
-/// The page.
-fn write_up(models: &[Model], size: &Size, budget: Budget) -> String {
-    let find = |name: &str| models.iter().find(|m| m.name == name);
-    let mean = |m: &Model, of: &dyn Fn(&Outcome) -> f64| {
-        mean_and_deviation(&m.runs.iter().map(of).collect::<Vec<_>>())
-    };
-    let mut out = String::from("# Defences on Omniglot\n\n");
-    if budget != Budget::Full {
-        out += "**Made with a smaller budget, to show that the experiment runs. Its numbers mean little or nothing.**\n\n";
-    }
-    out += &format!(
-        "Written by `cargo xtask experiment omniglot`; every number and every answer below follows from logs and reports.\n\n\
-         Trained on the characters of five alphabets, audited on those of three others (28×28, suite `full`, published form, \
-         rob28, {} queries{}). Net c2f1, 128 dimensions; every hardened net starts from the plain one of its seed; Adam 1e-3, \
-         112 images a step, random negatives unless said otherwise, PGD {PGD_STEPS} × {ALPHA}. {} seeds: ± is the standard \
-         deviation over them. HM trains for {} steps and the others for as many as cost the same image steps (images × PGD \
-         steps), were no attack to stop early; what was spent stands in the table. Minutes are wall time with two models trained at a time; other \
-         work on the machine adds to them. `+p`: step size growing with the epochs. \
-         `naive`: hardness raised as far as it goes, without collapse awareness.\n\n",
-        size.queries,
-        size.attack.map_or(String::new(), |s| format!(", {s} attack steps")),
-        size.seeds,
-        size.base
-    );
-
-    out += "## The models\n\nR@1 is clean, in per cent; d̄ the mean distance of clean embeddings. Resistances per trial, 0–100. A \
-            collapsed net is no model whatever its score, and is left out of all comparisons.\n\n";
-    out += &format!(
-        "| model | R@1 | d̄ | {} | ERS | ARS | image steps, M | minutes | collapsed |\n|---|---|---|{}---|---|---|---|---|\n",
-        TERMS.join(" | "),
-        "---|".repeat(TERMS.len())
-    );
-    for m in models.iter().filter(|m| m.main) {
-        let cell =
-            |digits: usize, (mean, deviation): (f64, f64)| format!("{mean:.digits$} ± {deviation:.digits$}");
-        let terms: Vec<String> = TERMS
-            .iter()
-            .map(|t| {
-                let found: Vec<f64> = m.runs.iter().filter_map(|r| r.resistances.get(*t).copied()).collect();
-                if found.is_empty() { "–".into() } else { format!("{:.1}", mean_and_deviation(&found).0) }
-            })
-            .collect();
-        let steps: Vec<String> = m.runs.iter().filter_map(|r| r.collapsed).map(|s| s.to_string()).collect();
-        let collapsed = match steps.is_empty() {
-            true => "no".into(),
-            false => format!("**{} of {}**, step {}", steps.len(), m.runs.len(), steps.join(", ")),
-        };
-        out += &format!(
-            "| {} | {} | {} | {} | {} | {} | {:.2} | {:.1} | {collapsed} |\n",
-            m.name,
-            cell(1, mean(m, &|r| r.r1)),
-            cell(3, mean(m, &|r| r.distance)),
-            terms.join(" | "),
-            cell(1, mean(m, &|r| r.ers)),
-            cell(1, mean(m, &|r| r.ars)),
-            mean(m, &|r| r.image_steps).0 / 1e6,
-            mean(m, &|r| r.seconds).0 / 60.0
-        );
-    }
-
-    out += "\n## What it must show\n\n";
-    let word = |ok: bool| if ok { "yes" } else { "**no**" };
-    let ars = |name: &str| find(name).map_or((f64::NAN, f64::NAN), |m| mean(m, &|r| r.ars));
-    let (none, act, hm) = (ars("none"), ars("act"), ars("hm"));
-    out += &format!("- `none` has ARS near zero (below 5): {}, {:.1}.\n", word(none.0 < 5.0), none.0);
-    let gap: Vec<f64> = match (find("act"), find("hm")) {
-        (Some(a), Some(h)) => h.runs.iter().zip(&a.runs).map(|(h, a)| h.ars - a.ars).collect(),
-        _ => vec![],
-    };
-    out += &format!(
-        "- `act` is below `hm`: {}, {:.1} and {:.1}; difference over seeds {}. (At their own R@1; matched below.)\n",
-        word(act.0 < hm.0),
-        act.0,
-        hm.0,
-        Interval::of(&gap).map_or("unknown".into(), |i| i.to_string())
-    );
-    for name in ["cap-naive", "anp-naive"] {
-        let Some(m) = find(name) else { continue };
-        let count = m.runs.iter().filter(|r| r.collapsed.is_some()).count();
-        out += &format!(
-            "- `{name}` without the progressive step collapses and is recognised: {}, {count} of {}.\n",
-            word(count == m.runs.len()),
-            m.runs.len()
-        );
-    }
-
-    out += "\n## Curves\n\nEvery point of every method, means over the seeds that did not collapse. `half`: half the steps. λ: \
-            CA-TRIDE's. H: HM's destination instead of LGA.\n\n| method | point | R@1 | ARS | image steps, M | seeds |\n|---|---|---|---|---|---|\n";
-    for m in models {
-        let kept: Vec<&Outcome> = m.runs.iter().filter(|r| r.collapsed.is_none()).collect();
-        let of =
-            |f: fn(&Outcome) -> f64| mean_and_deviation(&kept.iter().map(|r| f(r)).collect::<Vec<_>>()).0;
-        match kept.is_empty() {
-            true => out += &format!("| {} | {} | – | – | – | all collapsed |\n", m.family, m.point),
-            false => {
-                out += &format!(
-                    "| {} | {} | {:.1} | {:.1} | {:.2} | {} |\n",
-                    m.family,
-                    m.point,
-                    of(|r| r.r1),
-                    of(|r| r.ars),
-                    of(|r| r.image_steps) / 1e6,
-                    kept.len()
-                )
-            }
-        }
-    }
-    out += "\n## Matched R@1, equal work\n\nFor each seed and method: the best ARS that any of its points reaches at no less than a \
-            given R@1, by straight lines between the points that no other beats in both. The difference of two such curves is \
-            averaged over the R@1 that both reach; its 95 % interval is Student's, over seeds. Only points count whose image \
-            steps are within 10 % of what the cheaper method's dearest point costs. Where the curves share no R@1 there is \
-            no comparison, and none is made. `better in both`: seeds in which one model of A has a higher R@1 and a higher ARS \
-            than every model of B (and of B than every one of A), which is no matched comparison and has no interval. The last column is the same whatever the work. Picking the best of several points on the same queries flatters both methods, \
-            one with more points more.\n\n| A | B | ARS of A − B | R@1 compared | points A, B | image steps up to, M | seeds | better in both | at any work |\n|---|---|---|---|---|---|---|---|---|\n";
-    let points = |family: &str| -> Vec<Point> {
-        let of = |m: &Model| {
-            let point = |(seed, r): (usize, &Outcome)| {
-                r.collapsed.is_none().then_some(Point { seed, r1: r.r1, ars: r.ars, work: r.image_steps })
-            };
-            m.runs.iter().enumerate().filter_map(point).collect::<Vec<_>>()
-        };
-        models.iter().filter(|m| m.family == family).flat_map(of).collect()
-    };
-    let compare = |a: &str, b: &str| difference(&points(a), &points(b), true);
-    let anyway = |a: &str, b: &str| match difference(&points(a), &points(b), false) {
-        Ok(c) => c.gap.map_or("one seed".into(), |i| i.to_string()),
-        Err(_) => "–".into(),
-    };
-    let better = |a: &str, b: &str| match dominance(&points(a), &points(b)) {
-        (_, _, 0) => "–".to_string(),
-        (ours, theirs, of) => format!("{ours} (and {theirs}) of {of}"),
-    };
-    for (a, b) in PAIRS {
-        out += &match compare(a, b) {
-            Ok(c) => format!(
-                "| {a} | {b} | {} | {:.1} – {:.1} | {}, {} | {:.2} | {} | {} | {} |\n",
-                c.gap.map_or("one seed".into(), |i| i.to_string()),
-                c.range.0,
-                c.range.1,
-                c.points.0,
-                c.points.1,
-                c.work / 1e6,
-                c.seeds,
-                better(a, b),
-                anyway(a, b)
-            ),
-            Err(why) => {
-                format!(
-                    "| {a} | {b} | not comparable: {why} | | | | | {} | {} |\n",
-                    better(a, b),
-                    anyway(a, b)
-                )
-            }
-        };
-    }
-
-    out += "\n## Answers\n\n";
-    let answer = |a: &str, b: &str| {
-        let matched = match compare(a, b) {
-            Err(why) => format!("not comparable: {why}"),
-            Ok(c) => match c.gap {
-                None => "cannot be told from one seed".into(),
-                Some(i) if i.low > 0.0 => format!("**yes**, by {i} points of ARS"),
-                Some(i) if i.high < 0.0 => format!("**no**, it is behind: {i} points of ARS"),
-                Some(i) => format!("**cannot be told** from {} seeds: {i} points of ARS", c.seeds),
-            },
-        };
-        match dominance(&points(a), &points(b)) {
-            (0, 0, _) => matched,
-            (ours, theirs, of) => format!(
-                "{matched} (in {ours} of {of} seeds one of its models has more R@1 and more ARS than every one of the other's; the other way round in {theirs})"
-            ),
-        }
-    };
-    out += &format!(
-        "Does CA-TRIDE beat HM at matched R@1 and equal work?\n\n- Each by its own recipe (CA-TRIDE with the progressive step, HM \
-         without): {}.\n- Both with it: {}.\n- Both without it: {}.\n\n",
-        answer("ca-tride+p", "hm"),
-        answer("ca-tride+p", "hm+p"),
-        answer("ca-tride", "hm")
-    );
-    let survivors = |family: &str| {
-        let all: Vec<&Outcome> = models.iter().filter(|m| m.family == family).flat_map(|m| &m.runs).collect();
-        format!("{} of {}", all.iter().filter(|r| r.collapsed.is_some()).count(), all.len())
-    };
-    out += &format!(
-        "What does collapse awareness itself contribute? The same decoupled attacks with it and without it (`naive`):\n\n- Is it \
-         better with it, both with the progressive step? {}.\n- Both without it? {}.\n- Runs that collapsed: with awareness {} \
-         (progressive {}), without {} (progressive {}).\n\nWhat does the progressive step contribute?\n\n- To CA-TRIDE, better \
-         with it? {}.\n- To HM, better with it? {}.\n",
-        answer("ca-tride+p", "ca-tride-naive+p"),
-        answer("ca-tride", "ca-tride-naive"),
-        survivors("ca-tride"),
-        survivors("ca-tride+p"),
-        survivors("ca-tride-naive"),
-        survivors("ca-tride-naive+p"),
-        answer("ca-tride+p", "ca-tride"),
-        answer("hm+p", "hm")
-    );
-    out
-}
-
-/// Compared at matched R@1.
-const PAIRS: [(&str, &str); 9] = [
-    ("ca-tride+p", "hm"),
-    ("ca-tride+p", "hm+p"),
-    ("ca-tride", "hm"),
-    ("ca-tride+p", "ca-tride-naive+p"),
-    ("ca-tride", "ca-tride-naive"),
-    ("ca-tride+p", "ca-tride"),
-    ("hm+p", "hm"),
-    ("hm", "act"),
-    ("ca-tride+p", "act"),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -660,7 +446,8 @@ mod tests {
         assert!(sweep.words.windows(2).any(|w| w == ["--lambda", "10"]));
     }
 
-    fn model(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> Model {
+    /// A model of which only R@1, ARS and collapse matter.
+    pub fn model(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> Model {
         let run = |&(r1, ars, collapsed): &(f64, f64, Option<u64>)| Outcome {
             r1,
             distance: 1.0,
@@ -678,28 +465,5 @@ mod tests {
             main: true,
             runs: runs.iter().map(run).collect(),
         }
-    }
-
-    /// The text says what the numbers say, either way, and never compares at different R@1.
-    #[test]
-    fn answers_follow_from_the_numbers() {
-        let flat = |ars: f64| [(50.0, ars, None), (50.0, ars + 0.1, None), (50.0, ars - 0.1, None)];
-        let page = |ours: &[(f64, f64, Option<u64>)]| {
-            let models = [model("ca-tride+p", "ca-tride+p", ours), model("hm", "hm", &flat(30.0))];
-            write_up(&models, &Budget::Full.size(), Budget::Full)
-        };
-        let line = |text: String| {
-            text.lines().find(|l| l.starts_with("- Each by its own recipe")).unwrap().to_string()
-        };
-        assert!(line(page(&flat(40.0))).contains("**yes**, by 10.0"), "{}", line(page(&flat(40.0))));
-        assert!(line(page(&flat(20.0))).contains("**no**, it is behind: −10.0"));
-        let spread = [(50.0, 20.0, None), (50.0, 31.0, None), (50.0, 42.0, None)];
-        assert!(line(page(&spread)).contains("**cannot be told**"), "{}", line(page(&spread)));
-        let elsewhere = [(20.0, 90.0, None), (21.0, 90.0, None), (22.0, 90.0, None)];
-        assert!(line(page(&elsewhere)).contains("not comparable"), "{}", line(page(&elsewhere)));
-        let collapsed = [(50.0, 90.0, Some(48)), (50.0, 90.0, Some(48)), (50.0, 90.0, Some(72))];
-        let page = page(&collapsed);
-        assert!(page.contains("**3 of 3**, step 48, 48, 72"));
-        assert!(line(page).contains("not comparable"));
     }
 }
