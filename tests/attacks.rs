@@ -394,15 +394,20 @@ fn outcomes_do_not_depend_on_the_batch() {
     }
 }
 
-/// A model that begins once as many models as were asked for have come: on a busy machine one of them could do all the
-/// work before another thread wakes up. They wait a minute at the most.
-struct Together<'a> {
+/// A model whose first step waits until somebody else has got further, a minute at the most: on a busy machine another thread
+/// may take its time.
+struct Patient<'a> {
     model: Linear,
-    here: &'a (Mutex<usize>, Condvar),
+    /// How far others are, and how far they must be.
+    others: &'a (Mutex<usize>, Condvar),
     wanted: usize,
+    /// Whether this model is itself one of those who are counted.
+    counted: bool,
+    /// Whether they were as far in time.
+    met: bool,
 }
 
-impl Differentiable for Together<'_> {
+impl Differentiable for Patient<'_> {
     fn batch(&self) -> usize {
         self.model.batch()
     }
@@ -417,14 +422,41 @@ impl Differentiable for Together<'_> {
 
     fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
         if self.model.steps == 0 {
-            let mut here = self.here.0.lock().unwrap();
-            *here += 1;
-            self.here.1.notify_all();
+            let (count, changed) = self.others;
+            let mut count = count.lock().unwrap();
+            *count += usize::from(self.counted);
+            changed.notify_all();
             let minute = Duration::from_secs(60);
-            drop(self.here.1.wait_timeout_while(here, minute, |here| *here < self.wanted).unwrap());
+            let (count, waited) = changed.wait_timeout_while(count, minute, |n| *n < self.wanted).unwrap();
+            drop(count);
+            self.met = !waited.timed_out();
         }
         self.model.step(batch, cotangent)
     }
+}
+
+/// Beside a model that has no other beside it, images of trials to come are decoded while it is at work.
+#[test]
+fn images_are_decoded_during_steps() {
+    let images = images(120, 10, 0.2, 0.8);
+    let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
+    let trials = trials(&gallery, Form::Published, &[1, 30, 59, 88]);
+    let decoded = (Mutex::new(0), Condvar::new());
+    let image = |i: usize| {
+        *decoded.0.lock().unwrap() += 1;
+        decoded.1.notify_all();
+        Ok(images[i].clone())
+    };
+    // Three are at work when the first step begins.
+    let mut model =
+        Patient { model: Linear::random(3), others: &decoded, wanted: 4, counted: false, met: false };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let plan = plan(Form::Published);
+    let one: Vec<&mut dyn Differentiable> = vec![&mut model];
+    let outcomes = pool.install(|| run(one, &gallery, &image, &trials, &plan, &mut quiet)).unwrap();
+    assert!(model.met);
+    assert_eq!(outcomes.len(), trials.len());
+    assert_eq!(*decoded.0.lock().unwrap(), trials.len(), "one image for each trial");
 }
 
 /// Trials are taken from one list by whichever model is free, with restarts of a trial in different places.
@@ -437,9 +469,11 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let image = |i: usize| Ok(images[i].clone());
     let by = |count: usize, watch: &mut Watch| {
-        let here = (Mutex::new(0), Condvar::new());
-        let together = |_| Together { model: Linear::random(3), here: &here, wanted: count.min(2) };
-        let mut models: Vec<Together> = (0..count).map(together).collect();
+        let others = (Mutex::new(0), Condvar::new());
+        let model = || Linear::random(3);
+        let patient =
+            |_| Patient { model: model(), others: &others, wanted: count.min(2), counted: true, met: false };
+        let mut models: Vec<Patient> = (0..count).map(patient).collect();
         let each = models.iter_mut().map(|m| m as &mut dyn Differentiable).collect();
         let outcomes = pool.install(|| run(each, &gallery, &image, &trials, &plan, watch));
         (outcomes, models.iter().filter(|m| m.model.embeds > 0).count())

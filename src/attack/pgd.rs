@@ -14,7 +14,7 @@ use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -196,21 +196,25 @@ impl<'a> Task<'a> {
         };
         let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
         let (mut waiting, mut room) = (Vec::new(), Room::default());
+        let next = || locked(shared).next();
+        let fetch = |(trial, start): (usize, usize)| {
+            (trial, start, load(gallery, images, trials[trial].query, pixels))
+        };
+        let mut ready = VecDeque::new();
         loop {
-            let free = (0..slots).filter(|&slot| active[slot].is_none());
-            let next: Vec<_> = free.map_while(|slot| Some((slot, locked(shared).next()?))).collect();
-            let clean = |(_, (trial, _)): &(usize, (usize, usize))| {
-                load(gallery, images, trials[*trial].query, pixels)
-            };
-            // Beside a model that is alone, as on a GPU, all other threads are free; else each has a model of its own.
-            let clean: Vec<Vec<f32>> = match alone {
-                true => next.par_iter().map(clean).collect::<Result<_>>()?,
-                false => next.iter().map(clean).collect::<Result<_>>()?,
-            };
-            for ((slot, (trial, start)), clean) in next.into_iter().zip(clean) {
+            let free: Vec<usize> = (0..slots).filter(|&slot| active[slot].is_none()).collect();
+            let wanted: Vec<_> =
+                std::iter::from_fn(next).take(free.len().saturating_sub(ready.len())).collect();
+            match alone {
+                true => ready.par_extend(wanted.into_par_iter().map(fetch)),
+                false => ready.extend(wanted.into_iter().map(fetch)),
+            }
+            for (slot, (trial, start, clean)) in
+                free.into_iter().zip(std::iter::from_fn(|| ready.pop_front()))
+            {
                 let at = slot * pixels..(slot + 1) * pixels;
                 let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
-                active[slot] = Some(self.begin(trial, start, clean, [&mut batch.x[at], lo, hi]));
+                active[slot] = Some(self.begin(trial, start, clean?, [&mut batch.x[at], lo, hi]));
                 (batch.alpha[slot], batch.changed) = (alpha, true);
             }
             if active.iter().all(Option::is_none) {
@@ -218,10 +222,23 @@ impl<'a> Task<'a> {
             }
             if plan.steps > 0 {
                 let mut fault = None;
-                model.step(&mut batch, &mut |raw, mut out| {
-                    out.fill(0.0);
-                    fault = self.cotangent(&mut active, raw, out, &mut room).err();
-                })?;
+                let mut step = || {
+                    model.step(&mut batch, &mut |raw, mut out| {
+                        out.fill(0.0);
+                        fault = self.cotangent(&mut active, raw, out, &mut room).err();
+                    })
+                };
+                // Beside a model that is alone, as on a GPU, the other threads are free: as many images as end in a step, on
+                // average, are decoded during one. Else each thread has a model of its own.
+                let stepped = match alone {
+                    true => {
+                        let some = slots.div_ceil(plan.steps).min(slots - ready.len());
+                        let ahead = || ready.extend(std::iter::from_fn(next).take(some).map(fetch));
+                        rayon::join(step, ahead).0
+                    }
+                    false => step(),
+                };
+                stepped?;
                 if let Some(fault) = fault {
                     return Err(fault);
                 }
