@@ -1,12 +1,15 @@
 //! One half of `cargo xtask bench step`: seconds of a forward pass and of a PGD step, the best of several runs.
 //!
-//! Arguments: MODEL.onnx BATCH THREADS SECONDS [cpu | cuda[:N] | fast-math]. Prints `forward step`, measured in turns for at least that long.
+//! Arguments: MODEL.onnx BATCH THREADS SECONDS [PROVIDER]. Prints `forward step`, measured in turns for at least that long.
+//! PROVIDER is cpu, cuda or cuda:N, with `+fast-math` for TensorFloat-32 and `+fp16` for steps in float16 (the forward pass is in
+//! float32 then too). Images and embeddings lie where the model computes, as far as an audit has them there.
 
 use audit::attack::Batch;
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::model::runtime::{self, Cuda, Input, Options, Provider, Session};
-use audit::onnx::Graph;
+use audit::model::runtime::{self, Options, Provider, Session, Side};
+use audit::onnx::{DType, Graph, Value};
+use ndarray::{ArrayView2, ArrayViewMut2};
 use rayon::prelude::*;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,15 +22,31 @@ fn main() {
     let (Some(file), Some(batch), Some(threads), Some(seconds)) =
         (arguments.first().map(PathBuf::from), number(1), number(2), number(3))
     else {
-        eprintln!("usage: bench_step MODEL.onnx BATCH THREADS SECONDS [cpu | cuda[:N] | fast-math]");
+        eprintln!("usage: bench_step MODEL.onnx BATCH THREADS SECONDS [cpu | cuda[:N]][+fast-math][+fp16]");
         std::process::exit(2);
     };
-    let provider = match arguments.get(4).map(String::as_str) {
-        Some("fast-math") => Ok(Provider::Cuda(Cuda { tf32: true, ..Cuda::default() })),
-        other => other.unwrap_or("cpu").parse(),
-    };
-    let options = provider.map(|provider| Options { provider, threads });
-    match options.and_then(|options| measure(&file, batch, options, seconds as f64)) {
+    let mut words = arguments.get(4).map_or("cpu", String::as_str).split('+');
+    let provider = words.next().unwrap_or_default().parse();
+    let (mut tf32, mut half) = (false, false);
+    for word in words {
+        match word {
+            "fast-math" => tf32 = true,
+            "fp16" => half = true,
+            _ => {
+                eprintln!("bench_step: expected fast-math or fp16 behind a +, found `{word}`");
+                std::process::exit(2);
+            }
+        }
+    }
+    let measured = provider.and_then(|mut provider: Provider| {
+        match &mut provider {
+            Provider::Cuda(cuda) => cuda.tf32 = tf32,
+            Provider::Cpu if tf32 => return Err(audit::Error::usage("fast-math is for cuda")),
+            Provider::Cpu => {}
+        }
+        measure(&file, batch, Options { provider, threads }, seconds as f64, half)
+    });
+    match measured {
         Ok((forward, step)) => println!("{forward} {step}"),
         Err(e) => {
             eprintln!("{e}");
@@ -48,26 +67,36 @@ fn measure(
     batch: usize,
     options: Options,
     seconds: f64,
+    half: bool,
 ) -> audit::Result<(f64, f64)> {
     runtime::load(None)?;
     runtime::require(options)?;
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
     // As an audit runs it: on the CPU a few images at a time in each thread, as often as make a batch.
     let whole = (options.provider != Provider::Cpu).then_some(batch);
-    let mut model = Model::open(file, &card, options, whole)?;
+    let open = |each| Model::open_in(file, &card, options, each, half);
+    let mut model = open(whole)?;
     if !batch.is_multiple_of(model.at_once()) {
-        model = Model::open(file, &card, options, Some(batch.div_ceil(model.at_once() / model.batch())))?;
+        model = open(Some(batch.div_ceil(model.at_once() / model.batch())))?;
     }
     let rounds = batch.div_ceil(model.at_once());
     let x = some(batch, model.pixels()).x;
-    let shape = model.info.preprocessing.pixel_shape(batch);
+    model.calibrate(&x, batch)?;
+    let (shape, dim) = (model.info.preprocessing.pixel_shape(batch), model.info.dim);
     let mut lanes: Vec<_> =
         model.lanes().into_iter().map(|lane| (some(lane.batch(), lane.pixels()), lane)).collect();
     // Forward is what a user runs, not our graph, whose further outputs cost time too.
     let bytes = std::fs::read(file).map_err(|e| audit::Error::usage(format!("{}: {e}", file.display())))?;
     let graph = Graph::decode_as_is(bytes.into(), file)?;
-    let (input, output) = (graph.inputs[0].name.clone(), graph.outputs[0].name.clone());
-    let mut shipped = Session::as_shipped(&graph, options)?;
+    let (input, output) = (graph.inputs[0].name.as_str(), graph.outputs[0].name.as_str());
+    let shipped = Session::as_shipped(&graph, options)?;
+    let mut images = shipped.place(&Value::new(input, DType::F32, &shape), Side::Device)?;
+    images.write(&x)?;
+    let embeddings = Value::new(output, DType::F32, &[batch as i64, dim as i64]);
+    let mut embeddings = shipped.place(&embeddings, Side::Host)?;
+    let mut bound = shipped.binding()?;
+    bound.input(input, &images)?;
+    bound.output(output, &mut embeddings)?;
     let (mut forward, mut step) = (f64::INFINITY, f64::INFINITY);
     let start = Instant::now();
     // A session's threads spin for a while when it is done, which isn't to be at the other's cost.
@@ -75,13 +104,17 @@ fn measure(
     for round in 0.. {
         settle();
         let clock = Instant::now();
-        shipped.run(&[(&input, Input::Host(&shape, &x))], &[&output])?;
+        shipped.run_bound(&mut bound)?;
         forward = forward.min(clock.elapsed().as_secs_f64());
         settle();
         let clock = Instant::now();
-        // The loss costs nothing here: what is measured is the model.
+        // The loss costs next to nothing here: what is measured is the model. Its gradient is at most 1, as an audit's is.
+        let cotangent = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
+            let largest = e.iter().fold(f32::MIN_POSITIVE, |most, v| most.max(v.abs()));
+            out.zip_mut_with(&e, |out, e| *out = e / largest);
+        };
         lanes.par_iter_mut().try_for_each(|(images, lane)| {
-            (0..rounds).try_for_each(|_| lane.step(images, &mut |e, mut out| out.assign(&e)))
+            (0..rounds).try_for_each(|_| lane.step(images, &mut { cotangent }))
         })?;
         step = step.min(clock.elapsed().as_secs_f64());
         if round >= 3 && start.elapsed().as_secs_f64() > seconds {

@@ -2,9 +2,10 @@
 """The PyTorch half of `cargo xtask bench step`.
 
     bench_step.py export DIR NAME ...                  NAME.onnx with random weights, by the legacy exporter
-    bench_step.py time NAME BATCH THREADS SECONDS      prints: forward step step-channels-last (seconds, the best of several)
+    bench_step.py time NAME BATCH THREADS SECONDS [PROVIDER]
+                                                       prints: forward step step-channels-last (seconds, the best of several)
 
-A step is the forward pass and the gradient for the images alone: parameters need none, as in well-written attack code.
+PROVIDER is cpu, cuda or cuda+fast-math, which allows TensorFloat-32. A step is the forward pass and the gradient for the images alone: parameters need none, as in well-written attack code.
 """
 
 import sys
@@ -15,6 +16,22 @@ from pathlib import Path
 import torch
 
 warnings.filterwarnings("ignore")
+
+
+def device(provider):
+    """Where that is, set up as `audit --ep` has it. On a GPU the fastest of cuDNN's convolutions is looked for."""
+    kind, _, fast = provider.partition("+")
+    if kind not in ("cpu", "cuda") or fast not in ("", "fast-math"):
+        sys.exit(f"expected cpu, cuda or cuda+fast-math, found {provider}")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(fast)
+    torch.backends.cudnn.benchmark = True
+    return torch.device(kind)
+
+
+def finished(where):
+    """Waits for a GPU, which works on while Python goes ahead."""
+    if where.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def model(name):
@@ -31,18 +48,20 @@ def model(name):
     return net.eval().requires_grad_(False)
 
 
-def best(f, seconds):
+def best(f, seconds, where):
     start, least, rounds = time.perf_counter(), float("inf"), 0
     while rounds < 4 or time.perf_counter() - start < seconds:
         clock = time.perf_counter()
         f()
+        finished(where)
         least, rounds = min(least, time.perf_counter() - clock), rounds + 1
     return least
 
 
-def measure(name, batch, threads, seconds):
+def measure(name, batch, threads, seconds, provider="cpu"):
     torch.set_num_threads(threads)
-    net, x = model(name), torch.rand(batch, 3, 224, 224)
+    where = device(provider)
+    net, x = model(name).to(where), torch.rand(batch, 3, 224, 224).to(where)
 
     def forward():
         with torch.no_grad():
@@ -56,9 +75,9 @@ def measure(name, batch, threads, seconds):
 
         return run
 
-    times = [best(forward, seconds), best(step(net, x), seconds)]
+    times = [best(forward, seconds, where), best(step(net, x), seconds, where)]
     last = torch.channels_last
-    times.append(best(step(net.to(memory_format=last), x.to(memory_format=last)), seconds))
+    times.append(best(step(net.to(memory_format=last), x.to(memory_format=last)), seconds, where))
     print(*times)
 
 
@@ -84,4 +103,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "export":
         export(sys.argv[2], sys.argv[3:])
     else:
-        measure(sys.argv[2], *(int(n) for n in sys.argv[3:]))
+        measure(sys.argv[2], *(int(n) for n in sys.argv[3:6]), *sys.argv[6:])

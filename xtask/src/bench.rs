@@ -106,7 +106,7 @@ fn suite() -> Result {
     let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
     let mut command = Command::new(python);
     command.arg(root().join("tools/bench_suite.py")).arg(audit).arg(target()?.join("bench"));
-    command.args([THREADS, ROUNDS].map(|n| n.to_string()));
+    command.args([THREADS, ROUNDS].map(|n| n.to_string())).arg("cpu");
     let reference = root().join("../shared/tools/reference_audit.py");
     command.args(reference.is_file().then_some(&reference));
     let peer = if reference.is_file() { "the reference of the protocol" } else { "tools/bench_suite.py" };

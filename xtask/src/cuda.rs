@@ -66,6 +66,12 @@ pub fn cuda(arguments: &[String]) -> Result {
         file("copy", &from, fs::copy(&from, draft.0.join(name)))?;
     }
 
+    let reference = root().join("../shared/tools/reference_audit.py");
+    for from in [root().join("tools/bench_step.py"), root().join("tools/bench_suite.py"), reference] {
+        let name = from.file_name().unwrap_or_default();
+        file("copy", &from, fs::copy(&from, draft.0.join(name)))?;
+    }
+
     let mut whole = 0;
     let mut names: Vec<_> =
         file("read", &draft.0, fs::read_dir(&draft.0))?.flatten().map(|e| e.path()).collect();
