@@ -91,7 +91,7 @@ impl Metric {
     /// the Euclidean one.
     pub fn place(self, raw: &mut [f32]) {
         if self.normalizes() {
-            let norm = raw.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt().max(TINY_NORM);
+            let norm = product(raw, raw).sqrt().max(TINY_NORM);
             raw.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
         }
     }
@@ -101,10 +101,9 @@ impl Metric {
         if !self.normalizes() {
             return;
         }
-        let norm = raw.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        let norm = product(raw, raw).sqrt();
         let (scale, along) = if norm > TINY_NORM {
-            let dot: f64 = raw.iter().zip(&*gradient).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
-            (norm, dot / (norm * norm))
+            (norm, product(raw, gradient) / (norm * norm))
         } else {
             (TINY_NORM, 0.0) // the clamp holds: a constant divisor
         };
@@ -116,7 +115,7 @@ impl Metric {
     /// The distance between two points, by direct difference.
     pub fn distance(self, a: &[f32], b: &[f32]) -> f64 {
         match self {
-            Metric::Cosine => 1.0 - sum_over(a, b, |x, y| x * y),
+            Metric::Cosine => 1.0 - product(a, b),
             _ => sum_over(a, b, |x, y| (x - y) * (x - y)).sqrt(),
         }
     }
@@ -138,11 +137,10 @@ impl Metric {
             angle.add_gradient(z, u, gradient, -weight);
             return 1.0 - angle.cosine;
         }
-        let difference = |(&z, &u): (&f32, &f64)| f64::from(z) - u + offset;
-        let distance = z.iter().zip(u).map(|pair| difference(pair).powi(2)).sum::<f64>().sqrt();
+        let distance = sum_over(z, u, |z, u| (z - u + offset).powi(2)).sqrt();
         let (per, weight) = (if distance > 0.0 { 1.0 / distance } else { 0.0 }, weight(distance));
-        for (g, pair) in gradient.iter_mut().zip(z.iter().zip(u)) {
-            *g += weight * (difference(pair) * per) as f32;
+        for (g, (&z, u)) in gradient.iter_mut().zip(z.iter().zip(u)) {
+            *g += weight * ((f64::from(z) - u + offset) * per) as f32;
         }
         distance
     }
@@ -179,9 +177,8 @@ impl Angle {
     /// Between `z` and `u`.
     pub fn between(z: &[f32], u: &[f64]) -> Angle {
         let norm = |squares: f64| squares.sqrt().max(1e-8);
-        let nz = norm(z.iter().map(|&z| f64::from(z) * f64::from(z)).sum());
-        let nu = norm(u.iter().map(|u| u * u).sum());
-        let cosine = z.iter().zip(u).map(|(&z, u)| f64::from(z) * u).sum::<f64>() / (nz * nu);
+        let (nz, nu) = (norm(product(z, z)), norm(product(u, u)));
+        let cosine = product(z, u) / (nz * nu);
         Angle { cosine, norms: [nz, nu] }
     }
 
@@ -204,17 +201,22 @@ pub(crate) fn draw_index(rng: &mut ChaCha8Rng, n: usize) -> usize {
     ((u128::from(rng.next_u64()) * n as u128) >> 64) as usize
 }
 
+/// Σ a_i b_i in `f64`.
+fn product<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f64 {
+    sum_over(a, b, |x, y| x * y)
+}
+
 /// Σ f(a_i, b_i) in `f64`, in eight lanes that the compiler can keep in vector registers.
 #[inline]
-fn sum_over(a: &[f32], b: &[f32], f: impl Fn(f64, f64) -> f64) -> f64 {
+fn sum_over<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B], f: impl Fn(f64, f64) -> f64) -> f64 {
     const LANES: usize = 8;
     let mut lanes = [0.0f64; LANES];
     let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let tail = a_chunks.remainder().iter().zip(b_chunks.remainder());
-    let tail: f64 = tail.map(|(&x, &y)| f(f64::from(x), f64::from(y))).sum();
+    let tail: f64 = tail.map(|(&x, &y)| f(x.into(), y.into())).sum();
     for (x, y) in a_chunks.zip(b_chunks) {
         for lane in 0..LANES {
-            lanes[lane] += f(f64::from(x[lane]), f64::from(y[lane]));
+            lanes[lane] += f(x[lane].into(), y[lane].into());
         }
     }
     lanes.iter().sum::<f64>() + tail

@@ -169,7 +169,7 @@ struct Run<'a> {
     step: usize,
     /// Loss at each iterate embedded.
     losses: Vec<f64>,
-    /// Distance from the clean embedding to that of the latest iterate embedded.
+    /// Distance from the clean embedding to that of the last iterate embedded, once that is known.
     shift: f64,
     /// Whether the last gradient was zero.
     stuck: bool,
@@ -312,7 +312,7 @@ impl<'a> Task<'a> {
         mut out: ArrayViewMut2<f32>,
         room: &mut Room,
     ) -> Result<()> {
-        let Task { gallery, trials, .. } = *self;
+        let Task { gallery, trials, plan, .. } = *self;
         let at_work = active.iter().enumerate().filter_map(|(slot, run)| Some((slot, run.as_ref()?)));
         check_embeddings(raw, active.len(), gallery, at_work.map(|(slot, run)| (slot, &trials[run.trial])))?;
         room.place(raw, gallery);
@@ -323,8 +323,6 @@ impl<'a> Task<'a> {
             let Some(run) = run else { continue };
             check_loss(room.losses[slot], gallery, &trials[run.trial])?;
             run.losses.push(room.losses[slot]);
-            let clean = gallery.point(trials[run.trial].query);
-            run.shift = gallery.metric.distance(room.point(slot, gallery), clean);
             let gradient = &mut room.gradient[slot * gallery.dim()..][..gallery.dim()];
             gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
             let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
@@ -333,6 +331,10 @@ impl<'a> Task<'a> {
             // are, and keeps small gradients (a mean over the gallery) from vanishing in half precision.
             let scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
             out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * scale);
+            if run.stuck || run.step + 1 >= plan.steps {
+                let clean = gallery.point(trials[run.trial].query);
+                run.shift = gallery.metric.distance(room.point(slot, gallery), clean);
+            }
         }
         Ok(())
     }

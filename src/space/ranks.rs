@@ -96,7 +96,7 @@ impl Target {
     /// off by at most (D+2)·u·‖z‖‖x‖ + 3u·‖x‖²/2, u = 2⁻²⁴ (Higham, Accuracy and Stability, section 3.1), in whatever
     /// order the product is summed.
     fn all(gallery: &Gallery, Ask { z, marks, .. }: &Ask) -> Vec<Target> {
-        let dot = |a: &[f32], b: &[f32]| super::sum_over(a, b, |x, y| x * y);
+        let dot = super::product::<f32, f32>;
         let unit = 0.5 * f64::from(f32::EPSILON);
         let most = f64::from(gallery.largest_square);
         let z_square = dot(z, z);
