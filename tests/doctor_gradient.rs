@@ -62,7 +62,7 @@ impl Bench {
     fn errors(&self, gradient: &[f32]) -> Errors {
         let mut reference = self.model.reference().unwrap();
         let shape = [BATCH, 3, SIDE as usize, SIDE as usize];
-        compare(&mut reference, &self.images, self.cotangent.view(), gradient, shape, BATCH).unwrap().unwrap()
+        compare(&mut reference, &self.images, self.cotangent.view(), gradient, shape).unwrap().unwrap()
     }
 
     /// The right gradient and `share` of its length of something across it: `like(i)` less what lies along it.
@@ -153,9 +153,7 @@ fn smooth_directions_alone_would_miss_fine_errors_on_large_images() {
     let wrong = bench.across(0.5, |_| r.normal());
     let shape = [BATCH, 3, LARGE as usize, LARGE as usize];
     let mut reference = bench.model.reference().unwrap();
-    let e = compare(&mut reference, &bench.images, bench.cotangent.view(), &wrong, shape, BATCH)
-        .unwrap()
-        .unwrap();
+    let e = compare(&mut reference, &bench.images, bench.cotangent.view(), &wrong, shape).unwrap().unwrap();
     println!("fine noise of half its length, {LARGE}² pixels: {e:?}");
     assert!(100.0 * e.smooth < Errors::ACCEPTED[0] && !e.accepted() && (e.own - 0.2).abs() < 0.02, "{e:?}");
 }

@@ -6,7 +6,7 @@ use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::output::Pooling;
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::{DType, Graph, Node, Tensor, Value};
+use audit::onnx::{DType, Dim, Graph, Node, Tensor, Value};
 use common::Rng;
 use ndarray::Array2;
 use std::path::{Path, PathBuf};
@@ -65,6 +65,33 @@ fn agrees(model: &mut Model, batch: i64, dim: usize) {
     assert_eq!(ours.dim(), (batch as usize, dim));
     assert_eq!(theirs.dim(), ours.dim());
     assert!(ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 1e-5), "{ours} {theirs}");
+}
+
+/// The reference takes as many images as there are, whatever its own batch, which needn't be the model's.
+#[test]
+fn the_reference_takes_any_number_of_images() {
+    let (mut nodes, w) = map();
+    nodes.push(Node::new("GlobalAveragePool", &["map"], "y"));
+    let mut graph = grey(BATCH, nodes, &[w], &["y"]);
+    for free in [false, true] {
+        if free {
+            graph.inputs[0].shape.as_mut().unwrap()[0] = Dim::Free("n".into());
+        }
+        common::load_runtime();
+        let path = write(&format!("reference-{free}"), &graph.encode());
+        let model = Model::open(&path, &Card::default(), CPU, free.then_some(64)).unwrap();
+        let mut reference = model.reference().unwrap();
+        let all = pixels(40);
+        let mut embed = |images: &[f32]| reference.embed(images).unwrap().unwrap();
+        let alone: Vec<Array2<f32>> = all.chunks(model.pixels()).map(&mut embed).collect();
+        for n in [1, 3, 8, 9, 40] {
+            let together = embed(&all[..n * model.pixels()]);
+            assert_eq!(together.dim(), (n, 4));
+            for (row, alone) in together.rows().into_iter().zip(&alone) {
+                assert!(row.iter().zip(alone).all(|(a, b)| (a - b).abs() < 1e-5), "{n} images");
+            }
+        }
+    }
 }
 
 #[test]

@@ -73,6 +73,10 @@ audits() {
             ./audit compare --anyway "$model-cpu.json" "$model-cuda.json"
         fi
     done
+    for batch in 64 128 256 512 1024; do
+        echo "== hardened on cuda, $batch images at a time"
+        ./audit models/hardened.onnx --suite ars -q --ep cuda --batch $batch -o batch.json 2>&1 | tail -1
+    done
 }
 
 # PyTorch's best at batch 64, of both layouts, beside ours.

@@ -65,6 +65,9 @@ pub struct Evidence {
     pub losses: Vec<f64>,
 }
 
+/// Losses at single points that are worth another thread.
+const SHARE: usize = 64;
+
 /// Hears of progress, and may break off.
 pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
 
@@ -384,16 +387,18 @@ impl Room {
         losses.resize(points.len() / dim, 0.0);
         gradient.clear();
         gradient.resize(points.len(), 0.0);
+        let each = points.par_chunks(dim).zip(gradient.par_chunks_mut(dim)).zip(&mut *losses).enumerate();
+        each.with_min_len(SHARE).for_each(|(i, ((point, gradient), found))| {
+            if let Some((Loss::Point(loss), first)) = loss(i) {
+                *found = loss(point, first, gradient);
+            }
+        });
         wide.clear();
         z.clear();
-        for (i, (point, gradient)) in points.chunks(dim).zip(gradient.chunks_mut(dim)).enumerate() {
-            match loss(i) {
-                Some((Loss::Point(loss), first)) => losses[i] = loss(point, first, gradient),
-                Some((Loss::Gallery(_), _)) => {
-                    wide.push(i);
-                    z.extend_from_slice(point);
-                }
-                None => {}
+        for (i, point) in points.chunks(dim).enumerate() {
+            if let Some((Loss::Gallery(_), _)) = loss(i) {
+                wide.push(i);
+                z.extend_from_slice(point);
             }
         }
         if wide.is_empty() {

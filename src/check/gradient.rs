@@ -42,27 +42,25 @@ impl Errors {
     pub const ACCEPTED: [f64; 2] = [100.0 * SMOOTH, 100.0 * OWN];
 }
 
-/// Compares `gradient` [B, P] of ⟨f(x), ē⟩ at `images` [B, P] with central differences of the model's own forward.
-/// `cotangent` is ē [B, D], `shape` [B, C, H, W]; the first `count` images are looked at. `None` where there is nothing
-/// to take differences of.
+/// Compares `gradient` [n, P] of ⟨f(x), ē⟩ at `images` [n, P] with central differences of the model's own forward.
+/// `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `None` where there is nothing to take differences of.
 pub fn compare(
     reference: &mut Reference,
     images: &[f32],
     cotangent: ArrayView2<f32>,
     gradient: &[f32],
     shape: [usize; 4],
-    count: usize,
 ) -> Result<Option<Errors>> {
     if !reference.around(images)? {
         return Ok(None);
     }
-    let pixels = shape[1..].iter().product::<usize>();
+    let (count, pixels) = (shape[0], shape[1..].iter().product::<usize>());
     let mut derive = |direction: &[f32], errors: &mut [Vec<f64>]| -> Result<()> {
         for (h, errors) in STEPS.iter().zip(errors) {
             let mut at = |sign: f32| -> Result<(Vec<f32>, Vec<f64>)> {
                 let moved: Vec<f32> = images.iter().zip(direction).map(|(x, v)| x + sign * h * v).collect();
                 let e = reference.embed_smooth(&moved)?;
-                let rows = e.rows().into_iter().zip(cotangent.rows()).take(count);
+                let rows = e.rows().into_iter().zip(cotangent.rows());
                 let phi =
                     rows.map(|(e, c)| e.iter().zip(c).map(|(a, b)| *a as f64 * *b as f64).sum()).collect();
                 Ok((moved, phi))

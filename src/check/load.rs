@@ -105,6 +105,8 @@ impl Measured {
 /// `count` are real) against the untouched file.
 pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measured> {
     let alone = model.batch() == 1;
+    let pixels = model.pixels();
+    let (batches, images) = (images, &images[..count * pixels]);
     let mut reference = model.reference()?;
     let ours = model.embed(images)?;
     let theirs = reference.embed(images)?;
@@ -123,7 +125,6 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     for _ in 1..RUNS {
         repeat = repeat.max(difference(&file(images)?, &first));
     }
-    let pixels = images.len() / first.nrows();
     let company = match alone {
         true => None,
         false => {
@@ -135,7 +136,7 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     };
     let quantised = model.info.notes.iter().any(|n| n.straight_through);
     let gradient = match finite && !model.info.estimated {
-        true => Some(gradients(model, &mut reference, images, count)?),
+        true => Some(gradients(model, &mut reference, batches, count)?),
         false => None,
     };
     Ok(Measured {
@@ -154,6 +155,7 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     })
 }
 
+/// `images` fill batches.
 fn gradients(
     model: &mut Model,
     reference: &mut crate::model::reference::Reference,
@@ -189,8 +191,8 @@ fn gradients(
     cosines.sort_by(f64::total_cmp);
     let errors = match finite && zero < count {
         true => {
-            let shape = model.info.preprocessing.pixel_shape(batch).map(|d| d as usize);
-            gradient::compare(reference, &images, cotangent, &gradient, shape, count)?
+            let shape = model.info.preprocessing.pixel_shape(count).map(|d| d as usize);
+            gradient::compare(reference, &images[..real.len()], cotangent, real, shape)?
         }
         false => None,
     };

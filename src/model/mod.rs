@@ -36,11 +36,14 @@ const ALPHA: &str = "audit/alpha";
 /// stay in a core's cache from one operator to the next. Never one, for which some operators have other kernels, with other
 /// last bits.
 const PHOTOGRAPHS: usize = 2;
-/// The same of small images: as many as make the operators worth their calls, up to so many values.
+/// The same of small images: as many as make the operators worth their calls. Of larger ones fewer, in proportion.
 const SMALL_IMAGES: usize = 32;
-const SMALL_VALUES: usize = SMALL_IMAGES * 3 * 64 * 64;
-/// On a GPU, which wants to be filled.
-const ON_GPU: usize = 64;
+/// Values of an image that is small.
+const SMALL: usize = 3 * 64 * 64;
+/// On a GPU, which wants to be filled: photographs, and small images, whose kernels would otherwise be done before the next
+/// is launched.
+const PHOTOGRAPHS_ON_GPU: usize = 64;
+const SMALL_ON_GPU: usize = 512;
 
 /// Values in a batch of pixels, at most: 2 GB of them. What asks for more is a damaged file.
 const MOST_VALUES: usize = 1 << 29;
@@ -267,6 +270,15 @@ impl Model {
 }
 
 impl Lanes {
+    /// What does well for images of so many values.
+    fn usual(options: Options, pixels: usize) -> Lanes {
+        let (count, few, many) = match options.provider {
+            Provider::Cpu => (threads(options), PHOTOGRAPHS, SMALL_IMAGES),
+            Provider::Cuda(_) => (1, PHOTOGRAPHS_ON_GPU, SMALL_ON_GPU),
+        };
+        Lanes { count, each: (many * SMALL / pixels.max(1)).clamp(few, many) }
+    }
+
     /// Less at once, where a step of all doesn't fit into half of the memory: values of the forward pass (`bytes` of a lane) are
     /// kept for the backward pass, which makes about as many. `free`: whether the batch is ours to choose.
     fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Lanes {
@@ -478,12 +490,7 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
 
 /// Lanes of as many images as `asked`, the model's own batch where it is fixed, else as many as do well.
 fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {
-    let (count, usual) = match options.provider {
-        Provider::Cpu => {
-            (threads(options), (SMALL_VALUES / p.pixels().max(1)).clamp(PHOTOGRAPHS, SMALL_IMAGES))
-        }
-        Provider::Cuda(_) => (1, ON_GPU),
-    };
+    let usual = Lanes::usual(options, p.pixels());
     let fixed = match input.shape.as_deref().and_then(|s| s.first()) {
         Some(Dim::Known(n)) => Some(*n as usize),
         _ => None,
@@ -498,10 +505,10 @@ fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Opt
             return Err(Error::model("its batch is fixed to 0. Export it with another, or a free one"));
         }
         (None, Some(0)) => return Err(Error::usage("--batch must be at least 1")),
-        (fixed, asked) => fixed.or(asked).unwrap_or(usual),
+        (fixed, asked) => fixed.or(asked).unwrap_or(usual.each),
     };
     match p.pixels().checked_mul(each) {
-        Some(values) if values <= MOST_VALUES => Ok(Lanes { count, each }),
+        Some(values) if values <= MOST_VALUES => Ok(Lanes { each, ..usual }),
         _ => Err(Error::model(format!(
             "a batch of {each} images of {}x{} is more than can be held. Choose a smaller --batch or --size",
             p.height, p.width
@@ -570,6 +577,18 @@ fn append_update(backward: &mut Graph, gradient: &str, shape: &[i64; 4]) {
 #[cfg(test)]
 mod tests {
     use super::Lanes;
+    use super::runtime::{Cuda, Options, Provider};
+
+    #[test]
+    fn small_images_go_many_at_a_time() {
+        let each =
+            |provider, side: usize| Lanes::usual(Options { provider, threads: 3 }, 3 * side * side).each;
+        assert_eq!([28, 64, 112, 224, 5000].map(|side| each(Provider::Cpu, side)), [32, 32, 10, 2, 2]);
+        let cuda = Provider::Cuda(Cuda::default());
+        assert_eq!([28, 64, 112, 224, 5000].map(|side| each(cuda, side)), [512, 512, 167, 64, 64]);
+        assert_eq!(Lanes::usual(Options { provider: cuda, threads: 3 }, 784).count, 1);
+        assert_eq!(Lanes::usual(Options { provider: Provider::Cpu, threads: 3 }, 784).count, 3);
+    }
 
     #[test]
     fn a_batch_takes_half_of_the_memory_at_most() {

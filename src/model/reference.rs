@@ -4,9 +4,9 @@ use super::card::Preprocessing;
 use super::output::{self, Pooling};
 use super::runtime::{Held, Input, Optimise, Options, Session};
 use super::{Info, as_f32, stack};
-use crate::onnx::{DType, Graph, Node, Tensor, Value};
+use crate::onnx::{DType, Dim, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
-use ndarray::Array2;
+use ndarray::{Array2, s};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -19,9 +19,13 @@ pub struct Reference {
     output: String,
     preprocessing: Preprocessing,
     pooling: Option<Pooling>,
-    /// Images at a time: the file's batch may be fixed.
+    /// Images at a time.
     each: usize,
 }
+
+/// Images at a time where the file leaves that open, and the model itself takes no fewer: as many as the check at load looks at.
+/// Much larger batches, as a GPU has them, would only be padding.
+const MOST: usize = 8;
 
 /// What finite differences are taken of.
 enum Smooth {
@@ -47,12 +51,16 @@ enum Smooth {
 }
 
 impl Reference {
-    pub(super) fn open(info: &Info, input: &str, each: usize, options: Options) -> Result<Reference> {
+    /// `batch` is the model's own, and the file's where that is fixed.
+    pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Reference> {
         let bytes: prost::bytes::Bytes = std::fs::read(&info.path)
             .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?
             .into();
         let quantised = info.notes.iter().any(|n| n.straight_through);
         let mut file = Graph::decode_as_is(bytes.clone(), &info.path)?;
+        let image = file.inputs.iter().find(|i| i.name == input);
+        let first = image.and_then(|i| i.shape.as_deref()?.first());
+        let free = !matches!(first, Some(Dim::Known(_)));
         output::choose(&mut file, &info.output)?;
         super::forget_shapes(&mut file);
         file.prune();
@@ -80,18 +88,24 @@ impl Reference {
         } else {
             Smooth::File
         };
-        Ok(Reference {
+        let mut reference = Reference {
             plain,
             smooth,
             input: input.to_string(),
             output: info.output.clone(),
             preprocessing: info.preprocessing.clone(),
             pooling: info.pooling,
-            each,
-        })
+            each: if free { batch.min(MOST) } else { batch },
+        };
+        // A graph may count on its batch further in, in a constant.
+        let one = vec![0.5; reference.preprocessing.pixels()];
+        if reference.each < batch && reference.embed(&one).is_err() {
+            reference.each = batch;
+        }
+        Ok(reference)
     }
 
-    /// Embeddings [B, D] of a full batch of pixels, by the unoptimised model; `None` where ONNX Runtime can't run it.
+    /// Embeddings [n, D] of n images [n, P], by the unoptimised model; `None` where ONNX Runtime can't run it.
     pub fn embed(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
         self.plain(pixels, 0)
     }
@@ -106,22 +120,29 @@ impl Reference {
         let shape = self.preprocessing.input_shape(self.each);
         let mut run = |x| sessions[which].run(&[(&self.input, Input::Host(&shape, x))], &[&self.output]);
         let held = parts.iter().map(|x| Ok(run(x)?.remove(0))).collect::<Result<Vec<Held>>>()?;
-        self.embeddings(&held).map(Some)
+        self.embeddings(&held, pixels).map(Some)
     }
 
-    /// What the model takes, run by run.
+    /// What the model takes, run by run; the last run is filled with grey.
     fn parts(&self, pixels: &[f32]) -> Vec<Vec<f32>> {
         let part = self.each * self.preprocessing.pixels();
-        pixels.chunks(part).map(|pixels| self.preprocessing.apply(pixels)).collect()
+        let full = |pixels: &[f32]| {
+            let mut pixels = pixels.to_vec();
+            pixels.resize(part, 0.5);
+            self.preprocessing.apply(&pixels)
+        };
+        pixels.chunks(part).map(full).collect()
     }
 
-    fn embeddings(&self, held: &[Held]) -> Result<Array2<f32>> {
+    /// Those of the images themselves.
+    fn embeddings(&self, held: &[Held], pixels: &[f32]) -> Result<Array2<f32>> {
         let mut parts = Vec::with_capacity(held.len());
         for held in held {
             let (shape, values) = held.floats()?;
             parts.push(output::pool(shape, values, self.each, self.pooling, self.preprocessing.layout)?);
         }
-        stack(&parts)
+        let all = stack(&parts)?;
+        Ok(all.slice_move(s![..pixels.len() / self.preprocessing.pixels(), ..]))
     }
 
     /// Sets the point that finite differences are taken around. False where there is nothing to take them of.
@@ -159,7 +180,7 @@ impl Reference {
             };
             embedded.extend(session.run(&feed, &[&self.output])?);
         }
-        self.embeddings(&embedded)
+        self.embeddings(&embedded, pixels)
     }
 }
 
