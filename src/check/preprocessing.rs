@@ -24,7 +24,8 @@ pub struct Sample<'a> {
 /// Whether another common preprocessing retrieves clearly better: a wrong mean and channels in the wrong order are the
 /// commonest mistakes, and an audit of a model so fed is of no use.
 ///
-/// Compares hits at 1 query by query; clearly is by 5 % of them and three standard errors of the difference.
+/// Compares hits at 1 query by query; clearly is by 5 % of them and three standard errors of the difference. Where this
+/// preprocessing misses so little that no other can be, they are not tried.
 pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
     let Sample { dataset, model, metric, prep } = sample;
     const CLASSES: usize = 24;
@@ -61,20 +62,22 @@ pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
         Ok((0..pixels.len()).map(|i| labels[nearest(i)] == labels[i]).collect())
     };
     let ours = hits(&stated)?;
+    let share = |hits: &[bool]| 100.0 * hits.iter().filter(|hit| **hit).count() as f64 / hits.len() as f64;
+    // At best another hits where this one misses, and misses nowhere else.
+    if !clearly_better(ours.len(), ours.iter().filter(|hit| !**hit).count(), 0) {
+        let (r1, n) = (share(&ours), ours.len());
+        return Ok((Severity::Ok, format!("none can by much: R@1 is {r1:.0} % on a sample of {n} images")));
+    }
     let mut best: Option<(i64, f64, &str)> = None;
     for (name, other) in stated.usual_others() {
         let theirs = hits(&other)?;
-        let count = |better: bool| {
-            ours.iter().zip(&theirs).filter(|(a, b)| **a != better && **b == better && a != b).count() as i64
-        };
-        let (won, lost) = (count(true), count(false));
-        let clear = (0.05 * ours.len() as f64).max(3.0 * ((won + lost) as f64).sqrt());
-        if (won - lost) as f64 > clear && best.as_ref().is_none_or(|(gain, ..)| won - lost > *gain) {
-            let share = theirs.iter().filter(|hit| **hit).count() as f64 / theirs.len() as f64;
-            best = Some((won - lost, share, name));
+        let won = ours.iter().zip(&theirs).filter(|(ours, theirs)| !**ours && **theirs).count();
+        let lost = ours.iter().zip(&theirs).filter(|(ours, theirs)| **ours && !**theirs).count();
+        let gain = won as i64 - lost as i64;
+        if clearly_better(ours.len(), won, lost) && best.as_ref().is_none_or(|(most, ..)| gain > *most) {
+            best = Some((gain, share(&theirs), name));
         }
     }
-    let share = ours.iter().filter(|hit| **hit).count() as f64 / ours.len() as f64;
     Ok(match best {
         None => (Severity::Ok, format!("of the usual ones none does, on a sample of {} images", ours.len())),
         Some((_, better, name)) => (
@@ -82,9 +85,31 @@ pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
             format!(
                 "on a sample of {} images R@1 is {:.0} %, and {:.0} % with {name}",
                 ours.len(),
-                100.0 * share,
-                100.0 * better
+                share(&ours),
+                better
             ),
         ),
     })
+}
+
+/// Whether hits at `won` of `n` queries where there were none, and none at `lost` where there were, are no chance.
+fn clearly_better(n: usize, won: usize, lost: usize) -> bool {
+    won as f64 - lost as f64 > (0.05 * n as f64).max(3.0 * ((won + lost) as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clearly_better;
+
+    /// The others are left out where none of them could be clearly better, and only there.
+    #[test]
+    fn what_misses_little_cannot_be_beaten() {
+        for n in [8, 40, 96, 300] {
+            for misses in 0..=n {
+                let beaten =
+                    (0..=misses).any(|won| (0..=n - misses).any(|lost| clearly_better(n, won, lost)));
+                assert_eq!(beaten, clearly_better(n, misses, 0), "{misses} of {n}");
+            }
+        }
+    }
 }
