@@ -251,35 +251,48 @@ impl<'a> Task<'a> {
                     model.fetch(&mut batch)?;
                 }
             }
-            let mut steps = 0;
-            for (slot, place) in active.iter_mut().enumerate() {
-                let Some(run) = place else { continue };
-                let at = slot * pixels..(slot + 1) * pixels;
-                let left = plan.steps - run.step;
-                // A gradient of exactly zero, as of a closed hinge, never moves the image again: sign(0) = 0.
-                run.step += usize::from(!run.stuck && left > 0);
-                if let Some(adaptive) = run.adaptive.as_mut().filter(|_| left > 0) {
-                    let x = &mut batch.x[at.clone()];
-                    let (lo, hi) = (&batch.lo[at.clone()], &batch.hi[at.clone()]);
-                    let latest = run.losses.last().copied().unwrap_or(f64::NAN);
-                    adaptive.after_step(latest, x, lo, hi, &mut batch.alpha[slot]);
-                    batch.changed = true;
-                }
-                if run.stuck || run.step == plan.steps {
-                    steps += left;
-                    batch.alpha[slot] = 0.0;
-                    let image = batch.x[at].to_vec();
-                    waiting.extend(place.take().map(|run| (run, image)));
-                } else {
-                    steps += 1;
-                }
-            }
+            let steps = self.advance(&mut active, &mut batch, &mut waiting);
             let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
             if locked(shared).stepped(steps, at) {
                 return Ok(());
             }
             self.measure(&mut waiting, false, model, &mut room, shared)?;
         }
+    }
+
+    /// Counts a step in every slot. Runs that are at their end leave, with their images. Returns the steps of single images that are
+    /// done with it.
+    fn advance(
+        &self,
+        active: &mut [Option<Run<'a>>],
+        batch: &mut Batch,
+        ended: &mut Vec<(Run<'a>, Vec<f32>)>,
+    ) -> usize {
+        let (plan, pixels) = (self.plan, batch.x.len() / active.len());
+        let mut steps = 0;
+        for (slot, place) in active.iter_mut().enumerate() {
+            let Some(run) = place else { continue };
+            let at = slot * pixels..(slot + 1) * pixels;
+            let left = plan.steps - run.step;
+            // A gradient of exactly zero, as of a closed hinge, never moves the image again: sign(0) = 0.
+            run.step += usize::from(!run.stuck && left > 0);
+            if let Some(adaptive) = run.adaptive.as_mut().filter(|_| left > 0) {
+                let x = &mut batch.x[at.clone()];
+                let (lo, hi) = (&batch.lo[at.clone()], &batch.hi[at.clone()]);
+                let latest = run.losses.last().copied().unwrap_or(f64::NAN);
+                adaptive.after_step(latest, x, lo, hi, &mut batch.alpha[slot]);
+                batch.changed = true;
+            }
+            if run.stuck || run.step == plan.steps {
+                steps += left;
+                batch.alpha[slot] = 0.0;
+                let image = batch.x[at].to_vec();
+                ended.extend(place.take().map(|run| (run, image)));
+            } else {
+                steps += 1;
+            }
+        }
+        steps
     }
 
     /// Sets a trial up in a slot: its box, and the image that run number `start` begins with.
