@@ -4,7 +4,7 @@
 # Unpacks into WORK (default: a new temporary folder), takes CUDA 13 and cuDNN 9 from the Python packages of PyTorch or
 # `nvidia-*` where LD_LIBRARY_PATH doesn't have them. Parts, all by default: `audits` of the bundled models on the CPU and on
 # the GPU; `steps` timed; the `suite` beside the protocol in PyTorch. PyTorch is timed where Python has it with CUDA.
-# Some ten minutes on a GPU of 2022. Ends with 1 if anything failed. Send what it prints: it is the record.
+# A quarter of an hour on a GPU of 2022, by estimate. Ends with 1 if anything failed. Send what it prints: it is the record.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 work=${1:-$(mktemp -d)}
