@@ -8,6 +8,7 @@ use audit::attack::Batch;
 use audit::identity::Identity;
 use audit::model::Model;
 use audit::model::card::Card;
+use audit::model::memory;
 use audit::model::runtime::{self, Cuda, Options, Provider};
 use audit::report::Report;
 use common::{Ran, Rng, Temp, program, ran};
@@ -136,6 +137,15 @@ fn embeddings_and_gradients_are_those_of_the_cpu() {
     let (f, h) = cuda.gradient(&x, cotangent.view()).unwrap();
     assert!(difference(&f, &e) <= 1e-4 && difference(&h, &g) <= 1e-3);
     assert!(difference(&cuda.embed(&x).unwrap(), &e) <= 1e-4);
+}
+
+/// A batch is made to fit it: a card of 8 to 200 GB.
+#[test]
+fn the_memory_of_the_device_is_known() {
+    if gpu() {
+        let free = memory::available(GPU.provider).expect("CUDA says how much is free");
+        assert!((1 << 28..1 << 38).contains(&free), "{free} bytes");
+    }
 }
 
 fn audit(dir: &Temp, args: &[&str]) -> Ran {

@@ -4,6 +4,7 @@ pub mod card;
 pub mod estimate;
 pub mod half;
 mod lane;
+pub mod memory;
 pub mod output;
 pub mod reference;
 pub mod runtime;
@@ -128,7 +129,7 @@ impl Model {
     ) -> Result<Model> {
         let mut prepared = Prepared::read(path, card, options, batch, false)?;
         let free = prepared.free && batch.is_none();
-        let available = runtime::available_memory(options.provider);
+        let available = memory::available(options.provider);
         let lanes = prepared.lanes.fitting(free, prepared.bytes(), available);
         if lanes.each < prepared.lanes.each {
             prepared = Prepared::read(path, card, options, Some(lanes.each), false)?;

@@ -266,16 +266,6 @@ fn no_cuda(cuda: Cuda, said: &str) -> Error {
     ))
 }
 
-/// Bytes that this machine could still give a session; `None` where nobody says.
-pub fn available_memory(provider: Provider) -> Option<u64> {
-    if provider != Provider::Cpu {
-        return None;
-    }
-    let about = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = about.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
-}
-
 /// Runs `f`; `None` if it panics, of which nobody hears.
 fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
@@ -748,7 +738,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         sane::check_shapes(node, |name| types.get(name).map(|(_, shape)| shape.as_slice()))
             .map_err(Error::model)?;
     }
-    let free = available_memory(Provider::Cpu).unwrap_or(u64::MAX);
+    let free = super::memory::available(Provider::Cpu).unwrap_or(u64::MAX);
     for (node, out) in graph.nodes.iter().flat_map(|node| node.outputs.iter().map(move |out| (node, out))) {
         if let Some(bytes) = types.get(out).and_then(bytes_of).filter(|bytes| *bytes > free) {
             let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
