@@ -4,6 +4,7 @@
 # Unpacks into WORK (default: a new temporary folder), takes CUDA 13 and cuDNN 9 from the Python packages of PyTorch or
 # `nvidia-*` where LD_LIBRARY_PATH doesn't have them. Parts, all by default: `audits` of the bundled models on the CPU and on
 # the GPU; `steps` timed; the `suite` beside the protocol in PyTorch. PyTorch is timed where Python has it with CUDA.
+# `unpack` alone does nothing else: where not all of DIR can be carried at once, for one part of its files after the other.
 # A quarter of an hour on a GPU of 2022, by estimate. Ends with 1 if anything failed. Send what it prints: it is the record.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,6 +26,10 @@ for packed in "$here"/*.xz; do
     "$python" -c 'import lzma, shutil, sys
 with lzma.open(sys.argv[1]) as source, open(sys.argv[2], "wb") as target:
     shutil.copyfileobj(source, target, 1 << 20)' "$packed" "$to" || { echo "run.sh: can't unpack $packed"; exit 1; }
+done
+[ "$parts" = " unpack " ] && exit 0
+for needed in audit bench_step lib/libonnxruntime.so lib/libonnxruntime_providers_cuda.so; do
+    [ -f "$work/$needed" ] || { echo "run.sh: $needed is neither in $here nor unpacked in $work"; exit 1; }
 done
 chmod +x "$work/audit" "$work/bench_step"
 

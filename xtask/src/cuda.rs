@@ -16,10 +16,11 @@ const MOST: u64 = 64 << 20;
 /// Models with random weights, to time steps with.
 const MODELS: [&str; 3] = ["tv.resnet18", "tv.resnet50", "timm.vit_small_patch16_224"];
 
-/// Argument: source, target.
+/// Argument: source, target. Machine code takes 3 % less with its jumps made absolute.
 const XZ: &str = "
 import lzma, shutil, sys
-with open(sys.argv[1], 'rb') as source, lzma.open(sys.argv[2], 'wb', preset=9) as target:
+filters = [{'id': lzma.FILTER_X86}, {'id': lzma.FILTER_LZMA2, 'preset': 9}]
+with open(sys.argv[1], 'rb') as source, lzma.open(sys.argv[2], 'wb', filters=filters) as target:
     shutil.copyfileobj(source, target, 1 << 20)
 ";
 
