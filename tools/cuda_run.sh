@@ -80,7 +80,8 @@ audits() {
     done
     for batch in 64 128 256 512 1024; do
         echo "== hardened on cuda, $batch images at a time"
-        ./audit models/hardened.onnx --suite ars -q --ep cuda --batch $batch -o batch.json 2>&1 | tail -1
+        ./audit models/hardened.onnx --suite ars -q --ep cuda --batch $batch -o batch.json >batch.txt 2>&1 || failed=1
+        tail -1 batch.txt
     done
 }
 
