@@ -1013,32 +1013,61 @@ fn flatten(r: &mut Rng) -> Case {
 }
 
 /// Where several values of a window are largest, all of the gradient goes to the first of them in reading order, as in PyTorch
-/// (`max_pool2d`) and as ONNX Runtime's own index output says; expected here by looking at every window.
+/// (`max_pool2d`) and as ONNX Runtime's own index output says; expected here by looking at every window. Behind a Relu, with
+/// or without another reader of its values, a maximum of 0 gets none.
 #[test]
 fn of_equal_values_a_max_pool_chooses_the_first() {
     common::load_runtime();
     let mut r = Rng::new(5);
-    for _ in 0..20 {
-        let kernel = [r.int(1, 4), r.int(1, 4)];
-        let [_, c, h, w] = [1, 2, kernel[0] * r.int(1, 4), kernel[1] * r.int(1, 4)];
-        let x: Vec<f32> = (0..c * h * w).map(|_| r.int(-1, 1) as f32).collect();
-        let y = [1, c, h / kernel[0], w / kernel[1]];
-        let ct: Vec<f32> = (0..size(&y)).map(|i| 1.0 + i as f32).collect();
-        let node = Node::new("MaxPool", &["x"], "y")
+    for _ in 0..60 {
+        let mut two = |low, high| [r.int(low, high), r.int(low, high)];
+        let (kernel, strides, dilations) = (two(1, 4), two(1, 3), two(1, 2));
+        let (pads, more) = (two(0, 1), two(0, 7));
+        let pads = [0, 1].map(|d| pads[d].min(kernel[d] - 1));
+        let reach = [0, 1].map(|d| (kernel[d] - 1) * dilations[d] + 1);
+        let [h, w] = [0, 1].map(|d| reach[d] + more[d]);
+        let counts = [0, 1].map(|d| ([h, w][d] + 2 * pads[d] - reach[d]) / strides[d] + 1);
+        let x: Vec<f32> = (0..2 * h * w).map(|_| r.int(-1, 1) as f32).collect();
+        let ct: Vec<f32> = (0..2 * counts[0] * counts[1]).map(|i| 1.0 + i as f32).collect();
+        let pool = Node::new("MaxPool", &["x"], "y")
             .with("kernel_shape", kernel.to_vec())
-            .with("strides", kernel.to_vec());
-        let case = Case::new(node).input("x", &[1, c, h, w], x.clone());
+            .with("strides", strides.to_vec())
+            .with("dilations", dilations.to_vec())
+            .with("pads", [pads, pads].concat());
+        let (relu, read_elsewhere) = (r.bool(), r.bool());
+        let mut case = Case::new(pool).input("x", &[1, 2, h, w], x.clone());
+        if relu {
+            case.graph.nodes[0].inputs[0] = "on".into();
+            case.graph.nodes.insert(0, Node::new("Relu", &["x"], "on"));
+        }
+        let elsewhere = relu && read_elsewhere;
+        if elsewhere {
+            case.graph.nodes.push(Node::new("Neg", &["on"], "z"));
+            case.graph.outputs.push(Value { name: "z".into(), dtype: DType::Other(0), shape: None });
+        }
+
+        let on = |v: f32| if relu && v <= 0.0 { 0.0 } else { 1.0 };
+        let seen = |at: usize| on(x[at]) * x[at];
         let mut expected = vec![0.0f32; x.len()];
         for (o, ct) in ct.iter().enumerate() {
             let o = o as i64;
-            let (plane, row, column) = (o / (y[2] * y[3]), o / y[3] % y[2], o % y[3]);
+            let [plane, row, column] =
+                [o / (counts[0] * counts[1]), o / counts[1] % counts[0], o % counts[1]];
+            let place = |k: i64, number: i64, d: usize| number * strides[d] + k * dilations[d] - pads[d];
             let window = (0..kernel[0]).flat_map(|i| (0..kernel[1]).map(move |j| (i, j)));
-            let at = |(i, j)| ((plane * h + row * kernel[0] + i) * w + column * kernel[1] + j) as usize;
-            let first = window.map(at).reduce(|best, at| if x[at] > x[best] { at } else { best });
-            expected[first.unwrap()] += ct;
+            let inside = window.map(|(i, j)| (place(i, row, 0), place(j, column, 1)));
+            let inside = inside.filter(|&(i, j)| (0..h).contains(&i) && (0..w).contains(&j));
+            let at = inside.map(|(i, j)| ((plane * h + i) * w + j) as usize);
+            let first = at.reduce(|best, at| if seen(at) > seen(best) { at } else { best }).unwrap();
+            expected[first] += ct * on(x[first]);
         }
-        let (_, _, gradients) = differentiated(&case, |_| vec![ct]).unwrap();
-        assert_eq!(gradients, [expected], "{kernel:?}");
+        if elsewhere {
+            expected.iter_mut().zip(&x).for_each(|(e, &x)| *e -= on(x));
+        }
+        let cotangents = if elsewhere { vec![ct, vec![1.0; x.len()]] } else { vec![ct] };
+        let (_, _, gradients) = differentiated(&case, |_| cotangents).unwrap();
+        let said = format!("{kernel:?} {strides:?} {dilations:?} {pads:?} of {h} x {w}, {relu} {elsewhere}");
+        assert_eq!(gradients, [expected], "{said}");
     }
 }
 

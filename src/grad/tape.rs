@@ -2,13 +2,15 @@
 
 use super::Types;
 use crate::onnx::{Attr, DType, Graph, Node, Tensor};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The backward graph while it grows.
 pub(super) struct Tape<'a> {
     pub types: &'a Types,
     /// The forward node behind each forward value.
     makers: HashMap<&'a str, &'a Node>,
+    /// Values that max-pools alone read.
+    pooled: HashSet<&'a str>,
     pub nodes: Vec<Node>,
     /// What each Expand among them expands.
     expanded: HashMap<String, String>,
@@ -22,9 +24,21 @@ impl<'a> Tape<'a> {
     pub fn new(graph: &'a Graph, types: &'a Types) -> Self {
         let made = |node: &'a Node| node.outputs.iter().map(move |out| (out.as_str(), node));
         let makers = graph.nodes.iter().flat_map(made).collect();
+        let is_pool = |node: &Node| node.op == "MaxPool" && node.domain.is_empty();
+        let (pools, others): (Vec<&Node>, Vec<&Node>) = graph.nodes.iter().partition(|node| is_pool(node));
+        let mut pooled: HashSet<&str> = pools.iter().map(|pool| pool.inputs[0].as_str()).collect();
+        let mut read_elsewhere = |name: &str| {
+            pooled.remove(name);
+        };
+        for node in others {
+            node.inputs.iter().for_each(|name| read_elsewhere(name));
+            node.each_captured(&mut read_elsewhere);
+        }
+        graph.outputs.iter().for_each(|out| read_elsewhere(&out.name));
         Tape {
             types,
             makers,
+            pooled,
             nodes: vec![],
             expanded: HashMap::new(),
             constants: BTreeMap::new(),
@@ -206,6 +220,10 @@ impl<'a, 't> Cx<'a, 't> {
     /// The node that makes input `i`, unless it is an input of the graph or a constant.
     pub fn maker(&self, i: usize) -> Option<&'t Node> {
         self.tape.makers.get(self.node.input(i)?).copied()
+    }
+    /// Whether output `i` goes to max-pools and nowhere else.
+    pub fn only_pooled(&self, i: usize) -> bool {
+        self.tape.pooled.contains(self.node.outputs[i].as_str())
     }
     /// Input `i` as constant integers (axes, pads, …); `None` where the input is absent.
     pub fn const_ints(&self, i: usize) -> Result<Option<Vec<i64>>, String> {
@@ -406,11 +424,19 @@ impl<'a, 't> Cx<'a, 't> {
     }
     /// Zero-pads (or, where negative, crops): `before` and `after` for every dimension.
     pub fn pad(&mut self, a: &str, before: &[i64], after: &[i64]) -> String {
+        self.pad_with(a, 0.0, before, after)
+    }
+    /// The same with another value.
+    pub fn pad_with(&mut self, a: &str, value: f32, before: &[i64], after: &[i64]) -> String {
         if before.iter().chain(after).all(|&p| p == 0) {
             return a.to_string();
         }
         let pads = self.ints(&[before, after].concat());
-        self.op("Pad", &[a, &pads])
+        if value == 0.0 {
+            return self.op("Pad", &[a, &pads]);
+        }
+        let value = self.scalar(value);
+        self.op("Pad", &[a, &pads, &value])
     }
     /// Sums a gradient of the broadcast shape `from` down to `to`.
     pub fn unbroadcast(&mut self, g: &str, from: &[i64], to: &[i64]) -> String {

@@ -431,6 +431,12 @@ fn between(cx: &mut Cx, top: f32, slope: f32) -> Done {
 }
 
 fn relu(cx: &mut Cx) -> Done {
+    // Max-pools have masked already.
+    if cx.only_pooled(0) {
+        let gy = cx.gy();
+        cx.give(0, gy);
+        return Ok(());
+    }
     let on = cx.positive(&cx.y(0));
     times(cx, &on)
 }
