@@ -11,7 +11,7 @@ pub mod runtime;
 
 use crate::attack::Differentiable;
 use crate::grad::{self, Note, Types};
-use crate::onnx::{DType, Dim, Graph, Node, Value};
+use crate::onnx::{DType, Graph, Node, Value};
 use crate::{Error, Result};
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
@@ -342,7 +342,7 @@ impl Prepared {
         let precision = graph.precision;
         let input = pick_input(&graph, card).map_err(named)?;
         let preprocessing = Preprocessing::of(&input, card).map_err(named)?;
-        let free = !matches!(input.shape.as_deref().and_then(<[Dim]>::first), Some(Dim::Known(_)));
+        let free = input.fixed_batch().is_none();
         let lanes = lanes_of(&input, batch, &preprocessing, options).map_err(named)?;
         let batch = lanes.each;
 
@@ -492,11 +492,7 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
 /// Lanes of as many images as `asked`, the model's own batch where it is fixed, else as many as do well.
 fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {
     let usual = Lanes::usual(options, p.pixels());
-    let fixed = match input.shape.as_deref().and_then(|s| s.first()) {
-        Some(Dim::Known(n)) => Some(*n as usize),
-        _ => None,
-    };
-    let each = match (fixed, asked) {
+    let each = match (input.fixed_batch(), asked) {
         (Some(n), Some(m)) if n != m => {
             return Err(Error::usage(format!(
                 "--batch {m}: the model's batch is fixed to {n}. Leave --batch out"

@@ -100,6 +100,13 @@ impl Value {
     pub fn new(name: impl Into<String>, dtype: DType, shape: &[i64]) -> Self {
         Value { name: name.into(), dtype, shape: Some(shape.iter().map(|&d| Dim::Known(d)).collect()) }
     }
+    /// The first dimension where it is a number, as that of an image whose batch is fixed.
+    pub fn fixed_batch(&self) -> Option<usize> {
+        match self.shape.as_deref()?.first()? {
+            Dim::Known(n) => Some(*n as usize),
+            Dim::Free(_) => None,
+        }
+    }
     /// The shape in words, free dimensions by name: `[batch, 3, 224, 224]`.
     pub fn shape_text(&self) -> String {
         match &self.shape {

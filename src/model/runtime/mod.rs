@@ -1,7 +1,17 @@
-//! ONNX Runtime: finding the library, sessions, specialising a graph. The only file that names `ort`.
+//! ONNX Runtime: sessions, and what they are fed. Only this folder names `ort`.
 
-use crate::grad::Types;
-use crate::onnx::{DType, Encoded, Graph, Node, Value, sane};
+mod library;
+mod provider;
+mod shapes;
+
+pub use library::{VERSION, cores, load, version};
+pub use provider::{Cuda, Provider, require};
+pub use shapes::{bytes_of, infer, specialise};
+
+use provider::no_cuda;
+use shapes::fixed_shape;
+
+use crate::onnx::{DType, Encoded, Graph, Value};
 use crate::{Error, Result};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -9,14 +19,9 @@ use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
 use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::{Mutex, Once, OnceLock};
-use std::{fmt, panic};
-
-/// The version of ONNX Runtime that set-up fetches and that everything was tested with.
-pub const VERSION: &str = "1.31.1";
+use std::panic;
+use std::path::PathBuf;
+use std::sync::{Mutex, Once};
 
 /// Protobuf messages end at 2 GB; models near it travel with their weights apart.
 const INLINE_LIMIT: usize = 1_500_000_000;
@@ -26,55 +31,6 @@ const SMALL: usize = 16_000_000;
 /// Basic optimisation turns a zero Pad before a MaxPool into the pool's own padding, which pads with −∞: wrong for
 /// negative values (ONNX Runtime 1.31, reference/census). It stays off in every session.
 const DISABLED: &str = "Pad_Fusion";
-
-static ENVIRONMENT: OnceLock<ort::environment::Environment> = OnceLock::new();
-static LOADING: Mutex<()> = Mutex::new(());
-
-/// Where a graph runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
-    /// The CPU execution provider.
-    Cpu,
-    /// The CUDA execution provider.
-    Cuda(Cuda),
-}
-
-/// How CUDA is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cuda {
-    /// The device's number.
-    pub device: i32,
-    /// Whether products may round their factors to TensorFloat-32 (10 bits of mantissa in place of 23).
-    pub tf32: bool,
-    /// Whether nodes that CUDA has no kernel for may run on the CPU, with what they need copied back and forth.
-    pub cpu_nodes: bool,
-}
-
-impl FromStr for Provider {
-    type Err = Error;
-    fn from_str(text: &str) -> Result<Provider> {
-        let cuda = |device: u16| Provider::Cuda(Cuda { device: device.into(), ..Cuda::default() });
-        match text.split_once(':') {
-            None if text == "cpu" => Ok(Provider::Cpu),
-            None if text == "cuda" => Ok(cuda(0)),
-            Some(("cuda", n)) => n.parse().map(cuda).map_err(|_| {
-                Error::usage(format!(
-                    "`{n}` is no device number: expected one such as cuda:0; `nvidia-smi -L` lists them"
-                ))
-            }),
-            _ => Err(Error::usage("expected cpu, cuda or cuda:N")),
-        }
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Provider::Cpu => f.write_str("cpu"),
-            Provider::Cuda(cuda) => write!(f, "cuda:{}", cuda.device),
-        }
-    }
-}
 
 /// How sessions are made.
 #[derive(Clone, Copy, Debug)]
@@ -94,91 +50,6 @@ pub enum Optimise {
     All,
 }
 
-/// Loads the library, once per process: `path` if given, else ORT_DYLIB_PATH, else beside the executable or where
-/// `cargo xtask setup` puts it.
-pub fn load(path: Option<&Path>) -> Result<()> {
-    let _one_at_a_time = LOADING.lock();
-    if ENVIRONMENT.get().is_some() {
-        return Ok(());
-    }
-    let library = find_library(path)?;
-    let failed = |e: String| {
-        Error::usage(format!(
-            "can't load ONNX Runtime from {}: {e}. Version {VERSION} is wanted: `cargo xtask setup` fetches it",
-            library.display()
-        ))
-    };
-    let environment = ort::init_from(&library)
-        .map_err(|e| failed(e.to_string()))?
-        .with_name("audit")
-        .with_telemetry(false)
-        .build()
-        .map_err(|e| failed(e.to_string()))?;
-    // Warnings of the runtime about our own graphs mean nothing to the user; its errors come back as ours.
-    environment.set_log_level(ort::logging::LogLevel::Fatal);
-    let _ = ENVIRONMENT.set(environment);
-    Ok(())
-}
-
-/// Which ONNX Runtime is loaded, as it says itself: a release's version, or else the commit it was built from.
-pub fn version() -> String {
-    let info = ort::info();
-    let field = |key: &str| info.split(key).nth(1).and_then(|v| v.split([',', ' ']).next());
-    match (field("git-branch=rel-"), field("git-commit-id=")) {
-        (Some(version), _) => version.to_string(),
-        (None, Some(commit)) => format!("of commit {commit}"),
-        (None, None) => info.to_string(),
-    }
-}
-
-fn find_library(given: Option<&Path>) -> Result<PathBuf> {
-    let from_env = std::env::var_os("ORT_DYLIB_PATH").filter(|v| !v.is_empty()).map(PathBuf::from);
-    let (named, by) = match (given, from_env) {
-        (Some(p), _) => (Some(p.to_path_buf()), "--ort-lib"),
-        (None, Some(p)) => (Some(p), "ORT_DYLIB_PATH"),
-        (None, None) => (None, ""),
-    };
-    if let Some(path) = named {
-        let found = if path.is_dir() { library_in(&path) } else { path.is_file().then(|| path.clone()) };
-        return found.ok_or_else(|| {
-            Error::usage(format!(
-                "{by} names {}, where there is no ONNX Runtime library. Give the path of libonnxruntime.so \
-                 (.dylib, onnxruntime.dll), or leave it out and run `cargo xtask setup`",
-                path.display()
-            ))
-        });
-    }
-    let mut folders = Vec::new();
-    if let Ok(exe) = std::env::current_exe() {
-        for dir in exe.ancestors().skip(1).take(3) {
-            folders.push(dir.to_path_buf());
-            folders.push(dir.join("onnxruntime"));
-        }
-    }
-    folders.iter().find_map(|dir| library_in(dir)).ok_or_else(|| {
-        Error::usage(
-            "ONNX Runtime isn't here. `cargo xtask setup` fetches it (once). If you have your own, point to it: \
-             --ort-lib PATH, or ORT_DYLIB_PATH=PATH",
-        )
-    })
-}
-
-/// The runtime's shared library in a folder; providers' libraries beside it have longer names.
-fn library_in(dir: &Path) -> Option<PathBuf> {
-    let is_library = |name: &str| {
-        name == "onnxruntime.dll"
-            || name.starts_with("libonnxruntime.so")
-            || (name.starts_with("libonnxruntime.") && name.ends_with(".dylib"))
-    };
-    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(is_library))
-        .collect();
-    found.sort();
-    found.pop()
-}
-
 /// What a failed call of the runtime becomes.
 fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
     move |e| {
@@ -187,8 +58,7 @@ fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
 }
 
 fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
-    let environment =
-        ENVIRONMENT.get().ok_or_else(|| Error::internal("ONNX Runtime is used before it is loaded"))?;
+    let environment = library::environment()?;
     let configure = || -> ort::Result<SessionBuilder> {
         let mut b = SessionBuilder::new(environment)?
             .with_optimization_level(match optimise {
@@ -219,53 +89,6 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
 /// Has the runtime remember which provider took which node.
 const ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
 
-/// Refuses a provider that can't be used here, before any model is loaded (exit code 2): the library has no CUDA, its own
-/// libraries or the driver are missing, there is no such device.
-pub fn require(options: Options) -> Result<()> {
-    let Provider::Cuda(cuda) = options.provider else { return Ok(()) };
-    let value = |name: &str| Value::new(name, DType::F32, &[1]);
-    let nodes = vec![Node::new("Neg", &["x"], "y")];
-    let mut graph = Graph::new(nodes, [].into());
-    (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("y")]);
-    let b = builder(options, Optimise::Off)?;
-    let run =
-        || Session::commit(&graph, options.provider, b)?.run(&[("x", Input::Host(&[1], &[1.0]))], &["y"]);
-    match run() {
-        Ok(y) if y[0].floats()?.1 == [-1.0] => Ok(()),
-        Ok(_) => Err(no_cuda(
-            cuda,
-            "the device computes wrongly: it found something other than -1 for the negative of 1",
-        )),
-        Err(e) => Err(no_cuda(cuda, &e.message)),
-    }
-}
-
-/// What a failure of CUDA becomes. The runtime's own words are long; the end of the first line has what happened.
-fn no_cuda(cuda: Cuda, said: &str) -> Error {
-    let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
-    let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
-        format!(
-            "This library of ONNX Runtime was built without CUDA. Fetch the one with it, `cargo xtask setup --cuda`, and name \
-             it: --ort-lib target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
-        )
-    } else if has(&["libcuda.so"]) {
-        "The NVIDIA driver is missing, or the system's loader doesn't find its libcuda: see whether `nvidia-smi` runs".to_string()
-    } else if has(&["cannot open shared object", "ailed to load library", "LoadLibrary failed"]) {
-        "A library is missing: CUDA 13 and cuDNN 9 must be where the system's loader looks, such as in LD_LIBRARY_PATH"
-            .to_string()
-    } else if has(&["invalid device ordinal", "nvalid device"]) {
-        format!("There is no device {}: `nvidia-smi -L` lists those there are", cuda.device)
-    } else {
-        "See whether `nvidia-smi` shows the GPU, and a driver for CUDA 13 or newer".to_string()
-    };
-    let said = said.trim().lines().next().unwrap_or_default().trim_end_matches('.');
-    let said = said.rsplit(" : FAIL : ").next().unwrap_or(said);
-    Error::usage(format!(
-        "--ep {}: CUDA can't be used: {said}. {next}. --ep cpu does without",
-        Provider::Cuda(cuda)
-    ))
-}
-
 /// Runs `f`; `None` if it panics, of which nobody hears.
 fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
@@ -282,17 +105,6 @@ fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
     let result = panic::catch_unwind(panic::AssertUnwindSafe(f)).ok();
     QUIET.set(false);
     result
-}
-
-/// Cores that a process may use: threads of one core would only wait for each other's arithmetic.
-pub fn cores() -> usize {
-    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    let core = |cpu: usize| {
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        std::fs::read_to_string(path).ok()
-    };
-    let distinct: BTreeSet<String> = (0..).map_while(core).collect();
-    if distinct.is_empty() { allowed } else { allowed.min(distinct.len()) }
 }
 
 /// A graph ready to run.
@@ -643,36 +455,6 @@ fn dtype(ty: TensorElementType) -> DType {
     }
 }
 
-/// Has ONNX Runtime fold what is constant in a graph of fixed input shapes: shape arithmetic, batch norms into
-/// convolutions, dead nodes. The result has only standard operators, and no shape arithmetic.
-pub fn specialise(graph: &Graph) -> Result<Graph> {
-    let once = fold(graph)?;
-    // Operators without a kernel are inlined after shapes were inferred: what that adds folds the second time.
-    let left = |n: &Node| matches!(n.op.as_str(), "Shape" | "Size") && n.domain.is_empty();
-    if once.nodes.iter().any(left) { fold(&once) } else { Ok(once) }
-}
-
-fn fold(graph: &Graph) -> Result<Graph> {
-    let folder = Scratch::new()?;
-    let path = folder.0.join("specialised.onnx");
-    let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let b = builder(cpu, Optimise::Off)?
-        .with_optimization_level(GraphOptimizationLevel::Level1)
-        .map_err(|e| fault("setting up")(e.into()))?
-        .with_optimized_model_path(&path)
-        .map_err(|e| fault("setting up")(e.into()))?;
-    drop(Session::commit(graph, Provider::Cpu, b)?);
-    let bytes = std::fs::read(&path).map_err(|e| {
-        Error::internal(format!("ONNX Runtime left no specialised graph at {}: {e}", path.display()))
-    })?;
-    let mut specialised = Graph::decode_as_is(bytes.into(), &path)?;
-    // The file declares every operator set that the runtime knows.
-    specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
-    specialised.precision = graph.precision;
-    specialised.prune();
-    Ok(specialised)
-}
-
 /// A folder of our own under the system's temporary one, gone when dropped.
 struct Scratch(PathBuf);
 
@@ -695,109 +477,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Bytes of a value; `None` where its shape isn't known. As many as can be said, where that is not enough.
-pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
-    let size = |&d: &i64| u64::try_from(d).ok();
-    let count = shape.iter().map(size).try_fold(1u64, |all, d| Some(all.saturating_mul(d?)))?;
-    Some(count.saturating_mul(dtype.size()? as u64))
-}
-
-/// Element type and shape of every value of a graph whose input shapes are fixed.
-///
-/// The graph runs once, on zeros: what its kernels don't take must not be differentiated (inference lets impossible
-/// attributes pass), and the run tells the shapes that inference leaves open or is known to get wrong.
-pub fn infer(graph: &Graph) -> Result<Types> {
-    let mut types: Types =
-        graph.constants.iter().map(|(n, t)| (n.clone(), (t.dtype, t.shape.clone()))).collect();
-    for input in &graph.inputs {
-        types.insert(input.name.clone(), (input.dtype, fixed_shape(input)?));
-    }
-    // The runtime names no type for values that nobody asks for: ask for all.
-    let mut probe = graph.clone();
-    let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
-    probe.outputs = graph
-        .nodes
-        .iter()
-        .flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()))
-        .map(|o| untyped(o))
-        .collect();
-    let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let session = Session::new(&probe, cpu, Optimise::Off)?;
-    // Inference counts pooling windows that start beyond the padding in ceil_mode; the kernels leave them out.
-    let doubtful = graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0);
-    let mut open = Vec::new();
-    for (name, dtype, shape) in session.output_types() {
-        // An empty shape may be a scalar's or stand for an unknown rank.
-        if doubtful || shape.is_empty() || shape.iter().any(|&d| d < 0) {
-            open.push(name.clone());
-        }
-        types.insert(name, (dtype, shape));
-    }
-    drop((session, probe));
-    for node in &graph.nodes {
-        sane::check_shapes(node, |name| types.get(name).map(|(_, shape)| shape.as_slice()))
-            .map_err(Error::model)?;
-    }
-    let free = super::memory::available(Provider::Cpu).unwrap_or(u64::MAX);
-    for (node, out) in graph.nodes.iter().flat_map(|node| node.outputs.iter().map(move |out| (node, out))) {
-        if let Some(bytes) = types.get(out).and_then(bytes_of).filter(|bytes| *bytes > free) {
-            let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-            return Err(Error::model(format!(
-                "{} makes {out} of shape {:?}, {:.1} GiB, and {:.1} GiB of memory are free. If the file is not damaged, ask for \
-                 fewer images at a time with --batch, or for smaller ones with --size",
-                node.label(),
-                types[out].1,
-                gib(bytes),
-                gib(free)
-            )));
-        }
-    }
-    // All values at once would fill the memory: run for the outputs and the shapes alone.
-    let shape_of = |name: &str| format!("audit/shape-of/{name}");
-    let mut probe = graph.clone();
-    for name in &open {
-        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
-        probe.outputs.push(untyped(&shape_of(name)));
-    }
-    let mut session = Session::new(&probe, cpu, Optimise::Off)?;
-    let zeros: Vec<(String, Vec<i64>, Vec<f32>)> = graph
-        .inputs
-        .iter()
-        .map(|i| {
-            let shape = types[&i.name].1.clone();
-            let count = shape.iter().product::<i64>() as usize;
-            (i.name.clone(), shape, vec![0.0; count])
-        })
-        .collect();
-    let feed: Vec<(&str, Input)> = zeros.iter().map(|(n, s, v)| (n.as_str(), Input::Host(s, v))).collect();
-    let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
-    let outputs = graph.outputs.iter().map(|o| o.name.as_str());
-    let asked: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
-    let ran = session.run(&feed, &asked).map_err(|e| Error::model(e.to_string()))?;
-    for (name, shape) in open.iter().zip(ran) {
-        if let Some(entry) = types.get_mut(name) {
-            entry.1 = shape.ints()?;
-        }
-    }
-    Ok(types)
-}
-
-fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
-    use crate::onnx::Dim;
-    let dims = value.shape.as_deref().unwrap_or_default();
-    dims.iter()
-        .map(|d| match d {
-            Dim::Known(n) => Ok(*n),
-            Dim::Free(_) => {
-                Err(Error::internal(format!("input {} has shape {}", value.name, value.shape_text())))
-            }
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::onnx::Node;
 
     /// Without a GPU every node is the CPU's, which is what the check for nodes that CUDA left out looks for.
     #[test]
@@ -817,24 +500,5 @@ mod tests {
         let found = nodes_of(&session.inner, "CPUExecutionProvider").unwrap();
         assert!(found.iter().any(|n| n == "Neg (first)") && found.len() == 2, "{found:?}");
         assert!(nodes_of(&session.inner, "CUDAExecutionProvider").unwrap().is_empty());
-    }
-
-    #[test]
-    fn failures_of_cuda_say_what_to_do() {
-        let says = |said: &str| no_cuda(Cuda { device: 3, ..Cuda::default() }, said).message;
-        assert!(
-            says("CUDA execution provider is not enabled in this build.\nmore")
-                .contains("xtask setup --cuda")
-        );
-        assert!(says("libcudnn.so.9: cannot open shared object file").contains("cuDNN 9"));
-        assert!(
-            says("libcuda.so.1: cannot open shared object file").contains("The NVIDIA driver is missing")
-        );
-        assert!(
-            says("a.cc:1 [E] : 1 : FAIL : no libcublas.so.13")
-                .starts_with("--ep cuda:3: CUDA can't be used: no")
-        );
-        assert!(says("CUDA failure 101: invalid device ordinal").contains("no device 3"));
-        assert!(says("CUDA failure 35: CUDA driver version is insufficient").contains("nvidia-smi"));
     }
 }

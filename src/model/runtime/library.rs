@@ -1,0 +1,113 @@
+//! Finding and loading the library.
+
+use crate::{Error, Result};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+
+/// The version of ONNX Runtime that set-up fetches and that everything was tested with.
+pub const VERSION: &str = "1.31.1";
+
+static ENVIRONMENT: OnceLock<ort::environment::Environment> = OnceLock::new();
+static LOADING: Mutex<()> = Mutex::new(());
+
+/// Loads the library, once per process: `path` if given, else ORT_DYLIB_PATH, else beside the executable or where
+/// `cargo xtask setup` puts it.
+pub fn load(path: Option<&Path>) -> Result<()> {
+    let _one_at_a_time = LOADING.lock();
+    if ENVIRONMENT.get().is_some() {
+        return Ok(());
+    }
+    let library = find_library(path)?;
+    let failed = |e: String| {
+        Error::usage(format!(
+            "can't load ONNX Runtime from {}: {e}. Version {VERSION} is wanted: `cargo xtask setup` fetches it",
+            library.display()
+        ))
+    };
+    let environment = ort::init_from(&library)
+        .map_err(|e| failed(e.to_string()))?
+        .with_name("audit")
+        .with_telemetry(false)
+        .build()
+        .map_err(|e| failed(e.to_string()))?;
+    // Warnings of the runtime about our own graphs mean nothing to the user; its errors come back as ours.
+    environment.set_log_level(ort::logging::LogLevel::Fatal);
+    let _ = ENVIRONMENT.set(environment);
+    Ok(())
+}
+
+/// What the library was loaded as.
+pub(super) fn environment() -> Result<&'static ort::environment::Environment> {
+    ENVIRONMENT.get().ok_or_else(|| Error::internal("ONNX Runtime is used before it is loaded"))
+}
+
+/// Which ONNX Runtime is loaded, as it says itself: a release's version, or else the commit it was built from.
+pub fn version() -> String {
+    let info = ort::info();
+    let field = |key: &str| info.split(key).nth(1).and_then(|v| v.split([',', ' ']).next());
+    match (field("git-branch=rel-"), field("git-commit-id=")) {
+        (Some(version), _) => version.to_string(),
+        (None, Some(commit)) => format!("of commit {commit}"),
+        (None, None) => info.to_string(),
+    }
+}
+
+fn find_library(given: Option<&Path>) -> Result<PathBuf> {
+    let from_env = std::env::var_os("ORT_DYLIB_PATH").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let (named, by) = match (given, from_env) {
+        (Some(p), _) => (Some(p.to_path_buf()), "--ort-lib"),
+        (None, Some(p)) => (Some(p), "ORT_DYLIB_PATH"),
+        (None, None) => (None, ""),
+    };
+    if let Some(path) = named {
+        let found = if path.is_dir() { library_in(&path) } else { path.is_file().then(|| path.clone()) };
+        return found.ok_or_else(|| {
+            Error::usage(format!(
+                "{by} names {}, where there is no ONNX Runtime library. Give the path of libonnxruntime.so \
+                 (.dylib, onnxruntime.dll), or leave it out and run `cargo xtask setup`",
+                path.display()
+            ))
+        });
+    }
+    let mut folders = Vec::new();
+    if let Ok(exe) = std::env::current_exe() {
+        for dir in exe.ancestors().skip(1).take(3) {
+            folders.push(dir.to_path_buf());
+            folders.push(dir.join("onnxruntime"));
+        }
+    }
+    folders.iter().find_map(|dir| library_in(dir)).ok_or_else(|| {
+        Error::usage(
+            "ONNX Runtime isn't here. `cargo xtask setup` fetches it (once). If you have your own, point to it: \
+             --ort-lib PATH, or ORT_DYLIB_PATH=PATH",
+        )
+    })
+}
+
+/// The runtime's shared library in a folder; providers' libraries beside it have longer names.
+fn library_in(dir: &Path) -> Option<PathBuf> {
+    let is_library = |name: &str| {
+        name == "onnxruntime.dll"
+            || name.starts_with("libonnxruntime.so")
+            || (name.starts_with("libonnxruntime.") && name.ends_with(".dylib"))
+    };
+    let mut found: Vec<PathBuf> = std::fs::read_dir(dir)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(is_library))
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+/// Cores that a process may use: threads of one core would only wait for each other's arithmetic.
+pub fn cores() -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    let core = |cpu: usize| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        std::fs::read_to_string(path).ok()
+    };
+    let distinct: BTreeSet<String> = (0..).map_while(core).collect();
+    if distinct.is_empty() { allowed } else { allowed.min(distinct.len()) }
+}

@@ -1,0 +1,124 @@
+//! Execution providers: which there are, and what to do where one can't be used.
+
+use super::{Input, Optimise, Options, Session, VERSION, builder};
+use crate::onnx::{DType, Graph, Node, Value};
+use crate::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// Where a graph runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// The CPU execution provider.
+    Cpu,
+    /// The CUDA execution provider.
+    Cuda(Cuda),
+}
+
+/// How CUDA is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cuda {
+    /// The device's number.
+    pub device: i32,
+    /// Whether products may round their factors to TensorFloat-32 (10 bits of mantissa in place of 23).
+    pub tf32: bool,
+    /// Whether nodes that CUDA has no kernel for may run on the CPU, with what they need copied back and forth.
+    pub cpu_nodes: bool,
+}
+
+impl FromStr for Provider {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Provider> {
+        let cuda = |device: u16| Provider::Cuda(Cuda { device: device.into(), ..Cuda::default() });
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(Provider::Cpu),
+            None if text == "cuda" => Ok(cuda(0)),
+            Some(("cuda", n)) => n.parse().map(cuda).map_err(|_| {
+                Error::usage(format!(
+                    "`{n}` is no device number: expected one such as cuda:0; `nvidia-smi -L` lists them"
+                ))
+            }),
+            _ => Err(Error::usage("expected cpu, cuda or cuda:N")),
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Provider::Cpu => f.write_str("cpu"),
+            Provider::Cuda(cuda) => write!(f, "cuda:{}", cuda.device),
+        }
+    }
+}
+
+/// Refuses a provider that can't be used here, before any model is loaded (exit code 2): the library has no CUDA, its own
+/// libraries or the driver are missing, there is no such device.
+pub fn require(options: Options) -> Result<()> {
+    let Provider::Cuda(cuda) = options.provider else { return Ok(()) };
+    let value = |name: &str| Value::new(name, DType::F32, &[1]);
+    let nodes = vec![Node::new("Neg", &["x"], "y")];
+    let mut graph = Graph::new(nodes, [].into());
+    (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("y")]);
+    let b = builder(options, Optimise::Off)?;
+    let run =
+        || Session::commit(&graph, options.provider, b)?.run(&[("x", Input::Host(&[1], &[1.0]))], &["y"]);
+    match run() {
+        Ok(y) if y[0].floats()?.1 == [-1.0] => Ok(()),
+        Ok(_) => Err(no_cuda(
+            cuda,
+            "the device computes wrongly: it found something other than -1 for the negative of 1",
+        )),
+        Err(e) => Err(no_cuda(cuda, &e.message)),
+    }
+}
+
+/// What a failure of CUDA becomes. The runtime's own words are long; the end of the first line has what happened.
+pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
+    let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
+    let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
+        format!(
+            "This library of ONNX Runtime was built without CUDA. Fetch the one with it, `cargo xtask setup --cuda`, and name \
+             it: --ort-lib target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
+        )
+    } else if has(&["libcuda.so"]) {
+        "The NVIDIA driver is missing, or the system's loader doesn't find its libcuda: see whether `nvidia-smi` runs".to_string()
+    } else if has(&["cannot open shared object", "ailed to load library", "LoadLibrary failed"]) {
+        "A library is missing: CUDA 13 and cuDNN 9 must be where the system's loader looks, such as in LD_LIBRARY_PATH"
+            .to_string()
+    } else if has(&["invalid device ordinal", "nvalid device"]) {
+        format!("There is no device {}: `nvidia-smi -L` lists those there are", cuda.device)
+    } else {
+        "See whether `nvidia-smi` shows the GPU, and a driver for CUDA 13 or newer".to_string()
+    };
+    let said = said.trim().lines().next().unwrap_or_default().trim_end_matches('.');
+    let said = said.rsplit(" : FAIL : ").next().unwrap_or(said);
+    Error::usage(format!(
+        "--ep {}: CUDA can't be used: {said}. {next}. --ep cpu does without",
+        Provider::Cuda(cuda)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_cuda_say_what_to_do() {
+        let says = |said: &str| no_cuda(Cuda { device: 3, ..Cuda::default() }, said).message;
+        assert!(
+            says("CUDA execution provider is not enabled in this build.\nmore")
+                .contains("xtask setup --cuda")
+        );
+        assert!(says("libcudnn.so.9: cannot open shared object file").contains("cuDNN 9"));
+        assert!(
+            says("libcuda.so.1: cannot open shared object file").contains("The NVIDIA driver is missing")
+        );
+        assert!(
+            says("a.cc:1 [E] : 1 : FAIL : no libcublas.so.13")
+                .starts_with("--ep cuda:3: CUDA can't be used: no")
+        );
+        assert!(says("CUDA failure 101: invalid device ordinal").contains("no device 3"));
+        assert!(says("CUDA failure 35: CUDA driver version is insufficient").contains("nvidia-smi"));
+    }
+}

@@ -1,0 +1,137 @@
+//! What ONNX Runtime knows of a graph: constants folded, the type and shape of every value.
+
+use super::{Input, Optimise, Options, Provider, Scratch, Session, builder, fault};
+use crate::grad::Types;
+use crate::onnx::{DType, Graph, Node, Value, sane};
+use crate::{Error, Result};
+use ort::session::builder::GraphOptimizationLevel;
+
+/// Has ONNX Runtime fold what is constant in a graph of fixed input shapes: shape arithmetic, batch norms into
+/// convolutions, dead nodes. The result has only standard operators, and no shape arithmetic.
+pub fn specialise(graph: &Graph) -> Result<Graph> {
+    let once = fold(graph)?;
+    // Operators without a kernel are inlined after shapes were inferred: what that adds folds the second time.
+    let left = |n: &Node| matches!(n.op.as_str(), "Shape" | "Size") && n.domain.is_empty();
+    if once.nodes.iter().any(left) { fold(&once) } else { Ok(once) }
+}
+
+fn fold(graph: &Graph) -> Result<Graph> {
+    let folder = Scratch::new()?;
+    let path = folder.0.join("specialised.onnx");
+    let cpu = Options { provider: Provider::Cpu, threads: 0 };
+    let b = builder(cpu, Optimise::Off)?
+        .with_optimization_level(GraphOptimizationLevel::Level1)
+        .map_err(|e| fault("setting up")(e.into()))?
+        .with_optimized_model_path(&path)
+        .map_err(|e| fault("setting up")(e.into()))?;
+    drop(Session::commit(graph, Provider::Cpu, b)?);
+    let bytes = std::fs::read(&path).map_err(|e| {
+        Error::internal(format!("ONNX Runtime left no specialised graph at {}: {e}", path.display()))
+    })?;
+    let mut specialised = Graph::decode_as_is(bytes.into(), &path)?;
+    // The file declares every operator set that the runtime knows.
+    specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
+    specialised.precision = graph.precision;
+    specialised.prune();
+    Ok(specialised)
+}
+
+/// Bytes of a value; `None` where its shape isn't known. As many as can be said, where that is not enough.
+pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
+    let size = |&d: &i64| u64::try_from(d).ok();
+    let count = shape.iter().map(size).try_fold(1u64, |all, d| Some(all.saturating_mul(d?)))?;
+    Some(count.saturating_mul(dtype.size()? as u64))
+}
+
+/// Element type and shape of every value of a graph whose input shapes are fixed.
+///
+/// The graph runs once, on zeros: what its kernels don't take must not be differentiated (inference lets impossible
+/// attributes pass), and the run tells the shapes that inference leaves open or is known to get wrong.
+pub fn infer(graph: &Graph) -> Result<Types> {
+    let mut types: Types =
+        graph.constants.iter().map(|(n, t)| (n.clone(), (t.dtype, t.shape.clone()))).collect();
+    for input in &graph.inputs {
+        types.insert(input.name.clone(), (input.dtype, fixed_shape(input)?));
+    }
+    // The runtime names no type for values that nobody asks for: ask for all.
+    let mut probe = graph.clone();
+    let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
+    probe.outputs = graph
+        .nodes
+        .iter()
+        .flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()))
+        .map(|o| untyped(o))
+        .collect();
+    let cpu = Options { provider: Provider::Cpu, threads: 0 };
+    let session = Session::new(&probe, cpu, Optimise::Off)?;
+    // Inference counts pooling windows that start beyond the padding in ceil_mode; the kernels leave them out.
+    let doubtful = graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0);
+    let mut open = Vec::new();
+    for (name, dtype, shape) in session.output_types() {
+        // An empty shape may be a scalar's or stand for an unknown rank.
+        if doubtful || shape.is_empty() || shape.iter().any(|&d| d < 0) {
+            open.push(name.clone());
+        }
+        types.insert(name, (dtype, shape));
+    }
+    drop((session, probe));
+    for node in &graph.nodes {
+        sane::check_shapes(node, |name| types.get(name).map(|(_, shape)| shape.as_slice()))
+            .map_err(Error::model)?;
+    }
+    let free = crate::model::memory::available(Provider::Cpu).unwrap_or(u64::MAX);
+    for (node, out) in graph.nodes.iter().flat_map(|node| node.outputs.iter().map(move |out| (node, out))) {
+        if let Some(bytes) = types.get(out).and_then(bytes_of).filter(|bytes| *bytes > free) {
+            let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+            return Err(Error::model(format!(
+                "{} makes {out} of shape {:?}, {:.1} GiB, and {:.1} GiB of memory are free. If the file is not damaged, ask for \
+                 fewer images at a time with --batch, or for smaller ones with --size",
+                node.label(),
+                types[out].1,
+                gib(bytes),
+                gib(free)
+            )));
+        }
+    }
+    // All values at once would fill the memory: run for the outputs and the shapes alone.
+    let shape_of = |name: &str| format!("audit/shape-of/{name}");
+    let mut probe = graph.clone();
+    for name in &open {
+        probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
+        probe.outputs.push(untyped(&shape_of(name)));
+    }
+    let mut session = Session::new(&probe, cpu, Optimise::Off)?;
+    let zeros: Vec<(String, Vec<i64>, Vec<f32>)> = graph
+        .inputs
+        .iter()
+        .map(|i| {
+            let shape = types[&i.name].1.clone();
+            let count = shape.iter().product::<i64>() as usize;
+            (i.name.clone(), shape, vec![0.0; count])
+        })
+        .collect();
+    let feed: Vec<(&str, Input)> = zeros.iter().map(|(n, s, v)| (n.as_str(), Input::Host(s, v))).collect();
+    let shapes: Vec<String> = open.iter().map(|n| shape_of(n)).collect();
+    let outputs = graph.outputs.iter().map(|o| o.name.as_str());
+    let asked: Vec<&str> = shapes.iter().map(String::as_str).chain(outputs).collect();
+    let ran = session.run(&feed, &asked).map_err(|e| Error::model(e.to_string()))?;
+    for (name, shape) in open.iter().zip(ran) {
+        if let Some(entry) = types.get_mut(name) {
+            entry.1 = shape.ints()?;
+        }
+    }
+    Ok(types)
+}
+
+pub(super) fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
+    use crate::onnx::Dim;
+    let dims = value.shape.as_deref().unwrap_or_default();
+    dims.iter()
+        .map(|d| match d {
+            Dim::Known(n) => Ok(*n),
+            Dim::Free(_) => {
+                Err(Error::internal(format!("input {} has shape {}", value.name, value.shape_text())))
+            }
+        })
+        .collect()
+}
