@@ -66,6 +66,12 @@ pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
             format!("{} ({} images, sha256 {hash}…)", r.data.source, r.data.images)
         };
         found.push(format!("data: {} and {}", brief(a), brief(b)));
+    } else if a.data.gallery > 0 && b.data.gallery > 0 {
+        // 0 in reports of versions that knew no separate queries.
+        let roles = |r: &Report| format!("{} ranked, {} queries", r.data.gallery, r.data.queries);
+        if roles(a) != roles(b) {
+            found.push(format!("data: {} and {}", roles(a), roles(b)));
+        }
     }
     let (s, t) = (&a.suite, &b.suite);
     for (what, x, y) in [

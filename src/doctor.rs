@@ -112,7 +112,7 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
         };
         let pixels = |i: usize| dataset.pixels(i, &prep).map(|p| p.data);
         let mut patient = Patient::new(&mut model, &gallery, &pixels, &trials, &plan, surrogate)?;
-        examination.findings.extend(attacks(&run, &mut patient, &plan, gallery.len())?);
+        examination.findings.extend(attacks(&run, &mut patient, &plan, plan.form.ranked_in(&gallery))?);
     }
     for file in files {
         let mut bytes = serde_json::to_vec_pretty(&examination)
@@ -124,11 +124,11 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
 }
 
 /// The checks that attack.
-fn attacks(run: &Run, patient: &mut Patient, plan: &Plan, items: usize) -> Result<Vec<Finding>> {
+fn attacks(run: &Run, patient: &mut Patient, plan: &Plan, ranked: usize) -> Result<Vec<Finding>> {
     let mut progress = Phase::new("checks", CHECKS.len() as u64, run.mode());
     let outcomes = patient.outcomes()?;
-    let ranked = plan.form.ranked(items) as f64;
-    let all = Outcomes { outcomes: &outcomes, eps: plan.eps, steps: plan.steps, ranked, half: None };
+    let all =
+        Outcomes { outcomes: &outcomes, eps: plan.eps, steps: plan.steps, ranked: ranked as f64, half: None };
     let mut findings = check::of_outcomes(&all);
     for (i, c) in CHECKS.iter().enumerate() {
         if let check::Run::Doctor(examine) = c.run {

@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 /// robustness with retrieval, up to collapse: R@1 is therefore always watched.
 pub const TOLERANCE: f64 = 1.0;
 
+/// Differences that are no more than rounding: 58 hits of 100 are 57.99999999999999 %.
+const ROUNDING: f64 = 1e-9;
+
 /// The metrics that a baseline is held to where no `max_drop` is given at all.
 const WATCHED: [&str; 2] = ["ars", "ers"];
 
@@ -133,6 +136,17 @@ fn assignment(text: &str) -> Result<(Metric, f64)> {
 pub fn check(rule: &Rule) -> Result<()> {
     let Rule { metric, demand } = rule;
     let name = &metric.name;
+    let stated = [("min", demand.min), ("max", demand.max), ("max_drop", demand.max_drop)];
+    if let Some((which, value)) = stated.iter().find_map(|(k, v)| Some((k, v.filter(|v| !v.is_finite())?))) {
+        return Err(Error::usage(format!(
+            "{which} of {name} is {value}, with which nothing compares: state a number"
+        )));
+    }
+    if stated.iter().all(|(_, value)| value.is_none()) && demand.level != Level::Off {
+        return Err(Error::usage(format!(
+            "{name} is demanded nothing of: state its min, max or max_drop, or level: off"
+        )));
+    }
     if demand.max_drop.is_some_and(|d| d < 0.0) {
         return Err(Error::usage(format!("max_drop of {name} is a tolerance: 0 or more")));
     }
@@ -276,21 +290,17 @@ impl Verdict {
                 });
             };
             if let Some(min) = demand.min {
-                let how = if found < min { "below the required" } else { "at least the required" };
-                add(
-                    Kind::Min,
-                    min,
-                    found < min,
-                    None,
-                    format!("{}{spread}, {how} {min}", exact(metric, found, min)),
-                );
+                let low = found < min - ROUNDING;
+                let how = if low { "below the required" } else { "at least the required" };
+                add(Kind::Min, min, low, None, format!("{}{spread}, {how} {min}", exact(metric, found, min)));
             }
             if let Some(max) = demand.max {
-                let how = if found > max { "above the allowed" } else { "within the allowed" };
+                let high = found > max + ROUNDING;
+                let how = if high { "above the allowed" } else { "within the allowed" };
                 add(
                     Kind::Max,
                     max,
-                    found > max,
+                    high,
                     None,
                     format!("{}{spread}, {how} {max}", exact(metric, found, max)),
                 );
@@ -298,13 +308,14 @@ impl Verdict {
             if let (Some(tolerance), Some(pair), Some(base)) = (demand.max_drop, &pair, baseline) {
                 let change = pair.difference(metric).ok_or_else(|| lacks("the baseline", base, metric))?;
                 let drop = change.value * worse;
-                let failed = drop > tolerance && change.counts();
+                let beyond = drop > tolerance + ROUNDING;
+                let failed = beyond && change.counts();
                 let spread = change.interval.map_or(String::new(), |(l, h)| {
                     format!(" (95 % {} … {})", metric.show_change(l), metric.show_change(h))
                 });
                 let how = match () {
                     _ if failed => format!("worse by more than the tolerance {tolerance}"),
-                    _ if drop > tolerance => {
+                    _ if beyond => {
                         format!("beyond the tolerance {tolerance}, but no more than chance explains")
                     }
                     _ => format!("within the tolerance {tolerance}"),
@@ -386,8 +397,8 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
 /// With as many digits as it takes to see on which side of the bound a value lies.
 fn exact(metric: &Metric, found: f64, bound: f64) -> String {
     let shown = metric.show(found);
-    let same =
-        shown.parse::<f64>().is_ok_and(|v| (v < bound) == (found < bound) && (v > bound) == (found > bound));
+    let (low, high) = (found < bound - ROUNDING, found > bound + ROUNDING);
+    let same = shown.parse::<f64>().is_ok_and(|v| (v < bound) == low && (v > bound) == high);
     if same { shown } else { format!("{found}") }
 }
 

@@ -39,8 +39,16 @@ fn main() -> ExitCode {
     };
     match done {
         Ok((text, exit)) => {
-            // A closed pipe is no error: whoever reads has seen enough.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+            let mut out = std::io::stdout();
+            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                // A closed pipe is no error: whoever reads has seen enough.
+                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                    let error = Error::internal(format!("can't write to standard output: {e}"));
+                    mode.error(&error);
+                    return ExitCode::from(error.exit as u8);
+                }
+                _ => {}
+            }
             exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8))
         }
         Err(error) => {

@@ -24,8 +24,8 @@ pub const RESAMPLES: usize = 1000;
 /// What outcomes alone don't say.
 #[derive(Clone, Copy, Debug)]
 pub struct Basis {
-    /// Items in the gallery, N.
-    pub gallery: usize,
+    /// Items that a ranking holds: [`Form::ranked`].
+    pub ranked: usize,
     /// The form the attacks ran in.
     pub form: Form,
     /// The metric.
@@ -295,7 +295,7 @@ impl Table {
         // Sorted, so that neither the order of outcomes nor the model has a say in the resamples.
         let ids: BTreeSet<&str> = outcomes.iter().map(|o| o.query.as_str()).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
-        let ranked = basis.form.ranked(basis.gallery) as f64;
+        let ranked = basis.ranked as f64;
         let mut columns = Vec::new();
         for attack in ATTACKS {
             let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == attack.code).collect();
@@ -376,7 +376,9 @@ impl Table {
         }
     }
 
+    /// None of a single query, of which nothing varies.
     fn resample(&self, resamples: usize, seed: u64) -> Vec<Replicate> {
+        let resamples = if self.queries < 2 { 0 } else { resamples };
         (0..resamples as u64)
             .into_par_iter()
             .map(|stream| {
@@ -445,7 +447,7 @@ mod tests {
     use super::*;
     use crate::attack::Measures;
 
-    const BASIS: Basis = Basis { gallery: 101, form: Form::Published, metric: Metric::NormalizedEuclidean };
+    const BASIS: Basis = Basis { ranked: 101, form: Form::Published, metric: Metric::NormalizedEuclidean };
 
     fn outcome(attack: &str, query: usize, before: Measures, after: Measures) -> Outcome {
         Outcome {
@@ -519,7 +521,7 @@ mod tests {
         near(scores.ars.map(|e| e.value), (50.0 + 40.0 + 50.0 + 75.0 + 150.0 + 0.0) / 8.0);
         near(scores.ars_table.map(|e| e.value), (50.0 + 80.0 + 75.0 + 75.0 + 150.0 + 0.0) / 8.0);
         assert!(scores.notes.is_empty());
-        let corrected = score(&full(), &[], &Basis { form: Form::Corrected, ..BASIS }, 0);
+        let corrected = score(&full(), &[], &Basis { ranked: 100, form: Form::Corrected, ..BASIS }, 0);
         let shift = corrected.summaries.iter().find(|s| s.term == "ES:D").unwrap();
         near(shift.after.map(|e| e.value), 0.8);
     }

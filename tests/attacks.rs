@@ -807,7 +807,8 @@ fn measures_by_hand() {
     // 4 others: always among the first 4; cosines of points on a line are signs.
     assert_eq!(at("GTT", 0, &[4], Published, -5.0).retained, Some(true));
     assert_eq!(at("TMA", 0, &[4], Published, -5.0).cosine, Some(-1.0));
-    assert_eq!((Published.ranked(5), Corrected.ranked(5)), (5, 4));
+    assert_eq!((Published.ranked(5, false), Corrected.ranked(5, false)), (5, 4));
+    assert_eq!((Published.ranked(5, true), Corrected.ranked(5, true)), (5, 5));
 }
 
 #[test]

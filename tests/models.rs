@@ -200,6 +200,10 @@ fn operators_that_were_replaced_compute_what_they_did() {
             ));
         }
     }
+    cases.push(("Hardmax", 9, vec![Node::new("Hardmax", &["image"], "embedding")], Weights::new(1)));
+    let mut dropout = Node::new("Dropout", &["image"], "");
+    dropout.outputs = vec!["embedding".into(), "mask that nobody reads".into()];
+    cases.push(("Dropout-7", 9, vec![dropout], Weights::new(1)));
     let mut split = Node::new("Split", &["image"], "").with("axis", 2i64);
     split.outputs = vec!["a".into(), "b".into(), "embedding".into()];
     cases.push(("Split-13 into equal parts", 13, vec![split], Weights::new(1)));

@@ -296,7 +296,11 @@ fn pool(op: &'static str) -> impl Fn(&mut Rng) -> Case {
         let mut node =
             Node::new(op, &["x"], "y").with("kernel_shape", kernel.clone()).with("strides", strides.clone());
         if r.int(0, 4) == 0 {
-            node = node.with("auto_pad", r.pick(&["SAME_UPPER", "SAME_LOWER", "VALID"]));
+            let mode = r.pick(&["SAME_UPPER", "SAME_LOWER", "VALID"]);
+            node = node.with("auto_pad", mode);
+            if mode == "VALID" {
+                node = node.with("ceil_mode", r.int(0, 1));
+            }
             // Windows with gaps between them: ONNX Runtime runs no such MaxPool by itself.
             if op == "MaxPool" {
                 let no_gaps: Vec<i64> = strides.iter().zip(&kernel).map(|(s, k)| *s.min(k)).collect();
@@ -304,7 +308,10 @@ fn pool(op: &'static str) -> impl Fn(&mut Rng) -> Case {
             }
         } else {
             let pads: Vec<i64> = (0..2 * dims).map(|i| r.int(0, kernel[i % dims] / 2)).collect();
-            node = node.with("pads", pads).with("ceil_mode", r.int(0, 1)).with("dilations", dilations);
+            node = node.with("ceil_mode", r.int(0, 1)).with("dilations", dilations);
+            if r.int(0, 2) > 0 {
+                node = node.with("pads", pads);
+            }
         }
         if op == "LpPool" {
             node = node.with("p", r.int(1, 3));
@@ -1010,6 +1017,28 @@ fn flatten(r: &mut Rng) -> Case {
         &shape,
         normal(r, &shape),
     )
+}
+
+/// Part of a gradient would be missing without a word.
+#[test]
+fn what_no_rule_covers_is_refused() {
+    common::load_runtime();
+    let image = || vec![0.5; 12];
+    let clip = Case::new(Node::new("Clip", &["x", "low"], "y")).input("x", &[3, 4], image());
+    let pad = Case::new(Node::new("Pad", &["x", "pads"], "y").with("mode", "wrap"));
+    let one_hot = Case::new(Node::new("OneHot", &["at", "depth", "values"], "y"));
+    let cases = [
+        (clip.input("low", &[], vec![0.1]), "a bound computed from the image"),
+        (pad.input("x", &[3, 4], image()).ints("pads", &[-1, 0, 2, 0]), "wrap that crops"),
+        (
+            one_hot.ints("at", &[1]).ints("depth", &[4]).input("values", &[2], vec![0.0, 1.0]),
+            "values computed from the image",
+        ),
+    ];
+    for (case, expected) in cases {
+        let error = differentiated(&case, |_| vec![]).map(drop).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 /// Where several values of a window are largest, all of the gradient goes to the first of them in reading order, as in PyTorch

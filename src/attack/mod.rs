@@ -99,12 +99,17 @@ pub enum Form {
 
 impl Form {
     /// Items that a ranking holds in a gallery of `n`: ranks lie in 0..ranked, and percentiles refer to it.
-    /// The published form ranks the query's clean copy too.
-    pub fn ranked(self, n: usize) -> usize {
+    /// The published form ranks the query's clean copy too. `outside`: some queries have none in the gallery.
+    pub fn ranked(self, n: usize, outside: bool) -> usize {
         match self {
-            Form::Published => n,
-            Form::Corrected => n - 1,
+            Form::Corrected if !outside => n - 1,
+            _ => n,
         }
+    }
+
+    /// The same for a gallery at hand.
+    pub fn ranked_in(self, gallery: &Gallery) -> usize {
+        self.ranked(gallery.len(), gallery.points.nrows() > gallery.len())
     }
 
     /// Whether `item` counts in the ranking of `query`.

@@ -70,6 +70,30 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
     chosen
 }
 
+impl Selection {
+    /// Adds the queries that an attack could not be run on when this selection was made. Where targets follow from the model
+    /// this one may have them; what was drawn, or could not be, stays as it was.
+    pub fn again(&mut self, skipped: Vec<Skipped>, form: Form, gallery: &Gallery) -> Result<()> {
+        for was in skipped {
+            let attack = Attack::find(&was.attack)?;
+            let query = gallery.find(&was.query).ok_or_else(|| {
+                let Skipped { attack, query, .. } = &was;
+                Error::usage(format!(
+                    "{attack}, skipped: no item is called `{query}`; are these trials of another data set?"
+                ))
+            })?;
+            if attack.drawn {
+                self.skipped.push(was);
+                continue;
+            }
+            let now = select(gallery, attack, 1, form, 0, &[query])?;
+            self.trials.extend(now.trials);
+            self.skipped.extend(now.skipped);
+        }
+        Ok(())
+    }
+}
+
 /// The trials of one attack on `queries` (gallery indices), each on `count` targets, in the order of the
 /// queries. What is drawn depends on (seed, attack, query id) and the gallery alone.
 pub fn select(

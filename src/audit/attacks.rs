@@ -181,10 +181,9 @@ pub fn interrupted(when: &str) -> Result<()> {
 
 /// What ended the attacks, and what is left of them.
 fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usize) -> Error {
-    let lasting = matches!(error.exit, Exit::Interrupted | Exit::Internal);
     match journal {
-        // The same would end them again.
-        Some(journal) if !lasting => journal.done(),
+        // Embeddings that aren't finite would end them again.
+        Some(journal) if error.exit == Exit::Untrusted => journal.done(),
         Some(journal) if done > 0 => {
             error.message = format!(
                 "{}. {done} of {of} trials are done and kept in {}: the same command with --resume goes on from there",

@@ -3,7 +3,7 @@
 use super::attacks::interrupted;
 use crate::cli::Run;
 use crate::data::vectors::Vectors;
-use crate::data::{BUILTIN_SEED, Dataset, Item, Preparation, Resize};
+use crate::data::{BUILTIN_SEED, Dataset, Item, Preparation, Resize, Role};
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
 use crate::progress::Phase;
@@ -162,9 +162,17 @@ pub fn embed(
     let labels: Vec<usize> = dataset.items.iter().map(|i| i.class).collect();
     let ids = dataset.items.iter().map(|i| i.id.clone()).collect();
     let classes = labels.iter().collect::<std::collections::BTreeSet<_>>().len();
-    let cameras = dataset.items.iter().map(Item::camera).collect();
+    let cameras: Vec<Option<u32>> = dataset.items.iter().map(Item::camera).collect();
+    let roles = dataset.roles();
+    // Who may find whom. Folders of images say nothing of it, and keep the sum that they had.
+    if roles.iter().any(|role| *role != Role::Both) || cameras.iter().any(Option::is_some) {
+        for (role, camera) in roles.iter().zip(&cameras) {
+            let camera = camera.map_or(String::new(), |camera| camera.to_string());
+            contents.update(format!("{}\t{camera}\t", *role as u8));
+        }
+    }
     let images = labels.len();
-    let gallery = Gallery::new(metric, raw, labels, ids)?.with_roles(&dataset.roles(), cameras)?;
+    let gallery = Gallery::new(metric, raw, labels, ids)?.with_roles(&roles, cameras)?;
     let data = report::Data {
         source: dataset.source.clone(),
         images,

@@ -102,8 +102,12 @@ impl Journal {
             self.whole += line.len() as u64;
         }
         // Nobody's file is written over: what is not ours, not even the start of a first line of ours, stays.
-        let start =
-            |bytes: &[u8]| bytes.iter().take(CHECKSUM).all(u8::is_ascii_hexdigit) && !bytes.contains(&b'\n');
+        let start = |bytes: &[u8]| {
+            let (sum, rest) = bytes.split_at(CHECKSUM.min(bytes.len()));
+            sum.iter().all(u8::is_ascii_hexdigit)
+                && (rest.len() < 2 || rest.starts_with(b" {"))
+                && !bytes.contains(&b'\n')
+        };
         self.keep = !bytes.is_empty();
         if header.is_none() && !start(&bytes) {
             return Err(std::io::Error::other("it is no journal of this version of audit"));

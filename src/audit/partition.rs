@@ -14,6 +14,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+/// Parts of a run, at most.
+const MOST: u64 = 100_000;
+
 /// Part `index` of `of`, counted from 1, by a hash of the query's id: a query stays in its part whatever other queries
 /// there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +31,8 @@ impl FromStr for Partition {
         let numbers = text.strip_prefix("hash:").and_then(|t| t.split_once('/'));
         let numbers = numbers.and_then(|(m, n)| Some((m.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
         match numbers {
-            Some((index, of)) if (1..=of).contains(&index) => Ok(Partition { index, of }),
-            _ => Err("expected hash:m/n with m from 1 to n, such as hash:1/3".into()),
+            Some((index, of)) if of <= MOST && (1..=of).contains(&index) => Ok(Partition { index, of }),
+            _ => Err(format!("expected hash:m/n with m from 1 to n and n up to {MOST}, such as hash:1/3")),
         }
     }
 }
@@ -134,6 +137,16 @@ pub fn merge(files: &[PathBuf]) -> Result<Report> {
         )));
     }
 
+    // Every trial is in a part: what claims more is damaged, and no memory holds it.
+    let places: usize = parts.iter().map(|(_, _, part, _)| part.places.len()).sum();
+    let skipped_places: usize = parts.iter().map(|(_, _, part, _)| part.skipped_places.len()).sum();
+    if (places, skipped_places) != (head.trials, head.skipped) {
+        return Err(Error::incomplete(format!(
+            "the parts don't make a whole: they hold {places} trials and {skipped_places} that can't be run, and the run has {} \
+             and {}. Run them anew",
+            head.trials, head.skipped
+        )));
+    }
     let mut outcomes: Vec<Option<Outcome>> = vec![None; head.trials];
     let mut skipped: Vec<Option<Skipped>> = vec![None; head.skipped];
     let mut timing =

@@ -1,6 +1,6 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline.
 
-use crate::attack::{self, Plan, Selection, TrialFile};
+use crate::attack::{self, Plan, Selection, Skipped, TrialFile};
 use crate::cli::Run;
 use crate::space::Gallery;
 use crate::suite::{Protocol, Suite};
@@ -27,8 +27,10 @@ pub fn select(
     };
     let name = path.display().to_string();
     let json = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    let (trials, skipped) = trials_of(&json);
     let TrialFile { protocol: file_protocol, form, metric, mut selection } =
-        attack::read_trials(&name, &trials_of(&json), gallery)?;
+        attack::read_trials(&name, &trials, gallery)?;
+    selection.again(skipped, form, gallery).map_err(|e| e.context(&name))?;
     for (what, theirs, ours) in [
         ("protocol", file_protocol, protocol.name().to_string()),
         ("form", form.to_string(), plan.form.to_string()),
@@ -65,11 +67,14 @@ fn some_trials(selection: Selection) -> Result<Selection> {
     Ok(selection)
 }
 
-/// A report holds its trials under a key of its own.
-fn trials_of(json: &str) -> String {
+/// A report holds its trials under a key of its own, and queries that an attack could not be run on under another.
+fn trials_of(json: &str) -> (String, Vec<Skipped>) {
     match serde_json::from_str::<serde_json::Value>(json) {
-        Ok(v) if v.get("schema_version").is_some() => v["trials"].to_string(),
-        _ => json.to_string(),
+        Ok(mut v) if v.get("schema_version").is_some() => {
+            let skipped = serde_json::from_value(v["skipped"].take());
+            (v["trials"].to_string(), skipped.unwrap_or_default())
+        }
+        _ => (json.to_string(), Vec::new()),
     }
 }
 

@@ -39,6 +39,7 @@ pub struct Settings {
 impl Settings {
     /// Brings them together. Errors (exit code 2): whatever can be wrong with flags, suite, card or output files.
     pub fn settle(flags: &Run) -> Result<Settings> {
+        refuse_one_file_for_two(flags)?;
         let targets = flags.reports.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
         let keep =
             flags.save_baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
@@ -58,6 +59,28 @@ impl Settings {
         let journal = settle_journal(flags)?;
         Ok(Settings { files: Files { targets, keep }, journal, baseline, suite, rules, model, card })
     }
+}
+
+/// Of two that write the same file only the last would stay, or none: a journal is removed in the end.
+fn refuse_one_file_for_two(flags: &Run) -> Result<()> {
+    let reports = flags.reports.iter().map(|path| ("-o", path));
+    let others = [("--save-baseline", &flags.save_baseline), ("--journal", &flags.journal)];
+    let all = reports.chain(others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))));
+    let mut seen = std::collections::HashMap::new();
+    for (flag, path) in all {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let place = folder
+            .canonicalize()
+            .unwrap_or_else(|_| folder.into())
+            .join(path.file_name().unwrap_or_default());
+        if let Some(other) = seen.insert(place, flag) {
+            let path = path.display();
+            return Err(Error::usage(format!(
+                "{other} and {flag} both name {path}: give each a file of its own"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The journal: where the flags say, or beside the first report.

@@ -28,7 +28,7 @@ pub struct Outcomes<'a> {
 
 impl<'a> From<&'a Report> for Outcomes<'a> {
     fn from(r: &'a Report) -> Outcomes<'a> {
-        let ranked = r.basis().map_or(r.data.images, |b| b.form.ranked(b.gallery));
+        let ranked = r.basis().map_or(r.data.images, |b| b.ranked);
         Outcomes {
             outcomes: &r.outcomes,
             eps: r.suite.eps,
@@ -102,7 +102,7 @@ pub(super) fn bounds(all: &Outcomes) -> Found {
 }
 
 pub(super) fn direction(all: &Outcomes) -> Found {
-    let (mut backwards, mut still) = (Vec::new(), Vec::new());
+    let (mut backwards, mut still, mut partly) = (Vec::new(), Vec::new(), Vec::new());
     for (code, (attack, outcomes)) in by_attack(all) {
         let moved: Vec<f64> = outcomes
             .iter()
@@ -116,12 +116,23 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         // A hinge that is closed at the start asks for nothing. A run that ends at its first image did nothing.
         let asked: Vec<&&Outcome> =
             outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
+        let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, all.ranked)).count();
         if !asked.is_empty() && asked.iter().all(|o| o.shift == 0.0) {
             still.push(code);
+        } else if idle > 0 {
+            partly.push(format!("{idle} of {} trials of {code}", outcomes.len()));
         }
     }
     match (&backwards[..], &still[..]) {
-        ([], []) => (Severity::Ok, "each does".into()),
+        ([], []) if partly.is_empty() => (Severity::Ok, "each does".into()),
+        ([], []) => {
+            let text = format!(
+                "in {} nothing moved: the gradient at the first image is zero, as where an embedding lies on its target's, a \
+                 copy's. They count as resisted; `ars-strict` and `ers-strict` start from elsewhere too",
+                partly.join(", ")
+            );
+            (Severity::Warning, text)
+        }
         ([], still) => (Severity::Error, format!("{} moved no embedding at all", still.join(", "))),
         (backwards, _) => {
             (Severity::Error, format!("{} moved the measure away from the goal", backwards.join(", ")))

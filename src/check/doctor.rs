@@ -101,7 +101,7 @@ impl<'a> Patient<'a> {
     }
 
     fn success(&self, trial: usize, m: &Measures) -> Option<f64> {
-        success(self.trials[trial].attack, m, self.plan.form.ranked(self.gallery.len()) as f64)
+        success(self.trials[trial].attack, m, self.plan.form.ranked_in(self.gallery) as f64)
     }
 
     /// Mean success by attack.
@@ -154,7 +154,7 @@ impl<'a> Patient<'a> {
     /// The trials on which the base attack falls short of its goal, and `losses` fall by a twentieth more than its do.
     fn beaten(&mut self, losses: &[f64]) -> Result<Vec<usize>> {
         let base = self.base()?;
-        let ranked = self.plan.form.ranked(self.gallery.len()) as f64;
+        let ranked = self.plan.form.ranked_in(self.gallery) as f64;
         let scale = self.at_start.iter().chain(losses).fold(0.0f64, |m, v| m.max(v.abs()));
         let beats = |(i, loss): (usize, &f64)| {
             if arrived(&base[i].outcome, ranked) {

@@ -279,7 +279,7 @@ pub static CHECKS: &[Check] = &[
         "direction",
         "Does each attack move its measure towards its goal?",
         attacked::direction,
-        "An attack that achieves the opposite shows nothing about the model. Run `audit doctor` for the cause",
+        "An attack that does nothing, or the opposite, shows nothing about the model. Run `audit doctor` for the cause",
     ),
     attacked(
         "unfinished",
@@ -418,9 +418,13 @@ pub fn warnings(findings: Vec<Finding>) -> impl Iterator<Item = Warning> {
 pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
     match findings.iter().find(|f| f.severity == Severity::Error) {
         None => Ok(()),
-        Some(f) => Err(Error::untrusted(format!(
-            "{model}: {}. {}. `audit doctor` looks further; --allow-untrusted audits it all the same",
-            f.found, f.advice
-        ))),
+        Some(f) => {
+            // There is nothing to attack in embeddings that are no numbers.
+            let next = if f.check == "finite" { "" } else { "; --allow-untrusted audits it all the same" };
+            Err(Error::untrusted(format!(
+                "{model}: {}. {}. `audit doctor` looks further{next}",
+                f.found, f.advice
+            )))
+        }
     }
 }

@@ -63,8 +63,17 @@ pub fn write(path: &Path, data: &[f32], prep: &Preparation) -> ImageResult<()> {
     image::save_buffer_with_format(path, &bytes, width as u32, height as u32, colour, image::ImageFormat::Png)
 }
 
+/// What decodes to more is no photograph, and a few at once fill any memory.
+const MOST_PIXELS: u64 = 200_000_000;
+
 fn decode(bytes: &[u8]) -> ImageResult<DynamicImage> {
     let mut decoder = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?;
+    let (width, height) = decoder.dimensions();
+    if u64::from(width) * u64::from(height) > MOST_PIXELS {
+        let found =
+            format!("{width} x {height} pixels, and at most {} million are read", MOST_PIXELS / 1_000_000);
+        return Err(std::io::Error::other(found).into());
+    }
     let orientation = decoder.orientation()?;
     let mut image = DynamicImage::from_decoder(decoder)?;
     image.apply_orientation(orientation);

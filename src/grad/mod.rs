@@ -312,6 +312,13 @@ impl Path {
                 continue;
             }
             let class = rules::find(node).map(|rule| rule.class);
+            if node.op == "OneHot"
+                && node.domain.is_empty()
+                && node.input(2).is_some_and(|v| active.contains(v))
+            {
+                path.refused.push((node.label(), "values computed from the image are not covered".into()));
+                continue;
+            }
             if matches!(class, Some(Class::Discrete)) {
                 continue;
             }

@@ -289,7 +289,12 @@ impl Quantiser {
             Some(name) => Some(graph.constants.get(name)?),
             None => None,
         };
-        let dtype = zero.map_or(DType::U8, |z| z.dtype);
+        let stated = node.int("output_dtype", 0);
+        let dtype = match zero {
+            Some(zero) => zero.dtype,
+            None if stated != 0 => DType::from_code(stated as i32),
+            None => DType::U8,
+        };
         let (low, high) = match dtype {
             DType::U8 => (0.0, 255.0),
             DType::I8 => (-128.0, 127.0),

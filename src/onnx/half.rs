@@ -6,7 +6,7 @@
 //! a node with a constant that float16 can't hold: weights beyond ±65504, or an ε below its normal numbers, which would
 //! become infinite or lose its digits. Nothing is saturated: a value that overflows becomes infinite, and is seen.
 
-use super::{DType, Graph, Node, Tensor, Value};
+use super::{Attr, DType, Graph, Node, Tensor, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Where the time goes, and where ONNX Runtime accumulates in float32.
@@ -143,6 +143,11 @@ impl<'a> Narrowing<'a> {
             return self.step(node, rising, at);
         }
         let mut made = node.clone();
+        if let Some((_, at)) = threshold(node).filter(|_| half) {
+            // The values that it is held against are rounded, and so is the bound that they were clipped to.
+            let rounded = Tensor::f32(&[], &[at]).to_half().and_then(|t| t.to_f32s()).map_or(at, |v| v[0]);
+            made.attrs.insert("beta".into(), Attr::Float(-node.float("alpha", 0.2) * rounded));
+        }
         for name in made.inputs.iter_mut().filter(|name| !name.is_empty()) {
             *name = match half && self.is_float(name) {
                 true if self.kernels => self.form(name, true),

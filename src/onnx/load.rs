@@ -141,6 +141,10 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
             outputs: std::mem::take(&mut n.output),
             ..Default::default()
         };
+        // ONNX Runtime (1.31) takes an absent last input that is named "" for a present one, and may crash.
+        while node.inputs.last().is_some_and(String::is_empty) {
+            node.inputs.pop();
+        }
         for a in &mut n.attribute {
             let value =
                 attr(a, external).map_err(|e| format!("{}: attribute {:?} {e}", node.label(), a.name))?;

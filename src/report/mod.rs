@@ -166,13 +166,12 @@ impl Report {
     /// What the scores' arithmetic needs beside the outcomes.
     pub fn basis(&self) -> Result<Basis> {
         let form = self.form()?;
-        let Data { images, gallery, queries, .. } = self.data;
-        // Ranks run to the number of items beside the query, which is one more where no query is among them.
+        let Data { images, gallery, .. } = self.data;
         let ranked = match gallery {
-            0 => images, // of a version that knew no separate queries
-            _ => gallery + usize::from(queries == images - gallery),
+            0 => form.ranked(images, false), // of a version that knew no separate queries
+            _ => form.ranked(gallery, images > gallery),
         };
-        Ok(Basis { gallery: ranked, form, metric: self.model.metric.parse()? })
+        Ok(Basis { ranked, form, metric: self.model.metric.parse()? })
     }
 
     /// Findings that leave the numbers without a meaning.

@@ -102,7 +102,7 @@ pub fn report(strength: f64) -> Report {
     }
     let skipped =
         vec![Skipped { attack: "GTM".into(), query: "class/60".into(), why: "alone, in its class".into() }];
-    let basis = Basis { gallery: GALLERY, form: Form::Published, metric: Metric::NormalizedEuclidean };
+    let basis = Basis { ranked: GALLERY, form: Form::Published, metric: Metric::NormalizedEuclidean };
     let scores = score::score(&outcomes, &skipped, &basis, 0);
     let mut trials: BTreeMap<String, Vec<serde_json::Value>> = BTreeMap::new();
     for o in &outcomes {

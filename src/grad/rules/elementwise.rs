@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Atanh", atanh),
     exact("Cast", cast),
     exact("Celu", celu),
-    exact("Clip", clip),
+    exact("Clip", clip).but("a bound computed from the image"),
     exact("Cos", cos),
     exact("Cosh", cosh),
     broadcasting("Div", div),
@@ -396,11 +396,15 @@ fn shrink(cx: &mut Cx) -> Done {
 
 /// Strictly inside the bounds, as PyTorch's hardtanh has it; read off the output.
 fn clip(cx: &mut Cx) -> Done {
+    if cx.wants(1) || cx.wants(2) {
+        return Err("a bound computed from the image is not covered".into());
+    }
     let y = cx.y(0);
     let (low, high) = (cx.node.input(1).is_some(), cx.node.input(2).is_some());
     let bound = |cx: &Cx, i: usize| cx.const_f32s(i).and_then(|v| v.first().copied());
-    // The usual ones, from 0 to a number.
-    if let (Some(0.0), Some(top)) = (bound(cx, 1), bound(cx, 2))
+    // The usual ones, from 0 to a number that float32 has.
+    if cx.x_type(0) == DType::F32
+        && let (Some(0.0), Some(top)) = (bound(cx, 1), bound(cx, 2))
         && top.abs() < 64.0
     {
         return between(cx, top, 1.0);

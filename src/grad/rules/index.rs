@@ -175,6 +175,9 @@ fn pad(cx: &mut Cx) -> Done {
             continue;
         }
         let size = x[at];
+        if mode == "wrap" && before[at].min(after[at]) < 0 {
+            return Err("mode=wrap that crops is not covered".into());
+        }
         let picks: Result<Vec<i64>, String> = (-before[at]..size + after[at])
             .map(|p| match mode {
                 "edge" => Ok(p.clamp(0, size - 1)),

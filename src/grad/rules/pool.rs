@@ -210,7 +210,9 @@ fn average_pool(cx: &mut Cx) -> Done {
     let window = Window::of(cx.node, &kernel, &x[2..])?;
     let n = kernel.len();
     let include_pad = cx.node.int("count_include_pad", 0) != 0;
-    let explicit = cx.node.str("auto_pad", "NOTSET") == "NOTSET" && cx.node.ints("pads").is_some();
+    let same = cx.node.str("auto_pad", "NOTSET").starts_with("SAME");
+    let stated =
+        cx.node.ints("pads").filter(|_| cx.node.str("auto_pad", "NOTSET") != "VALID").map(<[i64]>::to_vec);
     // Values that one output averages, per axis: inside the image, or inside image and padding; a window that
     // ceil_mode lets hang over the padding counts only what lies within.
     let counts: Vec<Vec<f32>> = (0..n)
@@ -219,10 +221,10 @@ fn average_pool(cx: &mut Cx) -> Done {
             let total = |o: i64| {
                 let start = o * window.strides[d] - window.before[d];
                 let reach = (kernel[d] - 1) * window.dilations[d] + 1;
-                let after = if explicit {
-                    cx.node.ints("pads").map_or(0, |p| p[n + d])
-                } else {
+                let after = if same {
                     ((y[2 + d] - 1) * window.strides[d] + reach - window.before[d] - size).max(0)
+                } else {
+                    stated.as_ref().map_or(0, |p| p[n + d])
                 };
                 let (low, high) = if include_pad { (i64::MIN, size + after) } else { (0, size) };
                 let inside = |k: &i64| {

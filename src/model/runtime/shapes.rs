@@ -65,7 +65,9 @@ pub fn infer(graph: &Graph) -> Result<Types> {
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
     let session = Session::new(&probe, cpu, Optimise::Off)?;
     // Inference counts pooling windows that start beyond the padding in ceil_mode; the kernels leave them out.
-    let doubtful = graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0);
+    // Nor is its rank of a ConvTranspose with output_shape the kernel's.
+    let doubtful =
+        graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0 || n.attrs.contains_key("output_shape"));
     let mut open = Vec::new();
     for (name, dtype, shape) in session.output_types() {
         // An empty shape may be a scalar's or stand for an unknown rank.

@@ -17,7 +17,7 @@ pub use versions::OLDEST;
 
 use super::{Attr, DType, Graph, Node, Tensor, Value, precision};
 use functions::Functions;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// The canonical version of the standard operator set. From 22 on ONNX Runtime's CUDA kernels lag behind.
 pub const OPSET: i64 = 21;
@@ -88,7 +88,8 @@ pub(super) fn rewrite(graph: &mut Graph) -> Done {
 }
 
 fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: &mut usize) -> Done {
-    let nodes = std::mem::take(&mut graph.nodes);
+    let mut nodes = std::mem::take(&mut graph.nodes);
+    drop_unread_masks(&mut nodes, &graph.outputs);
     let mut rw = Rewrite {
         nodes: Vec::with_capacity(nodes.len()),
         constants: &mut graph.constants,
@@ -101,6 +102,26 @@ fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: 
     }
     graph.nodes = rw.nodes;
     Ok(())
+}
+
+/// Some exporters name a dropout's mask that nobody reads.
+fn drop_unread_masks(nodes: &mut [Node], outputs: &[Value]) {
+    if !nodes.iter().any(|node| node.op == "Dropout" && node.outputs.len() > 1) {
+        return;
+    }
+    let mut read: HashSet<String> = outputs.iter().map(|out| out.name.clone()).collect();
+    for node in nodes.iter() {
+        read.extend(node.inputs.iter().cloned());
+        node.each_captured(&mut |name| {
+            read.insert(name.to_string());
+        });
+    }
+    let of_dropout = |node: &&mut Node| node.op == "Dropout" && node.domain.is_empty();
+    for node in nodes.iter_mut().filter(of_dropout) {
+        if node.output(1).is_some_and(|mask| !read.contains(mask)) {
+            node.outputs.truncate(1);
+        }
+    }
 }
 
 /// What a node is rewritten with: new nodes and constants take unused names.

@@ -93,13 +93,18 @@ pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
             for attr in ["spatial", "is_test", "consumed_inputs"] {
                 node.attrs.remove(attr);
             }
+            // Before 14 more outputs said so.
+            if version < 14 && node.outputs.iter().skip(1).any(|out| !out.is_empty()) {
+                node.attrs.insert("training_mode".into(), Attr::Int(1));
+                node.outputs.truncate(3);
+            }
             // Weight standardisation is exported as a batch norm in training mode, over weights: that one folds away.
             if node.int("training_mode", 0) == 0 {
                 node.outputs.truncate(1);
             }
         }
         // Before 13 these flatten to two dimensions at `axis` (default 1) and work along the second.
-        "Softmax" | "LogSoftmax" if version < 13 => {
+        "Softmax" | "LogSoftmax" | "Hardmax" if version < 13 => {
             let axis = node.int("axis", 1);
             if axis == -1 {
                 rw.nodes.push(node);
