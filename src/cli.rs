@@ -35,7 +35,13 @@ go on with --resume";
 
 /// Audits the adversarial robustness of ONNX image-embedding models.
 #[derive(Debug, Parser)]
-#[command(version, about, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    version,
+    about,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 #[command(after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do; without a command, an audit.
@@ -107,7 +113,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit doctor model.onnx\n  audit doctor model.onnx --data photos/ --surrogate other.onnx -o \
-    doctor.json\n\nExit codes: 0 nothing that leaves a score without a meaning · 12 something",
+    doctor.json\n\nExit codes: 0 nothing that leaves a score without a meaning · 12 a check found that the score means nothing",
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
@@ -137,7 +143,9 @@ pub struct Render {
 
 /// Flags of `audit compare`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  audit compare before.json after.json -o comparison.html")]
+#[command(
+    after_help = "Example:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html"
+)]
 pub struct Compare {
     /// Saved reports, .json; the first is the base
     #[arg(required = true, num_args = 2..)]

@@ -192,15 +192,17 @@ impl Examination {
         out.push('\n');
         out += &report::terminal::findings(&self.findings);
         let count = |of: Severity| self.findings.iter().filter(|f| f.severity == of).count();
+        let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         out += &wrap(&format!(
-            "{} checks: {} errors, {} warnings. {}",
+            "{} checks: {}, {}. {}",
             self.findings.len(),
-            count(Severity::Error),
-            count(Severity::Warning),
+            counted(count(Severity::Error), "error"),
+            counted(count(Severity::Warning), "warning"),
             match (count(Severity::Error), count(Severity::Warning)) {
                 (0, 0) => "Nothing casts doubt on an audit of this model",
                 (0, _) => "An audit of this model means something; read it with the warnings",
-                _ => "An audit of this model means nothing",
+                _ =>
+                    "A score of this model is not what it seems: by the errors above, it flatters or means nothing",
             }
         ));
         out.push('\n');

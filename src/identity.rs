@@ -13,7 +13,7 @@ impl Identity {
     /// The identity of a report, finished or not.
     pub fn of(report: &Report) -> Identity {
         let Report { tool, model, data, suite, benign, .. } = report;
-        let estimated = report.warnings.iter().any(|w| w.id == "gradient-estimated");
+        let estimated = report.estimated();
         let trials = match &report.part {
             Some(part) => part.trials_sha256.clone(),
             None => trials_hash(report),

@@ -291,6 +291,16 @@ fn an_empty_class_folder_is_named() {
     refused(&dir, &["model.onnx", "--data", "nowhere"], USAGE, &["nowhere"]);
 }
 
+fn whole(entry: std::io::Result<std::fs::DirEntry>) -> Option<std::path::PathBuf> {
+    Some(entry.unwrap().path()).filter(|path| !path.ends_with("broken.png"))
+}
+
+/// The checksum of a PNG's chunks (ISO 3309).
+fn crc32(bytes: &[u8]) -> u32 {
+    let bit = |c: u32| if c & 1 == 1 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 };
+    !bytes.iter().fold(!0u32, |c, &b| (0..8).fold(c ^ u32::from(b), |c, _| bit(c)))
+}
+
 #[test]
 fn unreadable_images_are_left_out_and_named_or_fatal() {
     let dir = stage();
@@ -300,6 +310,15 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
     let report = json(&dir, "report.json");
     let named = report["data"]["unreadable"].as_array().unwrap();
     assert!(named.len() == 1 && named[0].as_str().unwrap().contains("broken.png"), "{named:?}");
+    // A header of 30 bytes may claim any size: a PNG's, of 30,000 × 30,000.
+    let mut bomb =
+        std::fs::read(dir.join("data/class00").read_dir().unwrap().find_map(whole).unwrap()).unwrap();
+    bomb[16..24].copy_from_slice(&[0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30]);
+    let sum = crc32(&bomb[12..29]).to_be_bytes();
+    bomb[29..33].copy_from_slice(&sum);
+    dir.write("data/class00/broken.png", bomb);
+    let out = works(&dir, "model.onnx", &[]);
+    assert!(out.contains("30000 x 30000 pixels"), "{out}");
     let args = [&["model.onnx", "-q", "--strict-data"], &QUICK[..]].concat();
     refused(&dir, &args, USAGE, &["broken.png"]);
     // None can be read.
@@ -375,13 +394,24 @@ fn flags_out_of_range_are_refused() {
         ("--protocol=rob29", ["rob29", "rob224"]),
         ("--range=255,0", ["--range", "rising"]),
         ("--layout=heap", ["heap", "folder"]),
+        ("--mean=0.5", ["mean stated and not its std", "std 1 for none"]),
+        ("--std=0.5", ["std stated and not its mean", "mean 0 for none"]),
         ("--trials=nowhere.json", ["nowhere.json", "can't read"]),
         ("--card=nowhere.yaml", ["nowhere.yaml", "can't read"]),
     ] {
         refused(&dir, &["model.onnx", "-q", "--data", "data", flag], USAGE, &words);
     }
+    refused(&dir, &["model.onnx", "-q", "--layout", "folder"], USAGE, &["--layout", "--data"]);
+    let strict = ["model.onnx", "-q", "--data", "data", "--suite", "ars-strict", "--alpha", "1/255"];
+    refused(&dir, &strict, USAGE, &["--alpha", "ars-strict"]);
     // Clap's own: flags and values it doesn't know, a missing model.
-    for args in [&["model.onnx", "--epz", "1"][..], &["model.onnx", "--metric", "manhattan"], &[]] {
+    let clap = [
+        &["model.onnx", "--epz", "1"][..],
+        &["model.onnx", "--metric", "manhattan"],
+        &["model.onnx", "--partition", "hash:1/1000000000000"],
+        &[],
+    ];
+    for args in clap {
         let ran = run(&dir, args);
         assert_eq!((ran.code, ran.out.as_str()), (Some(USAGE), ""), "{}", ran.err);
         assert!(ran.err.contains("error: "), "{}", ran.err);
@@ -404,6 +434,24 @@ fn a_report_that_cannot_be_written_is_found_before_the_work() {
         // One good path beside the bad one doesn't stay behind either.
         refused(&dir, &["nowhere.onnx", "-o", "good.json", "-o", path], USAGE, &words);
     }
+}
+
+/// The journal is removed in the end, and of two reports only one would stay.
+#[test]
+fn a_file_has_one_purpose() {
+    let dir = stage();
+    for args in [
+        &["-o", "r.json", "--journal", "r.json"][..],
+        &["-o", "r.json", "-o", "./r.json"],
+        &["-o", "r.html", "--save-baseline", "r.html"],
+    ] {
+        refused(&dir, &[&["nowhere.onnx"], args].concat(), USAGE, &["both name", "r."]);
+    }
+    // Nobody's file is taken for a journal.
+    let sum = format!("{}  photos.tar", "ab".repeat(32));
+    dir.write("sum.txt", &sum);
+    refused(&dir, &["model.onnx", "-q", "--data", "data", "--journal", "sum.txt"], USAGE, &["no journal"]);
+    assert_eq!(std::fs::read_to_string(dir.join("sum.txt")).unwrap(), sum);
 }
 
 #[test]

@@ -38,6 +38,42 @@ fn thresholds_decide_the_exit_code_and_the_text() {
     assert!(std::fs::read_to_string(junit).unwrap().contains("<failure type=\"min\""));
 }
 
+/// 58 hits of 100 are 57.99999999999999 % in floating point.
+#[test]
+fn a_threshold_that_is_just_met_is_met() {
+    let dir = folder("boundary");
+    let at = |name: &str, r1: f64| {
+        let mut report = report_fixture::report(0.5);
+        report.benign.r1 = r1;
+        save(&dir, name, &report)
+    };
+    let (met, base) = (at("met.json", 100.0 * 0.58), at("base.json", 100.0 * 0.59));
+    assert!(100.0 * 0.58 < 58.0);
+    let (code, out, _) = audit(&["gate", &met, "--fail-under", "benign.r1=58"]);
+    assert!(code == 0 && out.contains("58.0") && !out.contains("57.9"), "{out}");
+    let (code, out, _) = audit(&["gate", &met, "--fail-under", "benign.r1=58.001"]);
+    assert!(code == 10 && out.contains("58.0, below the required 58.001"), "{out}");
+    let (code, out, _) = audit(&["gate", &met, "--baseline", &base, "--max-drop", "benign.r1=1"]);
+    assert_eq!(code, 0, "{out}");
+}
+
+#[test]
+fn suites_that_demand_nothing_are_mistakes() {
+    let dir = folder("nothing");
+    let report = save(&dir, "r.json", &report_fixture::report(0.5));
+    for (rule, said) in [
+        ("ars: { min: .nan }", "min of ars"),
+        ("ars: { max_drop: .inf }", "max_drop of ars"),
+        ("benign.r1: {}", "demanded nothing of"),
+    ] {
+        let suite = dir.join("suite.yaml");
+        std::fs::write(&suite, format!("name: s\nform: published\nattacks: [ES]\ngate:\n  {rule}\n"))
+            .unwrap();
+        let (code, _, err) = audit(&["gate", &report, "--suite", suite.to_str().unwrap()]);
+        assert!(code == 2 && err.contains(said), "{rule}: {code} {err}");
+    }
+}
+
 #[test]
 fn what_cannot_be_checked_is_a_mistake_not_a_pass() {
     let dir = folder("mistakes");

@@ -184,7 +184,7 @@ fn a_journal_of_another_run_is_refused_and_stays() {
     refused(&with(&["--steps", "7"]), &["steps: 6 and 7"]);
     refused(&with(&["--max-queries", "7"]), &["sampling: all queries and 7 of 30"]);
     refused(&with(&["--partition", "hash:1/2"]), &["partition: none and hash:1/2"]);
-    refused(&with(&["--mean", "0.5"]), &["preprocessing: "]);
+    refused(&with(&["--mean", "0.5", "--std", "1"]), &["preprocessing: "]);
     refused(&with(&["--form", "corrected"]), &["form: published and corrected"]);
     // Another model and other images under the same names.
     let model = std::fs::read(dir.join("model.onnx")).unwrap();
@@ -372,6 +372,28 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
         text.contains("interrupted") && text.contains("without -o or --journal no trial is kept"),
         "{text}"
     );
+}
+
+/// A query that an attack can't be run on is a trial of the baseline all the same, and no difference between the two.
+#[test]
+fn a_baseline_with_a_lone_image_can_be_held_to() {
+    let dir = stage();
+    let lone = dir.join("data/lone");
+    std::fs::create_dir(&lone).unwrap();
+    let any = std::fs::read_dir(dir.join("data/class00")).unwrap().next().unwrap().unwrap().path();
+    std::fs::copy(any, lone.join("one.png")).unwrap();
+    let flags = ["--steps", "2"];
+    let base = run(&dir, &[&flags[..], &["-o", "base.json"]].concat());
+    assert_eq!(base.code, Some(0), "{}", base.err);
+    let report = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(dir.join(name)).unwrap()).unwrap()
+    };
+    assert!(!report("base.json")["skipped"].as_array().unwrap().is_empty());
+    let again = run(&dir, &[&flags[..], &["-o", "again.json", "--baseline", "base.json"]].concat());
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert_eq!(report("again.json")["skipped"], report("base.json")["skipped"]);
+    let held = ran(program(dir.path()).args(["gate", "again.json", "--baseline", "base.json"]));
+    assert_eq!(held.code, Some(0), "{}", held.err);
 }
 
 #[test]

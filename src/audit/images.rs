@@ -16,6 +16,12 @@ use sha2::{Digest, Sha256};
 
 /// The data set that the flags name, or the built-in one. Errors (exit code 4): no class has two images.
 pub fn open(flags: &Run) -> Result<Dataset> {
+    if flags.data.is_none() && (flags.layout.is_some() || flags.split.is_some()) {
+        let flag = if flags.layout.is_some() { "--layout" } else { "--split" };
+        return Err(Error::usage(format!(
+            "{flag} is about images of your own: name them with --data, or leave it out"
+        )));
+    }
     let dataset = match &flags.data {
         Some(path) => Dataset::open(path, flags.layout.as_deref(), flags.split)?,
         None => Dataset::builtin(BUILTIN_SEED),

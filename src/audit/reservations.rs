@@ -26,8 +26,12 @@ pub fn before_attacks(
     if preprocessing.assumed {
         found.push(Warning::new(
             "preprocessing-assumed",
-            "no model card and no flags state the preprocessing: ImageNet's mean and std were assumed. If the model \
-             was trained with others, or has them inside, state --mean and --std (0 and 1 for none)",
+            format!(
+                "no model card and no flags state the preprocessing: ImageNet's mean and std were assumed{}. If the model \
+                 was trained with others, or has them inside, state --mean and --std (0 and 1 for none){}",
+                if preprocessing.resize.is_some() { ", and images stretched to 256 x 256 before the cut" } else { "" },
+                if preprocessing.resize.is_some() { "; torchvision resizes as --resize-shorter 256 does" } else { "" }
+            ),
         ));
     }
     if !data.unreadable.is_empty() {

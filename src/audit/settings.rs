@@ -1,6 +1,7 @@
 //! What was asked for: flags, the suite and the model card brought together, output files claimed.
 
 use super::journal::Journal;
+use crate::attack::Schedule;
 use crate::cli::{Gradient, Precision, Run};
 use crate::gate::Rules;
 use crate::model::card::Card;
@@ -141,6 +142,12 @@ fn settle_suite(flags: &Run) -> Result<Suite> {
     };
     suite.eps = share("--eps", &flags.eps)?.or(suite.eps);
     suite.alpha = share("--alpha", &flags.alpha)?.or(suite.alpha);
+    if flags.alpha.is_some() && suite.schedule == Schedule::Adaptive {
+        return Err(Error::usage(format!(
+            "--alpha is a fixed step size, and suite {} finds its own. Leave it out, or take a suite of fixed steps",
+            suite.name
+        )));
+    }
     if flags.steps == Some(0) || flags.max_queries == Some(0) {
         return Err(Error::usage("--steps and --max-queries must be at least 1"));
     }

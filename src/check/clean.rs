@@ -1,8 +1,8 @@
 //! Checks on the clean embeddings: whether there is retrieval to be attacked.
 
 use super::{Found, Severity};
-use crate::space::Gallery;
 use crate::space::benign::Benign;
+use crate::space::{Gallery, Metric};
 use std::collections::HashMap;
 
 /// Points that distances and variances are taken of, at the most.
@@ -84,23 +84,26 @@ pub(super) fn collapse(r: &Retrieval) -> Found {
     let (distance, dimensions, top) = spread(r.gallery, &points);
     let (r1, chance) = (r.benign.r_at_1, r.chance());
     let text = format!(
-        "mean distance {distance:.3}{}; {dimensions:.1} effective dimensions of {}, the largest with {:.0} % of the variance; \
+        "mean distance {distance:.*}{}; {dimensions:.1} effective dimensions of {}, the largest with {:.0} % of the variance; \
          R@1 {:.1} %, by chance {:.1} %",
+        if r.gallery.metric == Metric::Cosine { 5 } else { 3 },
         if r.gallery.metric.normalizes() { "" } else { " of the mean norm" },
         r.gallery.dim(),
         100.0 * top,
         100.0 * r1,
         100.0 * chance
     );
+    // 1 − cos of points that far apart.
+    let close = if r.gallery.metric == Metric::Cosine { CLOSE * CLOSE / 2.0 } else { CLOSE };
     // Twice chance where chance is small; never more than can be had.
     let hardly = r.benign.queries > 0 && r1 < chance + chance * (1.0 - chance);
     let severity = match () {
-        _ if distance < CLOSE || hardly => Severity::Error,
+        _ if distance < close || hardly => Severity::Error,
         _ if dimensions < 2.0 && r.gallery.dim() > 2 => Severity::Warning,
         _ => Severity::Ok,
     };
     let lead = match () {
-        _ if distance < CLOSE => "all embeddings are nearly the same: ",
+        _ if distance < close => "all embeddings are nearly the same: ",
         _ if hardly => "R@1 before any attack is hardly above chance: ",
         _ if severity == Severity::Warning => "embeddings lie almost on a line: ",
         _ => "",

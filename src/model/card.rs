@@ -18,6 +18,7 @@ pub struct Card {
     /// How tokens or the places of a feature map become one embedding.
     pub pooling: Option<Pooling>,
     /// Input height and width, for models that leave them open.
+    #[serde(default, deserialize_with = "sides")]
     pub size: Option<[usize; 2]>,
     /// Whether channels come first or last.
     pub layout: Option<Layout>,
@@ -26,10 +27,13 @@ pub struct Card {
     /// What pixel values 0 and 255 are before mean and std are applied: [0, 1] (default), [0, 255], [-1, 1].
     pub range: Option<[f32; 2]>,
     /// Subtracted, per channel, in units of `range`.
+    #[serde(default, deserialize_with = "channels")]
     pub mean: Option<Vec<f32>>,
     /// Divided by, per channel, in units of `range`.
+    #[serde(default, deserialize_with = "channels")]
     pub std: Option<Vec<f32>>,
     /// Height and width that images are resized to before the centre crop to the input's size.
+    #[serde(default, deserialize_with = "sides")]
     pub resize: Option<[usize; 2]>,
     /// Length that the shorter side is resized to before the centre crop, the longer in proportion; instead of
     /// `resize`.
@@ -44,6 +48,35 @@ pub struct Card {
     pub source: Option<String>,
     /// The file that the card belongs to; checked.
     pub sha256: Option<String>,
+}
+
+/// One value for all, or a list, as the flags take them.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Few<T> {
+    One(T),
+    All(Vec<T>),
+}
+
+fn channels<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Vec<f32>>, D::Error> {
+    let wrong = |_| {
+        serde::de::Error::custom(
+            "expected a number, or a list of one for each channel, such as [0.5, 0.5, 0.5]",
+        )
+    };
+    Ok(Some(match Few::deserialize(from).map_err(wrong)? {
+        Few::One(value) => vec![value],
+        Few::All(values) => values,
+    }))
+}
+
+fn sides<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<[usize; 2]>, D::Error> {
+    let wrong =
+        || serde::de::Error::custom("expected [height, width], such as [256, 256], or one number for both");
+    match Few::deserialize(from).map_err(|_: D::Error| wrong())? {
+        Few::One(side) => Ok(Some([side; 2])),
+        Few::All(both) => both.try_into().map(Some).map_err(|_| wrong()),
+    }
 }
 
 /// Order of an image tensor's dimensions.
@@ -170,7 +203,17 @@ impl Preprocessing {
             }
             (Some(order), _) => order,
         };
-        let assumed = card.mean.is_none() && card.std.is_none() && card.range.is_none();
+        let half = |stated: &str, other: &str, none: &str| {
+            Err(wrong(format!(
+                "has its {stated} stated and not its {other}: state both ({other} {none} for none)"
+            )))
+        };
+        match (&card.mean, &card.std) {
+            (Some(_), None) => return half("mean", "std", "1"),
+            (None, Some(_)) => return half("std", "mean", "0"),
+            _ => {}
+        }
+        let assumed = card.mean.is_none() && card.range.is_none();
         let photograph = channels == 3 && height.min(width) >= PHOTOGRAPH;
         let per_channel =
             |values: &Option<Vec<f32>>, default: f32, imagenet: [f32; 3], name: &str| match values {
@@ -220,6 +263,35 @@ impl Preprocessing {
             interpolation: card.interpolation.unwrap_or_default(),
             assumed: assumed && photograph,
         })
+    }
+
+    /// What happens to an image, in words.
+    pub fn words(&self) -> String {
+        let list = |v: &mut dyn Iterator<Item = f32>| {
+            // Three digits, as these numbers are written, and no zeros behind them.
+            let all: Vec<String> =
+                v.map(|v| format!("{}", (f64::from(v) * 1e3).round() / 1e3 + 0.0)).collect();
+            if all.iter().all(|one| *one == all[0]) { all[0].clone() } else { all.join(", ") }
+        };
+        let order = match self.order {
+            Channels::Grey => "grey",
+            Channels::Rgb => "RGB",
+            Channels::Bgr => "BGR",
+        };
+        let place = match (self.resize, self.resize_shorter) {
+            (_, Some(side)) => format!("shorter side resized to {side}, cut to the middle"),
+            (Some([h, w]), None) => format!("stretched to {h} × {w}, cut to the middle"),
+            (None, None) => "stretched to it".into(),
+        };
+        let name = format!("{:?}", self.interpolation).to_lowercase();
+        format!(
+            "{} × {} {order}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}",
+            self.height,
+            self.width,
+            list(&mut self.shift.iter().zip(&self.scale).map(|(shift, scale)| -shift / scale)),
+            list(&mut self.scale.iter().map(|scale| 1.0 / scale)),
+            if self.assumed { " (assumed)" } else { "" }
+        )
     }
 
     /// Values in one image.

@@ -69,17 +69,16 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     }
     let s = &report.suite;
     out += &format!(
-        "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {:.5}, α {:.5}, \
-         {} steps{}, {} random starts; {} on {} images of {} classes ({}); seed {}. {} {}, {} on {}. Model \
+        "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {:.5}, {}{}, {} random starts; images {}; {} on {} images of {} classes ({}); seed {}. {} {}, {} on {}. Model \
          sha256 {}, data sha256 {}.\n\n</details>\n",
         escape(&s.name),
         escape(&s.form),
         escape(&s.protocol),
         s.eps,
-        s.alpha,
-        s.steps,
+        s.stepping(),
         s.in_half(),
         s.restarts,
+        report.model.preprocessing.words(),
         escape(&s.asked()),
         report.data.images,
         report.data.classes,

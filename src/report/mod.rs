@@ -203,6 +203,11 @@ impl Report {
         })
     }
 
+    /// Whether the attacks had only estimates of the gradient.
+    pub fn estimated(&self) -> bool {
+        self.warnings.iter().any(|w| w.id == "gradient-estimated")
+    }
+
     /// The model's file name.
     pub fn model_name(&self) -> &str {
         self.model.path.rsplit(['/', '\\']).next().unwrap_or(&self.model.path)
@@ -421,6 +426,14 @@ fn fp32() -> String {
 }
 
 impl Suite {
+    /// The steps in words.
+    pub fn stepping(&self) -> String {
+        match self.schedule.as_str() {
+            "adaptive" => format!("{} adaptive steps", self.steps),
+            _ => format!("α {:.5}, {} steps", self.alpha, self.steps),
+        }
+    }
+
     /// What is to be said of the steps beside their number, where they ran in float16.
     pub fn in_half(&self) -> &'static str {
         if self.attack_precision == "fp16" { " in float16" } else { "" }

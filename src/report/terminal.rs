@@ -31,20 +31,25 @@ pub fn render_in(report: &Report, width: usize) -> String {
         line(wrap(&format!("!! {alarm}")));
         line(String::new());
     }
+    if report.estimated() {
+        line(wrap(
+            "!! Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model",
+        ));
+        line(String::new());
+    }
     let s = &report.suite;
     line(wrap(&format!(
         "{} · {} images, {} classes · {}",
         report.model.path, report.data.images, report.data.classes, report.data.source
     )));
     line(wrap(&format!(
-        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), α {:.5}, {} steps{}{} · {} · seed {}",
+        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), {}{}{} · {} · seed {}",
         s.name,
         s.form,
         s.protocol,
         s.eps,
         s.eps * 255.0,
-        s.alpha,
-        s.steps,
+        s.stepping(),
         s.in_half(),
         if s.restarts > 0 { format!(", {} random starts", s.restarts) } else { String::new() },
         s.asked(),

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[command(
     name = "audit-train",
     version,
-    about,
+    about = "Trains image-embedding models, hardened or not, and exports them to ONNX",
     allow_negative_numbers = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true

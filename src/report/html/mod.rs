@@ -287,19 +287,7 @@ fn measured(report: &Report) -> String {
             "Embedding",
             format!("{} values from {}, compared by {}", m.dim, escape(&m.output), escape(&m.metric)),
         ),
-        (
-            "Preprocessing",
-            format!(
-                "{} × {} pixels, {} channel{}, scale {:?}, shift {:?}{}",
-                p.height,
-                p.width,
-                p.channels,
-                if p.channels == 1 { "" } else { "s" },
-                p.scale,
-                p.shift,
-                if p.assumed { " (assumed)" } else { "" }
-            ),
-        ),
+        ("Preprocessing", p.words()),
         (
             "Data",
             format!(
@@ -313,14 +301,12 @@ fn measured(report: &Report) -> String {
         (
             "Budget",
             format!(
-                "{}: ε {:.5} ({:.1}/255), step {:.5}, {} steps{}, {} schedule, {} random start{}",
+                "{}: ε {:.5} ({:.1}/255), {}{}, {} random start{}",
                 escape(&s.protocol),
                 s.eps,
                 s.eps * 255.0,
-                s.alpha,
-                s.steps,
+                s.stepping(),
                 s.in_half(),
-                escape(&s.schedule),
                 s.restarts,
                 if s.restarts == 1 { "" } else { "s" }
             ),
