@@ -79,7 +79,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     let benign = benign(&gallery, clusterings, flags.seed)?;
     let retrieval = Retrieval { gallery: &gallery, benign: &benign };
     warnings.extend(check::warnings(check::of_retrieval(&retrieval)));
-    warnings.extend(reservations::before_attacks(flags, &preprocessing, &data, &benign));
+    warnings.extend(reservations::before_attacks(flags, &model.info, &data, &benign));
     warnings.extend(reservations::of_machine(flags, &model.info.cpu_nodes));
     timing.gallery_s = clock.lap();
 

@@ -193,6 +193,19 @@ fn of_several_embeddings_a_flag_chooses() {
 }
 
 #[test]
+fn an_output_as_long_as_imagenet_has_classes_is_remarked_on() {
+    let dir = stage();
+    assert!(!works(&dir, "model.onnx", &[]).contains("class-scores"));
+    let weights = trunk_weights(Weights::new(1), "", 1).normal("head", &[models::DIM, 1000], 0.1);
+    let mut graph = grey(trunk("image", "features", ""), weights);
+    graph.nodes.push(Node::new("MatMul", &["features", "head"], "embedding"));
+    graph.outputs = vec![value("embedding", free(), &[1000])];
+    dir.write("model.onnx", graph.encode());
+    let out = works(&dir, "model.onnx", &[]);
+    assert!(out.contains("class-scores") && out.contains("num_classes=0"), "{out}");
+}
+
+#[test]
 fn a_model_whose_outputs_are_maps_asks_how_to_pool_them() {
     let dir = stage();
     let mut graph = small();

@@ -3,18 +3,16 @@
 use crate::check::attacked::Outcomes;
 use crate::check::{self, Warning};
 use crate::cli::Run;
-use crate::model::card::Preprocessing;
+use crate::model::Info;
 use crate::model::runtime;
 use crate::report::{self, Report};
 use crate::space::benign::Benign;
 
+/// Lengths of ImageNet classifiers' outputs: 1k with and without a background class, 21k and 22k.
+const CLASSES: [usize; 5] = [1000, 1001, 21_841, 21_842, 21_843];
+
 /// What a reader should know of model and data before trusting the numbers.
-pub fn before_attacks(
-    flags: &Run,
-    preprocessing: &Preprocessing,
-    data: &report::Data,
-    benign: &Benign,
-) -> Vec<Warning> {
+pub fn before_attacks(flags: &Run, model: &Info, data: &report::Data, benign: &Benign) -> Vec<Warning> {
     let mut found = Vec::new();
     if flags.data.is_none() {
         found.push(Warning::new(
@@ -23,6 +21,7 @@ pub fn before_attacks(
              Give your own with --data",
         ));
     }
+    let preprocessing = &model.preprocessing;
     if preprocessing.assumed {
         found.push(Warning::new(
             "preprocessing-assumed",
@@ -31,6 +30,16 @@ pub fn before_attacks(
                  was trained with others, or has them inside, state --mean and --std (0 and 1 for none){}",
                 if preprocessing.resize.is_some() { ", and images stretched to 256 x 256 before the cut" } else { "" },
                 if preprocessing.resize.is_some() { "; torchvision resizes as --resize-shorter 256 does" } else { "" }
+            ),
+        ));
+    }
+    if CLASSES.contains(&model.dim) {
+        found.push(Warning::new(
+            "class-scores",
+            format!(
+                "the output {} has {} values, as many as ImageNet has classes: if these are class scores, export the model \
+                 without its classifier (timm: num_classes=0), or name the layer before it with --output",
+                model.output, model.dim
             ),
         ));
     }

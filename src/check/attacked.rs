@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 /// Share of the loss's whole fall that may come in them (Pintor et al.).
 const LATE: f64 = 0.05;
+/// Trials whose direction says something of the attack: two go the same way by luck, and have no spread then.
+const ENOUGH: usize = 8;
 /// Per cent of the way to the goal that is as good as all of it.
 const ARRIVED: f64 = 98.0;
 
@@ -110,7 +112,8 @@ pub(super) fn direction(all: &Outcomes) -> Found {
                 Some(success(attack, &o.after, all.ranked)? - success(attack, &o.before, all.ranked)?)
             })
             .collect();
-        if Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0)) {
+        let away = Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0));
+        if away && moved.len() >= ENOUGH {
             backwards.push(code);
         }
         // A hinge that is closed at the start asks for nothing. A run that ends at its first image did nothing.

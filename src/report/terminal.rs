@@ -43,7 +43,7 @@ pub fn render_in(report: &Report, width: usize) -> String {
         report.model.path, report.data.images, report.data.classes, report.data.source
     )));
     line(wrap(&format!(
-        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), {}{}{} · {} · seed {}",
+        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), {}{}{} · {}{}",
         s.name,
         s.form,
         s.protocol,
@@ -53,7 +53,8 @@ pub fn render_in(report: &Report, width: usize) -> String {
         s.in_half(),
         if s.restarts > 0 { format!(", {} random starts", s.restarts) } else { String::new() },
         s.asked(),
-        report.seed
+        // A sample names it.
+        if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
     )));
     let b = &report.benign;
     line(wrap(&format!(
