@@ -151,6 +151,21 @@ impl Phase {
         eprintln!("{}: {at}{} %, {} left", self.name, 100 * position / self.total.max(1), span(left));
     }
 
+    /// How long this process has been at it, and what is left by that after `done` steps, in seconds.
+    pub fn times(&self, done: u64) -> (f64, f64) {
+        let spent = self.since.elapsed().as_secs_f64();
+        let left = (self.total - (self.earlier + done).min(self.total)) as f64;
+        (spent, spent * left / done.max(1) as f64)
+    }
+
+    /// [`Mode::note`], beside a bar.
+    pub fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.mode.note(text)),
+            None => self.mode.note(text),
+        }
+    }
+
     /// The phase is over.
     pub fn finish(self) {
         let seconds = self.since.elapsed().as_secs_f64();
@@ -173,7 +188,7 @@ impl Drop for Phase {
 }
 
 /// "40 s", "12 min", "3 h 20 min"
-fn span(seconds: f64) -> String {
+pub fn span(seconds: f64) -> String {
     match seconds.round() as u64 {
         s @ 0..100 => format!("{s} s"),
         s @ 100..6000 => format!("{} min", s.div_ceil(60)),

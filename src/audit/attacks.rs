@@ -5,7 +5,7 @@ use crate::attack::{self, Event, Outcome, Plan, Trial, Watch};
 use crate::data::{Dataset, Preparation};
 use crate::examples::Collector;
 use crate::model::Model;
-use crate::progress::{At, Phase};
+use crate::progress::{At, Phase, span};
 use crate::space::Gallery;
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeSet, HashMap};
@@ -120,6 +120,9 @@ impl Attacks<'_> {
             *of += 1;
         }
         progress.begin((self.trials.len() * runs) as u64, ((self.trials.len() - left.len()) * runs) as u64);
+        let asked = self.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
+        let kept = journal.is_some();
+        let mut told = false;
         let mut end = Ok(());
         let ran = self.attack(model, &left, &mut |event| {
             match event {
@@ -131,6 +134,11 @@ impl Attacks<'_> {
                         At { attack: trial.attack.code, step, steps: self.plan.steps, queries: done, of }
                     });
                     progress.set(done as u64, at);
+                    let (spent, left) = progress.times(done as u64);
+                    if !told && spent > SETTLED {
+                        told = true;
+                        long(left, asked, kept).iter().for_each(|text| progress.note(text));
+                    }
                     end = interrupted("");
                 }
                 Event::Done(at, outcome, evidence) => {
@@ -171,6 +179,23 @@ impl Attacks<'_> {
     }
 }
 
+/// Seconds after which the time left is known well enough to plan by.
+const SETTLED: f64 = 20.0;
+/// Seconds that nobody minds waiting for.
+const PATIENCE: f64 = 900.0;
+
+/// What somebody should hear whose audit takes long: `left` seconds for `queries` queries, and whether trials are kept.
+fn long(left: f64, queries: usize, kept: bool) -> Option<String> {
+    let few = (queries as f64 * PATIENCE / left) as usize / 10 * 10;
+    let fewer = if few < 10 {
+        String::new()
+    } else {
+        format!("; --max-queries {few} would take some {}", span(left * few as f64 / queries as f64))
+    };
+    let lost = if kept { "" } else { "; without -o or --journal nothing is kept if it is interrupted" };
+    (left > PATIENCE).then(|| format!("this takes about {} more{fewer}{lost}", span(left)))
+}
+
 /// An error, where somebody asked for an end; `when` says where the work was.
 pub fn interrupted(when: &str) -> Result<()> {
     match interrupt::asked() {
@@ -201,4 +226,22 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
         _ => {}
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::long;
+
+    #[test]
+    fn long_audits_say_what_shortens_them() {
+        assert_eq!(long(600.0, 960, false), None);
+        let text = long(13_000.0, 960, false).unwrap();
+        assert_eq!(
+            text,
+            "this takes about 3 h 36 min more; --max-queries 60 would take some 14 min; without -o or --journal nothing is \
+             kept if it is interrupted"
+        );
+        // Of a few queries fewer are no audit.
+        assert_eq!(long(100_000.0, 50, true).unwrap(), "this takes about 27 h 46 min more");
+    }
 }
