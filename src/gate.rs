@@ -367,7 +367,7 @@ impl Verdict {
                 };
                 format!("gate FAILED: {why}; {} of {of} checks failed{warned}", self.count(CheckResult::Fail))
             }
-            None => format!("gate passed: {of} checks{warned}"),
+            None => format!("gate passed: {of} check{}{warned}", if of == 1 { "" } else { "s" }),
         }
     }
 

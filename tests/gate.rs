@@ -226,6 +226,27 @@ fn what_differs_is_named_and_refused() {
     assert!(code == 0 && out.contains("caution"), "{code} {out}");
 }
 
+/// As two models come out that were audited with the same command: compared, and said. A gate asks for the same trials.
+#[test]
+fn own_neighbours_are_compared_with_a_remark() {
+    let dir = folder("neighbours");
+    let base_report = report_fixture::report(0.5);
+    let base = save(&dir, "base.json", &base_report);
+    let with = |code: &str, seed: u64| {
+        let mut other = base_report.clone();
+        other.seed = seed;
+        other.trials["attacks"][code][3]["targets"][0] = "another".into();
+        save(&dir, &format!("{code}{seed}.json"), &other)
+    };
+    let other = with("qa-", base_report.seed);
+    let (code, out, _) = audit(&["compare", &base, &other]);
+    assert!(code == 0 && out.contains("own neighbours") && out.contains("--trials"), "{code} {out}");
+    assert_eq!(audit(&["gate", &other, "--baseline", &base]).0, 2);
+    for other in [with("qa+", base_report.seed), with("qa-", base_report.seed + 1)] {
+        assert_eq!(audit(&["compare", &base, &other]).0, 2);
+    }
+}
+
 #[test]
 fn comparisons_are_paired_sorted_and_saved() {
     let dir = folder("compare");
