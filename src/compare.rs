@@ -60,8 +60,7 @@ impl<'r> Pair<'r> {
 /// What keeps two reports from being held against each other: other images, another protocol, other trials. Empty where
 /// nothing does.
 pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
-    let mut found = conditions(a, b);
-    let targets = other_targets(a, b);
+    let (mut found, targets) = differences(a, b);
     if !targets.is_empty() {
         found.push(format!(
             "targets of {} (of another seed, or drawn from each model's own neighbours: audit one with --trials of \
@@ -72,8 +71,8 @@ pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
     found
 }
 
-/// The same, but for targets.
-fn conditions(a: &Report, b: &Report) -> Vec<String> {
+/// The same in two: conditions in words, and the codes of attacks whose drawn targets differ for a query that both attack.
+fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     let mut found = Vec::new();
     if a.data.sha256 != b.data.sha256 {
         let brief = |r: &Report| {
@@ -118,16 +117,10 @@ fn conditions(a: &Report, b: &Report) -> Vec<String> {
     if !queries.is_empty() {
         found.push(format!("queries of {}", queries.join(", ")));
     }
-    found
-}
-
-/// Attacks whose drawn targets differ for some query that both attack.
-fn other_targets(a: &Report, b: &Report) -> Vec<String> {
-    let (ours, theirs) = (Trials::of(a), Trials::of(b));
     let differ =
         ours.targets.iter().filter(|(key, t)| theirs.targets.get(*key).is_some_and(|other| other != *t));
     let codes: BTreeSet<&String> = differ.map(|((code, _), _)| code).collect();
-    codes.into_iter().cloned().collect()
+    (found, codes.into_iter().cloned().collect())
 }
 
 /// Attacks that lower a rank draw their targets from a model's own nearest neighbours, as published tables do.
@@ -220,10 +213,10 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
     }
     let (mut cautions, mut remarks) = (Vec::new(), Vec::new());
     for (name, other) in names.iter().zip(&reports).skip(1) {
-        let targets = other_targets(base, other);
+        let (conditions, targets) = differences(base, other);
         let neighbours = targets.iter().all(|code| OF_NEIGHBOURS.contains(&code.as_str()));
-        let own = neighbours && base.seed == other.seed && conditions(base, other).is_empty();
-        let differs = if own { Vec::new() } else { mismatches(base, other) };
+        let own = neighbours && base.seed == other.seed && conditions.is_empty();
+        let differs = if own { conditions } else { mismatches(base, other) };
         if own && !targets.is_empty() {
             remarks.push(format!(
                 "{} of {name} aim at that model's own neighbours, not at those of {}; audited with --trials {} they \

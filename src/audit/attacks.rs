@@ -134,10 +134,12 @@ impl Attacks<'_> {
                         At { attack: trial.attack.code, step, steps: self.plan.steps, queries: done, of }
                     });
                     progress.set(done as u64, at);
-                    let (spent, left) = progress.times(done as u64);
+                    let (spent, more) = progress.times(done as u64);
                     if !told && spent > SETTLED {
                         told = true;
-                        long(left, asked, kept).iter().for_each(|text| progress.note(text));
+                        if let Some(text) = long(more, asked, kept) {
+                            progress.note(&text);
+                        }
                     }
                     end = interrupted("");
                 }

@@ -26,10 +26,12 @@ pub fn before_attacks(flags: &Run, model: &Info, data: &report::Data, benign: &B
         found.push(Warning::new(
             "preprocessing-assumed",
             format!(
-                "no model card and no flags state the preprocessing: ImageNet's mean and std were assumed{}. If the model \
-                 was trained with others, or has them inside, state --mean and --std (0 and 1 for none){}",
-                if preprocessing.resize.is_some() { ", and images stretched to 256 x 256 before the cut" } else { "" },
-                if preprocessing.resize.is_some() { "; torchvision resizes as --resize-shorter 256 does" } else { "" }
+                "no model card and no flags state mean and std: ImageNet's were assumed. If the model was trained with others, \
+                 or has them inside, state --mean and --std (0 and 1 for none){}",
+                preprocessing.resize.map_or(String::new(), |[h, w]| format!(
+                    ". Images are stretched to {h} x {w} before the cut; torchvision keeps their shape, as \
+                     --resize-shorter {h} does"
+                ))
             ),
         ));
     }

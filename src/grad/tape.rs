@@ -26,7 +26,7 @@ impl<'a> Tape<'a> {
         let makers = graph.nodes.iter().flat_map(made).collect();
         let is_pool = |node: &Node| node.op == "MaxPool" && node.domain.is_empty();
         let (pools, others): (Vec<&Node>, Vec<&Node>) = graph.nodes.iter().partition(|node| is_pool(node));
-        let mut pooled: HashSet<&str> = pools.iter().map(|pool| pool.inputs[0].as_str()).collect();
+        let mut pooled: HashSet<&str> = pools.iter().filter_map(|pool| pool.input(0)).collect();
         let mut read_elsewhere = |name: &str| {
             pooled.remove(name);
         };

@@ -5,6 +5,7 @@ use crate::data::Interpolation;
 use crate::onnx::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use crate::space::Metric;
 use crate::{Error, Result};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// `model.yaml` beside `model.onnx`, or flags. What it leaves out is read from the graph where the graph says it.
@@ -56,6 +57,11 @@ pub struct Card {
 enum Few<T> {
     One(T),
     All(Vec<T>),
+}
+
+/// To four significant digits; no negative zero.
+fn rounded(v: f32) -> f64 {
+    format!("{v:.3e}").parse().unwrap_or(f64::from(v)) + 0.0
 }
 
 fn channels<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Vec<f32>>, D::Error> {
@@ -268,9 +274,8 @@ impl Preprocessing {
     /// What happens to an image, in words.
     pub fn words(&self) -> String {
         let list = |v: &mut dyn Iterator<Item = f32>| {
-            // Three digits, as these numbers are written, and no zeros behind them.
-            let all: Vec<String> =
-                v.map(|v| format!("{}", (f64::from(v) * 1e3).round() / 1e3 + 0.0)).collect();
+            // Four digits that count: as they were stated, but for what float32 made of them.
+            let all: Vec<String> = v.map(|v| format!("{}", rounded(v))).collect();
             if all.iter().all(|one| *one == all[0]) { all[0].clone() } else { all.join(", ") }
         };
         let order = match self.order {
@@ -283,7 +288,7 @@ impl Preprocessing {
             (Some([h, w]), None) => format!("stretched to {h} × {w}, cut to the middle"),
             (None, None) => "stretched to it".into(),
         };
-        let name = format!("{:?}", self.interpolation).to_lowercase();
+        let name = self.interpolation.to_possible_value().map_or(String::new(), |v| v.get_name().to_string());
         format!(
             "{} × {} {order}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}",
             self.height,
@@ -456,5 +461,31 @@ pub fn image_like(input: &Value, card: &Card) -> Option<(Layout, usize)> {
             (None, Some(c)) => Some((Layout::Nhwc, c)),
             (None, None) => None,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_to_an_image_is_said_as_it_was_stated() {
+        let stated = |range: [f32; 2], [mean, std]: [f32; 2]| Card {
+            range: Some(range),
+            mean: Some(vec![mean]),
+            std: Some(vec![std]),
+            interpolation: Some(Interpolation::BicubicAliased),
+            ..Card::default()
+        };
+        let said = |card: &Card| {
+            Preprocessing::of(&Value::new("x", DType::F32, &[1, 1, 28, 28]), card).unwrap().words()
+        };
+        let words = said(&stated([0.0, 1.0], [0.1307, 0.3081]));
+        assert_eq!(
+            words,
+            "28 × 28 grey, stretched to it (bicubic-aliased); pixels in [0, 1] less 0.1307, divided by 0.3081"
+        );
+        // 1/255, not 0.
+        assert!(said(&stated([0.0, 255.0], [0.0, 1.0])).ends_with("less 0, divided by 0.003922"));
     }
 }
