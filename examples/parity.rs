@@ -16,7 +16,7 @@
 #[path = "../tests/common/npz.rs"]
 mod npz;
 
-use audit::check;
+use audit::judge::check;
 use audit::model::Model;
 use audit::model::card::{Card, Layout};
 use audit::model::runtime::{self, Options, Provider};

@@ -1,13 +1,13 @@
 //! The command line: flags to [`Settings`]. No logic.
 
-use crate::attack::Form;
-use crate::audit::partition::Partition;
 use crate::data::{Interpolation, Split};
 use crate::model::card::{Card, Channels, Layout};
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
+use crate::run::partition::Partition;
 use crate::space::Metric;
+use crate::threat::Form;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 

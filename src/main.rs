@@ -1,11 +1,12 @@
 //! Parse, run, print the error, map it to an exit code.
 
 use audit::cli::{Cli, Command};
-use audit::gate::{Rules, Verdict};
+use audit::judge::gate::{Rules, Verdict};
 use audit::progress::Mode;
 use audit::report::{Report, Target};
 use audit::{
-    Error, Exit, Result, attack, audit as conductor, compare, data, doctor, grad, interrupt, report, suite,
+    Error, Exit, Result, data, grad, interrupt, judge::compare, report, run as conductor, run::doctor, suite,
+    threat,
 };
 use clap::{CommandFactory, Parser};
 use std::io::Write;
@@ -163,7 +164,7 @@ fn man(command: Option<&str>) -> Result<String> {
 }
 
 fn attacks() -> String {
-    attack::ATTACKS.iter().map(|a| format!("{:<5} {}\n", a.code, a.about)).collect()
+    threat::ATTACKS.iter().map(|a| format!("{:<5} {}\n", a.code, a.about)).collect()
 }
 
 fn suites() -> Result<String> {

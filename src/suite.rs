@@ -1,10 +1,10 @@
 //! Suites: which attacks, with what budget, on how many queries, towards which scores. The only file that
 //! names YAML.
 
-use crate::attack::{Attack, Form, Plan, Schedule};
-use crate::gate::{self, Demand, Rule};
+use crate::judge::gate::{self, Demand, Rule};
+use crate::judge::score::{ARS_TERMS, ERS_TERMS};
 use crate::report::metric::Metric;
-use crate::score::{ARS_TERMS, ERS_TERMS};
+use crate::threat::{Attack, Form, Plan, Schedule};
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn gates_are_read_and_checked() {
-        use crate::gate::Level;
+        use crate::judge::gate::Level;
         let suite = Suite::parse(
             "my.yaml",
             &format!("{BASE}gate:\n  ars: {{min: 45, max_drop: 1}}\n  attack.ES:R: {{min: 5, level: warn}}\n  ers: {{level: off}}\n"),

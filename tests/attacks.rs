@@ -1,11 +1,11 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
-use audit::attack::{
+use audit::space::{Gallery, Metric};
+use audit::threat::{
     ATTACKS, Attack, Batch, Cotangent, Differentiable, Event, Form, Images, Loss, Measure, Outcome, Plan,
     Query, Schedule, Selection, Targets, Trial, Watch, measure, read_trials, run, sample_queries, select,
     write_trials,
 };
-use audit::space::{Gallery, Metric};
 use audit::{Error, Exit, Result};
 use ndarray::Array2;
 use std::ops::ControlFlow;
@@ -278,13 +278,13 @@ fn every_attack_moves_its_measure_towards_its_goal() {
             for attack in ATTACKS {
                 let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == attack.code).collect();
                 assert_eq!(mine.len(), queries.len(), "{attack:?}");
-                let change = |of: &dyn Fn(&audit::attack::Measures) -> f64| {
+                let change = |of: &dyn Fn(&audit::threat::Measures) -> f64| {
                     mine.iter().map(|o| of(&o.after) - of(&o.before)).sum::<f64>() / mine.len() as f64
                 };
                 let rank = change(&|m| m.rank.unwrap_or(0.0));
                 let share = |v: Option<bool>| f64::from(u8::from(v.unwrap_or(false)));
                 let what = format!("{attack:?} {metric} {form}");
-                use audit::attack::Goal::{First, Last};
+                use audit::threat::Goal::{First, Last};
                 match attack.measure {
                     Measure::CandidateRank(First) | Measure::QueryRank(First) => {
                         assert!(rank < -20.0, "{what} {rank}")
@@ -293,7 +293,7 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                         assert!(rank > 20.0, "{what} {rank}")
                     }
                     Measure::Cosine => {
-                        let gap = |o: &audit::attack::Measures| 1.0 - o.cosine.unwrap();
+                        let gap = |o: &audit::threat::Measures| 1.0 - o.cosine.unwrap();
                         let left = mine.iter().map(|o| gap(&o.after)).sum::<f64>();
                         let start = mine.iter().map(|o| gap(&o.before)).sum::<f64>();
                         assert!(left < 0.7 * start, "{what}: {left} of {start}");
@@ -745,7 +745,7 @@ fn gtm_aims_as_published_or_as_defined() {
     let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 1, 0, 2, 1, 0], ids).unwrap();
     let target = |form| match (find("GTM").targets)(
         &Query { gallery: &gallery, index: 2, count: 1, form },
-        &mut audit::attack::Draw::new(0, "GTM", "2", 0),
+        &mut audit::threat::Draw::new(0, "GTM", "2", 0),
     )
     .unwrap()
     {

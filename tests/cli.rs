@@ -3,8 +3,8 @@
 
 mod common;
 
-use audit::attack::ATTACKS;
 use audit::onnx::{Attr, Encoded, Graph, Node};
+use audit::threat::ATTACKS;
 use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
 use common::{Ran, Temp, program, ran};
 use serde_json::Value;

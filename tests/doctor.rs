@@ -2,14 +2,14 @@
 
 mod common;
 
-use audit::attack::{self, Attack, Form, Plan, Schedule, Trial};
-use audit::check::Severity;
-use audit::doctor::{self, Examination};
+use audit::judge::check::Severity;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Options, Provider};
 use audit::onnx::{Graph, Node};
+use audit::run::doctor::{self, Examination};
 use audit::space::{Gallery, Metric};
+use audit::threat::{self, Attack, Form, Plan, Schedule, Trial};
 use common::models::{DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
 use common::{Rng, Temp, flags};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn sound(e: &Examination) {
     assert!(errors(e).is_empty(), "{}", e.render());
     assert_eq!(e.exit(), None);
     // One finding for each check, but for that of the preprocessing where the images are our own.
-    assert!(e.findings.len() + 1 >= audit::check::CHECKS.len());
+    assert!(e.findings.len() + 1 >= audit::judge::check::CHECKS.len());
     assert!(e.findings.iter().all(|f| f.severity > Severity::Info || f.advice.is_empty()));
 }
 
@@ -318,7 +318,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
         seed: 0,
     };
     let outcomes =
-        attack::run(model.lanes(), &gallery, &|i| Ok(images[i].clone()), &trials, &plan, &mut |_| {
+        threat::run(model.lanes(), &gallery, &|i| Ok(images[i].clone()), &trials, &plan, &mut |_| {
             std::ops::ControlFlow::Continue(())
         })
         .unwrap();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use audit::check::gradient::{Errors, compare};
+use audit::judge::check::gradient::{Errors, compare};
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Options, Provider};

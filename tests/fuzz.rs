@@ -7,7 +7,7 @@
 
 mod common;
 
-use audit::check;
+use audit::judge::check;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::output::Pooling;

@@ -3,12 +3,12 @@
 
 mod common;
 
-use audit::attack::{
-    ATTACKS, Attack, Draw, Form, Measures, Outcome, Query, Targets, Trial, measure, read_trials,
-};
-use audit::score::{Basis, Estimate, ars, ers, resistance, score};
+use audit::judge::score::{Basis, Estimate, ars, ers, resistance, score};
 use audit::space::benign::{benign, nmi};
 use audit::space::{Gallery, Metric};
+use audit::threat::{
+    ATTACKS, Attack, Draw, Form, Measures, Outcome, Query, Targets, Trial, measure, read_trials,
+};
 use common::golden::Golden;
 use common::shared;
 use ndarray::Array2;
@@ -279,7 +279,7 @@ fn published_rows() {
         if !["ACT", "HM"].contains(&values["defense"].as_str().unwrap()) {
             continue;
         }
-        for term in audit::score::ARS_TERMS {
+        for term in audit::judge::score::ARS_TERMS {
             let after = cell(values, term).unwrap();
             let found = match term {
                 "CA+" | "QA+" => resistance(50.0, after, 0.0),

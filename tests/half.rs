@@ -2,17 +2,17 @@
 
 mod common;
 
-use audit::attack::Batch;
-use audit::audit::partition;
-use audit::check::attacked::Outcomes;
-use audit::check::half::{Comparison, HalfPrecision, Term, compare};
-use audit::check::{self, Severity};
 use audit::grad::differentiate;
+use audit::judge::check::attacked::Outcomes;
+use audit::judge::check::half::{Comparison, HalfPrecision, Term, compare};
+use audit::judge::check::{self, Severity};
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
 use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
 use audit::report::{Report, terminal};
+use audit::run::partition;
+use audit::threat::Batch;
 use audit::{Exit, Result};
 use common::models::{DIM, Weights, grey, images, small, trunk_weights};
 use common::{Rng, Temp, audit, load_runtime};
@@ -280,7 +280,7 @@ fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     }
     assert!(!terminal::render(&full).contains("float16"));
     // Another precision is another run.
-    let differs = audit::compare::mismatches(&report, &full);
+    let differs = audit::judge::compare::mismatches(&report, &full);
     assert_eq!(differs, ["attack precision: fp16 and fp32"]);
 }
 

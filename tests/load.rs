@@ -282,12 +282,12 @@ fn quantised_models_say_where_the_gradient_is_led_past_rounding() {
     let constants =
         [("scale", Tensor::f32(&[], &[1.0 / 255.0])), ("zero", byte), ("w", weights(&[4, 1, 3, 3]))];
     let mut model = open("quantised", &grey(BATCH, nodes, &constants, &["y"]), None, None).unwrap();
-    let measured = audit::check::load::measure(&mut model, &pixels(BATCH), BATCH as usize).unwrap();
-    let findings = audit::check::at_load(&measured);
-    audit::check::admit("quantised", &findings).unwrap();
+    let measured = audit::judge::check::load::measure(&mut model, &pixels(BATCH), BATCH as usize).unwrap();
+    let findings = audit::judge::check::at_load(&measured);
+    audit::judge::check::admit("quantised", &findings).unwrap();
     assert!(measured.summary().gradient_error.unwrap() < 1e-2, "{:?}", measured.summary());
     let said = findings.iter().find(|f| f.check == "straight-through").unwrap();
-    assert_eq!(said.severity, audit::check::Severity::Warning);
+    assert_eq!(said.severity, audit::judge::check::Severity::Warning);
     assert!(said.found.contains("QuantizeLinear \"input_quantiser\""), "{}", said.found);
 }
 
@@ -373,9 +373,9 @@ fn bfloat16_models_compute_in_float32_and_say_so() {
         let (ours, gradient) = model.gradient(&x, cotangent.view()).unwrap();
         assert!(ours.iter().zip(&e).all(|(a, b)| (a - b).abs() < 1e-6), "{name}: {ours} {e}");
         assert!(gradient.iter().zip(&g).all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
-        let measured = audit::check::load::measure(&mut model, &x, BATCH as usize).unwrap();
-        let findings = audit::check::at_load(&measured);
-        audit::check::admit(name, &findings).unwrap();
+        let measured = audit::judge::check::load::measure(&mut model, &x, BATCH as usize).unwrap();
+        let findings = audit::judge::check::at_load(&measured);
+        audit::judge::check::admit(name, &findings).unwrap();
         assert!(measured.summary().gradient_error.unwrap() < 1e-2, "{name}: {:?}", measured.summary());
         let said = findings.iter().find(|f| f.check == "precision").expect(name);
         assert!(said.found.contains("bfloat16"), "{}", said.found);

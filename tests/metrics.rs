@@ -1,10 +1,10 @@
 //! Retrieval metrics against other people's code (tests/golden/metrics.json, made by tools/golden_metrics.py), and what
 //! separate queries and cameras change: for metrics, for attacks, for samples.
 
-use audit::attack::{ATTACKS, Attack, Form, Measure, Trial, measure, read_trials, sample_queries, select};
 use audit::data::Role;
 use audit::space::benign::{CMC, ami, benign, nmi};
 use audit::space::{Gallery, Metric};
+use audit::threat::{ATTACKS, Attack, Form, Measure, Trial, measure, read_trials, sample_queries, select};
 use ndarray::Array2;
 use serde::Deserialize;
 use std::collections::HashMap;

@@ -3,8 +3,8 @@
 mod common;
 mod report_fixture;
 
-use audit::check::{Severity, Warning};
-use audit::gate::{Rules, Verdict};
+use audit::judge::check::{Severity, Warning};
+use audit::judge::gate::{Rules, Verdict};
 use audit::report::{self, FORMATS, Report, Target};
 use report_fixture::{NASTY, PIXEL, folder, python};
 use std::path::Path;
@@ -312,7 +312,8 @@ fn the_same_finding_has_the_same_fingerprint_whatever_its_numbers() {
 fn markdown_fits_a_comment() {
     let mut report = judged();
     let long = "a_b&c ".repeat(20_000);
-    report.warnings = (audit::check::CHECKS.iter()).map(|c| Warning::new(c.id, long.clone())).collect();
+    report.warnings =
+        (audit::judge::check::CHECKS.iter()).map(|c| Warning::new(c.id, long.clone())).collect();
     report.scores.notes = vec![long.clone(); 2];
     report.model.path = long.clone();
     report.data.source = long;
@@ -359,7 +360,7 @@ fn the_terminal_is_kept_to() {
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}"));
         assert!(text.starts_with("!! Not to be trusted"));
         assert!(at("error [") < at("warning [") && at("warning [") < at("note ["));
-        let findings: Vec<_> = (audit::check::CHECKS.iter())
+        let findings: Vec<_> = (audit::judge::check::CHECKS.iter())
             .map(|c| c.finding((Severity::Warning, "something was found here, as it happens".into())))
             .collect();
         let table = report::terminal::findings_in(&findings, width);
@@ -377,7 +378,7 @@ fn comparison(dir: &Path) -> String {
         std::fs::write(&file, rendered(&report, "json")).unwrap();
         file
     });
-    let comparison = audit::compare::compare(&files, None, false).unwrap();
+    let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
     String::from_utf8(report::html::comparison(&comparison).unwrap()).unwrap()
 }
 

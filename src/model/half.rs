@@ -9,9 +9,9 @@
 use super::lane::Exact;
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
 use super::{EMBEDDING, Info, Lanes, Model, append_update};
-use crate::attack::{Batch, Cotangent};
 use crate::grad;
 use crate::onnx::{DType, Graph, Node, Tensor, Value};
+use crate::threat::{Batch, Cotangent};
 use crate::{Error, Result};
 use ndarray::{Array2, Axis, s};
 use rand_chacha::ChaCha8Rng;
@@ -98,7 +98,7 @@ impl Graphs {
 }
 
 impl Half {
-    /// One step of PGD, as [`crate::attack::Differentiable::step`]. Errors (exit code 12): an image under attack
+    /// One step of PGD, as [`crate::threat::Differentiable::step`]. Errors (exit code 12): an image under attack
     /// whose embedding or gradient isn't finite.
     pub fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
         let under_attack: Vec<usize> = (0..batch.alpha.len()).filter(|&i| batch.alpha[i] != 0.0).collect();

@@ -9,9 +9,9 @@ pub mod output;
 pub mod reference;
 pub mod runtime;
 
-use crate::attack::Differentiable;
 use crate::grad::{self, Note, Types};
 use crate::onnx::{DType, Graph, Node, Value};
+use crate::threat::Differentiable;
 use crate::{Error, Result};
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
@@ -206,7 +206,7 @@ impl Model {
         self.info.preprocessing.pixels()
     }
 
-    /// The model as each thread has it, for [`crate::attack::run`].
+    /// The model as each thread has it, for [`crate::threat::run`].
     pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }

@@ -4,8 +4,8 @@
 use super::escape::markup as escape;
 use super::{Report, digits, measures};
 use crate::Result;
-use crate::check::Severity;
-use crate::gate::CheckResult;
+use crate::judge::check::Severity;
+use crate::judge::gate::CheckResult;
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let model = escape(report.model_name());

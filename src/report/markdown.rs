@@ -3,8 +3,8 @@
 use super::escape::markdown;
 use super::{Report, Score, digits, measures};
 use crate::Result;
-use crate::check::Severity;
-use crate::gate::CheckResult;
+use crate::judge::check::Severity;
+use crate::judge::gate::CheckResult;
 
 /// Characters of any one text, so that all of them fit: a comment takes 65,536.
 const LONGEST: usize = 500;

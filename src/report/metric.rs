@@ -1,7 +1,7 @@
 //! The numbers of a report by name, as gates and comparisons speak of them.
 
 use super::{Attack, Report};
-use crate::score::{ARS_TERMS, ERS_TERMS, Replicate, Resampled};
+use crate::judge::score::{ARS_TERMS, ERS_TERMS, Replicate, Resampled};
 use crate::space::benign::CMC;
 use crate::suite::{ScoreName, Suite, did_you_mean};
 use crate::{Error, Result};

@@ -1,8 +1,8 @@
 //! SARIF 2.1.0: what failed and what casts doubt, for code scanning. What passed is not in it.
 
 use super::Report;
-use crate::check::Severity;
-use crate::gate::CheckResult;
+use crate::judge::check::Severity;
+use crate::judge::gate::CheckResult;
 use crate::model::hex;
 use crate::{Error, Result};
 use serde_json::{Value, json};

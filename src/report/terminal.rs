@@ -1,7 +1,7 @@
 //! The report on a terminal: as wide as it is, within reason; 80 columns where there is none.
 
 use super::{Report, digits, measures};
-use crate::check::{Finding, Severity};
+use crate::judge::check::{Finding, Severity};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
 /// Longer lines are hard to read.

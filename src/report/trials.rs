@@ -3,8 +3,8 @@
 use super::Report;
 use super::escape;
 use crate::Result;
-use crate::attack::Outcome;
 use crate::columns::{self, Column};
+use crate::threat::Outcome;
 
 /// The trials as named columns: those that were run, then those that could not be.
 fn table(report: &Report) -> Vec<(&'static str, Column)> {

@@ -121,7 +121,7 @@ pub fn flags(args: &[&str]) -> audit::cli::Run {
 
 /// An audit, its flags given as on the command line.
 pub fn audit(args: &[&str]) -> audit::Result<audit::report::Report> {
-    audit::audit::run(&flags(args))
+    audit::run::run(&flags(args))
 }
 
 /// What the program did.

@@ -1,16 +1,16 @@
 //! A report made by hand, with text in it that no format may let through.
 #![allow(dead_code)]
 
-use audit::attack::{Form, Measures, Outcome, Skipped};
-use audit::check::Warning;
-use audit::check::load::GradientCheck;
+use audit::judge::check::Warning;
+use audit::judge::check::load::GradientCheck;
+use audit::judge::score::{self, Basis};
 use audit::model::card::{Channels, Layout, Preprocessing};
 use audit::report::{
     self, Attack, Benign, Data, Example, Examples, Map, Model, Move, Neighbour, Place, Report, Resistance,
     Score, Scores, Suite, Timing, Tool,
 };
-use audit::score::{self, Basis};
 use audit::space::Metric;
+use audit::threat::{Form, Measures, Outcome, Skipped};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 
 use super::{escape, page};
 use crate::Result;
-use crate::compare::{Comparison, Entry, Row, cells, shown, word};
+use crate::judge::compare::{Comparison, Entry, Row, cells, shown, word};
 use crate::report::metric::Metric;
 
 /// Renders a comparison.

@@ -9,9 +9,9 @@ pub use compare::render as comparison;
 use super::escape::markup as escape;
 use super::{Attack, Report, Score, digits, measures};
 use crate::Result;
-use crate::attack::ATTACKS;
-use crate::check::Severity;
-use crate::gate::{CheckResult, Kind};
+use crate::judge::check::Severity;
+use crate::judge::gate::{CheckResult, Kind};
+use crate::threat::ATTACKS;
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;

@@ -2,9 +2,9 @@
 
 use super::half::HalfPrecision;
 use super::{Found, Severity, Warning};
-use crate::attack::{Attack, Goal, LAST, Measure, Measures, Outcome};
-use crate::gate::Kind;
+use crate::judge::gate::Kind;
 use crate::report::Report;
+use crate::threat::{Attack, Goal, LAST, Measure, Measures, Outcome};
 use std::collections::BTreeMap;
 
 /// Share of the loss's whole fall that may come in them (Pintor et al.).

@@ -9,20 +9,14 @@
 //! "Adversarial Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV
 //! 2019) for TMA and Wang et al. (CVPR 2020) for LTM.
 
-mod ca;
-mod es;
-mod gtm;
-mod gtt;
-mod ltm;
-mod pgd;
-mod qa;
-mod schedule;
-mod tma;
-mod trials;
+mod objective;
+mod runner;
+mod search;
+mod select;
 
-pub use pgd::{Event, Evidence, Images, LAST, Plan, Watch, losses, run};
-pub use schedule::Schedule;
-pub use trials::{
+pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, losses, run};
+pub use search::apgd::Schedule;
+pub use select::{
     Selection, Skipped, Trial, TrialFile, read_trials, record, sample_queries, select, write_trials,
 };
 
@@ -37,8 +31,7 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// Every attack, in the order reports list them.
-pub static ATTACKS: &[Attack] =
-    &[ca::RAISE, ca::LOWER, qa::RAISE, qa::LOWER, tma::TMA, es::ES, ltm::LTM, gtm::GTM, gtt::GTT];
+pub static ATTACKS: &[Attack] = objective::ALL;
 
 /// One kind of attack.
 pub struct Attack {

@@ -1,9 +1,9 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline.
 
-use crate::attack::{self, Plan, Selection, Skipped, TrialFile};
 use crate::cli::Run;
 use crate::space::Gallery;
 use crate::suite::{Protocol, Suite};
+use crate::threat::{self, Plan, Selection, Skipped, TrialFile};
 use crate::{Error, Result};
 
 /// The trials: drawn, or replayed.
@@ -16,10 +16,10 @@ pub fn select(
 ) -> Result<Selection> {
     // A baseline's trials are replayed, so that differences are paired.
     let Some(path) = flags.trials.as_ref().or(flags.demands.baseline.as_ref()) else {
-        let queries = attack::sample_queries(gallery, suite.max_queries, flags.seed);
+        let queries = threat::sample_queries(gallery, suite.max_queries, flags.seed);
         let mut all = Selection::default();
         for entry in &suite.attacks {
-            let one = attack::select(gallery, entry.attack, entry.count, plan.form, flags.seed, &queries)?;
+            let one = threat::select(gallery, entry.attack, entry.count, plan.form, flags.seed, &queries)?;
             all.trials.extend(one.trials);
             all.skipped.extend(one.skipped);
         }
@@ -29,7 +29,7 @@ pub fn select(
     let json = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
     let (trials, skipped) = trials_of(&json);
     let TrialFile { protocol: file_protocol, form, metric, mut selection } =
-        attack::read_trials(&name, &trials, gallery)?;
+        threat::read_trials(&name, &trials, gallery)?;
     selection.again(skipped, form, gallery).map_err(|e| e.context(&name))?;
     for (what, theirs, ours) in [
         ("protocol", file_protocol, protocol.name().to_string()),

@@ -2,6 +2,9 @@
 //! modules beneath hold what its lines call.
 
 mod attacks;
+pub mod doctor;
+pub mod examples;
+pub mod identity;
 pub mod images;
 mod journal;
 pub mod partition;
@@ -10,23 +13,23 @@ pub(crate) mod selection;
 pub(crate) mod settings;
 pub(crate) mod summary;
 
-use crate::attack::{self, Selection};
-use crate::check::clean::Retrieval;
-use crate::check::half::HalfPrecision;
-use crate::check::preprocessing::Sample;
-use crate::check::{self, Warning};
 use crate::cli::{Gradient, Precision, Run};
 use crate::data::vectors;
-use crate::examples::Collector;
-use crate::gate::{self, Rules, Verdict};
-use crate::identity::{Identity, trials_hash};
+use crate::judge::check::clean::Retrieval;
+use crate::judge::check::half::HalfPrecision;
+use crate::judge::check::preprocessing::Sample;
+use crate::judge::check::{self, Warning};
+use crate::judge::gate::{self, Rules, Verdict};
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime;
 use crate::progress::Phase;
 use crate::report::{self, Report, Target};
+use crate::run::examples::Collector;
+use crate::run::identity::{Identity, trials_hash};
 use crate::space::Metric;
 use crate::space::benign::benign;
+use crate::threat::{self, Selection};
 use crate::{Error, Exit, Result};
 use attacks::Attacks;
 use journal::Journal;
@@ -86,7 +89,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
     let whole = selection::select(flags, &suite, protocol, &plan, &gallery)?;
     let trials = |of: &Selection| -> Result<_> {
-        let record = attack::write_trials(protocol.name(), plan.form, &gallery, &of.trials)?;
+        let record = threat::write_trials(protocol.name(), plan.form, &gallery, &of.trials)?;
         serde_json::from_str(&record).map_err(|e| Error::internal(format!("trials: {e}")))
     };
     let mut report = Report {

@@ -1,12 +1,12 @@
 //! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
 
 use super::journal::Journal;
-use crate::attack::{self, Event, Outcome, Plan, Trial, Watch};
 use crate::data::{Dataset, Preparation};
-use crate::examples::Collector;
 use crate::model::Model;
 use crate::progress::{At, Phase, span};
+use crate::run::examples::Collector;
 use crate::space::Gallery;
+use crate::threat::{self, Event, Outcome, Plan, Trial, Watch};
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -177,7 +177,7 @@ impl Attacks<'_> {
                 None => decode(i).map(|new| image.get_or_init(|| new).clone()),
             },
         };
-        attack::run(model.lanes(), self.gallery, &images, &trials, self.plan, watch).map(drop)
+        threat::run(model.lanes(), self.gallery, &images, &trials, self.plan, watch).map(drop)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Reasons for reserve that the audit itself sees: in model and data before the attacks, in the outcomes after them.
 
-use crate::check::attacked::Outcomes;
-use crate::check::{self, Warning};
 use crate::cli::Run;
+use crate::judge::check::attacked::Outcomes;
+use crate::judge::check::{self, Warning};
 use crate::model::Info;
 use crate::model::runtime;
 use crate::report::{self, Report};

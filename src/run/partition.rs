@@ -1,14 +1,14 @@
 //! A run in parts: which queries a part takes, and the parts put together again.
 
-use super::{settings, summary};
-use crate::attack::{self, Attack, Form, Outcome, Selection, Skipped};
-use crate::check::half::HalfPrecision;
-use crate::identity::Identity;
+use super::{examples, settings, summary};
+use crate::judge::check::half::HalfPrecision;
 use crate::progress::Mode;
 use crate::report::{self, Part, Report};
+use crate::run::identity::Identity;
 use crate::space::Gallery;
 use crate::suite::ScoreName;
-use crate::{Error, Result, examples};
+use crate::threat::{self, Attack, Form, Outcome, Selection, Skipped};
+use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::PathBuf;
@@ -218,7 +218,7 @@ fn record(base: &Report, outcomes: &[Outcome]) -> Result<serde_json::Value> {
     let attacks = outcomes.iter().map(|o| Attack::find(&o.attack)).collect::<Result<Vec<_>>>()?;
     let rows = attacks.into_iter().zip(outcomes).map(|(a, o)| (a, o.query.clone(), o.targets.clone()));
     let form: Form = base.form()?;
-    let json = attack::record(&base.suite.protocol, form, base.model.metric.parse()?, rows)?;
+    let json = threat::record(&base.suite.protocol, form, base.model.metric.parse()?, rows)?;
     serde_json::from_str(&json).map_err(|e| Error::internal(format!("trials: {e}")))
 }
 

@@ -5,7 +5,7 @@
 //!   change leaves out zero: noise of the choice of queries doesn't fail a build. Benign metrics run over the whole
 //!   gallery and have no interval; there the tolerance alone decides.
 
-use crate::compare::{Difference, Pair, mismatches};
+use crate::judge::compare::{Difference, Pair, mismatches};
 use crate::report::Report;
 use crate::report::metric::{Metric, row};
 use crate::{Error, Exit, Result};

@@ -8,7 +8,7 @@
 //! step counter of its own, and the batch stays full to the end. Each thread has a batch of its own, and all take their
 //! trials from one list: none waits for another.
 
-use super::schedule::{Adaptive, Schedule};
+use super::search::apgd::{Adaptive, Schedule};
 use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure_all};
 use crate::space::Gallery;
 use crate::{Error, Result};

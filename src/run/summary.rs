@@ -2,19 +2,19 @@
 
 use super::reservations;
 use crate::Result;
-use crate::attack::Plan;
-use crate::check::load::GradientCheck;
-use crate::check::{Warning, half};
 use crate::cli::{Precision, Run};
 use crate::data::Dataset;
+use crate::judge::check::load::GradientCheck;
+use crate::judge::check::{Warning, half};
+use crate::judge::score::{self, Estimate, Scores};
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime;
 use crate::report::{self, Report};
-use crate::score::{self, Estimate, Scores};
 use crate::space::Metric;
 use crate::space::benign::{Benign, CMC};
 use crate::suite::{Protocol, ScoreName, Suite};
+use crate::threat::Plan;
 use std::collections::BTreeSet;
 
 /// The warning that a report is of a part.

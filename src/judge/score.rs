@@ -4,8 +4,8 @@
 //! (ICML 2024, arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are
 //! 0–100, higher is better.
 
-use crate::attack::{ATTACKS, Form, Goal, Measure, Outcome, Skipped};
 use crate::space::{Metric, draw_index};
+use crate::threat::{ATTACKS, Form, Goal, Measure, Outcome, Skipped};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
@@ -445,7 +445,7 @@ pub fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attack::Measures;
+    use crate::threat::Measures;
 
     const BASIS: Basis = Basis { ranked: 101, form: Form::Published, metric: Metric::NormalizedEuclidean };
 

@@ -6,11 +6,11 @@
 
 use super::attacked::{Mean, arrived, success};
 use super::{Found, Severity};
-use crate::attack::{
-    self, Draw, Event, Form, Images, Measure, Measures, Outcome, Plan, Schedule, Trial, measure,
-};
 use crate::model::Model;
 use crate::space::Gallery;
+use crate::threat::{
+    self, Draw, Event, Form, Images, Measure, Measures, Outcome, Plan, Schedule, Trial, measure,
+};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -71,7 +71,7 @@ impl<'a> Patient<'a> {
         surrogate: Option<(Model, Gallery)>,
     ) -> Result<Patient<'a>> {
         let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
-        let (at_start, _) = attack::losses(model.lanes(), gallery, plan.form, trials, &clean)?;
+        let (at_start, _) = threat::losses(model.lanes(), gallery, plan.form, trials, &clean)?;
         Ok(Patient { model, gallery, images, trials, plan, surrogate, made: Vec::new(), clean, at_start })
     }
 
@@ -187,7 +187,7 @@ impl<'a> Patient<'a> {
 
     /// Losses of one image for each trial.
     fn losses(&mut self, images: &[Vec<f32>]) -> Result<Vec<f64>> {
-        Ok(attack::losses(self.model.lanes(), self.gallery, self.plan.form, self.trials, images)?.0)
+        Ok(threat::losses(self.model.lanes(), self.gallery, self.plan.form, self.trials, images)?.0)
     }
 
     fn draw(&self, trial: usize, stream: u64) -> Draw {
@@ -213,7 +213,7 @@ fn shoot(
     plan: &Plan,
 ) -> Result<Vec<Shot>> {
     let mut last: HashMap<usize, Vec<f32>> = HashMap::new();
-    let outcomes = attack::run(model.lanes(), gallery, images, trials, plan, &mut |event| {
+    let outcomes = threat::run(model.lanes(), gallery, images, trials, plan, &mut |event| {
         if let Event::Done(trial, _, evidence) = event {
             last.insert(trial, evidence.image.clone());
         }
@@ -297,14 +297,14 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
     for (code, success) in p.means(&shots) {
         let queries = p.trials.iter().filter(|t| t.attack.code == code).count().max(1) as f64;
         // What may be left: a point above chance and two standard errors for R@1.
-        let most = match attack::Attack::find(code)?.measure {
+        let most = match threat::Attack::find(code)?.measure {
             // The published form may aim GTM at an item of the query's own class.
             Measure::Hit if code == "GTM" && plan.form == Form::Published => 100.0,
             Measure::Escape | Measure::Hit => {
                 let share = chance / 100.0;
                 chance + POINT + 200.0 * (share * (1.0 - share) / queries).sqrt()
             }
-            Measure::CandidateRank(attack::Goal::First) | Measure::QueryRank(attack::Goal::First) => 10.0,
+            Measure::CandidateRank(threat::Goal::First) | Measure::QueryRank(threat::Goal::First) => 10.0,
             Measure::Cosine => 10.0,
             Measure::Retained => 5.0 + 200.0 * (0.05 * 0.95 / queries).sqrt(),
             Measure::CandidateRank(_) | Measure::QueryRank(_) => 100.0,
@@ -434,7 +434,7 @@ pub(super) fn eight_bit(p: &mut Patient) -> Result<Found> {
     let base = p.base()?;
     let images: Vec<Vec<f32>> =
         base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
-    let (_, points) = attack::losses(p.model.lanes(), p.gallery, p.plan.form, p.trials, &images)?;
+    let (_, points) = threat::losses(p.model.lanes(), p.gallery, p.plan.form, p.trials, &images)?;
     let rounded: Vec<Shot> = (images.into_iter().zip(points.rows()).zip(p.trials).zip(base.iter()))
         .map(|(((image, point), trial), shot)| {
             let after = measure(p.gallery, p.plan.form, trial, &point.to_vec());

@@ -1,8 +1,8 @@
 //! Two or more reports side by side: whether they may be compared, and their differences with paired intervals.
 
+use crate::judge::score::{self, Resampled};
 use crate::report::metric::Metric;
 use crate::report::{Destination, Report, by_ending};
-use crate::score::{self, Resampled};
 use crate::{Error, Result, report};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,21 +1,21 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
-use crate::attack::{Plan, Selection};
-use crate::audit::{images, open_model, selection, settings::Settings, summary};
-use crate::check::attacked::Outcomes;
-use crate::check::clean::Retrieval;
-use crate::check::doctor::Patient;
-use crate::check::preprocessing::Sample;
-use crate::check::{self, CHECKS, Finding, Severity};
 use crate::cli::{Doctor, Precision, Run};
 use crate::data::{Dataset, vectors};
+use crate::judge::check::attacked::Outcomes;
+use crate::judge::check::clean::Retrieval;
+use crate::judge::check::doctor::Patient;
+use crate::judge::check::preprocessing::Sample;
+use crate::judge::check::{self, CHECKS, Finding, Severity};
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::progress::Phase;
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
+use crate::run::{images, open_model, selection, settings::Settings, summary};
 use crate::space::benign::benign;
 use crate::space::{Gallery, Metric};
+use crate::threat::{Plan, Selection};
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -150,7 +150,7 @@ fn json_file(path: std::path::PathBuf) -> Result<Destination> {
 /// Another model of the same images, and its embeddings of them.
 fn surrogate(run: &Run, path: &Path, model: &Model, dataset: &mut Dataset) -> Result<(Model, Gallery)> {
     let flags = Run { card: None, ..run.clone() };
-    let card: Card = crate::audit::settings::settle_card(&flags, path)?;
+    let card: Card = crate::run::settings::settle_card(&flags, path)?;
     let mut other = open_model(&flags, path, &card)?;
     let size = |m: &Model| {
         let p = &m.info.preprocessing;

@@ -5,9 +5,9 @@
 //! process was killed or the disk was full doesn't fit its checksum: it and what follows are left out and run again. An
 //! audit removes its journal when every report is written.
 
-use crate::attack::Outcome;
-use crate::identity::Identity;
 use crate::model::hex;
+use crate::run::identity::Identity;
+use crate::threat::Outcome;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -4,11 +4,11 @@
 use super::attacked::Outcomes;
 use super::{Found, Severity};
 use crate::Result;
-use crate::attack::{Outcome, Trial};
+use crate::judge::score::{self, Replicate, Scores, Summary};
 use crate::model::half::Calibration;
 use crate::report::Report;
-use crate::score::{self, Replicate, Scores, Summary};
 use crate::space::Gallery;
+use crate::threat::{Outcome, Trial};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

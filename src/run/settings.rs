@@ -1,13 +1,13 @@
 //! What was asked for: flags, the suite and the model card brought together, output files claimed.
 
 use super::journal::Journal;
-use crate::attack::Schedule;
 use crate::cli::{Gradient, Precision, Run};
-use crate::gate::Rules;
+use crate::judge::gate::Rules;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
 use crate::report::{Destination, Report, Target};
 use crate::suite::{self, Protocol, Suite};
+use crate::threat::Schedule;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,9 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
-use crate::attack::{Attack, Evidence, Measure, Outcome, Trial};
 use crate::data::{Dataset, Preparation};
 use crate::report::{Example, Examples, Map, Move, Neighbour, Place};
 use crate::space::Gallery;
+use crate::threat::{Attack, Evidence, Measure, Outcome, Trial};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -99,7 +99,7 @@ impl Collector {
         let amplification = 0.5 / eps;
         let mut trials = Vec::new();
         let mut named = BTreeSet::new();
-        for attack in crate::attack::ATTACKS.iter().filter(|a| shows(a)).take(TRIALS) {
+        for attack in crate::threat::ATTACKS.iter().filter(|a| shows(a)).take(TRIALS) {
             let Some((outcome, evidence)) = self.farthest.get(attack.code) else { continue };
             let query = index(&outcome.query)?;
             let clean = dataset.pixels(query, prep)?.data;
@@ -189,7 +189,7 @@ pub fn merge(parts: &[(&[Outcome], &Examples)]) -> Option<Examples> {
             }
         }
     }
-    trials.sort_by_key(|(o, _)| crate::attack::ATTACKS.iter().position(|a| a.code == o.attack));
+    trials.sort_by_key(|(o, _)| crate::threat::ATTACKS.iter().position(|a| a.code == o.attack));
     let named = |e: &Example| {
         let near = e.nearest_before.iter().chain(&e.nearest_after).map(|n| n.id.clone());
         near.chain(e.targets.iter().cloned()).collect::<Vec<_>>()

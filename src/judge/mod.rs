@@ -1,0 +1,6 @@
+//! What is concluded from outcomes: scores, reasons to distrust them, gates, comparisons.
+
+pub mod check;
+pub mod compare;
+pub mod gate;
+pub mod score;

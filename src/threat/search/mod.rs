@@ -1,0 +1,3 @@
+//! How images move.
+
+pub mod apgd;
