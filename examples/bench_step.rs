@@ -4,11 +4,11 @@
 //! PROVIDER is cpu, cuda or cuda:N, with `+fast-math` for TensorFloat-32 and `+fp16` for steps in float16 (the forward pass is in
 //! float32 then too). Images and embeddings lie where the model computes, as far as an audit has them there.
 
+use audit::model::Batch;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{self, Options, Provider, Session, Side};
 use audit::onnx::{DType, Graph, Value};
-use audit::threat::Batch;
 use ndarray::{ArrayView2, ArrayViewMut2};
 use rayon::prelude::*;
 use std::path::PathBuf;

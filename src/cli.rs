@@ -5,9 +5,9 @@ use crate::model::card::{Card, Channels, Layout};
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
+use crate::record::Form;
 use crate::run::partition::Partition;
 use crate::space::Metric;
-use crate::threat::Form;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 

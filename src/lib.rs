@@ -14,6 +14,7 @@ pub mod judge;
 pub mod model;
 pub mod onnx;
 pub mod progress;
+pub mod record;
 pub mod report;
 pub mod run;
 pub mod space;

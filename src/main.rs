@@ -164,7 +164,7 @@ fn man(command: Option<&str>) -> Result<String> {
 }
 
 fn attacks() -> String {
-    threat::ATTACKS.iter().map(|a| format!("{:<5} {}\n", a.code, a.about)).collect()
+    threat::OBJECTIVES.iter().map(|a| format!("{:<5} {}\n", a.code, a.about)).collect()
 }
 
 fn suites() -> Result<String> {

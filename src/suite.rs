@@ -2,9 +2,10 @@
 //! names YAML.
 
 use crate::judge::gate::{self, Demand, Rule};
-use crate::judge::score::{ARS_TERMS, ERS_TERMS};
+use crate::record::Form;
 use crate::report::metric::Metric;
-use crate::threat::{Attack, Form, Plan, Schedule};
+use crate::threat::term::{self, Term};
+use crate::threat::{OBJECTIVES, Objective, Plan, Schedule};
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -60,7 +61,7 @@ pub struct Suite {
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The attack.
-    pub attack: &'static Attack,
+    pub objective: &'static Objective,
     /// Targets per trial (its w or m).
     pub count: usize,
 }
@@ -196,8 +197,8 @@ impl Suite {
         for text in &raw.attacks.value {
             let at = format!("{file}, line {}", text.referenced.line());
             let entry = entry(&text.value).map_err(|e| e.context(&at))?;
-            if attacks.iter().any(|a| a.attack.code == entry.attack.code) {
-                return Err(Error::usage(format!("{at}: {} is listed twice", entry.attack.code)));
+            if attacks.iter().any(|a| a.objective.code == entry.objective.code) {
+                return Err(Error::usage(format!("{at}: {} is listed twice", entry.objective.code)));
             }
             attacks.push(entry);
         }
@@ -285,42 +286,41 @@ pub fn read<T: DeserializeOwned>(file: &str, yaml: &str) -> Result<T> {
 /// "CA+", or "CA+ w=5".
 fn entry(text: &str) -> Result<Entry> {
     let mut words = text.split_whitespace();
-    let attack = Attack::find(words.next().unwrap_or_default())?;
+    let objective = Objective::find(words.next().unwrap_or_default())?;
     let mut count = 1;
     for word in words {
-        let value = word.split_once('=').filter(|(key, _)| Some(*key) == attack.several).map(|(_, v)| v);
+        let value = word.split_once('=').filter(|(key, _)| Some(*key) == objective.several).map(|(_, v)| v);
         count = value.and_then(|v| v.parse().ok()).filter(|&n| n > 0).ok_or_else(|| {
-            Error::usage(match attack.several {
+            Error::usage(match objective.several {
                 Some(key) => {
-                    format!("`{word}` is no parameter of {}: expected {key}=1, {key}=2, ...", attack.code)
+                    format!("`{word}` is no parameter of {}: expected {key}=1, {key}=2, ...", objective.code)
                 }
-                None => format!("`{word}`: {} takes no parameter", attack.code),
+                None => format!("`{word}`: {} takes no parameter", objective.code),
             })
         })?;
     }
-    Ok(Entry { attack, count })
+    Ok(Entry { objective, count })
 }
 
 /// Scores are means over fixed terms: a suite that asks for one must have them all.
 fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
-    let (name, terms) = match score {
-        ScoreName::Ers => ("ers", &ERS_TERMS[..]),
-        ScoreName::Ars => ("ars", &ARS_TERMS[..]),
+    let (name, terms): (_, Vec<&Term>) = match score {
+        ScoreName::Ers => ("ers", term::ers_terms().collect()),
+        ScoreName::Ars => ("ars", term::ars_terms().collect()),
     };
-    let code = |term: &str| term.split(':').next().unwrap_or_default().to_owned(); // ES:D and ES:R are both ES
-    let mut missing: Vec<String> =
-        terms.iter().map(|t| code(t)).filter(|c| attacks.iter().all(|a| a.attack.code != c)).collect();
-    missing.dedup();
+    let judged = |o: &Objective| o.terms.iter().any(|t| terms.iter().any(|term| term.name == t.name));
+    let listed = |o: &Objective| attacks.iter().any(|a| a.objective.code == o.code);
+    let missing: Vec<&str> = OBJECTIVES.iter().filter(|o| judged(o) && !listed(o)).map(|o| o.code).collect();
     if !missing.is_empty() {
         return Err(Error::usage(format!(
             "the score `{name}` needs {} too: add to `attacks`, or drop it from `scores`",
             missing.join(", ")
         )));
     }
-    if let Some(entry) = attacks.iter().find(|a| a.count != 1 && terms.contains(&a.attack.code)) {
+    if let Some(entry) = attacks.iter().find(|a| a.count != 1 && judged(a.objective)) {
         return Err(Error::usage(format!(
             "the score `{name}` is defined for one target each, not for {} on {}: drop it from `scores`",
-            entry.attack.code, entry.count
+            entry.objective.code, entry.count
         )));
     }
     Ok(())
@@ -425,7 +425,7 @@ mod tests {
             Suite::parse("dir/my.yaml", "form: corrected\nattacks:\n  - ca+ w=5\n  - QA\u{2212} m=2\n")
                 .unwrap();
         assert_eq!(suite.name, "my");
-        let found: Vec<_> = suite.attacks.iter().map(|e| (e.attack.code, e.count)).collect();
+        let found: Vec<_> = suite.attacks.iter().map(|e| (e.objective.code, e.count)).collect();
         assert_eq!(found, [("CA+", 5), ("QA-", 2)]);
         assert!(
             refused("form: published\nattacks:\n  - CA+\n  - ES w=2\n")

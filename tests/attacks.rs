@@ -1,10 +1,11 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
+use audit::model::{Batch, Cotangent, Differentiable};
+use audit::record::{Form, Outcome};
 use audit::space::{Gallery, Metric};
 use audit::threat::{
-    ATTACKS, Attack, Batch, Cotangent, Differentiable, Event, Form, Images, Loss, Measure, Outcome, Plan,
-    Query, Schedule, Selection, Targets, Trial, Watch, measure, read_trials, run, sample_queries, select,
-    write_trials,
+    Event, Images, Loss, Measure, OBJECTIVES, Objective, Plan, Query, Schedule, Selection, Targets, Trial,
+    Watch, measure, read_trials, run, sample_queries, select, write_trials,
 };
 use audit::{Error, Exit, Result};
 use ndarray::Array2;
@@ -108,7 +109,7 @@ fn plan(form: Form) -> Plan {
 }
 
 fn trials(gallery: &Gallery, form: Form, queries: &[usize]) -> Vec<Trial> {
-    let all = ATTACKS.iter().flat_map(|a| select(gallery, a, 1, form, 5, queries).unwrap().trials);
+    let all = OBJECTIVES.iter().flat_map(|a| select(gallery, a, 1, form, 5, queries).unwrap().trials);
     all.collect()
 }
 
@@ -127,7 +128,7 @@ fn go(
 }
 
 fn find(code: &str) -> &'static Attack {
-    Attack::find(code).unwrap()
+    Objective::find(code).unwrap()
 }
 
 /// One dimension, no clipping at 0 or 1: the worst case within the box is ε·‖w‖₁ away.
@@ -212,7 +213,7 @@ fn gradients_agree_with_finite_differences() {
             let mut model = Linear::random(1);
             let gallery = gallery(&model, metric, &clean);
             for count in [1, 2] {
-                for attack in ATTACKS.iter().filter(|a| count == 1 || a.several.is_some()) {
+                for attack in OBJECTIVES.iter().filter(|a| count == 1 || a.several.is_some()) {
                     let selection = select(&gallery, attack, count, form, 5, &[42]).unwrap();
                     // The loss at any image: no steps, and an image that isn't the query's own.
                     let mut loss = |image: Vec<f32>| {
@@ -275,7 +276,7 @@ fn every_attack_moves_its_measure_towards_its_goal() {
             let trials = trials(&gallery, form, &queries);
             let outcomes = go(&mut model, &gallery, &images, &trials, &plan(form));
             assert_eq!(outcomes.len(), trials.len());
-            for attack in ATTACKS {
+            for attack in OBJECTIVES {
                 let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == attack.code).collect();
                 assert_eq!(mine.len(), queries.len(), "{attack:?}");
                 let change = |of: &dyn Fn(&audit::threat::Measures) -> f64| {
@@ -319,7 +320,7 @@ fn selection_depends_on_seed_attack_and_id_alone() {
     let images = images(300, 9, 0.0, 1.0);
     let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
     let all: Vec<usize> = (0..300).collect();
-    for attack in ATTACKS {
+    for attack in OBJECTIVES {
         for form in [Form::Published, Form::Corrected] {
             let targets = |queries: &[usize], seed| -> Vec<(usize, Vec<usize>)> {
                 let trials = select(&gallery, attack, 1, form, seed, queries).unwrap().trials;
@@ -348,7 +349,7 @@ fn several_targets() {
     let images = images(300, 9, 0.0, 1.0);
     let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
     let form = Form::Published;
-    for attack in ATTACKS.iter().filter(|a| a.several.is_some()) {
+    for attack in OBJECTIVES.iter().filter(|a| a.several.is_some()) {
         for trial in select(&gallery, attack, 3, form, 5, &[0, 5, 9]).unwrap().trials {
             assert_eq!(trial.targets.len(), 3);
             if attack.code.ends_with('-') {
@@ -379,7 +380,7 @@ fn outcomes_do_not_depend_on_the_batch() {
     for (o, t) in one.iter().zip(&trials) {
         assert_eq!(
             (o.attack.as_str(), &o.query),
-            (t.attack.code, &gallery.ids[t.query]),
+            (t.objective.code, &gallery.ids[t.query]),
             "in the order of the trials"
         );
     }
@@ -569,7 +570,7 @@ fn adaptive_steps_find_lower_losses() {
         go(&mut model, &gallery, &images, &trials, &fixed),
         go(&mut model, &gallery, &images, &trials, &adaptive),
     );
-    for attack in ATTACKS {
+    for attack in OBJECTIVES {
         let sum = |outcomes: &[Outcome]| -> f64 {
             outcomes.iter().filter(|o| o.attack == attack.code).map(|o| o.loss_last).sum()
         };
@@ -691,7 +692,7 @@ fn trial_files_come_back_as_they_were() {
         assert!(json.contains("\"ca+\"") && json.contains("\"item159\""));
         let file = read_trials("t.json", &json, &gallery).unwrap();
         assert_eq!((file.protocol.as_str(), file.form, file.metric), ("rob28", form, gallery.metric));
-        let key = |t: &Trial| (t.attack.code, t.query, t.targets.clone());
+        let key = |t: &Trial| (t.objective.code, t.query, t.targets.clone());
         let read: Vec<_> = file.selection.trials.iter().map(key).collect();
         assert_eq!(read, trials.iter().map(key).collect::<Vec<_>>());
     }
@@ -775,7 +776,7 @@ fn ltm_leaves_the_query_out_of_its_class_or_not() {
         ([1.0, 2.0, 4.0, 8.0, 13.0], Form::Published, 7.0, 0),
         ([1.0, 2.0, 4.0, 8.0, 13.0], Form::Corrected, 6.0, 1),
     ] {
-        let Loss::Gallery(of) = (trial.attack.loss)(&gallery, form, &trial) else { panic!() };
+        let Loss::Gallery(of) = (trial.objective.loss)(&gallery, form, &trial) else { panic!() };
         let mut weights = [0.0; 5];
         assert_eq!(of(&d, &mut weights), loss);
         let mut expected = [0.0; 5];
@@ -830,5 +831,5 @@ fn samples_of_queries_are_nested() {
 fn codes_are_read_leniently() {
     assert_eq!(find("ca\u{2212}").code, "CA-");
     assert_eq!(find(" gtT ").code, "GTT");
-    assert!(Attack::find("CA").unwrap_err().message.contains("CA+, CA-"));
+    assert!(Objective::find("CA").unwrap_err().message.contains("CA+, CA-"));
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use audit::onnx::{Attr, Encoded, Graph, Node};
-use audit::threat::ATTACKS;
+use audit::threat::OBJECTIVES;
 use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
 use common::{Ran, Temp, program, ran};
 use serde_json::Value;
@@ -523,7 +523,7 @@ fn lists_print_every_row() {
     };
     let attacks = lines(&["attacks"]);
     assert_eq!(attacks.len(), ATTACKS.len());
-    ATTACKS.iter().for_each(|a| starts(&attacks, a.code));
+    OBJECTIVES.iter().for_each(|a| starts(&attacks, a.code));
     let suites = lines(&["suites"]);
     for name in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke"] {
         starts(&suites, name);

@@ -4,13 +4,13 @@
 
 mod common;
 
+use audit::model::Batch;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::memory;
 use audit::model::runtime::{self, Cuda, Options, Provider};
 use audit::report::Report;
 use audit::run::identity::Identity;
-use audit::threat::Batch;
 use common::{Ran, Rng, Temp, program, ran};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use std::path::{Path, PathBuf};

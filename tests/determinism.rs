@@ -2,8 +2,8 @@
 
 mod common;
 
+use audit::record::Outcome;
 use audit::report::Report;
-use audit::threat::Outcome;
 use common::models::{images, small};
 use common::{Temp, audit};
 use serde_json::Value;

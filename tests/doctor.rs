@@ -7,9 +7,10 @@ use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Options, Provider};
 use audit::onnx::{Graph, Node};
+use audit::record::Form;
 use audit::run::doctor::{self, Examination};
 use audit::space::{Gallery, Metric};
-use audit::threat::{self, Attack, Form, Plan, Schedule, Trial};
+use audit::threat::{self, Objective, Plan, Schedule, Trial};
 use common::models::{DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
 use common::{Rng, Temp, flags};
 use std::path::{Path, PathBuf};
@@ -305,7 +306,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     let raw = model.embed(&images.concat()).unwrap();
     let ids = (0..4).map(|i| i.to_string()).collect();
     let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 1], ids).unwrap();
-    let es = Attack::find("ES").unwrap();
+    let es = Objective::find("ES").unwrap();
     let trials: Vec<Trial> = (0..4).map(|query| Trial { attack: es, query, targets: vec![] }).collect();
     let eps = 0.1f32;
     let plan = Plan {

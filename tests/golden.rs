@@ -4,11 +4,10 @@
 mod common;
 
 use audit::judge::score::{Basis, Estimate, ars, ers, resistance, score};
+use audit::record::{Form, Measures, Outcome};
 use audit::space::benign::{benign, nmi};
 use audit::space::{Gallery, Metric};
-use audit::threat::{
-    ATTACKS, Attack, Draw, Form, Measures, Outcome, Query, Targets, Trial, measure, read_trials,
-};
+use audit::threat::{Draw, OBJECTIVES, Objective, Query, Targets, Trial, measure, read_trials};
 use common::golden::Golden;
 use common::shared;
 use ndarray::Array2;
@@ -26,7 +25,7 @@ fn gallery(golden: &mut Golden) -> Gallery {
 }
 
 fn find(code: &str) -> &'static Attack {
-    Attack::find(code).unwrap()
+    Objective::find(code).unwrap()
 }
 
 #[test]
@@ -99,10 +98,10 @@ fn states_before_the_attack() {
         let file = read_trials("trials", &golden.trials.clone(), &gallery).unwrap();
         assert_eq!((file.form, file.metric), (Form::Published, Metric::NormalizedEuclidean));
         assert!(file.selection.skipped.is_empty());
-        for attack in ATTACKS {
+        for attack in OBJECTIVES {
             let code = attack.code;
             let trials: Vec<&Trial> =
-                file.selection.trials.iter().filter(|t| t.attack.code == code).collect();
+                file.selection.trials.iter().filter(|t| t.objective.code == code).collect();
             assert_eq!(
                 trials.iter().map(|t| t.query).collect::<Vec<_>>(),
                 golden.indices(&format!("{code}/query"))
@@ -155,7 +154,7 @@ fn scores_of_known_outcomes() {
     for model in MODELS {
         let Some(mut golden) = Golden::open(model) else { return };
         let mut outcomes = Vec::new();
-        for attack in ATTACKS {
+        for attack in OBJECTIVES {
             let code = attack.code;
             let query = golden.indices(&format!("{code}/query"));
             let (shift, previous): (Vec<f32>, Vec<f32>) =

@@ -2,9 +2,10 @@
 //! separate queries and cameras change: for metrics, for attacks, for samples.
 
 use audit::data::Role;
+use audit::record::Form;
 use audit::space::benign::{CMC, ami, benign, nmi};
 use audit::space::{Gallery, Metric};
-use audit::threat::{ATTACKS, Attack, Form, Measure, Trial, measure, read_trials, sample_queries, select};
+use audit::threat::{Measure, OBJECTIVES, Objective, Trial, measure, read_trials, sample_queries, select};
 use ndarray::Array2;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -123,7 +124,7 @@ fn attacks_obey_the_protocol() {
         let gallery = golden().galleries[name].gallery();
         let n = gallery.len();
         assert!(gallery.separate() && gallery.queries().iter().all(|&q| q >= n));
-        for attack in ATTACKS {
+        for attack in OBJECTIVES {
             for form in [Form::Published, Form::Corrected] {
                 let count = if attack.code == "QA-" { 1 } else { 4 };
                 let found = select(&gallery, attack, count, form, 3, gallery.queries()).unwrap();
@@ -161,7 +162,7 @@ fn the_same_camera_by_hand() {
     assert_eq!((gallery.len(), gallery.queries()), (3, &[3][..]));
     assert_eq!(gallery.positives(3).collect::<Vec<_>>(), [1]);
     let at = |code: &str, targets: &[usize], z: f32| {
-        let trial = Trial { attack: Attack::find(code).unwrap(), query: 3, targets: targets.to_vec() };
+        let trial = Trial { attack: Objective::find(code).unwrap(), query: 3, targets: targets.to_vec() };
         measure(&gallery, Form::Published, &trial, &[z])
     };
     // Without the item at 1, the one at 2 comes first.

@@ -3,6 +3,7 @@
 use crate::judge::score::{self, Resampled};
 use crate::report::metric::Metric;
 use crate::report::{Destination, Report, by_ending};
+use crate::threat::{Drawn, Objective};
 use crate::{Error, Result, report};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,15 +124,12 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     (found, codes.into_iter().cloned().collect())
 }
 
-/// Attacks that lower a rank draw their targets from a model's own nearest neighbours, as published tables do.
-const OF_NEIGHBOURS: [&str; 2] = ["CA-", "QA-"];
-
 /// The trials of a report, for comparison.
 struct Trials {
     /// Queries by attack, those that could not be run included: whether they can may depend on the model.
     queries: BTreeMap<String, BTreeSet<String>>,
     /// Drawn targets by (attack, query).
-    targets: BTreeMap<(String, String), serde_json::Value>,
+    targets: BTreeMap<(String, String), Vec<String>>,
 }
 
 impl Trials {
@@ -140,15 +138,13 @@ impl Trials {
         for s in &report.skipped {
             trials.queries.entry(s.attack.clone()).or_default().insert(s.query.clone());
         }
-        let lists = report.trials.get("attacks").and_then(|v| v.as_object());
-        for (code, rows) in lists.into_iter().flatten() {
-            // Trial files have codes in lower case.
+        for (code, rows) in &report.trials.attacks {
+            // Trial lists have codes in lower case.
             let code = code.to_uppercase();
-            for row in rows.as_array().into_iter().flatten() {
-                let query = row.get("query").and_then(|q| q.as_str()).unwrap_or_default().to_string();
-                trials.queries.entry(code.clone()).or_default().insert(query.clone());
-                if let Some(targets) = row.get("targets") {
-                    trials.targets.insert((code.clone(), query), targets.clone());
+            for row in rows {
+                trials.queries.entry(code.clone()).or_default().insert(row.query.clone());
+                if let Some(targets) = &row.targets {
+                    trials.targets.insert((code.clone(), row.query.clone()), targets.clone());
                 }
             }
         }
@@ -214,7 +210,8 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
     let (mut cautions, mut remarks) = (Vec::new(), Vec::new());
     for (name, other) in names.iter().zip(&reports).skip(1) {
         let (conditions, targets) = differences(base, other);
-        let neighbours = targets.iter().all(|code| OF_NEIGHBOURS.contains(&code.as_str()));
+        let neighbours =
+            targets.iter().all(|code| Objective::find(code).is_ok_and(|o| o.drawn == Drawn::FromNeighbours));
         let own = neighbours && base.seed == other.seed && conditions.is_empty();
         let differs = if own { conditions } else { mismatches(base, other) };
         if own && !targets.is_empty() {

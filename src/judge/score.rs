@@ -4,19 +4,15 @@
 //! (ICML 2024, arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are
 //! 0–100, higher is better.
 
+use crate::record::{Form, Outcome, Skipped};
 use crate::space::{Metric, draw_index};
-use crate::threat::{ATTACKS, Form, Goal, Measure, Outcome, Skipped};
+use crate::threat::OBJECTIVES;
+use crate::threat::term::{self, Averaging, Term};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-
-/// The ten terms whose mean is ERS.
-pub const ERS_TERMS: [&str; 10] = ["CA+", "CA-", "QA+", "QA-", "TMA", "ES:D", "ES:R", "LTM", "GTM", "GTT"];
-
-/// The eight terms whose mean resistance is ARS.
-pub const ARS_TERMS: [&str; 8] = ["CA+", "CA-", "QA+", "QA-", "ES:R", "LTM", "GTM", "GTT"];
 
 /// Resamples of the queries behind an interval.
 pub const RESAMPLES: usize = 1000;
@@ -111,12 +107,12 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
     let summaries = table.columns.iter().enumerate().map(|(i, column)| {
         let means = column.means(&once);
         Summary {
-            term: column.term.clone(),
+            term: column.term.name.into(),
             queries: column.trials.len(),
             skipped: column.left_out + means.as_ref().map_or(0, |m| m.nothing_to_attack),
             before: means.as_ref().and_then(|m| m.before),
             after: estimate(point.after[i], &|r| r.after[i]),
-            ers_term: means.as_ref().map(|m| column.kind.ers_term(m.after)),
+            ers_term: means.as_ref().and_then(|m| Some((column.term.ers?)(m.after))),
             per_trial: means.as_ref().and_then(|m| m.per_trial),
             table: means.as_ref().and_then(|m| m.table),
         }
@@ -152,31 +148,24 @@ pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
     let table = Table::new(outcomes, &[], basis);
     let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
     Resampled {
-        terms: table.columns.iter().map(|c| c.term.clone()).collect(),
+        terms: table.columns.iter().map(|c| c.term.name.into()).collect(),
         queries: queries.into_iter().cloned().collect(),
         replicates: table.resample(RESAMPLES, seed),
     }
 }
 
-/// ERS from the ten after-attack values: percentiles and shares in per cent, TMA a cosine, ES:D a distance in
+/// ERS from the after-attack values of its terms: percentiles and shares in per cent, TMA a cosine, ES:D a distance in
 /// [0, 2]. `after` gives a term's value; `None` where any is missing.
-pub fn ers(after: impl Fn(&str) -> Option<f64>) -> Option<f64> {
-    let terms = ERS_TERMS.iter().map(|&term| after(term).map(|v| Kind::of(term).ers_term(v)));
-    terms.sum::<Option<f64>>().map(|sum| sum / ERS_TERMS.len() as f64)
+pub fn ers(after: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
+    let terms = term::ers_terms();
+    let sum = terms.clone().map(|term| Some((term.ers?)(after(term)?))).sum::<Option<f64>>();
+    sum.map(|sum| sum / terms.count() as f64)
 }
 
-/// The value after a term's attacks (in its own unit, as [`Summary::after`]) as a term of ERS.
-pub fn ers_term(term: &str, after: f64) -> f64 {
-    Kind::of(term).ers_term(after)
-}
-
-/// ARS from the eight resistances in per cent; `None` where any is missing.
-pub fn ars(resistance: impl Fn(&str) -> Option<f64>) -> Option<f64> {
-    ARS_TERMS
-        .iter()
-        .map(|&term| resistance(term))
-        .sum::<Option<f64>>()
-        .map(|sum| sum / ARS_TERMS.len() as f64)
+/// ARS from the resistances of its terms, in per cent; `None` where any is missing.
+pub fn ars(resistance: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
+    let terms = term::ars_terms();
+    terms.clone().map(resistance).sum::<Option<f64>>().map(|sum| sum / terms.count() as f64)
 }
 
 /// 1 − (after − before)/(goal − before), in per cent; `None` where there is nothing to attack.
@@ -184,47 +173,15 @@ pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
     (goal != before).then(|| 100.0 * (1.0 - (after - before) / (goal - before)))
 }
 
-/// What the numbers of a term are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
-    Rank(Goal),
-    Cosine,
-    Distance,
-    Share,
-}
-
-impl Kind {
-    /// The kind of an ERS term, by name.
-    fn of(term: &str) -> Kind {
-        match term {
-            "CA+" | "QA+" => Kind::Rank(Goal::First),
-            "CA-" | "QA-" => Kind::Rank(Goal::Last),
-            "TMA" => Kind::Cosine,
-            "ES:D" => Kind::Distance,
-            _ => Kind::Share,
-        }
-    }
-
-    /// An after-attack value as a term of ERS. Not clamped, as the published ones aren't.
-    fn ers_term(self, after: f64) -> f64 {
-        match self {
-            Kind::Rank(Goal::First) => 2.0 * after,
-            Kind::Rank(Goal::Last) => 100.0 - after,
-            Kind::Cosine => 100.0 * (1.0 - after),
-            Kind::Distance => 100.0 * (1.0 - after / 2.0),
-            Kind::Share => after,
-        }
-    }
-}
-
 /// The trials of one term.
 struct Column {
-    term: String,
-    kind: Kind,
+    term: &'static Term,
     /// What turns a value into the unit of [`Summary`].
     unit: f64,
     /// The attacker's goal, before the unit.
     goal: f64,
+    /// Whether the value before an attack says something.
+    known_before: bool,
     /// (query, before, after).
     trials: Vec<(usize, f64, f64)>,
     /// Trials that give no value.
@@ -265,15 +222,15 @@ impl Column {
         }
         let (before, after) = (before / total, after / total);
         let table = resistance(before, after, self.goal);
-        let (per_trial, table, nothing) = match self.kind {
-            Kind::Rank(_) => ((counted > 0.0).then(|| resisted / counted), table, nothing),
+        let (per_trial, table, nothing) = match self.term.resistance {
+            Some(Averaging::Trials) => ((counted > 0.0).then(|| resisted / counted), table, nothing),
             // R@1 after / R@1 before: undefined, not 0, where it was 0 before. A miss that was one before is
             // no trial to leave out: the ratio is defined on shares, not on single queries.
-            Kind::Share => (table, table, 0),
-            Kind::Cosine | Kind::Distance => (None, None, 0),
+            Some(Averaging::Means) => (table, table, 0),
+            None => (None, None, 0),
         };
         Some(Means {
-            before: (self.kind != Kind::Distance).then_some(before * self.unit),
+            before: self.known_before.then_some(before * self.unit),
             after: after * self.unit,
             per_trial,
             table,
@@ -297,75 +254,51 @@ impl Table {
         let ids: Vec<&str> = ids.into_iter().collect();
         let ranked = basis.ranked as f64;
         let mut columns = Vec::new();
-        for attack in ATTACKS {
-            let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == attack.code).collect();
-            let not_run = skipped.iter().filter(|s| s.attack == attack.code).count();
+        for objective in OBJECTIVES {
+            let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == objective.code).collect();
+            let not_run = skipped.iter().filter(|s| s.attack == objective.code).count();
             if mine.is_empty() && not_run == 0 {
                 continue;
             }
-            let mut column = |term: &str, kind, values: &dyn Fn(&Outcome) -> Option<(f64, f64)>| {
-                let trials: Vec<(usize, f64, f64)> = mine
-                    .iter()
-                    .filter_map(|o| {
-                        let query = ids.binary_search(&o.query.as_str()).ok()?;
-                        values(o).map(|(before, after)| (query, before, after))
-                    })
-                    .collect();
-                let (unit, goal) = match kind {
-                    Kind::Rank(Goal::First) => (100.0 / ranked, 0.0),
-                    Kind::Rank(Goal::Last) => (100.0 / ranked, ranked - 1.0),
-                    Kind::Share => (100.0, 0.0),
-                    Kind::Cosine | Kind::Distance => (1.0, f64::NAN),
+            for term in objective.terms {
+                let read = |o: &&Outcome| {
+                    let query = ids.binary_search(&o.query.as_str()).ok()?;
+                    (term.read)(o, basis.form).map(|(before, after)| (query, before, after))
                 };
+                let found: Vec<_> = mine.iter().filter_map(read).collect();
                 columns.push(Column {
-                    term: term.into(),
-                    kind,
-                    unit,
-                    goal,
-                    left_out: not_run + mine.len() - trials.len(),
-                    trials,
+                    term,
+                    unit: term.scale(ranked),
+                    goal: term.target(ranked),
+                    known_before: found.iter().all(|(_, before, _)| before.is_some()),
+                    left_out: not_run + mine.len() - found.len(),
+                    trials: found
+                        .into_iter()
+                        .map(|(q, before, after)| (q, before.unwrap_or(0.0), after))
+                        .collect(),
                     single: mine.iter().all(|o| o.targets.len() <= 1),
                 });
-            };
-            let share = |v: bool| f64::from(u8::from(v));
-            let hit = |o: &Outcome| o.before.hit.map(share).zip(o.after.hit.map(share));
-            match attack.measure {
-                Measure::CandidateRank(goal) | Measure::QueryRank(goal) => {
-                    column(attack.code, Kind::Rank(goal), &|o| o.before.rank.zip(o.after.rank));
-                }
-                Measure::Cosine => {
-                    column(attack.code, Kind::Cosine, &|o| o.before.cosine.zip(o.after.cosine))
-                }
-                Measure::Escape => {
-                    let shift = |o: &Outcome| match basis.form {
-                        Form::Published => o.shift_before_last,
-                        Form::Corrected => o.shift,
-                    };
-                    column(&format!("{}:D", attack.code), Kind::Distance, &|o| Some((0.0, shift(o))));
-                    column(&format!("{}:R", attack.code), Kind::Share, &hit);
-                }
-                Measure::Hit => column(attack.code, Kind::Share, &hit),
-                Measure::Retained => column(attack.code, Kind::Share, &|o| {
-                    o.before.retained.map(share).zip(o.after.retained.map(share))
-                }),
             }
         }
         Table { columns, queries: ids.len(), metric: basis.metric }
     }
 
-    /// Whether `terms` are those the scores are defined on.
-    fn defined(&self, terms: &[&str]) -> bool {
-        self.columns.iter().filter(|c| terms.contains(&c.term.as_str())).all(|c| c.single)
+    /// The columns of `terms`.
+    fn of<'t>(
+        &'t self,
+        terms: impl Iterator<Item = &'static Term> + Clone + 't,
+    ) -> impl Iterator<Item = &'t Column> {
+        self.columns.iter().filter(move |c| terms.clone().any(|t| t.name == c.term.name))
     }
 
     fn replicate(&self, weights: &[f64]) -> Replicate {
         let means: Vec<Option<Means>> = self.columns.iter().map(|c| c.means(weights)).collect();
-        let find = |term: &str, of: &dyn Fn(&Means) -> Option<f64>| {
-            let at = self.columns.iter().position(|c| c.term == term)?;
+        let find = |term: &Term, of: &dyn Fn(&Means) -> Option<f64>| {
+            let at = self.columns.iter().position(|c| c.term.name == term.name)?;
             means[at].as_ref().and_then(of)
         };
-        let bounded = self.metric != Metric::Euclidean && self.defined(&ERS_TERMS);
-        let single = self.defined(&ARS_TERMS);
+        let bounded = self.metric != Metric::Euclidean && self.of(term::ers_terms()).all(|c| c.single);
+        let single = self.of(term::ars_terms()).all(|c| c.single);
         Replicate {
             ers: bounded.then(|| ers(|term| find(term, &|m| Some(m.after)))).flatten(),
             ars: single.then(|| ars(|term| find(term, &|m| m.per_trial))).flatten(),
@@ -401,29 +334,29 @@ impl Table {
                  euclidean metric embeddings have no fixed scale"
                     .into(),
             ),
-            _ => point.ers.is_none().then(|| self.missing("ERS", &ERS_TERMS)),
+            _ => point.ers.is_none().then(|| self.missing("ERS", term::ers_terms())),
         };
-        let ars = point.ars.is_none().then(|| self.missing("ARS", &ARS_TERMS));
+        let ars = point.ars.is_none().then(|| self.missing("ARS", term::ars_terms()));
         ers.into_iter().chain(ars).collect()
     }
 
     /// Why there is no `score`, the mean over `terms`.
-    fn missing(&self, score: &str, terms: &[&str]) -> String {
+    fn missing(&self, score: &str, terms: impl Iterator<Item = &'static Term> + Clone) -> String {
         let once = vec![1.0; self.queries];
-        let means = |term: &str| self.columns.iter().find(|c| c.term == term).and_then(|c| c.means(&once));
-        let without: Vec<&str> = terms.iter().filter(|t| means(t).is_none()).copied().collect();
+        let means = |term: &Term| self.columns.iter().find(|c| c.term.name == term.name)?.means(&once);
+        let names =
+            |of: &mut dyn Iterator<Item = &'static Term>| of.map(|t| t.name).collect::<Vec<_>>().join(", ");
+        let without = names(&mut terms.clone().filter(|t| means(t).is_none()));
         if !without.is_empty() {
-            let all = terms.join(", ");
-            return format!("no {score}: it is the mean of {all}; without a result: {}", without.join(", "));
+            let all = names(&mut terms.clone());
+            return format!("no {score}: it is the mean of {all}; without a result: {without}");
         }
-        if !self.defined(terms) {
+        if !self.of(terms.clone()).all(|c| c.single) {
             return format!("no {score}: it is defined for attacks on one target each (w = m = 1)");
         }
-        let undefined: Vec<&str> =
-            terms.iter().filter(|t| means(t).is_some_and(|m| m.per_trial.is_none())).copied().collect();
+        let undefined = names(&mut terms.clone().filter(|t| means(t).is_some_and(|m| m.per_trial.is_none())));
         format!(
-            "no {score}: the resistance to {} is undefined, as nothing was there to lose before the attack",
-            undefined.join(", ")
+            "no {score}: the resistance to {undefined} is undefined, as nothing was there to lose before the attack"
         )
     }
 }
@@ -445,7 +378,7 @@ pub fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threat::Measures;
+    use crate::record::Measures;
 
     const BASIS: Basis = Basis { ranked: 101, form: Form::Published, metric: Metric::NormalizedEuclidean };
 

@@ -1,6 +1,7 @@
 //! An ONNX model as something to embed images with and to differentiate.
 
 pub mod card;
+mod differentiable;
 pub mod estimate;
 pub mod half;
 mod lane;
@@ -11,8 +12,9 @@ pub mod runtime;
 
 use crate::grad::{self, Note, Types};
 use crate::onnx::{DType, Graph, Node, Value};
-use crate::threat::Differentiable;
 use crate::{Error, Result};
+pub use differentiable::{Batch, Cotangent, Differentiable};
+
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
 use lane::{Exact, Gradient, Lane};

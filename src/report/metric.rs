@@ -1,30 +1,32 @@
 //! The numbers of a report by name, as gates and comparisons speak of them.
 
 use super::{Attack, Report};
-use crate::judge::score::{ARS_TERMS, ERS_TERMS, Replicate, Resampled};
+use crate::judge::score::{Replicate, Resampled};
 use crate::space::benign::CMC;
 use crate::suite::{ScoreName, Suite, did_you_mean};
+use crate::threat;
+use crate::threat::term::{self, TERMS, Term};
 use crate::{Error, Result};
 
 /// A number that reports hold.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Metric {
     /// `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance`, `benign.r1`, ...
     pub name: String,
     what: What,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy)]
 enum What {
     Ars,
     ArsTable,
     Ers,
     /// Mean after the attack.
-    After(&'static str),
+    After(&'static Term),
     /// Per trial.
-    Resistance(&'static str),
+    Resistance(&'static Term),
     /// Ratio of means.
-    Table(&'static str),
+    Table(&'static Term),
     R1,
     R2,
     Map,
@@ -43,9 +45,10 @@ impl Metric {
         let metric = |name: &str, what| Metric { name: name.into(), what };
         let scores =
             [metric("ars", What::Ars), metric("ars.table", What::ArsTable), metric("ers", What::Ers)];
-        let after = ERS_TERMS.map(|t| metric(&format!("attack.{t}"), What::After(t)));
-        let resistance = ARS_TERMS.map(|t| metric(&format!("attack.{t}.resistance"), What::Resistance(t)));
-        let table = ARS_TERMS.map(|t| metric(&format!("attack.{t}.table"), What::Table(t)));
+        let after = TERMS.iter().map(|t| metric(&format!("attack.{}", t.name), What::After(t)));
+        let resistance =
+            term::ars_terms().map(|t| metric(&format!("attack.{}.resistance", t.name), What::Resistance(t)));
+        let table = term::ars_terms().map(|t| metric(&format!("attack.{}.table", t.name), What::Table(t)));
         let benign = [
             metric("benign.r1", What::R1),
             metric("benign.r2", What::R2),
@@ -74,19 +77,22 @@ impl Metric {
             "unknown metric `{name}`{}: expected ars, ars.table, ers, attack.CODE, attack.CODE.resistance or \
              attack.CODE.table with CODE one of {}, or one of {}",
             did_you_mean(&plain, &names),
-            ERS_TERMS.join(", "),
+            TERMS.iter().map(|t| t.name).collect::<Vec<_>>().join(", "),
             names.iter().filter(|n| n.starts_with("benign.")).copied().collect::<Vec<_>>().join(", ")
         )))
     }
 
     /// Whether a smaller number means a more robust model.
     pub fn lower_is_better(&self) -> bool {
-        matches!(self.what, What::After("CA-" | "QA-" | "TMA" | "ES:D"))
+        matches!(self.what, What::After(term) if term.lower_is_better())
     }
 
     /// Digits after the point that mean something.
     pub fn digits(&self) -> usize {
-        if matches!(self.what, What::After("TMA" | "ES:D")) { 3 } else { 1 }
+        match self.what {
+            What::After(term) => term.digits,
+            _ => 1,
+        }
     }
 
     /// Whether it depends on attacks, and so on the choice of queries.
@@ -100,8 +106,8 @@ impl Metric {
             What::Ars | What::ArsTable => suite.scores.contains(&ScoreName::Ars),
             What::Ers => suite.scores.contains(&ScoreName::Ers),
             What::After(term) | What::Resistance(term) | What::Table(term) => {
-                let code = term.split(':').next().unwrap_or(term); // ES:D and ES:R are readings of ES
-                suite.attacks.iter().any(|a| a.attack.code == code)
+                let judged = |o: &threat::Objective| o.terms.iter().any(|t| t.name == term.name);
+                suite.attacks.iter().any(|a| judged(a.objective))
             }
             _ => true,
         }
@@ -109,7 +115,7 @@ impl Metric {
 
     /// Its value in a report.
     pub fn value(&self, report: &Report) -> Option<f64> {
-        let attack = |term: &str| row(report, term);
+        let attack = |term: &Term| row(report, term.name);
         match self.what {
             What::Ars => report.scores.ars.as_ref().map(|s| s.value),
             What::ArsTable => report.scores.ars.as_ref().and_then(|s| s.table),
@@ -132,7 +138,7 @@ impl Metric {
 
     /// Its value in a resample of `of`; `None` too for what is not resampled, the benign metrics.
     pub fn in_replicate(&self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
-        let at = |term: &str| of.terms.iter().position(|t| t == term);
+        let at = |term: &Term| of.terms.iter().position(|t| t == term.name);
         match self.what {
             What::Ars => replicate.ars,
             What::ArsTable => replicate.ars_table,
@@ -164,6 +170,18 @@ impl Metric {
 /// The row of a term.
 pub fn row<'r>(report: &'r Report, term: &str) -> Option<&'r Attack> {
     report.attacks.iter().find(|a| a.code == term)
+}
+
+impl std::fmt::Debug for Metric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl PartialEq for Metric {
+    fn eq(&self, other: &Metric) -> bool {
+        self.name == other.name
+    }
 }
 
 #[cfg(test)]

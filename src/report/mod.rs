@@ -16,8 +16,8 @@ use crate::judge::check::{Severity, Warning};
 use crate::judge::gate::Verdict;
 use crate::judge::score::Basis;
 use crate::model::card::Preprocessing;
+use crate::record::{Form, Outcome, Skipped, TrialList};
 use crate::suite::ScoreName;
-use crate::threat::{Form, Outcome, Skipped};
 use crate::{Error, Exit, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub struct Report {
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
-    pub trials: serde_json::Value,
+    pub trials: TrialList,
     /// What came of each trial.
     pub outcomes: Vec<Outcome>,
     /// Trials that could not be run.

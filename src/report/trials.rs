@@ -4,7 +4,7 @@ use super::Report;
 use super::escape;
 use crate::Result;
 use crate::columns::{self, Column};
-use crate::threat::Outcome;
+use crate::record::Outcome;
 
 /// The trials as named columns: those that were run, then those that could not be.
 fn table(report: &Report) -> Vec<(&'static str, Column)> {

@@ -4,9 +4,10 @@ use super::journal::Journal;
 use crate::data::{Dataset, Preparation};
 use crate::model::Model;
 use crate::progress::{At, Phase, span};
+use crate::record::Outcome;
 use crate::run::examples::Collector;
 use crate::space::Gallery;
-use crate::threat::{self, Event, Outcome, Plan, Trial, Watch};
+use crate::threat::{self, Event, Plan, Trial, Watch};
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -115,7 +116,7 @@ impl Attacks<'_> {
         let runs = self.plan.steps * (self.plan.restarts + 1);
         let mut queries: HashMap<&str, (usize, usize)> = HashMap::new();
         for (trial, outcome) in self.trials.iter().zip(outcomes.iter()) {
-            let (done, of) = queries.entry(trial.attack.code).or_default();
+            let (done, of) = queries.entry(trial.objective.code).or_default();
             *done += usize::from(outcome.is_some());
             *of += 1;
         }
@@ -130,8 +131,8 @@ impl Attacks<'_> {
                 _ if end.is_err() => {}
                 Event::Step { done, at } => {
                     let at = at.map(|(trial, step)| {
-                        let (done, of) = queries[trial.attack.code];
-                        At { attack: trial.attack.code, step, steps: self.plan.steps, queries: done, of }
+                        let (done, of) = queries[trial.objective.code];
+                        At { attack: trial.objective.code, step, steps: self.plan.steps, queries: done, of }
                     });
                     progress.set(done as u64, at);
                     let (spent, more) = progress.times(done as u64);
@@ -147,7 +148,7 @@ impl Attacks<'_> {
                     let place = left[at];
                     end = journal.as_mut().map_or(Ok(()), |j| j.add(place, outcome));
                     outcomes[place] = Some(outcome.clone());
-                    queries.entry(self.trials[place].attack.code).or_default().0 += 1;
+                    queries.entry(self.trials[place].objective.code).or_default().0 += 1;
                     if let Some(collector) = collector {
                         collector.see(self.gallery, outcome, evidence);
                     }

@@ -127,8 +127,14 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
 fn attacks(run: &Run, patient: &mut Patient, plan: &Plan, ranked: usize) -> Result<Vec<Finding>> {
     let mut progress = Phase::new("checks", CHECKS.len() as u64, run.mode());
     let outcomes = patient.outcomes()?;
-    let all =
-        Outcomes { outcomes: &outcomes, eps: plan.eps, steps: plan.steps, ranked: ranked as f64, half: None };
+    let all = Outcomes {
+        outcomes: &outcomes,
+        eps: plan.eps,
+        steps: plan.steps,
+        form: plan.form,
+        ranked: ranked as f64,
+        half: None,
+    };
     let mut findings = check::of_outcomes(&all);
     for (i, c) in CHECKS.iter().enumerate() {
         if let check::Run::Doctor(examine) = c.run {

@@ -1,9 +1,10 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
 use crate::data::{Dataset, Preparation};
+use crate::record::Outcome;
 use crate::report::{Example, Examples, Map, Move, Neighbour, Place};
 use crate::space::Gallery;
-use crate::threat::{Attack, Evidence, Measure, Outcome, Trial};
+use crate::threat::{Evidence, Measure, Objective, Trial};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -40,9 +41,9 @@ pub struct Collector {
 impl Collector {
     /// Nothing seen yet of `trials`: all of the audit's, even if others run some of them.
     pub fn new(gallery: &Gallery, trials: &[Trial]) -> Collector {
-        let codes: BTreeSet<&str> = trials.iter().map(|t| t.attack.code).collect();
+        let codes: BTreeSet<&str> = trials.iter().map(|t| t.objective.code).collect();
         let mapped = if codes.contains("ES") { "ES" } else { codes.first().copied().unwrap_or_default() };
-        let of_map = trials.iter().filter(|t| t.attack.code == mapped);
+        let of_map = trials.iter().filter(|t| t.objective.code == mapped);
         let mut queries: Vec<usize> = of_map.map(|t| t.query).collect();
         queries.sort_by(|&a, &b| gallery.ids[a].cmp(&gallery.ids[b]));
         // Spread over the queries, a class of its own for each.
@@ -99,7 +100,7 @@ impl Collector {
         let amplification = 0.5 / eps;
         let mut trials = Vec::new();
         let mut named = BTreeSet::new();
-        for attack in crate::threat::ATTACKS.iter().filter(|a| shows(a)).take(TRIALS) {
+        for attack in crate::threat::OBJECTIVES.iter().filter(|a| shows(a)).take(TRIALS) {
             let Some((outcome, evidence)) = self.farthest.get(attack.code) else { continue };
             let query = index(&outcome.query)?;
             let clean = dataset.pixels(query, prep)?.data;
@@ -189,7 +190,7 @@ pub fn merge(parts: &[(&[Outcome], &Examples)]) -> Option<Examples> {
             }
         }
     }
-    trials.sort_by_key(|(o, _)| crate::threat::ATTACKS.iter().position(|a| a.code == o.attack));
+    trials.sort_by_key(|(o, _)| crate::threat::OBJECTIVES.iter().position(|a| a.code == o.attack));
     let named = |e: &Example| {
         let near = e.nearest_before.iter().chain(&e.nearest_after).map(|n| n.id.clone());
         near.chain(e.targets.iter().cloned()).collect::<Vec<_>>()
@@ -207,8 +208,8 @@ pub fn merge(parts: &[(&[Outcome], &Examples)]) -> Option<Examples> {
 }
 
 /// Attacks that perturb the query: those on a candidate change other queries' rankings.
-fn shows(attack: &Attack) -> bool {
-    !matches!(attack.measure, Measure::CandidateRank(_))
+fn shows(attack: &Objective) -> bool {
+    attack.measure != Measure::CandidateRank
 }
 
 /// The two directions in which points vary most.

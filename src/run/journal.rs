@@ -6,8 +6,8 @@
 //! audit removes its journal when every report is written.
 
 use crate::model::hex;
+use crate::record::Outcome;
 use crate::run::identity::Identity;
-use crate::threat::Outcome;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -88,10 +88,7 @@ pub fn run(flags: &Run) -> Result<Report> {
 
     // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
     let whole = selection::select(flags, &suite, protocol, &plan, &gallery)?;
-    let trials = |of: &Selection| -> Result<_> {
-        let record = threat::write_trials(protocol.name(), plan.form, &gallery, &of.trials)?;
-        serde_json::from_str(&record).map_err(|e| Error::internal(format!("trials: {e}")))
-    };
+    let trials = |of: &Selection| threat::list(protocol.name(), plan.form, &gallery, &of.trials);
     let mut report = Report {
         schema_version: report::SCHEMA_VERSION,
         tool: summary::tool(flags, &model),
@@ -107,7 +104,7 @@ pub fn run(flags: &Run) -> Result<Report> {
         seed: flags.seed,
         allow_untrusted: flags.allow_untrusted,
         benign: summary::benign(&benign, &dataset),
-        trials: trials(&whole)?,
+        trials: trials(&whole),
         skipped: whole.skipped.clone(),
         half_precision: in_half.map(HalfPrecision::new),
         warnings,
@@ -127,7 +124,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     let mut ours = whole.trials.clone();
     if let Some(partition) = flags.partition {
         let (selection, part) = partition.split(&whole, &gallery, trials_hash(&report), &suite.scores);
-        report.trials = trials(&selection)?;
+        report.trials = trials(&selection);
         (report.skipped, report.part, ours) = (selection.skipped, Some(part), selection.trials);
     }
 

@@ -3,11 +3,12 @@
 use super::{examples, settings, summary};
 use crate::judge::check::half::HalfPrecision;
 use crate::progress::Mode;
+use crate::record::{Outcome, Skipped, TrialList};
 use crate::report::{self, Part, Report};
 use crate::run::identity::Identity;
 use crate::space::Gallery;
 use crate::suite::ScoreName;
-use crate::threat::{self, Attack, Form, Outcome, Selection, Skipped};
+use crate::threat::{self, Objective, Selection};
 use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -214,12 +215,10 @@ fn damaged(name: &str) -> Error {
 }
 
 /// The trials of the whole, as the audit itself writes them.
-fn record(base: &Report, outcomes: &[Outcome]) -> Result<serde_json::Value> {
-    let attacks = outcomes.iter().map(|o| Attack::find(&o.attack)).collect::<Result<Vec<_>>>()?;
-    let rows = attacks.into_iter().zip(outcomes).map(|(a, o)| (a, o.query.clone(), o.targets.clone()));
-    let form: Form = base.form()?;
-    let json = threat::record(&base.suite.protocol, form, base.model.metric.parse()?, rows)?;
-    serde_json::from_str(&json).map_err(|e| Error::internal(format!("trials: {e}")))
+fn record(base: &Report, outcomes: &[Outcome]) -> Result<TrialList> {
+    let found = outcomes.iter().map(|o| Objective::find(&o.attack)).collect::<Result<Vec<_>>>()?;
+    let rows = found.into_iter().zip(outcomes).map(|(of, o)| (of, o.query.clone(), o.targets.clone()));
+    Ok(TrialList { attacks: threat::rows_of(rows), ..base.trials.clone() })
 }
 
 #[cfg(test)]

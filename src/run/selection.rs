@@ -1,9 +1,10 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline.
 
 use crate::cli::Run;
+use crate::record::Skipped;
 use crate::space::Gallery;
 use crate::suite::{Protocol, Suite};
-use crate::threat::{self, Plan, Selection, Skipped, TrialFile};
+use crate::threat::{self, Plan, Selection, TrialFile};
 use crate::{Error, Result};
 
 /// The trials: drawn, or replayed.
@@ -19,7 +20,7 @@ pub fn select(
         let queries = threat::sample_queries(gallery, suite.max_queries, flags.seed);
         let mut all = Selection::default();
         for entry in &suite.attacks {
-            let one = threat::select(gallery, entry.attack, entry.count, plan.form, flags.seed, &queries)?;
+            let one = threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, &queries)?;
             all.trials.extend(one.trials);
             all.skipped.extend(one.skipped);
         }
@@ -43,8 +44,8 @@ pub fn select(
         }
     }
     for entry in &suite.attacks {
-        let code = entry.attack.code;
-        if !selection.trials.iter().any(|t| t.attack.code == code)
+        let code = entry.objective.code;
+        if !selection.trials.iter().any(|t| t.objective.code == code)
             && !selection.skipped.iter().any(|s| s.attack == code)
         {
             return Err(Error::usage(format!(
@@ -53,8 +54,8 @@ pub fn select(
             )));
         }
     }
-    let listed = |code: &str| suite.attacks.iter().any(|e| e.attack.code == code);
-    selection.trials.retain(|t| listed(t.attack.code));
+    let listed = |code: &str| suite.attacks.iter().any(|e| e.objective.code == code);
+    selection.trials.retain(|t| listed(t.objective.code));
     selection.skipped.retain(|s| listed(&s.attack));
     some_trials(selection)
 }

@@ -9,7 +9,9 @@
 //! trials from one list: none waits for another.
 
 use super::search::apgd::{Adaptive, Schedule};
-use super::{Batch, Differentiable, Draw, Form, Loss, Measures, Outcome, Trial, measure_all};
+use super::{Draw, Loss, Trial, measure_all};
+use crate::model::{Batch, Differentiable};
+use crate::record::{Form, Measures, Outcome};
 use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
@@ -302,7 +304,7 @@ impl<'a> Task<'a> {
             (x[i], lo[i], hi[i]) = (v, (v - plan.eps).max(0.0), (v + plan.eps).min(1.0));
         }
         if start > 0 {
-            let mut draw = Draw::new(plan.seed, it.attack.code, &self.gallery.ids[it.query], start as u64);
+            let mut draw = Draw::new(plan.seed, it.objective.code, &self.gallery.ids[it.query], start as u64);
             for i in 0..x.len() {
                 x[i] = (lo[i] + draw.unit() * (hi[i] - lo[i])).clamp(lo[i], hi[i]);
             }
@@ -310,7 +312,7 @@ impl<'a> Task<'a> {
         Run {
             trial,
             start,
-            loss: (it.attack.loss)(self.gallery, plan.form, it),
+            loss: (it.objective.loss)(self.gallery, plan.form, it),
             clean,
             step: 0,
             losses: Vec::with_capacity(plan.steps + 1),
@@ -457,7 +459,7 @@ fn check_embeddings<'t>(
         Some((_, trial)) => Err(Error::untrusted(format!(
             "{} on query `{}`: the model's embedding is not finite; the audit can't be trusted. Check the model in \
              float32",
-            trial.attack.code, gallery.ids[trial.query]
+            trial.objective.code, gallery.ids[trial.query]
         ))),
     }
 }
@@ -468,7 +470,7 @@ fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
     }
     Err(Error::untrusted(format!(
         "{} on query `{}`: the loss is {loss}; embeddings this large overflow. Use a normalised metric",
-        trial.attack.code, gallery.ids[trial.query]
+        trial.objective.code, gallery.ids[trial.query]
     )))
 }
 
@@ -574,13 +576,13 @@ impl<'a> Task<'a> {
             return Err(Error::internal(format!(
                 "{} on query `{}`: the attacked image left its box: it moved by {linf} where ε = {} and pixels lie in \
                  [0, 1]. This is a fault of the model's step; please report it",
-                trial.attack.code, gallery.ids[trial.query], plan.eps
+                trial.objective.code, gallery.ids[trial.query], plan.eps
             )));
         }
         let clean = gallery.point(trial.query);
         let (loss_best, late_fall) = course(&run.losses, loss);
         Ok(Outcome {
-            attack: trial.attack.code.into(),
+            attack: trial.objective.code.into(),
             query: gallery.ids[trial.query].clone(),
             targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
             start: run.start,
@@ -624,7 +626,7 @@ pub fn losses(
             for (trials, images) in trials.chunks(model.batch()).zip(images.chunks(model.batch())) {
                 let raw = model.embed(&images.concat())?;
                 check_embeddings(raw.view(), trials.len(), gallery, trials.iter().enumerate())?;
-                let losses: Vec<Loss> = trials.iter().map(|t| (t.attack.loss)(gallery, form, t)).collect();
+                let losses: Vec<Loss> = trials.iter().map(|t| (t.objective.loss)(gallery, form, t)).collect();
                 room.place(raw.view(), gallery);
                 room.evaluate(gallery, &|i| losses.get(i).map(|loss| (loss, false)));
                 all.extend(&room.losses);

@@ -1,33 +1,22 @@
 //! Which trials an audit runs: drawn here, or read from a file.
 
-use super::{ATTACKS, Attack, Draw, Form, Measure, Query, Targets};
+use super::{Draw, Drawn, Measure, OBJECTIVES, Objective, Query, Targets};
+use crate::record::{Form, Skipped, TrialList, TrialRow};
 use crate::space::{Gallery, Metric};
 use crate::{Error, Result};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// One attack on one query. Indices are the gallery's.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The attack.
-    pub attack: &'static Attack,
+    /// What the attacker wants.
+    pub objective: &'static Objective,
     /// The item whose image is perturbed.
     pub query: usize,
     /// The items the attack is about; empty for attacks without a target.
     pub targets: Vec<usize>,
-}
-
-/// A query that an attack can't be run on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Skipped {
-    /// The attack's code.
-    pub attack: String,
-    /// The query's id.
-    pub query: String,
-    /// Why.
-    pub why: String,
 }
 
 /// What [`select`] chose.
@@ -75,18 +64,18 @@ impl Selection {
     /// this one may have them; what was drawn, or could not be, stays as it was.
     pub fn again(&mut self, skipped: Vec<Skipped>, form: Form, gallery: &Gallery) -> Result<()> {
         for was in skipped {
-            let attack = Attack::find(&was.attack)?;
+            let objective = Objective::find(&was.attack)?;
             let query = gallery.find(&was.query).ok_or_else(|| {
                 let Skipped { attack, query, .. } = &was;
                 Error::usage(format!(
                     "{attack}, skipped: no item is called `{query}`; are these trials of another data set?"
                 ))
             })?;
-            if attack.drawn {
+            if objective.drawn != Drawn::No {
                 self.skipped.push(was);
                 continue;
             }
-            let now = select(gallery, attack, 1, form, 0, &[query])?;
+            let now = select(gallery, objective, 1, form, 0, &[query])?;
             self.trials.extend(now.trials);
             self.skipped.extend(now.skipped);
         }
@@ -98,7 +87,7 @@ impl Selection {
 /// queries. What is drawn depends on (seed, attack, query id) and the gallery alone.
 pub fn select(
     gallery: &Gallery,
-    attack: &'static Attack,
+    objective: &'static Objective,
     count: usize,
     form: Form,
     seed: u64,
@@ -106,15 +95,15 @@ pub fn select(
 ) -> Result<Selection> {
     let choose = |&index: &usize| {
         let query = Query { gallery, index, count, form };
-        (attack.targets)(&query, &mut Draw::new(seed, attack.code, &gallery.ids[index], 0))
+        (objective.targets)(&query, &mut Draw::new(seed, objective.code, &gallery.ids[index], 0))
     };
     let chosen: Vec<Result<Targets>> = queries.par_iter().map(choose).collect();
     let mut selection = Selection::default();
     for (&query, targets) in queries.iter().zip(chosen) {
         match targets? {
-            Targets::Chosen(targets) => selection.trials.push(Trial { attack, query, targets }),
+            Targets::Chosen(targets) => selection.trials.push(Trial { objective, query, targets }),
             Targets::Skip(why) => selection.skipped.push(Skipped {
-                attack: attack.code.into(),
+                attack: objective.code.into(),
                 query: gallery.ids[query].clone(),
                 why: why.into(),
             }),
@@ -137,42 +126,24 @@ pub struct TrialFile {
     pub selection: Selection,
 }
 
-/// [`TrialFile`] as it stands in JSON. Attack codes are lower case there.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Raw {
-    protocol: String,
-    form: Form,
-    metric: Metric,
-    attacks: BTreeMap<String, Vec<Row>>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Row {
-    query: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    targets: Option<Vec<String>>,
-}
-
 /// Reads a trial file (JSON) against a gallery; `name` is what errors call the file. Targets that follow from
 /// the model are chosen here, in the file's form.
 pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFile> {
-    let raw: Raw =
+    let raw: TrialList =
         serde_json::from_str(json).map_err(|e| Error::usage(format!("{name} is not a trial file: {e}")))?;
     let mut lists = Vec::new();
     for (code, rows) in &raw.attacks {
-        let attack = Attack::find(code).map_err(|e| e.context(name))?;
-        lists.push((ATTACKS.iter().position(|a| a.code == attack.code), attack, rows));
+        let objective = Objective::find(code).map_err(|e| e.context(name))?;
+        lists.push((OBJECTIVES.iter().position(|o| o.code == objective.code), objective, rows));
     }
     lists.sort_by_key(|list| list.0);
     let mut selection = Selection::default();
-    for (_, attack, rows) in lists {
+    for (_, objective, rows) in lists {
         let find = |row: usize, id: &str| {
             gallery.find(id).ok_or_else(|| {
                 Error::usage(format!(
                     "{name}: {}, row {row}: no item is called `{id}`; are these trials of another data set?",
-                    attack.code
+                    objective.code
                 ))
             })
         };
@@ -180,63 +151,71 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
         for (i, row) in rows.iter().enumerate() {
             let at = i + 1;
             let query = find(at, &row.query)?;
-            match (&row.targets, attack.drawn) {
-                (Some(ids), true) if !ids.is_empty() && (attack.several.is_some() || ids.len() == 1) => {
+            match (&row.targets, objective.drawn != Drawn::No) {
+                (Some(ids), true) if !ids.is_empty() && (objective.several.is_some() || ids.len() == 1) => {
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
                     // Candidates are ranked by queries; everything else is about items of the gallery.
-                    let by_queries = matches!(attack.measure, Measure::CandidateRank(_));
+                    let by_queries = objective.measure == Measure::CandidateRank;
                     if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !by_queries) {
                         return Err(Error::usage(format!(
                             "{name}: {}, row {at}: `{}` is a query and not in the gallery; it can't be a target",
-                            attack.code, gallery.ids[*outside]
+                            objective.code, gallery.ids[*outside]
                         )));
                     }
-                    selection.trials.push(Trial { attack, query, targets });
+                    selection.trials.push(Trial { objective, query, targets });
                 }
                 (None, false) => following.push(query),
                 (_, true) => {
                     return Err(Error::usage(format!(
                         "{name}: {}, row {at}, query `{}`: `targets` must list {}",
-                        attack.code,
+                        objective.code,
                         row.query,
-                        if attack.several.is_some() { "at least one item" } else { "one item" }
+                        if objective.several.is_some() { "at least one item" } else { "one item" }
                     )));
                 }
                 (Some(_), false) => {
                     return Err(Error::usage(format!(
                         "{name}: {}, row {at}, query `{}`: the target follows from the model; leave out `targets`",
-                        attack.code, row.query
+                        objective.code, row.query
                     )));
                 }
             }
         }
         // No draw is involved, hence no seed.
-        let chosen = select(gallery, attack, 1, raw.form, 0, &following)?;
+        let chosen = select(gallery, objective, 1, raw.form, 0, &following)?;
         selection.trials.extend(chosen.trials);
         selection.skipped.extend(chosen.skipped);
     }
-    Ok(TrialFile { protocol: raw.protocol, form: raw.form, metric: raw.metric, selection })
+    let metric = raw.metric.parse().map_err(|e: Error| e.context(name))?;
+    Ok(TrialFile { protocol: raw.protocol, form: raw.form, metric, selection })
 }
 
-/// The trial file (JSON) of `trials`, to be read by [`read_trials`].
-pub fn write_trials(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> Result<String> {
+/// Trials in the form that files and reports hold them, to be read by [`read_trials`].
+pub fn list(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> TrialList {
     let id = |i: usize| gallery.ids[i].clone();
-    let rows = trials.iter().map(|t| (t.attack, id(t.query), t.targets.iter().map(|&i| id(i)).collect()));
-    record(protocol, form, gallery.metric, rows)
+    let rows = trials.iter().map(|t| (t.objective, id(t.query), t.targets.iter().map(|&i| id(i)).collect()));
+    TrialList {
+        protocol: protocol.into(),
+        form,
+        metric: gallery.metric.name().into(),
+        attacks: rows_of(rows),
+    }
 }
 
-/// The same of trials as (attack, query's id, targets' ids).
-pub fn record(
-    protocol: &str,
-    form: Form,
-    metric: Metric,
-    trials: impl Iterator<Item = (&'static Attack, String, Vec<String>)>,
-) -> Result<String> {
-    let mut attacks: BTreeMap<String, Vec<Row>> = BTreeMap::new();
-    for (attack, query, targets) in trials {
-        let row = Row { query, targets: attack.drawn.then_some(targets) };
-        attacks.entry(attack.code.to_lowercase()).or_default().push(row);
+/// Rows by attack of trials as (objective, query's id, targets' ids).
+pub fn rows_of(
+    trials: impl Iterator<Item = (&'static Objective, String, Vec<String>)>,
+) -> BTreeMap<String, Vec<TrialRow>> {
+    let mut attacks: BTreeMap<String, Vec<TrialRow>> = BTreeMap::new();
+    for (objective, query, targets) in trials {
+        let row = TrialRow { query, targets: (objective.drawn != Drawn::No).then_some(targets) };
+        attacks.entry(objective.code.to_lowercase()).or_default().push(row);
     }
-    let raw = Raw { protocol: protocol.into(), form, metric, attacks };
-    serde_json::to_string_pretty(&raw).map_err(|e| Error::internal(format!("writing trials: {e}")))
+    attacks
+}
+
+/// The trial file (JSON) of `trials`.
+pub fn write_trials(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> Result<String> {
+    serde_json::to_string_pretty(&list(protocol, form, gallery, trials))
+        .map_err(|e| Error::internal(format!("writing trials: {e}")))
 }

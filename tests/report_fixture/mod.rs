@@ -5,12 +5,12 @@ use audit::judge::check::Warning;
 use audit::judge::check::load::GradientCheck;
 use audit::judge::score::{self, Basis};
 use audit::model::card::{Channels, Layout, Preprocessing};
+use audit::record::{Form, Measures, Outcome, Skipped};
 use audit::report::{
     self, Attack, Benign, Data, Example, Examples, Map, Model, Move, Neighbour, Place, Report, Resistance,
     Score, Scores, Suite, Timing, Tool,
 };
 use audit::space::Metric;
-use audit::threat::{Form, Measures, Outcome, Skipped};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -3,8 +3,9 @@
 use super::half::HalfPrecision;
 use super::{Found, Severity, Warning};
 use crate::judge::gate::Kind;
+use crate::record::{Form, Outcome};
 use crate::report::Report;
-use crate::threat::{Attack, Goal, LAST, Measure, Measures, Outcome};
+use crate::threat::{LAST, Objective};
 use std::collections::BTreeMap;
 
 /// Share of the loss's whole fall that may come in them (Pintor et al.).
@@ -22,6 +23,8 @@ pub struct Outcomes<'a> {
     pub eps: f32,
     /// Steps.
     pub steps: usize,
+    /// The reading of the definitions.
+    pub form: Form,
     /// Items that ranks run over.
     pub ranked: f64,
     /// Where steps ran in float16.
@@ -35,31 +38,17 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
             outcomes: &r.outcomes,
             eps: r.suite.eps,
             steps: r.suite.steps,
+            form: r.form().unwrap_or(Form::Corrected),
             ranked: ranked as f64,
             half: r.half_precision.as_ref(),
         }
     }
 }
 
-/// How far the attacker has come, per cent of the way from the worst for him to his goal; `None` where nothing was
-/// measured. `ranked` is the number of items that ranks run over.
-pub fn success(attack: &Attack, m: &Measures, ranked: f64) -> Option<f64> {
-    let kept = |of: Option<bool>| of.map(|yes| if yes { 0.0 } else { 100.0 });
-    match attack.measure {
-        Measure::CandidateRank(goal) | Measure::QueryRank(goal) => m.rank.map(|rank| {
-            let share = 100.0 * rank / (ranked - 1.0).max(1.0);
-            if goal == Goal::First { 100.0 - share } else { share }
-        }),
-        Measure::Cosine => m.cosine.map(|c| 50.0 * (1.0 + c)),
-        Measure::Escape | Measure::Hit => kept(m.hit),
-        Measure::Retained => kept(m.retained),
-    }
-}
-
 /// Whether the attacker has reached his goal, so that nobody can do better.
-pub fn arrived(o: &Outcome, ranked: f64) -> bool {
-    let share = Attack::find(&o.attack).ok().and_then(|a| success(a, &o.after, ranked));
-    share.is_some_and(|share| share > ARRIVED)
+pub fn arrived(o: &Outcome, form: Form, ranked: f64) -> bool {
+    let found = Objective::find(&o.attack).ok().and_then(|objective| objective.success(o, form, ranked));
+    found.is_some_and(|(_, after)| after > ARRIVED)
 }
 
 /// A mean difference and its standard error.
@@ -86,11 +75,11 @@ impl Mean {
     }
 }
 
-fn by_attack<'a>(all: &Outcomes<'a>) -> BTreeMap<&'static str, (&'static Attack, Vec<&'a Outcome>)> {
-    let mut sorted: BTreeMap<&'static str, (&'static Attack, Vec<&Outcome>)> = BTreeMap::new();
+fn by_attack<'a>(all: &Outcomes<'a>) -> BTreeMap<&'static str, (&'static Objective, Vec<&'a Outcome>)> {
+    let mut sorted: BTreeMap<&'static str, (&'static Objective, Vec<&Outcome>)> = BTreeMap::new();
     for o in all.outcomes {
-        if let Ok(attack) = Attack::find(&o.attack) {
-            sorted.entry(attack.code).or_insert((attack, Vec::new())).1.push(o);
+        if let Ok(objective) = Objective::find(&o.attack) {
+            sorted.entry(objective.code).or_insert((objective, Vec::new())).1.push(o);
         }
     }
     sorted
@@ -105,12 +94,11 @@ pub(super) fn bounds(all: &Outcomes) -> Found {
 
 pub(super) fn direction(all: &Outcomes) -> Found {
     let (mut backwards, mut still, mut partly) = (Vec::new(), Vec::new(), Vec::new());
-    for (code, (attack, outcomes)) in by_attack(all) {
+    for (code, (objective, outcomes)) in by_attack(all) {
         let moved: Vec<f64> = outcomes
             .iter()
-            .filter_map(|o| {
-                Some(success(attack, &o.after, all.ranked)? - success(attack, &o.before, all.ranked)?)
-            })
+            .filter_map(|o| objective.success(o, all.form, all.ranked))
+            .map(|(before, after)| after - before)
             .collect();
         let away = Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0));
         if away && moved.len() >= ENOUGH {
@@ -119,7 +107,7 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         // A hinge that is closed at the start asks for nothing. A run that ends at its first image did nothing.
         let asked: Vec<&&Outcome> =
             outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
-        let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, all.ranked)).count();
+        let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, all.form, all.ranked)).count();
         if !asked.is_empty() && asked.iter().all(|o| o.shift == 0.0) {
             still.push(code);
         } else if idle > 0 {
@@ -147,7 +135,8 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
     if all.steps < 2 * LAST {
         return (Severity::Info, format!("{} steps are too few to tell", all.steps));
     }
-    let late = all.outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, all.ranked)).count();
+    let late =
+        all.outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, all.form, all.ranked)).count();
     let share = 100.0 * late as f64 / all.outcomes.len().max(1) as f64;
     let text = format!(
         "in {share:.0} % of the trials, short of the goal, more than {:.0} % of the loss's fall came in the last {LAST} of {} \
@@ -160,7 +149,7 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
 
 pub(super) fn silent(all: &Outcomes) -> Found {
     let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
-    let count = all.outcomes.iter().filter(|o| better(o) && !arrived(o, all.ranked)).count();
+    let count = all.outcomes.iter().filter(|o| better(o) && !arrived(o, all.form, all.ranked)).count();
     let share = 100.0 * count as f64 / all.outcomes.len().max(1) as f64;
     let text = format!(
         "in {share:.0} % of the trials, short of the goal, an earlier image had a loss lower by 1 % of its fall or more"
@@ -231,8 +220,15 @@ mod tests {
     #[test]
     fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
         let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {
-            check(&Outcomes { outcomes: &[outcome], eps: 8.0 / 255.0, steps: 32, ranked: 101.0, half: None })
-                .0
+            check(&Outcomes {
+                outcomes: &[outcome],
+                eps: 8.0 / 255.0,
+                steps: 32,
+                form: Form::Published,
+                ranked: 101.0,
+                half: None,
+            })
+            .0
         };
         assert_eq!(level(bounds, outcome(8.0 / 255.0, 0.5)), Severity::Ok);
         assert_eq!(level(bounds, outcome(8.1 / 255.0, 0.5)), Severity::Error);

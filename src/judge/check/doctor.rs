@@ -4,13 +4,12 @@
 //! compared by its mean, query by query. *Loss* is what the attack minimises; whoever gets it lower on the same trial,
 //! within the same bounds, is the better attacker, and that it should not be one who knows nothing of the gradient.
 
-use super::attacked::{Mean, arrived, success};
+use super::attacked::{Mean, arrived};
 use super::{Found, Severity};
 use crate::model::Model;
+use crate::record::Outcome;
 use crate::space::Gallery;
-use crate::threat::{
-    self, Draw, Event, Form, Images, Measure, Measures, Outcome, Plan, Schedule, Trial, measure,
-};
+use crate::threat::{self, Draw, Event, Images, Plan, Reach, Schedule, Trial, measure};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -100,15 +99,17 @@ impl<'a> Patient<'a> {
         self.run(self.plan.clone())
     }
 
-    fn success(&self, trial: usize, m: &Measures) -> Option<f64> {
-        success(self.trials[trial].attack, m, self.plan.form.ranked_in(self.gallery) as f64)
+    /// How far the attack came on a trial, per cent.
+    fn success(&self, trial: usize, shot: &Shot) -> Option<f64> {
+        let (form, objective) = (self.plan.form, self.trials[trial].objective);
+        Some(objective.success(&shot.outcome, form, form.ranked_in(self.gallery) as f64)?.1)
     }
 
     /// Mean success by attack.
     fn means(&self, shots: &[Shot]) -> BTreeMap<&'static str, f64> {
         let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
         for (i, shot) in shots.iter().enumerate() {
-            all.entry(self.trials[i].attack.code).or_default().extend(self.success(i, &shot.outcome.after));
+            all.entry(self.trials[i].objective.code).or_default().extend(self.success(i, shot));
         }
         let mean = |v: Vec<f64>| Mean::of(&v).map(|m| m.value);
         all.into_iter().filter_map(|(code, v)| Some((code, mean(v)?))).collect()
@@ -119,12 +120,10 @@ impl<'a> Patient<'a> {
         let mut of_attack: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut of_query: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for (i, (a, b)) in better.iter().zip(worse).enumerate() {
-            let Some(gain) =
-                self.success(i, &a.outcome.after).zip(self.success(i, &b.outcome.after)).map(|(a, b)| a - b)
-            else {
+            let Some(gain) = self.success(i, a).zip(self.success(i, b)).map(|(a, b)| a - b) else {
                 continue;
             };
-            of_attack.entry(self.trials[i].attack.code).or_default().push(gain);
+            of_attack.entry(self.trials[i].objective.code).or_default().push(gain);
             of_query.entry(self.trials[i].query).or_default().push(gain);
         }
         let queries: Vec<f64> =
@@ -154,10 +153,11 @@ impl<'a> Patient<'a> {
     /// The trials on which the base attack falls short of its goal, and `losses` fall by a twentieth more than its do.
     fn beaten(&mut self, losses: &[f64]) -> Result<Vec<usize>> {
         let base = self.base()?;
-        let ranked = self.plan.form.ranked_in(self.gallery) as f64;
+        let form = self.plan.form;
+        let ranked = form.ranked_in(self.gallery) as f64;
         let scale = self.at_start.iter().chain(losses).fold(0.0f64, |m, v| m.max(v.abs()));
         let beats = |(i, loss): (usize, &f64)| {
-            if arrived(&base[i].outcome, ranked) {
+            if arrived(&base[i].outcome, form, ranked) {
                 return false;
             }
             let (theirs, ours) = (self.at_start[i] - loss, self.at_start[i] - base[i].outcome.loss_last);
@@ -170,7 +170,7 @@ impl<'a> Patient<'a> {
     fn outdone(&mut self, severity: Severity, who: &str, losses: &[f64]) -> Result<Found> {
         let beaten = self.beaten(losses)?;
         let count = beaten.len();
-        let mut codes: Vec<&str> = beaten.into_iter().map(|i| self.trials[i].attack.code).collect();
+        let mut codes: Vec<&str> = beaten.into_iter().map(|i| self.trials[i].objective.code).collect();
         codes.dedup();
         let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
         let share = 100.0 * count as f64 / losses.len().max(1) as f64;
@@ -193,7 +193,7 @@ impl<'a> Patient<'a> {
     fn draw(&self, trial: usize, stream: u64) -> Draw {
         let it = &self.trials[trial];
         // Far from the streams of random starts.
-        Draw::new(self.plan.seed, it.attack.code, &self.gallery.ids[it.query], (1 << 32) + stream)
+        Draw::new(self.plan.seed, it.objective.code, &self.gallery.ids[it.query], (1 << 32) + stream)
     }
 
     /// R@1 by chance, per cent: what is left where an attack has won.
@@ -295,19 +295,14 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
     let chance = p.chance();
     let mut short = Vec::new();
     for (code, success) in p.means(&shots) {
-        let queries = p.trials.iter().filter(|t| t.attack.code == code).count().max(1) as f64;
+        let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
         // What may be left: a point above chance and two standard errors for R@1.
-        let most = match threat::Attack::find(code)?.measure {
-            // The published form may aim GTM at an item of the query's own class.
-            Measure::Hit if code == "GTM" && plan.form == Form::Published => 100.0,
-            Measure::Escape | Measure::Hit => {
-                let share = chance / 100.0;
-                chance + POINT + 200.0 * (share * (1.0 - share) / queries).sqrt()
-            }
-            Measure::CandidateRank(threat::Goal::First) | Measure::QueryRank(threat::Goal::First) => 10.0,
-            Measure::Cosine => 10.0,
-            Measure::Retained => 5.0 + 200.0 * (0.05 * 0.95 / queries).sqrt(),
-            Measure::CandidateRank(_) | Measure::QueryRank(_) => 100.0,
+        let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
+        let most = match (threat::Objective::find(code)?.reach)(plan.form) {
+            Reach::Almost(points) => points,
+            Reach::Share(points) => points + error(points / 100.0),
+            Reach::Chance => chance + POINT + error(chance / 100.0),
+            Reach::Unknown => 100.0,
         };
         if 100.0 - success > most {
             short.push(format!("{code} gets {success:.0} % of the way"));

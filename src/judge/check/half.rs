@@ -6,9 +6,11 @@ use super::{Found, Severity};
 use crate::Result;
 use crate::judge::score::{self, Replicate, Scores, Summary};
 use crate::model::half::Calibration;
+use crate::record::Outcome;
 use crate::report::Report;
 use crate::space::Gallery;
-use crate::threat::{Outcome, Trial};
+use crate::threat::Trial;
+use crate::threat::term;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -158,7 +160,9 @@ pub fn compare(report: &Report) -> Result<Option<Comparison>> {
     let value = |s: &Summary| s.per_trial.or(s.ers_term);
     let resampled = |i: usize, r: &Replicate| match in_half.summaries[i].per_trial {
         Some(_) => r.per_trial[i],
-        None => r.after[i].map(|after| score::ers_term(&in_half.summaries[i].term, after)),
+        None => {
+            r.after[i].and_then(|after| Some((term::Term::find(&in_half.summaries[i].term)?.ers?)(after)))
+        }
     };
     let mut attacks = Vec::new();
     for (i, (h, f)) in in_half.summaries.iter().zip(&in_full.summaries).enumerate() {

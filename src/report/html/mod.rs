@@ -11,7 +11,7 @@ use super::{Attack, Report, Score, digits, measures};
 use crate::Result;
 use crate::judge::check::Severity;
 use crate::judge::gate::{CheckResult, Kind};
-use crate::threat::ATTACKS;
+use crate::threat::OBJECTIVES;
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
@@ -274,7 +274,7 @@ fn row(a: &Attack) -> String {
 /// What an attack does, in a sentence.
 fn about(code: &str) -> &'static str {
     let attack = code.split(':').next().unwrap_or(code);
-    ATTACKS.iter().find(|a| a.code == attack).map_or("", |a| a.about)
+    OBJECTIVES.iter().find(|a| a.code == attack).map_or("", |a| a.about)
 }
 
 /// How it was measured.

@@ -1,29 +1,34 @@
 //! CA±: the candidate moves, its targets are queries; their rankings of it rise or fall.
 
-use super::{Attack, Draw, Form, Goal, Loss, Measure, Query, Targets, Trial};
+use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial};
 use crate::Result;
 use crate::space::{Gallery, wide};
+use crate::threat::term;
 
 /// Raises the candidate's rank for w queries drawn from all.
-pub const RAISE: Attack = Attack {
+pub const RAISE: Objective = Objective {
     code: "CA+",
     about: "Perturbs a candidate until random queries rank it first.",
-    measure: Measure::CandidateRank(Goal::First),
-    drawn: true,
+    terms: &[term::CA_RAISE],
+    measure: Measure::CandidateRank,
+    reach: |_| Reach::Almost(10.0),
+    drawn: Drawn::Anywhere,
     several: Some("w"),
     targets: |query, draw| Ok(query.any_queries(query.count, draw)),
-    loss: |gallery, form, trial| loss(gallery, form, trial, Goal::First),
+    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
 };
 
 /// Lowers the candidate's rank for w queries drawn from the 1 % nearest to it.
-pub const LOWER: Attack = Attack {
+pub const LOWER: Objective = Objective {
     code: "CA-",
     about: "Perturbs a candidate until queries that it answers well rank it last.",
-    measure: Measure::CandidateRank(Goal::Last),
-    drawn: true,
+    terms: &[term::CA_LOWER],
+    measure: Measure::CandidateRank,
+    reach: |_| Reach::Unknown,
+    drawn: Drawn::FromNeighbours,
     several: Some("w"),
     targets: near,
-    loss: |gallery, form, trial| loss(gallery, form, trial, Goal::Last),
+    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
 };
 
 fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
@@ -42,7 +47,7 @@ struct Ranking {
 
 /// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) stay as they are while c̃ moves: sorted once and summed,
 /// they say at each step which terms are open and what these come to.
-fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, goal: Goal) -> Loss<'a> {
+fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
     let metric = gallery.metric;
     let ranking = |&q: &usize| {
         let mut sorted = gallery.distances(gallery.point(q));
@@ -62,13 +67,13 @@ fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, goal: Goal) -> Loss<'a
         let mut loss = 0.0;
         for Ranking { query, sorted, sums } in &rankings {
             metric.pair(z, query, 0.0, gradient, |at| {
-                let open = match goal {
-                    Goal::First => 0..sorted.partition_point(|&d| d < at),
-                    Goal::Last => sorted.partition_point(|&d| d <= at)..sorted.len(),
+                let open = match aim {
+                    Aim::First => 0..sorted.partition_point(|&d| d < at),
+                    Aim::Last => sorted.partition_point(|&d| d <= at)..sorted.len(),
                 };
                 let far = sums[open.end] - sums[open.start];
                 loss += (at * open.len() as f64 - far).abs();
-                goal.sign() * (open.len() as f64 / terms) as f32
+                aim.sign() * (open.len() as f64 / terms) as f32
             });
         }
         loss / terms

@@ -1,14 +1,17 @@
 //! ES: embedding shift. The query runs away from where it was.
 
-use super::{Attack, Loss, Measure, Targets};
+use super::{Drawn, Loss, Measure, Objective, Reach, Targets};
 use crate::space::wide;
+use crate::threat::term;
 
 /// Maximises the distance from the clean embedding.
-pub const ES: Attack = Attack {
+pub const ES: Objective = Objective {
     code: "ES",
     about: "Perturbs a query until its embedding is as far from the clean one as it gets.",
-    measure: Measure::Escape,
-    drawn: false,
+    terms: &[term::ES_D, term::ES_R],
+    measure: Measure::Hit,
+    reach: |_| Reach::Chance,
+    drawn: Drawn::No,
     several: None,
     targets: |_, _| Ok(Targets::Chosen(Vec::new())),
     // −d(q̃, e0). At the clean image the distance is 0 and has no direction: the first step runs away from e0

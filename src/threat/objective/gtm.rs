@@ -1,15 +1,22 @@
 //! GTM: greedy top-1 misranking. The query joins the nearest item of another class.
 
-use super::{Attack, Draw, Form, Loss, Measure, Query, Targets, ltm};
+use super::{Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, ltm};
 use crate::Result;
 use crate::space::wide;
+use crate::threat::term;
 
 /// Minimises the distance to the nearest item of another class.
-pub const GTM: Attack = Attack {
+pub const GTM: Objective = Objective {
     code: "GTM",
     about: "Perturbs a query until the nearest item of another class comes first.",
+    terms: &[term::GTM],
     measure: Measure::Hit,
-    drawn: false,
+    // The published form may aim at an item of the query's own class.
+    reach: |form| match form {
+        Form::Published => Reach::Unknown,
+        Form::Corrected => Reach::Chance,
+    },
+    drawn: Drawn::No,
     several: None,
     targets,
     // d(q̃, u)

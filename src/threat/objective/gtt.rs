@@ -1,14 +1,17 @@
 //! GTT: greedy top-1 translocation. The query's best match leaves the top of its ranking.
 
-use super::{Attack, Goal, Loss, Measure, Targets, Trial, qa};
+use super::{Aim, Drawn, Loss, Measure, Objective, Reach, Targets, Trial, qa};
 use crate::space::Gallery;
+use crate::threat::term;
 
 /// QA− on the nearest item, judged by whether that stays among the first 4.
-pub const GTT: Attack = Attack {
+pub const GTT: Objective = Objective {
     code: "GTT",
     about: "Perturbs a query until its best match is no longer among the first 4.",
+    terms: &[term::GTT],
     measure: Measure::Retained,
-    drawn: false,
+    reach: |_| Reach::Share(5.0),
+    drawn: Drawn::No,
     several: None,
     targets: |query, _| {
         let ranked = |i: usize| !query.gallery.excluded(query.index, i);
@@ -19,5 +22,5 @@ pub const GTT: Attack = Attack {
 };
 
 fn loss<'a>(gallery: &'a Gallery, form: super::Form, trial: &Trial) -> Loss<'a> {
-    qa::loss(gallery, form, trial, Goal::Last)
+    qa::loss(gallery, form, trial, Aim::Last)
 }

@@ -1,14 +1,17 @@
 //! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes comes closer than
 //! the nearest of the query's own.
 
-use super::{Attack, Loss, Measure, Query, Targets};
+use super::{Drawn, Loss, Measure, Objective, Query, Reach, Targets};
+use crate::threat::term;
 
 /// Moves the query away from its class and towards the others.
-pub const LTM: Attack = Attack {
+pub const LTM: Objective = Objective {
     code: "LTM",
     about: "Perturbs a query until even the farthest item of other classes is nearer than any of its own.",
+    terms: &[term::LTM],
     measure: Measure::Hit,
-    drawn: false,
+    reach: |_| Reach::Chance,
+    drawn: Drawn::No,
     several: None,
     targets: |query, _| Ok(classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
     // [max over other classes of d − min over own class of d]₊. The published form's own class holds the

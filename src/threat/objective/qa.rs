@@ -1,29 +1,34 @@
 //! QA±: the query moves, its targets are candidates; its ranking of them rises or falls.
 
-use super::{Attack, Draw, Form, Goal, Loss, Measure, Query, Targets, Trial};
+use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial};
 use crate::space::Gallery;
+use crate::threat::term;
 use crate::{Error, Result};
 
 /// Raises m candidates drawn from the whole gallery.
-pub const RAISE: Attack = Attack {
+pub const RAISE: Objective = Objective {
     code: "QA+",
     about: "Perturbs a query until it ranks random candidates first.",
-    measure: Measure::QueryRank(Goal::First),
-    drawn: true,
+    terms: &[term::QA_RAISE],
+    measure: Measure::QueryRank,
+    reach: |_| Reach::Almost(10.0),
+    drawn: Drawn::Anywhere,
     several: Some("m"),
     targets: |query, draw| Ok(query.any_items(query.count, draw)),
-    loss: |gallery, form, trial| loss(gallery, form, trial, Goal::First),
+    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
 };
 
 /// Lowers m distinct candidates drawn from the 1 % nearest.
-pub const LOWER: Attack = Attack {
+pub const LOWER: Objective = Objective {
     code: "QA-",
     about: "Perturbs a query until it ranks its own best candidates last.",
-    measure: Measure::QueryRank(Goal::Last),
-    drawn: true,
+    terms: &[term::QA_LOWER],
+    measure: Measure::QueryRank,
+    reach: |_| Reach::Unknown,
+    drawn: Drawn::FromNeighbours,
     several: Some("m"),
     targets: distinct_near,
-    loss: |gallery, form, trial| loss(gallery, form, trial, Goal::Last),
+    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
 };
 
 fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
@@ -47,10 +52,10 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
 }
 
 /// mean over c, x of [±(d(q̃, c) − d(q̃, x))]₊
-pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, goal: Goal) -> Loss<'a> {
+pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
     let targets = trial.targets.clone();
     let terms = (targets.len() * gallery.len()) as f64;
-    let (sign, per) = (goal.sign(), goal.sign() / terms as f32);
+    let (sign, per) = (aim.sign(), aim.sign() / terms as f32);
     // What x runs over: all but the query's own view, if there are views.
     let mut seen = Vec::new();
     let mut from = 0;

@@ -1,15 +1,18 @@
 //! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on another
 //! item's embedding.
 
-use super::{Attack, Loss, Measure};
+use super::{Drawn, Loss, Measure, Objective, Reach};
 use crate::space::{Angle, wide};
+use crate::threat::term;
 
 /// Maximises the cosine similarity with a random item.
-pub const TMA: Attack = Attack {
+pub const TMA: Objective = Objective {
     code: "TMA",
     about: "Perturbs a query until its embedding points where a random item's does.",
+    terms: &[term::TMA],
     measure: Measure::Cosine,
-    drawn: true,
+    reach: |_| Reach::Almost(10.0),
+    drawn: Drawn::Anywhere,
     several: None,
     targets: |query, draw| Ok(query.any_items(1, draw)),
     // 1 − cos(q̃, t), under any metric

@@ -1,0 +1,99 @@
+//! What attacked images come to: measured by the runner, never by the search.
+
+use super::select::Trial;
+use crate::record::{Form, Measures};
+use crate::space::ranks::{Ask, Mark};
+use crate::space::{self, Angle, Gallery, wide};
+
+/// What is asked of rankings for an objective's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Rank of the perturbed item in its targets' rankings, mean over targets.
+    CandidateRank,
+    /// Rank of the targets in the perturbed query's ranking, mean over targets.
+    QueryRank,
+    /// Cosine similarity with the target.
+    Cosine,
+    /// Whether the nearest item has the query's class.
+    Hit,
+    /// Whether the target is among the nearest 4.
+    Retained,
+}
+
+/// Measures the point `z` (D) as `trial` is judged.
+pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measures {
+    measure_all(gallery, form, &[(trial, z)]).swap_remove(0)
+}
+
+/// The same of many: they share matrix products with the gallery, and what near ties hang on is compared by direct
+/// difference.
+pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<Measures> {
+    let (mut asks, mut owners) = (Vec::new(), Vec::new());
+    for (owner, &(trial, z)) in at.iter().enumerate() {
+        let found = questions(gallery, form, trial, z);
+        owners.resize(owners.len() + found.len(), owner);
+        asks.extend(found);
+    }
+    let mut ranks: Vec<Vec<usize>> = vec![Vec::new(); at.len()];
+    owners
+        .iter()
+        .zip(space::ranks::ranks(gallery, &asks))
+        .for_each(|(&owner, found)| ranks[owner].extend(found));
+    let judged = at.iter().zip(ranks).map(|(&(trial, z), ranks)| {
+        let target = trial.targets.first();
+        let first = ranks.first();
+        let mut found = Measures::default();
+        match trial.objective.measure {
+            Measure::CandidateRank | Measure::QueryRank => {
+                found.rank = Some(ranks.iter().sum::<usize>() as f64 / trial.targets.len().max(1) as f64);
+            }
+            Measure::Cosine => {
+                found.cosine = target.map(|&t| Angle::between(z, &wide(gallery.point(t))).cosine)
+            }
+            Measure::Hit => found.hit = first.map(|&rank| rank == 0),
+            Measure::Retained => {
+                let ranked = |t: &usize| !gallery.excluded(trial.query, *t);
+                found.retained = target.zip(first).map(|(t, &rank)| rank < 4 && ranked(t));
+            }
+        }
+        found
+    });
+    judged.collect()
+}
+
+/// The places in rankings that say how `trial` stands at `z`.
+fn questions<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, z: &'a [f32]) -> Vec<Ask<'a>> {
+    let query = trial.query;
+    // The published form ranks clean copies as well.
+    let own = form == Form::Corrected;
+    let items = |targets: &[usize]| targets.iter().map(|&t| Mark::Item(t)).collect();
+    match trial.objective.measure {
+        Measure::CandidateRank => {
+            let ask = |&q: &usize| {
+                let mut left_out = gallery.left_out(q, own);
+                if own && query < gallery.len() && !left_out.contains(&query) {
+                    left_out.push(query);
+                }
+                let q = gallery.point(q);
+                Ask { z: q, marks: vec![Mark::Distance(gallery.metric.distance(q, z))], left_out }
+            };
+            trial.targets.iter().map(ask).collect()
+        }
+        Measure::QueryRank => {
+            vec![Ask { z, marks: items(&trial.targets), left_out: gallery.left_out(query, own) }]
+        }
+        Measure::Cosine => Vec::new(),
+        // The nearest of its class is in front of all others of it: what is before that is of another class.
+        Measure::Hit => {
+            let far = |i: usize| gallery.metric.distance(z, gallery.point(i));
+            let positives = gallery.positives(query).map(|i| (far(i), i));
+            let nearest = positives.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let ask = |(_, i)| Ask { z, marks: vec![Mark::Item(i)], left_out: gallery.left_out(query, true) };
+            nearest.map(ask).into_iter().collect()
+        }
+        Measure::Retained => {
+            let targets = items(&trial.targets[..trial.targets.len().min(1)]);
+            vec![Ask { z, marks: targets, left_out: gallery.left_out(query, true) }]
+        }
+    }
+}

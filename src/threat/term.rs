@@ -1,0 +1,237 @@
+//! Terms: what attacks are judged by. [`TERMS`] is the only place that knows anything of one; scores, gates, comparisons, checks
+//! and every report format read it.
+
+use crate::record::{Form, Outcome};
+
+/// A measure of what attacks come to, before and after.
+pub struct Term {
+    /// Its name in reports, gates and tables: the code of the objective, with an ending where that has several.
+    pub name: &'static str,
+    /// What its numbers are, in a few words.
+    pub label: &'static str,
+    /// What its numbers count.
+    pub unit: Unit,
+    /// The lowest and the highest value, in the unit.
+    pub range: [f64; 2],
+    /// Which end of the range the attacker wants.
+    pub goal: Goal,
+    /// Digits after the point that mean something.
+    pub digits: usize,
+    /// The value before an attack (`None` where it is always the same and says nothing) and after it, before the unit; `None` where
+    /// the outcome has none.
+    pub read: fn(&Outcome, Form) -> Option<(Option<f64>, f64)>,
+    /// Its contribution to ERS, from the mean after the attack (Zhou et al., T-PAMI 2024, section 5); `None` where it has none.
+    pub ers: Option<fn(f64) -> f64>,
+    /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where there is no such thing, and ARS leaves
+    /// the term out.
+    pub resistance: Option<Averaging>,
+}
+
+/// What the numbers of a term count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Ranks, in per cent of the items ranked.
+    Percentile,
+    /// Shares of the trials, in per cent.
+    Percent,
+    /// A cosine or a distance, as it is.
+    Plain,
+}
+
+/// Which end of its range the attacker drives a term to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// The lowest value.
+    Lowest,
+    /// The highest.
+    Highest,
+}
+
+/// How the resistances of trials become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Averaging {
+    /// Each trial's, clamped to [0, 1], then their mean.
+    Trials,
+    /// That of the means: a share has no resistance of a single trial.
+    Means,
+}
+
+/// Every term, in the order reports list them.
+pub static TERMS: &[Term] = &[CA_RAISE, CA_LOWER, QA_RAISE, QA_LOWER, TMA, ES_D, ES_R, LTM, GTM, GTT];
+
+const RANK: Term = Term {
+    name: "",
+    label: "",
+    unit: Unit::Percentile,
+    range: [0.0, 100.0],
+    goal: Goal::Lowest,
+    digits: 1,
+    read: |o, _| Some((Some(o.before.rank?), o.after.rank?)),
+    ers: Some(|after| 2.0 * after),
+    resistance: Some(Averaging::Trials),
+};
+const SHARE: Term = Term {
+    unit: Unit::Percent,
+    label: "R@1, %",
+    read: |o, _| Some((Some(share(o.before.hit?)), share(o.after.hit?))),
+    ers: Some(|after| after),
+    resistance: Some(Averaging::Means),
+    ..RANK
+};
+const RAISED: Term = RANK;
+const LOWERED: Term = Term { goal: Goal::Highest, ers: Some(|after| 100.0 - after), ..RANK };
+
+/// The candidate's rank in the queries' rankings, which is to fall to 0.
+pub const CA_RAISE: Term = Term { name: "CA+", label: CANDIDATE, ..RAISED };
+/// The same, which is to rise.
+pub const CA_LOWER: Term = Term { name: "CA-", label: CANDIDATE, ..LOWERED };
+/// The candidates' rank in the query's ranking, which is to fall to 0.
+pub const QA_RAISE: Term = Term { name: "QA+", label: QUERY, ..RAISED };
+/// The same, which is to rise.
+pub const QA_LOWER: Term = Term { name: "QA-", label: QUERY, ..LOWERED };
+/// The cosine between the query's embedding and its target's.
+pub const TMA: Term = Term {
+    name: "TMA",
+    label: "cosine to target",
+    unit: Unit::Plain,
+    range: [-1.0, 1.0],
+    goal: Goal::Highest,
+    digits: 3,
+    read: |o, _| Some((Some(o.before.cosine?), o.after.cosine?)),
+    ers: Some(|after| 100.0 * (1.0 - after)),
+    resistance: None,
+};
+/// How far the embedding was shifted: by the published form one step before the end.
+pub const ES_D: Term = Term {
+    name: "ES:D",
+    label: "embedding shift",
+    unit: Unit::Plain,
+    range: [0.0, 2.0],
+    goal: Goal::Highest,
+    digits: 3,
+    read: |o, form| {
+        Some((
+            None,
+            match form {
+                Form::Published => o.shift_before_last,
+                Form::Corrected => o.shift,
+            },
+        ))
+    },
+    ers: Some(|after| 100.0 * (1.0 - after / 2.0)),
+    resistance: None,
+};
+/// R@1 after the embedding was shifted.
+pub const ES_R: Term = Term { name: "ES:R", ..SHARE };
+/// R@1 after LTM.
+pub const LTM: Term = Term { name: "LTM", ..SHARE };
+/// R@1 after GTM.
+pub const GTM: Term = Term { name: "GTM", ..SHARE };
+/// Share of the queries whose best match is still among the first four.
+pub const GTT: Term = Term {
+    name: "GTT",
+    label: "top-1 kept in top 4, %",
+    read: |o, _| Some((Some(share(o.before.retained?)), share(o.after.retained?))),
+    ..SHARE
+};
+
+const CANDIDATE: &str = "candidate's rank, %";
+const QUERY: &str = "rank for the query, %";
+
+fn share(yes: bool) -> f64 {
+    f64::from(u8::from(yes))
+}
+
+impl Term {
+    /// The term called `name`, exactly.
+    pub fn find(name: &str) -> Option<&'static Term> {
+        TERMS.iter().find(|t| t.name == name)
+    }
+
+    /// Whether a smaller number means a more robust model.
+    pub fn lower_is_better(&self) -> bool {
+        self.goal == Goal::Highest
+    }
+
+    /// What turns a value that was read into the unit, where rankings hold `ranked` items.
+    pub fn scale(&self, ranked: f64) -> f64 {
+        match self.unit {
+            Unit::Percentile => 100.0 / ranked,
+            Unit::Percent => 100.0,
+            Unit::Plain => 1.0,
+        }
+    }
+
+    /// The lowest and the highest value that can be read, where rankings hold `ranked` items.
+    pub fn bounds(&self, ranked: f64) -> [f64; 2] {
+        match self.unit {
+            Unit::Percentile => [0.0, ranked - 1.0],
+            Unit::Percent => [0.0, 1.0],
+            Unit::Plain => self.range,
+        }
+    }
+
+    /// The value that the attacker wants, as it is read.
+    pub fn target(&self, ranked: f64) -> f64 {
+        let [lowest, highest] = self.bounds(ranked);
+        match self.goal {
+            Goal::Lowest => lowest,
+            Goal::Highest => highest,
+        }
+    }
+
+    /// How far the attacker has come when `value` is read, per cent of the way from the worst for him to his goal.
+    pub fn success(&self, value: f64, ranked: f64) -> f64 {
+        let [lowest, highest] = self.bounds(ranked);
+        let share = 100.0 * (value - lowest) / (highest - lowest).max(1e-9);
+        match self.goal {
+            Goal::Lowest => 100.0 - share,
+            Goal::Highest => share,
+        }
+    }
+
+    /// How the model stands at `value` (in the unit), from 0, the attacker's goal, to 100.
+    pub fn standing(&self, value: f64) -> f64 {
+        let [lowest, highest] = self.range;
+        let share = 100.0 * (value - lowest) / (highest - lowest);
+        if self.lower_is_better() { 100.0 - share } else { share }
+    }
+
+    /// Formats a value of this term.
+    pub fn show(&self, value: f64) -> String {
+        format!("{value:.*}", self.digits)
+    }
+}
+
+/// The terms whose mean is ERS.
+pub fn ers_terms() -> impl Iterator<Item = &'static Term> + Clone {
+    TERMS.iter().filter(|t| t.ers.is_some())
+}
+
+/// The terms whose mean resistance is ARS.
+pub fn ars_terms() -> impl Iterator<Item = &'static Term> + Clone {
+    TERMS.iter().filter(|t| t.resistance.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threat::OBJECTIVES;
+
+    /// An objective can be judged by nothing else, or gates and tables would not know of it.
+    #[test]
+    fn the_terms_of_objectives_are_those_of_the_table_in_its_order() {
+        let judged: Vec<&str> = OBJECTIVES.iter().flat_map(|o| o.terms).map(|t| t.name).collect();
+        let known: Vec<&str> = TERMS.iter().map(|t| t.name).collect();
+        assert_eq!(judged, known);
+    }
+
+    #[test]
+    fn standing_and_success_run_the_other_way() {
+        for term in TERMS {
+            let goal = if term.lower_is_better() { term.range[1] } else { term.range[0] };
+            assert_eq!(term.standing(goal), 0.0, "{}", term.name);
+            assert_eq!(term.success(term.target(101.0), 101.0), 100.0, "{}", term.name);
+        }
+    }
+}
