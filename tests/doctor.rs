@@ -307,7 +307,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     let ids = (0..4).map(|i| i.to_string()).collect();
     let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 1], ids).unwrap();
     let es = Objective::find("ES").unwrap();
-    let trials: Vec<Trial> = (0..4).map(|query| Trial { attack: es, query, targets: vec![] }).collect();
+    let trials: Vec<Trial> = (0..4).map(|query| Trial { objective: es, query, targets: vec![] }).collect();
     let eps = 0.1f32;
     let plan = Plan {
         form: Form::Published,

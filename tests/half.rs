@@ -392,7 +392,14 @@ fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severi
         sample: vec![],
         comparison: Some(comparison),
     };
-    let all = Outcomes { outcomes: &[], eps: 0.1, steps: 32, ranked: 100.0, half: Some(&half) };
+    let all = Outcomes {
+        outcomes: &[],
+        eps: 0.1,
+        steps: 32,
+        form: Form::Published,
+        ranked: 100.0,
+        half: Some(&half),
+    };
     check::of_outcomes(&all).into_iter().find(|f| f.check == "half-precision").unwrap().severity
 }
 

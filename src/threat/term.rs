@@ -19,13 +19,16 @@ pub struct Term {
     pub digits: usize,
     /// The value before an attack (`None` where it is always the same and says nothing) and after it, before the unit; `None` where
     /// the outcome has none.
-    pub read: fn(&Outcome, Form) -> Option<(Option<f64>, f64)>,
+    pub read: Read,
     /// Its contribution to ERS, from the mean after the attack (Zhou et al., T-PAMI 2024, section 5); `None` where it has none.
     pub ers: Option<fn(f64) -> f64>,
     /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where there is no such thing, and ARS leaves
     /// the term out.
     pub resistance: Option<Averaging>,
 }
+
+/// See [`Term::read`].
+pub type Read = fn(&Outcome, Form) -> Option<(Option<f64>, f64)>;
 
 /// What the numbers of a term count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -218,9 +218,10 @@ pub fn report(strength: f64) -> Report {
             }),
             notes: scores.notes,
         },
-        trials: serde_json::json!({
+        trials: serde_json::from_value(serde_json::json!({
             "protocol": "rob28", "form": "published", "metric": "normalized-euclidean", "attacks": trials
-        }),
+        }))
+        .unwrap(),
         outcomes,
         skipped,
         warnings: vec![Warning::new("a-warning", NASTY), Warning::info("a-note", "worth knowing")],
