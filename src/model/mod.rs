@@ -13,7 +13,8 @@ pub mod runtime;
 use crate::grad::{self, Note, Types};
 use crate::onnx::{DType, Graph, Node, Value};
 use crate::{Error, Result};
-pub use differentiable::{Batch, Cotangent, Differentiable};
+pub use differentiable::{Cotangent, Differentiable, SignedSteps};
+pub use half::InHalf;
 
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
@@ -237,7 +238,7 @@ impl Model {
         cotangent: ArrayView2<f32>,
     ) -> Result<(Array2<f32>, Vec<f32>)> {
         let found = self.by_lanes(images, |lane, from, images| {
-            lane.gradient(images, cotangent.slice(s![from..from + lane.batch(), ..]))
+            lane.product(images, cotangent.slice(s![from..from + lane.batch(), ..]))
         })?;
         let (embeddings, gradients): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         Ok((stack(&embeddings)?, gradients.concat()))
