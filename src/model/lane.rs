@@ -111,11 +111,7 @@ impl Lane {
     }
 
     /// ∂⟨f(x), ē⟩/∂x of the lane's images: embeddings [B, D] and the gradient [B, P].
-    pub fn product(
-        &mut self,
-        images: &[f32],
-        cotangent: ArrayView2<f32>,
-    ) -> Result<(Array2<f32>, Vec<f32>)> {
+    pub fn product(&mut self, images: &[f32], cotangent: ArrayView2<f32>) -> Result<(Array2<f32>, Vec<f32>)> {
         let mut e = Array2::zeros((0, 0));
         let mut gradient = vec![0.0; images.len()];
         let mut seen = |z: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
@@ -199,7 +195,12 @@ impl Exact {
     }
 
     /// ∂L/∂image of images [B, P], to `gradient`.
-    pub fn gradient(&mut self, images: &[f32], cotangent: &mut Cotangent, gradient: &mut [f32]) -> Result<()> {
+    pub fn gradient(
+        &mut self,
+        images: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
         // Images under signed steps lie in the same place: they come back to the host first.
         self.bring_slots()?;
         self.slots.newest = Newest::Host;

@@ -6,13 +6,16 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
+/// The stream of images that are nothing but noise, far from those of random starts.
+pub const NOISE: u64 = 1 << 32;
+
 /// The random choices of one trial. They depend on (seed, attack, query id) alone, so that a trial is the
 /// same in every batch, order, shard and subset of queries.
 pub struct Draw(ChaCha8Rng);
 
 impl Draw {
-    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id; `stream` 0 is for
-    /// targets, further ones for random starts.
+    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id. Stream 0 is for targets, the k-th for the
+    /// k-th random start, [`NOISE`] for noise, and those after it for what a search draws from each start.
     pub fn new(seed: u64, code: &str, id: &str, stream: u64) -> Self {
         let mut hash = Sha256::new();
         hash.update(seed.to_le_bytes());
@@ -40,5 +43,15 @@ impl Draw {
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f32 {
         (self.0.next_u32() >> 8) as f32 / (1u32 << 24) as f32
+    }
+
+    /// −1 or 1.
+    pub fn sign(&mut self) -> f32 {
+        if self.index(2) == 0 { 1.0 } else { -1.0 }
+    }
+
+    /// Roughly normal, mean 0 and standard deviation 1: twelve uniform numbers less 6.
+    pub fn normal(&mut self) -> f32 {
+        (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }
 }
