@@ -1,18 +1,7 @@
 //! APGD's step size (Croce & Hein, ICML 2020, algorithm 1): large steps with momentum, halved and restarted
 //! from the best image so far whenever the loss stops falling.
 
-use serde::{Deserialize, Serialize};
-
-/// How the step size runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Schedule {
-    /// α throughout, from the last image: the published form.
-    #[default]
-    Fixed,
-    /// 2ε at first, then as the loss demands; the best image seen counts. α is not used.
-    Adaptive,
-}
+pub use crate::record::Schedule;
 
 /// Share of the steps between two checkpoints that must lower the loss (ρ).
 const ENOUGH: f64 = 0.75;
