@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn gates_are_read_and_checked() {
-        use crate::judge::gate::Level;
+        use crate::record::Level;
         let suite = Suite::parse(
             "my.yaml",
             &format!("{BASE}gate:\n  ars: {{min: 45, max_drop: 1}}\n  attack.ES:R: {{min: 5, level: warn}}\n  ers: {{level: off}}\n"),

@@ -22,8 +22,7 @@ mod reid;
 mod sop;
 pub mod vectors;
 
-use crate::record::Interpolation;
-pub use crate::record::Role;
+pub use crate::record::{Interpolation, Role};
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::fmt;
