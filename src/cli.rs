@@ -1,13 +1,11 @@
 //! The command line: flags to [`Settings`]. No logic.
 
-use crate::data::{Interpolation, Split};
-use crate::model::card::{Card, Channels, Layout};
+use crate::data::Split;
+use crate::model::card::Card;
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
-use crate::record::Form;
-use crate::run::partition::Partition;
-use crate::space::Metric;
+use crate::record::{Channels, Form, Interpolation, Layout, Metric, Partition, Precision};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -401,25 +399,6 @@ pub enum Gradient {
     Exact,
     /// Estimated from forward passes.
     Estimate,
-}
-
-/// What the attacks' steps compute in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Precision {
-    /// float32, as everything else.
-    Fp32,
-    /// float16.
-    Fp16,
-}
-
-impl Precision {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Precision::Fp32 => "fp32",
-            Precision::Fp16 => "fp16",
-        }
-    }
 }
 
 impl Run {

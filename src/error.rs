@@ -83,3 +83,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// " (did you mean `…`?)" for the nearest of `known`, unless none is near.
+pub(crate) fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
+    let nearest = known.iter().map(AsRef::as_ref).map(|k| (strsim::levenshtein(word, k), k)).min();
+    match nearest {
+        Some((distance, k)) if distance <= 1 + k.len() / 3 => format!(" (did you mean `{k}`?)"),
+        _ => String::new(),
+    }
+}

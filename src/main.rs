@@ -1,9 +1,10 @@
 //! Parse, run, print the error, map it to an exit code.
 
 use audit::cli::{Cli, Command};
-use audit::judge::gate::{Rules, Verdict};
+use audit::judge::gate::Rules;
 use audit::progress::Mode;
-use audit::report::{Report, Target};
+use audit::record::{Report, Verdict};
+use audit::report::Target;
 use audit::{
     Error, Exit, Result, data, grad, interrupt, judge::compare, report, run as conductor, run::doctor, suite,
     threat,
@@ -132,8 +133,8 @@ fn gate(flags: &audit::cli::Gate) -> Result<Done> {
 
 fn comparison(flags: &audit::cli::Compare) -> Result<String> {
     let comparison = compare::compare(&flags.reports, flags.sort.as_deref(), flags.anyway)?;
-    flags.output.iter().try_for_each(|path| compare::write(&comparison, path))?;
-    Ok(compare::render(&comparison))
+    flags.output.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
+    Ok(report::compare::render(&comparison))
 }
 
 fn completions(shell: clap_complete::Shell) -> String {

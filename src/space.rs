@@ -12,17 +12,15 @@
 pub mod benign;
 pub mod ranks;
 
-use crate::data::Role;
+pub use crate::record::Metric;
+use crate::record::Role;
 use crate::{Error, Result};
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 
 /// Norms below this count as this, as in `torch.nn.functional.normalize`.
 const TINY_NORM: f64 = 1e-12;
@@ -35,48 +33,7 @@ const CANCELLED: f32 = 2e-3;
 /// so that sums come out the same with any number of threads.
 const BLOCK: usize = 1024;
 
-/// How far apart two embeddings are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Metric {
-    /// ‖a/‖a‖ − b/‖b‖‖, in [0, 2]. The field's default.
-    #[serde(alias = "N")]
-    NormalizedEuclidean,
-    /// ‖a − b‖.
-    #[serde(alias = "E")]
-    Euclidean,
-    /// 1 − cos(a, b), in [0, 2].
-    #[serde(alias = "C")]
-    Cosine,
-}
-
 impl Metric {
-    /// Every metric.
-    pub const ALL: [Metric; 3] = [Metric::NormalizedEuclidean, Metric::Euclidean, Metric::Cosine];
-
-    /// The name in files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Metric::NormalizedEuclidean => "normalized-euclidean",
-            Metric::Euclidean => "euclidean",
-            Metric::Cosine => "cosine",
-        }
-    }
-
-    /// The letter the literature's evaluation codes use: N, E or C.
-    pub fn letter(self) -> &'static str {
-        match self {
-            Metric::NormalizedEuclidean => "N",
-            Metric::Euclidean => "E",
-            Metric::Cosine => "C",
-        }
-    }
-
-    /// Whether points have unit norm.
-    pub fn normalizes(self) -> bool {
-        self != Metric::Euclidean
-    }
-
     /// A model's raw embeddings [n, D] as points of the space [n, D]: each row as [`Metric::place`] has it.
     /// Rows of the result are contiguous.
     pub fn into_space(self, raw: Array2<f32>) -> Array2<f32> {
@@ -143,25 +100,6 @@ impl Metric {
             *g += weight * ((f64::from(z) - u + offset) * per) as f32;
         }
         distance
-    }
-}
-
-impl fmt::Display for Metric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Metric {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let named = |m: &Metric| text.eq_ignore_ascii_case(m.name()) || text.eq_ignore_ascii_case(m.letter());
-        Metric::ALL.into_iter().find(named).ok_or_else(|| {
-            Error::usage(format!(
-                "unknown metric `{text}`: expected normalized-euclidean (N), euclidean (E) or cosine (C)"
-            ))
-        })
     }
 }
 

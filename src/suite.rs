@@ -1,14 +1,15 @@
 //! Suites: which attacks, with what budget, on how many queries, towards which scores. The only file that
 //! names YAML.
 
+use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
-use crate::record::Form;
-use crate::report::metric::Metric;
-use crate::threat::term::{self, Term};
-use crate::threat::{OBJECTIVES, Objective, Plan, Schedule};
+use crate::judge::quantity::Quantity;
+use crate::record::{Form, Protocol, Schedule, ScoreName};
+use crate::threat::term::terms_of;
+use crate::threat::{OBJECTIVES, Objective, Plan};
 use crate::{Error, Result};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,39 +65,6 @@ pub struct Entry {
     pub objective: &'static Objective,
     /// Targets per trial (its w or m).
     pub count: usize,
-}
-
-/// A named budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// One of the others, by the size of the model's input.
-    Auto,
-    /// Small line images.
-    Rob28,
-    /// Photographs.
-    Rob224,
-}
-
-impl Protocol {
-    /// The name in suites, reports and trial files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::Auto => "auto",
-            Protocol::Rob28 => "rob28",
-            Protocol::Rob224 => "rob224",
-        }
-    }
-}
-
-/// A score a suite can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ScoreName {
-    /// Empirical robustness score.
-    Ers,
-    /// Adversarial resistance score.
-    Ars,
 }
 
 /// A suite as it stands in YAML.
@@ -215,7 +183,7 @@ impl Suite {
         let mut gate = Vec::new();
         for (name, demand) in &raw.gate {
             let at = format!("{file}, line {}: gate", demand.referenced.line());
-            let metric = Metric::find(name).map_err(|e| e.context(&at))?;
+            let metric = Quantity::find(name).map_err(|e| e.context(&at))?;
             let rule = Rule { metric, demand: demand.value };
             gate::check(&rule).map_err(|e| e.context(&at))?;
             gate.push(rule);
@@ -237,6 +205,18 @@ impl Suite {
             max_queries: positive(&raw.max_queries, "max_queries")?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
         })
+    }
+
+    /// Whether an audit by this suite gives `quantity`.
+    pub fn gives(&self, quantity: Quantity) -> bool {
+        match quantity {
+            Quantity::Score(score) => self.scores.contains(&score),
+            Quantity::Table => self.scores.contains(&ScoreName::Ars),
+            Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
+                self.attacks.iter().any(|a| a.objective.judged_by(term))
+            }
+            Quantity::Benign(_) | Quantity::Cmc(_) => true,
+        }
     }
 
     /// How this suite's trials run on a model whose input's longer side is `side` pixels, and the protocol
@@ -304,11 +284,8 @@ fn entry(text: &str) -> Result<Entry> {
 
 /// Scores are means over fixed terms: a suite that asks for one must have them all.
 fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
-    let (name, terms): (_, Vec<&Term>) = match score {
-        ScoreName::Ers => ("ers", term::ers_terms().collect()),
-        ScoreName::Ars => ("ars", term::ars_terms().collect()),
-    };
-    let judged = |o: &Objective| o.terms.iter().any(|t| terms.iter().any(|term| term.name == t.name));
+    let name = Quantity::Score(score).name();
+    let judged = |o: &Objective| terms_of(score).any(|term| o.judged_by(term));
     let listed = |o: &Objective| attacks.iter().any(|a| a.objective.code == o.code);
     let missing: Vec<&str> = OBJECTIVES.iter().filter(|o| judged(o) && !listed(o)).map(|o| o.code).collect();
     if !missing.is_empty() {
@@ -344,31 +321,6 @@ pub fn parse_fraction(text: &str) -> Result<f32> {
 fn fraction(file: &str, key: &str, text: &Spanned<String>) -> Result<f32> {
     parse_fraction(&text.value)
         .map_err(|e| e.context(format!("{file}, line {}: {key}", text.referenced.line())))
-}
-
-/// " (did you mean `…`?)" for the nearest of `known`, unless none is near.
-pub(crate) fn did_you_mean(word: &str, known: &[&str]) -> String {
-    let nearest = known.iter().map(|k| (edit_distance(word, k), k)).min();
-    match nearest {
-        Some((distance, k)) if distance <= 1 + k.len() / 3 => format!(" (did you mean `{k}`?)"),
-        _ => String::new(),
-    }
-}
-
-/// Levenshtein distance, by characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -472,13 +424,13 @@ mod tests {
 
     #[test]
     fn gates_are_read_and_checked() {
-        use crate::judge::gate::Level;
+        use crate::record::Level;
         let suite = Suite::parse(
             "my.yaml",
             &format!("{BASE}gate:\n  ars: {{min: 45, max_drop: 1}}\n  attack.ES:R: {{min: 5, level: warn}}\n  ers: {{level: off}}\n"),
         )
         .unwrap();
-        let rule = |name: &str| suite.gate.iter().find(|r| r.metric.name == name).unwrap().demand;
+        let rule = |name: &str| suite.gate.iter().find(|r| r.metric.name() == name).unwrap().demand;
         assert_eq!(
             (rule("ars").min, rule("ars").max_drop, rule("ars").level),
             (Some(45.0), Some(1.0), Level::Error)
@@ -500,12 +452,5 @@ mod tests {
             "{error}"
         );
         assert!(Suite::load("nowhere.yaml").unwrap_err().message.contains("can't read nowhere.yaml"));
-    }
-
-    #[test]
-    fn edit_distances() {
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(edit_distance("", "abc"), 3);
-        assert_eq!(edit_distance("same", "same"), 0);
     }
 }

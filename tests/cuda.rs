@@ -9,7 +9,7 @@ use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::memory;
 use audit::model::runtime::{self, Cuda, Options, Provider};
-use audit::report::Report;
+use audit::record::Report;
 use audit::run::identity::Identity;
 use common::{Ran, Rng, Temp, program, ran};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};

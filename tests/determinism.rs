@@ -3,7 +3,7 @@
 mod common;
 
 use audit::record::Outcome;
-use audit::report::Report;
+use audit::record::Report;
 use common::models::{images, small};
 use common::{Temp, audit};
 use serde_json::Value;

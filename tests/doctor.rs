@@ -2,12 +2,11 @@
 
 mod common;
 
-use audit::judge::check::Severity;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Options, Provider};
 use audit::onnx::{Graph, Node};
-use audit::record::Form;
+use audit::record::{Form, Severity};
 use audit::run::doctor::{self, Examination};
 use audit::space::{Gallery, Metric};
 use audit::threat::{self, Objective, Plan, Schedule, Trial};

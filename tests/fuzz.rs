@@ -81,7 +81,7 @@ proptest! {
 }
 
 /// As an audit begins: open, then compare with the file.
-fn load(bytes: &[u8]) -> audit::Result<check::load::GradientCheck> {
+fn load(bytes: &[u8]) -> audit::Result<audit::record::GradientCheck> {
     common::load_runtime();
     let temp = Temp::new();
     let path = temp.write("mutated.onnx", bytes);

@@ -2,8 +2,9 @@
 
 mod report_fixture;
 
-use audit::report::metric::Metric;
-use audit::report::{CmcPoint, FORMATS, Report};
+use audit::judge::quantity::Quantity;
+use audit::record::{CmcPoint, Report};
+use audit::report::FORMATS;
 use report_fixture::{audit, folder};
 use std::path::{Path, PathBuf};
 
@@ -170,20 +171,20 @@ fn every_number_of_a_report_can_be_demanded() {
     (full.benign.r_precision, full.benign.map_at_c) = (Some(45.0), Some(44.0));
     full.benign.cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
     let file = save(&dir, "r.json", &full);
-    for metric in Metric::all() {
-        let value = metric.value(&full).unwrap_or_else(|| panic!("{}", metric.name));
+    for metric in Quantity::all() {
+        let name = metric.name();
+        let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));
         let flag = if metric.lower_is_better() { "--fail-over" } else { "--fail-under" };
         for (bound, code) in [(value - 1.0, 0), (value + 1.0, 10)] {
             let bound = if metric.lower_is_better() { 2.0 * value - bound } else { bound };
-            let (found, out, err) = audit(&["gate", &file, flag, &format!("{}={bound}", metric.name)]);
-            assert_eq!(found, code, "{}: {out}{err}", metric.name);
+            let (found, out, err) = audit(&["gate", &file, flag, &format!("{name}={bound}")]);
+            assert_eq!(found, code, "{name}: {out}{err}");
         }
         // Paired, every attacked metric has an interval of its change.
-        let (code, out, _) =
-            audit(&["gate", &file, "--baseline", &file, "--max-drop", &format!("{}=0", metric.name)]);
+        let (code, out, _) = audit(&["gate", &file, "--baseline", &file, "--max-drop", &format!("{name}=0")]);
         let line = out
             .lines()
-            .find(|l| l.starts_with(&format!("  pass  {} ", metric.name)))
+            .find(|l| l.starts_with(&format!("  pass  {name} ")))
             .unwrap_or_else(|| panic!("{out}"));
         assert!(code == 0 && line.contains("95 %") == metric.attacked(), "{line}");
     }

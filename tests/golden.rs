@@ -4,7 +4,7 @@
 mod common;
 
 use audit::judge::score::{Basis, Estimate, ars, ers, resistance, score};
-use audit::record::{Form, Measures, Outcome};
+use audit::record::{Form, Measures, Outcome, ScoreName};
 use audit::space::benign::{benign, nmi};
 use audit::space::{Gallery, Metric};
 use audit::threat::{Draw, OBJECTIVES, Objective, Query, Targets, Trial, measure, read_trials};
@@ -213,9 +213,9 @@ fn scores_of_known_outcomes() {
         expect(scores.ers.map(|e| e.value), &golden["ERS"], "ERS");
         expect(scores.ars.map(|e| e.value), &golden["ARS"], "ARS");
         for row in &scores.summaries {
-            let code = row.term.split(':').next().unwrap();
-            if row.term != "TMA" && row.term != "ES:D" {
-                expect(row.per_trial, &golden["summary"][code]["ars"], &row.term);
+            let code = row.term.name.split(':').next().unwrap();
+            if row.term.name != "TMA" && row.term.name != "ES:D" {
+                expect(row.per_trial, &golden["summary"][code]["ars"], row.term.name);
             }
             let skipped = golden["summary"][code]["ars_skipped"].as_u64().unwrap_or(0);
             assert_eq!((row.queries, row.skipped as u64), (200, skipped));
@@ -228,7 +228,7 @@ fn scores_of_known_outcomes() {
         let extra = std::fs::read_to_string(shared("golden").unwrap().join("golden/extra.json")).unwrap();
         let extra: Value = serde_json::from_str(&extra).unwrap();
         for term in ["CA+", "CA-", "QA+", "QA-"] {
-            let row = scores.summaries.iter().find(|s| s.term == term).unwrap();
+            let row = scores.summaries.iter().find(|s| s.term.name == term).unwrap();
             expect(row.table, &extra[model][term]["ratio_of_means"], term);
         }
     }
@@ -278,7 +278,7 @@ fn published_rows() {
         if !["ACT", "HM"].contains(&values["defense"].as_str().unwrap()) {
             continue;
         }
-        for term in audit::threat::term::ars_terms().map(|t| t.name) {
+        for term in audit::threat::term::terms_of(ScoreName::Ars).map(|t| t.name) {
             let after = cell(values, term).unwrap();
             let found = match term {
                 "CA+" | "QA+" => resistance(50.0, after, 0.0),

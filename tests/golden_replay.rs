@@ -5,7 +5,7 @@
 
 mod common;
 
-use audit::report::{Attack, Report};
+use audit::record::{Attack, Report};
 use common::golden::Golden;
 use common::{Temp, audit, shared};
 use serde_json::{Value, json};

@@ -3,16 +3,17 @@
 mod common;
 
 use audit::grad::differentiate;
+use audit::judge::check;
 use audit::judge::check::attacked::Outcomes;
-use audit::judge::check::half::{Comparison, HalfPrecision, Term, compare};
-use audit::judge::check::{self, Severity};
+use audit::judge::check::half::compare;
 
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
 use audit::model::{Batch, Model};
 use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
 use audit::record::Form;
-use audit::report::{Report, terminal};
+use audit::record::{Comparison, HalfPrecision, Precision, Report, Severity, Term};
+use audit::report::terminal;
 use audit::run::partition;
 use audit::{Exit, Result};
 use common::models::{DIM, Weights, grey, images, small, trunk_weights};
@@ -254,7 +255,7 @@ fn signs_are_those_of_float32() {
 #[test]
 fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     let report = in_half(&small(), &["--suite", "full"]).unwrap();
-    assert_eq!(report.suite.attack_precision, "fp16");
+    assert_eq!(report.suite.attack_precision, Precision::Fp16);
     assert!(report.errors().next().is_none(), "{:?}", report.warnings);
     let half = report.half_precision.as_ref().unwrap();
     // 30 queries are under the least that a sample has: all are repeated.
@@ -272,7 +273,7 @@ fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     let full = audit(&[&model, "--data", &data, "--steps", "8", "--suite", "full"]).unwrap();
     assert_eq!(half.sample, full.outcomes);
     assert!((c.full - full.scores.ars.as_ref().unwrap().value).abs() < 1e-9);
-    assert!(full.half_precision.is_none() && full.suite.attack_precision == "fp32");
+    assert!(full.half_precision.is_none() && full.suite.attack_precision == Precision::Fp32);
     assert!(!serde_json::to_string(&full).unwrap().contains("half_precision"));
     // In words too.
     let text = terminal::render(&report);
@@ -300,7 +301,7 @@ fn an_attack_that_float16_weakens_is_not_trusted() {
     assert_eq!(report.exit(), Some(Exit::Untrusted));
     // The sample beside itself.
     let full = Report { outcomes: half.sample.clone(), ..report.clone() };
-    assert!(compare(&full).unwrap().unwrap().difference == 0.0);
+    assert!(compare(&full).unwrap().difference == 0.0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use audit::model::Model;
 use audit::model::card::{Card, Layout};
 use audit::model::runtime::{Options, Provider};
 use audit::onnx::Node;
-use audit::report::Report;
+use audit::record::Report;
 use clap::Parser;
 use common::models::{SIDE, Weights, free, grey, value};
 use std::fs;

@@ -287,7 +287,7 @@ fn quantised_models_say_where_the_gradient_is_led_past_rounding() {
     audit::judge::check::admit("quantised", &findings).unwrap();
     assert!(measured.summary().gradient_error.unwrap() < 1e-2, "{:?}", measured.summary());
     let said = findings.iter().find(|f| f.check == "straight-through").unwrap();
-    assert_eq!(said.severity, audit::judge::check::Severity::Warning);
+    assert_eq!(said.severity, audit::record::Severity::Warning);
     assert!(said.found.contains("QuantizeLinear \"input_quantiser\""), "{}", said.found);
 }
 

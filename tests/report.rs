@@ -3,10 +3,11 @@
 mod common;
 mod report_fixture;
 
-use audit::judge::check::{Severity, Warning};
-use audit::judge::gate::{Rules, Verdict};
-use audit::report::{self, FORMATS, Report, Target};
-use report_fixture::{NASTY, PIXEL, folder, python};
+use audit::judge::gate::Rules;
+use audit::record::reason::REASONS;
+use audit::record::{Report, Severity, Verdict};
+use audit::report::{self, FORMATS, Target};
+use report_fixture::{NASTY, PIXEL, folder, python, warning};
 use std::path::Path;
 use std::process::Command;
 
@@ -312,8 +313,7 @@ fn the_same_finding_has_the_same_fingerprint_whatever_its_numbers() {
 fn markdown_fits_a_comment() {
     let mut report = judged();
     let long = "a_b&c ".repeat(20_000);
-    report.warnings =
-        (audit::judge::check::CHECKS.iter()).map(|c| Warning::new(c.id, long.clone())).collect();
+    report.warnings = REASONS.iter().map(|r| r.warning(long.clone())).collect();
     report.scores.notes = vec![long.clone(); 2];
     report.model.path = long.clone();
     report.data.source = long;
@@ -350,9 +350,9 @@ fn the_terminal_is_kept_to() {
     report.model.path = "models/a.onnx".into();
     report.data.source = "images".into();
     report.warnings = vec![
-        Warning::info("a-note", "worth knowing ".repeat(20)),
-        Warning::new("a-warning", "worth minding ".repeat(20)),
-        Warning { severity: Severity::Error, ..Warning::new("an-error", "fatal ".repeat(30)) },
+        warning("a-note", "info", &"worth knowing ".repeat(20)),
+        warning("a-warning", "warning", &"worth minding ".repeat(20)),
+        warning("an-error", "error", &"fatal ".repeat(30)),
     ];
     for width in [80, 200] {
         let text = report::terminal::render_in(&report, width);
@@ -360,8 +360,9 @@ fn the_terminal_is_kept_to() {
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}"));
         assert!(text.starts_with("!! Not to be trusted"));
         assert!(at("error [") < at("warning [") && at("warning [") < at("note ["));
-        let findings: Vec<_> = (audit::judge::check::CHECKS.iter())
-            .map(|c| c.finding((Severity::Warning, "something was found here, as it happens".into())))
+        let findings: Vec<_> = REASONS
+            .iter()
+            .map(|r| r.finding((Severity::Warning, "something was found here, as it happens".into())))
             .collect();
         let table = report::terminal::findings_in(&findings, width);
         assert!(table.lines().all(|l| l.chars().count() <= width), "{width}\n{table}");
@@ -395,7 +396,7 @@ fn the_pages_open_in_a_browser() {
     let dir = folder("browser");
     let escape = report::escape::markup;
     let mut alarming = judged();
-    alarming.warnings.push(Warning { severity: Severity::Error, ..Warning::new("an-error", NASTY) });
+    alarming.warnings.push(warning("an-error", "error", NASTY));
     let pages = [("audit", rendered(&alarming, "html"), 13), ("compare", comparison(&dir), 0)];
     for ((name, page, images), width) in pages.iter().flat_map(|page| [(page, 400), (page, 1400)]) {
         // In a frame: a window can't be as narrow as a phone.

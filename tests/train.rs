@@ -434,7 +434,7 @@ fn every_method_trains_and_audit_takes_the_model() {
         &data,
     ])
     .unwrap();
-    assert_eq!((report.benign.queries, report.model.metric.as_str()), (96, "normalized-euclidean"));
+    assert_eq!((report.benign.queries, report.model.metric.name()), (96, "normalized-euclidean"));
     // Its own R@1, of libtorch's embeddings, is the auditor's.
     let own = rows(&folder.join("hm-lga.jsonl")).pop().unwrap().clean.recall;
     assert!((100.0 * own - report.benign.r1).abs() < 1.1, "{} and {}", 100.0 * own, report.benign.r1);

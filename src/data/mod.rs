@@ -22,9 +22,9 @@ mod reid;
 mod sop;
 pub mod vectors;
 
+pub use crate::record::{Interpolation, Role};
 use crate::{Error, Result};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -113,34 +113,6 @@ pub enum Resize {
     Exact(usize, usize),
     /// The shorter side so long, the longer in proportion.
     Shorter(usize),
-}
-
-/// How pixels between pixels are found. `aliased` looks only at the nearest pixels however much an image shrinks, as
-/// OpenCV does, and torchvision on tensors with `antialias=False`.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
-pub enum Interpolation {
-    #[default]
-    Bilinear,
-    BilinearAliased,
-    Bicubic,
-    BicubicAliased,
-    Nearest,
-}
-
-/// What an image is there for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    /// Every image queries all others.
-    #[default]
-    Both,
-    /// Searched with, never found.
-    Query,
-    /// Found, never searched with.
-    Gallery,
 }
 
 /// One image.

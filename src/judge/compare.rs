@@ -1,13 +1,13 @@
 //! Two or more reports side by side: whether they may be compared, and their differences with paired intervals.
 
+use crate::judge::quantity::Quantity;
 use crate::judge::score::{self, Resampled};
-use crate::report::metric::Metric;
-use crate::report::{Destination, Report, by_ending};
+use crate::record::Report;
 use crate::threat::{Drawn, Objective};
-use crate::{Error, Result, report};
+use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A change from one report to another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -36,16 +36,16 @@ pub struct Pair<'r> {
 
 impl<'r> Pair<'r> {
     /// Resamples both. Where their queries are not the same ones, differences have no interval.
-    pub fn new(base: &'r Report, other: &'r Report) -> Result<Pair<'r>> {
+    pub fn new(base: &'r Report, other: &'r Report) -> Pair<'r> {
         // One seed for both: resample number i takes the same queries of each.
-        let resample = |r: &Report| Ok::<_, Error>(score::resampled(&r.outcomes, &r.basis()?, base.seed));
-        let (a, b) = (resample(base)?, resample(other)?);
+        let resample = |r: &Report| score::resampled(&r.outcomes, &r.basis(), base.seed);
+        let (a, b) = (resample(base), resample(other));
         let same = a.queries == b.queries;
-        Ok(Pair { base, other, resampled: same.then_some((a, b)) })
+        Pair { base, other, resampled: same.then_some((a, b)) }
     }
 
     /// How `metric` differs; `None` where a report lacks it.
-    pub fn difference(&self, metric: &Metric) -> Option<Difference> {
+    pub fn difference(&self, metric: Quantity) -> Option<Difference> {
         let value = metric.value(self.other)? - metric.value(self.base)?;
         let interval = self.resampled.as_ref().and_then(|(a, b)| {
             let both = a.replicates.iter().zip(&b.replicates);
@@ -90,15 +90,15 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     }
     let (s, t) = (&a.suite, &b.suite);
     for (what, x, y) in [
-        ("protocol", s.protocol.clone(), t.protocol.clone()),
-        ("form", s.form.clone(), t.form.clone()),
+        ("protocol", s.protocol.to_string(), t.protocol.to_string()),
+        ("form", s.form.to_string(), t.form.to_string()),
         ("eps", s.eps.to_string(), t.eps.to_string()),
         ("alpha", s.alpha.to_string(), t.alpha.to_string()),
         ("steps", s.steps.to_string(), t.steps.to_string()),
-        ("schedule", s.schedule.clone(), t.schedule.clone()),
+        ("schedule", s.schedule.to_string(), t.schedule.to_string()),
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
-        ("attack precision", s.attack_precision.clone(), t.attack_precision.clone()),
-        ("metric", a.model.metric.clone(), b.model.metric.clone()),
+        ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
+        ("metric", a.model.metric.to_string(), b.model.metric.to_string()),
     ] {
         if x != y {
             found.push(format!("{what}: {x} and {y}"));
@@ -177,8 +177,8 @@ pub struct Entry {
 /// A metric of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its name.
-    pub metric: String,
+    /// It.
+    pub metric: Quantity,
     /// Its value.
     pub value: f64,
     /// Its difference from the base.
@@ -189,7 +189,7 @@ pub struct Row {
 
 impl Entry {
     /// The row of a metric.
-    pub fn row(&self, metric: &str) -> Option<&Row> {
+    pub fn row(&self, metric: Quantity) -> Option<&Row> {
         self.rows.iter().find(|r| r.metric == metric)
     }
 }
@@ -197,7 +197,7 @@ impl Entry {
 /// Compares the reports in `files` with the first. With `anyway`, also such as don't compare; `sort` orders the
 /// models by a metric, the most robust first.
 pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Comparison> {
-    let sort = sort.map(Metric::find).transpose()?;
+    let sort = sort.map(Quantity::find).transpose()?;
     let reports = files.iter().map(|f| Report::load(f)).collect::<Result<Vec<_>>>()?;
     let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
     names.iter().zip(&reports).try_for_each(|(name, r)| r.whole().map_err(|e| e.context(name)))?;
@@ -236,7 +236,7 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
     cautions.extend(remarks);
     let mut models = Vec::new();
     for (i, (name, report)) in names.into_iter().zip(&reports).enumerate() {
-        let pair = (i > 0).then(|| Pair::new(base, report)).transpose()?;
+        let pair = (i > 0).then(|| Pair::new(base, report));
         if pair.as_ref().is_some_and(|p| p.resampled.is_none()) {
             cautions.push(format!(
                 "{name} attacked other queries than the base: its differences have no interval"
@@ -246,11 +246,11 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
     }
     if let Some(metric) = sort {
         let key = |e: &Entry| {
-            let value = e.row(&metric.name).map_or(f64::NEG_INFINITY, |r| r.value);
+            let value = e.row(metric).map_or(f64::NEG_INFINITY, |r| r.value);
             if metric.lower_is_better() && value.is_finite() { -value } else { value }
         };
-        if models.iter().all(|m| m.row(&metric.name).is_none()) {
-            return Err(Error::usage(format!("--sort {}: no report has it", metric.name)));
+        if models.iter().all(|m| m.row(metric).is_none()) {
+            return Err(Error::usage(format!("--sort {}: no report has it", metric.name())));
         }
         models.sort_by(|a, b| key(b).total_cmp(&key(a)));
     }
@@ -259,9 +259,9 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
 
 fn entry(name: String, report: &Report, pair: Option<&Pair>) -> Entry {
     let row =
-        |metric: Metric| {
+        |metric: Quantity| {
             let value = metric.value(report)?;
-            let difference = pair.and_then(|p| p.difference(&metric));
+            let difference = pair.and_then(|p| p.difference(metric));
             let direction =
                 match difference {
                     Some(d) if d.counts() && d.value != 0.0 => {
@@ -269,130 +269,12 @@ fn entry(name: String, report: &Report, pair: Option<&Pair>) -> Entry {
                     }
                     _ => 0,
                 };
-            Some(Row { metric: metric.name, value, difference, direction })
+            Some(Row { metric, value, difference, direction })
         };
     Entry {
         report: name,
         model: report.model_name().into(),
         base: pair.is_none(),
-        rows: Metric::all().into_iter().filter_map(row).collect(),
+        rows: Quantity::all().into_iter().filter_map(row).collect(),
     }
-}
-
-/// Renders a comparison as a file.
-type Render = fn(&Comparison) -> Result<Vec<u8>>;
-
-/// Formats of comparisons, by the file name's ending.
-const FORMATS: &[(&str, Render)] = &[("html", report::html::comparison), ("json", json), ("md", markdown)];
-
-/// Writes a comparison to a file, in the format that its name says.
-pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
-    let at = by_ending(path, FORMATS.iter().map(|f| f.0))?;
-    Destination::open("-o", path)?.write(&FORMATS[at].1(comparison)?)
-}
-
-fn json(comparison: &Comparison) -> Result<Vec<u8>> {
-    serde_json::to_vec_pretty(comparison).map_err(|e| Error::internal(format!("the comparison as JSON: {e}")))
-}
-
-/// The cells that every rendering shows of a row: value, base's value, change, interval.
-pub fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
-    let Ok(metric) = Metric::find(&row.metric) else { return Default::default() };
-    let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(&row.metric));
-    [
-        metric.show(row.value),
-        base.map_or("–".into(), |b| metric.show(b.value)),
-        row.difference.map_or("–".into(), |d| metric.show_change(d.value)),
-        row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
-            format!("{} … {}", metric.show_change(low), metric.show_change(high))
-        }),
-    ]
-}
-
-/// What a row's difference amounts to, in a word.
-pub fn word(row: &Row) -> &'static str {
-    match row.direction {
-        1 => "better",
-        -1 => "worse",
-        _ if row.difference.is_some() => "not told apart",
-        _ => "",
-    }
-}
-
-/// The comparison for a terminal.
-pub fn render(comparison: &Comparison) -> String {
-    let mut out = String::new();
-    for caution in &comparison.cautions {
-        out += &format!("caution: {caution}\n");
-    }
-    out += &format!("{:<34}{:>8}{:>8}{:>12}\n", "model", "ARS", "ERS", "benign R@1");
-    for m in &comparison.models {
-        let value = |name: &str| m.row(name).map_or("–".into(), |r| format!("{:.1}", r.value));
-        let base = if m.base { " (base)" } else { "" };
-        let name = brief(&m.model, 33 - base.len());
-        out += &format!(
-            "{:<34}{:>8}{:>8}{:>12}\n",
-            format!("{name}{base}"),
-            value("ars"),
-            value("ers"),
-            value("benign.r1")
-        );
-    }
-    let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
-    for m in comparison.models.iter().filter(|m| !m.base) {
-        out += &format!("\n{} against {base}\n", m.model);
-        out += &format!("  {:<24}{:>8}{:>8}{:>9}  {:<17}\n", "", "theirs", "base", "change", "95 %");
-        for row in shown(m) {
-            let [value, base, change, interval] = cells(comparison, row);
-            let mark = if row.direction == 0 { "" } else { word(row) };
-            let line = format!("  {:<24}{value:>8}{base:>8}{change:>9}  {interval:<17} {mark}", row.metric);
-            out += line.trim_end();
-            out.push('\n');
-        }
-    }
-    out
-}
-
-/// The rows people look at: the rest is in the JSON.
-pub fn shown(entry: &Entry) -> impl Iterator<Item = &Row> {
-    entry.rows.iter().filter(|r| !r.metric.ends_with(".table"))
-}
-
-fn brief(name: &str, most: usize) -> String {
-    match name.chars().count() > most {
-        true => name.chars().take(most - 1).chain(['…']).collect(),
-        false => name.into(),
-    }
-}
-
-fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
-    use crate::report::escape::markdown as escape;
-    let mut out = String::from("## Comparison\n\n");
-    for caution in &comparison.cautions {
-        out += &format!("> **Caution:** {}\n\n", escape(caution));
-    }
-    out += "| model | ARS | ERS | benign R@1 |\n|---|--:|--:|--:|\n";
-    for m in &comparison.models {
-        let value = |name: &str| m.row(name).map_or("–".into(), |r| format!("{:.1}", r.value));
-        let base = if m.base { " (base)" } else { "" };
-        out += &format!(
-            "| {}{base} | {} | {} | {} |\n",
-            escape(&m.model),
-            value("ars"),
-            value("ers"),
-            value("benign.r1")
-        );
-    }
-    for m in comparison.models.iter().filter(|m| !m.base) {
-        out += &format!(
-            "\n### {}\n\n| metric | theirs | base | change | 95 % | |\n|---|--:|--:|--:|---|---|\n",
-            escape(&m.model)
-        );
-        for row in shown(m) {
-            let [value, base, change, interval] = cells(comparison, row);
-            out +=
-                &format!("| {} | {value} | {base} | {change} | {interval} | {} |\n", row.metric, word(row));
-        }
-    }
-    Ok(out.into_bytes())
 }

@@ -3,4 +3,5 @@
 pub mod check;
 pub mod compare;
 pub mod gate;
+pub mod quantity;
 pub mod score;

@@ -4,14 +4,13 @@
 //! (ICML 2024, arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are
 //! 0–100, higher is better.
 
-use crate::record::{Form, Outcome, Skipped};
-use crate::space::{Metric, draw_index};
+use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
+use crate::space::draw_index;
 use crate::threat::OBJECTIVES;
-use crate::threat::term::{self, Averaging, Term};
+use crate::threat::term::{Averaging, Term, terms_of};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Resamples of the queries behind an interval.
@@ -28,8 +27,20 @@ pub struct Basis {
     pub metric: Metric,
 }
 
+impl Report {
+    /// What the scores' arithmetic needs beside the outcomes.
+    pub fn basis(&self) -> Basis {
+        let (form, data) = (self.suite.form, &self.data);
+        let ranked = match data.gallery {
+            0 => form.ranked(data.images, false), // of a version that knew no separate queries
+            gallery => form.ranked(gallery, data.images > gallery),
+        };
+        Basis { ranked, form, metric: self.model.metric }
+    }
+}
+
 /// A number with its 95 % interval over queries.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// From all queries.
     pub value: f64,
@@ -40,10 +51,10 @@ pub struct Estimate {
 
 /// One term of the scores. Ranks are percentiles and shares are per cent (0–100); TMA is a cosine, ES:D a
 /// distance.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The term: the attack's code, or ES:D and ES:R for the two readings of ES.
-    pub term: String,
+    /// The term.
+    pub term: &'static Term,
     /// Trials that the means run over.
     pub queries: usize,
     /// Trials without a resistance, or not run: nothing to attack (the rank already is where the attacker
@@ -63,7 +74,7 @@ pub struct Summary {
 }
 
 /// The result of an audit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
     /// One row per term, in the table's order.
     pub summaries: Vec<Summary>,
@@ -73,8 +84,8 @@ pub struct Scores {
     pub ars: Option<Estimate>,
     /// ARS from the ratio of means, for comparison with published tables.
     pub ars_table: Option<Estimate>,
-    /// Why a score is missing.
-    pub notes: Vec<String>,
+    /// Why a score is missing, with its name.
+    pub notes: Vec<(ScoreName, String)>,
 }
 
 /// The scores of one resample.
@@ -94,6 +105,16 @@ pub struct Replicate {
     pub ars_table: Option<f64>,
 }
 
+impl Replicate {
+    /// A score.
+    pub fn score(&self, name: ScoreName) -> Option<f64> {
+        match name {
+            ScoreName::Ers => self.ers,
+            ScoreName::Ars => self.ars,
+        }
+    }
+}
+
 /// Scores `outcomes`; `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`]
 /// seeded resamples.
 pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> Scores {
@@ -107,7 +128,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
     let summaries = table.columns.iter().enumerate().map(|(i, column)| {
         let means = column.means(&once);
         Summary {
-            term: column.term.name.into(),
+            term: column.term,
             queries: column.trials.len(),
             skipped: column.left_out + means.as_ref().map_or(0, |m| m.nothing_to_attack),
             before: means.as_ref().and_then(|m| m.before),
@@ -136,7 +157,7 @@ pub fn replicates(outcomes: &[Outcome], basis: &Basis, resamples: usize, seed: u
 #[derive(Clone, Debug)]
 pub struct Resampled {
     /// The terms that the replicates' lists are about.
-    pub terms: Vec<String>,
+    pub terms: Vec<&'static Term>,
     /// Ids of the queries, ascending: equal ones make a pair of audits.
     pub queries: Vec<String>,
     /// [`RESAMPLES`] of them.
@@ -148,7 +169,7 @@ pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
     let table = Table::new(outcomes, &[], basis);
     let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
     Resampled {
-        terms: table.columns.iter().map(|c| c.term.name.into()).collect(),
+        terms: table.columns.iter().map(|c| c.term).collect(),
         queries: queries.into_iter().cloned().collect(),
         replicates: table.resample(RESAMPLES, seed),
     }
@@ -157,14 +178,14 @@ pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
 /// ERS from the after-attack values of its terms: percentiles and shares in per cent, TMA a cosine, ES:D a distance in
 /// [0, 2]. `after` gives a term's value; `None` where any is missing.
 pub fn ers(after: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
-    let terms = term::ers_terms();
+    let terms = terms_of(ScoreName::Ers);
     let sum = terms.clone().map(|term| Some((term.ers?)(after(term)?))).sum::<Option<f64>>();
     sum.map(|sum| sum / terms.count() as f64)
 }
 
 /// ARS from the resistances of its terms, in per cent; `None` where any is missing.
 pub fn ars(resistance: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
-    let terms = term::ars_terms();
+    let terms = terms_of(ScoreName::Ars);
     terms.clone().map(resistance).sum::<Option<f64>>().map(|sum| sum / terms.count() as f64)
 }
 
@@ -297,8 +318,8 @@ impl Table {
             let at = self.columns.iter().position(|c| c.term.name == term.name)?;
             means[at].as_ref().and_then(of)
         };
-        let bounded = self.metric != Metric::Euclidean && self.of(term::ers_terms()).all(|c| c.single);
-        let single = self.of(term::ars_terms()).all(|c| c.single);
+        let bounded = self.metric != Metric::Euclidean && self.of(terms_of(ScoreName::Ers)).all(|c| c.single);
+        let single = self.of(terms_of(ScoreName::Ars)).all(|c| c.single);
         Replicate {
             ers: bounded.then(|| ers(|term| find(term, &|m| Some(m.after)))).flatten(),
             ars: single.then(|| ars(|term| find(term, &|m| m.per_trial))).flatten(),
@@ -327,21 +348,19 @@ impl Table {
     }
 
     /// Why scores are missing.
-    fn notes(&self, point: &Replicate) -> Vec<String> {
-        let ers = match self.metric {
-            Metric::Euclidean => Some(
-                "no ERS: it takes ES:D as a share of the largest distance, 2 between unit embeddings; under the \
-                 euclidean metric embeddings have no fixed scale"
-                    .into(),
-            ),
-            _ => point.ers.is_none().then(|| self.missing("ERS", term::ers_terms())),
-        };
-        let ars = point.ars.is_none().then(|| self.missing("ARS", term::ars_terms()));
-        ers.into_iter().chain(ars).collect()
+    fn notes(&self, point: &Replicate) -> Vec<(ScoreName, String)> {
+        let missing = |&score: &ScoreName| point.score(score).is_none();
+        ScoreName::ALL.into_iter().filter(missing).map(|score| (score, self.missing(score))).collect()
     }
 
-    /// Why there is no `score`, the mean over `terms`.
-    fn missing(&self, score: &str, terms: impl Iterator<Item = &'static Term> + Clone) -> String {
+    /// Why there is no `score`.
+    fn missing(&self, score: ScoreName) -> String {
+        if score == ScoreName::Ers && self.metric == Metric::Euclidean {
+            return "no ERS: it takes ES:D as a share of the largest distance, 2 between unit embeddings; under the \
+                    euclidean metric embeddings have no fixed scale"
+                .into();
+        }
+        let terms = terms_of(score);
         let once = vec![1.0; self.queries];
         let means = |term: &Term| self.columns.iter().find(|c| c.term.name == term.name)?.means(&once);
         let names =
@@ -432,7 +451,7 @@ mod tests {
     #[test]
     fn terms_and_both_resistances_by_hand() {
         let scores = score(&full(), &[], &BASIS, 0);
-        let row = |term: &str| scores.summaries.iter().find(|s| s.term == term).unwrap();
+        let row = |term: &str| scores.summaries.iter().find(|s| s.term.name == term).unwrap();
         let near = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() < 1e-9, "{a:?} vs {b}");
         assert_eq!(scores.summaries.len(), 10);
         near(row("CA+").after.map(|e| e.value), 2500.0 / 101.0);
@@ -455,7 +474,7 @@ mod tests {
         near(scores.ars_table.map(|e| e.value), (50.0 + 80.0 + 75.0 + 75.0 + 150.0 + 0.0) / 8.0);
         assert!(scores.notes.is_empty());
         let corrected = score(&full(), &[], &Basis { ranked: 100, form: Form::Corrected, ..BASIS }, 0);
-        let shift = corrected.summaries.iter().find(|s| s.term == "ES:D").unwrap();
+        let shift = corrected.summaries.iter().find(|s| s.term.name == "ES:D").unwrap();
         near(shift.after.map(|e| e.value), 0.8);
     }
 
@@ -465,20 +484,20 @@ mod tests {
         outcomes.retain(|o| o.attack != "TMA");
         let scores = score(&outcomes, &[], &BASIS, 0);
         assert!(scores.ers.is_none() && scores.ars.is_some());
-        assert!(scores.notes.iter().any(|n| n.contains("without a result: TMA")), "{:?}", scores.notes);
+        assert!(scores.notes.iter().any(|(_, n)| n.contains("without a result: TMA")), "{:?}", scores.notes);
         outcomes.retain(|o| o.attack != "GTT");
         assert!(score(&outcomes, &[], &BASIS, 0).ars.is_none());
 
         let mut wide = full();
         wide.iter_mut().find(|o| o.attack == "CA+").unwrap().targets.push("u".into());
         let scores = score(&wide, &[], &BASIS, 0);
-        assert!(scores.ers.is_none() && scores.ars.is_none() && scores.notes[0].contains("w = m = 1"));
+        assert!(scores.ers.is_none() && scores.ars.is_none() && scores.notes[0].1.contains("w = m = 1"));
 
         let euclidean = score(&full(), &[], &Basis { metric: Metric::Euclidean, ..BASIS }, 0);
         assert!(
             euclidean.ers.is_none()
                 && euclidean.ars.is_some()
-                && euclidean.notes[0].contains("no fixed scale")
+                && euclidean.notes[0].1.contains("no fixed scale")
         );
     }
 
@@ -487,9 +506,9 @@ mod tests {
         let mut outcomes = full();
         outcomes.iter_mut().filter(|o| o.attack == "LTM").for_each(|o| o.before = hit(false));
         let scores = score(&outcomes, &[], &BASIS, 0);
-        let ltm = scores.summaries.iter().find(|s| s.term == "LTM").unwrap();
+        let ltm = scores.summaries.iter().find(|s| s.term.name == "LTM").unwrap();
         assert_eq!((ltm.per_trial, ltm.table, scores.ars), (None, None, None));
-        assert!(scores.notes[0].contains("LTM is undefined"), "{:?}", scores.notes);
+        assert!(scores.notes[0].1.contains("LTM is undefined"), "{:?}", scores.notes);
         assert!(scores.ers.is_some(), "ERS uses the values after the attack only");
 
         // A query alone in its class has no R@1: left out, counted.
@@ -500,7 +519,7 @@ mod tests {
         });
         let skipped = Skipped { attack: "LTM".into(), query: "q7".into(), why: "alone".into() };
         let scores = score(&outcomes, &[skipped], &BASIS, 0);
-        let row = |term: &str| scores.summaries.iter().find(|s| s.term == term).unwrap();
+        let row = |term: &str| scores.summaries.iter().find(|s| s.term.name == term).unwrap();
         assert_eq!((row("ES:R").queries, row("ES:R").skipped), (1, 1));
         assert_eq!((row("ES:D").queries, row("ES:D").skipped), (2, 0));
         assert_eq!((row("LTM").queries, row("LTM").skipped), (2, 1));

@@ -1,9 +1,9 @@
 //! The model card: what a file of weights doesn't say about its input, and the preprocessing that follows from it.
 
 use super::output::Pooling;
-use crate::data::Interpolation;
 use crate::onnx::{Attr, DType, Dim, Graph, Node, Tensor, Value};
-use crate::space::Metric;
+pub use crate::record::{Channels, Layout, Preprocessing};
+use crate::record::{Interpolation, Metric};
 use crate::{Error, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -85,32 +85,6 @@ fn sides<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Optio
     }
 }
 
-/// Order of an image tensor's dimensions.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// [batch, channels, height, width]
-    Nchw,
-    /// [batch, height, width, channels]
-    Nhwc,
-}
-
-/// Order of an image's channels.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Channels {
-    /// One channel.
-    Grey,
-    /// Red, green, blue.
-    Rgb,
-    /// Blue, green, red, as OpenCV reads images.
-    Bgr,
-}
-
 impl Card {
     /// This card, its gaps filled from another.
     pub fn or(self, other: Card) -> Card {
@@ -134,35 +108,6 @@ impl Card {
             sha256: self.sha256.or(other.sha256),
         }
     }
-}
-
-/// From pixels in [0,1], RGB, channels first, to what the model's input takes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Preprocessing {
-    /// Channels of the input.
-    pub channels: usize,
-    /// Input height.
-    pub height: usize,
-    /// Input width.
-    pub width: usize,
-    /// Order of dimensions.
-    pub layout: Layout,
-    /// Order of channels.
-    pub order: Channels,
-    /// Multiplied with a pixel of each channel of the input, in the input's order.
-    pub scale: Vec<f32>,
-    /// Added after that.
-    pub shift: Vec<f32>,
-    /// Resize before the centre crop.
-    pub resize: Option<[usize; 2]>,
-    /// Length of the shorter side before the centre crop, instead of `resize`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resize_shorter: Option<usize>,
-    /// How images are resized.
-    #[serde(default)]
-    pub interpolation: Interpolation,
-    /// Whether mean and std were assumed rather than stated.
-    pub assumed: bool,
 }
 
 /// Mean and std of ImageNet, which most models for photographs were trained with.

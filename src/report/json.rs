@@ -1,6 +1,6 @@
 //! JSON: the report itself.
 
-use super::Report;
+use crate::record::Report;
 use crate::{Error, Result};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {

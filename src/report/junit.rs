@@ -2,10 +2,9 @@
 //! about: checks of the gate, and findings that leave the numbers without a meaning.
 
 use super::escape::markup as escape;
-use super::{Report, digits, measures};
+use super::shown::{measures, number};
 use crate::Result;
-use crate::judge::check::Severity;
-use crate::judge::gate::CheckResult;
+use crate::record::{CheckResult, Report, Severity};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let model = escape(report.model_name());
@@ -29,15 +28,13 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         .attacks
         .iter()
         .map(|a| {
-            let digits = digits(&a.code);
-            let number = |v: Option<f64>| v.map_or("–".into(), |v| format!("{v:.digits$}"));
             let inside = match a.after {
                 None => "<skipped message=\"no trial could be run\"/>".into(),
                 Some(_) => format!(
                     "<system-out>{}: {} before, {} after</system-out>",
-                    measures(&a.code),
-                    number(a.before),
-                    number(a.after)
+                    measures(a),
+                    number(a, a.before),
+                    number(a, a.after)
                 ),
             };
             let code = escape(&a.code);

@@ -1,10 +1,9 @@
 //! Markdown: fits a pull request's comment (65,536 characters) and a CI step's summary.
 
 use super::escape::markdown;
-use super::{Report, Score, digits, measures};
+use super::shown::{measures, number, percent};
 use crate::Result;
-use crate::judge::check::Severity;
-use crate::judge::gate::CheckResult;
+use crate::record::{CheckResult, Report, Score, ScoreName, Severity};
 
 /// Characters of any one text, so that all of them fit: a comment takes 65,536.
 const LONGEST: usize = 500;
@@ -37,10 +36,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         out.push('\n');
     }
     out += "| score | 0–100, higher is more robust | 95 % interval |\n|---|--:|--:|\n";
-    for (name, score) in [("**ARS**", &report.scores.ars), ("**ERS**", &report.scores.ers)] {
-        let Some(Score { value, interval, .. }) = score else { continue };
+    for name in [ScoreName::Ars, ScoreName::Ers] {
+        let Some(Score { value, interval, .. }) = report.scores.get(name) else { continue };
         let interval = interval.map_or("–".into(), |(l, h)| format!("{l:.1} – {h:.1}"));
-        out += &format!("| {name} | **{value:.1}** | {interval} |\n");
+        out += &format!("| **{name}** | **{value:.1}** | {interval} |\n");
     }
     out += &format!("| R@1 without attack | {:.1} | |\n\n", report.benign.r1);
     for note in &report.scores.notes {
@@ -55,25 +54,25 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     out +=
         "| attack | measures | before | after | 95 % interval | resistance, % |\n|---|---|--:|--:|--:|--:|\n";
     for a in &report.attacks {
-        let digits = digits(&a.code);
-        let number = |v: Option<f64>| v.map_or("–".into(), |v| format!("{v:.digits$}"));
-        let interval = a.after_interval.map_or("–".into(), |(l, h)| format!("{l:.digits$} – {h:.digits$}"));
-        let resistance = a.resistance.per_trial.map_or("–".into(), |v| format!("{v:.1}"));
+        let show = |v| number(a, v);
+        let interval =
+            a.after_interval.map_or("–".into(), |(l, h)| format!("{} – {}", show(Some(l)), show(Some(h))));
+        let resistance = percent(a.resistance.per_trial);
         out += &format!(
             "| {} | {} | {} | {} | {interval} | {resistance} |\n",
             escape(&a.code),
-            measures(&a.code),
-            number(a.before),
-            number(a.after),
+            measures(a),
+            show(a.before),
+            show(a.after),
         );
     }
     let s = &report.suite;
     out += &format!(
-        "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {:.5}, {}{}, {} random starts; images {}; {} on {} images of {} classes ({}); seed {}. {} {}, {} on {}. Model \
+        "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {:.5}, {}{}, {} random starts; images {}; {} on {} images of {} classes ({}); seed {}. {}. Model \
          sha256 {}, data sha256 {}.\n\n</details>\n",
         escape(&s.name),
-        escape(&s.form),
-        escape(&s.protocol),
+        s.form,
+        s.protocol,
         s.eps,
         s.stepping(),
         s.in_half(),
@@ -84,10 +83,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         report.data.classes,
         escape(&report.data.source),
         report.seed,
-        escape(&report.tool.name),
-        escape(&report.tool.version),
-        escape(&report.tool.runtime),
-        escape(&report.tool.machine()),
+        escape(&report.tool.in_words()),
         escape(&report.model.sha256),
         escape(&report.data.sha256),
     );

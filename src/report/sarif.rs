@@ -1,9 +1,7 @@
 //! SARIF 2.1.0: what failed and what casts doubt, for code scanning. What passed is not in it.
 
-use super::Report;
-use crate::judge::check::Severity;
-use crate::judge::gate::CheckResult;
 use crate::model::hex;
+use crate::record::{CheckResult, Report, Severity};
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

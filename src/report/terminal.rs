@@ -1,7 +1,7 @@
 //! The report on a terminal: as wide as it is, within reason; 80 columns where there is none.
 
-use super::{Report, digits, measures};
-use crate::judge::check::{Finding, Severity};
+use super::shown::{capital, measures, number, percent};
+use crate::record::{Finding, Report, Severity};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
 /// Longer lines are hard to read.
@@ -69,16 +69,14 @@ pub fn render_in(report: &Report, width: usize) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["attack", "measures", "before", "after", "ERS term", "resistance"]);
-    let number = |v: Option<f64>, digits: usize| v.map_or("–".into(), |v| format!("{v:.digits$}"));
     for a in &report.attacks {
-        let digits = digits(&a.code);
         table.add_row([
             a.code.clone(),
-            measures(&a.code).to_string(),
-            number(a.before, digits),
-            number(a.after, digits),
-            number(a.ers_term, 1),
-            number(a.resistance.per_trial, 1),
+            measures(a).to_string(),
+            number(a, a.before),
+            number(a, a.after),
+            percent(a.ers_term),
+            percent(a.resistance.per_trial),
         ]);
     }
     for i in 2..6 {
@@ -139,13 +137,6 @@ pub fn findings_in(findings: &[Finding], width: usize) -> String {
         }
     }
     table.to_string() + "\n"
-}
-
-/// With its first letter upper case.
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    // An ε stays one.
-    chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
 }
 
 /// Breaks a paragraph at spaces; later lines are indented.

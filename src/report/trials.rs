@@ -1,10 +1,9 @@
 //! A row per trial, for pandas, polars, DuckDB or a spreadsheet: as CSV and as Parquet.
 
-use super::Report;
 use super::escape;
 use crate::Result;
 use crate::columns::{self, Column};
-use crate::record::Outcome;
+use crate::record::{Outcome, Report};
 
 /// The trials as named columns: those that were run, then those that could not be.
 fn table(report: &Report) -> Vec<(&'static str, Column)> {

@@ -1,20 +1,21 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
-use crate::cli::{Doctor, Precision, Run};
+use crate::cli::{Doctor, Run};
 use crate::data::{Dataset, vectors};
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::check::clean::Retrieval;
 use crate::judge::check::doctor::Patient;
 use crate::judge::check::preprocessing::Sample;
-use crate::judge::check::{self, CHECKS, Finding, Severity};
+use crate::judge::check::{self, CHECKS};
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::progress::Phase;
+use crate::record::{self, Finding, Metric, Precision, Severity, reason};
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
 use crate::run::{images, open_model, selection, settings::Settings, summary};
+use crate::space::Gallery;
 use crate::space::benign::benign;
-use crate::space::{Gallery, Metric};
 use crate::threat::{Plan, Selection};
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
@@ -26,16 +27,16 @@ const QUERIES: usize = 16;
 /// What the checks found.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Examination {
-    /// [`report::SCHEMA_VERSION`].
+    /// [`record::SCHEMA_VERSION`].
     pub schema_version: u32,
     /// What made it.
-    pub tool: report::Tool,
+    pub tool: record::Tool,
     /// The model.
-    pub model: report::Model,
+    pub model: record::Model,
     /// The images.
-    pub data: report::Data,
+    pub data: record::Data,
     /// The audit that was looked into.
-    pub suite: report::Suite,
+    pub suite: record::Suite,
     /// Fixes everything drawn.
     pub seed: u64,
     /// Whether findings of weight error were to be lived with.
@@ -82,18 +83,17 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
         findings.extend(check::of_preprocessing(&mut sample)?);
     }
     let mut examination = Examination {
-        schema_version: report::SCHEMA_VERSION,
+        schema_version: record::SCHEMA_VERSION,
         tool: summary::tool(&run, &model),
         model: summary::model(&model, &card, metric, measured.summary()),
-        data: report::Data::default(),
+        data: record::Data::default(),
         suite: summary::suite(&suite, protocol, &plan, run.attack_precision, None),
         seed: run.seed,
         allow_untrusted: run.allow_untrusted,
         findings,
     };
     // Embeddings that aren't finite make no gallery, and nothing to attack.
-    let finite = |f: &Finding| f.check != "finite" || f.severity != Severity::Error;
-    if examination.findings.iter().all(finite) {
+    if !examination.findings.iter().any(|f| f.condemns(&reason::FINITE)) {
         let gallery_given = given.is_some();
         let (gallery, data) = images::embed(&run, &mut dataset, given, &mut model, metric)?;
         examination.data = data;
@@ -139,7 +139,7 @@ fn attacks(run: &Run, patient: &mut Patient, plan: &Plan, ranked: usize) -> Resu
     for (i, c) in CHECKS.iter().enumerate() {
         if let check::Run::Doctor(examine) = c.run {
             progress.set(i as u64, None);
-            findings.push(c.finding(examine(patient)?));
+            findings.push(c.reason.finding(examine(patient)?));
         }
     }
     progress.finish();

@@ -1,8 +1,7 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
 use crate::data::{Dataset, Preparation};
-use crate::record::Outcome;
-use crate::report::{Example, Examples, Map, Move, Neighbour, Place};
+use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place};
 use crate::space::Gallery;
 use crate::threat::{Evidence, Measure, Objective, Trial};
 use crate::{Error, Result};

@@ -1,6 +1,6 @@
 //! What makes an audit the one it is: two runs that agree in all of this give the same outcomes, trial by trial.
 
-use crate::report::Report;
+use crate::record::Report;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -29,21 +29,21 @@ impl Identity {
             ("model's inputs", model.inputs.join(", ")),
             ("model's output", format!("{} of {}", model.output, model.dim)),
             ("gradient", if estimated { "estimated" } else { "exact" }.into()),
-            ("metric", model.metric.clone()),
+            ("metric", model.metric.to_string()),
             ("preprocessing", serde_json::to_string(&model.preprocessing).unwrap_or_default()),
             ("data's SHA-256", data.sha256.clone()),
             ("images", format!("{} ({} ranked, {} queries)", data.images, data.gallery, data.queries)),
             // Stands for whatever else shapes the embeddings. Rounded: processors differ in the last digits.
             ("retrieval before the attacks", format!("R@1 {:.2}, mAP {:.2}", benign.r1, benign.map)),
             ("suite", suite.name.clone()),
-            ("form", suite.form.clone()),
-            ("protocol", suite.protocol.clone()),
+            ("form", suite.form.to_string()),
+            ("protocol", suite.protocol.to_string()),
             ("eps", suite.eps.to_string()),
             ("alpha", suite.alpha.to_string()),
             ("steps", suite.steps.to_string()),
-            ("schedule", suite.schedule.clone()),
+            ("schedule", suite.schedule.to_string()),
             ("restarts", suite.restarts.to_string()),
-            ("attack precision", suite.attack_precision.clone()),
+            ("attack precision", suite.attack_precision.to_string()),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
             ("seed", report.seed.to_string()),
             ("trials' SHA-256", trials),

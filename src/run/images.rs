@@ -3,12 +3,12 @@
 use super::attacks::interrupted;
 use crate::cli::Run;
 use crate::data::vectors::Vectors;
-use crate::data::{BUILTIN_SEED, Dataset, Item, Preparation, Resize, Role};
+use crate::data::{BUILTIN_SEED, Dataset, Item, Preparation, Resize};
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
 use crate::progress::Phase;
-use crate::report;
-use crate::space::{Gallery, Metric};
+use crate::record::{self, Metric, Role};
+use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::Array2;
 use rayon::prelude::*;
@@ -84,7 +84,7 @@ pub fn embed(
     vectors: Option<Vectors>,
     model: &mut Model,
     metric: Metric,
-) -> Result<(Gallery, report::Data)> {
+) -> Result<(Gallery, record::Data)> {
     if let Some((path, vectors)) = flags.gallery.as_ref().zip(vectors.as_ref()) {
         let name = path.display().to_string();
         if vectors.embeddings.ncols() != model.info.dim {
@@ -179,7 +179,7 @@ pub fn embed(
     }
     let images = labels.len();
     let gallery = Gallery::new(metric, raw, labels, ids)?.with_roles(&roles, cameras)?;
-    let data = report::Data {
+    let data = record::Data {
         source: dataset.source.clone(),
         images,
         gallery: gallery.len(),

@@ -13,21 +13,20 @@ pub(crate) mod selection;
 pub(crate) mod settings;
 pub(crate) mod summary;
 
-use crate::cli::{Gradient, Precision, Run};
+use crate::cli::{Gradient, Run};
 use crate::data::vectors;
+use crate::judge::check;
 use crate::judge::check::clean::Retrieval;
-use crate::judge::check::half::HalfPrecision;
 use crate::judge::check::preprocessing::Sample;
-use crate::judge::check::{self, Warning};
-use crate::judge::gate::{self, Rules, Verdict};
+use crate::judge::gate::{self, Rules};
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime;
 use crate::progress::Phase;
-use crate::report::{self, Report, Target};
+use crate::record::{self, HalfPrecision, Metric, Precision, Report, Verdict, Warning};
+use crate::report::{self, Target};
 use crate::run::examples::Collector;
 use crate::run::identity::{Identity, trials_hash};
-use crate::space::Metric;
 use crate::space::benign::benign;
 use crate::threat::{self, Selection};
 use crate::{Error, Exit, Result};
@@ -46,7 +45,7 @@ const MOST_CLUSTERING: f64 = 5e9;
 /// Runs an audit and returns its report, written to every file that was asked for.
 pub fn run(flags: &Run) -> Result<Report> {
     let mut clock = Clock::start();
-    let mut timing = report::Timing { threads: flags.threads, ..report::Timing::default() };
+    let mut timing = record::Timing { threads: flags.threads, ..record::Timing::default() };
 
     // What was asked for, and where it goes: whatever is wrong with that is said before the work.
     let Settings { files, mut journal, baseline, suite, rules, model: path, card } = Settings::settle(flags)?;
@@ -90,7 +89,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     let whole = selection::select(flags, &suite, protocol, &plan, &gallery)?;
     let trials = |of: &Selection| threat::list(protocol.name(), plan.form, &gallery, &of.trials);
     let mut report = Report {
-        schema_version: report::SCHEMA_VERSION,
+        schema_version: record::SCHEMA_VERSION,
         tool: summary::tool(flags, &model),
         model: summary::model(&model, &card, metric, measured.summary()),
         data,
@@ -114,7 +113,7 @@ pub fn run(flags: &Run) -> Result<Report> {
         part: None,
         outcomes: Vec::new(),
         attacks: Vec::new(),
-        scores: report::Scores { ers: None, ars: None, notes: Vec::new() },
+        scores: record::Scores { ers: None, ars: None, notes: Vec::new() },
         gate: None,
         examples: None,
     };
@@ -159,7 +158,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     }
     report.timing.attacks_s += clock.lap();
     report.timing.image_steps = report.outcomes.iter().map(|o| o.steps).sum::<usize>() * (plan.restarts + 1);
-    summary::conclude(&mut report, &suite.scores)?;
+    summary::conclude(&mut report, &suite.scores);
     report.timing.total_s = clock.total();
 
     // The verdict, and the files.

@@ -1,57 +1,17 @@
 //! A run in parts: which queries a part takes, and the parts put together again.
 
 use super::{examples, settings, summary};
-use crate::judge::check::half::HalfPrecision;
 use crate::progress::Mode;
-use crate::record::{Outcome, Skipped, TrialList};
-use crate::report::{self, Part, Report};
+use crate::record::{
+    Examples, HalfPrecision, Outcome, Part, Partition, Report, ScoreName, Skipped, Timing, TrialList, reason,
+};
 use crate::run::identity::Identity;
 use crate::space::Gallery;
-use crate::suite::ScoreName;
 use crate::threat::{self, Objective, Selection};
 use crate::{Error, Result};
-use sha2::{Digest, Sha256};
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
-
-/// Parts of a run, at most.
-const MOST: u64 = 100_000;
-
-/// Part `index` of `of`, counted from 1, by a hash of the query's id: a query stays in its part whatever other queries
-/// there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partition {
-    index: u64,
-    of: u64,
-}
-
-impl FromStr for Partition {
-    type Err = String;
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let numbers = text.strip_prefix("hash:").and_then(|t| t.split_once('/'));
-        let numbers = numbers.and_then(|(m, n)| Some((m.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
-        match numbers {
-            Some((index, of)) if of <= MOST && (1..=of).contains(&index) => Ok(Partition { index, of }),
-            _ => Err(format!("expected hash:m/n with m from 1 to n and n up to {MOST}, such as hash:1/3")),
-        }
-    }
-}
-
-impl fmt::Display for Partition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "hash:{}/{}", self.index, self.of)
-    }
-}
 
 impl Partition {
-    /// Whether the query called `id` is in this part.
-    pub fn takes(self, id: &str) -> bool {
-        let hash: [u8; 32] = Sha256::digest(id).into();
-        let hash = hash[..8].iter().fold(0u64, |all, &byte| all << 8 | u64::from(byte));
-        hash % self.of == self.index - 1
-    }
-
     /// What this part has of a selection, and where in the whole that stands. `trials_sha256` is the whole's.
     pub fn split(
         self,
@@ -150,8 +110,7 @@ pub fn merge(files: &[PathBuf]) -> Result<Report> {
     }
     let mut outcomes: Vec<Option<Outcome>> = vec![None; head.trials];
     let mut skipped: Vec<Option<Skipped>> = vec![None; head.skipped];
-    let mut timing =
-        report::Timing { batch: base.timing.batch, threads: base.timing.threads, ..Default::default() };
+    let mut timing = Timing { batch: base.timing.batch, threads: base.timing.threads, ..Default::default() };
     for (name, _, part, report) in &parts {
         let whole = fill(&mut outcomes, &part.places, &report.outcomes)
             && fill(&mut skipped, &part.skipped_places, &report.skipped);
@@ -168,7 +127,7 @@ pub fn merge(files: &[PathBuf]) -> Result<Report> {
         ));
     };
 
-    let shown: Vec<(&[Outcome], &report::Examples)> =
+    let shown: Vec<(&[Outcome], &Examples)> =
         parts.iter().filter_map(|(_, _, _, r)| Some((r.outcomes.as_slice(), r.examples.as_ref()?))).collect();
     let examples = if shown.len() == parts.len() { examples::merge(&shown) } else { None };
     if examples.is_none() && !shown.is_empty() {
@@ -196,8 +155,8 @@ pub fn merge(files: &[PathBuf]) -> Result<Report> {
             "the parts don't make the whole that they say they are of. Run them anew",
         ));
     }
-    whole.warnings.retain(|w| w.id != summary::PART);
-    summary::conclude(&mut whole, &head.scores)?;
+    whole.warnings.retain(|w| !reason::PART_OF_A_RUN.made(w));
+    summary::conclude(&mut whole, &head.scores);
     Ok(whole)
 }
 
@@ -219,26 +178,4 @@ fn record(base: &Report, outcomes: &[Outcome]) -> Result<TrialList> {
     let found = outcomes.iter().map(|o| Objective::find(&o.attack)).collect::<Result<Vec<_>>>()?;
     let rows = found.into_iter().zip(outcomes).map(|(of, o)| (of, o.query.clone(), o.targets.clone()));
     Ok(TrialList { attacks: threat::rows_of(rows), ..base.trials.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_id_is_in_one_part() {
-        let parts: Vec<Partition> = (1..=7).map(|m| format!("hash:{m}/7").parse().unwrap()).collect();
-        let mut sizes = [0usize; 7];
-        for i in 0..7000 {
-            let id = format!("class/{i}.png");
-            let takers: Vec<usize> = (0..7).filter(|&p| parts[p].takes(&id)).collect();
-            assert_eq!(takers.len(), 1);
-            sizes[takers[0]] += 1;
-        }
-        // 1000 each; the standard deviation is 29.
-        assert!(sizes.iter().all(|n| n.abs_diff(1000) < 150), "{sizes:?}");
-        for wrong in ["1/3", "hash:0/3", "hash:4/3", "hash:1/0", "hash:1", "hash:-1/3", "count:1/3", ""] {
-            assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
-        }
-    }
 }

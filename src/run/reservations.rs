@@ -1,65 +1,55 @@
 //! Reasons for reserve that the audit itself sees: in model and data before the attacks, in the outcomes after them.
 
 use crate::cli::Run;
+use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
-use crate::judge::check::{self, Warning};
 use crate::model::Info;
 use crate::model::runtime;
-use crate::report::{self, Report};
+use crate::record::{Data, Report, Warning, reason};
 use crate::space::benign::Benign;
 
 /// Lengths of ImageNet classifiers' outputs: 1k with and without a background class, 21k and 22k.
 const CLASSES: [usize; 5] = [1000, 1001, 21_841, 21_842, 21_843];
 
 /// What a reader should know of model and data before trusting the numbers.
-pub fn before_attacks(flags: &Run, model: &Info, data: &report::Data, benign: &Benign) -> Vec<Warning> {
+pub fn before_attacks(flags: &Run, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {
     let mut found = Vec::new();
     if flags.data.is_none() {
-        found.push(Warning::new(
-            "built-in-data",
-            "these are generated images: scores on them compare models with each other, not with published tables. \
-             Give your own with --data",
+        found.push(reason::BUILT_IN_DATA.warning(
+            "these are generated images: scores on them compare models with each other, not with published tables",
         ));
     }
     let preprocessing = &model.preprocessing;
     if preprocessing.assumed {
-        found.push(Warning::new(
-            "preprocessing-assumed",
-            format!(
-                "no model card and no flags state mean and std: ImageNet's were assumed. If the model was trained with others, \
-                 or has them inside, state --mean and --std (0 and 1 for none){}",
-                preprocessing.resize.map_or(String::new(), |[h, w]| format!(
-                    ". Images are stretched to {h} x {w} before the cut; torchvision keeps their shape, as \
-                     --resize-shorter {h} does"
-                ))
-            ),
-        ));
+        found.push(reason::PREPROCESSING_ASSUMED.warning(format!(
+            "no model card and no flags state mean and std: ImageNet's were assumed. If the model was trained with others, \
+             or has them inside, state --mean and --std (0 and 1 for none){}",
+            preprocessing.resize.map_or(String::new(), |[h, w]| format!(
+                ". Images are stretched to {h} x {w} before the cut; torchvision keeps their shape, as \
+                 --resize-shorter {h} does"
+            ))
+        )));
     }
     if CLASSES.contains(&model.dim) {
-        found.push(Warning::new(
-            "class-scores",
-            format!(
-                "the output {} has {} values, as many as ImageNet has classes: if these are class scores, export the model \
-                 without its classifier (timm: num_classes=0), or name the layer before it with --output",
-                model.output, model.dim
-            ),
-        ));
+        found.push(reason::CLASS_SCORES.warning(format!(
+            "the output {} has {} values, as many as ImageNet has classes: if these are class scores, export the model \
+             without its classifier (timm: num_classes=0), or name the layer before it with --output",
+            model.output, model.dim
+        )));
     }
     if !data.unreadable.is_empty() {
         let some: Vec<&str> = data.unreadable.iter().map(String::as_str).take(5).collect();
-        found.push(Warning::new(
-            "unreadable-images",
-            format!("{} images can't be read and were left out: {}", data.unreadable.len(), some.join("; ")),
-        ));
+        let count = data.unreadable.len();
+        found.push(
+            reason::UNREADABLE_IMAGES
+                .warning(format!("{count} images can't be read and were left out: {}", some.join("; "))),
+        );
     }
     if benign.nmi.is_none() {
-        found.push(Warning::info(
-            "no-clustering",
-            format!(
-                "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit",
-                data.gallery, data.classes
-            ),
-        ));
+        found.push(reason::NO_CLUSTERING.note(format!(
+            "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit",
+            data.gallery, data.classes
+        )));
     }
     found
 }
@@ -68,34 +58,36 @@ pub fn before_attacks(flags: &Run, model: &Info, data: &report::Data, benign: &B
 pub fn of_machine(flags: &Run, cpu_nodes: &[String]) -> Vec<Warning> {
     let mut found = Vec::new();
     if flags.fast_math {
-        found.push(Warning::new(
-            "fast-math",
-            "--fast-math: factors of products were rounded to TensorFloat-32 (10 bits), in attacks and in what measures them. \
-             Compare with scores made so, or leave it out",
+        found.push(reason::FAST_MATH.warning(
+            "--fast-math: factors of products were rounded to TensorFloat-32 (10 bits), in attacks and in what measures them",
         ));
     }
     if !cpu_nodes.is_empty() {
-        found.push(Warning::info(
-            "cpu-nodes",
-            format!(
-                "--allow-cpu-nodes: CUDA has no kernel for {} nodes, which ran on the CPU: {}",
-                cpu_nodes.len(),
-                runtime::shortened(cpu_nodes)
-            ),
-        ));
+        found.push(reason::CPU_NODES.note(format!(
+            "--allow-cpu-nodes: CUDA has no kernel for {} nodes, which ran on the CPU: {}",
+            cpu_nodes.len(),
+            runtime::shortened(cpu_nodes)
+        )));
     }
     found
 }
 
 /// What a reader should know of the trials. Depends on the report alone, whose outcomes may come from several runs.
 pub fn after_attacks(report: &Report) -> Vec<Warning> {
+    if let Some(part) = &report.part {
+        return vec![reason::PART_OF_A_RUN.warning(format!(
+            "this is part {} of a run: its numbers are those of its own queries",
+            part.partition
+        ))];
+    }
     let mut found: Vec<Warning> = check::warnings(check::of_outcomes(&Outcomes::from(report))).collect();
     let queries = report.suite.queries;
     if queries < 100 {
-        found.push(Warning::new(
-            "few-queries",
-            format!("{queries} queries are few: mind the intervals, and compare models on more"),
-        ));
+        found.push(
+            reason::FEW_QUERIES.warning(format!(
+                "{queries} queries are few: mind the intervals, and compare models on more"
+            )),
+        );
     }
     found
 }

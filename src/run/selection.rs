@@ -1,9 +1,9 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline.
 
 use crate::cli::Run;
-use crate::record::Skipped;
+use crate::record::{Protocol, Skipped};
 use crate::space::Gallery;
-use crate::suite::{Protocol, Suite};
+use crate::suite::Suite;
 use crate::threat::{self, Plan, Selection, TrialFile};
 use crate::{Error, Result};
 

@@ -1,13 +1,13 @@
 //! What was asked for: flags, the suite and the model card brought together, output files claimed.
 
 use super::journal::Journal;
-use crate::cli::{Gradient, Precision, Run};
+use crate::cli::{Gradient, Run};
 use crate::judge::gate::Rules;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
-use crate::report::{Destination, Report, Target};
-use crate::suite::{self, Protocol, Suite};
-use crate::threat::Schedule;
+use crate::record::{Precision, Protocol, Report, Schedule};
+use crate::report::{Destination, Target};
+use crate::suite::{self, Suite};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -174,10 +174,11 @@ fn settle_rules(flags: &Run, suite: &Suite) -> Result<Rules> {
         &flags.demands.fail_over,
         &flags.demands.max_drop,
     )?;
-    if let Some(metric) = rules.metrics().find(|m| !m.given_by(suite)) {
+    if let Some(metric) = rules.metrics().find(|m| !suite.gives(*m)) {
         return Err(Error::usage(format!(
             "the gate demands `{}`, which suite {} doesn't measure; choose another suite or drop the demand",
-            metric.name, suite.name
+            metric.name(),
+            suite.name
         )));
     }
     if !flags.demands.max_drop.is_empty() && flags.demands.baseline.is_none() {

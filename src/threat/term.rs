@@ -1,7 +1,7 @@
 //! Terms: what attacks are judged by. [`TERMS`] is the only place that knows anything of one; scores, gates, comparisons, checks
 //! and every report format read it.
 
-use crate::record::{Form, Outcome};
+use crate::record::{Form, Outcome, ScoreName};
 
 /// A measure of what attacks come to, before and after.
 pub struct Term {
@@ -200,20 +200,35 @@ impl Term {
         if self.lower_is_better() { 100.0 - share } else { share }
     }
 
+    /// The value that the attacker wants least, in the unit.
+    pub fn untouched(&self) -> f64 {
+        if self.lower_is_better() { self.range[0] } else { self.range[1] }
+    }
+
     /// Formats a value of this term.
     pub fn show(&self, value: f64) -> String {
         format!("{value:.*}", self.digits)
     }
 }
 
-/// The terms whose mean is ERS.
-pub fn ers_terms() -> impl Iterator<Item = &'static Term> + Clone {
-    TERMS.iter().filter(|t| t.ers.is_some())
+/// The terms whose mean a score is.
+pub fn terms_of(score: ScoreName) -> impl Iterator<Item = &'static Term> + Clone {
+    TERMS.iter().filter(move |term| match score {
+        ScoreName::Ers => term.ers.is_some(),
+        ScoreName::Ars => term.resistance.is_some(),
+    })
 }
 
-/// The terms whose mean resistance is ARS.
-pub fn ars_terms() -> impl Iterator<Item = &'static Term> + Clone {
-    TERMS.iter().filter(|t| t.resistance.is_some())
+impl std::fmt::Debug for Term {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Term {
+    fn eq(&self, other: &Term) -> bool {
+        self.name == other.name
+    }
 }
 
 #[cfg(test)]

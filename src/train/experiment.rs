@@ -9,7 +9,7 @@ mod statistics;
 
 use super::checkpoint::replace;
 use super::report::Run;
-use crate::report::Report;
+use crate::record::Report;
 use crate::{Error, Result};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
@@ -404,7 +404,7 @@ struct Outcome {
 
 impl Outcome {
     fn of(log: &Run, report: &Report) -> Result<Outcome> {
-        let score = |s: &Option<crate::report::Score>, name: &str| {
+        let score = |s: &Option<crate::record::Score>, name: &str| {
             s.as_ref()
                 .map(|s| s.value)
                 .ok_or_else(|| Error::internal(format!("the audit of {} gives no {name}", log.name)))

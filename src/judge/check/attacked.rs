@@ -1,10 +1,6 @@
 //! Checks on what the attacks of an audit came to. They look at outcomes alone, which may come from several runs.
 
-use super::half::HalfPrecision;
-use super::{Found, Severity, Warning};
-use crate::judge::gate::Kind;
-use crate::record::{Form, Outcome};
-use crate::report::Report;
+use crate::record::{Form, Found, HalfPrecision, Kind, Outcome, Report, Severity, Warning, reason};
 use crate::threat::{LAST, Objective};
 use std::collections::BTreeMap;
 
@@ -33,13 +29,12 @@ pub struct Outcomes<'a> {
 
 impl<'a> From<&'a Report> for Outcomes<'a> {
     fn from(r: &'a Report) -> Outcomes<'a> {
-        let ranked = r.basis().map_or(r.data.images, |b| b.ranked);
         Outcomes {
             outcomes: &r.outcomes,
             eps: r.suite.eps,
             steps: r.suite.steps,
-            form: r.form().unwrap_or(Form::Corrected),
-            ranked: ranked as f64,
+            form: r.suite.form,
+            ranked: r.basis().ranked as f64,
             half: r.half_precision.as_ref(),
         }
     }
@@ -191,14 +186,10 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
         })
         .collect();
     (!blurred.is_empty()).then(|| {
-        Warning::new(
-            "sampling-noise",
-            format!(
-                "the change from the baseline is known less well than the gate tolerates: {}. A drop of that size can pass \
-                 unseen: audit more queries, or tolerate more",
-                blurred.join("; ")
-            ),
-        )
+        reason::SAMPLING_NOISE.warning(format!(
+            "the change from the baseline is known less well than the gate tolerates: {}",
+            blurred.join("; ")
+        ))
     })
 }
 

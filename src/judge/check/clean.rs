@@ -1,8 +1,8 @@
 //! Checks on the clean embeddings: whether there is retrieval to be attacked.
 
-use super::{Found, Severity};
+use crate::record::{Found, Metric, Severity};
+use crate::space::Gallery;
 use crate::space::benign::Benign;
-use crate::space::{Gallery, Metric};
 use std::collections::HashMap;
 
 /// Points that distances and variances are taken of, at the most.

@@ -5,9 +5,8 @@
 //! within the same bounds, is the better attacker, and that it should not be one who knows nothing of the gradient.
 
 use super::attacked::{Mean, arrived};
-use super::{Found, Severity};
 use crate::model::Model;
-use crate::record::Outcome;
+use crate::record::{Found, Outcome, Severity};
 use crate::space::Gallery;
 use crate::threat::{self, Draw, Event, Images, Plan, Reach, Schedule, Trial, measure};
 use crate::{Error, Result};

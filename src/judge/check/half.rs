@@ -2,17 +2,11 @@
 //! steps, and the scores of both are compared, trial by trial the same.
 
 use super::attacked::Outcomes;
-use super::{Found, Severity};
-use crate::Result;
 use crate::judge::score::{self, Replicate, Scores, Summary};
 use crate::model::half::Calibration;
-use crate::record::Outcome;
-use crate::report::Report;
+use crate::record::{Comparison, Found, HalfPrecision, Outcome, Report, Severity, Term};
 use crate::space::Gallery;
 use crate::threat::Trial;
-use crate::threat::term;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -26,61 +20,6 @@ const MOST: usize = 1024;
 pub const POINTS: f64 = 0.5;
 /// Standard errors beyond which a single attack's difference is no chance.
 const ERRORS: f64 = 3.0;
-
-/// Steps in float16, and what is known of them.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct HalfPrecision {
-    /// The power of two that cotangents were multiplied with, so that small gradients don't vanish.
-    pub loss_scale: f32,
-    /// On the first images, with a random cotangent: pixels whose gradient has the sign that it has in float32, of those
-    /// where that isn't zero, per cent.
-    pub sign_agreement: f64,
-    /// Pixels whose gradient is exactly zero in float16 there, per cent.
-    pub zero: f64,
-    /// The same in float32.
-    pub zero_full: f64,
-    /// Trials repeated with float32 steps: what came of them.
-    pub sample: Vec<Outcome>,
-    /// The same trials with float16 steps beside them; absent in a part of a run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub comparison: Option<Comparison>,
-}
-
-/// The sample both ways. Scores are 0–100, higher is more robust: a higher one in float16 means a weaker attack.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Comparison {
-    /// Queries in the sample.
-    pub queries: usize,
-    /// Trials in the sample.
-    pub trials: usize,
-    /// Which score: ARS, ERS where there is no ARS, or the mean of the attacks' terms.
-    pub score: String,
-    /// It, with float16 steps.
-    pub half: f64,
-    /// It, with float32 steps.
-    pub full: f64,
-    /// `half` − `full`.
-    pub difference: f64,
-    /// Its 95 % interval, by paired bootstrap over queries.
-    pub interval: Option<(f64, f64)>,
-    /// Attack by attack.
-    pub attacks: Vec<Term>,
-}
-
-/// An attack both ways.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Term {
-    /// CA+, ES:R and so on.
-    pub code: String,
-    /// Resistance, per cent, with float16 steps; of ES:D and TMA, which have none, the term of ERS.
-    pub half: f64,
-    /// The same with float32 steps.
-    pub full: f64,
-    /// `half` − `full`.
-    pub difference: f64,
-    /// Its standard error, by paired bootstrap over queries.
-    pub error: f64,
-}
 
 impl HalfPrecision {
     /// What is known before the attacks.
@@ -145,11 +84,11 @@ fn trial(o: &Outcome) -> String {
 }
 
 /// The sample of `report` both ways; `None` where there is none.
-pub fn compare(report: &Report) -> Result<Option<Comparison>> {
-    let Some(half) = report.half_precision.as_ref().filter(|h| !h.sample.is_empty()) else { return Ok(None) };
+pub fn compare(report: &Report) -> Option<Comparison> {
+    let Some(half) = report.half_precision.as_ref().filter(|h| !h.sample.is_empty()) else { return None };
     let mut all = ByTrial::new(report.outcomes.iter());
     let ours: Vec<Outcome> = half.sample.iter().filter_map(|o| all.take(o)).cloned().collect();
-    let (basis, seed) = (report.basis()?, report.seed);
+    let (basis, seed) = (report.basis(), report.seed);
     let [in_half, in_full] = [&ours, &half.sample].map(|o| score::score(o, &[], &basis, seed));
     let [re_half, re_full] =
         [&ours, &half.sample].map(|o| score::replicates(o, &basis, score::RESAMPLES, seed));
@@ -160,15 +99,13 @@ pub fn compare(report: &Report) -> Result<Option<Comparison>> {
     let value = |s: &Summary| s.per_trial.or(s.ers_term);
     let resampled = |i: usize, r: &Replicate| match in_half.summaries[i].per_trial {
         Some(_) => r.per_trial[i],
-        None => {
-            r.after[i].and_then(|after| Some((term::Term::find(&in_half.summaries[i].term)?.ers?)(after)))
-        }
+        None => r.after[i].and_then(|after| Some((in_half.summaries[i].term.ers?)(after))),
     };
     let mut attacks = Vec::new();
     for (i, (h, f)) in in_half.summaries.iter().zip(&in_full.summaries).enumerate() {
         if let Some((half, full)) = value(h).zip(value(f)) {
             let error = deviation(&differences(&|r| resampled(i, r)));
-            attacks.push(Term { code: h.term.clone(), half, full, difference: half - full, error });
+            attacks.push(Term { code: h.term.name.into(), half, full, difference: half - full, error });
         }
     }
     let count = in_half.summaries.len();
@@ -182,7 +119,7 @@ pub fn compare(report: &Report) -> Result<Option<Comparison>> {
     let found = kinds.iter().find_map(|(name, of, in_replicate)| {
         Some((name, of(&in_half)?, of(&in_full)?, score::interval(differences(in_replicate))))
     });
-    Ok(found.map(|(name, in_half, in_full, interval)| Comparison {
+    found.map(|(name, in_half, in_full, interval)| Comparison {
         queries: half.sample.iter().map(|o| &o.query).collect::<BTreeSet<_>>().len(),
         trials: half.sample.len(),
         score: name.to_string(),
@@ -191,7 +128,7 @@ pub fn compare(report: &Report) -> Result<Option<Comparison>> {
         difference: in_half - in_full,
         interval,
         attacks,
-    }))
+    })
 }
 
 /// `None` where any is missing.

@@ -1,32 +1,14 @@
 //! Checks on a first batch of real images, before anything else: the model against the untouched file.
 
 use super::gradient::{self, Errors, unit};
-use super::{Found, Severity};
 use crate::model::Model;
 use crate::model::estimate::POPULATION;
 use crate::onnx::DType;
+use crate::record::{Found, GradientCheck, Severity};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use serde::{Deserialize, Serialize};
-
-/// What the check at load measured.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct GradientCheck {
-    /// Largest difference between our embeddings and the untouched model's, as a share of the largest value. Absent
-    /// where ONNX Runtime can't run the model as it is.
-    pub embedding_error: Option<f64>,
-    /// Relative error of directional derivatives against central differences of the untouched model's forward (in
-    /// float32, and with rounding to integers held still): median over directions and images, best step, along smooth
-    /// directions. Absent where there is nothing to compare with, which a warning says.
-    pub gradient_error: Option<f64>,
-    /// The same along the gradient itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub own_error: Option<f64>,
-    /// Directional derivatives compared.
-    pub directions: usize,
-}
 
 /// Largest accepted difference between two runs, or two batches, as a share of the largest value.
 const SAME: f64 = 1e-4;

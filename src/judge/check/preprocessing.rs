@@ -1,10 +1,9 @@
 //! A check of the preprocessing: other usual ones retrieve no better.
 
-use super::{Found, Severity};
 use crate::data::{Dataset, Preparation};
 use crate::model::Model;
-use crate::model::card::Preprocessing;
-use crate::space::{Gallery, Metric};
+use crate::record::{Found, Metric, Preprocessing, Severity};
+use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::Array2;
 use rayon::prelude::*;

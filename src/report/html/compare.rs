@@ -1,112 +1,93 @@
 //! The page of a comparison.
 
-use super::{escape, page};
+use super::page::{at, band, finding, page, section};
 use crate::Result;
-use crate::judge::compare::{Comparison, Entry, Row, cells, shown, word};
-use crate::report::metric::Metric;
+use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::quantity::{ARS, ERS, R1};
+use crate::report::compare::{cells, shown, word};
+use maud::{Markup, html};
 
 /// Renders a comparison.
 pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
-    let cautions: String = comparison
-        .cautions
-        .iter()
-        .map(|c| {
-            format!(
-                "<div class=\"finding\"><span class=\"tag warned\">CAUTION</span><p>{}</p></div>",
-                escape(c)
-            )
-        })
-        .collect();
-    let cautions = match cautions.is_empty() {
-        true => String::new(),
-        false => format!("<section class=\"card\">{cautions}</section>\n"),
+    let models = html! {
+        .card.scroll { table {
+            thead { tr { th { "Model" } th.n { "ARS" } th.n { "ERS" } th.n { "benign R@1" } } }
+            tbody {
+                @for m in &comparison.models {
+                    tr {
+                        td title=(m.report) { b { (m.model) } @if m.base { " " span.quiet { "base" } } }
+                        @for quantity in [ARS, ERS, R1] {
+                            td.n { (m.row(quantity).map_or("–".into(), |r| format!("{:.1}", r.value))) }
+                        }
+                    }
+                }
+            }
+        } }
     };
-    let models: String = comparison
-        .models
-        .iter()
-        .map(|m| {
-            let value = |name: &str| m.row(name).map_or("–".into(), |r| format!("{:.1}", r.value));
-            let base = if m.base { " <span class=\"quiet\">base</span>" } else { "" };
-            format!(
-                "<tr><td title=\"{}\"><b>{}</b>{base}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-                escape(&m.report),
-                escape(&m.model),
-                value("ars"),
-                value("ers"),
-                value("benign.r1")
-            )
-        })
-        .collect();
-    let overview = format!(
-        "<section><h2>Which is the most robust?</h2><p class=\"lead\">0 to 100; higher is more robust.</p><div class=\"card \
-         scroll\"><table><thead><tr><th>Model</th><th class=\"n\">ARS</th><th class=\"n\">ERS</th><th class=\"n\">benign \
-         R@1</th></tr></thead><tbody>{models}</tbody></table></div></section>\n"
-    );
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
-    let others: String =
-        comparison.models.iter().filter(|m| !m.base).map(|m| against(comparison, m, base)).collect();
+    let sections = html! {
+        @if !comparison.cautions.is_empty() {
+            section.card { @for c in &comparison.cautions { (finding("warned", "CAUTION", html! { (c) })) } }
+        }
+        (section("Which is the most robust?", "0 to 100; higher is more robust.", models))
+        @for m in comparison.models.iter().filter(|m| !m.base) { (against(comparison, m, base)) }
+    };
     let lead = "Differences carry 95 % intervals by bootstrap over queries, paired: both models get the same resamples.";
     let count = comparison.models.len();
-    Ok(page("Comparison", &format!("{count} models"), lead, &[cautions, overview, others].concat()))
+    Ok(page("Comparison", &format!("{count} models"), lead, &sections.into_string()))
 }
 
-fn against(comparison: &Comparison, entry: &Entry, base: &str) -> String {
-    let rows: String = shown(entry)
-        .map(|row| {
-            let [value, base, change, interval] = cells(comparison, row);
-            let class = match row.direction {
-                1 => "pass",
-                -1 => "failed",
-                _ => "quiet",
-            };
-            format!(
-                "<tr><td class=\"attack\"><b>{}</b></td><td class=\"plot\">{}</td><td class=\"n\" data-name=\"theirs\"><b>{value}\
-                 </b></td><td class=\"n\" data-name=\"base\">{base}</td><td class=\"n\" data-name=\"change\"><span class=\"{class}\">{change}</span></td><td class=\"n\" data-name=\"95 %\">{interval}</td><td class=\"{class} word\">{}</td></tr>",
-                escape(&row.metric),
-                plot(row),
-                word(row)
-            )
-        })
-        .collect();
-    format!(
-        "<section><h2>{} against {}</h2><p class=\"lead\">Right of the middle is more robust. The band is the 95 % interval of \
-         the difference; where it spans the middle, the models are not told apart.</p><div class=\"card\"><table class=\"attacks \
-         compared\"><thead><tr><th>Metric</th><th class=\"plot\">less robust ⟵ difference ⟶ more robust</th><th \
-         class=\"n\">theirs</th><th class=\"n\">base</th><th class=\"n\">change</th><th class=\"n\">95 %</th><th></th></tr></thead><tbody>{rows}</tbody>\
-         </table></div></section>\n",
-        escape(&entry.model),
-        escape(base)
-    )
+fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {
+    let table = html! {
+        .card { table.attacks.compared {
+            thead { tr {
+                th { "Metric" }
+                th.plot { "less robust ⟵ difference ⟶ more robust" }
+                th.n { "theirs" }
+                th.n { "base" }
+                th.n { "change" }
+                th.n { "95 %" }
+                th {}
+            } }
+            tbody {
+                @for row in shown(entry) {
+                    @let [value, base, change, interval] = cells(comparison, row);
+                    @let class = match row.direction { 1 => "pass", -1 => "failed", _ => "quiet" };
+                    tr {
+                        td.attack { b { (row.metric.name()) } }
+                        td.plot { (plot(row)) }
+                        td.n data-name="theirs" { b { (value) } }
+                        td.n data-name="base" { (base) }
+                        td.n data-name="change" { span.(class) { (change) } }
+                        td.n data-name="95 %" { (interval) }
+                        td.(class).word { (word(row)) }
+                    }
+                }
+            }
+        } }
+    };
+    let lead = "Right of the middle is more robust. The band is the 95 % interval of the difference; where it spans the \
+                middle, the models are not told apart.";
+    section(&format!("{} against {base}", entry.model), lead, table)
 }
 
-/// A difference on −100…100, turned so that right is better.
-fn plot(row: &Row) -> String {
-    let Some((difference, metric)) = row.difference.zip(Metric::find(&row.metric).ok()) else {
-        return String::new();
-    };
-    let unit = match metric.name.as_str() {
-        "attack.TMA" | "attack.ES:D" => 50.0,
-        _ => 1.0,
-    };
-    let sign = if metric.lower_is_better() { -1.0 } else { 1.0 };
-    let place = |v: f64| (50.0 + sign * unit * v / 2.0).clamp(0.0, 100.0);
-    let band = difference.interval.map_or(String::new(), |(l, h)| {
-        let (l, h) = (place(l).min(place(h)), place(l).max(place(h)));
-        format!(
-            "<rect x=\"{l:.2}%\" width=\"{:.2}%\" y=\"10\" height=\"10\" rx=\"3\" fill=\"var(--band)\"/>",
-            (h - l).max(0.3)
-        )
-    });
+/// A difference, from the whole range for the worse to the whole range for the better: right is better.
+fn plot(row: &Row) -> Markup {
+    let Some(difference) = row.difference else { return Markup::default() };
+    let [low, high] = row.metric.range();
+    let sign = if row.metric.lower_is_better() { -1.0 } else { 1.0 };
+    let place = |v: f64| (50.0 + 50.0 * sign * v / (high - low)).clamp(0.0, 100.0);
     let colour = match row.direction {
         1 => "good",
         -1 => "bad",
         _ => "faint",
     };
-    format!(
-        "<svg role=\"img\" aria-label=\"difference {:.2}\"><line x1=\"0\" x2=\"100%\" y1=\"15\" y2=\"15\" stroke=\"var(--track)\" \
-         stroke-width=\"2\"/><line x1=\"50%\" x2=\"50%\" y1=\"5\" y2=\"25\" stroke=\"var(--faint)\"/>{band}<circle cx=\"{:.2}%\" \
-         cy=\"15\" r=\"5\" fill=\"var(--{colour})\"/></svg>",
-        difference.value,
-        place(difference.value)
-    )
+    html! {
+        svg role="img" aria-label=(format!("difference {:.2}", difference.value)) {
+            line x1="0" x2="100%" y1="15" y2="15" stroke="var(--track)" stroke-width="2" {}
+            line x1="50%" x2="50%" y1="5" y2="25" stroke="var(--faint)" {}
+            @if let Some((l, h)) = difference.interval { (band(place(l), place(h), "band")) }
+            circle cx=(at(place(difference.value))) cy="15" r="5" fill=(format!("var(--{colour})")) {}
+        }
+    }
 }

@@ -1,169 +1,179 @@
 //! "Show me": attacked queries, what they retrieve, the loss along the way, and the map of embeddings.
 
-use super::super::{Example, Examples, Map, Neighbour, Report};
-use super::{about, escape};
+use super::page::{section as framed, sentence};
+use crate::record::{Example, Examples, Map, Neighbour, Report};
+use crate::report::shown::about;
+use maud::{Markup, html};
 use std::collections::BTreeMap;
 
-pub(super) fn section(report: &Report) -> String {
+pub(super) fn section(report: &Report) -> Markup {
     let Some(examples) = &report.examples else {
-        return "<section><h2>Show me</h2><p class=\"lead\">This report holds no pictures: they are kept when an audit is \
-                asked for a page, with <code>-o report.html</code>.</p></section>\n"
-            .into();
+        return html! {
+            section {
+                h2 { "Show me" }
+                p.lead {
+                    "This report holds no pictures: they are kept when an audit is asked for a page, with "
+                    code { "-o report.html" } "."
+                }
+            }
+        };
     };
-    let cards: String = examples.trials.iter().map(|e| card(e, examples)).collect();
-    format!(
-        "<section><h2>Show me</h2><p class=\"lead\">For each attack the query whose embedding it moved farthest, and the five \
-         images retrieved before and after. ✓ marks the query's own class, ✗ another; an outer frame marks the attack's target.</p><div class=\"examples\">{cards}\
-         </div></section>\n{}",
-        map(&examples.map)
-    )
+    let lead = "For each attack the query whose embedding it moved farthest, and the five images retrieved before and after. ✓ \
+                marks the query's own class, ✗ another; an outer frame marks the attack's target.";
+    let cards = html! { .examples { @for e in &examples.trials { (card(e, examples)) } } };
+    html! { (framed("Show me", lead, cards)) (map(&examples.map)) }
 }
 
 /// An image, if it is what it should be: base64 and nothing else.
-fn image(base64: &str, alt: &str) -> String {
+fn image(base64: &str, alt: &str) -> Markup {
     let sound =
         !base64.is_empty() && base64.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
-    match sound {
-        true => format!("<img src=\"data:image/png;base64,{base64}\" alt=\"{}\">", escape(alt)),
-        false => String::new(),
+    html! { @if sound { img src=(format!("data:image/png;base64,{base64}")) alt=(alt); } }
+}
+
+fn card(e: &Example, examples: &Examples) -> Markup {
+    let amplified = format!("difference ×{:.1}", examples.amplification);
+    let trio = [(&e.clean, "clean"), (&e.attacked, "attacked"), (&e.difference, &amplified)];
+    html! {
+        article.card.example {
+            header { h3 title=(e.class) { (e.attack) } span { (e.query) } }
+            p.what { (sentence(about(&e.attack))) }
+            .trio {
+                @for (picture, caption) in trio { figure { (image(picture, caption)) figcaption { (caption) } } }
+            }
+            (rank("before", &e.nearest_before, e, examples))
+            (rank("after", &e.nearest_after, e, examples))
+            (losses(&e.losses))
+        }
     }
 }
 
-fn card(e: &Example, examples: &Examples) -> String {
-    let figure = |picture: &str, caption: &str| {
-        format!("<figure>{}<figcaption>{caption}</figcaption></figure>", image(picture, caption))
-    };
-    let trio = [
-        figure(&e.clean, "clean"),
-        figure(&e.attacked, "attacked"),
-        figure(&e.difference, &format!("difference ×{:.1}", examples.amplification)),
-    ];
-    let rank = |name: &str, list: &[Neighbour]| {
-        let items: String = list
-            .iter()
-            .map(|n| {
-                let hit = if n.relevant { "hit" } else { "miss" };
-                let target = if e.targets.contains(&n.id) { " target" } else { "" };
-                let picture = examples.thumbnails.get(&n.id).map_or(String::new(), |p| image(p, &n.id));
-                let mark = if n.relevant { "✓" } else { "✗" };
-                format!(
-                    "<figure class=\"{hit}{target}\" title=\"{}\">{picture}<i>{mark}</i></figure>",
-                    escape(&n.id)
-                )
-            })
-            .collect();
-        format!("<div class=\"rank\"><span>{name}</span>{items}</div>")
-    };
-    format!(
-        "<article class=\"card example\"><header><h3 title=\"{}\">{}</h3><span>{}</span></header><p class=\"what\">{}</p><div class=\"trio\">{}</div>\
-         {}{}{}</article>",
-        escape(&e.class),
-        escape(&e.attack),
-        escape(&e.query),
-        escape(&super::capital(about(&e.attack))),
-        trio.concat(),
-        rank("before", &e.nearest_before),
-        rank("after", &e.nearest_after),
-        losses(&e.losses)
-    )
+/// What was retrieved, nearest first.
+fn rank(name: &str, list: &[Neighbour], e: &Example, examples: &Examples) -> Markup {
+    html! {
+        .rank {
+            span { (name) }
+            @for n in list {
+                @let (class, mark) = if n.relevant { ("hit", "✓") } else { ("miss", "✗") };
+                figure.(class).target[e.targets.contains(&n.id)] title=(n.id) {
+                    @if let Some(picture) = examples.thumbnails.get(&n.id) { (image(picture, &n.id)) }
+                    i { (mark) }
+                }
+            }
+        }
+    }
 }
 
 /// The loss by step.
-fn losses(losses: &[f64]) -> String {
+fn losses(losses: &[f64]) -> Markup {
     let finite: Vec<f64> = losses.iter().copied().filter(|v| v.is_finite()).collect();
     if finite.len() < 2 {
-        return String::new();
+        return Markup::default();
     }
     let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
     let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let spread = (high - low).max(1e-12);
-    let at = |i: usize, v: f64| {
-        format!("{:.1},{:.1}", 300.0 * i as f64 / (finite.len() - 1) as f64, 40.0 - 36.0 * (v - low) / spread)
+    let steps = finite.len() - 1;
+    let at = |(i, v): (usize, &f64)| {
+        format!("{:.1},{:.1}", 300.0 * i as f64 / steps as f64, 40.0 - 36.0 * (v - low) / spread)
     };
-    let points: Vec<String> = finite.iter().enumerate().map(|(i, &v)| at(i, v)).collect();
+    let points: Vec<String> = finite.iter().enumerate().map(at).collect();
     // + 0.0: no "-0.000".
     let brief = |v: f64| format!("{:.3}", (v * 1000.0).round() / 1000.0 + 0.0);
-    let (first, last) = (brief(finite[0]), brief(finite[finite.len() - 1]));
-    format!(
-        "<svg class=\"loss\" role=\"img\" aria-label=\"loss from {first} to {last}\"><svg viewBox=\"0 0 300 44\" width=\"100%\" \
-         height=\"44\" preserveAspectRatio=\"none\"><line x1=\"0\" x2=\"300\" y1=\"42\" y2=\"42\" stroke=\"var(--line)\" \
-         vector-effect=\"non-scaling-stroke\"/><polyline points=\"{}\" fill=\"none\" stroke=\"var(--accent)\" \
-         stroke-width=\"2\" vector-effect=\"non-scaling-stroke\"/></svg><text x=\"0\" y=\"60\">loss {first} at the start\
-         </text><text x=\"100%\" y=\"60\" text-anchor=\"end\">{last} after {} steps</text></svg>",
-        points.join(" "),
-        finite.len() - 1
-    )
+    let (first, last) = (brief(finite[0]), brief(finite[steps]));
+    html! {
+        svg.loss role="img" aria-label=(format!("loss from {first} to {last}")) {
+            svg viewBox="0 0 300 44" width="100%" height="44" preserveAspectRatio="none" {
+                line x1="0" x2="300" y1="42" y2="42" stroke="var(--line)" vector-effect="non-scaling-stroke" {}
+                polyline points=(points.join(" ")) fill="none" stroke="var(--accent)" stroke-width="2"
+                    vector-effect="non-scaling-stroke" {}
+            }
+            text x="0" y="60" { "loss " (first) " at the start" }
+            text x="100%" y="60" text-anchor="end" { (last) " after " (steps) " steps" }
+        }
+    }
 }
 
 /// Side of a map, in its own units.
 const SIDE: f64 = 480.0;
+/// Around what is on it.
+const MARGIN: f64 = 20.0;
 
-fn map(map: &Map) -> String {
-    let ends = map.queries.iter().flat_map(|q| [q.from, q.to]);
-    let all: Vec<[f32; 2]> = map.gallery.iter().map(|p| p.at).chain(ends).collect();
-    let all: Vec<[f64; 2]> =
-        all.iter().map(|p| p.map(f64::from)).filter(|p| p.iter().all(|v| v.is_finite())).collect();
-    if all.is_empty() {
-        return String::new();
+/// From the plane to a drawing.
+struct Frame {
+    low: [f64; 2],
+    unit: f64,
+    /// Left of what is narrower than the drawing.
+    indent: f64,
+    height: f64,
+}
+
+impl Frame {
+    /// Around `points`; `None` where there are none.
+    fn around(points: impl Iterator<Item = [f32; 2]>) -> Option<Frame> {
+        let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
+        for p in points.map(|p| p.map(f64::from)).filter(|p| p.iter().all(|v| v.is_finite())) {
+            for k in 0..2 {
+                (low[k], high[k]) = (low[k].min(p[k]), high[k].max(p[k]));
+            }
+        }
+        // One scale for both axes: distances are to be read off it.
+        let [wide, tall] = [0, 1].map(|k| high[k] - low[k]);
+        let inside = SIDE - 2.0 * MARGIN;
+        let unit = inside / wide.max(tall).max(1e-12);
+        let (indent, height) = (MARGIN + (inside - unit * wide) / 2.0, 2.0 * MARGIN + unit * tall);
+        low[0].is_finite().then_some(Frame { low, unit, indent, height })
     }
-    // One scale for both axes: distances are to be read off it.
-    let range = |k: usize| {
-        let low = all.iter().map(|p| p[k]).fold(f64::INFINITY, f64::min);
-        let high = all.iter().map(|p| p[k]).fold(f64::NEG_INFINITY, f64::max);
-        (low, high)
-    };
-    let ((x0, x1), (y0, y1)) = (range(0), range(1));
-    let spread = (x1 - x0).max(y1 - y0).max(1e-12);
-    let unit = (SIDE - 40.0) / spread;
-    let height = 40.0 + unit * (y1 - y0);
-    let place = |p: [f32; 2]| {
-        let [x, y] = p.map(f64::from);
-        ((20.0 + unit * (x - x0) + (SIDE - 40.0 - unit * (x1 - x0)) / 2.0), height - 20.0 - unit * (y - y0))
+
+    fn place(&self, p: [f32; 2]) -> [String; 2] {
+        let [x, y] = [0, 1].map(|k| self.unit * (f64::from(p[k]) - self.low[k]));
+        [self.indent + x, self.height - MARGIN - y].map(|v| format!("{v:.1}"))
+    }
+}
+
+fn map(map: &Map) -> Markup {
+    let ends = map.queries.iter().flat_map(|q| [q.from, q.to]);
+    let Some(frame) = Frame::around(map.gallery.iter().map(|p| p.at).chain(ends)) else {
+        return Markup::default();
     };
     let classes: BTreeMap<&str, usize> =
         map.queries.iter().enumerate().map(|(i, q)| (q.class.as_str(), i % 8)).collect();
-    let dot = |p: [f32; 2], r: f64, style: &str| {
-        let (x, y) = place(p);
-        format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\" {style}/>")
-    };
-    let (mut others, mut own) = (String::new(), String::new());
-    for p in &map.gallery {
-        match classes.get(p.class.as_str()) {
-            Some(c) => own += &dot(p.at, 3.2, &format!("fill=\"var(--c{c})\" fill-opacity=\".55\"")),
-            None => others += &dot(p.at, 2.2, "fill=\"var(--faint)\" fill-opacity=\".35\""),
+    let colour = |class: &str| classes.get(class).map(|c| format!("var(--c{c})"));
+    let (own, others): (Vec<_>, Vec<_>) =
+        map.gallery.iter().map(|p| (frame.place(p.at), colour(&p.class))).partition(|(_, c)| c.is_some());
+    let panel = |title: &str, name: &str, after: bool| {
+        html! {
+            .card {
+                h3 { (title) }
+                svg viewBox=(format!("0 0 {SIDE} {:.0}", frame.height)) role="img"
+                    aria-label=(format!("embeddings {name} the attack")) {
+                    @for ([x, y], _) in &others {
+                        circle cx=(x) cy=(y) r="2.2" fill="var(--faint)" fill-opacity=".35" {}
+                    }
+                    @for ([x, y], colour) in &own {
+                        circle cx=(x) cy=(y) r="3.2" fill=[colour] fill-opacity=".55" {}
+                    }
+                    @for q in &map.queries {
+                        @let ([x, y], [u, v]) = (frame.place(q.from), frame.place(q.to));
+                        @let colour = colour(&q.class);
+                        @if after {
+                            line x1=(x) y1=(y) x2=(u) y2=(v) stroke=[&colour] stroke-width="1.5" stroke-dasharray="4 3" {}
+                        }
+                        @let (x, y) = if after { (u, v) } else { (x, y) };
+                        circle cx=(x) cy=(y) r="7.5" fill=[&colour] stroke="var(--card)" stroke-width="2" {}
+                    }
+                }
+            }
         }
-    }
-    let panel = |name: &str, after: bool| {
-        let queries: String = map
-            .queries
-            .iter()
-            .map(|q| {
-                let c = classes.get(q.class.as_str()).copied().unwrap_or(0);
-                let (x, y) = place(q.from);
-                let (u, v) = place(q.to);
-                let line = format!(
-                    "<line x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{u:.1}\" y2=\"{v:.1}\" stroke=\"var(--c{c})\" stroke-width=\"1.5\" \
-                     stroke-dasharray=\"4 3\"/>"
-                );
-                let at = if after { q.to } else { q.from };
-                let mark = format!("fill=\"var(--c{c})\" stroke=\"var(--card)\" stroke-width=\"2\"");
-                format!("{}{}", if after { line } else { String::new() }, dot(at, 7.5, &mark))
-            })
-            .collect();
-        format!(
-            "<div class=\"card\"><h3>{name}</h3><svg viewBox=\"0 0 {SIDE} {height:.0}\" role=\"img\" aria-label=\"embeddings \
-             {name} the attack\">{others}{own}{queries}</svg></div>"
-        )
     };
-    format!(
-        "<section><h2>Where do the embeddings go?</h2><p class=\"lead\">The gallery in the plane of its two largest principal \
-         components ({:.0} % of its variance): distances in it are only part of the truth. Large dots: {} queries under {}, \
-         each in the colour of its class; small dots of that colour: the images it should find.</p><div class=\"maps\">{}{}\
-         </div></section>\n",
+    let lead = format!(
+        "The gallery in the plane of its two largest principal components ({:.0} % of its variance): distances in it are only \
+         part of the truth. Large dots: {} queries under {}, each in the colour of its class; small dots of that colour: the \
+         images it should find.",
         map.variance,
         map.queries.len(),
-        escape(&map.attack),
-        panel("Before", false),
-        panel("After", true)
-    )
+        map.attack
+    );
+    let panels = html! { .maps { (panel("Before", "before", false)) (panel("After", "after", true)) } };
+    framed("Where do the embeddings go?", &lead, panels)
 }

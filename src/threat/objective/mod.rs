@@ -63,6 +63,11 @@ impl Objective {
         })
     }
 
+    /// Whether `term` is one of its terms.
+    pub fn judged_by(&self, term: &Term) -> bool {
+        self.terms.contains(term)
+    }
+
     /// How far the attacker was before and after, per cent of the way from the worst for him to his goal; `None` where nothing was
     /// measured. Rankings hold `ranked` items.
     pub fn success(&self, outcome: &Outcome, form: Form, ranked: f64) -> Option<(f64, f64)> {

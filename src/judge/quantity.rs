@@ -1,0 +1,233 @@
+//! The numbers of a report by name, as gates and comparisons speak of them.
+
+use super::score::{Replicate, Resampled};
+use crate::error::did_you_mean;
+use crate::record::{Attack, Benign, Report, Score, ScoreName};
+use crate::space::benign::CMC;
+use crate::threat::term::{TERMS, Term, terms_of};
+use crate::{Error, Result};
+use serde::{Serialize, Serializer};
+
+/// A number that reports hold.
+#[derive(Clone, Copy)]
+pub enum Quantity {
+    /// A score.
+    Score(ScoreName),
+    /// ARS from the ratios of means.
+    Table,
+    /// Mean of a term after the attack.
+    After(&'static Term),
+    /// A term's resistance, per trial.
+    Resistance(&'static Term),
+    /// A term's resistance from the ratio of means.
+    Ratio(&'static Term),
+    /// Retrieval without attack.
+    Benign(&'static Retrieval),
+    /// A point of the cumulative match curve: the first so many.
+    Cmc(usize),
+}
+
+/// A number of retrieval without attack.
+pub struct Retrieval {
+    name: &'static str,
+    read: fn(&Benign) -> Option<f64>,
+}
+
+/// Recall at 1.
+pub const R1: Quantity = Quantity::Benign(&RETRIEVAL[0]);
+/// The adversarial resistance score.
+pub const ARS: Quantity = Quantity::Score(ScoreName::Ars);
+/// The empirical robustness score.
+pub const ERS: Quantity = Quantity::Score(ScoreName::Ers);
+
+static RETRIEVAL: [Retrieval; 9] = [
+    Retrieval { name: "r1", read: |b| Some(b.r1) },
+    Retrieval { name: "r2", read: |b| Some(b.r2) },
+    Retrieval { name: "map", read: |b| Some(b.map) },
+    Retrieval { name: "map_at_r", read: |b| Some(b.map_at_r) },
+    Retrieval { name: "nmi", read: |b| b.nmi },
+    Retrieval { name: "ami", read: |b| b.ami },
+    Retrieval { name: "mrr", read: |b| b.mrr },
+    Retrieval { name: "r_precision", read: |b| b.r_precision },
+    Retrieval { name: "map_at_c", read: |b| b.map_at_c },
+];
+
+impl Quantity {
+    /// Every quantity there is.
+    pub fn all() -> Vec<Quantity> {
+        let scores = [ARS, Quantity::Table, ERS];
+        let after = TERMS.iter().map(Quantity::After);
+        let resistance = terms_of(ScoreName::Ars).map(Quantity::Resistance);
+        let ratio = terms_of(ScoreName::Ars).map(Quantity::Ratio);
+        let benign = RETRIEVAL.iter().map(Quantity::Benign);
+        // The curve's first point is R@1.
+        let cmc = CMC[1..].iter().map(|&k| Quantity::Cmc(k));
+        scores.into_iter().chain(after).chain(resistance).chain(ratio).chain(benign).chain(cmc).collect()
+    }
+
+    /// `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance`, `benign.r1`, ...
+    pub fn name(self) -> String {
+        match self {
+            Quantity::Score(score) => score.to_string().to_lowercase(),
+            Quantity::Table => "ars.table".into(),
+            Quantity::After(term) => format!("attack.{}", term.name),
+            Quantity::Resistance(term) => format!("attack.{}.resistance", term.name),
+            Quantity::Ratio(term) => format!("attack.{}.table", term.name),
+            Quantity::Benign(number) => format!("benign.{}", number.name),
+            Quantity::Cmc(k) => format!("benign.cmc@{k}"),
+        }
+    }
+
+    /// The quantity called `name`, in any case and with a typographic minus sign too. Error: exit code 2.
+    pub fn find(name: &str) -> Result<Quantity> {
+        let plain = name.trim().replace('\u{2212}', "-");
+        let all = Quantity::all();
+        if let Some(found) = all.iter().find(|q| q.name().eq_ignore_ascii_case(&plain)) {
+            return Ok(*found);
+        }
+        let names: Vec<String> = all.iter().map(|q| q.name()).collect();
+        let benign = all.iter().filter(|q| !q.attacked()).map(|q| q.name());
+        Err(Error::usage(format!(
+            "unknown metric `{name}`{}: expected ars, ars.table, ers, attack.CODE, attack.CODE.resistance or \
+             attack.CODE.table with CODE one of {}, or one of {}",
+            did_you_mean(&plain, &names),
+            TERMS.iter().map(|t| t.name).collect::<Vec<_>>().join(", "),
+            benign.collect::<Vec<_>>().join(", ")
+        )))
+    }
+
+    /// Whether a smaller number means a more robust model.
+    pub fn lower_is_better(self) -> bool {
+        matches!(self, Quantity::After(term) if term.lower_is_better())
+    }
+
+    /// Digits after the point that mean something.
+    fn digits(self) -> usize {
+        if let Quantity::After(term) = self { term.digits } else { 1 }
+    }
+
+    /// The lowest and the highest value.
+    pub fn range(self) -> [f64; 2] {
+        if let Quantity::After(term) = self { term.range } else { [0.0, 100.0] }
+    }
+
+    /// Whether it depends on attacks, and so on the choice of queries.
+    pub fn attacked(self) -> bool {
+        !matches!(self, Quantity::Benign(_) | Quantity::Cmc(_))
+    }
+
+    /// Whether it is there to be set beside published tables, and no reader of a comparison looks for it.
+    pub fn as_published(self) -> bool {
+        matches!(self, Quantity::Table | Quantity::Ratio(_))
+    }
+
+    /// Its value in a report.
+    pub fn value(self, report: &Report) -> Option<f64> {
+        match self {
+            Quantity::Score(name) => score(report, name).map(|s| s.value),
+            Quantity::Table => score(report, ScoreName::Ars)?.table,
+            Quantity::After(term) => row(report, term)?.after,
+            Quantity::Resistance(term) => row(report, term)?.resistance.per_trial,
+            Quantity::Ratio(term) => row(report, term)?.resistance.table,
+            Quantity::Benign(number) => (number.read)(&report.benign),
+            Quantity::Cmc(k) => report.benign.cmc.iter().find(|p| p.k == k).map(|p| p.value),
+        }
+    }
+
+    /// Its 95 % interval in a report, where that holds one.
+    pub fn interval(self, report: &Report) -> Option<(f64, f64)> {
+        match self {
+            Quantity::Score(name) => score(report, name)?.interval,
+            Quantity::Table => score(report, ScoreName::Ars)?.table_interval,
+            Quantity::After(term) => row(report, term)?.after_interval,
+            _ => None,
+        }
+    }
+
+    /// Its value in a resample of `of`; `None` too for what is not resampled, retrieval without attack.
+    pub fn in_replicate(self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
+        let at = |term: &Term| of.terms.iter().position(|t| *t == term);
+        match self {
+            Quantity::Score(name) => replicate.score(name),
+            Quantity::Table => replicate.ars_table,
+            Quantity::After(term) => replicate.after[at(term)?],
+            Quantity::Resistance(term) => replicate.per_trial[at(term)?],
+            Quantity::Ratio(term) => replicate.table[at(term)?],
+            Quantity::Benign(_) | Quantity::Cmc(_) => None,
+        }
+    }
+
+    /// Formats a value.
+    pub fn show(self, value: f64) -> String {
+        format!("{value:.*}", self.digits())
+    }
+
+    /// Formats a change, with its sign.
+    pub fn show_change(self, change: f64) -> String {
+        // No "-0.0".
+        let shown = format!("{change:+.*}", self.digits());
+        if shown.trim_start_matches(['+', '-']).chars().all(|c| matches!(c, '0' | '.')) {
+            shown.replace('-', "+")
+        } else {
+            shown
+        }
+    }
+}
+
+fn score(report: &Report, name: ScoreName) -> Option<&Score> {
+    report.scores.get(name)
+}
+
+fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {
+    report.attacks.iter().find(|a| a.code == term.name)
+}
+
+impl std::fmt::Debug for Quantity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Quantity) -> bool {
+        self.name() == other.name()
+    }
+}
+
+/// By name.
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_str(&self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_as_people_write_them() {
+        for name in ["ARS", "attack.es:r", "attack.CA\u{2212}.resistance", " benign.r1"] {
+            Quantity::find(name).unwrap();
+        }
+        let error = Quantity::find("attack.ESR").unwrap_err();
+        assert_eq!(error.exit, crate::Exit::Usage);
+        assert!(error.message.contains("did you mean `attack.ES:R`?"), "{error}");
+        assert!(Quantity::find("attack.TMA.resistance").is_err());
+        assert_eq!(Quantity::find("ars").unwrap().show_change(-0.04), "+0.0");
+    }
+
+    /// A new term is gated and compared without another line.
+    #[test]
+    fn every_term_has_its_quantities() {
+        for term in TERMS {
+            let named = |ending: &str| Quantity::find(&format!("attack.{}{ending}", term.name)).is_ok();
+            let resisted = term.resistance.is_some();
+            assert!(named("") && [".resistance", ".table"].map(named) == [resisted; 2], "{}", term.name);
+        }
+        let names: Vec<String> = Quantity::all().into_iter().map(Quantity::name).collect();
+        assert!(names.iter().all(|name| Quantity::find(name).unwrap().name() == *name));
+        let count = TERMS.len() + 2 * terms_of(ScoreName::Ars).count();
+        assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
+    }
+}

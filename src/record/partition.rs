@@ -1,0 +1,67 @@
+//! Which queries a part of a run takes.
+
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::str::FromStr;
+
+/// Parts of a run, at most.
+const MOST: u64 = 100_000;
+
+/// Part `index` of `of`, counted from 1, by a hash of the query's id: a query stays in its part whatever other queries
+/// there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// From 1.
+    pub index: u64,
+    /// Parts in all.
+    pub of: u64,
+}
+
+impl FromStr for Partition {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let numbers = text.strip_prefix("hash:").and_then(|t| t.split_once('/'));
+        let numbers = numbers.and_then(|(m, n)| Some((m.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
+        match numbers {
+            Some((index, of)) if of <= MOST && (1..=of).contains(&index) => Ok(Partition { index, of }),
+            _ => Err(format!("expected hash:m/n with m from 1 to n and n up to {MOST}, such as hash:1/3")),
+        }
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hash:{}/{}", self.index, self.of)
+    }
+}
+
+impl Partition {
+    /// Whether the query called `id` is in this part.
+    pub fn takes(self, id: &str) -> bool {
+        let hash: [u8; 32] = Sha256::digest(id).into();
+        let hash = hash[..8].iter().fold(0u64, |all, &byte| all << 8 | u64::from(byte));
+        hash % self.of == self.index - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_id_is_in_one_part() {
+        let parts: Vec<Partition> = (1..=7).map(|m| format!("hash:{m}/7").parse().unwrap()).collect();
+        let mut sizes = [0usize; 7];
+        for i in 0..7000 {
+            let id = format!("class/{i}.png");
+            let takers: Vec<usize> = (0..7).filter(|&p| parts[p].takes(&id)).collect();
+            assert_eq!(takers.len(), 1);
+            sizes[takers[0]] += 1;
+        }
+        // 1000 each; the standard deviation is 29.
+        assert!(sizes.iter().all(|n| n.abs_diff(1000) < 150), "{sizes:?}");
+        for wrong in ["1/3", "hash:0/3", "hash:4/3", "hash:1/0", "hash:1", "hash:-1/3", "count:1/3", ""] {
+            assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Reasons to distrust a result. [`REASONS`] has a row for each, and findings are made of rows only.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How much a finding weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing found.
+    Ok,
+    /// Worth knowing when reading the numbers.
+    Info,
+    /// The numbers may not mean what they seem to.
+    Warning,
+    /// The numbers mean nothing.
+    Error,
+}
+
+impl Severity {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Ok => "ok",
+            Severity::Info => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// What a check found: its weight, and what, in words.
+pub type Found = (Severity, String);
+
+/// A reason to distrust a result: a row of [`REASONS`].
+#[derive(Debug)]
+pub struct Reason {
+    /// Stable name of its findings.
+    pub id: &'static str,
+    /// When it is looked for, as docs/trust.md says it.
+    pub when: &'static str,
+    /// What is asked, in a few words.
+    pub asks: &'static str,
+    /// What to do about a finding; empty where the finding says it.
+    pub advice: &'static str,
+    _row: (),
+}
+
+/// What came of looking for a reason, with what to do. Made by [`Reason::finding`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// The reason's id.
+    pub check: String,
+    /// What it asks.
+    pub asks: String,
+    /// Weight: ok, info, warning or error.
+    pub severity: Severity,
+    /// What was found.
+    pub found: String,
+    /// What to do about it; empty where nothing is to be done.
+    pub advice: String,
+    #[serde(skip)]
+    row: (),
+}
+
+/// A finding of a report. Made by [`Finding::warning`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Warning {
+    /// The reason's id.
+    pub id: String,
+    /// Its weight.
+    pub severity: Severity,
+    /// What was found and what to do about it.
+    pub text: String,
+    #[serde(skip)]
+    row: (),
+}
+
+impl Reason {
+    /// The finding that `found` makes.
+    pub fn finding(&self, (severity, found): Found) -> Finding {
+        let advice = if severity > Severity::Info { self.advice } else { "" };
+        Finding {
+            check: self.id.into(),
+            asks: self.asks.into(),
+            severity,
+            found,
+            advice: advice.into(),
+            row: (),
+        }
+    }
+
+    /// A finding of weight `warning`, for a report.
+    pub fn warning(&self, found: impl Into<String>) -> Warning {
+        self.finding((Severity::Warning, found.into())).into_warning()
+    }
+
+    /// A finding of weight `info`, for a report.
+    pub fn note(&self, found: impl Into<String>) -> Warning {
+        self.finding((Severity::Info, found.into())).into_warning()
+    }
+
+    /// Whether a finding of a report is one of this reason.
+    pub fn made(&self, warning: &Warning) -> bool {
+        warning.id == self.id
+    }
+}
+
+impl Finding {
+    /// Whether `reason` leaves the numbers without a meaning.
+    pub fn condemns(&self, reason: &Reason) -> bool {
+        self.check == reason.id && self.severity == Severity::Error
+    }
+
+    /// For a report; `None` where nothing was found.
+    pub fn warning(self) -> Option<Warning> {
+        (self.severity > Severity::Ok).then(|| self.into_warning())
+    }
+
+    fn into_warning(self) -> Warning {
+        let Finding { check: id, severity, found, advice, .. } = self;
+        let text = if advice.is_empty() { found } else { format!("{found}. {advice}") };
+        Warning { id, severity, text, row: () }
+    }
+}
+
+/// A constant and a row of the table for each reason: its id, when it is looked for, what is asked, the advice.
+macro_rules! reasons {
+    ($($name:ident = $id:literal, $when:literal, $asks:literal, $advice:literal;)*) => {
+        $(#[doc = $asks] pub static $name: Reason =
+            Reason { id: $id, when: $when, asks: $asks, advice: $advice, _row: () };)*
+
+        /// Every reason.
+        pub static REASONS: &[&Reason] = &[$(&$name),*];
+    };
+}
+
+reasons! {
+    FINITE = "finite", "always", "Are embeddings and gradient finite?",
+        "Check the preprocessing (range, mean, std) and the model in its own framework; a division by \
+         zero or an overflow is the usual cause";
+    RANDOMISED = "randomised", "always", "Does the same image give the same embedding?",
+        "Export the model in inference mode, without random operators: an attack on a moving target \
+         proves nothing";
+    PARITY = "parity", "always", "Do our embeddings agree with the untouched file's?",
+        "The audit would be of another model. Please report this with the model's architecture";
+    RUNTIME_OPTIMISER = "runtime-optimiser", "always", "Does ONNX Runtime's optimiser leave the embeddings alone?",
+        "The audit is of the model as it is written; deployed with default options it computes something \
+         else";
+    BATCH_DEPENDENCE = "batch-dependence", "always", "Is an embedding the same in other company?",
+        "Batch normalisation exported in training mode is the usual cause: export the model in inference \
+         mode";
+    PRECISION = "precision", "always", "Does the model compute in float32?",
+        "Mind that the audit is of its float32 form";
+    GRADIENT_ESTIMATED = "gradient-estimated", "always", "Are gradients formed, not estimated?",
+        "Attacks find less this way, so that scores flatter the model and compare with no others: audit \
+         with exact gradients where they can be had";
+    ZERO_GRADIENT = "zero-gradient", "always", "Is there a gradient on every image?",
+        "White-box attacks can't move there, and count as withstood, so that the model would look robust \
+         without being it. Audit with --gradient estimate, or the model before what flattens it";
+    GRADIENT = "gradient", "always", "Does the gradient agree with finite differences?",
+        "A score from it would call a weak model robust, so none is given. Please report this with the \
+         model's architecture, or audit with --gradient estimate";
+    STRAIGHT_THROUGH = "straight-through", "always", "Is nothing rounded on the way?",
+        "The model is flat there, and an attack made for it may find more";
+    FLAT_OPERATORS = "flat-operators", "always", "Does the gradient reach every path?",
+        "An attack that goes round them may find more: compare with --gradient estimate";
+    SATURATED_GRADIENT = "saturated-gradient", "always", "Does the gradient point somewhere, and near by to the same place?",
+        "Gradients that vanish or turn with every step mislead attacks: trust the score only if `audit \
+         doctor` finds that attacks without gradients do no better";
+    PREPROCESSING_DOUBTFUL = "preprocessing-doubtful", "with `--data`", "Does no other preprocessing retrieve better?",
+        "Check how the model was trained, and state it in the model card";
+    COLLAPSE = "collapse", "always", "Do embeddings tell images apart?",
+        "The preprocessing is wrong, or the model has collapsed. A collapsed model can score high; its \
+         scores mean nothing";
+    DUPLICATES = "duplicates", "always", "Is every embedding unlike the others?",
+        "Which of equals comes first is chance: remove the copies from the data, or read R@1 as the range";
+    LONE_IMAGES = "lone-images", "always", "Has every query something to find?",
+        "They have no R@1 and are left out of it; give each class two images or more";
+    BOUNDS = "bounds", "always", "Do attacked images stay in their bounds?",
+        "This is a fault of the attack; please report it";
+    DIRECTION = "direction", "always", "Does each attack move its measure towards its goal?",
+        "An attack that does nothing, or the opposite, shows nothing about the model. Run `audit doctor` \
+         for the cause";
+    UNFINISHED = "unfinished", "always", "Had the attacks stopped getting anywhere?",
+        "More steps would find more. The suites `ars-strict` and `ers-strict` take adaptive ones, which \
+         end nearer to the best";
+    SILENT_SUCCESS = "silent-success", "always", "Is the last image the best one?",
+        "The published form counts the last image even so; the suites `ars-strict` and `ers-strict` count \
+         the best";
+    HALF_PRECISION = "half-precision", "with `--attack-precision fp16`", "Are the attacks as strong as with steps in float32?",
+        "Audit without --attack-precision fp16: steps then run in float32";
+    WORST_CASE = "worst-case", "always", "How many queries survive every recall attack?",
+        "";
+    MORE_STEPS = "more-steps", "doctor", "Do twice the steps find no more?",
+        "Audit with more --steps, or with `--suite ars-strict`";
+    RESTARTS = "restarts", "doctor", "Do random starts find no more?",
+        "Audit with `--suite ars-strict`, which has random starts";
+    STEP_SIZE = "step-size", "doctor", "Do other step sizes find no more?",
+        "Audit with `--suite ars-strict`, whose steps adapt";
+    ONE_STEP = "one-step", "doctor", "Are many steps better than one?",
+        "The gradient misleads over more than one step: gradients are masked, and the score with them";
+    BUDGET = "budget", "doctor", "Does a larger ε make attacks stronger?",
+        "More room can't hurt an attack that works: gradients are masked, and the score with them";
+    UNBOUNDED = "unbounded", "doctor", "Does an attack without bounds reach its goal?",
+        "Without bounds every model falls, as one image may become another: the attack fails, not the \
+         model resists";
+    CURVE = "curve", "doctor", "Does retrieval fall to nothing as ε grows?",
+        "Audit at several --eps, and read the whole curve";
+    NOISE = "noise", "doctor", "Is random noise worse than the attack?",
+        "Chance finds what the gradient doesn't: gradients are masked, and the score with them";
+    BLACK_BOX = "black-box", "doctor", "Is an attack without gradients worse?",
+        "Gradients are masked, and the score with them. Audit with --gradient estimate to see how far";
+    TRANSFER = "transfer", "doctor, with `--surrogate`", "Is an attack on another model worse?",
+        "Gradients are masked: the other model's point the better way";
+    EIGHT_BIT = "eight-bit", "doctor", "Do attacked images survive being saved?",
+        "The attack lives on changes smaller than a grey level, which no image file holds";
+    BUILT_IN_DATA = "built-in-data", "without `--data`", "Are the images your own?",
+        "Give your own with --data";
+    PREPROCESSING_ASSUMED = "preprocessing-assumed", "always", "Is the preprocessing stated?",
+        "";
+    CLASS_SCORES = "class-scores", "always", "Is the output an embedding?",
+        "";
+    UNREADABLE_IMAGES = "unreadable-images", "always", "Could every image be read?",
+        "";
+    NO_CLUSTERING = "no-clustering", "always", "Was there time to cluster?",
+        "";
+    FAST_MATH = "fast-math", "with `--fast-math`", "Were products rounded no further than float32?",
+        "Compare with scores made so, or leave it out";
+    CPU_NODES = "cpu-nodes", "with `--allow-cpu-nodes`", "Did every node run on the GPU?",
+        "";
+    FEW_QUERIES = "few-queries", "always", "Are there queries enough?",
+        "";
+    PART_OF_A_RUN = "part-of-a-run", "with `--partition`", "Is the run whole?",
+        "`audit merge` puts the parts together";
+    SAMPLING_NOISE = "sampling-noise", "with a baseline", "Does the gate tolerate what chance explains?",
+        "A drop of that size can pass unseen: audit more queries, or tolerate more";
+}

@@ -1,0 +1,123 @@
+//! A comparison of reports: for a terminal, and as files.
+
+use super::{Destination, by_ending, escape, html};
+use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::quantity::{ARS, ERS, R1};
+use crate::{Error, Result};
+use std::path::Path;
+
+/// Renders a comparison as a file.
+type Render = fn(&Comparison) -> Result<Vec<u8>>;
+
+/// Formats of comparisons, by the file name's ending.
+const FORMATS: &[(&str, Render)] = &[("html", html::comparison), ("json", json), ("md", markdown)];
+
+/// Writes a comparison to a file, in the format that its name says.
+pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
+    let at = by_ending(path, FORMATS.iter().map(|f| f.0))?;
+    Destination::open("-o", path)?.write(&FORMATS[at].1(comparison)?)
+}
+
+fn json(comparison: &Comparison) -> Result<Vec<u8>> {
+    serde_json::to_vec_pretty(comparison).map_err(|e| Error::internal(format!("the comparison as JSON: {e}")))
+}
+
+/// The cells that every rendering shows of a row: value, base's value, change, interval.
+pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
+    let metric = row.metric;
+    let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
+    [
+        metric.show(row.value),
+        base.map_or("–".into(), |b| metric.show(b.value)),
+        row.difference.map_or("–".into(), |d| metric.show_change(d.value)),
+        row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
+            format!("{} … {}", metric.show_change(low), metric.show_change(high))
+        }),
+    ]
+}
+
+/// What a row's difference amounts to, in a word.
+pub(super) fn word(row: &Row) -> &'static str {
+    match row.direction {
+        1 => "better",
+        -1 => "worse",
+        _ if row.difference.is_some() => "not told apart",
+        _ => "",
+    }
+}
+
+/// The comparison for a terminal.
+pub fn render(comparison: &Comparison) -> String {
+    let mut out = String::new();
+    for caution in &comparison.cautions {
+        out += &format!("caution: {caution}\n");
+    }
+    out += &format!("{:<34}{:>8}{:>8}{:>12}\n", "model", "ARS", "ERS", "benign R@1");
+    for m in &comparison.models {
+        let value = |metric| m.row(metric).map_or("–".into(), |r| format!("{:.1}", r.value));
+        let base = if m.base { " (base)" } else { "" };
+        let name = brief(&m.model, 33 - base.len());
+        out +=
+            &format!("{:<34}{:>8}{:>8}{:>12}\n", format!("{name}{base}"), value(ARS), value(ERS), value(R1));
+    }
+    let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
+    for m in comparison.models.iter().filter(|m| !m.base) {
+        out += &format!("\n{} against {base}\n", m.model);
+        out += &format!("  {:<24}{:>8}{:>8}{:>9}  {:<17}\n", "", "theirs", "base", "change", "95 %");
+        for row in shown(m) {
+            let [value, base, change, interval] = cells(comparison, row);
+            let mark = if row.direction == 0 { "" } else { word(row) };
+            let line =
+                format!("  {:<24}{value:>8}{base:>8}{change:>9}  {interval:<17} {mark}", row.metric.name());
+            out += line.trim_end();
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// The rows people look at: the rest is in the JSON.
+pub(super) fn shown(entry: &Entry) -> impl Iterator<Item = &Row> {
+    entry.rows.iter().filter(|r| !r.metric.as_published())
+}
+
+fn brief(name: &str, most: usize) -> String {
+    match name.chars().count() > most {
+        true => name.chars().take(most - 1).chain(['…']).collect(),
+        false => name.into(),
+    }
+}
+
+fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
+    let mut out = String::from("## Comparison\n\n");
+    for caution in &comparison.cautions {
+        out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));
+    }
+    out += "| model | ARS | ERS | benign R@1 |\n|---|--:|--:|--:|\n";
+    for m in &comparison.models {
+        let value = |metric| m.row(metric).map_or("–".into(), |r| format!("{:.1}", r.value));
+        let base = if m.base { " (base)" } else { "" };
+        out += &format!(
+            "| {}{base} | {} | {} | {} |\n",
+            escape::markdown(&m.model),
+            value(ARS),
+            value(ERS),
+            value(R1)
+        );
+    }
+    for m in comparison.models.iter().filter(|m| !m.base) {
+        out += &format!(
+            "\n### {}\n\n| metric | theirs | base | change | 95 % | |\n|---|--:|--:|--:|---|---|\n",
+            escape::markdown(&m.model)
+        );
+        for row in shown(m) {
+            let [value, base, change, interval] = cells(comparison, row);
+            out += &format!(
+                "| {} | {value} | {base} | {change} | {interval} | {} |\n",
+                row.metric.name(),
+                word(row)
+            );
+        }
+    }
+    Ok(out.into_bytes())
+}

@@ -1,0 +1,34 @@
+//! How numbers are shown, in every format that people read.
+
+use crate::record::Attack;
+use crate::threat::term::Term;
+use crate::threat::{OBJECTIVES, Objective};
+
+/// What the numbers of a row are, in a few words; nothing of a term that a later version knows.
+pub(super) fn measures(row: &Attack) -> &'static str {
+    Term::find(&row.code).map_or("", |t| t.label)
+}
+
+/// What the attack does that an objective's code, or its term's name, stands for.
+pub(super) fn about(code: &str) -> &'static str {
+    let named = |o: &&Objective| o.code == code || o.terms.iter().any(|t| t.name == code);
+    OBJECTIVES.iter().find(named).map_or("", |o| o.about)
+}
+
+/// A number of a row, with the digits of its term.
+pub(super) fn number(row: &Attack, value: Option<f64>) -> String {
+    let digits = Term::find(&row.code).map_or(1, |t| t.digits);
+    value.map_or("–".into(), |v| format!("{v:.digits$}"))
+}
+
+/// A score, a share or a resistance.
+pub(super) fn percent(value: Option<f64>) -> String {
+    value.map_or("–".into(), |v| format!("{v:.1}"))
+}
+
+/// With its first letter upper case.
+pub(super) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    // An ε stays one.
+    chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
+}
