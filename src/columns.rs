@@ -2,7 +2,7 @@
 //!
 //! Reading goes column by column in pieces, so that a large gallery is held once, as the numbers it is.
 
-use crate::{Error, Result};
+use crate::{Error, Result, guard};
 use ndarray::Array2;
 use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -12,11 +12,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
-use std::cell::Cell;
 use std::fs::File;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 /// Rows read at a time.
 const PIECE: usize = 4096;
@@ -341,21 +339,7 @@ impl Table {
 
 /// What `read` returns, or an error where it panics: the library takes some claims of a damaged file for granted.
 fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> parquet::errors::Result<T> {
-    thread_local!(static GUARDED: Cell<bool> = const { Cell::new(false) });
-    static HOOK: Once = Once::new();
-    // Such a panic is not for the user's eyes; all others are reported as before.
-    HOOK.call_once(|| {
-        let report = panic::take_hook();
-        panic::set_hook(Box::new(move |news| {
-            if !GUARDED.get() {
-                report(news)
-            }
-        }));
-    });
-    GUARDED.set(true);
-    let found = panic::catch_unwind(AssertUnwindSafe(read));
-    GUARDED.set(false);
-    found.unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
+    guard::quietly(read).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
 }
 
 /// Equally long lists on their way in.
