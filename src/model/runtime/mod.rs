@@ -3,10 +3,12 @@
 mod library;
 mod provider;
 mod shapes;
+mod version;
 
-pub use library::{VERSION, cores, load, version};
+pub use library::{cores, load, version};
 pub use provider::{Cuda, Provider, require};
 pub use shapes::{bytes_of, infer, specialise};
+pub use version::VERSION;
 
 use provider::no_cuda;
 use shapes::fixed_shape;
