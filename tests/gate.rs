@@ -211,7 +211,7 @@ fn what_differs_is_named_and_refused() {
     let mut other = base_report.clone();
     other.data.sha256 = "00".repeat(32);
     other.suite.steps = 7;
-    other.trials["attacks"]["qa-"][3]["targets"][0] = "another".into();
+    other.trials.attacks.get_mut("qa-").unwrap()[3].targets = Some(vec!["another".into()]);
     let other = save(&dir, "other.json", &other);
     for flags in [vec!["compare", &base, &other], vec!["gate", &other, "--baseline", &base]] {
         let (code, _, err) = audit(&flags);
@@ -235,7 +235,7 @@ fn own_neighbours_are_compared_with_a_remark() {
     let with = |code: &str, seed: u64| {
         let mut other = base_report.clone();
         other.seed = seed;
-        other.trials["attacks"][code][3]["targets"][0] = "another".into();
+        other.trials.attacks.get_mut(code).unwrap()[3].targets = Some(vec!["another".into()]);
         save(&dir, &format!("{code}{seed}.json"), &other)
     };
     let other = with("qa-", base_report.seed);

@@ -93,7 +93,7 @@ fn ranks(report: &Report, golden: &mut Golden) {
         let ours: Vec<_> = report.outcomes.iter().filter(|o| o.attack == attack).collect();
         let mut off = |when: &str| -> Vec<f64> {
             let reference = golden.array::<f32>(&format!("{attack}/rank_{when}"));
-            let rank = |o: &audit::threat::Outcome| {
+            let rank = |o: &audit::record::Outcome| {
                 if when == "before" { o.before.rank.unwrap() } else { o.after.rank.unwrap() }
             };
             ours.iter().zip(reference).map(|(o, r)| (rank(o) - f64::from(r)).abs()).collect()

@@ -6,11 +6,12 @@ use audit::grad::differentiate;
 use audit::judge::check::attacked::Outcomes;
 use audit::judge::check::half::{Comparison, HalfPrecision, Term, compare};
 use audit::judge::check::{self, Severity};
-use audit::model::Batch;
-use audit::model::Model;
+
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
+use audit::model::{Batch, Model};
 use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
+use audit::record::Form;
 use audit::report::{Report, terminal};
 use audit::run::partition;
 use audit::{Exit, Result};

@@ -129,7 +129,7 @@ fn attacks_obey_the_protocol() {
                 let count = if attack.code == "QA-" { 1 } else { 4 };
                 let found = select(&gallery, attack, count, form, 3, gallery.queries()).unwrap();
                 assert!(!found.trials.is_empty(), "{name} {}", attack.code);
-                let by_queries = matches!(attack.measure, Measure::CandidateRank(_));
+                let by_queries = attack.measure == Measure::CandidateRank;
                 for trial in &found.trials {
                     let z = gallery.point(trial.query);
                     for &target in &trial.targets {
@@ -162,7 +162,7 @@ fn the_same_camera_by_hand() {
     assert_eq!((gallery.len(), gallery.queries()), (3, &[3][..]));
     assert_eq!(gallery.positives(3).collect::<Vec<_>>(), [1]);
     let at = |code: &str, targets: &[usize], z: f32| {
-        let trial = Trial { attack: Objective::find(code).unwrap(), query: 3, targets: targets.to_vec() };
+        let trial = Trial { objective: Objective::find(code).unwrap(), query: 3, targets: targets.to_vec() };
         measure(&gallery, Form::Published, &trial, &[z])
     };
     // Without the item at 1, the one at 2 comes first.
