@@ -56,20 +56,16 @@ impl Column {
 
     /// Its declaration in a Parquet schema.
     fn declared(&self, name: &str) -> String {
-        let kind = match self {
-            Column::Text(_) => "BYTE_ARRAY",
-            Column::Texts(_) => {
-                return format!(
-                    "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED BYTE_ARRAY element (STRING); }} }}"
-                );
-            }
-            Column::Whole(_) => "INT64",
-            Column::Double(_) => "DOUBLE",
-            Column::Single(_) => "FLOAT",
-            Column::Flag(_) => "BOOLEAN",
-        };
-        let text = if kind == "BYTE_ARRAY" { " (STRING)" } else { "" };
-        format!("OPTIONAL {kind} {name}{text};")
+        match self {
+            Column::Text(_) => format!("OPTIONAL BYTE_ARRAY {name} (STRING);"),
+            Column::Texts(_) => format!(
+                "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED BYTE_ARRAY element (STRING); }} }}"
+            ),
+            Column::Whole(_) => format!("OPTIONAL INT64 {name};"),
+            Column::Double(_) => format!("OPTIONAL DOUBLE {name};"),
+            Column::Single(_) => format!("OPTIONAL FLOAT {name};"),
+            Column::Flag(_) => format!("OPTIONAL BOOLEAN {name};"),
+        }
     }
 
     fn write(&self, to: &mut SerializedColumnWriter) -> parquet::errors::Result<()> {
@@ -166,22 +162,17 @@ impl Table {
     /// A column of text, or of whole numbers as text.
     pub fn texts(&self, name: &str) -> Result<Vec<Option<String>>> {
         let mut out = Vec::new();
-        self.pieces(name, |reader| {
-            let digits = |n: &dyn std::fmt::Display| Ok(n.to_string());
-            match reader {
-                ColumnReader::ByteArrayColumnReader(reader) => {
-                    self.scalars(name, reader, &mut out, |bytes| {
-                        bytes.as_utf8().map(str::to_owned).map_err(|_| "is not UTF-8 text")
-                    })
-                }
-                ColumnReader::Int32ColumnReader(reader) => {
-                    self.scalars(name, reader, &mut out, |n| digits(n))
-                }
-                ColumnReader::Int64ColumnReader(reader) => {
-                    self.scalars(name, reader, &mut out, |n| digits(n))
-                }
-                _ => Err(self.wrong(format!("column `{name}` holds neither text nor whole numbers"))),
+        self.pieces(name, |reader| match reader {
+            ColumnReader::ByteArrayColumnReader(reader) => self.scalars(name, reader, &mut out, |bytes| {
+                bytes.as_utf8().map(str::to_owned).map_err(|_| "is not UTF-8 text")
+            }),
+            ColumnReader::Int32ColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |n| Ok(n.to_string()))
             }
+            ColumnReader::Int64ColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |n| Ok(n.to_string()))
+            }
+            _ => Err(self.wrong(format!("column `{name}` holds neither text nor whole numbers"))),
         })?;
         Ok(out)
     }
