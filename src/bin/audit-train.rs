@@ -2,21 +2,16 @@
 
 use audit::train::plan::{Cli, Command, tables};
 use audit::train::{export, run};
-use audit::{Error, Result};
+use audit::{Error, Result, guard};
 use clap::Parser;
 use std::io::Write;
-use std::panic;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // tch panics where libtorch throws (memory is out, a device is lost): its words, and no backtrace.
-    panic::set_hook(Box::new(|_| {}));
-    let done = panic::catch_unwind(|| work(&cli)).unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-        Err(Error::internal(format!("libtorch failed: {text}")))
-    });
+    let done = guard::quietly(|| work(&cli))
+        .unwrap_or_else(|words| Err(Error::internal(format!("libtorch failed: {words}"))));
     match done {
         Ok(text) => {
             // A closed pipe is no error: whoever reads has seen enough.

@@ -11,10 +11,9 @@ use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
 use super::{Cotangent, Differentiable, EMBEDDING, Info, Lanes, Model, SignedSteps, append_update};
 use crate::grad;
 use crate::onnx::{DType, Graph, Node, Tensor, Value};
+use crate::random::Random;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -203,9 +202,8 @@ impl Model {
         let (each, pixels) = (self.batch(), self.pixels());
         let n = images.len() / pixels;
         // As the attacks' own: the largest value of each row is 1.
-        let mut rng = ChaCha8Rng::seed_from_u64(0x6861_6c66);
-        let mut unit = || (rng.next_u32() >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
-        let mut ct = Array2::from_shape_simple_fn((n, self.info.dim), &mut unit);
+        let mut random = Random::seeded(0x6861_6c66);
+        let mut ct = Array2::from_shape_simple_fn((n, self.info.dim), || random.sign_unit());
         for mut row in ct.axis_iter_mut(Axis(0)) {
             let largest = row.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
             row.mapv_inplace(|v| v / largest);

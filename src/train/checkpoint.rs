@@ -5,11 +5,10 @@ use super::defence::Memory;
 use super::net::{Differences, Net, Weights, read};
 use super::optimiser::Adam;
 use super::plan::Settings;
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use tch::{Device, Tensor};
 
 /// How far a run is.
@@ -76,10 +75,11 @@ pub fn save(path: &Path, settings: &Settings, state: &State, net: &Net, adam: &A
             reason.lines().next().unwrap_or_default()
         ))
     };
-    let draft = draft(path);
-    Tensor::write_safetensors(&tensors, &draft).map_err(|e| unwritable(&e))?;
-    File::open(&draft).and_then(|f| f.sync_all()).map_err(|e| unwritable(&e))?;
-    fs::rename(&draft, path).map_err(|e| unwritable(&e))
+    let file = files::partial(path).map_err(|e| unwritable(&e))?;
+    Tensor::write_safetensors(&tensors, file.path()).map_err(|e| unwritable(&e))?;
+    // Not by the handle that it was made with: libtorch may have put another file in its place.
+    File::open(file.path()).and_then(|f| f.sync_all()).map_err(|e| unwritable(&e))?;
+    file.persist(path).map(drop).map_err(|e| unwritable(&e))
 }
 
 /// Reads a checkpoint. Exit code 2 where the file is none.
@@ -149,18 +149,7 @@ impl Checkpoint {
     }
 }
 
-/// Replaces a file in one go.
+/// [`files::replace`], its errors in words.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let unwritable = |e: std::io::Error| Error::internal(format!("can't write {}: {e}", path.display()));
-    let draft = draft(path);
-    File::create(&draft)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .map_err(unwritable)?;
-    fs::rename(&draft, path).map_err(unwritable)
-}
-
-fn draft(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".unfinished");
-    path.with_file_name(name)
+    files::replace(path, bytes).map_err(|e| Error::internal(format!("can't write {}: {e}", path.display())))
 }

@@ -1,31 +1,25 @@
 //! Random numbers that depend on the seed, what they are for, and the step: nothing to save, nothing to lose at a resume.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-use sha2::{Digest, Sha256};
+use crate::random::Random;
 use tch::Tensor;
 
 /// A stream of random numbers.
-pub struct Dice(ChaCha8Rng);
+pub struct Dice(Random);
 
 impl Dice {
     /// The stream of `purpose` at step `at`.
     pub fn new(seed: u64, purpose: &str, at: u64) -> Dice {
-        let mut hash = Sha256::new_with_prefix(b"audit-train 1");
-        hash.update(seed.to_le_bytes());
-        hash.update(at.to_le_bytes());
-        hash.update(purpose.as_bytes());
-        Dice(ChaCha8Rng::from_seed(hash.finalize().into()))
+        Dice(Random::keyed(&[b"audit-train 1", &seed.to_le_bytes(), &at.to_le_bytes(), purpose.as_bytes()]))
     }
 
     /// Uniform in 0..n.
     pub fn index(&mut self, n: usize) -> usize {
-        crate::space::draw_index(&mut self.0, n)
+        self.0.index(n)
     }
 
     /// Uniform in [0, 1), 53 bits.
     pub fn unit(&mut self) -> f64 {
-        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+        self.0.unit_f64()
     }
 
     /// Normal, mean 0 and standard deviation 1 (Box and Muller).
@@ -63,8 +57,7 @@ impl Dice {
     /// A tensor of the shape, uniform in [0, 1).
     pub fn tensor(&mut self, shape: &[i64]) -> Tensor {
         let count = shape.iter().product::<i64>() as usize;
-        let values: Vec<f32> =
-            (0..count).map(|_| (self.0.next_u32() >> 8) as f32 / (1u32 << 24) as f32).collect();
+        let values: Vec<f32> = (0..count).map(|_| self.0.unit()).collect();
         Tensor::from_slice(&values).view(shape)
     }
 }

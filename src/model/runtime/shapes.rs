@@ -1,6 +1,6 @@
 //! What ONNX Runtime knows of a graph: constants folded, the type and shape of every value.
 
-use super::{Input, Optimise, Options, Provider, Scratch, Session, builder, fault};
+use super::{Input, Optimise, Options, Provider, Session, builder, fault, scratch};
 use crate::grad::Types;
 use crate::onnx::{DType, Graph, Node, Value, sane};
 use crate::{Error, Result};
@@ -16,8 +16,8 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 }
 
 fn fold(graph: &Graph) -> Result<Graph> {
-    let folder = Scratch::new()?;
-    let path = folder.0.join("specialised.onnx");
+    let folder = scratch()?;
+    let path = folder.path().join("specialised.onnx");
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
     let b = builder(cpu, Optimise::Off)?
         .with_optimization_level(GraphOptimizationLevel::Level1)
