@@ -83,3 +83,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<onnx_grad::Error> for Error {
+    fn from(e: onnx_grad::Error) -> Self {
+        match e {
+            onnx_grad::Error::Unreadable(message) => Error::usage(message),
+            onnx_grad::Error::Model(message) => Error::model(message),
+        }
+    }
+}

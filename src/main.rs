@@ -5,7 +5,8 @@ use audit::gate::{Rules, Verdict};
 use audit::progress::Mode;
 use audit::report::{Report, Target};
 use audit::{
-    Error, Exit, Result, attack, audit as conductor, compare, data, doctor, grad, interrupt, report, suite,
+    Error, Exit, Result, attack, audit as conductor, compare, data, doctor, interrupt, operators, report,
+    suite,
 };
 use clap::{CommandFactory, Parser};
 use std::io::Write;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
         Some(Command::Compare(flags)) => comparison(&flags).map(passed),
-        Some(Command::Ops { markdown }) => Ok(passed(grad::rules::table(markdown))),
+        Some(Command::Ops { markdown }) => Ok(passed(operators::table(markdown))),
         Some(Command::Attacks) => Ok(passed(attacks())),
         Some(Command::Suites) => suites().map(passed),
         Some(Command::Schema) => report::schema().map(passed),

@@ -7,16 +7,15 @@ use audit::audit::partition;
 use audit::check::attacked::Outcomes;
 use audit::check::half::{Comparison, HalfPrecision, Term, compare};
 use audit::check::{self, Severity};
-use audit::grad::differentiate;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
-use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
 use audit::report::{Report, terminal};
 use audit::{Exit, Result};
 use common::models::{DIM, Weights, grey, images, small, trunk_weights};
 use common::{Rng, Temp, audit, load_runtime};
 use ndarray::Array2;
+use onnx_grad::{DType, Graph, Node, Tensor, Value, differentiate, narrow::half_name};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

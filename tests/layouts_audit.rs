@@ -8,10 +8,10 @@ use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;
 use audit::model::card::{Card, Layout};
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::Node;
 use audit::report::Report;
 use clap::Parser;
 use common::models::{SIDE, Weights, free, grey, value};
+use onnx_grad::Node;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,8 @@
 mod common;
 
 use audit::model::runtime::{self, Input, Optimise, Options, Provider, Session};
-use audit::onnx::{self, Attr, DType, Dim, Graph, Node, Tensor, Value};
 use common::Rng;
+use onnx_grad::{self as onnx, Attr, DType, Dim, Graph, Node, Tensor, Value};
 use std::path::Path;
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
@@ -84,7 +84,7 @@ fn run(graph: &Graph, case: &Case) -> Vec<Vec<f32>> {
 }
 
 fn decode(graph: &Graph) -> audit::Result<Graph> {
-    Graph::decode(graph.encode().into(), Path::new("test.onnx"))
+    Ok(Graph::decode(graph.encode().into(), Path::new("test.onnx"))?)
 }
 
 fn check(name: &str, make: &dyn Fn(&mut Rng) -> Case) {

@@ -3,10 +3,9 @@
 
 mod common;
 
-use audit::grad::{self, rules};
 use audit::model::runtime::{self, Input, Optimise, Options, Provider, Session};
-use audit::onnx::{Attr, DType, Graph, Node, Tensor, Value};
 use common::Rng;
+use onnx_grad::{self as grad, Attr, DType, Graph, Node, Tensor, Value, rules};
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 const CASES: u64 = 100;
@@ -1260,7 +1259,7 @@ fn error_along(
 }
 
 fn shape(value: &Value) -> Vec<i64> {
-    use audit::onnx::Dim;
+    use onnx_grad::Dim;
     let dims = value.shape.as_deref().unwrap_or_default();
     dims.iter().map(|d| if let Dim::Known(n) = d { *n } else { panic!("{value:?}") }).collect()
 }
@@ -1376,7 +1375,7 @@ fn gradient(
     shape: &[i64],
     x: &[f32],
     cotangent: &[f32],
-) -> (Vec<f32>, Vec<f32>, grad::Gradient) {
+) -> (Vec<f32>, Vec<f32>, grad::Differentiated) {
     let constants = constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
     let mut graph = Graph::new(nodes, constants);
     graph.inputs.push(Value::new("x", DType::F32, shape));
@@ -1475,7 +1474,7 @@ fn the_table_of_operators_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operators.md");
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        written == rules::table(true),
+        written == audit::operators::table(true),
         "docs/operators.md is out of date: cargo run -- ops --markdown > docs/operators.md"
     );
 }

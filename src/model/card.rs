@@ -2,10 +2,10 @@
 
 use super::output::Pooling;
 use crate::data::Interpolation;
-use crate::onnx::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use crate::space::Metric;
 use crate::{Error, Result};
 use clap::ValueEnum;
+use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use serde::{Deserialize, Serialize};
 
 /// `model.yaml` beside `model.onnx`, or flags. What it leaves out is read from the graph where the graph says it.

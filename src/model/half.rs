@@ -10,10 +10,9 @@ use super::lane::Exact;
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
 use super::{EMBEDDING, Info, Lanes, Model, append_update};
 use crate::attack::{Batch, Cotangent};
-use crate::grad;
-use crate::onnx::{DType, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
 use ndarray::{Array2, Axis, s};
+use onnx_grad::{DType, Differentiated, Graph, Node, Tensor, Value};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeSet, HashMap};
@@ -63,7 +62,7 @@ pub struct Calibration {
 
 impl Graphs {
     /// Narrows both graphs of a gradient. Error (exit code 3): ONNX Runtime doesn't take them.
-    pub fn new(g: &grad::Gradient, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
+    pub fn new(g: &Differentiated, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
         // On the CPU there are few kernels, and ONNX Runtime drops the casts between those it puts in their place.
         let kernels = options.provider != Provider::Cpu;
         let types = element_types(&g.forward)?;

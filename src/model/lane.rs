@@ -5,9 +5,9 @@ use super::half::Half;
 use super::runtime::{Binding, Place, Session, Side};
 use super::{ALPHA, EMBEDDING, HIGH, IMAGE, Info, LOW, NEXT};
 use crate::attack::{Batch, Cotangent, Differentiable};
-use crate::onnx::{DType, Value};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use onnx_grad::{DType, Value};
 use std::sync::Arc;
 
 /// The model as one thread has it: sessions are shared, tensors its own.

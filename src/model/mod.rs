@@ -10,13 +10,12 @@ pub mod reference;
 pub mod runtime;
 
 use crate::attack::Differentiable;
-use crate::grad::{self, Note, Types};
-use crate::onnx::{DType, Graph, Node, Value};
 use crate::{Error, Result};
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
 use lane::{Exact, Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
+use onnx_grad::{DType, Graph, Node, Note, Types, Value, differentiate};
 use output::Pooling;
 use rayon::prelude::*;
 use reference::Reference;
@@ -137,7 +136,7 @@ impl Model {
         prepared.lanes = lanes;
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
         let inner = lanes.options(options);
-        let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
+        let g = differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
                  Export the model with other operators, or ask for these: `audit ops` lists what is covered. \

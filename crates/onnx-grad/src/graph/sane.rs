@@ -60,7 +60,7 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
 
 /// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime doesn't: its GatherND
 /// reads beyond the data where the indices have more batches.
-pub(crate) fn check_shapes<'a>(node: &Node, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
+pub fn check_shapes<'a>(node: &Node, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
     if node.op != "GatherND" || !node.domain.is_empty() {
         return Ok(());
     }

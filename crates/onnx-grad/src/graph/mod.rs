@@ -3,7 +3,7 @@
 //! Knows nothing of images, gradients or ONNX Runtime.
 
 mod canonical;
-mod half;
+
 mod load;
 mod precision;
 #[rustfmt::skip]
@@ -14,7 +14,7 @@ mod save;
 mod tensor;
 
 pub use canonical::{Expansion, NEWEST, OLDEST, OPSET, expanded};
-pub use half::{FULL, Narrowed, half_name};
+pub use sane::check_shapes;
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
@@ -36,7 +36,7 @@ pub struct Graph {
     /// The narrowest float that the file computes in, before it was widened to float32.
     pub precision: DType,
     /// Local functions, as they are in the file.
-    functions: Vec<proto::FunctionProto>,
+    pub(crate) functions: Vec<proto::FunctionProto>,
 }
 
 /// An input or output: name, element type, shape (`None`: rank unknown).
@@ -256,7 +256,7 @@ impl Graph {
 
 impl Node {
     /// Calls `f` with every outer value that a sub-graph of this node reads.
-    pub(crate) fn each_captured(&self, f: &mut dyn FnMut(&str)) {
+    pub fn each_captured(&self, f: &mut dyn FnMut(&str)) {
         for attr in self.attrs.values() {
             if let Attr::Graph(g) = attr {
                 let made = g.nodes.iter().flat_map(|n| &n.outputs);

@@ -12,12 +12,9 @@ mod quantise;
 mod reduce;
 mod resize;
 mod shape;
-mod table;
-
-pub use table::table;
 
 use super::Cx;
-use crate::onnx::Node;
+use crate::Node;
 
 /// What a rule does: appends the gradient of its node, or says what form of the operator is not covered.
 pub type Apply = fn(&mut Cx) -> Result<(), String>;

@@ -1,6 +1,6 @@
 //! The table of operators, for `audit ops` and the documentation.
 
-use crate::onnx::{NEWEST, OLDEST, expanded};
+use onnx_grad::{NEWEST, OLDEST, expanded, rules};
 
 const HEAD: &str = "# Operators
 
@@ -22,7 +22,7 @@ Resize, and Scatter (9-10) ScatterElements.
 /// Every operator with the opsets it is understood in, its class and what is refused; as Markdown or as text.
 pub fn table(markdown: bool) -> String {
     let expands = |op: &str| expanded().any(|e| e.domain.is_empty() && e.op == op);
-    let mut rules: Vec<_> = super::all().filter(|rule| !expands(rule.op)).collect();
+    let mut rules: Vec<_> = rules::all().filter(|rule| !expands(rule.op)).collect();
     rules.sort_by_key(|rule| rule.op);
     let opsets = |since: i64| format!("{}-{NEWEST}", since.max(OLDEST));
     let mut text = String::new();

@@ -13,7 +13,7 @@ mod tape;
 
 pub use tape::Cx;
 
-use crate::onnx::{Attr, DType, Graph, Node, Value};
+use crate::{Attr, DType, Graph, Node, Value};
 use rules::Class;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -22,8 +22,8 @@ pub type Types = HashMap<String, (DType, Vec<i64>)>;
 
 /// The result of [`differentiate`].
 #[derive(Debug)]
-pub struct Gradient {
-    /// x → y and the residuals (outputs: the original ones, then [`Gradient::residuals`]).
+pub struct Differentiated {
+    /// x → y and the residuals (outputs: the original ones, then [`Differentiated::residuals`]).
     pub forward: Graph,
     /// (residuals, cotangents) → gradients.
     pub backward: Graph,
@@ -40,7 +40,7 @@ pub struct Gradient {
 /// A node on the path whose true derivative is zero almost everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The node, as [`crate::onnx::Node::label`] names it.
+    /// The node, as [`Node::label`] names it.
     pub node: String,
     /// Whether the gradient passes as if the node were the identity (straight-through), or is zero.
     pub straight_through: bool,
@@ -84,7 +84,7 @@ pub fn differentiate(
     types: &Types,
     wrt: &[&str],
     straight_through: bool,
-) -> Result<Gradient, Unsupported> {
+) -> Result<Differentiated, Unsupported> {
     let path = Path::find(graph, types, wrt);
     let mut unsupported = path.unsupported(graph);
     let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
@@ -173,7 +173,7 @@ fn finish(
     gradients: Vec<String>,
     wrt: &[&str],
     notes: Vec<Note>,
-) -> Gradient {
+) -> Differentiated {
     let typed = |name: &str, like: &str| {
         let (dtype, shape) = &types[like];
         Value::new(name, *dtype, shape)
@@ -231,7 +231,7 @@ fn finish(
             forward.outputs.push(value);
         }
     }
-    Gradient { forward, backward, residuals, cotangents, gradients, notes }
+    Differentiated { forward, backward, residuals, cotangents, gradients, notes }
 }
 
 /// The nodes of `graph` that must be repeated for values that `backward` reads and only constants lead to, such as

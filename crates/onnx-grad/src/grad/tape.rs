@@ -1,7 +1,7 @@
 //! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its node.
 
 use super::Types;
-use crate::onnx::{Attr, DType, Graph, Node, Tensor};
+use crate::{Attr, DType, Graph, Node, Tensor};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The backward graph while it grows.
