@@ -213,7 +213,7 @@ fn operators_that_were_replaced_compute_what_they_did() {
         graph.outputs[0].shape = None;
         graph.outputs[0].dtype = DType::Other(0);
         let canonical = Graph::decode(graph.encode().into(), Path::new(name)).unwrap();
-        assert_eq!(canonical.opsets[""], onnx_grad::OPSET);
+        assert_eq!(canonical.opsets[""], onnx_grad::operators::OPSET);
         let x = pixels(2 * 144);
         let shape = [2, 1, SIDE, SIDE];
         let expected = as_onnx_runtime(&graph, &shape, &x);

@@ -1,14 +1,14 @@
-//! ONNX graphs and their gradients: load a model, differentiate it, save both graphs.
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
 
+pub mod batch;
 mod error;
 mod grad;
 mod graph;
 pub mod narrow;
+pub mod operators;
 
 pub use error::{Error, Result};
-pub use grad::{Differentiated, Note, Types, Unsupported, differentiate, rules};
-pub use graph::{
-    Attr, AttrProto, DType, Dim, Encoded, Expansion, Graph, NEWEST, Node, OLDEST, OPSET, Tensor, Value,
-    check_shapes, expanded,
-};
+pub use grad::{Differentiated, Note, Types, Unsupported, differentiate};
+pub use graph::{Attr, AttrProto, DType, Dim, Encoded, Graph, Node, Tensor, Value};
 pub use prost::bytes::Bytes;

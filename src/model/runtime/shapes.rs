@@ -2,7 +2,7 @@
 
 use super::{Input, Optimise, Options, Provider, Scratch, Session, builder, fault};
 use crate::{Error, Result};
-use onnx_grad::{DType, Graph, Node, Types, Value, check_shapes};
+use onnx_grad::{DType, Graph, Node, Types, Value};
 use ort::session::builder::GraphOptimizationLevel;
 
 /// Has ONNX Runtime fold what is constant in a graph of fixed input shapes: shape arithmetic, batch norms into
@@ -77,8 +77,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
     }
     drop((session, probe));
     for node in &graph.nodes {
-        check_shapes(node, |name| types.get(name).map(|(_, shape)| shape.as_slice()))
-            .map_err(Error::model)?;
+        node.check_shapes(|name| types.get(name).map(|(_, shape)| shape.as_slice())).map_err(Error::model)?;
     }
     let free = crate::model::memory::available(Provider::Cpu).unwrap_or(u64::MAX);
     for (node, out) in graph.nodes.iter().flat_map(|node| node.outputs.iter().map(move |out| (node, out))) {

@@ -8,10 +8,10 @@
 //! (see [`rules::RULES`]) only says how one node's output gradient becomes gradients of its inputs.
 //! Knows nothing of images, attacks or ONNX Runtime.
 
-pub mod rules;
+pub(crate) mod rules;
 mod tape;
 
-pub use tape::Cx;
+use tape::Cx;
 
 use crate::{Attr, DType, Graph, Node, Value};
 use rules::Class;
@@ -37,6 +37,24 @@ pub struct Differentiated {
     pub notes: Vec<Note>,
 }
 
+impl Differentiated {
+    /// Both graphs as one: (inputs, cotangents) → (outputs, gradients).
+    pub fn join(self) -> Graph {
+        let Differentiated { forward: mut joined, backward, cotangents, .. } = self;
+        let made: HashSet<String> = joined.nodes.iter().flat_map(|n| n.outputs.iter().cloned()).collect();
+        // What only constants lead to is computed in both.
+        let again = |node: &Node| node.outputs.iter().any(|out| made.contains(out));
+        joined.nodes.extend(backward.nodes.into_iter().filter(|node| !again(node)));
+        joined.constants.extend(backward.constants);
+        joined.inputs.extend(backward.inputs.into_iter().filter(|input| cotangents.contains(&input.name)));
+        // Behind the outputs come the residuals.
+        joined.outputs.truncate(cotangents.len());
+        joined.outputs.extend(backward.outputs);
+        joined.prune();
+        joined
+    }
+}
+
 /// A node on the path whose true derivative is zero almost everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -56,6 +74,8 @@ pub struct Unsupported {
     /// Set when an output doesn't depend on any input that was asked for.
     pub disconnected: bool,
 }
+
+impl std::error::Error for Unsupported {}
 
 impl std::fmt::Display for Unsupported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -187,10 +187,6 @@ impl<'a, 't> Cx<'a, 't> {
             None => self.tape.zeros(&self.node.outputs[i]),
         }
     }
-    /// Whether output `i` has a gradient.
-    pub fn has_gy(&self, i: usize) -> bool {
-        self.gy.get(i).is_some_and(Option::is_some)
-    }
     /// Whether input `i` lies on the path, so that its gradient is wanted.
     pub fn wants(&self, i: usize) -> bool {
         self.wants.get(i).copied().unwrap_or(false)

@@ -51,6 +51,7 @@ impl Graph {
         let mut graph = graph(&mut g, &external).map_err(bad)?;
         graph.opsets = opsets;
         graph.functions = model.functions;
+        graph.metadata = model.metadata_props.into_iter().map(|p| (p.key, p.value)).collect();
         Ok(graph)
     }
 }

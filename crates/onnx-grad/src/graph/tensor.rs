@@ -66,7 +66,7 @@ impl DType {
 }
 
 /// A constant. Cloning shares the bytes, since the forward and the backward graph use the same weights.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// Element type.
     pub dtype: DType,

@@ -56,17 +56,6 @@ impl Rule {
     pub fn since(&self) -> i64 {
         SINCE.iter().find(|(_, ops)| ops.contains(&self.op)).map_or(1, |(version, _)| *version)
     }
-    /// The class in a word, and what that means.
-    pub fn class_name(&self) -> (&'static str, &'static str) {
-        match self.class {
-            Class::Exact(_) => ("exact", "its own derivative; at kinks, the one PyTorch takes"),
-            Class::StraightThrough(_) => {
-                ("straight-through", "the derivative as if nothing were rounded; the report names the nodes")
-            }
-            Class::Discrete => ("discrete", "carries no gradient"),
-            Class::Flat => ("flat", "zero almost everywhere; the report names the nodes"),
-        }
-    }
 }
 
 const fn exact(op: &'static str, apply: Apply) -> Rule {
