@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod error;
 pub mod examples;
 pub mod gate;
+pub mod grad_file;
 pub mod identity;
 pub mod interrupt;
 pub mod model;

@@ -5,8 +5,8 @@ use audit::gate::{Rules, Verdict};
 use audit::progress::Mode;
 use audit::report::{Report, Target};
 use audit::{
-    Error, Exit, Result, attack, audit as conductor, compare, data, doctor, interrupt, operators, report,
-    suite,
+    Error, Exit, Result, attack, audit as conductor, compare, data, doctor, grad_file, interrupt, operators,
+    report, suite,
 };
 use clap::{CommandFactory, Parser};
 use std::io::Write;
@@ -33,6 +33,10 @@ fn main() -> ExitCode {
         Some(Command::Ops { markdown }) => Ok(passed(operators::table(markdown))),
         Some(Command::Attacks) => Ok(passed(attacks())),
         Some(Command::Suites) => suites().map(passed),
+        Some(Command::Grad(flags)) => {
+            limit(flags.threads);
+            grad_file::run(&flags).map(passed)
+        }
         Some(Command::Schema) => report::schema().map(passed),
         Some(Command::Completions { shell }) => Ok(passed(completions(shell))),
         Some(Command::Man { command }) => man(command.as_deref()).map(passed),

@@ -48,7 +48,7 @@ impl Settings {
         let suite = settle_suite(flags)?;
         let rules = settle_rules(flags, &suite)?;
         let model = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
-        let card = settle_card(flags, &model)?;
+        let card = settle_card(flags.card()?, flags.described.card.as_deref(), &model)?;
         refuse_without_cuda(flags)?;
         refuse_partial_gate(flags)?;
         if flags.attack_precision == Precision::Fp16 && flags.gradient == Gradient::Estimate {
@@ -187,10 +187,9 @@ fn settle_rules(flags: &Run, suite: &Suite) -> Result<Rules> {
 }
 
 /// The model card: flags first, then the file given, or the one beside the model.
-pub fn settle_card(flags: &Run, model: &Path) -> Result<Card> {
-    let said = flags.card().map_err(Error::usage)?;
+pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
-    let path = match &flags.card {
+    let path = match file {
         Some(path) => path,
         None if beside.is_file() => &beside,
         None => return Ok(said),
