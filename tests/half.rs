@@ -2,7 +2,6 @@
 
 mod common;
 
-use audit::grad::differentiate;
 use audit::judge::check;
 use audit::judge::check::attacked::Outcomes;
 use audit::judge::check::half::compare;
@@ -10,7 +9,6 @@ use audit::judge::check::half::compare;
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
 use audit::model::{Batch, Model};
-use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
 use audit::record::Form;
 use audit::record::{Comparison, HalfPrecision, Precision, Report, Severity, Term};
 use audit::report::terminal;
@@ -19,6 +17,7 @@ use audit::{Exit, Result};
 use common::models::{DIM, Weights, grey, images, small, trunk_weights};
 use common::{Rng, Temp, audit, load_runtime};
 use ndarray::Array2;
+use onnx_grad::{DType, Graph, Node, Tensor, Value, differentiate, narrow::half_name};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

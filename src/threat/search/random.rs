@@ -12,6 +12,7 @@ pub const RANDOM: Search = Search {
     words: |steps, _| format!("random search of {steps} images"),
     needs_gradient: false,
     plain_steps: false,
+    takes_alpha: false,
     begin: |setting, draw| Box::new(Square::new(setting, draw)),
 };
 
