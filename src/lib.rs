@@ -25,7 +25,5 @@ pub mod report;
 pub mod score;
 pub mod space;
 pub mod suite;
-#[cfg(feature = "train")]
-pub mod train;
 
 pub use error::{Error, Exit, Result};

@@ -30,7 +30,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
 }
 
 /// A whole page around sections of HTML; the title and the name are text.
-pub(crate) fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
     let name = escape(name);
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta name=\"viewport\" \

@@ -1,0 +1,72 @@
+//! Metric losses on unit-norm embeddings, one file each.
+
+mod contrastive;
+mod info_nce;
+mod margin;
+mod multi_similarity;
+mod triplet;
+
+use audit::{Error, Result};
+use tch::{Kind, Tensor};
+
+pub use triplet::MARGIN;
+
+/// A loss.
+pub struct Loss {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// What it is computed of.
+    pub of: Of,
+}
+
+/// What a loss is computed of.
+#[derive(Clone, Copy)]
+pub enum Of {
+    /// Embeddings of anchors, positives and negatives, [T, D] each.
+    Triplets(fn(&Tensor, &Tensor, &Tensor) -> Tensor),
+    /// All embeddings of a batch [B, D], and which of them share a class, boolean [B, B].
+    Batch(fn(&Tensor, &Tensor) -> Tensor),
+}
+
+/// Every loss.
+pub const LOSSES: &[Loss] =
+    &[triplet::LOSS, contrastive::LOSS, margin::LOSS, multi_similarity::LOSS, info_nce::LOSS];
+
+impl Loss {
+    /// The loss called `name`.
+    pub fn find(name: &str) -> Result<&'static Loss> {
+        LOSSES.iter().find(|row| row.name == name).ok_or_else(|| {
+            let known: Vec<_> = LOSSES.iter().map(|row| row.name).collect();
+            Error::usage(format!("loss `{name}` is unknown; known: {}", known.join(", ")))
+        })
+    }
+
+    /// Whether it needs a sampler.
+    pub fn takes_triplets(&self) -> bool {
+        matches!(self.of, Of::Triplets(_))
+    }
+}
+
+/// Distances of rows, [T]. Where it is 0, so is the gradient.
+pub fn distance(a: &Tensor, b: &Tensor) -> Tensor {
+    ((a - b).square().sum_dim_intlist([-1i64].as_slice(), false, Kind::Float) + 1e-20).sqrt()
+}
+
+/// d(a,p) − d(a,n) of each triplet, [T].
+pub fn hardness(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
+    distance(a, p) - distance(a, n)
+}
+
+/// Which of the labels are equal, boolean [B, B], on the embeddings' device.
+pub fn same_class(labels: &[usize], like: &Tensor) -> Tensor {
+    let labels: Vec<i64> = labels.iter().map(|&l| l as i64).collect();
+    let row = Tensor::from_slice(&labels).to_device(like.device());
+    row.unsqueeze(0).eq_tensor(&row.unsqueeze(1))
+}
+
+/// `same` without the diagonal.
+fn others(same: &Tensor) -> Tensor {
+    same.logical_and(&Tensor::eye(same.size()[0], (Kind::Bool, same.device())).logical_not())
+}

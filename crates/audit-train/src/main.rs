@@ -1,0 +1,40 @@
+//! The trainer: parse, run, print the error, map it to an exit code.
+
+use audit::{Error, Result};
+use audit_train::plan::{Cli, Command, tables};
+use audit_train::{export, report, run};
+use clap::Parser;
+use std::io::Write;
+use std::panic;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // tch panics where libtorch throws (memory is out, a device is lost): its words, and no backtrace.
+    panic::set_hook(Box::new(|_| {}));
+    let done = panic::catch_unwind(|| work(&cli)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+        Err(Error::internal(format!("libtorch failed: {text}")))
+    });
+    match done {
+        Ok(text) => {
+            // A closed pipe is no error: whoever reads has seen enough.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(Error { exit, message }) => {
+            eprintln!("audit-train: {message}");
+            ExitCode::from(exit as u8)
+        }
+    }
+}
+
+fn work(cli: &Cli) -> Result<String> {
+    match &cli.command {
+        None => run(&cli.run),
+        Some(Command::Export { checkpoint, out }) => export(checkpoint, out),
+        Some(Command::Report { logs, output }) => report::write(logs, output),
+        Some(Command::Methods) => Ok(tables()),
+    }
+}
