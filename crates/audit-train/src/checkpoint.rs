@@ -4,7 +4,7 @@
 use crate::defence::Memory;
 use crate::net::{Differences, Net, Weights, read};
 use crate::optimiser::Adam;
-use crate::plan::Settings;
+use crate::recipe::TrainingSettings;
 use audit::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use tch::{Device, Tensor};
 
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
+pub struct RunState {
     /// Batches trained on.
     pub step: u64,
     /// Adam's updates, over all runs with these moments.
@@ -40,9 +40,9 @@ pub struct State {
 /// A checkpoint in memory.
 pub struct Checkpoint {
     /// The run's settings.
-    pub settings: Settings,
+    pub settings: TrainingSettings,
     /// How far it is.
-    pub state: State,
+    pub state: RunState,
     weights: Weights,
     mean: Weights,
     square: Weights,
@@ -50,15 +50,21 @@ pub struct Checkpoint {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    settings: Settings,
-    state: State,
+    settings: TrainingSettings,
+    state: RunState,
 }
 
 const HEADER: &str = "audit-train";
 const PARTS: [&str; 3] = ["weight/", "mean/", "square/"];
 
 /// Writes a checkpoint in one go: whoever reads `path` finds the old one or the new one.
-pub fn save(path: &Path, settings: &Settings, state: &State, net: &Net, adam: &Adam) -> Result<()> {
+pub fn save(
+    path: &Path,
+    settings: &TrainingSettings,
+    state: &RunState,
+    net: &Net,
+    adam: &Adam,
+) -> Result<()> {
     let header = Header { settings: settings.clone(), state: state.clone() };
     let header = serde_json::to_vec(&header).map_err(|e| Error::internal(format!("checkpoint: {e}")))?;
     let mut tensors = vec![(HEADER.to_string(), Tensor::from_slice(&header))];

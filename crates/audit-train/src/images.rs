@@ -17,7 +17,7 @@ const KEEP: usize = 4 << 30;
 const PHOTOGRAPH: usize = 256;
 
 /// Labelled images for training.
-pub struct Images {
+pub struct TrainingImages {
     dataset: Dataset,
     prep: Preparation,
     /// Side of the net's input.
@@ -30,14 +30,14 @@ pub struct Images {
 }
 
 /// A batch.
-pub struct Batch {
+pub struct LabelledImages {
     /// Images [B, C, H, W] in [0, 1]; 2i and 2i + 1 share a class.
     pub images: Tensor,
     /// Class of each.
     pub labels: Vec<usize>,
 }
 
-impl Images {
+impl TrainingImages {
     /// Lists what lies at `path`; without a split, `part` of a benchmark. Exit code 2 where a class has but one image.
     pub fn open(
         path: &Path,
@@ -45,7 +45,7 @@ impl Images {
         split: Option<Split>,
         part: Split,
         backbone: &Backbone,
-    ) -> Result<Images> {
+    ) -> Result<TrainingImages> {
         let found = match layout {
             Some(name) => Layout::find(name)?.name,
             // A path that isn't there is refused below, in the data set's own words.
@@ -62,7 +62,7 @@ impl Images {
     }
 
     /// The images of a data set.
-    pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<Images> {
+    pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<TrainingImages> {
         let mut classes = vec![Vec::new(); dataset.classes.len()];
         let mut hash = Sha256::new();
         for (index, item) in dataset.items.iter().enumerate() {
@@ -98,7 +98,7 @@ impl Images {
         let prep = Preparation::new(channels, whole, whole);
         let digest = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
         let kept = (0..dataset.items.len()).map(|_| OnceLock::new()).collect();
-        Ok(Images { dataset, prep, side, classes, kept, digest })
+        Ok(TrainingImages { dataset, prep, side, classes, kept, digest })
     }
 
     /// Number of images.
@@ -132,7 +132,7 @@ impl Images {
     }
 
     /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the time.
-    pub fn draw(&self, count: usize, dice: &mut Dice, device: Device) -> Result<Batch> {
+    pub fn draw(&self, count: usize, dice: &mut Dice, device: Device) -> Result<LabelledImages> {
         let mut chosen = Vec::with_capacity(count);
         let mut labels = Vec::with_capacity(count);
         for class in dice.choose(self.classes.len(), count / 2) {
@@ -141,8 +141,8 @@ impl Images {
                 labels.push(class);
                 let rest = self.prep.height - self.side;
                 let cut = match rest {
-                    0 => Cut { top: 0, left: 0, mirror: false },
-                    _ => Cut {
+                    0 => Crop { top: 0, left: 0, mirror: false },
+                    _ => Crop {
                         top: dice.index(rest + 1),
                         left: dice.index(rest + 1),
                         mirror: dice.index(2) == 1,
@@ -151,28 +151,28 @@ impl Images {
                 chosen.push((items[two], cut));
             }
         }
-        Ok(Batch { images: self.tensor(&chosen, device)?, labels })
+        Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
     }
 
     /// At most `most` images of whole classes, classes spread evenly over the data; centres cut out.
-    pub fn some(&self, most: usize, device: Device) -> Result<Batch> {
+    pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
         let fit = (most * self.classes.len() / self.len()).clamp(2, self.classes.len());
         let centre = (self.prep.height - self.side) / 2;
-        let cut = Cut { top: centre, left: centre, mirror: false };
+        let cut = Crop { top: centre, left: centre, mirror: false };
         let mut chosen = Vec::new();
         let mut labels = Vec::new();
         for i in 0..fit {
             let class = i * self.classes.len() / fit;
-            // Of a class larger than all that is wanted, its share.
+            // LossInput a class larger than all that is wanted, its share.
             for &item in self.classes[class].iter().take((most / fit).max(2)) {
                 chosen.push((item, cut));
                 labels.push(class);
             }
         }
-        Ok(Batch { images: self.tensor(&chosen, device)?, labels })
+        Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
     }
 
-    fn tensor(&self, chosen: &[(usize, Cut)], device: Device) -> Result<Tensor> {
+    fn tensor(&self, chosen: &[(usize, Crop)], device: Device) -> Result<Tensor> {
         let pixels: Vec<Vec<f32>> =
             chosen.par_iter().map(|&(item, cut)| self.cut(item, cut)).collect::<Result<_>>()?;
         let side = self.side as i64;
@@ -180,7 +180,7 @@ impl Images {
         Ok(Tensor::from_slice(&pixels.concat()).view(shape).to_device(device))
     }
 
-    fn cut(&self, item: usize, cut: Cut) -> Result<Vec<f32>> {
+    fn cut(&self, item: usize, cut: Crop) -> Result<Vec<f32>> {
         let whole = self.prep.height;
         let bytes = self.len() * self.prep.channels * whole * whole * 4;
         let decode = || self.dataset.pixels(item, &self.prep).map(|pixels| pixels.data);
@@ -214,7 +214,7 @@ impl Images {
 
 /// The part of an image that a net sees.
 #[derive(Clone, Copy)]
-struct Cut {
+struct Crop {
     top: usize,
     left: usize,
     mirror: bool,

@@ -1,8 +1,8 @@
 //! The trainer: parse, run, print the error, map it to an exit code.
 
 use audit::{Error, Result};
-use audit_train::plan::{Cli, Command, tables};
-use audit_train::{export, report, run};
+use audit_train::cli::{Cli, Command, tables};
+use audit_train::{curves, export, run};
 use clap::Parser;
 use std::io::Write;
 use std::panic;
@@ -34,7 +34,7 @@ fn work(cli: &Cli) -> Result<String> {
     match &cli.command {
         None => run(&cli.run),
         Some(Command::Export { checkpoint, out }) => export(checkpoint, out),
-        Some(Command::Report { logs, output }) => report::write(logs, output),
+        Some(Command::Report { logs, output }) => curves::write(logs, output),
         Some(Command::Methods) => Ok(tables()),
     }
 }

@@ -1,9 +1,9 @@
 //! What an epoch shows: retrieval and geometry of the clean embeddings, and whether the net has collapsed.
 
-use crate::checkpoint::State;
-use crate::defence::Seen;
+use crate::checkpoint::RunState;
+use crate::defence::BatchMeasures;
 use crate::dice::Dice;
-use crate::images::Batch;
+use crate::images::LabelledImages;
 use crate::loss::{MARGIN, hardness, same_class};
 use crate::net::Net;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use tch::{Kind, Tensor, no_grad};
 
 /// Clean embeddings at an epoch's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Look {
+pub struct CleanMeasures {
     /// Share of images whose nearest other one has their class.
     pub recall: f64,
     /// Mean distance of all pairs, d̄.
@@ -25,7 +25,7 @@ pub struct Look {
 }
 
 /// Measures a net on images; the same ones at every epoch.
-pub fn look(net: &Net, batch: &Batch) -> Look {
+pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
     let e = net.unit_all(&batch.images, 256);
     no_grad(|| {
         let same = same_class(&batch.labels, &e);
@@ -61,7 +61,7 @@ pub fn look(net: &Net, batch: &Batch) -> Look {
             e.index_select(0, &Tensor::from_slice(&rows).to_device(e.device()))
         };
         let hard = hardness(&pick(0), &pick(1), &pick(2));
-        Look {
+        CleanMeasures {
             recall: hits.double_value(&[]),
             distance,
             separability: (between - within) / distance.max(1e-12),
@@ -73,15 +73,15 @@ pub fn look(net: &Net, batch: &Batch) -> Look {
 
 /// One row of the log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct EpochRow {
     /// Epochs that are over.
     pub epoch: u64,
     /// Batches that are over.
     pub step: u64,
     /// Means over the epoch's batches; `None` before the first.
-    pub batches: Option<Seen>,
+    pub batches: Option<BatchMeasures>,
     /// The clean embeddings at its end.
-    pub clean: Look,
+    pub clean: CleanMeasures,
     /// Images times attack steps so far.
     pub image_steps: u64,
     /// Wall time so far.
@@ -101,26 +101,26 @@ pub struct Row {
 /// A mean distance that is next to nothing is a collapse by itself: R@1 may hold, for it sees no scale, and the triplet loss
 /// need not be back at the margin while what is left of the embedding is in order. The other two come and go; both at
 /// once are a collapse.
-pub fn signs(look: &Look, state: &State) -> (Vec<String>, bool) {
+pub fn signs(clean: &CleanMeasures, state: &RunState) -> (Vec<String>, bool) {
     let mut found = vec![];
     // A net at random begins there; one that has learnt comes back to it.
-    if look.triplet_loss >= 0.9 * MARGIN && state.least_loss < 0.9 * MARGIN {
+    if clean.triplet_loss >= 0.9 * MARGIN && state.least_loss < 0.9 * MARGIN {
         found.push(format!(
             "the clean triplet loss is {:.3}, back at 90 % of the margin or more",
-            look.triplet_loss
+            clean.triplet_loss
         ));
     }
-    let narrow = look.distance < 0.05 * state.first_distance;
+    let narrow = clean.distance < 0.05 * state.first_distance;
     if narrow {
         found.push(format!(
             "the mean distance is {:.4}, below 5 % of the {:.4} at the start",
-            look.distance, state.first_distance
+            clean.distance, state.first_distance
         ));
     }
-    if look.recall < 0.5 * state.best_recall {
+    if clean.recall < 0.5 * state.best_recall {
         found.push(format!(
             "clean R@1 fell to {:.1} %, less than half of the best, {:.1} %",
-            100.0 * look.recall,
+            100.0 * clean.recall,
             100.0 * state.best_recall
         ));
     }
@@ -130,50 +130,28 @@ pub fn signs(look: &Look, state: &State) -> (Vec<String>, bool) {
 
 /// Means over batches; sums of work and time.
 #[derive(Default)]
-pub struct Tally {
-    sum: Seen,
+pub struct BatchMeans {
+    sum: BatchMeasures,
     count: u64,
 }
 
-impl Tally {
+impl BatchMeans {
     /// Adds a batch.
-    pub fn add(&mut self, seen: &Seen) {
-        let s = &mut self.sum;
-        for (sum, value) in [
-            (&mut s.loss_clean, seen.loss_clean),
-            (&mut s.loss_adversarial, seen.loss_adversarial),
-            (&mut s.hardness_before, seen.hardness_before),
-            (&mut s.hardness_after, seen.hardness_after),
-            (&mut s.collapseness_before, seen.collapseness_before),
-            (&mut s.collapseness_after, seen.collapseness_after),
-            (&mut s.attack_steps, seen.attack_steps),
-            (&mut s.shift, seen.shift),
-            (&mut s.easier, seen.easier),
-            (&mut s.attack_seconds, seen.attack_seconds),
-        ] {
-            *sum += value;
+    pub fn add(&mut self, mut batch: BatchMeasures) {
+        for (sum, value) in self.sum.means().into_iter().zip(batch.means()) {
+            *sum += *value;
         }
-        s.image_steps += seen.image_steps;
+        self.sum.image_steps += batch.image_steps;
+        self.sum.attack_seconds += batch.attack_seconds;
         self.count += 1;
     }
 
-    /// The means.
-    pub fn mean(&self) -> Option<Seen> {
-        let n = self.count as f64;
-        let s = &self.sum;
-        (self.count > 0).then(|| Seen {
-            loss_clean: s.loss_clean / n,
-            loss_adversarial: s.loss_adversarial / n,
-            hardness_before: s.hardness_before / n,
-            hardness_after: s.hardness_after / n,
-            collapseness_before: s.collapseness_before / n,
-            collapseness_after: s.collapseness_after / n,
-            attack_steps: s.attack_steps / n,
-            shift: s.shift / n,
-            easier: s.easier / n,
-            image_steps: s.image_steps,
-            attack_seconds: s.attack_seconds,
-        })
+    /// The means; `None` where there was no batch.
+    pub fn mean(mut self) -> Option<BatchMeasures> {
+        for sum in self.sum.means() {
+            *sum /= self.count as f64;
+        }
+        (self.count > 0).then_some(self.sum)
     }
 }
 
@@ -184,12 +162,14 @@ mod tests {
     #[test]
     fn a_collapse_in_scale_is_one_though_recall_holds() {
         // A plain net of distance 1.28 and R@1 0.9; what naive CAP made of it had 0.038, loss 0.192 and R@1 0.49.
-        let learnt = State { first_distance: 1.28, best_recall: 0.9, least_loss: 0.01, ..State::default() };
+        let learnt =
+            RunState { first_distance: 1.28, best_recall: 0.9, least_loss: 0.01, ..RunState::default() };
         // One that has not learnt anything yet, whose loss can't come back to anywhere.
-        let fresh = State { first_distance: 0.4, best_recall: 0.3, least_loss: 0.19, ..State::default() };
-        let judge = |state: &State, distance: f64, triplet_loss: f64, recall: f64| {
-            let look = Look { recall, distance, triplet_loss, ..Look::default() };
-            let (found, collapsed) = signs(&look, state);
+        let fresh =
+            RunState { first_distance: 0.4, best_recall: 0.3, least_loss: 0.19, ..RunState::default() };
+        let judge = |state: &RunState, distance: f64, triplet_loss: f64, recall: f64| {
+            let clean = CleanMeasures { recall, distance, triplet_loss, ..CleanMeasures::default() };
+            let (found, collapsed) = signs(&clean, state);
             (found.len(), collapsed)
         };
         assert_eq!(judge(&learnt, 1.2, 0.02, 0.8), (0, false));

@@ -1,6 +1,7 @@
 //! Nets as lists of layers. A list is read twice: by libtorch here, as an ONNX graph in [`crate::export`].
 
 use crate::dice::Dice;
+use crate::find_row;
 use audit::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -194,7 +195,7 @@ fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
 
 /// How batch norm (the one layer that tells) behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum NormMode {
     /// By its running statistics, which stay as they are. Also what "frozen" means in training.
     Inference,
     /// By the batch's statistics, which update the running ones.
@@ -227,10 +228,7 @@ pub struct Differences {
 impl Backbone {
     /// The backbone called `name`.
     pub fn find(name: &str) -> Result<&'static Backbone> {
-        BACKBONES.iter().find(|row| row.name == name).ok_or_else(|| {
-            let known: Vec<_> = BACKBONES.iter().map(|row| row.name).collect();
-            Error::usage(format!("backbone `{name}` is unknown; known: {}", known.join(", ")))
-        })
+        find_row("backbone", BACKBONES, name, |row| row.name)
     }
 
     /// Whether it has batch norm.
@@ -267,7 +265,7 @@ impl Net {
     }
 
     /// Embeddings [B, D] of images [B, C, H, W] in [0, 1], not normalised.
-    pub fn embed(&self, weights: &Weights, images: &Tensor, mode: Mode) -> Tensor {
+    pub fn embed(&self, weights: &Weights, images: &Tensor, mode: NormMode) -> Tensor {
         let x = match self.backbone.photograph {
             true => {
                 let [mean, std] = IMAGENET.map(|row| {
@@ -284,7 +282,7 @@ impl Net {
     }
 
     /// The same, divided by their norms.
-    pub fn unit(&self, weights: &Weights, images: &Tensor, mode: Mode) -> Tensor {
+    pub fn unit(&self, weights: &Weights, images: &Tensor, mode: NormMode) -> Tensor {
         normalize(&self.embed(weights, images, mode))
     }
 
@@ -294,7 +292,7 @@ impl Net {
             let parts: Vec<Tensor> = images
                 .split(batch, 0)
                 .iter()
-                .map(|part| self.unit(&self.weights, part, Mode::Inference))
+                .map(|part| self.unit(&self.weights, part, NormMode::Inference))
                 .collect();
             Tensor::cat(&parts, 0)
         })
@@ -434,14 +432,14 @@ fn init(layer: &Layer, photograph: bool, dice: &mut Dice, weights: &mut Weights)
     }
 }
 
-fn run(layers: &[Layer], weights: &Weights, mut x: Tensor, mode: Mode) -> Tensor {
+fn run(layers: &[Layer], weights: &Weights, mut x: Tensor, mode: NormMode) -> Tensor {
     for layer in layers {
         x = apply(layer, weights, x, mode);
     }
     x
 }
 
-fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: Mode) -> Tensor {
+fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: NormMode) -> Tensor {
     let w = |name: &str, part: &str| &weights[&format!("{name}.{part}")];
     match layer {
         Layer::Conv { name, stride, pad, bias, .. } => {
@@ -453,7 +451,7 @@ fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: Mode) -> Tensor {
             Some(w(name, "bias")),
             Some(w(name, "running_mean")),
             Some(w(name, "running_var")),
-            mode == Mode::Training,
+            mode == NormMode::Training,
             0.1,
             EPSILON,
             true,

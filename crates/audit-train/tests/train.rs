@@ -5,18 +5,20 @@ use audit::Exit;
 use audit::data::Dataset;
 use audit::model::runtime::{self, Input, Options, Provider, Session};
 use audit::onnx::Graph;
-use audit_train::checkpoint::{self, State};
+use audit_train::checkpoint::{self, RunState};
+use audit_train::cli::Cli;
 use audit_train::defence::adml;
-use audit_train::defence::collapse::{Phase, collapseness, objective, top_rank_loss};
+use audit_train::defence::collapse::{Side, collapseness, objective, top_rank_loss};
 use audit_train::dice::Dice;
-use audit_train::images::Images;
-use audit_train::loss::{LOSSES, Of, same_class};
-use audit_train::net::{BACKBONES, Backbone, Mode, Net, normalize};
+use audit_train::images::TrainingImages;
+use audit_train::log::{self, Ending, LogLine};
+use audit_train::loss::{LOSSES, LossInput, same_class};
+use audit_train::net::{BACKBONES, Backbone, Net, NormMode, normalize};
 use audit_train::optimiser::Adam;
-use audit_train::pgd::{Budget, pgd};
-use audit_train::plan::{Cli, Reading, Target};
+use audit_train::perturb::{PgdBudget, pgd};
+use audit_train::recipe::{AdmlTarget, Reading};
 use audit_train::sampler::{Mined, SAMPLERS, Sampler, semihard};
-use audit_train::{How, Line, export, read_log, run};
+use audit_train::{export, run};
 use clap::Parser;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -102,8 +104,8 @@ fn losses_and_their_gradients_are_those_of_pytorch_metric_learning() {
         let e = leaf(&tensor(&golden.embeddings));
         let value = match loss.of {
             // By cosine there: normalised on the way.
-            Of::Batch(f) => f(&normalize(&e), &same_class(&golden.labels, &e)),
-            Of::Triplets(f) => {
+            LossInput::Batch(f) => f(&normalize(&e), &same_class(&golden.labels, &e)),
+            LossInput::Triplets(f) => {
                 let [a, p, n] =
                     golden.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)));
                 f(&a, &p, &n)
@@ -175,7 +177,7 @@ fn collapse_objectives_are_those_of_pytorch() {
         for (name, reading) in
             [("working", Reading::Working), ("paper", Reading::Paper), ("released", Reading::Released)]
         {
-            for (phase, kind) in [("cap", Phase::Cap), ("anp", Phase::Anp)] {
+            for (phase, kind) in [("cap", Side::Candidates), ("anp", Side::Anchors)] {
                 let what = format!("{phase} {name} λ {lambda}");
                 let expected = case(&golden.collapse[lambda][format!("{phase} {name}")]);
                 let leaves = rows.each_ref().map(leaf);
@@ -211,7 +213,7 @@ fn adml_objectives_are_those_of_pytorch() {
     let golden = golden();
     let clean = tensor(&golden.embeddings);
     let moved = tensor(&Vec::<Vec<f32>>::deserialize(&golden.adml["moved"]).unwrap());
-    for (name, target) in [("alignment", Target::Alignment), ("uniformity", Target::Uniformity)] {
+    for (name, target) in [("alignment", AdmlTarget::Alignment), ("uniformity", AdmlTarget::Uniformity)] {
         let x = leaf(&moved);
         let case = Case::deserialize(&golden.adml[name]).unwrap();
         same(&adml::objective(target, &x, &clean, &same_class(&golden.labels, &clean)), &[&x], &case, name);
@@ -264,7 +266,7 @@ fn backbones_have_torchvisions_names_and_outputs() {
         assert!(ours.iter().all(|(name, shape)| theirs.get(name) == Some(&shape)), "{}", backbone.name);
         let (channels, side) = backbone.input;
         let x = Tensor::cat(&[image(channels, side, 0.0), image(channels, side, 1.0)], 0);
-        let found = tch::no_grad(|| net.embed(&net.weights, &x, Mode::Inference));
+        let found = tch::no_grad(|| net.embed(&net.weights, &x, NormMode::Inference));
         close(&found, &tensor(&expected.embeddings), 1e-4, backbone.name);
     }
 }
@@ -276,9 +278,9 @@ fn adam_takes_the_steps_of_torch_optim() {
     let images = Tensor::cat(&(0..6).map(|i| image(1, 28, i as f64)).collect::<Vec<_>>(), 0);
     let mut adam = Adam::new(&net, 1e-3);
     for expected in losses {
-        let e = net.unit(&net.weights, &images, Mode::Inference);
+        let e = net.unit(&net.weights, &images, NormMode::Inference);
         let [a, p, n] = [0, 2, 4].map(|at| e.narrow(0, at, 2));
-        let Of::Triplets(triplet) = LOSSES[0].of else { panic!() };
+        let LossInput::Triplets(triplet) = LOSSES[0].of else { panic!() };
         let loss = triplet(&a, &p, &n);
         assert!((number(&loss.detach()) - expected).abs() < 1e-5, "{} instead of {expected}", number(&loss));
         adam.step(&net, &loss, 1e-2);
@@ -299,7 +301,7 @@ fn onnx_runtime_computes_the_embeddings_of_libtorch() {
         export::write(&net, &path, "a test").unwrap();
         let (channels, side) = backbone.input;
         let images = Dice::new(1, "images", 0).tensor(&[3, channels, side, side]);
-        let expected = tch::no_grad(|| net.embed(&net.weights, &images, Mode::Inference));
+        let expected = tch::no_grad(|| net.embed(&net.weights, &images, NormMode::Inference));
         // By the card, as audit does it: its own graph, preprocessing in front.
         let card: audit::model::card::Card =
             serde_saphyr::from_str(&std::fs::read_to_string(path.with_extension("yaml")).unwrap()).unwrap();
@@ -327,7 +329,7 @@ fn pgd_stays_in_the_box_and_leaves_weights_alone() {
     let clean = net.unit_all(&start, 4);
     let away = |e: &Tensor, _| Some(-(e - &clean).square().sum(Kind::Float));
     for random_start in [false, true] {
-        let budget = Budget { eps: 0.1, alpha: 0.03, steps: 6, random_start };
+        let budget = PgdBudget { eps: 0.1, alpha: 0.03, steps: 6, random_start };
         let mut seen = vec![];
         let moved = pgd(&net, &net.frozen(), &start, &budget, &mut Dice::new(0, "pgd", 0), |e, at| {
             seen.push(number(&(e.detach() - &clean).square().sum(Kind::Float)));
@@ -341,13 +343,19 @@ fn pgd_stays_in_the_box_and_leaves_weights_alone() {
         assert!(net.trained().all(|(_, t)| !t.grad().defined()), "no gradient reaches a weight");
     }
     // A loss that is exactly 0 moves nothing, a step size of 0 makes no step, and an objective may stop.
-    let budget = Budget { eps: 0.1, alpha: 0.03, steps: 3, random_start: false };
+    let budget = PgdBudget { eps: 0.1, alpha: 0.03, steps: 3, random_start: false };
     let still = pgd(&net, &net.frozen(), &start, &budget, &mut Dice::new(0, "pgd", 0), |e, _| {
         Some((e * 0.0).sum(Kind::Float))
     });
     assert_eq!(number(&(still.images - &start).abs().max()), 0.0);
-    let none =
-        pgd(&net, &net.frozen(), &start, &Budget { alpha: 0.0, ..budget }, &mut Dice::new(0, "pgd", 0), away);
+    let none = pgd(
+        &net,
+        &net.frozen(),
+        &start,
+        &PgdBudget { alpha: 0.0, ..budget },
+        &mut Dice::new(0, "pgd", 0),
+        away,
+    );
     assert_eq!((none.steps, number(&(none.images - &start).abs().max())), (0, 0.0));
     let stopped = pgd(&net, &net.frozen(), &start, &budget, &mut Dice::new(0, "pgd", 0), |e, at| {
         (at < 2).then(|| away(e, at)).flatten()
@@ -378,14 +386,14 @@ fn train(words: &str) -> audit::Result<String> {
     }
 }
 
-fn log(path: &Path) -> Vec<Line> {
-    read_log(path).unwrap()
+fn log(path: &Path) -> Vec<LogLine> {
+    log::read(path).unwrap()
 }
 
-fn rows(path: &Path) -> Vec<audit_train::monitor::Row> {
+fn rows(path: &Path) -> Vec<audit_train::monitor::EpochRow> {
     log(path)
         .into_iter()
-        .filter_map(|line| if let Line::Epoch(row) = line { Some(row) } else { None })
+        .filter_map(|line| if let LogLine::Epoch(row) = line { Some(row) } else { None })
         .collect()
 }
 
@@ -498,7 +506,7 @@ fn killed_and_resumed_gives_the_same_weights() {
     assert_eq!(plain("whole"), plain("part"));
     assert!(matches!(
         log(&folder.path().join("part.jsonl")).last(),
-        Some(Line::End { how: How::Done, step: 203, .. })
+        Some(LogLine::End { how: Ending::Done, step: 203, .. })
     ));
     // Another seed is another net.
     train(&format!("{} --seed 1", words("other"))).unwrap();
@@ -547,9 +555,9 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
         // The state that was kept is one without a sign of collapse.
         assert!(rows.iter().any(|r| r.step == checkpoint.state.step && r.signs.is_empty()));
         let said = log(&out.with_extension("jsonl"));
-        assert!(matches!(said.last(), Some(Line::End { how: How::Collapsed, .. })));
+        assert!(matches!(said.last(), Some(LogLine::End { how: Ending::Collapsed, .. })));
         let page = folder.path().join("page.html");
-        audit_train::report::write(&[folder.path().join("plain.jsonl"), out.with_extension("jsonl")], &page)
+        audit_train::curves::write(&[folder.path().join("plain.jsonl"), out.with_extension("jsonl")], &page)
             .unwrap();
         let page = std::fs::read_to_string(page).unwrap();
         assert!(
@@ -581,7 +589,7 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     good.fill(&mut net, &path).unwrap();
     let mut adam = good.adam(&net, 0.0, &path).unwrap();
     adam.mean.values_mut().for_each(|t| *t = &*t * f64::NAN);
-    let state = State { step: 10, ..good.state.clone() };
+    let state = RunState { step: 10, ..good.state.clone() };
     checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
     let before = std::fs::read(&path).unwrap();
     let e = train(&format!("{words} --resume")).unwrap_err();
@@ -590,7 +598,7 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     assert!(e.message.contains(said) && e.message.contains("after 10 steps"), "{e}");
     assert!(std::fs::read(&path).unwrap() == before, "the last good state is kept");
     let said = log(&out.with_extension("jsonl"));
-    assert!(matches!(said.last(), Some(Line::End { how: How::NotANumber, .. })));
+    assert!(matches!(said.last(), Some(LogLine::End { how: Ending::NotANumber, .. })));
     // Weights that are no numbers from the start.
     let bad = net.weights.iter().map(|(name, t)| (name.clone(), t.detach() * f64::NAN)).collect();
     net.copy_from(&bad);
@@ -712,7 +720,7 @@ fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed(
     Tensor::write_safetensors(&tensors, &path).unwrap();
     let e = net.load_pretrained(&path).unwrap_err();
     assert!(e.message.contains("missing layer1.0.conv1.weight; unexpected layer9.weight"), "{e}");
-    let images = Images::of(Dataset::generated(3, 4, 3), backbone).unwrap();
+    let images = TrainingImages::of(Dataset::generated(3, 4, 3), backbone).unwrap();
     // Photographs are cut out of 256 pixels.
     assert_eq!(
         images.draw(4, &mut Dice::new(0, "test", 0), Device::Cpu).unwrap().images.size(),
@@ -726,12 +734,12 @@ fn frozen_batch_norm_stays_and_trained_batch_norm_moves() {
     let net = Net::new(backbone, 8, 0, Device::Cpu);
     let x = Dice::new(3, "images", 0).tensor(&[2, 3, 224, 224]);
     let before = net.weights["bn1.running_mean"].copy();
-    let _ = net.embed(&net.weights, &x, Mode::Inference);
+    let _ = net.embed(&net.weights, &x, NormMode::Inference);
     assert_eq!(net.weights["bn1.running_mean"], before);
     // An attack's forward is in inference mode, whatever training does.
-    let budget = Budget { eps: 0.1, alpha: 0.1, steps: 1, random_start: false };
+    let budget = PgdBudget { eps: 0.1, alpha: 0.1, steps: 1, random_start: false };
     pgd(&net, &net.frozen(), &x, &budget, &mut Dice::new(0, "pgd", 0), |e, _| Some(e.sum(Kind::Float)));
     assert_eq!(net.weights["bn1.running_mean"], before);
-    let _ = net.embed(&net.weights, &x, Mode::Training);
+    let _ = net.embed(&net.weights, &x, NormMode::Training);
     assert_ne!(net.weights["bn1.running_mean"], before);
 }

@@ -1,6 +1,6 @@
 //! ACT, anti-collapse triplet (Zhou et al. 2021): the adversary draws positive and negative together.
 
-use super::{Attack, Defence, update};
+use super::{AttackDefaults, Defence, update};
 use crate::loss::{MARGIN, distance, hardness};
 use tch::Kind;
 
@@ -9,7 +9,7 @@ pub const DEFENCE: Defence = Defence {
     about: "positive and negative drawn together",
     losses: &["triplet"],
     sampler: "random",
-    attack: Some(Attack {
+    attack: Some(AttackDefaults {
         eps: 8.0 / 255.0,
         alpha: 1.0 / 255.0,
         steps: 32,

@@ -1,9 +1,9 @@
 //! ADML+A, +U and +T: the net learns from clean images and, with a small weight, from ones moved by the gradient of
 //! alignment, of uniformity or of the triplet loss.
 
-use super::{Attack, Defence, update};
+use super::{AttackDefaults, Defence, update};
 use crate::loss::{MARGIN, hardness, same_class};
-use crate::plan::Target;
+use crate::recipe::AdmlTarget;
 use audit::Result;
 use tch::{Kind, Tensor};
 
@@ -13,13 +13,19 @@ pub const DEFENCE: Defence = Defence {
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity or triplet",
     losses: &["multi-similarity", "margin"],
     sampler: "distance",
-    attack: Some(Attack { eps: 8.0 / 255.0, alpha: 0.007, steps: 7, fixed: false, progressive: false }),
+    attack: Some(AttackDefaults {
+        eps: 8.0 / 255.0,
+        alpha: 0.007,
+        steps: 7,
+        fixed: false,
+        progressive: false,
+    }),
     flags: &["target", "adversarial-weight"],
     step,
 };
 
 /// What the adversary minimises: the negative of what it raises. `e` moves, `clean` is where the batch was.
-pub fn objective(target: Target, e: &Tensor, clean: &Tensor, same: &Tensor) -> Tensor {
+pub fn objective(target: AdmlTarget, e: &Tensor, clean: &Tensor, same: &Tensor) -> Tensor {
     let norms = |t: &Tensor| t.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Float);
     let squares = norms(e) + norms(clean).tr() - e.matmul(&clean.tr()) * 2.0;
     let own = Tensor::eye(same.size()[0], (Kind::Bool, same.device()));
@@ -30,7 +36,7 @@ pub fn objective(target: Target, e: &Tensor, clean: &Tensor, same: &Tensor) -> T
             / mask.sum_dim_intlist(row.as_slice(), false, Kind::Float).clamp_min(1.0)
     };
     let raised = match target {
-        Target::Uniformity => mean((-squares).exp(), same.logical_not()),
+        AdmlTarget::Uniformity => mean((-squares).exp(), same.logical_not()),
         _ => mean(squares, same.logical_and(&own.logical_not())),
     };
     -raised.sum(Kind::Float)
@@ -40,10 +46,10 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
     let clean = step.clean();
     let same = same_class(step.labels, &clean);
     let triplets = step.mine(&clean)?;
-    let target = step.plan.target;
+    let target = step.recipe.settings.target;
     let moved = step.attack(&step.images.shallow_clone(), |e, _| {
         Some(match target {
-            Target::Triplet => {
+            AdmlTarget::Triplet => {
                 let [a, p, n] = triplets.of(e);
                 -(hardness(&a, &p, &n) + MARGIN).relu().sum(Kind::Float)
             }
@@ -53,7 +59,7 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
     let both = step.embed(&Tensor::cat(&[step.images, &moved.images], 0));
     let parts = both.chunk(2, 0);
     let (quiet, moved_loss) = (step.loss_of(&parts[0])?, step.loss_of(&parts[1])?);
-    let loss = quiet + &moved_loss * step.plan.settings.adversarial_weight;
+    let loss = quiet + &moved_loss * step.recipe.settings.adversarial_weight;
     let seen = step.seen(&triplets.of(&clean), &triplets.of(&parts[1].detach()), [true; 3], Some(&moved));
     Ok(update(loss, &moved_loss, seen))
 }

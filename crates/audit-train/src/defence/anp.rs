@@ -1,7 +1,7 @@
 //! ANP, anchor perturbation: the other half of CA-TRIDE, alone.
 
 use super::Defence;
-use super::collapse::{ATTACK, Phase, train};
+use super::collapse::{ATTACK, Side, train};
 
 pub const DEFENCE: Defence = Defence {
     name: "anp",
@@ -10,5 +10,5 @@ pub const DEFENCE: Defence = Defence {
     sampler: "semihard",
     attack: Some(ATTACK),
     flags: &["lambda", "reading", "top-rank"],
-    step: |step| train(step, Phase::Anp),
+    step: |step| train(step, Side::Anchors),
 };

@@ -1,7 +1,7 @@
 //! CA-TRIDE: candidates and anchors in turn, batch by batch, candidates first.
 
 use super::Defence;
-use super::collapse::{ATTACK, Phase, train};
+use super::collapse::{ATTACK, Side, train};
 
 pub const DEFENCE: Defence = Defence {
     name: "ca-tride",
@@ -10,5 +10,5 @@ pub const DEFENCE: Defence = Defence {
     sampler: "semihard",
     attack: Some(ATTACK),
     flags: &["lambda", "reading", "top-rank"],
-    step: |step| train(step, if step.at.is_multiple_of(2) { Phase::Cap } else { Phase::Anp }),
+    step: |step| train(step, if step.at.is_multiple_of(2) { Side::Candidates } else { Side::Anchors }),
 };

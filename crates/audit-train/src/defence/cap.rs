@@ -1,7 +1,7 @@
 //! CAP, candidate perturbation: one half of CA-TRIDE, alone.
 
 use super::Defence;
-use super::collapse::{ATTACK, Phase, train};
+use super::collapse::{ATTACK, Side, train};
 
 pub const DEFENCE: Defence = Defence {
     name: "cap",
@@ -10,5 +10,5 @@ pub const DEFENCE: Defence = Defence {
     sampler: "semihard",
     attack: Some(ATTACK),
     flags: &["lambda", "reading", "top-rank"],
-    step: |step| train(step, Phase::Cap),
+    step: |step| train(step, Side::Candidates),
 };

@@ -1,27 +1,27 @@
 //! Collapse-aware triplet decoupling (Tian et al. 2024), what CAP and ANP share: collapseness, the readings, the top-rank
 //! pair.
 
-use super::{Attack, Step, Update, number, update};
+use super::{AttackDefaults, Step, Update, number, update};
 use crate::loss::{MARGIN, distance, hardness};
-use crate::plan::Reading;
+use crate::recipe::Reading;
 use crate::sampler::Triplets;
 use audit::Result;
 use tch::{Kind, Tensor};
 
 /// The budget of all three.
-pub const ATTACK: Attack =
-    Attack { eps: 8.0 / 255.0, alpha: 1.0 / 255.0, steps: 16, fixed: false, progressive: true };
+pub const ATTACK: AttackDefaults =
+    AttackDefaults { eps: 8.0 / 255.0, alpha: 1.0 / 255.0, steps: 16, fixed: false, progressive: true };
 
 /// Below this the released code ends an attack.
 const DONE: f64 = 1e-5;
 
 /// Which of the two perturbations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum Side {
     /// Candidates: positives and negatives.
-    Cap,
+    Candidates,
     /// Anchors.
-    Anp,
+    Anchors,
 }
 
 /// C = d_w(A,P) − d_w(A,N), d_w = Σ w·d / Σ w with w = exp(rate·d): a negative rate lets near samples count. Scalar.
@@ -58,7 +58,7 @@ pub fn top_rank_loss([a, p, n]: [&Tensor; 3]) -> Tensor {
 pub fn objective(
     [a, p, n]: [&Tensor; 3],
     origin: &Tensor,
-    phase: Phase,
+    phase: Side,
     reading: Reading,
     lambda: f64,
     pair: bool,
@@ -72,19 +72,19 @@ pub fn objective(
     let value = number(&c.detach());
     let gap = || top_rank(a, n, origin);
     match (phase, reading) {
-        (Phase::Cap, _) | (Phase::Anp, Reading::Working | Reading::Naive) if value >= 0.0 => None,
-        (Phase::Cap, Reading::Released) if value > -DONE => None,
-        (Phase::Cap, _) => Some(-c),
-        (Phase::Anp, Reading::Working | Reading::Naive) => Some(match pair {
+        (Side::Candidates, _) | (Side::Anchors, Reading::Working | Reading::Naive) if value >= 0.0 => None,
+        (Side::Candidates, Reading::Released) if value > -DONE => None,
+        (Side::Candidates, _) => Some(-c),
+        (Side::Anchors, Reading::Working | Reading::Naive) => Some(match pair {
             true => -c + gap().relu().mean(Kind::Float) * value.min(0.0).exp(),
             false => -c,
         }),
-        (Phase::Anp, Reading::Paper) => {
+        (Side::Anchors, Reading::Paper) => {
             let extra = pair.then(|| c.clamp_min(0.0).exp() * gap().mean(Kind::Float));
             let whole = extra.map_or_else(|| -&c, |extra| extra - &c);
             (number(&whole.detach()) > 0.0).then_some(whole)
         }
-        (Phase::Anp, Reading::Released) => {
+        (Side::Anchors, Reading::Released) => {
             let factor = (-(-value).max(0.0)).exp();
             let extra = pair.then(|| gap().relu().mean(Kind::Float) * factor);
             let whole = extra.map_or_else(|| c.relu(), |extra| extra + c.relu());
@@ -94,10 +94,10 @@ pub fn objective(
 }
 
 /// One batch of either phase.
-pub fn train(step: &mut Step, phase: Phase) -> Result<Update> {
-    let plan = step.plan;
-    let (reading, lambda, pair) = (plan.reading, plan.settings.lambda, plan.settings.top_rank);
-    let moving = [phase == Phase::Anp, phase == Phase::Cap, phase == Phase::Cap];
+pub fn train(step: &mut Step, phase: Side) -> Result<Update> {
+    let s = &step.recipe.settings;
+    let (reading, lambda, pair) = (s.reading, s.lambda, s.top_rank);
+    let moving = [phase == Side::Anchors, phase == Side::Candidates, phase == Side::Candidates];
     let clean = step.clean();
     let triplets: Triplets = step.mine(&clean)?;
     let before = triplets.of(&clean);
@@ -109,7 +109,7 @@ pub fn train(step: &mut Step, phase: Phase) -> Result<Update> {
     let [a, p, n] = [&after[0], &after[1], &after[2]];
     let base = (hardness(a, p, n) + MARGIN).relu().mean(Kind::Float);
     // The released code's switch flips twice a step, so that it adds the pair's loss always.
-    let with_pair = pair && (phase == Phase::Anp || reading == Reading::Released);
+    let with_pair = pair && (phase == Side::Anchors || reading == Reading::Released);
     let loss = if with_pair { &base + top_rank_loss([a, p, n]) } else { base.shallow_clone() };
     let seen = step.seen(&before, &after, moving, Some(&moved));
     Ok(update(loss, &base, seen))

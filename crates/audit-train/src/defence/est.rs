@@ -1,7 +1,7 @@
 //! EST, embedding-shifted triplet (Zhou et al. 2020): every image is moved as far from itself as it goes, and the net is
 //! trained on those images alone.
 
-use super::{Attack, Defence, update};
+use super::{AttackDefaults, Defence, update};
 use crate::loss::distance;
 use tch::Kind;
 
@@ -10,7 +10,7 @@ pub const DEFENCE: Defence = Defence {
     about: "every image moved as far from its own embedding as it goes",
     losses: &["triplet", "contrastive", "margin", "multi-similarity", "info-nce"],
     sampler: "semihard",
-    attack: Some(Attack {
+    attack: Some(AttackDefaults {
         eps: 8.0 / 255.0,
         alpha: 1.0 / 255.0,
         steps: 32,

@@ -1,9 +1,9 @@
 //! HM, hardness manipulation (Zhou and Patel 2022): all three images are moved until the triplet is as hard as its
 //! destination, each triplet stopping by itself.
 
-use super::{Attack, Defence, number, update};
+use super::{AttackDefaults, Defence, number, update};
 use crate::loss::{MARGIN, distance, hardness};
-use crate::plan::Destination;
+use crate::recipe::TargetHardness;
 use crate::sampler::Mined;
 use tch::{Kind, Tensor};
 
@@ -12,7 +12,7 @@ pub const DEFENCE: Defence = Defence {
     about: "anchor, positive and negative moved until the triplet is as hard as a destination",
     losses: &["triplet"],
     sampler: "softhard",
-    attack: Some(Attack {
+    attack: Some(AttackDefaults {
         eps: 8.0 / 255.0,
         alpha: 1.0 / 255.0,
         steps: 32,
@@ -22,14 +22,14 @@ pub const DEFENCE: Defence = Defence {
     flags: &["destination", "ics"],
     step: |step| {
         let moving = [true; 3];
-        let settings = step.plan.settings.clone();
+        let settings = step.recipe.settings.clone();
         let clean = step.clean();
         let triplets = step.mine(&clean)?;
-        let destination = match &step.plan.destination {
-            Destination::Constant(hardness) => Tensor::from(*hardness as f32),
+        let destination = match &step.recipe.destination {
+            TargetHardness::Constant(hardness) => Tensor::from(*hardness as f32),
             // Linear gradual adversary: the harder the net finds its task, the easier the next one.
-            Destination::Lga => Tensor::from(-(step.memory.last_loss.clamp(0.0, MARGIN)) as f32),
-            Destination::Sampler(sampler) => {
+            TargetHardness::Lga => Tensor::from(-(step.memory.last_loss.clamp(0.0, MARGIN)) as f32),
+            TargetHardness::Sampler(sampler) => {
                 let mined = Mined::new(&clean, step.labels, settings.eta)?;
                 let [a, p, n] = sampler.mine(&mined, &mut step.dice).of(&clean);
                 hardness(&a, &p, &n)

@@ -12,12 +12,13 @@ mod none;
 mod panum;
 
 use crate::dice::Dice;
-use crate::loss::{Of, distance, hardness, same_class};
-use crate::net::{Mode, Net, Weights};
-use crate::pgd::{Budget, Moved, pgd};
-use crate::plan::Plan;
+use crate::find_row;
+use crate::loss::{LossInput, distance, hardness, same_class};
+use crate::net::{Net, NormMode, Weights};
+use crate::perturb::{Perturbed, PgdBudget, pgd};
+use crate::recipe::Recipe;
 use crate::sampler::{Mined, Triplets, semihard};
-use audit::{Error, Result};
+use audit::Result;
 use collapse::collapseness;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor, no_grad};
@@ -33,7 +34,7 @@ pub struct Defence {
     /// The sampler where none is asked for.
     pub sampler: &'static str,
     /// Its attack where nothing is asked for; `None` for one without attack.
-    pub attack: Option<Attack>,
+    pub attack: Option<AttackDefaults>,
     /// Flags of its own, by name.
     pub flags: &'static [&'static str],
     /// Loss of one batch.
@@ -41,7 +42,7 @@ pub struct Defence {
 }
 
 /// An attack's budget as published, for photographs and for 28-pixel images.
-pub struct Attack {
+pub struct AttackDefaults {
     /// ε of photographs; 77/255 on 28-pixel images, but where it is given as fixed.
     pub eps: f64,
     /// Step size of photographs; 3/255 on 28-pixel images.
@@ -88,7 +89,7 @@ pub struct Step<'a> {
     /// Its weights, cut off from gradients.
     pub frozen: Weights,
     /// What was asked for.
-    pub plan: &'a Plan,
+    pub recipe: &'a Recipe,
     /// Images [B, C, H, W]; 2i and 2i + 1 share a class.
     pub images: &'a Tensor,
     /// Class of each image.
@@ -108,12 +109,12 @@ pub struct Update {
     /// To be descended with respect to the weights.
     pub loss: Tensor,
     /// What was seen on the way.
-    pub seen: Seen,
+    pub seen: BatchMeasures,
 }
 
 /// What a batch shows of the dynamics; means over its triplets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct BatchMeasures {
     /// Triplet loss of the clean triplets.
     pub loss_clean: f64,
     /// The loss trained on, without extra terms.
@@ -138,43 +139,62 @@ pub struct Seen {
     pub attack_seconds: f64,
 }
 
+impl BatchMeasures {
+    /// What is averaged over the batches of an epoch.
+    pub fn means(&mut self) -> [&mut f64; 9] {
+        [
+            &mut self.loss_clean,
+            &mut self.loss_adversarial,
+            &mut self.hardness_before,
+            &mut self.hardness_after,
+            &mut self.collapseness_before,
+            &mut self.collapseness_after,
+            &mut self.attack_steps,
+            &mut self.shift,
+            &mut self.easier,
+        ]
+    }
+}
+
 impl Defence {
     /// The defence called `name`.
     pub fn find(name: &str) -> Result<&'static Defence> {
-        DEFENCES.iter().find(|row| row.name == name).ok_or_else(|| {
-            let known: Vec<_> = DEFENCES.iter().map(|row| row.name).collect();
-            Error::usage(format!("method `{name}` is unknown; known: {}", known.join(", ")))
-        })
+        find_row("method", DEFENCES, name, |row| row.name)
+    }
+
+    /// Whether its attack looks at collapseness.
+    pub fn is_collapse_aware(&self) -> bool {
+        self.flags.contains(&"lambda")
     }
 }
 
 impl Step<'_> {
     /// Unit embeddings of the batch in inference mode, without gradients.
     pub fn clean(&self) -> Tensor {
-        no_grad(|| self.net.unit(&self.frozen, self.images, Mode::Inference))
+        no_grad(|| self.net.unit(&self.frozen, self.images, NormMode::Inference))
     }
 
     /// Unit embeddings in training mode, with gradients to the weights.
     pub fn embed(&self, images: &Tensor) -> Tensor {
-        self.net.unit(&self.net.weights, images, self.plan.mode)
+        self.net.unit(&self.net.weights, images, self.recipe.mode)
     }
 
     /// Triplets of the batch, by these embeddings.
     pub fn mine(&mut self, embeddings: &Tensor) -> Result<Triplets> {
-        let settings = &self.plan.settings;
+        let settings = &self.recipe.settings;
         let eta = match settings.eta_scheduled {
             true => semihard::scheduled(settings.eta, self.progress),
             false => settings.eta,
         };
         let mined = Mined::new(embeddings, self.labels, eta)?;
-        Ok(self.plan.sampler.mine(&mined, &mut self.dice))
+        Ok(self.recipe.sampler.mine(&mined, &mut self.dice))
     }
 
     /// The loss of a batch's embeddings, mined on themselves where it takes triplets.
     pub fn loss_of(&mut self, embeddings: &Tensor) -> Result<Tensor> {
-        Ok(match self.plan.loss.of {
-            Of::Batch(f) => f(embeddings, &same_class(self.labels, embeddings)),
-            Of::Triplets(f) => {
+        Ok(match self.recipe.loss.of {
+            LossInput::Batch(f) => f(embeddings, &same_class(self.labels, embeddings)),
+            LossInput::Triplets(f) => {
                 let [a, p, n] = self.mine(embeddings)?.of(embeddings);
                 f(&a, &p, &n)
             }
@@ -182,14 +202,14 @@ impl Step<'_> {
     }
 
     /// This step's budget.
-    pub fn budget(&self) -> Budget {
-        let s = &self.plan.settings;
+    pub fn budget(&self) -> PgdBudget {
+        let s = &self.recipe.settings;
         let alpha = if s.progressive { s.alpha * self.progress } else { s.alpha };
-        Budget { eps: s.eps, alpha, steps: s.pgd_steps, random_start: s.random_start }
+        PgdBudget { eps: s.eps, alpha, steps: s.pgd_steps, random_start: s.random_start }
     }
 
     /// Attacks whole images.
-    pub fn attack(&mut self, images: &Tensor, loss: impl FnMut(&Tensor, u32) -> Option<Tensor>) -> Moved {
+    pub fn attack(&mut self, images: &Tensor, loss: impl FnMut(&Tensor, u32) -> Option<Tensor>) -> Perturbed {
         let budget = self.budget();
         pgd(self.net, &self.frozen, images, &budget, &mut self.dice, loss)
     }
@@ -202,7 +222,7 @@ impl Step<'_> {
         triplets: &Triplets,
         moving: [bool; 3],
         mut loss: impl FnMut([&Tensor; 3], u32) -> Option<Tensor>,
-    ) -> ([Tensor; 3], Moved) {
+    ) -> ([Tensor; 3], Perturbed) {
         let still = triplets.of(clean);
         let mut images = triplets.of(self.images);
         let places: Vec<usize> = (0..3).filter(|&i| moving[i]).collect();
@@ -233,17 +253,17 @@ impl Step<'_> {
         before: &[Tensor; 3],
         after: &[Tensor; 3],
         moving: [bool; 3],
-        moved: Option<&Moved>,
-    ) -> Seen {
+        moved: Option<&Perturbed>,
+    ) -> BatchMeasures {
         no_grad(|| {
             let mean = |t: &Tensor| t.mean(Kind::Float).double_value(&[]);
             let hard = |[a, p, n]: &[Tensor; 3]| hardness(a, p, n);
             let (h0, h1) = (hard(before), hard(after));
-            let lambda = self.plan.settings.lambda;
+            let lambda = self.recipe.settings.lambda;
             let c = |[a, p, n]: &[Tensor; 3]| collapseness([a, p, n], -lambda, true).double_value(&[]);
             let shifts: Vec<f64> =
                 (0..3).filter(|&i| moving[i]).map(|i| mean(&distance(&before[i], &after[i]))).collect();
-            Seen {
+            BatchMeasures {
                 loss_clean: mean(&(&h0 + crate::loss::MARGIN).relu()),
                 loss_adversarial: 0.0,
                 hardness_before: mean(&h0),
@@ -267,7 +287,7 @@ pub fn number(t: &Tensor) -> f64 {
 }
 
 /// The loss as a number beside what else was seen.
-fn update(loss: Tensor, base: &Tensor, seen: Seen) -> Update {
-    let seen = Seen { loss_adversarial: number(&base.detach()), ..seen };
+fn update(loss: Tensor, base: &Tensor, seen: BatchMeasures) -> Update {
+    let seen = BatchMeasures { loss_adversarial: number(&base.detach()), ..seen };
     Update { loss, seen }
 }

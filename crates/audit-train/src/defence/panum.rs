@@ -1,7 +1,7 @@
 //! Panum et al. (2021): the positive of some triplets is moved away from its anchor.
 
-use super::{Attack, Defence, update};
-use crate::loss::{Of, distance};
+use super::{AttackDefaults, Defence, update};
+use crate::loss::{LossInput, distance};
 use audit::{Error, Result};
 use tch::{Kind, Tensor};
 
@@ -10,7 +10,7 @@ pub const DEFENCE: Defence = Defence {
     about: "the positive moved away from its anchor, with probability γ",
     losses: &["triplet", "contrastive"],
     sampler: "distance",
-    attack: Some(Attack { eps: 0.01, alpha: 0.004, steps: 5, fixed: true, progressive: false }),
+    attack: Some(AttackDefaults { eps: 0.01, alpha: 0.004, steps: 5, fixed: true, progressive: false }),
     flags: &["gamma"],
     step,
 };
@@ -19,7 +19,7 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
     let clean = step.clean();
     let triplets = step.mine(&clean)?;
     let before = triplets.of(&clean);
-    let gamma = step.plan.settings.gamma;
+    let gamma = step.recipe.settings.gamma;
     let chosen: Vec<i64> = (0..triplets.a.len() as i64).filter(|_| step.dice.unit() < gamma).collect();
     let mut images = triplets.of(step.images);
     let mut moved = None;
@@ -32,10 +32,10 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
         moved = Some(attack);
     }
     let after = step.embed_triplets(&images);
-    let Of::Triplets(loss) = step.plan.loss.of else {
+    let LossInput::Triplets(loss) = step.recipe.loss.of else {
         return Err(Error::internal(format!(
             "panum with the loss {}, which takes no triplets",
-            step.plan.loss.name
+            step.recipe.loss.name
         )));
     };
     let loss = loss(&after[0], &after[1], &after[2]);

@@ -1,7 +1,7 @@
 //! InfoNCE (van den Oord et al. 2018) over all pairs of a class: each positive against all negatives of the anchor, by
 //! cosine over a temperature of 0.07.
 
-use super::{Loss, Of, others};
+use super::{Loss, LossInput, others};
 use tch::{Kind, Tensor};
 
 const TEMPERATURE: f64 = 0.07;
@@ -9,7 +9,7 @@ const TEMPERATURE: f64 = 0.07;
 pub const LOSS: Loss = Loss {
     name: "info-nce",
     about: "−log of a positive's share among itself and all negatives, temperature 0.07",
-    of: Of::Batch(loss),
+    of: LossInput::Batch(loss),
 };
 
 fn loss(e: &Tensor, same: &Tensor) -> Tensor {

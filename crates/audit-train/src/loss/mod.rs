@@ -6,7 +6,8 @@ mod margin;
 mod multi_similarity;
 mod triplet;
 
-use audit::{Error, Result};
+use crate::find_row;
+use audit::Result;
 use tch::{Kind, Tensor};
 
 pub use triplet::MARGIN;
@@ -18,12 +19,12 @@ pub struct Loss {
     /// What it is.
     pub about: &'static str,
     /// What it is computed of.
-    pub of: Of,
+    pub of: LossInput,
 }
 
 /// What a loss is computed of.
 #[derive(Clone, Copy)]
-pub enum Of {
+pub enum LossInput {
     /// Embeddings of anchors, positives and negatives, [T, D] each.
     Triplets(fn(&Tensor, &Tensor, &Tensor) -> Tensor),
     /// All embeddings of a batch [B, D], and which of them share a class, boolean [B, B].
@@ -37,15 +38,12 @@ pub const LOSSES: &[Loss] =
 impl Loss {
     /// The loss called `name`.
     pub fn find(name: &str) -> Result<&'static Loss> {
-        LOSSES.iter().find(|row| row.name == name).ok_or_else(|| {
-            let known: Vec<_> = LOSSES.iter().map(|row| row.name).collect();
-            Error::usage(format!("loss `{name}` is unknown; known: {}", known.join(", ")))
-        })
+        find_row("loss", LOSSES, name, |row| row.name)
     }
 
     /// Whether it needs a sampler.
     pub fn takes_triplets(&self) -> bool {
-        matches!(self.of, Of::Triplets(_))
+        matches!(self.of, LossInput::Triplets(_))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Multi-similarity loss (Wang et al. 2019) with its pair mining: α = 2, β = 40, base 0.5, mining margin 0.1.
 
-use super::{Loss, Of, others};
+use super::{Loss, LossInput, others};
 use tch::{Kind, Tensor};
 
 const ALPHA: f64 = 2.0;
@@ -11,7 +11,7 @@ const EPSILON: f64 = 0.1;
 pub const LOSS: Loss = Loss {
     name: "multi-similarity",
     about: "soft sums over all pairs that are hard enough (2, 40, 0.1)",
-    of: Of::Batch(loss),
+    of: LossInput::Batch(loss),
 };
 
 fn loss(e: &Tensor, same: &Tensor) -> Tensor {

@@ -1,6 +1,6 @@
 //! mean [d(a,p) − d(a,n) + β]+ (Schroff et al. 2015).
 
-use super::{Loss, Of, hardness};
+use super::{Loss, LossInput, hardness};
 use tch::Kind;
 
 /// β.
@@ -9,5 +9,5 @@ pub const MARGIN: f64 = 0.2;
 pub const LOSS: Loss = Loss {
     name: "triplet",
     about: "mean [d(a,p) − d(a,n) + 0.2]+",
-    of: Of::Triplets(|a, p, n| (hardness(a, p, n) + MARGIN).relu().mean(Kind::Float)),
+    of: LossInput::Triplets(|a, p, n| (hardness(a, p, n) + MARGIN).relu().mean(Kind::Float)),
 };

@@ -8,6 +8,7 @@ pub mod semihard;
 mod softhard;
 
 use crate::dice::Dice;
+use crate::find_row;
 use audit::{Error, Result};
 use tch::{Kind, Tensor};
 
@@ -51,10 +52,12 @@ pub struct Triplets {
 impl Sampler {
     /// The sampler called `name`.
     pub fn find(name: &str) -> Result<&'static Sampler> {
-        SAMPLERS.iter().find(|row| row.name == name).ok_or_else(|| {
-            let known: Vec<_> = SAMPLERS.iter().map(|row| row.name).collect();
-            Error::usage(format!("sampler `{name}` is unknown; known: {}", known.join(", ")))
-        })
+        find_row("sampler", SAMPLERS, name, |row| row.name)
+    }
+
+    /// Whether it is the one that the margin η is for.
+    pub fn is_semihard(&self) -> bool {
+        self.name == semihard::SAMPLER.name
     }
 
     /// Weights of all images of the batch as negatives of an anchor.

@@ -1,40 +1,40 @@
 //! The training report: one HTML page that plots what runs recorded, without network or script.
 
 use crate::checkpoint::replace;
-use crate::monitor::Row;
-use crate::plan::Settings;
-use crate::{How, Line, read_log};
+use crate::log::{self, Ending, LogLine};
+use crate::monitor::EpochRow;
+use crate::recipe::TrainingSettings;
 use audit::report::escape::markup as escape;
 use audit::report::html::page;
 use audit::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// A run, as its log tells it.
-pub struct Run {
+pub struct Record {
     /// The log's name.
     pub name: String,
     /// What was asked for.
-    pub settings: Settings,
+    pub settings: TrainingSettings,
     /// One per epoch; the first is the state before training.
-    pub rows: Vec<Row>,
+    pub rows: Vec<EpochRow>,
     /// How it ended, and why; `None` for one that goes on or was killed.
-    pub end: Option<(How, String)>,
+    pub end: Option<(Ending, String)>,
 }
 
-impl Run {
+impl Record {
     /// Reads a log. Exit code 2 where it is none, or holds no epoch.
-    pub fn read(path: &Path) -> Result<Run> {
+    pub fn read(path: &Path) -> Result<Record> {
         let (mut settings, mut rows, mut end) = (None, vec![], None);
-        for line in read_log(path)? {
+        for line in log::read(path)? {
             match line {
-                Line::Settings(found) => settings = Some(found),
-                Line::Epoch(row) => rows.push(row),
-                Line::End { how, why, .. } => end = Some((how, why)),
+                LogLine::Settings(found) => settings = Some(found),
+                LogLine::Epoch(row) => rows.push(row),
+                LogLine::End { how, why, .. } => end = Some((how, why)),
             }
         }
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match (settings, rows.is_empty()) {
-            (Some(settings), false) => Ok(Run { name, settings, rows, end }),
+            (Some(settings), false) => Ok(Record { name, settings, rows, end }),
             _ => Err(Error::usage(format!("{} holds no epoch yet", path.display()))),
         }
     }
@@ -45,13 +45,13 @@ pub fn write(logs: &[PathBuf], output: &Path) -> Result<String> {
     if output.extension().is_none_or(|e| e != "html") {
         return Err(Error::usage(format!("-o {}: expected a name that ends in .html", output.display())));
     }
-    let runs = logs.iter().map(|path| Run::read(path)).collect::<Result<Vec<_>>>()?;
+    let runs = logs.iter().map(|path| Record::read(path)).collect::<Result<Vec<_>>>()?;
     replace(output, &render(&runs))?;
     Ok(format!("{}: {} runs\n", output.display(), runs.len()))
 }
 
 /// The page.
-pub fn render(runs: &[Run]) -> Vec<u8> {
+pub fn render(runs: &[Record]) -> Vec<u8> {
     let names: Vec<&str> = runs.iter().map(|r| r.name.as_str()).collect();
     let lead = "What training did to the net, epoch by epoch. Hardness, collapseness and shift are means over the triplets of \
                 an epoch's batches; the rest is measured on clean images at its end.";
@@ -81,17 +81,17 @@ fn key(i: usize, name: &str) -> String {
     )
 }
 
-fn table(runs: &[Run]) -> String {
-    let row = |run: &Run| {
+fn table(runs: &[Record]) -> String {
+    let row = |run: &Record| {
         // A run has at least one row.
         let (first, last) = (&run.rows[0], &run.rows[run.rows.len() - 1]);
         let (class, said) = match &run.end {
-            Some((How::Done, _)) if run.rows.iter().any(|r| r.collapsed) => {
+            Some((Ending::Done, _)) if run.rows.iter().any(|r| r.collapsed) => {
                 ("warned", "done, collapsed on the way".to_string())
             }
-            Some((How::Done, _)) => ("pass", "done".into()),
-            Some((How::Collapsed, why)) => ("failed", format!("collapsed: {why}")),
-            Some((How::NotANumber, why)) => ("failed", why.clone()),
+            Some((Ending::Done, _)) => ("pass", "done".into()),
+            Some((Ending::Collapsed, why)) => ("failed", format!("collapsed: {why}")),
+            Some((Ending::NotANumber, why)) => ("failed", why.clone()),
             None => ("quiet", "not ended".into()),
         };
         format!(
@@ -118,8 +118,8 @@ fn table(runs: &[Run]) -> String {
 /// One plot over steps: a solid line for each run, and perhaps a dashed one.
 struct Chart {
     title: &'static str,
-    solid: fn(&Row) -> Option<f64>,
-    dashed: Option<fn(&Row) -> Option<f64>>,
+    solid: fn(&EpochRow) -> Option<f64>,
+    dashed: Option<fn(&EpochRow) -> Option<f64>>,
 }
 
 const CHARTS: [Chart; 8] = [
@@ -162,9 +162,9 @@ const LEFT: f64 = 46.0;
 const BOTTOM: f64 = 24.0;
 
 impl Chart {
-    fn draw(&self, runs: &[Run]) -> String {
-        let points = |of: fn(&Row) -> Option<f64>, run: &Run| -> Points {
-            let finite = |r: &Row| Some((r.step as f64, of(r).filter(|v| v.is_finite())?));
+    fn draw(&self, runs: &[Record]) -> String {
+        let points = |of: fn(&EpochRow) -> Option<f64>, run: &Record| -> Points {
+            let finite = |r: &EpochRow| Some((r.step as f64, of(r).filter(|v| v.is_finite())?));
             run.rows.iter().filter_map(finite).collect()
         };
         // A run, whether its line is dashed, and the line.

@@ -1,13 +1,13 @@
 //! The attack inside training: projected gradient descent on images alone.
 
 use crate::dice::Dice;
-use crate::net::{Mode, Net, Weights};
+use crate::net::{Net, NormMode, Weights};
 use std::time::Instant;
 use tch::{Tensor, no_grad};
 
 /// How far and how fast images are moved, in units of [0, 1].
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub struct PgdBudget {
     /// Largest change of a pixel.
     pub eps: f64,
     /// Step size.
@@ -19,7 +19,7 @@ pub struct Budget {
 }
 
 /// What an attack made, and what it cost.
-pub struct Moved {
+pub struct Perturbed {
     /// The images, [n, C, H, W], no gradients.
     pub images: Tensor,
     /// Steps that were made.
@@ -38,10 +38,10 @@ pub fn pgd(
     net: &Net,
     weights: &Weights,
     start: &Tensor,
-    budget: &Budget,
+    budget: &PgdBudget,
     dice: &mut Dice,
     mut loss: impl FnMut(&Tensor, u32) -> Option<Tensor>,
-) -> Moved {
+) -> Perturbed {
     let since = Instant::now();
     let (low, high) = no_grad(|| ((start - budget.eps).clamp_min(0.0), (start + budget.eps).clamp_max(1.0)));
     let mut images = match budget.random_start {
@@ -56,12 +56,12 @@ pub fn pgd(
     let steps = if budget.alpha > 0.0 { budget.steps } else { 0 };
     while made < steps {
         let moving = images.detach().set_requires_grad(true);
-        let Some(value) = loss(&net.unit(weights, &moving, Mode::Inference), made) else { break };
+        let Some(value) = loss(&net.unit(weights, &moving, NormMode::Inference), made) else { break };
         let gradients = Tensor::run_backward(&[value], &[&moving], false, false);
         images =
             no_grad(|| (moving.detach() - gradients[0].sign() * budget.alpha).maximum(&low).minimum(&high));
         made += 1;
     }
     let work = u64::from(made) * start.size()[0] as u64;
-    Moved { images, steps: made, work, seconds: since.elapsed().as_secs_f64() }
+    Perturbed { images, steps: made, work, seconds: since.elapsed().as_secs_f64() }
 }
