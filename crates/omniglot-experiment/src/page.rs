@@ -1,17 +1,24 @@
 //! The page: a pure function of what logs and reports hold, its answers included.
 
-use super::statistics::{Interval, Point, difference, dominance, mean_and_deviation};
-use super::{ALPHA, Budget, Model, Outcome, PGD_STEPS, Size};
-
-/// The eight terms of ARS, in its order.
-const TERMS: [&str; 8] = ["CA+", "CA-", "QA+", "QA-", "ES:R", "LTM", "GTM", "GTT"];
+use crate::outcome::{SeedResult, TrainedModel};
+use crate::specs::{ALPHA, Budget, PGD_STEPS, Size};
+use crate::statistics::{Comparison, Interval, Point, difference, dominance, mean_and_deviation};
 
 /// The page, with the picture at the address `picture` as seen from it.
-pub fn write_up(models: &[Model], size: &Size, budget: Budget, picture: &str) -> String {
-    let find = |name: &str| models.iter().find(|m| m.name == name);
-    let mean = |m: &Model, of: &dyn Fn(&Outcome) -> f64| {
-        mean_and_deviation(&m.runs.iter().map(of).collect::<Vec<_>>())
-    };
+pub fn write_up(models: &[TrainedModel], size: &Size, budget: Budget, picture: &str) -> String {
+    let all = Models(models);
+    [
+        introduction(size, budget),
+        all.table(),
+        all.expectations(),
+        all.curves(picture),
+        all.matched(),
+        all.answers(),
+    ]
+    .concat()
+}
+
+fn introduction(size: &Size, budget: Budget) -> String {
     let mut out = String::from("# Defences on Omniglot\n\n");
     if budget != Budget::Full {
         out += "**Made with a smaller budget, to show that the experiment runs. Its numbers mean little or nothing.**\n\n";
@@ -30,145 +37,187 @@ pub fn write_up(models: &[Model], size: &Size, budget: Budget, picture: &str) ->
         size.seeds,
         size.base
     );
+    out
+}
 
-    out += "## The models\n\nR@1 is clean, in per cent; d̄ the mean distance of clean embeddings. Resistances per trial, 0–100. A \
-            collapsed net is no model whatever its score, and is left out of all comparisons.\n\n";
-    out += &format!(
-        "| model | R@1 | d̄ | {} | ERS | ARS | image steps, M | minutes | collapsed |\n|---|---|---|{}---|---|---|---|---|\n",
-        TERMS.join(" | "),
-        "---|".repeat(TERMS.len())
-    );
-    for m in models.iter().filter(|m| m.main) {
-        let cell =
-            |digits: usize, (mean, deviation): (f64, f64)| format!("{mean:.digits$} ± {deviation:.digits$}");
-        let terms: Vec<String> = TERMS
-            .iter()
-            .map(|t| {
-                let found: Vec<f64> = m.runs.iter().filter_map(|r| r.resistances.get(*t).copied()).collect();
-                if found.is_empty() { "–".into() } else { format!("{:.1}", mean_and_deviation(&found).0) }
-            })
+/// Mean and standard deviation over seeds.
+fn over<'a>(runs: impl IntoIterator<Item = &'a SeedResult>, of: impl Fn(&SeedResult) -> f64) -> (f64, f64) {
+    mean_and_deviation(&runs.into_iter().map(of).collect::<Vec<_>>())
+}
+
+fn word(ok: bool) -> &'static str {
+    if ok { "yes" } else { "**no**" }
+}
+
+/// An interval, which one seed doesn't have.
+fn interval(gap: Option<Interval>) -> String {
+    gap.map_or("one seed".into(), |i| i.to_string())
+}
+
+struct Models<'a>(&'a [TrainedModel]);
+
+impl Models<'_> {
+    fn find(&self, name: &str) -> Option<&TrainedModel> {
+        self.0.iter().find(|m| m.name == name)
+    }
+
+    /// Every run of a method that did not collapse.
+    fn points(&self, family: &str) -> Vec<Point> {
+        let of = |m: &TrainedModel| {
+            let point = |(seed, r): (usize, &SeedResult)| {
+                let (r1, ars) = (r.scores.r1, r.scores.ars);
+                r.collapsed.is_none().then_some(Point { seed, r1, ars, work: r.image_steps })
+            };
+            m.runs.iter().enumerate().filter_map(point).collect::<Vec<_>>()
+        };
+        self.0.iter().filter(|m| m.family == family).flat_map(of).collect()
+    }
+
+    fn compare(&self, a: &str, b: &str, equal_work: bool) -> Result<Comparison, String> {
+        difference(&self.points(a), &self.points(b), equal_work)
+    }
+
+    fn table(&self) -> String {
+        let mut out = String::from(
+            "## The models\n\nR@1 is clean, in per cent; d̄ the mean distance of clean embeddings. Resistances per trial, 0–100. A \
+            collapsed net is no model whatever its score, and is left out of all comparisons.\n\n",
+        );
+        // Every report has the same terms.
+        let terms: Vec<&str> = (self.0.iter().flat_map(|m| m.runs.first()))
+            .take(1)
+            .flat_map(|r| r.scores.terms.iter().map(|(term, _)| term.as_str()))
             .collect();
-        let steps: Vec<String> = m.runs.iter().filter_map(|r| r.collapsed).map(|s| s.to_string()).collect();
-        let collapsed = match steps.is_empty() {
-            true => "no".into(),
-            false => format!("**{} of {}**, step {}", steps.len(), m.runs.len(), steps.join(", ")),
+        out += &format!(
+            "| model | R@1 | d̄ | {} | ERS | ARS | image steps, M | minutes | collapsed |\n|---|---|---|{}---|---|---|---|---|\n",
+            terms.join(" | "),
+            "---|".repeat(terms.len())
+        );
+        for m in self.0.iter().filter(|m| m.main) {
+            let cell = |digits: usize, of: fn(&SeedResult) -> f64| {
+                let (mean, deviation) = over(&m.runs, of);
+                format!("{mean:.digits$} ± {deviation:.digits$}")
+            };
+            let resistance = |at: usize| {
+                let found: Vec<f64> = m.runs.iter().filter_map(|r| r.scores.terms.get(at)?.1).collect();
+                if found.is_empty() { "–".into() } else { format!("{:.1}", mean_and_deviation(&found).0) }
+            };
+            let resistances: Vec<String> = (0..terms.len()).map(resistance).collect();
+            let steps: Vec<String> =
+                m.runs.iter().filter_map(|r| r.collapsed).map(|s| s.to_string()).collect();
+            let collapsed = match steps.is_empty() {
+                true => "no".into(),
+                false => format!("**{} of {}**, step {}", steps.len(), m.runs.len(), steps.join(", ")),
+            };
+            out += &format!(
+                "| {} | {} | {} | {} | {} | {} | {:.2} | {:.1} | {collapsed} |\n",
+                m.name,
+                cell(1, |r| r.scores.r1),
+                cell(3, |r| r.distance),
+                resistances.join(" | "),
+                cell(1, |r| r.scores.ers),
+                cell(1, |r| r.scores.ars),
+                over(&m.runs, |r| r.image_steps).0 / 1e6,
+                over(&m.runs, |r| r.seconds).0 / 60.0
+            );
+        }
+        out
+    }
+
+    fn expectations(&self) -> String {
+        let mut out = String::from("\n## What it must show\n\n");
+        let ars =
+            |name: &str| self.find(name).map_or((f64::NAN, f64::NAN), |m| over(&m.runs, |r| r.scores.ars));
+        let (none, act, hm) = (ars("none"), ars("act"), ars("hm"));
+        out += &format!("- `none` has ARS near zero (below 5): {}, {:.1}.\n", word(none.0 < 5.0), none.0);
+        let gap: Vec<f64> = match (self.find("act"), self.find("hm")) {
+            (Some(a), Some(h)) => {
+                h.runs.iter().zip(&a.runs).map(|(h, a)| h.scores.ars - a.scores.ars).collect()
+            }
+            _ => vec![],
         };
         out += &format!(
-            "| {} | {} | {} | {} | {} | {} | {:.2} | {:.1} | {collapsed} |\n",
-            m.name,
-            cell(1, mean(m, &|r| r.r1)),
-            cell(3, mean(m, &|r| r.distance)),
-            terms.join(" | "),
-            cell(1, mean(m, &|r| r.ers)),
-            cell(1, mean(m, &|r| r.ars)),
-            mean(m, &|r| r.image_steps).0 / 1e6,
-            mean(m, &|r| r.seconds).0 / 60.0
+            "- `act` is below `hm`: {}, {:.1} and {:.1}; difference over seeds {}. (At their own R@1; matched below.)\n",
+            word(act.0 < hm.0),
+            act.0,
+            hm.0,
+            Interval::of(&gap).map_or("unknown".into(), |i| i.to_string())
         );
+        for name in ["cap-naive", "anp-naive"] {
+            let Some(m) = self.find(name) else { continue };
+            let count = m.runs.iter().filter(|r| r.collapsed.is_some()).count();
+            out += &format!(
+                "- `{name}` without the progressive step collapses and is recognised: {}, {count} of {}.\n",
+                word(count == m.runs.len()),
+                m.runs.len()
+            );
+        }
+        out
     }
 
-    out += "\n## What it must show\n\n";
-    let word = |ok: bool| if ok { "yes" } else { "**no**" };
-    let ars = |name: &str| find(name).map_or((f64::NAN, f64::NAN), |m| mean(m, &|r| r.ars));
-    let (none, act, hm) = (ars("none"), ars("act"), ars("hm"));
-    out += &format!("- `none` has ARS near zero (below 5): {}, {:.1}.\n", word(none.0 < 5.0), none.0);
-    let gap: Vec<f64> = match (find("act"), find("hm")) {
-        (Some(a), Some(h)) => h.runs.iter().zip(&a.runs).map(|(h, a)| h.ars - a.ars).collect(),
-        _ => vec![],
-    };
-    out += &format!(
-        "- `act` is below `hm`: {}, {:.1} and {:.1}; difference over seeds {}. (At their own R@1; matched below.)\n",
-        word(act.0 < hm.0),
-        act.0,
-        hm.0,
-        Interval::of(&gap).map_or("unknown".into(), |i| i.to_string())
-    );
-    for name in ["cap-naive", "anp-naive"] {
-        let Some(m) = find(name) else { continue };
-        let count = m.runs.iter().filter(|r| r.collapsed.is_some()).count();
-        out += &format!(
-            "- `{name}` without the progressive step collapses and is recognised: {}, {count} of {}.\n",
-            word(count == m.runs.len()),
-            m.runs.len()
-        );
-    }
-
-    out += &format!(
-        "\n## Curves\n\n![R@1 without attack against ARS, every model](<{picture}>)\n\nEvery point of every method, means over the \
+    fn curves(&self, picture: &str) -> String {
+        let mut out = format!(
+            "\n## Curves\n\n![R@1 without attack against ARS, every model](<{picture}>)\n\nEvery point of every method, means over the \
          seeds that did not collapse. `half`: half the steps. λ: CA-TRIDE's. H: HM's destination instead of LGA. A line joins \
          the means of a method that none of its others beats in both.\n\n"
-    );
-    out += "| method | point | R@1 | ARS | image steps, M | seeds |\n|---|---|---|---|---|---|\n";
-    for m in models {
-        let kept: Vec<&Outcome> = m.runs.iter().filter(|r| r.collapsed.is_none()).collect();
-        let of =
-            |f: fn(&Outcome) -> f64| mean_and_deviation(&kept.iter().map(|r| f(r)).collect::<Vec<_>>()).0;
-        match kept.is_empty() {
-            true => out += &format!("| {} | {} | – | – | – | all collapsed |\n", m.family, m.point),
-            false => {
-                out += &format!(
-                    "| {} | {} | {:.1} | {:.1} | {:.2} | {} |\n",
-                    m.family,
-                    m.point,
-                    of(|r| r.r1),
-                    of(|r| r.ars),
-                    of(|r| r.image_steps) / 1e6,
-                    kept.len()
-                )
+        );
+        out += "| method | point | R@1 | ARS | image steps, M | seeds |\n|---|---|---|---|---|---|\n";
+        for m in self.0 {
+            let kept: Vec<&SeedResult> = m.runs.iter().filter(|r| r.collapsed.is_none()).collect();
+            let of = |f: fn(&SeedResult) -> f64| over(kept.iter().copied(), f).0;
+            match kept.is_empty() {
+                true => out += &format!("| {} | {} | – | – | – | all collapsed |\n", m.family, m.point),
+                false => {
+                    out += &format!(
+                        "| {} | {} | {:.1} | {:.1} | {:.2} | {} |\n",
+                        m.family,
+                        m.point,
+                        of(|r| r.scores.r1),
+                        of(|r| r.scores.ars),
+                        of(|r| r.image_steps) / 1e6,
+                        kept.len()
+                    )
+                }
             }
         }
+        out
     }
-    out += "\n## Matched R@1, equal work\n\nFor each seed and method: the best ARS that any of its points reaches at no less than a \
+
+    fn matched(&self) -> String {
+        let mut out = String::from(
+            "\n## Matched R@1, equal work\n\nFor each seed and method: the best ARS that any of its points reaches at no less than a \
             given R@1, by straight lines between the points that no other beats in both. The difference of two such curves is \
             averaged over the R@1 that both reach; its 95 % interval is Student's, over seeds. Only points count whose image \
             steps are within 10 % of what the cheaper method's dearest point costs. Where the curves share no R@1 there is \
             no comparison, and none is made. `better in both`: seeds in which one model of A has a higher R@1 and a higher ARS \
             than every model of B (and of B than every one of A), which is no matched comparison and has no interval. The last column is the same whatever the work. Picking the best of several points on the same queries flatters both methods, \
-            one with more points more.\n\n| A | B | ARS of A − B | R@1 compared | points A, B | image steps up to, M | seeds | better in both | at any work |\n|---|---|---|---|---|---|---|---|---|\n";
-    let points = |family: &str| -> Vec<Point> {
-        let of = |m: &Model| {
-            let point = |(seed, r): (usize, &Outcome)| {
-                r.collapsed.is_none().then_some(Point { seed, r1: r.r1, ars: r.ars, work: r.image_steps })
+            one with more points more.\n\n| A | B | ARS of A − B | R@1 compared | points A, B | image steps up to, M | seeds | better in both | at any work |\n|---|---|---|---|---|---|---|---|---|\n",
+        );
+        for (a, b) in PAIRS {
+            let better = match dominance(&self.points(a), &self.points(b)) {
+                (_, _, 0) => "–".to_string(),
+                (ours, theirs, of) => format!("{ours} (and {theirs}) of {of}"),
             };
-            m.runs.iter().enumerate().filter_map(point).collect::<Vec<_>>()
-        };
-        models.iter().filter(|m| m.family == family).flat_map(of).collect()
-    };
-    let compare = |a: &str, b: &str| difference(&points(a), &points(b), true);
-    let anyway = |a: &str, b: &str| match difference(&points(a), &points(b), false) {
-        Ok(c) => c.gap.map_or("one seed".into(), |i| i.to_string()),
-        Err(_) => "–".into(),
-    };
-    let better = |a: &str, b: &str| match dominance(&points(a), &points(b)) {
-        (_, _, 0) => "–".to_string(),
-        (ours, theirs, of) => format!("{ours} (and {theirs}) of {of}"),
-    };
-    for (a, b) in PAIRS {
-        out += &match compare(a, b) {
-            Ok(c) => format!(
-                "| {a} | {b} | {} | {:.1} – {:.1} | {}, {} | {:.2} | {} | {} | {} |\n",
-                c.gap.map_or("one seed".into(), |i| i.to_string()),
-                c.range.0,
-                c.range.1,
-                c.points.0,
-                c.points.1,
-                c.work / 1e6,
-                c.seeds,
-                better(a, b),
-                anyway(a, b)
-            ),
-            Err(why) => {
-                format!(
-                    "| {a} | {b} | not comparable: {why} | | | | | {} | {} |\n",
-                    better(a, b),
-                    anyway(a, b)
-                )
-            }
-        };
+            let anyway = self.compare(a, b, false).map_or("–".into(), |c| interval(c.gap));
+            out += &match self.compare(a, b, true) {
+                Ok(c) => format!(
+                    "| {a} | {b} | {} | {:.1} – {:.1} | {}, {} | {:.2} | {} | {better} | {anyway} |\n",
+                    interval(c.gap),
+                    c.range.0,
+                    c.range.1,
+                    c.points.0,
+                    c.points.1,
+                    c.work / 1e6,
+                    c.seeds
+                ),
+                Err(why) => format!("| {a} | {b} | not comparable: {why} | | | | | {better} | {anyway} |\n"),
+            };
+        }
+        out
     }
 
-    out += "\n## Answers\n\n";
-    let answer = |a: &str, b: &str| {
-        let matched = match compare(a, b) {
+    /// Whether the first method is better than the second.
+    fn answer(&self, a: &str, b: &str) -> String {
+        let matched = match self.compare(a, b, true) {
             Err(why) => format!("not comparable: {why}"),
             Ok(c) => match c.gap {
                 None => "cannot be told from one seed".into(),
@@ -177,39 +226,45 @@ pub fn write_up(models: &[Model], size: &Size, budget: Budget, picture: &str) ->
                 Some(i) => format!("**cannot be told** from {} seeds: {i} points of ARS", c.seeds),
             },
         };
-        match dominance(&points(a), &points(b)) {
+        match dominance(&self.points(a), &self.points(b)) {
             (0, 0, _) => matched,
             (ours, theirs, of) => format!(
                 "{matched} (in {ours} of {of} seeds one of its models has more R@1 and more ARS than every one of the other's; the other way round in {theirs})"
             ),
         }
-    };
-    out += &format!(
-        "Does CA-TRIDE beat HM at matched R@1 and equal work?\n\n- Each by its own recipe (CA-TRIDE with the progressive step, HM \
+    }
+
+    fn answers(&self) -> String {
+        let mut out = String::from("\n## Answers\n\n");
+        let answer = |a: &str, b: &str| self.answer(a, b);
+        let collapses = |family: &str| {
+            let all: Vec<&SeedResult> =
+                self.0.iter().filter(|m| m.family == family).flat_map(|m| &m.runs).collect();
+            format!("{} of {}", all.iter().filter(|r| r.collapsed.is_some()).count(), all.len())
+        };
+        out += &format!(
+            "Does CA-TRIDE beat HM at matched R@1 and equal work?\n\n- Each by its own recipe (CA-TRIDE with the progressive step, HM \
          without): {}.\n- Both with it: {}.\n- Both without it: {}.\n\n",
-        answer("ca-tride+p", "hm"),
-        answer("ca-tride+p", "hm+p"),
-        answer("ca-tride", "hm")
-    );
-    let survivors = |family: &str| {
-        let all: Vec<&Outcome> = models.iter().filter(|m| m.family == family).flat_map(|m| &m.runs).collect();
-        format!("{} of {}", all.iter().filter(|r| r.collapsed.is_some()).count(), all.len())
-    };
-    out += &format!(
-        "What does collapse awareness itself contribute? The same decoupled attacks with it and without it (`naive`):\n\n- Is it \
+            answer("ca-tride+p", "hm"),
+            answer("ca-tride+p", "hm+p"),
+            answer("ca-tride", "hm")
+        );
+        out += &format!(
+            "What does collapse awareness itself contribute? The same decoupled attacks with it and without it (`naive`):\n\n- Is it \
          better with it, both with the progressive step? {}.\n- Both without it? {}.\n- Runs that collapsed: with awareness {} \
          (progressive {}), without {} (progressive {}).\n\nWhat does the progressive step contribute?\n\n- To CA-TRIDE, better \
          with it? {}.\n- To HM, better with it? {}.\n",
-        answer("ca-tride+p", "ca-tride-naive+p"),
-        answer("ca-tride", "ca-tride-naive"),
-        survivors("ca-tride"),
-        survivors("ca-tride+p"),
-        survivors("ca-tride-naive"),
-        survivors("ca-tride-naive+p"),
-        answer("ca-tride+p", "ca-tride"),
-        answer("hm+p", "hm")
-    );
-    out
+            answer("ca-tride+p", "ca-tride-naive+p"),
+            answer("ca-tride", "ca-tride-naive"),
+            collapses("ca-tride"),
+            collapses("ca-tride+p"),
+            collapses("ca-tride-naive"),
+            collapses("ca-tride-naive+p"),
+            answer("ca-tride+p", "ca-tride"),
+            answer("hm+p", "hm")
+        );
+        out
+    }
 }
 
 /// Compared at matched R@1.
@@ -227,8 +282,8 @@ const PAIRS: [(&str, &str); 9] = [
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::model;
     use super::*;
+    use crate::outcome::tests::model;
 
     /// The text says what the numbers say, either way, and never compares at different R@1.
     #[test]

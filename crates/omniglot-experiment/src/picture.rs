@@ -1,7 +1,8 @@
 //! R@1 against ARS, as a picture beside the page.
 
-use super::statistics::mean_and_deviation;
-use super::{FAMILIES, Model};
+use crate::outcome::TrainedModel;
+use crate::specs::FAMILIES;
+use crate::statistics::mean_and_deviation;
 
 /// A method's colour, in the order of [`FAMILIES`].
 const COLOURS: [&str; FAMILIES.len()] =
@@ -17,9 +18,9 @@ const TICKS: [f64; 2] = [5.0, 10.0];
 
 /// An SVG file: a mark for each model's mean over the seeds that did not collapse, a dot for each of these, and a line through
 /// those means of a method that none of its others beats in both. Methods of which nothing is left are named.
-pub fn scatter(models: &[Model]) -> String {
-    let kept = |m: &Model| -> Vec<[f64; 2]> {
-        m.runs.iter().filter(|r| r.collapsed.is_none()).map(|r| [r.r1, r.ars]).collect()
+pub fn scatter(models: &[TrainedModel]) -> String {
+    let kept = |m: &TrainedModel| -> Vec<[f64; 2]> {
+        m.runs.iter().filter(|r| r.collapsed.is_none()).map(|r| [r.scores.r1, r.scores.ars]).collect()
     };
     let axes = Axes::around(&models.iter().flat_map(kept).collect::<Vec<_>>());
     let (mut behind, mut marks, mut legend) = (axes.draw(), String::new(), Legend::default());
@@ -28,7 +29,7 @@ pub fn scatter(models: &[Model]) -> String {
     let mut gone = Vec::new();
     for family in families {
         let ours = models.iter().filter(|m| m.family == family).map(|m| (m, kept(m)));
-        let ours: Vec<(&Model, Vec<[f64; 2]>)> = ours.filter(|(_, seeds)| !seeds.is_empty()).collect();
+        let ours: Vec<(&TrainedModel, Vec<[f64; 2]>)> = ours.filter(|(_, seeds)| !seeds.is_empty()).collect();
         if ours.is_empty() {
             gone.push(family);
             continue;
@@ -173,8 +174,8 @@ impl Legend {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::model;
     use super::*;
+    use crate::outcome::tests::model;
 
     /// Means lie where the ticks say, collapsed seeds are no part of them, and what is collapsed altogether is named.
     #[test]

@@ -1,0 +1,143 @@
+//! What came of the models: read from audit-train's logs and audit's reports.
+
+use audit::report::{Report, Score};
+use audit::score::ARS_TERMS;
+use audit::{Error, Result};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::fs;
+use std::path::Path;
+
+/// A model, over seeds.
+pub struct TrainedModel {
+    pub name: String,
+    pub family: String,
+    pub point: String,
+    pub main: bool,
+    pub runs: Vec<SeedResult>,
+}
+
+/// A model of one seed.
+pub struct SeedResult {
+    /// Mean distance of clean embeddings.
+    pub distance: f64,
+    pub scores: AuditScores,
+    pub image_steps: f64,
+    pub seconds: f64,
+    /// At which step.
+    pub collapsed: Option<u64>,
+}
+
+/// What a report says of a model.
+pub struct AuditScores {
+    /// Without attack, %.
+    pub r1: f64,
+    /// The terms of ARS with their resistance per trial, in its order.
+    pub terms: Vec<(String, Option<f64>)>,
+    pub ers: f64,
+    pub ars: f64,
+}
+
+impl AuditScores {
+    /// The one place that reads scores from a report; `name` is the model's.
+    fn of(report: &Report, name: &str) -> Result<AuditScores> {
+        let value = |score: &Option<Score>, which: &str| {
+            let score = score.as_ref().map(|s| s.value);
+            score.ok_or_else(|| Error::internal(format!("the audit of {name} gives no {which}")))
+        };
+        let resistance = |term: &str| report.attacks.iter().find(|a| a.code == term)?.resistance.per_trial;
+        Ok(AuditScores {
+            r1: report.benign.r1,
+            terms: ARS_TERMS.iter().map(|term| (term.to_string(), resistance(term))).collect(),
+            ers: value(&report.scores.ers, "ERS")?,
+            ars: value(&report.scores.ars, "ARS")?,
+        })
+    }
+}
+
+impl SeedResult {
+    /// Reads `stem`.jsonl and `stem`.json.
+    pub fn read(stem: &str) -> Result<SeedResult> {
+        let rows = read_log(Path::new(&format!("{stem}.jsonl")))?;
+        let report = Report::load(Path::new(&format!("{stem}.json")))?;
+        let name = Path::new(stem).file_name().unwrap_or_default().to_string_lossy();
+        let last = &rows[rows.len() - 1];
+        Ok(SeedResult {
+            distance: last.clean.distance,
+            scores: AuditScores::of(&report, &name)?,
+            image_steps: last.image_steps as f64,
+            seconds: last.seconds,
+            collapsed: rows.iter().find(|r| r.collapsed).map(|r| r.step),
+        })
+    }
+}
+
+/// A line of the log, with those of its fields that are used.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum LogLine {
+    Settings(IgnoredAny),
+    Epoch(EpochRow),
+    End(IgnoredAny),
+}
+
+#[derive(Deserialize)]
+struct EpochRow {
+    step: u64,
+    clean: Clean,
+    image_steps: u64,
+    seconds: f64,
+    collapsed: bool,
+}
+
+#[derive(Deserialize)]
+struct Clean {
+    distance: f64,
+}
+
+/// The epochs of a log, at least one. Exit code 2 where it is no log or holds no epoch.
+fn read_log(path: &Path) -> Result<Vec<EpochRow>> {
+    let shown = path.display();
+    let text =
+        fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read the log {shown}: {e}")))?;
+    let mut rows = vec![];
+    for (i, line) in text.lines().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(LogLine::Epoch(row)) => rows.push(row),
+            Ok(LogLine::Settings(_) | LogLine::End(_)) => {}
+            Err(e) => {
+                let at = i + 1;
+                return Err(Error::usage(format!(
+                    "{shown}, line {at}: not a line of audit-train's log: {e}"
+                )));
+            }
+        }
+    }
+    match rows.is_empty() {
+        true => Err(Error::usage(format!("{shown} holds no epoch yet"))),
+        false => Ok(rows),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A model of which only R@1, ARS and collapse matter.
+    pub fn model(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> TrainedModel {
+        let run = |&(r1, ars, collapsed): &(f64, f64, Option<u64>)| SeedResult {
+            distance: 1.0,
+            scores: AuditScores { r1, terms: vec![], ers: ars, ars },
+            image_steps: 1e6,
+            seconds: 60.0,
+            collapsed,
+        };
+        TrainedModel {
+            name: name.into(),
+            family: family.into(),
+            point: "main".into(),
+            main: true,
+            runs: runs.iter().map(run).collect(),
+        }
+    }
+}
