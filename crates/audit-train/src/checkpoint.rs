@@ -2,14 +2,13 @@
 //! settings and counters. Random numbers follow from the seed and the step, so that they need no saving.
 
 use crate::defence::Memory;
-use crate::net::{Differences, Net, Weights, read};
+use crate::net::{Net, Weights, read};
 use crate::optimiser::Adam;
 use crate::recipe::TrainingSettings;
 use audit::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tch::{Device, Tensor};
 
 /// How far a run is.
@@ -74,18 +73,7 @@ pub fn save(
         };
         tensors.extend(weights.iter().map(of));
     }
-    let unwritable = |e: &dyn std::fmt::Display| {
-        let reason = e.to_string();
-        Error::internal(format!(
-            "can't write the checkpoint {}: {}",
-            path.display(),
-            reason.lines().next().unwrap_or_default()
-        ))
-    };
-    let draft = draft(path);
-    Tensor::write_safetensors(&tensors, &draft).map_err(|e| unwritable(&e))?;
-    File::open(&draft).and_then(|f| f.sync_all()).map_err(|e| unwritable(&e))?;
-    fs::rename(&draft, path).map_err(|e| unwritable(&e))
+    replace_by(path, |draft| Tensor::write_safetensors(&tensors, draft).map_err(|e| e.to_string()))
 }
 
 /// Reads a checkpoint. Exit code 2 where the file is none.
@@ -110,19 +98,11 @@ pub fn load(path: &Path) -> Result<Checkpoint> {
 impl Checkpoint {
     /// Gives the net these weights. Exit code 2 where it is of another architecture.
     pub fn fill(&self, net: &mut Net, path: &Path) -> Result<()> {
-        let Differences { missing, unexpected, reshaped } = net.compare(&self.weights);
-        if missing.is_empty() && unexpected.is_empty() && reshaped.is_empty() {
+        let differences = net.compare(&self.weights);
+        if differences.is_empty() {
             net.copy_from(&self.weights);
             return Ok(());
         }
-        let list = |what: &str, names: Vec<String>| {
-            (!names.is_empty()).then(|| format!("{what}{}", names.join(", ")))
-        };
-        let found: Vec<String> =
-            [list("missing ", missing), list("unexpected ", unexpected), list("", reshaped)]
-                .into_iter()
-                .flatten()
-                .collect();
         Err(Error::usage(format!(
             "{} is a checkpoint of a {} with {} dimensions, and this is a {} with {}: {}. Give --backbone {} --dim {}",
             path.display(),
@@ -130,7 +110,7 @@ impl Checkpoint {
             self.settings.dim,
             net.backbone.name,
             net.dim,
-            found.join("; "),
+            differences,
             self.settings.backbone,
             self.settings.dim
         )))
@@ -157,16 +137,17 @@ impl Checkpoint {
 
 /// Replaces a file in one go.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let unwritable = |e: std::io::Error| Error::internal(format!("can't write {}: {e}", path.display()));
-    let draft = draft(path);
-    File::create(&draft)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .map_err(unwritable)?;
-    fs::rename(&draft, path).map_err(unwritable)
+    replace_by(path, |draft| fs::write(draft, bytes).map_err(|e| e.to_string()))
 }
 
-fn draft(path: &Path) -> PathBuf {
+/// Has `write` make a file beside `path`, which then takes its place.
+fn replace_by(path: &Path, write: impl FnOnce(&Path) -> std::result::Result<(), String>) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".unfinished");
-    path.with_file_name(name)
+    let draft = path.with_file_name(name);
+    let publish = || File::open(&draft)?.sync_all().and_then(|()| fs::rename(&draft, path));
+    write(&draft).and_then(|()| publish().map_err(|e| e.to_string())).map_err(|reason| {
+        let brief = reason.lines().next().unwrap_or_default();
+        Error::internal(format!("can't write {}: {brief}", path.display()))
+    })
 }

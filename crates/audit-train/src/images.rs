@@ -29,9 +29,9 @@ pub struct TrainingImages {
     pub digest: String,
 }
 
-/// A batch.
+/// Images as a tensor, and their classes.
 pub struct LabelledImages {
-    /// Images [B, C, H, W] in [0, 1]; 2i and 2i + 1 share a class.
+    /// Images [B, C, H, W] in [0, 1]; in a batch to train on, 2i and 2i + 1 share a class.
     pub images: Tensor,
     /// Class of each.
     pub labels: Vec<usize>,
@@ -111,11 +111,6 @@ impl TrainingImages {
         self.len() == 0
     }
 
-    /// What the images are, for people.
-    pub fn source(&self) -> &str {
-        &self.dataset.source
-    }
-
     /// Whether so large a batch can be drawn, two images of each of different classes. Exit code 2 otherwise.
     pub fn allow(&self, batch: usize) -> Result<()> {
         match batch / 2 <= self.classes.len() {
@@ -133,22 +128,22 @@ impl TrainingImages {
 
     /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the time.
     pub fn draw(&self, count: usize, dice: &mut Dice, device: Device) -> Result<LabelledImages> {
+        let rest = self.prep.height - self.side;
         let mut chosen = Vec::with_capacity(count);
         let mut labels = Vec::with_capacity(count);
         for class in dice.choose(self.classes.len(), count / 2) {
             let items = &self.classes[class];
             for two in dice.choose(items.len(), 2) {
-                labels.push(class);
-                let rest = self.prep.height - self.side;
-                let cut = match rest {
-                    0 => Crop { top: 0, left: 0, mirror: false },
+                let crop = match rest {
+                    0 => Crop::default(),
                     _ => Crop {
                         top: dice.index(rest + 1),
                         left: dice.index(rest + 1),
                         mirror: dice.index(2) == 1,
                     },
                 };
-                chosen.push((items[two], cut));
+                chosen.push((items[two], crop));
+                labels.push(class);
             }
         }
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
@@ -158,14 +153,12 @@ impl TrainingImages {
     pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
         let fit = (most * self.classes.len() / self.len()).clamp(2, self.classes.len());
         let centre = (self.prep.height - self.side) / 2;
-        let cut = Crop { top: centre, left: centre, mirror: false };
-        let mut chosen = Vec::new();
-        let mut labels = Vec::new();
-        for i in 0..fit {
-            let class = i * self.classes.len() / fit;
-            // LossInput a class larger than all that is wanted, its share.
+        let crop = Crop { top: centre, left: centre, mirror: false };
+        let (mut chosen, mut labels) = (Vec::new(), Vec::new());
+        for class in (0..fit).map(|i| i * self.classes.len() / fit) {
+            // Of a class larger than all that is wanted, its share.
             for &item in self.classes[class].iter().take((most / fit).max(2)) {
-                chosen.push((item, cut));
+                chosen.push((item, crop));
                 labels.push(class);
             }
         }
@@ -174,13 +167,13 @@ impl TrainingImages {
 
     fn tensor(&self, chosen: &[(usize, Crop)], device: Device) -> Result<Tensor> {
         let pixels: Vec<Vec<f32>> =
-            chosen.par_iter().map(|&(item, cut)| self.cut(item, cut)).collect::<Result<_>>()?;
+            chosen.par_iter().map(|&(item, crop)| self.crop(item, crop)).collect::<Result<_>>()?;
         let side = self.side as i64;
         let shape = [chosen.len() as i64, self.prep.channels as i64, side, side];
         Ok(Tensor::from_slice(&pixels.concat()).view(shape).to_device(device))
     }
 
-    fn cut(&self, item: usize, cut: Crop) -> Result<Vec<f32>> {
+    fn crop(&self, item: usize, crop: Crop) -> Result<Vec<f32>> {
         let whole = self.prep.height;
         let bytes = self.len() * self.prep.channels * whole * whole * 4;
         let decode = || self.dataset.pixels(item, &self.prep).map(|pixels| pixels.data);
@@ -200,9 +193,9 @@ impl TrainingImages {
         }
         let mut out = Vec::with_capacity(self.prep.channels * self.side * self.side);
         for channel in data.chunks_exact(whole * whole) {
-            for row in channel.chunks_exact(whole).skip(cut.top).take(self.side) {
-                let row = &row[cut.left..cut.left + self.side];
-                match cut.mirror {
+            for row in channel.chunks_exact(whole).skip(crop.top).take(self.side) {
+                let row = &row[crop.left..crop.left + self.side];
+                match crop.mirror {
                     true => out.extend(row.iter().rev()),
                     false => out.extend_from_slice(row),
                 }
@@ -213,7 +206,7 @@ impl TrainingImages {
 }
 
 /// The part of an image that a net sees.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Crop {
     top: usize,
     left: usize,

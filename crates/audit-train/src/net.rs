@@ -4,6 +4,7 @@ use crate::dice::Dice;
 use crate::find_row;
 use audit::{Error, Result};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use tch::{Device, Kind, Tensor, no_grad};
 
@@ -225,6 +226,23 @@ pub struct Differences {
     pub reshaped: Vec<String>,
 }
 
+impl Differences {
+    /// Whether file and net agree.
+    pub fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.unexpected.is_empty() && self.reshaped.is_empty()
+    }
+}
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let parts = [("missing ", &self.missing), ("unexpected ", &self.unexpected), ("", &self.reshaped)];
+        let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+        f.write_str(
+            &parts.map(|(what, names)| format!("{what}{}", names.join(", "))).collect::<Vec<_>>().join("; "),
+        )
+    }
+}
+
 impl Backbone {
     /// The backbone called `name`.
     pub fn find(name: &str) -> Result<&'static Backbone> {
@@ -340,20 +358,10 @@ impl Net {
         let (heads, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(head);
         let (reheads, reshaped): (Vec<_>, Vec<_>) = reshaped.into_iter().partition(head);
         if !missing.is_empty() || !reshaped.is_empty() {
-            let mut found = vec![];
-            if !missing.is_empty() {
-                found.push(format!("missing {}", missing.join(", ")));
-            }
-            if !reshaped.is_empty() {
-                found.push(reshaped.join(", "));
-            }
-            if !unexpected.is_empty() {
-                found.push(format!("unexpected {}", unexpected.join(", ")));
-            }
             return Err(Error::usage(format!(
                 "{shown} is not of a {}: {}. Give weights of that architecture, with torchvision's names",
                 self.backbone.name,
-                found.join("; ")
+                Differences { missing, unexpected, reshaped }
             )));
         }
         self.copy_from(&tensors);

@@ -1,7 +1,7 @@
 //! ACT, anti-collapse triplet (Zhou et al. 2021): the adversary draws positive and negative together.
 
 use super::{AttackDefaults, Defence, update};
-use crate::loss::{MARGIN, distance, hardness};
+use crate::loss::{distance, triplet_loss};
 use tch::Kind;
 
 pub const DEFENCE: Defence = Defence {
@@ -9,13 +9,7 @@ pub const DEFENCE: Defence = Defence {
     about: "positive and negative drawn together",
     losses: &["triplet"],
     sampler: "random",
-    attack: Some(AttackDefaults {
-        eps: 8.0 / 255.0,
-        alpha: 1.0 / 255.0,
-        steps: 32,
-        fixed: false,
-        progressive: false,
-    }),
+    attack: Some(AttackDefaults::LITERATURE),
     flags: &[],
     step: |step| {
         let moving = [false, true, true];
@@ -25,7 +19,7 @@ pub const DEFENCE: Defence = Defence {
             Some(distance(p, n).mean(Kind::Float))
         });
         let after = step.embed_triplets(&images);
-        let loss = (hardness(&after[0], &after[1], &after[2]) + MARGIN).relu().mean(Kind::Float);
+        let loss = triplet_loss(&after[0], &after[1], &after[2]);
         let seen = step.seen(&triplets.of(&clean), &after, moving, Some(&moved));
         Ok(update(loss.shallow_clone(), &loss, seen))
     },

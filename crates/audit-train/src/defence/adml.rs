@@ -13,13 +13,7 @@ pub const DEFENCE: Defence = Defence {
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity or triplet",
     losses: &["multi-similarity", "margin"],
     sampler: "distance",
-    attack: Some(AttackDefaults {
-        eps: 8.0 / 255.0,
-        alpha: 0.007,
-        steps: 7,
-        fixed: false,
-        progressive: false,
-    }),
+    attack: Some(AttackDefaults { alpha: 0.007, steps: 7, ..AttackDefaults::LITERATURE }),
     flags: &["target", "adversarial-weight"],
     step,
 };

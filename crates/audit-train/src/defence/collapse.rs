@@ -1,16 +1,37 @@
-//! Collapse-aware triplet decoupling (Tian et al. 2024), what CAP and ANP share: collapseness, the readings, the top-rank
-//! pair.
+//! Collapse-aware triplet decoupling, CA-TRIDE (Tian et al. 2024), and its two halves.
 
-use super::{AttackDefaults, Step, Update, number, update};
-use crate::loss::{MARGIN, distance, hardness};
+use super::{AttackDefaults, Defence, Step, Update, number, update};
+use crate::loss::{distance, hardness, triplet_loss};
 use crate::recipe::Reading;
-use crate::sampler::Triplets;
 use audit::Result;
 use tch::{Kind, Tensor};
 
-/// The budget of all three.
-pub const ATTACK: AttackDefaults =
-    AttackDefaults { eps: 8.0 / 255.0, alpha: 1.0 / 255.0, steps: 16, fixed: false, progressive: true };
+/// CAP: candidates alone.
+pub const CAP: Defence = Defence {
+    name: "cap",
+    about: "positives and negatives moved until collapseness reaches 0",
+    losses: &["triplet"],
+    sampler: "semihard",
+    attack: Some(AttackDefaults { steps: 16, progressive: true, ..AttackDefaults::LITERATURE }),
+    flags: &["lambda", "reading", "top-rank"],
+    step: |step| train(step, Side::Candidates),
+};
+
+/// ANP: anchors alone.
+pub const ANP: Defence = Defence {
+    name: "anp",
+    about: "anchors moved until collapseness reaches 0",
+    step: |step| train(step, Side::Anchors),
+    ..CAP
+};
+
+/// CA-TRIDE: both in turn, candidates first.
+pub const CA_TRIDE: Defence = Defence {
+    name: "ca-tride",
+    about: "cap and anp in turn, batch by batch",
+    step: |step| train(step, if step.at.is_multiple_of(2) { Side::Candidates } else { Side::Anchors }),
+    ..CAP
+};
 
 /// Below this the released code ends an attack.
 const DONE: f64 = 1e-5;
@@ -58,7 +79,7 @@ pub fn top_rank_loss([a, p, n]: [&Tensor; 3]) -> Tensor {
 pub fn objective(
     [a, p, n]: [&Tensor; 3],
     origin: &Tensor,
-    phase: Side,
+    side: Side,
     reading: Reading,
     lambda: f64,
     pair: bool,
@@ -71,7 +92,7 @@ pub fn objective(
     };
     let value = number(&c.detach());
     let gap = || top_rank(a, n, origin);
-    match (phase, reading) {
+    match (side, reading) {
         (Side::Candidates, _) | (Side::Anchors, Reading::Working | Reading::Naive) if value >= 0.0 => None,
         (Side::Candidates, Reading::Released) if value > -DONE => None,
         (Side::Candidates, _) => Some(-c),
@@ -93,23 +114,22 @@ pub fn objective(
     }
 }
 
-/// One batch of either phase.
-pub fn train(step: &mut Step, phase: Side) -> Result<Update> {
+/// One batch of either side.
+pub fn train(step: &mut Step, side: Side) -> Result<Update> {
     let s = &step.recipe.settings;
     let (reading, lambda, pair) = (s.reading, s.lambda, s.top_rank);
-    let moving = [phase == Side::Anchors, phase == Side::Candidates, phase == Side::Candidates];
+    let moving = [side == Side::Anchors, side == Side::Candidates, side == Side::Candidates];
     let clean = step.clean();
-    let triplets: Triplets = step.mine(&clean)?;
+    let triplets = step.mine(&clean)?;
     let before = triplets.of(&clean);
-    let origin = before[0].shallow_clone();
     let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |now, _| {
-        objective(now, &origin, phase, reading, lambda, pair)
+        objective(now, &before[0], side, reading, lambda, pair)
     });
     let after = step.embed_triplets(&images);
     let [a, p, n] = [&after[0], &after[1], &after[2]];
-    let base = (hardness(a, p, n) + MARGIN).relu().mean(Kind::Float);
+    let base = triplet_loss(a, p, n);
     // The released code's switch flips twice a step, so that it adds the pair's loss always.
-    let with_pair = pair && (phase == Side::Anchors || reading == Reading::Released);
+    let with_pair = pair && (side == Side::Anchors || reading == Reading::Released);
     let loss = if with_pair { &base + top_rank_loss([a, p, n]) } else { base.shallow_clone() };
     let seen = step.seen(&before, &after, moving, Some(&moved));
     Ok(update(loss, &base, seen))

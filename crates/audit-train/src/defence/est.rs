@@ -10,13 +10,7 @@ pub const DEFENCE: Defence = Defence {
     about: "every image moved as far from its own embedding as it goes",
     losses: &["triplet", "contrastive", "margin", "multi-similarity", "info-nce"],
     sampler: "semihard",
-    attack: Some(AttackDefaults {
-        eps: 8.0 / 255.0,
-        alpha: 1.0 / 255.0,
-        steps: 32,
-        fixed: false,
-        progressive: false,
-    }),
+    attack: Some(AttackDefaults::LITERATURE),
     flags: &[],
     step: |step| {
         let clean = step.clean();

@@ -2,7 +2,7 @@
 //! destination, each triplet stopping by itself.
 
 use super::{AttackDefaults, Defence, number, update};
-use crate::loss::{MARGIN, distance, hardness};
+use crate::loss::{MARGIN, distance, hardness, triplet_loss};
 use crate::recipe::TargetHardness;
 use crate::sampler::Mined;
 use tch::{Kind, Tensor};
@@ -12,13 +12,7 @@ pub const DEFENCE: Defence = Defence {
     about: "anchor, positive and negative moved until the triplet is as hard as a destination",
     losses: &["triplet"],
     sampler: "softhard",
-    attack: Some(AttackDefaults {
-        eps: 8.0 / 255.0,
-        alpha: 1.0 / 255.0,
-        steps: 32,
-        fixed: false,
-        progressive: false,
-    }),
+    attack: Some(AttackDefaults::LITERATURE),
     flags: &["destination", "ics"],
     step: |step| {
         let moving = [true; 3];
@@ -49,7 +43,7 @@ pub const DEFENCE: Defence = Defence {
         }
         let parts = step.embed(&Tensor::cat(&all, 0)).chunk(all.len() as i64, 0);
         let after = [&parts[0], &parts[1], &parts[2]].map(Tensor::shallow_clone);
-        let base = (hardness(&after[0], &after[1], &after[2]) + MARGIN).relu().mean(Kind::Float);
+        let base = triplet_loss(&after[0], &after[1], &after[2]);
         let mut loss = base.shallow_clone();
         if ics {
             let (a, p) = (&parts[3], &parts[4]);

@@ -2,9 +2,6 @@
 
 mod act;
 pub mod adml;
-mod anp;
-mod ca_tride;
-mod cap;
 pub mod collapse;
 mod est;
 mod hm;
@@ -55,15 +52,21 @@ pub struct AttackDefaults {
     pub progressive: bool,
 }
 
+impl AttackDefaults {
+    /// What EST, ACT and HM were published with.
+    const LITERATURE: AttackDefaults =
+        AttackDefaults { eps: 8.0 / 255.0, alpha: 1.0 / 255.0, steps: 32, fixed: false, progressive: false };
+}
+
 /// Every way of training.
 pub const DEFENCES: &[Defence] = &[
     none::DEFENCE,
     est::DEFENCE,
     act::DEFENCE,
     hm::DEFENCE,
-    cap::DEFENCE,
-    anp::DEFENCE,
-    ca_tride::DEFENCE,
+    collapse::CAP,
+    collapse::ANP,
+    collapse::CA_TRIDE,
     panum::DEFENCE,
     adml::DEFENCE,
 ];

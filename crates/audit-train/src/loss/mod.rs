@@ -10,7 +10,7 @@ use crate::find_row;
 use audit::Result;
 use tch::{Kind, Tensor};
 
-pub use triplet::MARGIN;
+pub use triplet::{MARGIN, loss as triplet_loss};
 
 /// A loss.
 pub struct Loss {
