@@ -22,9 +22,10 @@ use audit_train::{export, run};
 use clap::Parser;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tch::{Device, Kind, Tensor};
-use tempfile::TempDir;
 
 #[derive(Deserialize)]
 struct Golden {
@@ -294,10 +295,10 @@ fn adam_takes_the_steps_of_torch_optim() {
 #[test]
 fn onnx_runtime_computes_the_embeddings_of_libtorch() {
     runtime::load(runtime_folder().as_deref()).unwrap_or_else(|e| panic!("{e}"));
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Temp::new();
     for backbone in BACKBONES {
         let net = Net::new(backbone, 32, 3, Device::Cpu);
-        let path = folder.path().join(format!("{}.onnx", backbone.name));
+        let path = folder.join(format!("{}.onnx", backbone.name));
         export::write(&net, &path, "a test").unwrap();
         let (channels, side) = backbone.input;
         let images = Dice::new(1, "images", 0).tensor(&[3, channels, side, side]);
@@ -363,6 +364,34 @@ fn pgd_stays_in_the_box_and_leaves_weights_alone() {
     assert_eq!((stopped.steps, stopped.work), (2, 8));
 }
 
+/// A folder of a test's own, gone when dropped.
+struct Temp(PathBuf);
+
+impl Temp {
+    fn new() -> Temp {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name =
+            format!("audit-train-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Temp(folder)
+    }
+}
+
+impl Deref for Temp {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
 fn runtime_folder() -> Option<PathBuf> {
     let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
@@ -370,8 +399,8 @@ fn runtime_folder() -> Option<PathBuf> {
 }
 
 /// A small set of generated characters in class folders.
-fn characters(folder: &TempDir, classes: usize) -> String {
-    let path = folder.path().join(format!("images{classes}"));
+fn characters(folder: &Temp, classes: usize) -> String {
+    let path = folder.join(format!("images{classes}"));
     let prep = audit::data::Preparation::new(1, 28, 28);
     Dataset::generated(5, classes, 8).export(&path, &prep).unwrap();
     path.display().to_string()
@@ -401,13 +430,13 @@ const SMALL: &str = "--batch 16 --steps 24 --alpha 12/255 --pgd-steps 3";
 
 #[test]
 fn every_method_trains_and_audit_takes_the_model() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Temp::new();
     let data = characters(&folder, 12);
-    let plain = folder.path().join("plain.onnx").display().to_string();
+    let plain = folder.join("plain.onnx").display().to_string();
     train(&format!("none --data {data} --out {plain} --batch 24 --steps 200 --sampler random")).unwrap();
-    let first = rows(&folder.path().join("plain.jsonl"));
+    let first = rows(&folder.join("plain.jsonl"));
     assert!(first.last().unwrap().clean.triplet_loss < 0.5 * first[0].clean.triplet_loss, "it learns");
-    let init = folder.path().join("plain.checkpoint").display().to_string();
+    let init = folder.join("plain.checkpoint").display().to_string();
     for (name, words) in [
         ("est", "est"),
         ("act", "act"),
@@ -424,11 +453,11 @@ fn every_method_trains_and_audit_takes_the_model() {
         ("adml-u", "adml --target uniformity"),
         ("adml-t", "adml --target triplet --loss margin"),
     ] {
-        let out = folder.path().join(format!("{name}.onnx")).display().to_string();
+        let out = folder.join(format!("{name}.onnx")).display().to_string();
         let extra = if words.contains("--pgd") { "" } else { SMALL };
         train(&format!("{words} --data {data} --out {out} --init {init} {extra} --on-collapse continue"))
             .unwrap();
-        let last = rows(&folder.path().join(format!("{name}.jsonl"))).pop().unwrap();
+        let last = rows(&folder.join(format!("{name}.jsonl"))).pop().unwrap();
         let seen = last.batches.unwrap();
         assert!(last.image_steps > 0 && seen.shift > 0.0, "{name}: the attack did nothing: {seen:?}");
         assert!(
@@ -436,34 +465,34 @@ fn every_method_trains_and_audit_takes_the_model() {
             "{name}: {seen:?}"
         );
     }
-    let model = folder.path().join("hm-lga.onnx").display().to_string();
+    let model = folder.join("hm-lga.onnx").display().to_string();
     let words = ["audit", "-q", "--suite", "smoke", &model, "--data", &data];
     let mut flags = audit::cli::Cli::try_parse_from(words).unwrap().run;
     flags.ort_lib = flags.ort_lib.or_else(runtime_folder);
     let report = audit::audit::run(&flags).unwrap();
     assert_eq!((report.benign.queries, report.model.metric.as_str()), (96, "normalized-euclidean"));
     // Its own R@1, of libtorch's embeddings, is the auditor's.
-    let own = rows(&folder.path().join("hm-lga.jsonl")).pop().unwrap().clean.recall;
+    let own = rows(&folder.join("hm-lga.jsonl")).pop().unwrap().clean.recall;
     assert!((100.0 * own - report.benign.r1).abs() < 1.1, "{} and {}", 100.0 * own, report.benign.r1);
 }
 
 /// Mean of CAP's dynamics over the last epoch, from one trained net.
 #[test]
 fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Temp::new();
     let data = characters(&folder, 40);
-    let plain = folder.path().join("plain.onnx").display().to_string();
+    let plain = folder.join("plain.onnx").display().to_string();
     train(&format!("none --data {data} --out {plain} --batch 64 --steps 250 --sampler random")).unwrap();
-    let init = folder.path().join("plain.checkpoint").display().to_string();
+    let init = folder.join("plain.checkpoint").display().to_string();
     let easier = |reading: &str| {
-        let out = folder.path().join(format!("{reading}.onnx")).display().to_string();
+        let out = folder.join(format!("{reading}.onnx")).display().to_string();
         // A learning rate of next to nothing: the attack on the plain net itself.
         train(&format!(
             "cap --reading {reading} --lambda 10 --progressive off --data {data} --out {out} --init {init} --batch 64 --steps 5 \
              --sampler random --alpha 3/255 --pgd-steps 16 --lr 1e-9"
         ))
         .unwrap();
-        let seen = rows(&folder.path().join(format!("{reading}.jsonl"))).pop().unwrap().batches.unwrap();
+        let seen = rows(&folder.join(format!("{reading}.jsonl"))).pop().unwrap().batches.unwrap();
         assert!(seen.collapseness_before < -0.1, "{seen:?}");
         (seen.easier, seen.collapseness_after)
     };
@@ -476,9 +505,9 @@ fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
 
 #[test]
 fn killed_and_resumed_gives_the_same_weights() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Temp::new();
     let data = characters(&folder, 10);
-    let out = |name: &str| folder.path().join(format!("{name}.onnx")).display().to_string();
+    let out = |name: &str| folder.join(format!("{name}.onnx")).display().to_string();
     // LGA has a memory beside the net; the epochs are of 5 batches, and the last one is cut short.
     let words = |name: &str| {
         let out = out(name);
@@ -488,24 +517,21 @@ fn killed_and_resumed_gives_the_same_weights() {
         )
     };
     train(&words("whole")).unwrap();
-    assert_eq!(checkpoint::load(&folder.path().join("whole.checkpoint")).unwrap().state.step, 203);
-    kill_after(&words("part"), &folder.path().join("part.checkpoint"), 5);
-    let part = checkpoint::load(&folder.path().join("part.checkpoint")).unwrap().state.step;
-    assert!(
-        (5..203).contains(&part) && !folder.path().join("part.onnx").exists(),
-        "killed after {part} steps"
-    );
+    assert_eq!(checkpoint::load(&folder.join("whole.checkpoint")).unwrap().state.step, 203);
+    kill_after(&words("part"), &folder.join("part.checkpoint"), 5);
+    let part = checkpoint::load(&folder.join("part.checkpoint")).unwrap().state.step;
+    assert!((5..203).contains(&part) && !folder.join("part.onnx").exists(), "killed after {part} steps");
     train(&format!("{} --resume", words("part"))).unwrap();
-    let bytes = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let bytes = |name: &str| std::fs::read(folder.join(name)).unwrap();
     assert!(bytes("whole.onnx") == bytes("part.onnx"), "a resumed run and a whole one");
     // The logs agree too, but for times.
     let plain = |name: &str| {
-        let rows = rows(&folder.path().join(format!("{name}.jsonl"))).into_iter();
+        let rows = rows(&folder.join(format!("{name}.jsonl"))).into_iter();
         rows.map(|r| (r.epoch, r.step, r.image_steps, r.clean)).collect::<Vec<_>>()
     };
     assert_eq!(plain("whole"), plain("part"));
     assert!(matches!(
-        log(&folder.path().join("part.jsonl")).last(),
+        log(&folder.join("part.jsonl")).last(),
         Some(LogLine::End { how: Ending::Done, step: 203, .. })
     ));
     // Another seed is another net.
@@ -532,13 +558,13 @@ fn kill_after(words: &str, path: &Path, step: u64) {
 
 #[test]
 fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Temp::new();
     let data = characters(&folder, 40);
-    let plain = folder.path().join("plain.onnx").display().to_string();
+    let plain = folder.join("plain.onnx").display().to_string();
     train(&format!("none --data {data} --out {plain} --batch 64 --steps 250 --sampler random")).unwrap();
-    let init = folder.path().join("plain.checkpoint").display().to_string();
+    let init = folder.join("plain.checkpoint").display().to_string();
     for method in ["cap", "anp"] {
-        let out = folder.path().join(format!("{method}.onnx"));
+        let out = folder.join(format!("{method}.onnx"));
         let words = format!(
             "{method} --reading naive --progressive off --data {data} --out {} --init {init} --batch 64 --steps 250 \
              --sampler random --alpha 12/255 --pgd-steps 8",
@@ -556,8 +582,8 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
         assert!(rows.iter().any(|r| r.step == checkpoint.state.step && r.signs.is_empty()));
         let said = log(&out.with_extension("jsonl"));
         assert!(matches!(said.last(), Some(LogLine::End { how: Ending::Collapsed, .. })));
-        let page = folder.path().join("page.html");
-        audit_train::curves::write(&[folder.path().join("plain.jsonl"), out.with_extension("jsonl")], &page)
+        let page = folder.join("page.html");
+        audit_train::curves::write(&[folder.join("plain.jsonl"), out.with_extension("jsonl")], &page)
             .unwrap();
         let page = std::fs::read_to_string(page).unwrap();
         assert!(
@@ -569,7 +595,7 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
             page.matches("<polyline").count() == 22,
             "eight plots of two runs, three of them with dashed lines"
         );
-        let good = folder.path().join("good.onnx");
+        let good = folder.join("good.onnx");
         audit_train::export(&out.with_extension("checkpoint"), &good).unwrap();
         assert!(Graph::load(&good).is_ok());
     }
@@ -577,9 +603,9 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
 
 #[test]
 fn a_loss_that_is_not_a_number_stops_with_its_step() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Temp::new();
     let data = characters(&folder, 10);
-    let out = folder.path().join("m.onnx");
+    let out = folder.join("m.onnx");
     let words = format!("none --data {data} --out {} --batch 16 --steps 30", out.display());
     train(&words).unwrap();
     // A run taken up again with an optimiser that holds no numbers: one step spoils the weights, the next shows it.
@@ -603,7 +629,7 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
     let bad = net.weights.iter().map(|(name, t)| (name.clone(), t.detach() * f64::NAN)).collect();
     net.copy_from(&bad);
     checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
-    let other = folder.path().join("n.onnx");
+    let other = folder.join("n.onnx");
     let e =
         train(&format!("none --data {data} --out {} --batch 16 --init {}", other.display(), path.display()));
     let e = e.unwrap_err();
@@ -613,13 +639,13 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
 
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Temp::new();
     let data = characters(&folder, 10);
-    let out = folder.path().join("m.onnx").display().to_string();
+    let out = folder.join("m.onnx").display().to_string();
     train(&format!("none --data {data} --out {out} --batch 16 --steps 1")).unwrap();
-    let checkpoint = folder.path().join("m.checkpoint").display().to_string();
-    let none = folder.path().join("none.onnx").display().to_string();
-    let text = folder.path().join("text.checkpoint");
+    let checkpoint = folder.join("m.checkpoint").display().to_string();
+    let none = folder.join("none.onnx").display().to_string();
+    let text = folder.join("text.checkpoint");
     std::fs::write(&text, "no tensors").unwrap();
     let text = text.display();
     for (words, said) in [
@@ -684,8 +710,8 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         e.message.contains("seed 0 there and 4 here") && e.message.contains("steps 1 there and 2 here"),
         "{e}"
     );
-    let e = train(&format!("none --batch 16 --data {data} --out {}", folder.path().join("m.pt").display()))
-        .unwrap_err();
+    let e =
+        train(&format!("none --batch 16 --data {data} --out {}", folder.join("m.pt").display())).unwrap_err();
     assert!(e.message.contains("expected a name that ends in .onnx"), "{e}");
     // A class with one image.
     std::fs::create_dir_all(Path::new(&data).join("lonely")).unwrap();
@@ -697,14 +723,14 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 
 #[test]
 fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Temp::new();
     let backbone = Backbone::find("resnet18").unwrap();
     // A file as torchvision's: a head of 1 000 classes, counters of batches.
     let theirs = Net::new(backbone, 1000, 9, Device::Cpu);
     let mut tensors: Vec<(String, Tensor)> =
         theirs.weights.iter().map(|(n, t)| (n.clone(), t.detach())).collect();
     tensors.push(("bn1.num_batches_tracked".into(), Tensor::from(7i64)));
-    let path = folder.path().join("resnet18.safetensors");
+    let path = folder.join("resnet18.safetensors");
     Tensor::write_safetensors(&tensors, &path).unwrap();
     let mut net = Net::new(backbone, 64, 0, Device::Cpu);
     let head = net.weights["fc.weight"].detach().copy();
