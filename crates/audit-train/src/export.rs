@@ -59,20 +59,21 @@ pub fn write(net: &Net, path: &Path, source: &str) -> Result<()> {
     replace(&path.with_extension("yaml"), card.as_bytes())
 }
 
+fn windowed(node: Node, &[kernel, stride, pad]: &[i64; 3]) -> Node {
+    node.with("kernel_shape", vec![kernel; 2]).with("strides", vec![stride; 2]).with("pads", vec![pad; 4])
+}
+
 /// Appends the layers' nodes and returns the name of the last output.
 fn emit(layers: &[Layer], mut x: String, nodes: &mut Vec<Node>) -> String {
     for layer in layers {
         let out = format!("v{}", nodes.len());
         let (w, b) = (|name: &str| format!("{name}.weight"), |name: &str| format!("{name}.bias"));
         let mut node = match layer {
-            Layer::Conv { name, kernel, stride, pad, bias, .. } => {
+            Layer::Conv { name, window, bias, .. } => {
                 let mut inputs = vec![x, w(name)];
                 inputs.extend(bias.then(|| b(name)));
                 let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-                Node::new("Conv", &inputs, &out)
-                    .with("kernel_shape", vec![*kernel; 2])
-                    .with("strides", vec![*stride; 2])
-                    .with("pads", vec![*pad; 4])
+                windowed(Node::new("Conv", &inputs, &out), window)
             }
             Layer::Norm { name, .. } => {
                 let stats = ["running_mean", "running_var"].map(|part| format!("{name}.{part}"));
@@ -80,10 +81,7 @@ fn emit(layers: &[Layer], mut x: String, nodes: &mut Vec<Node>) -> String {
                     .with("epsilon", EPSILON as f32)
             }
             Layer::Relu => Node::new("Relu", &[&x], &out),
-            Layer::MaxPool { kernel, stride, pad } => Node::new("MaxPool", &[&x], &out)
-                .with("kernel_shape", vec![*kernel; 2])
-                .with("strides", vec![*stride; 2])
-                .with("pads", vec![*pad; 4]),
+            Layer::MaxPool { window } => windowed(Node::new("MaxPool", &[&x], &out), window),
             Layer::MeanPool => Node::new("GlobalAveragePool", &[&x], &out),
             Layer::Flatten => Node::new("Flatten", &[&x], &out).with("axis", 1),
             Layer::Linear { name, .. } => {

@@ -11,18 +11,15 @@ use tch::{Device, Kind, Tensor, no_grad};
 /// Tensors by name.
 pub type Weights = BTreeMap<String, Tensor>;
 
-/// One layer. Names are those of its weights.
+/// One layer. Names are those of its weights; a window is square: kernel, stride, padding.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Layer {
-    /// Square kernel; followed by a bias where there is no batch norm to take its place.
+    /// Followed by a bias where there is no batch norm to take its place. Channels in and out.
     Conv {
         name: String,
-        inputs: i64,
-        outputs: i64,
-        kernel: i64,
-        stride: i64,
-        pad: i64,
+        channels: [i64; 2],
+        window: [i64; 3],
         bias: bool,
     },
     /// Batch norm over channels.
@@ -32,18 +29,16 @@ pub enum Layer {
     },
     Relu,
     MaxPool {
-        kernel: i64,
-        stride: i64,
-        pad: i64,
+        window: [i64; 3],
     },
     /// Mean over all places; [B, C, H, W] → [B, C, 1, 1].
     MeanPool,
     /// [B, C, H, W] → [B, C·H·W].
     Flatten,
+    /// Features in and out.
     Linear {
         name: String,
-        inputs: i64,
-        outputs: i64,
+        features: [i64; 2],
     },
     /// ReLU(body(x) + shortcut(x)); an empty shortcut is x itself.
     Residual {
@@ -106,44 +101,37 @@ pub const BACKBONES: &[Backbone] = &[
 /// ImageNet's mean and std, subtracted from and divided into the pixels of photographs.
 pub const IMAGENET: [[f64; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
-fn conv(
-    name: impl Into<String>,
-    inputs: i64,
-    outputs: i64,
-    (kernel, stride, pad): (i64, i64, i64),
-    bias: bool,
-) -> Layer {
-    Layer::Conv { name: name.into(), inputs, outputs, kernel, stride, pad, bias }
+fn conv(name: impl Into<String>, channels: [i64; 2], window: [i64; 3], bias: bool) -> Layer {
+    Layer::Conv { name: name.into(), channels, window, bias }
 }
 
-fn linear(name: &str, inputs: i64, outputs: i64) -> Layer {
-    Layer::Linear { name: name.into(), inputs, outputs }
+fn linear(name: &str, features: [i64; 2]) -> Layer {
+    Layer::Linear { name: name.into(), features }
 }
 
 fn c2f1(dim: i64) -> Vec<Layer> {
     vec![
-        conv("conv1", 1, 16, (5, 2, 2), true),
+        conv("conv1", [1, 16], [5, 2, 2], true),
         Layer::Relu,
-        conv("conv2", 16, 32, (5, 2, 2), true),
+        conv("conv2", [16, 32], [5, 2, 2], true),
         Layer::Relu,
         Layer::Flatten,
-        linear("fc1", 32 * 49, dim),
+        linear("fc1", [32 * 49, dim]),
     ]
 }
 
 fn c2f2(dim: i64) -> Vec<Layer> {
-    let pool = || Layer::MaxPool { kernel: 2, stride: 2, pad: 0 };
     vec![
-        conv("conv1", 1, 32, (5, 1, 2), true),
+        conv("conv1", [1, 32], [5, 1, 2], true),
         Layer::Relu,
-        pool(),
-        conv("conv2", 32, 64, (5, 1, 2), true),
+        Layer::MaxPool { window: [2, 2, 0] },
+        conv("conv2", [32, 64], [5, 1, 2], true),
         Layer::Relu,
-        pool(),
+        Layer::MaxPool { window: [2, 2, 0] },
         Layer::Flatten,
-        linear("fc1", 64 * 49, 1024),
+        linear("fc1", [64 * 49, 1024]),
         Layer::Relu,
-        linear("fc2", 1024, dim),
+        linear("fc2", [1024, dim]),
     ]
 }
 
@@ -151,10 +139,10 @@ fn c2f2(dim: i64) -> Vec<Layer> {
 fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
     let norm = |name: String, channels: i64| Layer::Norm { name, channels };
     let mut layers = vec![
-        conv("conv1", 3, 64, (7, 2, 3), false),
+        conv("conv1", [3, 64], [7, 2, 3], false),
         norm("bn1".into(), 64),
         Layer::Relu,
-        Layer::MaxPool { kernel: 3, stride: 2, pad: 1 },
+        Layer::MaxPool { window: [3, 2, 1] },
     ];
     let mut inputs = 64;
     for (stage, &count) in blocks.iter().enumerate() {
@@ -163,34 +151,32 @@ fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
         for block in 0..count {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
             let at = |name: &str| format!("layer{}.{block}.{name}", stage + 1);
-            let shapes: Vec<(i64, i64, (i64, i64, i64))> = match bottleneck {
-                false => vec![(inputs, width, (3, stride, 1)), (width, width, (3, 1, 1))],
+            let convolutions = match bottleneck {
+                false => vec![([inputs, width], [3, stride, 1]), ([width, width], [3, 1, 1])],
                 true => vec![
-                    (inputs, width, (1, 1, 0)),
-                    (width, width, (3, stride, 1)),
-                    (width, outputs, (1, 1, 0)),
+                    ([inputs, width], [1, 1, 0]),
+                    ([width, width], [3, stride, 1]),
+                    ([width, outputs], [1, 1, 0]),
                 ],
             };
             let mut body = vec![];
-            for (i, (from, to, shape)) in shapes.into_iter().enumerate() {
+            for (i, (channels, window)) in convolutions.into_iter().enumerate() {
                 if i > 0 {
                     body.push(Layer::Relu);
                 }
-                body.push(conv(at(&format!("conv{}", i + 1)), from, to, shape, false));
-                body.push(norm(at(&format!("bn{}", i + 1)), to));
+                body.push(conv(at(&format!("conv{}", i + 1)), channels, window, false));
+                body.push(norm(at(&format!("bn{}", i + 1)), channels[1]));
             }
-            let shortcut = match stride != 1 || inputs != outputs {
-                true => vec![
-                    conv(at("downsample.0"), inputs, outputs, (1, stride, 0), false),
-                    norm(at("downsample.1"), outputs),
-                ],
-                false => vec![],
-            };
+            let mut shortcut = vec![];
+            if stride != 1 || inputs != outputs {
+                shortcut.push(conv(at("downsample.0"), [inputs, outputs], [1, stride, 0], false));
+                shortcut.push(norm(at("downsample.1"), outputs));
+            }
             layers.push(Layer::Residual { body, shortcut });
             inputs = outputs;
         }
     }
-    layers.extend([Layer::MeanPool, Layer::Flatten, linear("fc", inputs, dim)]);
+    layers.extend([Layer::MeanPool, Layer::Flatten, linear("fc", [inputs, dim])]);
     layers
 }
 
@@ -413,7 +399,7 @@ fn init(layer: &Layer, photograph: bool, dice: &mut Dice, weights: &mut Weights)
         weights.insert(format!("{name}.{part}"), Tensor::from_slice(&values).view(shape));
     };
     match layer {
-        Layer::Conv { name, inputs, outputs, kernel, bias, .. } => {
+        Layer::Conv { name, channels: [inputs, outputs], window: [kernel, ..], bias } => {
             let shape = [*outputs, *inputs, *kernel, *kernel];
             let bound = 1.0 / ((inputs * kernel * kernel) as f64).sqrt();
             let deviation = (2.0 / (outputs * kernel * kernel) as f64).sqrt();
@@ -425,7 +411,7 @@ fn init(layer: &Layer, photograph: bool, dice: &mut Dice, weights: &mut Weights)
                 put(name, "bias", &[*outputs], &mut || bound * (2.0 * dice.unit() - 1.0));
             }
         }
-        Layer::Linear { name, inputs, outputs } => {
+        Layer::Linear { name, features: [inputs, outputs] } => {
             let bound = 1.0 / (*inputs as f64).sqrt();
             put(name, "weight", &[*outputs, *inputs], &mut || bound * (2.0 * dice.unit() - 1.0));
             put(name, "bias", &[*outputs], &mut || bound * (2.0 * dice.unit() - 1.0));
@@ -450,7 +436,7 @@ fn run(layers: &[Layer], weights: &Weights, mut x: Tensor, mode: NormMode) -> Te
 fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: NormMode) -> Tensor {
     let w = |name: &str, part: &str| &weights[&format!("{name}.{part}")];
     match layer {
-        Layer::Conv { name, stride, pad, bias, .. } => {
+        Layer::Conv { name, window: [_, stride, pad], bias, .. } => {
             let bias = bias.then(|| w(name, "bias"));
             x.conv2d(w(name, "weight"), bias, [*stride; 2], [*pad; 2], [1, 1], 1)
         }
@@ -465,7 +451,7 @@ fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: NormMode) -> Tensor 
             true,
         ),
         Layer::Relu => x.relu(),
-        Layer::MaxPool { kernel, stride, pad } => {
+        Layer::MaxPool { window: [kernel, stride, pad] } => {
             x.max_pool2d([*kernel; 2], [*stride; 2], [*pad; 2], [1, 1], false)
         }
         Layer::MeanPool => x.adaptive_avg_pool2d([1, 1]),

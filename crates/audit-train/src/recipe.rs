@@ -11,6 +11,15 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// Returns exit code 2 with a reason where a condition holds.
+macro_rules! refuse_if {
+    ($holds:expr, $($why:tt)*) => {
+        if $holds {
+            return Err(Error::usage(format!($($why)*)));
+        }
+    };
+}
+
 /// What batch norm does in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -128,27 +137,22 @@ impl Recipe {
     pub fn of(flags: &Flags, images: usize, digest: &str) -> Result<Recipe> {
         let defence = Defence::find(flags.method.as_deref().unwrap_or_default())?;
         let backbone = Backbone::find(&flags.backbone)?;
-        check_flags_of_methods(flags, defence)?;
         let loss = Loss::find(flags.loss.as_deref().unwrap_or(defence.losses[0]))?;
+        check_method(flags, defence, loss.name)?;
         let sampler = Sampler::find(flags.sampler.as_deref().unwrap_or(defence.sampler))?;
-        let target = flags.target.unwrap_or(AdmlTarget::Alignment);
+        check_objective(flags, defence, loss, sampler)?;
         let reading = flags.reading.unwrap_or(Reading::Working);
-        check_mining(flags, defence, loss, sampler, target)?;
-        check_collapse_awareness(flags, defence, reading)?;
         let destination = flags.destination.as_deref().unwrap_or("lga");
-        if let TargetHardness::Sampler(other) = target_hardness(destination)?
-            && other.name == sampler.name
-        {
-            return Err(Error::usage(format!(
-                "--destination {destination}: triplets of the sampler {destination} are as hard as that already, so nothing \
-                 would be moved; name a harder destination, or another --sampler"
-            )));
-        }
+        refuse_if!(
+            matches!(target_hardness(destination)?, TargetHardness::Sampler(other) if other.name == sampler.name),
+            "--destination {destination}: triplets of the sampler {destination} are as hard as that already, so nothing would \
+             be moved; name a harder destination, or another --sampler"
+        );
         let norms = flags.norms.unwrap_or(if defence.name == "est" { Norms::Train } else { Norms::Frozen });
         check_net(flags, backbone, norms)?;
         check_batch(flags.batch, images)?;
         let steps = flags.steps.unwrap_or(flags.epochs.unwrap_or(100) * per_epoch(images, flags.batch));
-        refuse([(steps == 0, "--steps 0 trains nothing; give at least 1".into())])?;
+        refuse_if!(steps == 0, "--steps 0 trains nothing; give at least 1");
 
         let (eps, alpha, pgd_steps, progressive) = match &defence.attack {
             None => (0.0, 0.0, 0, false),
@@ -156,8 +160,11 @@ impl Recipe {
             Some(a) => (77.0 / 255.0, 3.0 / 255.0, a.steps, a.progressive),
         };
         let pgd_steps = flags.pgd_steps.unwrap_or(pgd_steps);
-        let no_attack = format!("--pgd-steps 0 is no attack; train with `none` instead of {}", defence.name);
-        refuse([(defence.attack.is_some() && pgd_steps == 0, no_attack)])?;
+        let method = defence.name;
+        refuse_if!(
+            defence.attack.is_some() && pgd_steps == 0,
+            "--pgd-steps 0 is no attack; train with `none` instead of {method}"
+        );
 
         let collapse_aware = defence.is_collapse_aware();
         // The top-rank pair belongs to anchors; the released code adds it to cap as well.
@@ -170,7 +177,7 @@ impl Recipe {
         let on = |switch: Option<Switch>, default: bool| switch.map_or(default, |s| s == Switch::On);
         let shown = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string());
         Recipe::from(TrainingSettings {
-            method: defence.name.into(),
+            method: method.into(),
             backbone: backbone.name.into(),
             dim: within("dim", flags.dim.unwrap_or(backbone.dim) as f64, 2.0, 65536.0)? as i64,
             norms,
@@ -193,7 +200,7 @@ impl Recipe {
             destination: destination.into(),
             ics: within("ics", flags.ics.unwrap_or(0.5), 0.0, 100.0)?,
             gamma: within("gamma", flags.gamma.unwrap_or(0.5), 0.0, 1.0)?,
-            target,
+            target: flags.target.unwrap_or(AdmlTarget::Alignment),
             adversarial_weight: within(
                 "adversarial-weight",
                 flags.adversarial_weight.unwrap_or(0.1),
@@ -255,18 +262,10 @@ pub fn differences(theirs: &TrainingSettings, ours: &TrainingSettings) -> Vec<St
         .collect()
 }
 
-/// Exit code 2 with the reason of the first row that holds.
-fn refuse(rows: impl IntoIterator<Item = (bool, String)>) -> Result<()> {
-    match rows.into_iter().find(|(holds, _)| *holds) {
-        Some((_, why)) => Err(Error::usage(why)),
-        None => Ok(()),
-    }
-}
-
-/// Flags of other methods, losses that the method isn't defined with, an attack on clean training.
-fn check_flags_of_methods(flags: &Flags, defence: &Defence) -> Result<()> {
-    let method = defence.name;
-    let own: [(&str, bool); 8] = [
+/// Flags of other methods, an attack on clean training, losses that the method isn't defined with.
+fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
+    let (method, losses) = (defence.name, defence.losses);
+    for (flag, given) in [
         ("lambda", flags.lambda.is_some()),
         ("reading", flags.reading.is_some()),
         ("top-rank", flags.top_rank.is_some()),
@@ -275,123 +274,83 @@ fn check_flags_of_methods(flags: &Flags, defence: &Defence) -> Result<()> {
         ("gamma", flags.gamma.is_some()),
         ("target", flags.target.is_some()),
         ("adversarial-weight", flags.adversarial_weight.is_some()),
-    ];
-    refuse(own.map(|(flag, given)| {
+    ] {
         let who: Vec<_> = DEFENCES.iter().filter(|d| d.flags.contains(&flag)).map(|d| d.name).collect();
-        let why = format!("--{flag} is for {}; {method} has nothing of the kind", who.join(", "));
-        (given && !defence.flags.contains(&flag), why)
-    }))?;
-    let attacks = flags.eps.is_some()
-        || flags.alpha.is_some()
-        || flags.pgd_steps.is_some()
-        || flags.random_start
-        || flags.progressive.is_some();
-    refuse([(
-        defence.attack.is_none() && attacks,
-        format!(
-            "{method} has no attack: --eps, --alpha, --pgd-steps, --random-start and --progressive say nothing to it"
-        ),
-    )])
+        refuse_if!(
+            given && !defence.flags.contains(&flag),
+            "--{flag} is for {}; {method} has nothing of the kind",
+            who.join(", ")
+        );
+    }
+    let budget = flags.eps.is_some() || flags.alpha.is_some() || flags.pgd_steps.is_some();
+    refuse_if!(
+        defence.attack.is_none() && (budget || flags.random_start || flags.progressive.is_some()),
+        "{method} has no attack: --eps, --alpha, --pgd-steps, --random-start and --progressive say nothing to it"
+    );
+    let known = losses.contains(&loss);
+    refuse_if!(!known, "--loss {loss}: {method} is defined with {} ({})", losses.join(", "), defence.about);
+    Ok(())
 }
 
-/// Losses and samplers that don't go together, or not with the method.
-fn check_mining(
-    flags: &Flags,
-    defence: &Defence,
-    loss: &Loss,
-    sampler: &Sampler,
-    target: AdmlTarget,
-) -> Result<()> {
-    let attacks_triplets = matches!(defence.losses, ["triplet"]) || target == AdmlTarget::Triplet;
-    refuse([
-        (
-            !defence.losses.contains(&loss.name),
-            format!(
-                "--loss {}: {} is defined with {} ({})",
-                loss.name,
-                defence.name,
-                defence.losses.join(", "),
-                defence.about
-            ),
-        ),
-        (
-            flags.sampler.is_some() && !loss.takes_triplets() && !attacks_triplets,
-            format!("--sampler: {} takes every pair of the batch, there is nothing to choose", loss.name),
-        ),
-        (
-            (flags.eta.is_some() || flags.eta_schedule.is_some()) && !sampler.is_semihard(),
-            format!("--eta and --eta-schedule are for the sampler semihard, found {}", sampler.name),
-        ),
-    ])
-}
-
-/// Flags that a reading of CA-TRIDE has no place for.
-fn check_collapse_awareness(flags: &Flags, defence: &Defence, reading: Reading) -> Result<()> {
-    refuse([
-        (
-            flags.top_rank.is_some() && defence.name == "cap" && reading != Reading::Released,
-            "--top-rank: the top-rank pair belongs to anchor perturbation; cap has none, but for the reading `released`"
-                .into(),
-        ),
-        (
-            flags.top_rank == Some(Switch::On) && reading == Reading::Naive,
-            "--top-rank on: the reading `naive` raises hardness and nothing else in its attack; use another reading"
-                .into(),
-        ),
-        (
-            flags.lambda.is_some() && reading == Reading::Naive,
-            "--lambda: the reading `naive` weighs all samples alike".into(),
-        ),
-    ])
+/// Samplers and their margin without use, and flags that a reading of CA-TRIDE has no place for.
+fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Sampler) -> Result<()> {
+    let attacks_triplets = matches!(defence.losses, ["triplet"]) || flags.target == Some(AdmlTarget::Triplet);
+    refuse_if!(
+        flags.sampler.is_some() && !loss.takes_triplets() && !attacks_triplets,
+        "--sampler: {} takes every pair of the batch, there is nothing to choose",
+        loss.name
+    );
+    refuse_if!(
+        (flags.eta.is_some() || flags.eta_schedule.is_some()) && !sampler.is_semihard(),
+        "--eta and --eta-schedule are for the sampler semihard, found {}",
+        sampler.name
+    );
+    let naive = flags.reading == Some(Reading::Naive);
+    refuse_if!(
+        flags.top_rank.is_some() && defence.name == "cap" && flags.reading != Some(Reading::Released),
+        "--top-rank: the top-rank pair belongs to anchor perturbation; cap has none, but for the reading `released`"
+    );
+    refuse_if!(
+        flags.top_rank == Some(Switch::On) && naive,
+        "--top-rank on: the reading `naive` raises hardness and nothing else in its attack; use another reading"
+    );
+    refuse_if!(flags.lambda.is_some() && naive, "--lambda: the reading `naive` weighs all samples alike");
+    Ok(())
 }
 
 /// Weights and batch norm that the net doesn't have.
 fn check_net(flags: &Flags, backbone: &Backbone, norms: Norms) -> Result<()> {
-    let from_random = flags.pretrained.is_none() && flags.init.is_none();
-    refuse([
-        (
-            flags.pretrained.is_some() && !backbone.photograph,
-            format!(
-                "--pretrained takes torchvision's weights, which there are of ResNets; {} starts from --init or at random",
-                backbone.name
-            ),
-        ),
-        (
-            flags.norms.is_some() && !backbone.has_norm(),
-            format!("--norms: {} has no batch norm", backbone.name),
-        ),
-        (
-            backbone.has_norm() && norms == Norms::Frozen && from_random,
-            format!(
-                "{} from random weights would freeze batch norm at statistics of no data; give --pretrained or --init, or \
-                 train it with --norms train",
-                backbone.name
-            ),
-        ),
-    ])
+    let (net, from_random) = (backbone.name, flags.pretrained.is_none() && flags.init.is_none());
+    refuse_if!(
+        flags.pretrained.is_some() && !backbone.photograph,
+        "--pretrained takes torchvision's weights, which there are of ResNets; {net} starts from --init or at random"
+    );
+    refuse_if!(flags.norms.is_some() && !backbone.has_norm(), "--norms: {net} has no batch norm");
+    refuse_if!(
+        backbone.has_norm() && norms == Norms::Frozen && from_random,
+        "{net} from random weights would freeze batch norm at statistics of no data; give --pretrained or --init, or train it \
+         with --norms train"
+    );
+    Ok(())
 }
 
 fn check_batch(batch: usize, images: usize) -> Result<()> {
-    refuse([
-        (
-            batch < 4 || batch % 2 == 1,
-            format!("--batch {batch}: expected an even number, at least 4: two images of each class"),
-        ),
-        (
-            batch > images,
-            format!(
-                "--batch {batch} is larger than the data, which holds {images} images; give at most --batch {}",
-                images / 2 * 2
-            ),
-        ),
-    ])
+    refuse_if!(
+        batch < 4 || batch % 2 == 1,
+        "--batch {batch}: expected an even number, at least 4: two images of each class"
+    );
+    refuse_if!(
+        batch > images,
+        "--batch {batch} is larger than the data, which holds {images} images; give at most --batch {}",
+        images / 2 * 2
+    );
+    Ok(())
 }
 
 fn within(flag: &str, value: f64, low: f64, high: f64) -> Result<f64> {
-    match value >= low && value <= high {
-        true => Ok(value),
-        false => Err(Error::usage(format!("--{flag} {value}: expected {low} to {high}"))),
-    }
+    // Not a number is not within.
+    refuse_if!(!(low..=high).contains(&value), "--{flag} {value}: expected {low} to {high}");
+    Ok(value)
 }
 
 /// A fraction such as 8/255.
@@ -406,12 +365,11 @@ fn target_hardness(text: &str) -> Result<TargetHardness> {
         return Ok(TargetHardness::Lga);
     }
     if let Ok(hardness) = text.parse::<f64>() {
-        return match (-2.0..=2.0).contains(&hardness) {
-            true => Ok(TargetHardness::Constant(hardness)),
-            false => Err(Error::usage(format!(
-                "--destination {text}: hardness is a difference of distances on the unit sphere, expected -2 to 2"
-            ))),
-        };
+        refuse_if!(
+            !(-2.0..=2.0).contains(&hardness),
+            "--destination {text}: hardness is a difference of distances on the unit sphere, expected -2 to 2"
+        );
+        return Ok(TargetHardness::Constant(hardness));
     }
     Sampler::find(text).map(TargetHardness::Sampler).map_err(|_| {
         let known: Vec<_> = SAMPLERS.iter().map(|row| row.name).collect();

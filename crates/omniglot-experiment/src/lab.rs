@@ -115,17 +115,10 @@ impl Lab<'_> {
     }
 
     /// What came of a model, read from its logs and reports.
-    pub fn read(&self, spec: &Spec) -> Result<TrainedModel> {
-        let runs = (0..self.size.seeds)
-            .map(|seed| SeedResult::read(&self.stem(spec, seed).display().to_string()))
-            .collect::<Result<_>>()?;
-        Ok(TrainedModel {
-            name: spec.name.clone(),
-            family: spec.family.clone(),
-            point: spec.point.clone(),
-            main: spec.main,
-            runs,
-        })
+    pub fn read(&self, spec: Spec) -> Result<TrainedModel> {
+        let stem = |seed| self.stem(&spec, seed).display().to_string();
+        let runs = (0..self.size.seeds).map(|seed| SeedResult::read(&stem(seed))).collect::<Result<_>>()?;
+        Ok(TrainedModel { spec, runs })
     }
 }
 

@@ -84,7 +84,7 @@ fn run(flags: &Flags) -> Result<String> {
     lab.make_all(&plain)?;
     lab.make_all(&others)?;
     let models: Vec<TrainedModel> =
-        plain.iter().chain(&others).map(|spec| lab.read(spec)).collect::<Result<_>>()?;
+        plain.into_iter().chain(others).map(|spec| lab.read(spec)).collect::<Result<_>>()?;
     if let Some(folder) = out.parent() {
         fs::create_dir_all(folder)
             .map_err(|e| Error::usage(format!("can't make {}: {e}", folder.display())))?;

@@ -1,19 +1,16 @@
 //! What came of the models: read from audit-train's logs and audit's reports.
 
+use crate::specs::Spec;
 use audit::report::{Report, Score};
 use audit::score::ARS_TERMS;
 use audit::{Error, Result};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use std::fs;
 use std::path::Path;
 
 /// A model, over seeds.
 pub struct TrainedModel {
-    pub name: String,
-    pub family: String,
-    pub point: String,
-    pub main: bool,
+    pub spec: Spec,
     pub runs: Vec<SeedResult>,
 }
 
@@ -72,13 +69,10 @@ impl SeedResult {
     }
 }
 
-/// A line of the log, with those of its fields that are used.
+/// A line of the log, with those of its fields that are used. Lines of other kinds have none of them.
 #[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum LogLine {
-    Settings(IgnoredAny),
-    Epoch(EpochRow),
-    End(IgnoredAny),
+struct LogLine {
+    epoch: Option<EpochRow>,
 }
 
 #[derive(Deserialize)]
@@ -100,19 +94,12 @@ fn read_log(path: &Path) -> Result<Vec<EpochRow>> {
     let shown = path.display();
     let text =
         fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read the log {shown}: {e}")))?;
-    let mut rows = vec![];
-    for (i, line) in text.lines().enumerate() {
-        match serde_json::from_str(line) {
-            Ok(LogLine::Epoch(row)) => rows.push(row),
-            Ok(LogLine::Settings(_) | LogLine::End(_)) => {}
-            Err(e) => {
-                let at = i + 1;
-                return Err(Error::usage(format!(
-                    "{shown}, line {at}: not a line of audit-train's log: {e}"
-                )));
-            }
-        }
-    }
+    let wrong = |i: usize, e| format!("{shown}, line {}: not a line of audit-train's log: {e}", i + 1);
+    let lines = text.lines().enumerate();
+    let epoch = |(i, line)| {
+        serde_json::from_str(line).map(|l: LogLine| l.epoch).map_err(|e| Error::usage(wrong(i, e)))
+    };
+    let rows: Vec<EpochRow> = lines.map(epoch).filter_map(Result::transpose).collect::<Result<_>>()?;
     match rows.is_empty() {
         true => Err(Error::usage(format!("{shown} holds no epoch yet"))),
         false => Ok(rows),
@@ -132,12 +119,14 @@ pub mod tests {
             seconds: 60.0,
             collapsed,
         };
-        TrainedModel {
+        let spec = Spec {
             name: name.into(),
             family: family.into(),
             point: "main".into(),
             main: true,
-            runs: runs.iter().map(run).collect(),
-        }
+            words: vec![],
+            steps: 0,
+        };
+        TrainedModel { spec, runs: runs.iter().map(run).collect() }
     }
 }

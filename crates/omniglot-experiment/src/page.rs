@@ -58,7 +58,7 @@ struct Models<'a>(&'a [TrainedModel]);
 
 impl Models<'_> {
     fn find(&self, name: &str) -> Option<&TrainedModel> {
-        self.0.iter().find(|m| m.name == name)
+        self.0.iter().find(|m| m.spec.name == name)
     }
 
     /// Every run of a method that did not collapse.
@@ -70,7 +70,7 @@ impl Models<'_> {
             };
             m.runs.iter().enumerate().filter_map(point).collect::<Vec<_>>()
         };
-        self.0.iter().filter(|m| m.family == family).flat_map(of).collect()
+        self.0.iter().filter(|m| m.spec.family == family).flat_map(of).collect()
     }
 
     fn compare(&self, a: &str, b: &str, equal_work: bool) -> Result<Comparison, String> {
@@ -92,7 +92,7 @@ impl Models<'_> {
             terms.join(" | "),
             "---|".repeat(terms.len())
         );
-        for m in self.0.iter().filter(|m| m.main) {
+        for m in self.0.iter().filter(|m| m.spec.main) {
             let cell = |digits: usize, of: fn(&SeedResult) -> f64| {
                 let (mean, deviation) = over(&m.runs, of);
                 format!("{mean:.digits$} ± {deviation:.digits$}")
@@ -110,7 +110,7 @@ impl Models<'_> {
             };
             out += &format!(
                 "| {} | {} | {} | {} | {} | {} | {:.2} | {:.1} | {collapsed} |\n",
-                m.name,
+                m.spec.name,
                 cell(1, |r| r.scores.r1),
                 cell(3, |r| r.distance),
                 resistances.join(" | "),
@@ -165,12 +165,14 @@ impl Models<'_> {
             let kept: Vec<&SeedResult> = m.runs.iter().filter(|r| r.collapsed.is_none()).collect();
             let of = |f: fn(&SeedResult) -> f64| over(kept.iter().copied(), f).0;
             match kept.is_empty() {
-                true => out += &format!("| {} | {} | – | – | – | all collapsed |\n", m.family, m.point),
+                true => {
+                    out += &format!("| {} | {} | – | – | – | all collapsed |\n", m.spec.family, m.spec.point)
+                }
                 false => {
                     out += &format!(
                         "| {} | {} | {:.1} | {:.1} | {:.2} | {} |\n",
-                        m.family,
-                        m.point,
+                        m.spec.family,
+                        m.spec.point,
                         of(|r| r.scores.r1),
                         of(|r| r.scores.ars),
                         of(|r| r.image_steps) / 1e6,
@@ -239,7 +241,7 @@ impl Models<'_> {
         let answer = |a: &str, b: &str| self.answer(a, b);
         let collapses = |family: &str| {
             let all: Vec<&SeedResult> =
-                self.0.iter().filter(|m| m.family == family).flat_map(|m| &m.runs).collect();
+                self.0.iter().filter(|m| m.spec.family == family).flat_map(|m| &m.runs).collect();
             format!("{} of {}", all.iter().filter(|r| r.collapsed.is_some()).count(), all.len())
         };
         out += &format!(

@@ -24,11 +24,11 @@ pub fn scatter(models: &[TrainedModel]) -> String {
     };
     let axes = Axes::around(&models.iter().flat_map(kept).collect::<Vec<_>>());
     let (mut behind, mut marks, mut legend) = (axes.draw(), String::new(), Legend::default());
-    let mut families: Vec<&str> = models.iter().map(|m| m.family.as_str()).collect();
+    let mut families: Vec<&str> = models.iter().map(|m| m.spec.family.as_str()).collect();
     families.dedup();
     let mut gone = Vec::new();
     for family in families {
-        let ours = models.iter().filter(|m| m.family == family).map(|m| (m, kept(m)));
+        let ours = models.iter().filter(|m| m.spec.family == family).map(|m| (m, kept(m)));
         let ours: Vec<(&TrainedModel, Vec<[f64; 2]>)> = ours.filter(|(_, seeds)| !seeds.is_empty()).collect();
         if ours.is_empty() {
             gone.push(family);
@@ -45,8 +45,8 @@ pub fn scatter(models: &[TrainedModel]) -> String {
                 );
             }
             let about =
-                format!("{family}, {}: R@1 {r1:.1}, ARS {ars:.1}, {} seeds", model.point, seeds.len());
-            marks += &mark(family, axes.place([r1, ars]), if model.main { 6.0 } else { 4.0 }, &about);
+                format!("{family}, {}: R@1 {r1:.1}, ARS {ars:.1}, {} seeds", model.spec.point, seeds.len());
+            marks += &mark(family, axes.place([r1, ars]), if model.spec.main { 6.0 } else { 4.0 }, &about);
             means.push([r1, ars]);
         }
         let beaten = |a: &[f64; 2]| means.iter().any(|b| b[0] > a[0] && b[1] > a[1]);
