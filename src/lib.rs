@@ -22,7 +22,5 @@ pub mod run;
 pub mod space;
 pub mod suite;
 pub mod threat;
-#[cfg(feature = "train")]
-pub mod train;
 
 pub use error::{Error, Exit, Result};

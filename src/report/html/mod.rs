@@ -6,7 +6,7 @@ mod examples;
 mod page;
 
 pub use compare::render as comparison;
-pub(crate) use page::page;
+pub use page::page;
 
 use super::shown::{about, bound, measures, number, stepping};
 use crate::Result;
