@@ -346,7 +346,7 @@ fn parts_and_the_journal_know_of_it() {
         assert!(report.half_precision.unwrap().comparison.is_none());
         PathBuf::from(file)
     });
-    let merged = partition::merge(&parts).unwrap();
+    let merged = partition::merge(&parts, "audit merge").unwrap();
     let lasting = |r: &Report| {
         let mut v = serde_json::to_value(Report { command: None, ..r.clone() }).unwrap();
         assert!(v.as_object_mut().unwrap().remove("timing").is_some());
@@ -356,7 +356,7 @@ fn parts_and_the_journal_know_of_it() {
     // A part in float32 is of another run.
     let other = path("other.json");
     run_in("fp32", &["--partition", "hash:2/2", "-o", &other]);
-    let error = partition::merge(&[parts[0].clone(), other.into()]).unwrap_err();
+    let error = partition::merge(&[parts[0].clone(), other.into()], "").unwrap_err();
     assert!(error.message.contains("attack precision: fp16 and fp32"), "{}", error.message);
 }
 

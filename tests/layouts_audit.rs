@@ -28,7 +28,7 @@ fn run(data: &Path, flags: &[&str]) -> audit::Result<Report> {
     common::load_runtime();
     let mut line = vec!["audit", "--suite", "smoke", "-q", "--threads", "1", "--steps", "1", MODEL, "--data"];
     line.push(data.to_str().unwrap());
-    audit::run::run(&Cli::try_parse_from(line.into_iter().chain(flags.iter().copied())).unwrap().run)
+    audit::run::run(&Cli::try_parse_from(line.into_iter().chain(flags.iter().copied())).unwrap().run, "audit")
 }
 
 /// 16 classes of 6 generated images as PNG files.

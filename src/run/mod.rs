@@ -42,8 +42,9 @@ const CLUSTERINGS: usize = 4;
 /// hundreds.
 const MOST_CLUSTERING: f64 = 5e9;
 
-/// Runs an audit and returns its report, written to every file that was asked for.
-pub fn run(flags: &Run) -> Result<Report> {
+/// Runs an audit and returns its report, written to every file that was asked for. `command` is the command line that the
+/// report states.
+pub fn run(flags: &Run, command: &str) -> Result<Report> {
     let mut clock = Clock::start();
     let mut timing = record::Timing { threads: flags.threads, ..record::Timing::default() };
 
@@ -107,7 +108,7 @@ pub fn run(flags: &Run) -> Result<Report> {
         skipped: whole.skipped.clone(),
         half_precision: in_half.map(HalfPrecision::new),
         warnings,
-        command: Some(settings::command_line()),
+        command: Some(command.into()),
         timing,
         // To come:
         part: None,

@@ -1,6 +1,6 @@
 //! A run in parts: which queries a part takes, and the parts put together again.
 
-use super::{examples, settings, summary};
+use super::{examples, summary};
 use crate::progress::Mode;
 use crate::record::{
     Examples, HalfPrecision, Outcome, Part, Partition, Report, ScoreName, Skipped, Timing, TrialList, reason,
@@ -37,9 +37,9 @@ impl Partition {
     }
 }
 
-/// Puts the reports of all parts of a run together: the report of the whole. Errors: a report that is of no part (exit code
+/// Puts the reports of all parts of a run together: the report of the whole, which states the command line `command`. Errors: a report that is of no part (exit code
 /// 2); parts of different runs, missing parts (exit code 13).
-pub fn merge(files: &[PathBuf]) -> Result<Report> {
+pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
     let mut parts: Vec<(String, Partition, Part, Report)> = Vec::new();
     for file in files {
         let name = file.display().to_string();
@@ -147,7 +147,7 @@ pub fn merge(files: &[PathBuf]) -> Result<Report> {
         timing,
         trials,
         half_precision,
-        command: Some(settings::command_line()),
+        command: Some(command.into()),
         ..base.clone()
     };
     if Identity::of(&whole) != identity {
