@@ -5,14 +5,14 @@ mod common;
 use audit::grad::differentiate;
 use audit::judge::check;
 use audit::judge::check::attacked::Outcomes;
-use audit::judge::check::half::compare;
+use audit::judge::check::float16::compare;
 
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
 use audit::model::{Batch, Model};
 use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
 use audit::record::Form;
-use audit::record::{Comparison, HalfPrecision, Precision, Report, Severity, Term};
+use audit::record::{HalfComparison, HalfPrecision, HalfTerm, Precision, Report, Severity};
 use audit::report::terminal;
 use audit::run::partition;
 use audit::{Exit, Result};
@@ -374,9 +374,14 @@ fn what_makes_no_sense_is_refused() {
 
 /// A comparison as a report has it.
 fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severity {
-    let term =
-        Term { code: "GTM".into(), half: 50.0, full: 50.0 - single.0, difference: single.0, error: single.1 };
-    let comparison = Comparison {
+    let term = HalfTerm {
+        code: "GTM".into(),
+        half: 50.0,
+        full: 50.0 - single.0,
+        difference: single.0,
+        error: single.1,
+    };
+    let comparison = HalfComparison {
         queries: 64,
         trials: 512,
         score: "ARS".into(),

@@ -148,7 +148,7 @@ pub fn run(flags: &Run, command: &str) -> Result<Report> {
     report.timing.attacks_s = clock.lap();
     if let Some(half) = &mut report.half_precision {
         let mut phase = Phase::new("sample in float32", 0, flags.mode());
-        let queries = check::half::sample(&whole.trials, &gallery, flags.seed);
+        let queries = check::float16::sample(&whole.trials, &gallery, flags.seed);
         let repeated = attacks.in_float32(&mut model, &queries, &mut phase);
         half.sample = repeated.map_err(|e| kept(e, &journal))?;
         phase.finish();
