@@ -82,7 +82,19 @@ fn shown(report: &Report) -> Done {
 fn run(flags: &audit::cli::Run) -> Result<Done> {
     interrupt::listen()?;
     limit(flags.threads);
-    Ok(shown(&conductor::run(flags)?))
+    Ok(shown(&conductor::run(flags, &command_line())?))
+}
+
+/// The command line, quoted where a shell needs it.
+fn command_line() -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
+    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let program = "audit".to_string();
+    let words = std::env::args_os().skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
+    std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// Losses, ranks and decoding keep to the threads asked for, as the model does. 0: one per core.
@@ -93,7 +105,7 @@ fn limit(threads: usize) {
 
 fn merge(flags: &audit::cli::Merge) -> Result<Done> {
     let targets = open(&flags.output)?;
-    let report = conductor::partition::merge(&flags.parts)?;
+    let report = conductor::partition::merge(&flags.parts, &command_line())?;
     targets.into_iter().try_for_each(|target| target.write(&report))?;
     Ok(shown(&report))
 }

@@ -4,13 +4,13 @@ mod common;
 
 use audit::judge::check;
 use audit::judge::check::attacked::Outcomes;
-use audit::judge::check::half::compare;
+use audit::judge::check::float16::compare;
 
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
 use audit::model::{Differentiable, Model};
 use audit::record::Form;
-use audit::record::{Comparison, HalfPrecision, Precision, Report, Severity, Term};
+use audit::record::{HalfComparison, HalfPrecision, HalfTerm, Precision, Report, Severity};
 use audit::report::terminal;
 use audit::run::partition;
 use audit::{Exit, Result};
@@ -346,7 +346,7 @@ fn parts_and_the_journal_know_of_it() {
         assert!(report.half_precision.unwrap().comparison.is_none());
         PathBuf::from(file)
     });
-    let merged = partition::merge(&parts).unwrap();
+    let merged = partition::merge(&parts, "audit merge").unwrap();
     let lasting = |r: &Report| {
         let mut v = serde_json::to_value(Report { command: None, ..r.clone() }).unwrap();
         assert!(v.as_object_mut().unwrap().remove("timing").is_some());
@@ -356,7 +356,7 @@ fn parts_and_the_journal_know_of_it() {
     // A part in float32 is of another run.
     let other = path("other.json");
     run_in("fp32", &["--partition", "hash:2/2", "-o", &other]);
-    let error = partition::merge(&[parts[0].clone(), other.into()]).unwrap_err();
+    let error = partition::merge(&[parts[0].clone(), other.into()], "").unwrap_err();
     assert!(error.message.contains("attack precision: fp16 and fp32"), "{}", error.message);
 }
 
@@ -374,9 +374,14 @@ fn what_makes_no_sense_is_refused() {
 
 /// A comparison as a report has it.
 fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severity {
-    let term =
-        Term { code: "GTM".into(), half: 50.0, full: 50.0 - single.0, difference: single.0, error: single.1 };
-    let comparison = Comparison {
+    let term = HalfTerm {
+        code: "GTM".into(),
+        half: 50.0,
+        full: 50.0 - single.0,
+        difference: single.0,
+        error: single.1,
+    };
+    let comparison = HalfComparison {
         queries: 64,
         trials: 512,
         score: "ARS".into(),

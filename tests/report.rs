@@ -322,6 +322,33 @@ fn markdown_fits_a_comment() {
     assert!(text.contains("duplicates") && text.contains("sha256"), "nothing is left out whole");
 }
 
+/// docs/trust.md has a row for each reason to distrust a result, with when it is looked for, and for nothing else.
+#[test]
+fn the_page_on_trust_lists_every_reason() {
+    let page = include_str!("../docs/trust.md");
+    let rows = page.lines().skip_while(|l| !l.starts_with("| check | made |")).skip(2);
+    let mut listed: Vec<(&str, &str)> = rows
+        .take_while(|l| l.starts_with('|'))
+        .flat_map(|row| {
+            let mut cells = row.split('|').skip(1).map(str::trim);
+            let (ids, when) = (cells.next().unwrap(), cells.next().unwrap());
+            ids.split(", ").map(move |id| (id, when))
+        })
+        .collect();
+    let mut known: Vec<(&str, &str)> = REASONS.iter().map(|r| (r.id, r.when)).collect();
+    listed.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(listed, known);
+}
+
+/// Each check looks for a reason of its own, in the order of the table.
+#[test]
+fn checks_and_reasons_belong_together() {
+    let checked: Vec<&str> = audit::judge::check::CHECKS.iter().map(|c| c.reason.id).collect();
+    let known: Vec<&str> = REASONS.iter().map(|r| r.id).collect();
+    assert_eq!(checked, known[..checked.len()]);
+}
+
 /// The order in which a reader asks.
 #[test]
 fn the_page_answers_in_order() {

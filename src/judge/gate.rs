@@ -40,7 +40,7 @@ pub struct Demand {
 }
 
 /// A metric and what is demanded of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// The metric.
     pub metric: Quantity,
@@ -57,16 +57,18 @@ impl Rules {
     /// a bound on the side where it demands nothing.
     pub fn settle(suite: &[Rule], under: &[String], over: &[String], drop: &[String]) -> Result<Rules> {
         let mut rules = Rules(suite.to_vec());
-        for (flag, texts) in [("--fail-under", under), ("--fail-over", over), ("--max-drop", drop)] {
+        type Bound = fn(&mut Demand) -> &mut Option<f64>;
+        let flags: [(&str, &[String], Bound); 3] = [
+            ("--fail-under", under, |d| &mut d.min),
+            ("--fail-over", over, |d| &mut d.max),
+            ("--max-drop", drop, |d| &mut d.max_drop),
+        ];
+        for (flag, texts, bound) in flags {
             for text in texts {
                 let (metric, value) = assignment(text).map_err(|e| e.context(flag))?;
                 let demand = rules.demand(metric);
                 demand.level = Level::Error;
-                match flag {
-                    "--fail-under" => demand.min = Some(value),
-                    "--fail-over" => demand.max = Some(value),
-                    _ => demand.max_drop = Some(value),
-                }
+                *bound(demand) = Some(value);
             }
         }
         rules.0.iter().try_for_each(check)?;

@@ -1,18 +1,21 @@
 //! Plain data that an audit leaves: trials, outcomes, findings, verdicts, and the report that holds them. A leaf: it names no
 //! other module of this crate but [`crate::error`], so that whatever writes or reads it can depend on it.
 
+mod float16;
 mod names;
 mod partition;
-mod precision;
 pub mod reason;
 mod report;
 mod trial;
 mod verdict;
 
+pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use names::{Channels, Interpolation, Layout, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
-pub use precision::{Comparison, HalfPrecision, Term};
 pub use reason::{Finding, Found, Reason, Severity, Warning};
-pub use report::*;
+pub use report::{
+    Attack, Benign, ClassRow, CmcPoint, Data, Example, Examples, GradientCheck, Map, Model, Move, Neighbour,
+    Part, Place, Preprocessing, Report, Resistance, SCHEMA_VERSION, Score, Scores, Suite, Timing, Tool,
+};
 pub use trial::{Form, Measures, Outcome, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};

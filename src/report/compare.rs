@@ -1,7 +1,8 @@
 //! A comparison of reports: for a terminal, and as files.
 
+use super::shown::{cells, shown, word};
 use super::{Destination, by_ending, escape, html};
-use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::compare::Comparison;
 use crate::judge::quantity::{ARS, ERS, R1};
 use crate::{Error, Result};
 use std::path::Path;
@@ -20,30 +21,6 @@ pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
 
 fn json(comparison: &Comparison) -> Result<Vec<u8>> {
     serde_json::to_vec_pretty(comparison).map_err(|e| Error::internal(format!("the comparison as JSON: {e}")))
-}
-
-/// The cells that every rendering shows of a row: value, base's value, change, interval.
-pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
-    let metric = row.metric;
-    let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
-    [
-        metric.show(row.value),
-        base.map_or("–".into(), |b| metric.show(b.value)),
-        row.difference.map_or("–".into(), |d| metric.show_change(d.value)),
-        row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
-            format!("{} … {}", metric.show_change(low), metric.show_change(high))
-        }),
-    ]
-}
-
-/// What a row's difference amounts to, in a word.
-pub(super) fn word(row: &Row) -> &'static str {
-    match row.direction {
-        1 => "better",
-        -1 => "worse",
-        _ if row.difference.is_some() => "not told apart",
-        _ => "",
-    }
 }
 
 /// The comparison for a terminal.
@@ -74,11 +51,6 @@ pub fn render(comparison: &Comparison) -> String {
         }
     }
     out
-}
-
-/// The rows people look at: the rest is in the JSON.
-pub(super) fn shown(entry: &Entry) -> impl Iterator<Item = &Row> {
-    entry.rows.iter().filter(|r| !r.metric.as_published())
 }
 
 fn brief(name: &str, most: usize) -> String {

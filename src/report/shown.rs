@@ -1,5 +1,6 @@
 //! How numbers are shown, in every format that people read.
 
+use crate::judge::compare::{Comparison, Entry, Row};
 use crate::record::{Attack, Suite};
 use crate::threat::term::Term;
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
@@ -48,4 +49,33 @@ pub(super) fn stepping(suite: &Suite) -> String {
         Ok(search) => (search.words)(suite.steps, suite.alpha),
         Err(_) => format!("{} steps, {}", suite.steps, suite.schedule),
     }
+}
+
+/// The cells that every rendering shows of a row: value, base's value, change, interval.
+pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
+    let metric = row.metric;
+    let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
+    [
+        metric.show(row.value),
+        base.map_or("–".into(), |b| metric.show(b.value)),
+        row.difference.map_or("–".into(), |d| metric.show_change(d.value)),
+        row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
+            format!("{} … {}", metric.show_change(low), metric.show_change(high))
+        }),
+    ]
+}
+
+/// What a row's difference amounts to, in a word.
+pub(super) fn word(row: &Row) -> &'static str {
+    match row.direction {
+        1 => "better",
+        -1 => "worse",
+        _ if row.difference.is_some() => "not told apart",
+        _ => "",
+    }
+}
+
+/// The rows people look at: the rest is in the JSON.
+pub(super) fn shown(entry: &Entry) -> impl Iterator<Item = &Row> {
+    entry.rows.iter().filter(|r| !r.metric.as_published())
 }

@@ -29,7 +29,7 @@ const PLACES: usize = 400;
 pub struct Collector {
     /// By attack code, the trial that moved its embedding farthest.
     farthest: BTreeMap<String, (Outcome, Evidence)>,
-    /// The attack that the map shows: the one that only wants to get away, or the first there is.
+    /// The attack that the map shows: one that is judged by the way an embedding goes, or the first by code.
     mapped: String,
     /// Queries on the map, in the order of their ids.
     movers: Vec<usize>,
@@ -40,8 +40,10 @@ pub struct Collector {
 impl Collector {
     /// Nothing seen yet of `trials`: all of the audit's, even if others run some of them.
     pub fn new(gallery: &Gallery, trials: &[Trial]) -> Collector {
-        let codes: BTreeSet<&str> = trials.iter().map(|t| t.objective.code).collect();
-        let mapped = if codes.contains("ES") { "ES" } else { codes.first().copied().unwrap_or_default() };
+        let goes = |o: &Objective| o.terms.iter().any(|term| term.way);
+        // false comes first.
+        let first = trials.iter().map(|t| (!goes(t.objective), t.objective.code)).min();
+        let mapped = first.map_or("", |(_, code)| code);
         let of_map = trials.iter().filter(|t| t.objective.code == mapped);
         let mut queries: Vec<usize> = of_map.map(|t| t.query).collect();
         queries.sort_by(|&a, &b| gallery.ids[a].cmp(&gallery.ids[b]));

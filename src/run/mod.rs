@@ -43,8 +43,9 @@ const CLUSTERINGS: usize = 4;
 /// hundreds.
 const MOST_CLUSTERING: f64 = 5e9;
 
-/// Runs an audit and returns its report, written to every file that was asked for.
-pub fn run(flags: &Run) -> Result<Report> {
+/// Runs an audit and returns its report, written to every file that was asked for. `command` is the command line that the
+/// report states.
+pub fn run(flags: &Run, command: &str) -> Result<Report> {
     let mut clock = Clock::start();
     let mut timing = record::Timing { threads: flags.threads, ..record::Timing::default() };
 
@@ -108,7 +109,7 @@ pub fn run(flags: &Run) -> Result<Report> {
         skipped: whole.skipped.clone(),
         half_precision: in_half.map(HalfPrecision::new),
         warnings,
-        command: Some(settings::command_line()),
+        command: Some(command.into()),
         timing,
         // To come:
         part: None,
@@ -148,7 +149,7 @@ pub fn run(flags: &Run) -> Result<Report> {
     report.timing.attacks_s = clock.lap();
     if let Some(half) = &mut report.half_precision {
         let mut phase = Phase::new("sample in float32", 0, flags.mode());
-        let queries = check::half::sample(&whole.trials, &gallery, flags.seed);
+        let queries = check::float16::sample(&whole.trials, &gallery, flags.seed);
         let repeated = attacks.in_float32(&mut model, &queries, &mut phase);
         half.sample = repeated.map_err(|e| kept(e, &journal))?;
         phase.finish();

@@ -199,15 +199,3 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
     let yaml = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
     Ok(said.or(suite::read(&name, &yaml)?))
 }
-
-/// The command line, quoted where a shell needs it.
-pub fn command_line() -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
-    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
-        true => word,
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    };
-    let program = "audit".to_string();
-    let words = std::env::args_os().skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
-    std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ")
-}

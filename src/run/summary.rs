@@ -3,7 +3,7 @@
 use super::reservations;
 use crate::cli::Run;
 use crate::data::Dataset;
-use crate::judge::check::half;
+use crate::judge::check::float16;
 use crate::judge::score::{self, Estimate, Scores, Summary};
 use crate::model::Model;
 use crate::model::card::Card;
@@ -22,7 +22,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
     report.scores = wanted(asked, scores);
     if report.part.is_none() {
-        let comparison = half::compare(report);
+        let comparison = float16::compare(report);
         if let Some(half) = &mut report.half_precision {
             half.comparison = comparison;
         }

@@ -22,6 +22,8 @@ pub struct Term {
     pub read: Read,
     /// Its contribution to ERS, from the mean after the attack (Zhou et al., T-PAMI 2024, section 5); `None` where it has none.
     pub ers: Option<fn(f64) -> f64>,
+    /// Whether it is the way that the embedding itself goes, which a map of embeddings shows.
+    pub way: bool,
     /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where there is no such thing, and ARS leaves
     /// the term out.
     pub resistance: Option<Averaging>,
@@ -71,6 +73,7 @@ const RANK: Term = Term {
     digits: 1,
     read: |o, _| Some((Some(o.before.rank?), o.after.rank?)),
     ers: Some(|after| 2.0 * after),
+    way: false,
     resistance: Some(Averaging::Trials),
 };
 const SHARE: Term = Term {
@@ -102,6 +105,7 @@ pub const TMA: Term = Term {
     digits: 3,
     read: |o, _| Some((Some(o.before.cosine?), o.after.cosine?)),
     ers: Some(|after| 100.0 * (1.0 - after)),
+    way: false,
     resistance: None,
 };
 /// How far the embedding was shifted: by the published form one step before the end.
@@ -122,6 +126,7 @@ pub const ES_D: Term = Term {
         ))
     },
     ers: Some(|after| 100.0 * (1.0 - after / 2.0)),
+    way: true,
     resistance: None,
 };
 /// R@1 after the embedding was shifted.

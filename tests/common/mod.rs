@@ -131,7 +131,7 @@ pub fn flags(args: &[&str]) -> audit::cli::Run {
 
 /// An audit, its flags given as on the command line.
 pub fn audit(args: &[&str]) -> audit::Result<audit::record::Report> {
-    audit::run::run(&flags(args))
+    audit::run::run(&flags(args), "audit")
 }
 
 /// What the program did.

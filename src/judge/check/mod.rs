@@ -1,4 +1,5 @@
-//! Looks for reasons to distrust a result: [`CHECKS`] has the function for each of [`REASONS`] that takes one.
+//! Looks for reasons to distrust a result: [`CHECKS`] has a function for each of
+//! [`reason::REASONS`] that takes one; the others are plain to see where an audit prepares or ends.
 //!
 //! Every audit makes the checks that cost next to nothing: on a first batch of images ([`load`]), on the clean embeddings
 //! ([`clean`]) and on the outcomes of its attacks ([`attacked`]). `audit doctor` makes these and the ones that attack anew
@@ -11,8 +12,8 @@
 pub mod attacked;
 pub mod clean;
 pub mod doctor;
+pub mod float16;
 pub mod gradient;
-pub mod half;
 pub mod load;
 pub mod preprocessing;
 
@@ -67,7 +68,7 @@ pub static CHECKS: &[Check] = &[
     check(&reason::DIRECTION, Run::Attacked(attacked::direction)),
     check(&reason::UNFINISHED, Run::Attacked(attacked::unfinished)),
     check(&reason::SILENT_SUCCESS, Run::Attacked(attacked::silent)),
-    check(&reason::HALF_PRECISION, Run::Attacked(half::weaker)),
+    check(&reason::HALF_PRECISION, Run::Attacked(float16::weaker)),
     check(&reason::WORST_CASE, Run::Attacked(attacked::worst_case)),
     check(&reason::MORE_STEPS, Run::Doctor(doctor::more_steps)),
     check(&reason::RESTARTS, Run::Doctor(doctor::restarts)),

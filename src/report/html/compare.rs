@@ -4,7 +4,7 @@ use super::page::{at, band, finding, page, section};
 use crate::Result;
 use crate::judge::compare::{Comparison, Entry, Row};
 use crate::judge::quantity::{ARS, ERS, R1};
-use crate::report::compare::{cells, shown, word};
+use crate::report::shown::{cells, shown, word};
 use maud::{Markup, html};
 
 /// Renders a comparison.

@@ -20,12 +20,12 @@ pub struct HalfPrecision {
     pub sample: Vec<Outcome>,
     /// The same trials with float16 steps beside them; absent in a part of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<HalfComparison>,
 }
 
 /// The sample both ways. Scores are 0–100, higher is more robust: a higher one in float16 means a weaker attack.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Comparison {
+pub struct HalfComparison {
     /// Queries in the sample.
     pub queries: usize,
     /// Trials in the sample.
@@ -41,12 +41,12 @@ pub struct Comparison {
     /// Its 95 % interval, by paired bootstrap over queries.
     pub interval: Option<(f64, f64)>,
     /// Attack by attack.
-    pub attacks: Vec<Term>,
+    pub attacks: Vec<HalfTerm>,
 }
 
 /// An attack both ways.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Term {
+pub struct HalfTerm {
     /// CA+, ES:R and so on.
     pub code: String,
     /// Resistance, per cent, with float16 steps; of ES:D and TMA, which have none, the term of ERS.

@@ -4,7 +4,7 @@
 use super::attacked::Outcomes;
 use crate::judge::score::{self, Replicate, Scores, Summary};
 use crate::model::half::Calibration;
-use crate::record::{Comparison, Found, HalfPrecision, Outcome, Report, Severity, Term};
+use crate::record::{Found, HalfComparison, HalfPrecision, HalfTerm, Outcome, Report, Severity};
 use crate::space::Gallery;
 use crate::threat::Trial;
 use sha2::{Digest, Sha256};
@@ -84,7 +84,7 @@ fn trial(o: &Outcome) -> String {
 }
 
 /// The sample of `report` both ways; `None` where there is none.
-pub fn compare(report: &Report) -> Option<Comparison> {
+pub fn compare(report: &Report) -> Option<HalfComparison> {
     let Some(half) = report.half_precision.as_ref().filter(|h| !h.sample.is_empty()) else { return None };
     let mut all = ByTrial::new(report.outcomes.iter());
     let ours: Vec<Outcome> = half.sample.iter().filter_map(|o| all.take(o)).cloned().collect();
@@ -105,7 +105,7 @@ pub fn compare(report: &Report) -> Option<Comparison> {
     for (i, (h, f)) in in_half.summaries.iter().zip(&in_full.summaries).enumerate() {
         if let Some((half, full)) = value(h).zip(value(f)) {
             let error = deviation(&differences(&|r| resampled(i, r)));
-            attacks.push(Term { code: h.term.name.into(), half, full, difference: half - full, error });
+            attacks.push(HalfTerm { code: h.term.name.into(), half, full, difference: half - full, error });
         }
     }
     let count = in_half.summaries.len();
@@ -119,7 +119,7 @@ pub fn compare(report: &Report) -> Option<Comparison> {
     let found = kinds.iter().find_map(|(name, of, in_replicate)| {
         Some((name, of(&in_half)?, of(&in_full)?, score::interval(differences(in_replicate))))
     });
-    found.map(|(name, in_half, in_full, interval)| Comparison {
+    found.map(|(name, in_half, in_full, interval)| HalfComparison {
         queries: half.sample.iter().map(|o| &o.query).collect::<BTreeSet<_>>().len(),
         trials: half.sample.len(),
         score: name.to_string(),
@@ -171,7 +171,7 @@ pub(super) fn weaker(all: &Outcomes) -> Found {
          with float32 ones, a difference of {:+.2}{interval}",
         c.queries, c.trials, c.score, c.half, c.full, c.difference
     );
-    let clear = |t: &&Term| t.difference > POINTS && t.difference > ERRORS * t.error;
+    let clear = |t: &&HalfTerm| t.difference > POINTS && t.difference > ERRORS * t.error;
     let weaker: Vec<String> =
         c.attacks.iter().filter(clear).map(|t| format!("{} by {:.1} points", t.code, t.difference)).collect();
     let blunter = if weaker.is_empty() { String::new() } else { format!(" ({})", weaker.join(", ")) };
