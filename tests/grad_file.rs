@@ -232,6 +232,22 @@ fn another_use_of_the_batch_is_refused_with_the_way_out() {
     assert_eq!(graph.inputs[0].fixed_batch(), Some(1));
 }
 
+/// Its file says that any batch goes, and its nodes that only 2 does, as exporters write where a length was taken for a constant.
+#[test]
+fn a_batch_that_the_model_only_claims_to_leave_open_must_be_stated() {
+    common::load_runtime();
+    let dir = Temp::new();
+    let mut nodes = trunk("fixed", "embedding", "");
+    nodes.insert(0, Node::new("Reshape", &["image", "shape"], "fixed"));
+    let weights = trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE]);
+    dir.write("model.onnx", grey(nodes, weights).encode());
+    let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]);
+    assert_eq!(done.code, Some(3), "{}", done.err);
+    assert!(done.err.contains("a batch of 11") && done.err.contains("--batch"), "{}", done.err);
+    let (_, graph) = written(&dir, "model.onnx", &["--batch", "2"]);
+    assert_eq!(graph.inputs[0].fixed_batch(), Some(2));
+}
+
 #[test]
 fn nodes_without_their_own_derivative_are_named() {
     common::load_runtime();
@@ -272,7 +288,7 @@ class Net(torch.nn.Module):
         self.token, self.out = torch.nn.Parameter(torch.randn(1, 1, 16)), torch.nn.Linear(16, 10)
     def forward(self, x):
         x = torch.nn.functional.gelu(self.b(torch.relu(self.a(x)))).flatten(2).transpose(1, 2)
-        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
         x = torch.nn.functional.scaled_dot_product_attention(x, x, x)
         return self.out(x[:, 0])
 """)

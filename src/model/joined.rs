@@ -2,7 +2,7 @@
 
 use super::runtime::Options;
 use super::{Card, EMBEDDING, Info, Prepared, pick_input};
-use crate::{Error, Result};
+use crate::{Error, Exit, Result};
 use onnx_grad::{Graph, batch};
 use std::path::Path;
 
@@ -39,7 +39,16 @@ impl Joined {
             None => own().map_err(|e| e.context(path.display()))?,
         };
         let of = |n: usize| -> Result<(Info, Graph)> {
-            let prepared = Prepared::read(path, card, options, Some(n), false, raw)?;
+            let prepared =
+                Prepared::read(path, card, options, Some(n), false, raw).map_err(|mut e| {
+                    if batch.is_none() && e.exit == Exit::Model {
+                        e.message += &format!(
+                            ".\nThis was for a batch of {n}, because the file leaves its batch open. If the model takes one batch \
+                             alone, state it: --batch 1"
+                        );
+                    }
+                    e
+                })?;
             let image = if raw { &prepared.input } else { super::IMAGE };
             let g = prepared.differentiate(image)?;
             let names = [image, &g.cotangents[0], EMBEDDING, &g.gradients[0]].map(str::to_string);

@@ -62,7 +62,11 @@ fn trainer() -> Result {
 /// The models come from beside the checkout, which not every machine has.
 fn parity_if_possible() -> Result {
     match parity::shared_tools() {
-        Ok(_) => parity::parity(&[]),
+        Ok(_) => {
+            parity::parity(&[])?;
+            // Skipped among the tests where nobody had installed PyTorch yet.
+            run(&mut cargo(&["test", "--locked", "--test", "grad_file", "python"]))
+        }
         Err(Error::Failed(why) | Error::Usage(why)) => {
             println!("skipped: {why}");
             Ok(())

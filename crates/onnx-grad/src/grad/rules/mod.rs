@@ -1,5 +1,5 @@
 //! Gradient rules, one row per operator. Adding an operator: a function in its family's file, a row there,
-//! and a sample case in tests/rules.rs (a row without one fails the tests).
+//! and a sample case in tests/rules/ (a row without one fails the tests).
 
 mod conv;
 mod einsum;
