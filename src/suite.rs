@@ -7,10 +7,9 @@ use crate::judge::quantity::Quantity;
 use crate::record::{Form, Protocol, Schedule, ScoreName};
 use crate::threat::term::terms_of;
 use crate::threat::{OBJECTIVES, Objective, Plan};
-use crate::{Error, Result};
+use crate::yaml::Spanned;
+use crate::{Error, Result, yaml};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -151,7 +150,7 @@ impl Suite {
 
     /// A suite out of YAML; `file` is what errors call it.
     pub fn parse(file: &str, yaml: &str) -> Result<Suite> {
-        let raw: Raw = read(file, yaml)?;
+        let raw: Raw = yaml::read(file, yaml)?;
         let number = |text: &Option<Spanned<String>>, key| {
             text.as_ref().map(|text| fraction(file, key, text)).transpose()
         };
@@ -222,7 +221,7 @@ impl Suite {
     /// How this suite's trials run on a model whose input's longer side is `side` pixels, and the protocol
     /// that `auto` came to.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
-        let protocols: Protocols = read(PROTOCOLS_FILE, PROTOCOLS)?;
+        let protocols: Protocols = yaml::read(PROTOCOLS_FILE, PROTOCOLS)?;
         let protocol = match self.protocol {
             Protocol::Auto if side <= protocols.small_side => Protocol::Rob28,
             Protocol::Auto => Protocol::Rob224,
@@ -244,23 +243,6 @@ impl Suite {
         };
         Ok((protocol, plan))
     }
-}
-
-/// YAML as a `T`; `file` is what errors call it. Errors name the line, and for an unknown key or value the nearest one that is known.
-pub fn read<T: DeserializeOwned>(file: &str, yaml: &str) -> Result<T> {
-    serde_saphyr::from_str(yaml).map_err(|error| {
-        use serde_saphyr::Error::{SerdeUnknownField, SerdeUnknownVariant};
-        let line = error.location().map(|l| format!(", line {}", l.line())).unwrap_or_default();
-        let unknown = |what: &str, word: &str, expected: &[&str]| {
-            format!("unknown {what} `{word}`{}; known: {}", did_you_mean(word, expected), expected.join(", "))
-        };
-        let what = match error.without_snippet() {
-            SerdeUnknownField { field, expected, .. } => unknown("key", field, expected),
-            SerdeUnknownVariant { variant, expected, .. } => unknown("value", variant, expected),
-            other => other.to_string(),
-        };
-        Error::usage(format!("{file}{line}: {what}"))
-    })
 }
 
 /// "CA+", or "CA+ w=5".
