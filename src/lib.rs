@@ -1,8 +1,8 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
 //!
-//! The life of an audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
-//! differentiate with [`onnx_grad`], run), [`data`] (images), [`judge::check`] (is the gradient right), [`space`] (gallery,
-//! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md says why.
+//! An audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load, differentiate
+//! with [`onnx_grad`], run), [`data`] (images), [`space`] (gallery, distances), [`threat`] (trials, their attacks),
+//! [`judge`] (checks, scores, gates), [`report`]. docs/architecture.md says why.
 
 pub mod cli;
 pub mod columns;
@@ -22,5 +22,6 @@ pub mod run;
 pub mod space;
 pub mod suite;
 pub mod threat;
+pub mod yaml;
 
 pub use error::{Error, Exit, Result};

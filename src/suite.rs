@@ -7,10 +7,9 @@ use crate::judge::quantity::Quantity;
 use crate::record::{Form, Protocol, ScoreName};
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
-use crate::{Error, Result};
+use crate::yaml::Spanned;
+use crate::{Error, Result, yaml};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -162,7 +161,7 @@ impl Suite {
             let Some(name) = name else { return Ok(usual) };
             find(&name.value).map_err(|e| e.context(format!("{file}, line {}", name.referenced.line())))
         }
-        let raw: Raw = read(file, yaml)?;
+        let raw: Raw = yaml::read(file, yaml)?;
         let ball = row_of(file, &raw.norm, Ball::find, &BALLS[0])?;
         let number = |text: &Option<Spanned<String>>, key| {
             text.as_ref().map(|text| fraction(file, key, text, ball)).transpose()
@@ -235,7 +234,7 @@ impl Suite {
     /// How this suite's trials run on a model whose input's longer side is `side` pixels, and the protocol
     /// that `auto` came to.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
-        let protocols: Protocols = read(PROTOCOLS_FILE, PROTOCOLS)?;
+        let protocols: Protocols = yaml::read(PROTOCOLS_FILE, PROTOCOLS)?;
         let protocol = match self.protocol {
             Protocol::Auto if side <= protocols.small_side => Protocol::Rob28,
             Protocol::Auto => Protocol::Rob224,
@@ -277,23 +276,6 @@ impl Suite {
         };
         Ok((protocol, plan))
     }
-}
-
-/// YAML as a `T`; `file` is what errors call it. Errors name the line, and for an unknown key or value the nearest one that is known.
-pub fn read<T: DeserializeOwned>(file: &str, yaml: &str) -> Result<T> {
-    serde_saphyr::from_str(yaml).map_err(|error| {
-        use serde_saphyr::Error::{SerdeUnknownField, SerdeUnknownVariant};
-        let line = error.location().map(|l| format!(", line {}", l.line())).unwrap_or_default();
-        let unknown = |what: &str, word: &str, expected: &[&str]| {
-            format!("unknown {what} `{word}`{}; known: {}", did_you_mean(word, expected), expected.join(", "))
-        };
-        let what = match error.without_snippet() {
-            SerdeUnknownField { field, expected, .. } => unknown("key", field, expected),
-            SerdeUnknownVariant { variant, expected, .. } => unknown("value", variant, expected),
-            other => other.to_string(),
-        };
-        Error::usage(format!("{file}{line}: {what}"))
-    })
 }
 
 /// "CA+", or "CA+ w=5".

@@ -8,7 +8,6 @@ use audit::model::Model;
 use audit::model::card::{Card, Layout};
 use audit::model::runtime::{Options, Provider};
 use audit::record::Report;
-use clap::Parser;
 use common::Temp;
 use common::models::{SIDE, Weights, free, grey, value};
 use common::npz::npy;

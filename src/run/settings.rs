@@ -8,7 +8,7 @@ use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{Destination, Target};
 use crate::suite::{self, Suite};
-use crate::{Error, Result};
+use crate::{Error, Result, yaml};
 use std::path::{Path, PathBuf};
 
 /// Where the report goes.
@@ -196,6 +196,6 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
         None => return Ok(said),
     };
     let name = path.display().to_string();
-    let yaml = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
-    Ok(said.or(suite::read(&name, &yaml)?))
+    let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    Ok(said.or(yaml::read(&name, &text)?))
 }
