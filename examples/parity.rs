@@ -16,6 +16,7 @@
 //! `cargo xtask parity` exports the models and runs this.
 
 #[path = "../tests/common/npz.rs"]
+#[expect(dead_code, reason = "tests write arrays too")]
 mod npz;
 
 use audit::judge::check;

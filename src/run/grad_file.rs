@@ -123,8 +123,7 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
             &expected[..n * pixels],
             pixels,
         ));
-        // Written so that NaN fails too.
-        if !(worst <= accepted) {
+        if worst.is_nan() || worst > accepted {
             let next = match joined.batch {
                 None => {
                     "The model may treat images of a batch differently; write a file for a fixed batch: --batch 1"
