@@ -12,7 +12,7 @@ use crate::run::images::first_batch;
 use crate::run::settings::settle_card;
 use crate::{Error, Result};
 use ndarray::ArrayView2;
-use onnx_grad::{Encoded, Graph};
+use onnx_grad::Graph;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::path::{Path, PathBuf};
@@ -118,12 +118,13 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
         ];
         let found = session.run(&feed, &NAMES[2..])?;
         let own = embedding.as_slice().unwrap_or_default();
-        let worst = apart(found[0].floats()?.1, &own[..n * dim], dim).max(apart(
-            found[1].floats()?.1,
-            &expected[..n * pixels],
-            pixels,
-        ));
-        if worst.is_nan() || worst > accepted {
+        let worst = worse(
+            apart(found[0].floats()?.1, &own[..n * dim], dim),
+            apart(found[1].floats()?.1, &expected[..n * pixels], pixels),
+        );
+        // NaN doesn't.
+        let agrees = worst <= accepted;
+        if !agrees {
             let next = match joined.batch {
                 None => {
                     "The model may treat images of a batch differently; write a file for a fixed batch: --batch 1"
@@ -152,8 +153,12 @@ fn apart(a: &[f32], b: &[f32], length: usize) -> f64 {
         let off = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
         off / norm(&mut b.iter().map(|b| f64::from(*b))).max(f64::MIN_POSITIVE)
     });
-    // `max` would lose a NaN.
-    rows.fold(0.0, |worst, row| if row <= worst { worst } else { row })
+    rows.fold(0.0, worse)
+}
+
+/// The larger of two errors; NaN where one is, which `max` would lose.
+fn worse(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b <= a { a } else { b }
 }
 
 /// Puts into the graph's metadata what somebody who finds the file wants to know.
@@ -198,7 +203,7 @@ fn write(graph: &Graph, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
     name.push(".data");
     let beside = path.with_file_name(&name);
     let weights = Destination::open("-o", &beside)?;
-    let encoded: Encoded = graph.encode_beside(&name.to_string_lossy());
+    let encoded = graph.encode_beside(&name.to_string_lossy());
     weights.write(&encoded.weights)?;
     to.write(&encoded.model)?;
     Ok(vec![path.to_path_buf(), beside])
