@@ -1,20 +1,19 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
 //!
-//! An audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load, differentiate
-//! with [`grad`] over [`onnx`], run), [`data`] (images), [`space`] (gallery, distances), [`threat`] (trials, their attacks),
-//! [`judge`] (checks, scores, gates), [`report`]. docs/architecture.md says why.
+//! The life of an audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
+//! differentiate with [`onnx_grad`], run), [`data`] (images), [`judge::check`] (is the gradient right), [`space`] (gallery,
+//! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md says why.
 
 pub mod cli;
 pub mod columns;
 pub mod data;
 pub mod error;
 pub mod files;
-pub mod grad;
 pub mod guard;
 pub mod interrupt;
 pub mod judge;
 pub mod model;
-pub mod onnx;
+pub mod operators;
 pub mod progress;
 pub mod random;
 pub mod record;

@@ -3,10 +3,10 @@
 
 mod common;
 
-use audit::onnx::{Attr, Encoded, Graph, Node};
 use audit::threat::OBJECTIVES;
 use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
 use common::{Ran, Temp, program, ran, says};
+use onnx_grad::{Attr, Encoded, Graph, Node};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -92,6 +92,7 @@ fn a_model_cut_short_anywhere_is_refused() {
     for length in 0..whole.len() {
         let cut = Graph::decode(whole[..length].to_vec().into(), Path::new("cut.onnx"));
         let Err(error) = cut else { panic!("{length} of {} bytes passed for a model", whole.len()) };
+        let error = audit::Error::from(error);
         assert_eq!(error.exit as i32, MODEL, "{error}");
         assert!(error.message.starts_with("cut.onnx: "), "{error}");
         assert!(length == 0 || error.message.contains("truncated"), "{length}: {error}");
@@ -271,7 +272,7 @@ fn opsets_too_old_are_refused_with_a_way_out() {
 fn a_batch_that_the_model_does_not_take_is_refused() {
     let dir = stage();
     let mut graph = small();
-    graph.inputs = vec![value("image", audit::onnx::Dim::Known(4), &[1, SIDE, SIDE])];
+    graph.inputs = vec![value("image", onnx_grad::Dim::Known(4), &[1, SIDE, SIDE])];
     refused_model(&dir, &graph, &["--batch", "3"], USAGE, &["--batch 3", "fixed to 4"]);
     works(&dir, "model.onnx", &[]);
     works(&dir, "model.onnx", &["--batch", "4"]);

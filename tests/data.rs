@@ -98,7 +98,7 @@ fn only_visible_image_files_of_class_folders_count_and_names_sort_by_bytes() {
 #[test]
 fn symbolic_links_to_images_are_followed() {
     let folder = Temp::new();
-    let target = folder.write("elsewhere/image.bin", &png(grey(2, 1, &[7, 9])));
+    let target = folder.write("elsewhere/image.bin", png(grey(2, 1, &[7, 9])));
     fs::create_dir(folder.join("data")).unwrap();
     fs::create_dir(folder.join("data/class")).unwrap();
     std::os::unix::fs::symlink(target, folder.join("data/class/link.png")).unwrap();

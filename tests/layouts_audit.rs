@@ -7,12 +7,10 @@ use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;
 use audit::model::card::{Card, Layout};
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::Node;
 use audit::record::Report;
-use clap::Parser;
-use common::Temp;
 use common::models::{SIDE, Weights, free, grey, value};
-use common::npz::npy;
+use common::{Temp, npy};
+use onnx_grad::Node;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -3,10 +3,10 @@
 
 mod common;
 
-use audit::grad::{self, rules};
 use audit::model::runtime::{self, Input, Optimise, Options, Provider, Session};
-use audit::onnx::{Attr, DType, Graph, Node, Tensor, Value};
 use common::Rng;
+use onnx_grad::operators::{self, Class};
+use onnx_grad::{Attr, DType, Differentiated, Graph, Node, Tensor, Value, differentiate};
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 const CASES: u64 = 100;
@@ -1260,19 +1260,16 @@ fn error_along(
 }
 
 fn shape(value: &Value) -> Vec<i64> {
-    use audit::onnx::Dim;
+    use onnx_grad::Dim;
     let dims = value.shape.as_deref().unwrap_or_default();
     dims.iter().map(|d| if let Dim::Known(n) = d { *n } else { panic!("{value:?}") }).collect()
 }
 
 /// Forward graph, cotangents of the outputs, gradients of the inputs.
-type Differentiated = (Session, Vec<Vec<f32>>, Vec<Vec<f32>>);
+type Found = (Session, Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 /// Differentiates a case, for the cotangents that `choose` makes of its outputs' shapes.
-fn differentiated(
-    case: &Case,
-    choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>,
-) -> Result<Differentiated, String> {
+fn differentiated(case: &Case, choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>) -> Result<Found, String> {
     let text = |e: audit::Error| e.to_string();
     let types = runtime::infer(&case.graph).map_err(text)?;
     let mut graph = case.graph.clone();
@@ -1281,7 +1278,7 @@ fn differentiated(
         *out = Value::new(out.name.clone(), *dtype, dims);
     }
     let wrt: Vec<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
-    let g = grad::differentiate(&graph, &types, &wrt, false).map_err(|e| e.to_string())?;
+    let g = differentiate(&graph, &types, &wrt, false).map_err(|e| e.to_string())?;
     let mut forward = Session::new(&g.forward, CPU, Optimise::Off).map_err(text)?;
     let mut backward = Session::new(&g.backward, CPU, Optimise::All).map_err(text)?;
 
@@ -1328,9 +1325,9 @@ fn check(case: &Case, r: &mut Rng) -> Result<f64, String> {
 #[test]
 fn every_rule_has_a_sample_case() {
     let samples = samples();
-    let missing: Vec<&str> = rules::all()
-        .filter(|rule| matches!(rule.class, rules::Class::Exact(_)))
-        .map(|rule| rule.op)
+    let missing: Vec<&str> = operators::all()
+        .filter(|o| o.class == Class::Exact)
+        .map(|o| o.name)
         .filter(|op| !samples.iter().any(|(name, _)| name == op))
         .collect();
     assert!(missing.is_empty(), "no sample case in tests/rules.rs for {missing:?}");
@@ -1376,13 +1373,13 @@ fn gradient(
     shape: &[i64],
     x: &[f32],
     cotangent: &[f32],
-) -> (Vec<f32>, Vec<f32>, grad::Gradient) {
+) -> (Vec<f32>, Vec<f32>, Differentiated) {
     let constants = constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
     let mut graph = Graph::new(nodes, constants);
     graph.inputs.push(Value::new("x", DType::F32, shape));
     graph.outputs.push(Value::new("y", DType::F32, shape));
     let types = runtime::infer(&graph).unwrap();
-    let g = grad::differentiate(&graph, &types, &["x"], false).unwrap();
+    let g = differentiate(&graph, &types, &["x"], false).unwrap();
     let mut forward = Session::new(&g.forward, CPU, Optimise::Off).unwrap();
     let mut backward = Session::new(&g.backward, CPU, Optimise::All).unwrap();
     let residuals = g.residuals.iter().map(String::as_str).filter(|r| !["x", "y"].contains(r));
@@ -1466,7 +1463,7 @@ fn computing_with_quantised_integers_is_refused() {
     graph.inputs.push(Value::new("x", DType::F32, &[2]));
     graph.outputs.push(Value::new("y", DType::F32, &[2]));
     let types = runtime::infer(&graph).unwrap();
-    let refused = grad::differentiate(&graph, &types, &["x"], false).unwrap_err();
+    let refused = differentiate(&graph, &types, &["x"], false).unwrap_err();
     assert!(refused.to_string().contains("Max \"moved\": computes with quantised integers"), "{refused}");
 }
 
@@ -1475,7 +1472,7 @@ fn the_table_of_operators_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operators.md");
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
-        written == rules::table(true),
+        written == audit::operators::table(true),
         "docs/operators.md is out of date: cargo run -- ops --markdown > docs/operators.md"
     );
 }

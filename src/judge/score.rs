@@ -412,6 +412,7 @@ mod tests {
             shift: 0.8,
             shift_before_last: 0.6,
             linf: 0.03,
+            size: None,
             before,
             after,
         }

@@ -9,11 +9,10 @@
 use super::lane::{Exact, Lane};
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
 use super::{Cotangent, Differentiable, EMBEDDING, Info, Lanes, Model, SignedSteps, append_update};
-use crate::grad;
-use crate::onnx::{DType, Graph, Node, Tensor, Value};
 use crate::random::Random;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use onnx_grad::{DType, Differentiated, Graph, Node, Tensor, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -63,7 +62,7 @@ pub struct Calibration {
 
 impl Graphs {
     /// Narrows both graphs of a gradient. Error (exit code 3): ONNX Runtime doesn't take them.
-    pub fn new(g: &grad::Gradient, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
+    pub fn new(g: &Differentiated, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
         // On the CPU there are few kernels, and ONNX Runtime drops the casts between those it puts in their place.
         let kernels = options.provider != Provider::Cpu;
         let types = element_types(&g.forward)?;
@@ -182,7 +181,10 @@ impl Differentiable for InHalf<'_> {
     }
 
     fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
-        self.lane.half.as_mut().map(|half| half as &mut dyn SignedSteps)
+        match &mut *self.lane {
+            Lane { half: Some(half), .. } => Some(half),
+            lane => lane.gradient_steps(),
+        }
     }
 }
 

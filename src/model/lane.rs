@@ -5,9 +5,9 @@ use super::half::Half;
 use super::runtime::{Binding, Place, Session, Side};
 use super::{ALPHA, EMBEDDING, HIGH, IMAGE, Info, LOW, NEXT};
 use super::{Cotangent, Differentiable, SignedSteps};
-use crate::onnx::{DType, Value};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use onnx_grad::{DType, Value};
 use std::sync::Arc;
 
 /// The model as one thread has it: sessions are shared, tensors its own.
@@ -120,6 +120,16 @@ impl Lane {
         };
         Differentiable::gradient(self, images, &vec![0.0; self.shape[0]], &mut seen, &mut gradient)?;
         Ok((e, gradient))
+    }
+}
+
+impl Lane {
+    /// Signed steps along the exact gradient.
+    pub(super) fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        match &mut self.gradient {
+            Gradient::Exact(exact) => Some(exact.as_mut()),
+            Gradient::Estimate(_) => None,
+        }
     }
 }
 
@@ -315,9 +325,6 @@ impl Differentiable for Lane {
         }
     }
     fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
-        match &mut self.gradient {
-            Gradient::Exact(exact) => Some(exact.as_mut()),
-            Gradient::Estimate(_) => None,
-        }
+        self.gradient_steps()
     }
 }

@@ -9,7 +9,7 @@ mod report;
 mod trial;
 mod verdict;
 
-pub use names::{Channels, Interpolation, Layout, Metric, Precision, Protocol, Role, Schedule, ScoreName};
+pub use names::{Channels, Interpolation, Layout, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
 pub use precision::{Comparison, HalfPrecision, Term};
 pub use reason::{Finding, Found, Reason, Severity, Warning};

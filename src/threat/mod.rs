@@ -20,7 +20,7 @@ pub use losses::losses;
 pub use measure::{Measure, measure, measure_all};
 pub use objective::{Aim, Drawn, GalleryLoss, Loss, OBJECTIVES, Objective, PointLoss, Query, Reach, Targets};
 pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs};
-pub use search::{SEARCHES, Search};
+pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{
     Selection, Trial, TrialFile, list, read_trials, rows_of, sample_queries, select, write_trials,
 };

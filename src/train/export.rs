@@ -2,8 +2,8 @@
 
 use super::checkpoint::replace;
 use super::net::{EPSILON, IMAGENET, Layer, Net};
-use crate::onnx::{DType, Dim, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
+use onnx_grad::{DType, Dim, Graph, Node, Tensor, Value};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::{Rng, Temp};
 use audit::data::{Dataset, Preparation};
-use audit::onnx::{DType, Dim, Graph, Node, Tensor, Value};
+use onnx_grad::{DType, Dim, Graph, Node, Tensor, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

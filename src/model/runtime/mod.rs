@@ -13,8 +13,8 @@ pub use version::VERSION;
 use provider::no_cuda;
 use shapes::fixed_shape;
 
-use crate::onnx::{DType, Encoded, Graph, Value};
 use crate::{Error, Result, guard};
+use onnx_grad::{DType, Encoded, Graph, Value};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
@@ -460,7 +460,7 @@ fn scratch() -> Result<TempDir> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::Node;
+    use onnx_grad::Node;
 
     /// Without a GPU every node is the CPU's, which is what the check for nodes that CUDA left out looks for.
     #[test]

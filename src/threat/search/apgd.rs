@@ -9,6 +9,7 @@ pub const APGD: Search = Search {
     words: |steps, _| format!("{steps} adaptive steps"),
     needs_gradient: true,
     plain_steps: false,
+    takes_alpha: false,
     begin: |setting, _| Box::new(Apgd::new(setting)),
 };
 

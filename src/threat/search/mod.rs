@@ -5,13 +5,17 @@ mod apgd;
 mod pgd;
 mod random;
 
+pub use apgd::APGD;
+pub use pgd::PGD;
+pub use random::RANDOM;
+
 use super::ball::{Ball, Bound};
 use super::draw::Draw;
 use crate::{Error, Result};
 use std::fmt;
 
 /// Every search; the first is the default.
-pub static SEARCHES: &[Search] = &[pgd::PGD, apgd::APGD, random::RANDOM];
+pub static SEARCHES: &[Search] = &[PGD, APGD, RANDOM];
 
 /// A way to look for an image with a low loss.
 pub struct Search {
@@ -24,6 +28,8 @@ pub struct Search {
     /// Whether every step is one of the same size from the image before it. On a ball that is a box a model may then make the
     /// steps itself.
     pub plain_steps: bool,
+    /// Whether it is given a step size; otherwise α is not used.
+    pub takes_alpha: bool,
     /// Begins a run.
     pub begin: fn(&Setting, Draw) -> Box<dyn Walk>,
 }

@@ -9,6 +9,7 @@ pub const PGD: Search = Search {
     words: |steps, alpha| format!("α {alpha:.5}, {steps} steps"),
     needs_gradient: true,
     plain_steps: true,
+    takes_alpha: true,
     begin: |setting, _| Box::new(Pgd { alpha: setting.alpha }),
 };
 

@@ -12,6 +12,7 @@ pub const RANDOM: Search = Search {
     words: |steps, _| format!("random search of {steps} images"),
     needs_gradient: false,
     plain_steps: false,
+    takes_alpha: false,
     begin: |setting, draw| Box::new(Square::new(setting, draw)),
 };
 
@@ -60,8 +61,9 @@ impl Walk for Square {
             let by = self.draw.sign() * bound.eps;
             for y in top..top + side {
                 let row = (channel * height + y) * width;
-                for i in row + left..row + left + side {
-                    x[i] = bound.centre[i] + by;
+                let at = row + left..row + left + side;
+                for (x, centre) in x[at.clone()].iter_mut().zip(&bound.centre[at]) {
+                    *x = centre + by;
                 }
             }
         }

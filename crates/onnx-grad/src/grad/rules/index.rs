@@ -6,7 +6,7 @@
 
 use super::{Rule, exact, shape::axis};
 use crate::grad::Cx;
-use crate::onnx::{Attr, DType};
+use crate::{Attr, DType};
 
 type Done = Result<(), String>;
 

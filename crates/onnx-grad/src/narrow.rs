@@ -6,7 +6,7 @@
 //! a node with a constant that float16 can't hold: weights beyond ±65504, or an ε below its normal numbers, which would
 //! become infinite or lose its digits. Nothing is saturated: a value that overflows becomes infinite, and is seen.
 
-use super::{Attr, DType, Graph, Node, Tensor, Value};
+use crate::{Attr, DType, Graph, Node, Tensor, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Where the time goes, and where ONNX Runtime accumulates in float32.

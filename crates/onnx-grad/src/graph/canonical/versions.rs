@@ -2,7 +2,7 @@
 //! that were replaced.
 
 use super::{Done, Rewrite};
-use crate::onnx::{Attr, Node, Tensor};
+use crate::{Attr, Node, Tensor};
 
 /// The oldest version that is understood.
 pub const OLDEST: i64 = 7;

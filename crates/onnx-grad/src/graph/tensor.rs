@@ -2,6 +2,7 @@
 
 use super::load::External;
 use super::proto;
+use half::{bf16, f16};
 use prost::bytes::Bytes;
 
 /// Element types by their ONNX code (`TensorProto.DataType`).
@@ -65,7 +66,7 @@ impl DType {
 }
 
 /// A constant. Cloning shares the bytes, since the forward and the backward graph use the same weights.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// Element type.
     pub dtype: DType,
@@ -116,8 +117,8 @@ impl Tensor {
         Some(match self.dtype {
             DType::F32 => self.each(f32::from_le_bytes),
             DType::F64 => self.each(|b| f64::from_le_bytes(b) as f32),
-            DType::BF16 => self.each(|b| f32::from_bits((u16::from_le_bytes(b) as u32) << 16)),
-            DType::F16 => self.each(|b| half_to_f32(u16::from_le_bytes(b))),
+            DType::BF16 => self.each(|b| bf16::from_le_bytes(b).to_f32()),
+            DType::F16 => self.each(|b| f16::from_le_bytes(b).to_f32()),
             _ => return None,
         })
     }
@@ -125,7 +126,7 @@ impl Tensor {
     /// A float32 tensor in float16, rounded to nearest; beyond ±65504 infinite. `None` of any other type.
     pub fn to_half(&self) -> Option<Tensor> {
         let values = (self.dtype == DType::F32).then(|| self.each(f32::from_le_bytes))?;
-        let bytes = values.into_iter().flat_map(|v| f32_to_half(v).to_le_bytes()).collect();
+        let bytes = values.into_iter().flat_map(|v| f16::from_f32(v).to_le_bytes()).collect();
         Some(Tensor { dtype: DType::F16, shape: self.shape.clone(), bytes })
     }
 
@@ -195,37 +196,6 @@ impl Tensor {
     }
 }
 
-fn half_to_f32(h: u16) -> f32 {
-    let (sign, exponent, fraction) = ((h >> 15) as u32, (h >> 10 & 31) as i32, (h & 1023) as f32);
-    let magnitude = match exponent {
-        0 => fraction * 2f32.powi(-24),
-        31 if fraction == 0.0 => f32::INFINITY,
-        31 => f32::NAN,
-        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
-    };
-    if sign == 1 { -magnitude } else { magnitude }
-}
-
-/// To nearest, of two as near the even one.
-fn f32_to_half(v: f32) -> u16 {
-    let bits = v.to_bits();
-    let sign = (bits >> 16 & 0x8000) as u16;
-    let size = v.abs();
-    let magnitude = if size.is_nan() {
-        0x7e00
-    } else if size >= 65520.0 {
-        0x7c00 // halfway from the largest to what would come next
-    } else if size < 2f32.powi(-14) {
-        (size * 2f32.powi(24)).round_ties_even() as u16
-    } else {
-        // The exponent's bias is 127 there and 15 here; 13 digits go. A carry into the exponent is right.
-        let kept = (bits & 0x7fff_ffff) - ((127 - 15) << 23);
-        let (half, rest) = ((kept >> 13) as u16, kept & 0x1fff);
-        half + u16::from(rest > 0x1000 || (rest == 0x1000 && half & 1 == 1))
-    };
-    sign | magnitude
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,23 +203,31 @@ mod tests {
     /// Every float16 comes back, and the middle of two neighbours goes to the even one (IEEE 754's default).
     #[test]
     fn float16_is_rounded_to_nearest() {
+        let bits = |v: f32| {
+            let half = Tensor::f32(&[1], &[v]).to_half().unwrap();
+            (u16::from_le_bytes([half.bytes[0], half.bytes[1]]), half.to_f32s().unwrap()[0])
+        };
+        let value = |h: u16| {
+            let bytes = h.to_le_bytes().to_vec().into();
+            Tensor { dtype: DType::F16, shape: vec![1], bytes }.to_f32s().unwrap()[0]
+        };
         for h in 0..=u16::MAX {
-            let v = half_to_f32(h);
+            let v = value(h);
             if v.is_nan() {
-                assert!(half_to_f32(f32_to_half(v)).is_nan());
+                assert!(bits(v).1.is_nan());
                 continue;
             }
-            assert_eq!(f32_to_half(v), h, "{v}");
-            let next = half_to_f32(h.wrapping_add(1));
+            assert_eq!(bits(v).0, h, "{v}");
+            let next = value(h.wrapping_add(1));
             if next.is_finite() && h & 0x7fff < 0x7bff {
                 let middle = (v + next) / 2.0; // exact in float32
-                assert_eq!(f32_to_half(middle), h + (h & 1), "{middle}");
-                assert_eq!(f32_to_half(middle + (v - middle) / 64.0), h);
-                assert_eq!(f32_to_half(middle + (next - middle) / 64.0), h + 1);
+                assert_eq!(bits(middle).0, h + (h & 1), "{middle}");
+                assert_eq!(bits(middle + (v - middle) / 64.0).0, h);
+                assert_eq!(bits(middle + (next - middle) / 64.0).0, h + 1);
             }
         }
         assert_eq!(
-            [65519.0, 65520.0, 1e9, 1e-9, -1e-9].map(f32_to_half),
+            [65519.0, 65520.0, 1e9, 1e-9, -1e-9].map(|v| bits(v).0),
             [0x7bff, 0x7c00, 0x7c00, 0, 0x8000]
         );
     }

@@ -2,7 +2,7 @@
 
 use super::{Rule, exact};
 use crate::grad::Cx;
-use crate::onnx::{Attr, Node, Tensor};
+use crate::{Attr, Node, Tensor};
 
 type Done = Result<(), String>;
 

@@ -10,7 +10,7 @@ const EXTERNAL_FROM: usize = 1024;
 pub struct Encoded {
     /// The model file.
     pub model: Vec<u8>,
-    /// Content of the file [`Encoded::WEIGHTS`]; empty where all weights are inline.
+    /// Content of the external file; empty where all weights are inline.
     pub weights: Vec<u8>,
 }
 
@@ -30,8 +30,13 @@ impl Graph {
         self.model(&mut |name, t| t.to_proto(name)).encode_to_vec()
     }
 
-    /// Encodes with the large weights in a file of their own.
+    /// Encodes with the large weights in a file of their own, [`Encoded::WEIGHTS`].
     pub fn encode_external(&self) -> Encoded {
+        self.encode_beside(Encoded::WEIGHTS)
+    }
+
+    /// Encodes with the large weights in a file of their own, which the model calls `location`: a path relative to its own.
+    pub fn encode_beside(&self, location: &str) -> Encoded {
         let mut weights = Vec::new();
         let model = self
             .model(&mut |name, t| {
@@ -40,10 +45,8 @@ impl Graph {
                 }
                 // Aligned, so that a runtime may map the file.
                 weights.resize(weights.len().next_multiple_of(64), 0);
-                let entry =
-                    |key: &str, value: String| proto::StringStringEntryProto { key: key.into(), value };
                 let external_data = vec![
-                    entry("location", Encoded::WEIGHTS.into()),
+                    entry("location", location.into()),
                     entry("offset", weights.len().to_string()),
                     entry("length", t.bytes.len().to_string()),
                 ];
@@ -73,6 +76,7 @@ impl Graph {
                 .collect(),
             graph: Some(self.graph_proto(constant)),
             functions: self.functions.clone(),
+            metadata_props: self.metadata.iter().map(|(key, value)| entry(key, value.clone())).collect(),
             ..Default::default()
         }
     }
@@ -90,6 +94,10 @@ impl Graph {
             ..Default::default()
         }
     }
+}
+
+fn entry(key: &str, value: String) -> proto::StringStringEntryProto {
+    proto::StringStringEntryProto { key: key.into(), value }
 }
 
 fn node(n: &Node) -> proto::NodeProto {

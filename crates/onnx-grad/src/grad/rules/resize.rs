@@ -3,7 +3,7 @@
 
 use super::{Rule, exact, shape::axis};
 use crate::grad::Cx;
-use crate::onnx::{Attr, DType};
+use crate::{Attr, DType};
 
 type Done = Result<(), String>;
 
@@ -79,8 +79,8 @@ fn repeats(cx: &Cx, plan: &[Along]) -> bool {
 /// R of one axis, (input size, output size): a row of pixels for each of the identity's, as channels.
 fn matrix(cx: &mut Cx, along: &Along, n: i64, m: i64) -> String {
     let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
-    let rows = cx.constant(crate::onnx::Tensor::f32(&[1, n, 1, n], &values));
-    let constant = |cx: &mut Cx, v: &[f32]| cx.constant(crate::onnx::Tensor::f32(&[v.len() as i64], v));
+    let rows = cx.constant(crate::Tensor::f32(&[1, n, 1, n], &values));
+    let constant = |cx: &mut Cx, v: &[f32]| cx.constant(crate::Tensor::f32(&[v.len() as i64], v));
     let roi = match along.roi {
         Some([start, end]) => constant(cx, &[0.0, 0.0, 0.0, start, 1.0, 1.0, 1.0, end]),
         None => String::new(),

@@ -8,12 +8,12 @@
 //! (see [`rules::RULES`]) only says how one node's output gradient becomes gradients of its inputs.
 //! Knows nothing of images, attacks or ONNX Runtime.
 
-pub mod rules;
+pub(crate) mod rules;
 mod tape;
 
-pub use tape::Cx;
+use tape::Cx;
 
-use crate::onnx::{Attr, DType, Graph, Node, Value};
+use crate::{Attr, DType, Graph, Node, Value};
 use rules::Class;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -22,8 +22,8 @@ pub type Types = HashMap<String, (DType, Vec<i64>)>;
 
 /// The result of [`differentiate`].
 #[derive(Debug)]
-pub struct Gradient {
-    /// x → y and the residuals (outputs: the original ones, then [`Gradient::residuals`]).
+pub struct Differentiated {
+    /// x → y and the residuals (outputs: the original ones, then [`Differentiated::residuals`]).
     pub forward: Graph,
     /// (residuals, cotangents) → gradients.
     pub backward: Graph,
@@ -37,10 +37,28 @@ pub struct Gradient {
     pub notes: Vec<Note>,
 }
 
+impl Differentiated {
+    /// Both graphs as one: (inputs, cotangents) → (outputs, gradients).
+    pub fn join(self) -> Graph {
+        let Differentiated { forward: mut joined, backward, cotangents, .. } = self;
+        let made: HashSet<String> = joined.nodes.iter().flat_map(|n| n.outputs.iter().cloned()).collect();
+        // What only constants lead to is computed in both.
+        let again = |node: &Node| node.outputs.iter().any(|out| made.contains(out));
+        joined.nodes.extend(backward.nodes.into_iter().filter(|node| !again(node)));
+        joined.constants.extend(backward.constants);
+        joined.inputs.extend(backward.inputs.into_iter().filter(|input| cotangents.contains(&input.name)));
+        // Behind the outputs come the residuals.
+        joined.outputs.truncate(cotangents.len());
+        joined.outputs.extend(backward.outputs);
+        joined.prune();
+        joined
+    }
+}
+
 /// A node on the path whose true derivative is zero almost everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The node, as [`crate::onnx::Node::label`] names it.
+    /// The node, as [`Node::label`] names it.
     pub node: String,
     /// Whether the gradient passes as if the node were the identity (straight-through), or is zero.
     pub straight_through: bool,
@@ -56,6 +74,8 @@ pub struct Unsupported {
     /// Set when an output doesn't depend on any input that was asked for.
     pub disconnected: bool,
 }
+
+impl std::error::Error for Unsupported {}
 
 impl std::fmt::Display for Unsupported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,7 +104,7 @@ pub fn differentiate(
     types: &Types,
     wrt: &[&str],
     straight_through: bool,
-) -> Result<Gradient, Unsupported> {
+) -> Result<Differentiated, Unsupported> {
     let path = Path::find(graph, types, wrt);
     let mut unsupported = path.unsupported(graph);
     let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
@@ -173,7 +193,7 @@ fn finish(
     gradients: Vec<String>,
     wrt: &[&str],
     notes: Vec<Note>,
-) -> Gradient {
+) -> Differentiated {
     let typed = |name: &str, like: &str| {
         let (dtype, shape) = &types[like];
         Value::new(name, *dtype, shape)
@@ -231,7 +251,7 @@ fn finish(
             forward.outputs.push(value);
         }
     }
-    Gradient { forward, backward, residuals, cotangents, gradients, notes }
+    Differentiated { forward, backward, residuals, cotangents, gradients, notes }
 }
 
 /// The nodes of `graph` that must be repeated for values that `backward` reads and only constants lead to, such as

@@ -3,7 +3,7 @@
 use super::conv::{SAME, Window};
 use super::{Rule, exact};
 use crate::grad::Cx;
-use crate::onnx::{Attr, DType};
+use crate::{Attr, DType};
 
 type Done = Result<(), String>;
 

@@ -15,7 +15,7 @@ impl Graph {
     /// file and what is wrong with it: not ONNX, truncated, external data missing.
     pub fn load(path: &Path) -> Result<Graph> {
         let bytes = std::fs::read(path).map_err(|e| {
-            Error::usage(format!(
+            Error::Unreadable(format!(
                 "can't read the model {}: {e}. Give the path of an .onnx file",
                 path.display()
             ))
@@ -26,13 +26,13 @@ impl Graph {
     /// [`Graph::load`] of bytes already read; `path` locates external data and names the file in errors.
     pub fn decode(bytes: Bytes, path: &Path) -> Result<Graph> {
         let mut graph = Self::decode_as_is(bytes, path)?;
-        canonical::rewrite(&mut graph).map_err(|e| Error::model(format!("{}: {e}", path.display())))?;
+        canonical::rewrite(&mut graph).map_err(|e| Error::Model(format!("{}: {e}", path.display())))?;
         Ok(graph)
     }
 
     /// Decodes without touching the opset; for graphs that ONNX Runtime wrote back.
     pub fn decode_as_is(bytes: Bytes, path: &Path) -> Result<Graph> {
-        let bad = |why: String| Error::model(format!("{}: {why}", path.display()));
+        let bad = |why: String| Error::Model(format!("{}: {why}", path.display()));
         let mut model =
             proto::ModelProto::decode(bytes.clone()).map_err(|e| bad(not_onnx(&bytes, Some(&e))))?;
         let opsets = model.opset_import.iter().map(|o| (norm(&o.domain).to_string(), o.version)).collect();
@@ -51,6 +51,7 @@ impl Graph {
         let mut graph = graph(&mut g, &external).map_err(bad)?;
         graph.opsets = opsets;
         graph.functions = model.functions;
+        graph.metadata = model.metadata_props.into_iter().map(|p| (p.key, p.value)).collect();
         Ok(graph)
     }
 }

@@ -1,6 +1,6 @@
 //! The table of operators, for `audit ops` and the documentation.
 
-use crate::onnx::{NEWEST, OLDEST, expanded};
+use onnx_grad::operators::{self, Class, NEWEST, OLDEST, Operator};
 
 const HEAD: &str = "# Operators
 
@@ -21,14 +21,16 @@ Resize, and Scatter (9-10) ScatterElements.
 
 /// Every operator with the opsets it is understood in, its class and what is refused; as Markdown or as text.
 pub fn table(markdown: bool) -> String {
-    let expands = |op: &str| expanded().any(|e| e.domain.is_empty() && e.op == op);
-    let mut rules: Vec<_> = super::all().filter(|rule| !expands(rule.op)).collect();
-    rules.sort_by_key(|rule| rule.op);
+    let (mut expanded, mut ruled): (Vec<Operator>, Vec<Operator>) =
+        operators::all().partition(|o| o.class == Class::Expanded);
+    ruled.retain(|o| !expanded.iter().any(|e| e.domain == o.domain && e.name == o.name));
+    ruled.sort_by_key(|o| o.name);
+    expanded.sort_by_key(|e| (e.domain, e.name));
     let opsets = |since: i64| format!("{}-{NEWEST}", since.max(OLDEST));
     let mut text = String::new();
     if markdown {
         text += HEAD;
-        let mut classes: Vec<_> = rules.iter().map(|rule| rule.class_name()).collect();
+        let mut classes: Vec<_> = ruled.iter().map(|o| class_name(o.class)).collect();
         classes.sort_unstable();
         classes.dedup();
         for (name, meaning) in classes {
@@ -43,21 +45,32 @@ pub fn table(markdown: bool) -> String {
         let refused = if refused.is_empty() { String::new() } else { format!("refused: {refused}") };
         format!("{op:<47} {opsets:<6} {class:<17} {refused}").trim_end().to_string() + "\n"
     };
-    for rule in rules {
-        text += &row(rule.op, &opsets(rule.since()), rule.class_name().0, rule.limits);
+    for o in ruled {
+        text += &row(o.name, &opsets(o.since), class_name(o.class).0, o.refused);
     }
     if markdown {
         text += EXPANDED;
         text += "| Operator | Opset | Class | Refused |\n|---|---|---|---|\n";
     }
-    let mut expansions: Vec<_> = expanded().collect();
-    expansions.sort_by_key(|e| (e.domain, e.op));
-    for e in expansions {
+    for e in expanded {
         let (op, opsets) = match e.domain {
-            "" => (e.op.to_string(), opsets(e.since)),
-            domain => (format!("{domain}::{}", e.op), "1".to_string()),
+            "" => (e.name.to_string(), opsets(e.since)),
+            domain => (format!("{domain}::{}", e.name), "1".to_string()),
         };
-        text += &row(&op, &opsets, "expanded", e.refused);
+        text += &row(&op, &opsets, class_name(e.class).0, e.refused);
     }
     text
+}
+
+/// A class in a word, and what that means.
+fn class_name(class: Class) -> (&'static str, &'static str) {
+    match class {
+        Class::Exact => ("exact", "its own derivative; at kinks, the one PyTorch takes"),
+        Class::StraightThrough => {
+            ("straight-through", "the derivative as if nothing were rounded; the report names the nodes")
+        }
+        Class::Discrete => ("discrete", "carries no gradient"),
+        Class::Flat => ("flat", "zero almost everywhere; the report names the nodes"),
+        Class::Expanded => ("expanded", "written with other operators when the model is loaded"),
+    }
 }

@@ -1,7 +1,7 @@
 //! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its node.
 
 use super::Types;
-use crate::onnx::{Attr, DType, Graph, Node, Tensor};
+use crate::{Attr, DType, Graph, Node, Tensor};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The backward graph while it grows.
@@ -186,10 +186,6 @@ impl<'a, 't> Cx<'a, 't> {
             Some(g) => g.clone(),
             None => self.tape.zeros(&self.node.outputs[i]),
         }
-    }
-    /// Whether output `i` has a gradient.
-    pub fn has_gy(&self, i: usize) -> bool {
-        self.gy.get(i).is_some_and(Option::is_some)
     }
     /// Whether input `i` lies on the path, so that its gradient is wanted.
     pub fn wants(&self, i: usize) -> bool {

@@ -12,12 +12,9 @@ mod quantise;
 mod reduce;
 mod resize;
 mod shape;
-mod table;
-
-pub use table::table;
 
 use super::Cx;
-use crate::onnx::Node;
+use crate::Node;
 
 /// What a rule does: appends the gradient of its node, or says what form of the operator is not covered.
 pub type Apply = fn(&mut Cx) -> Result<(), String>;
@@ -58,17 +55,6 @@ impl Rule {
     /// The first version of the operator set that has the operator.
     pub fn since(&self) -> i64 {
         SINCE.iter().find(|(_, ops)| ops.contains(&self.op)).map_or(1, |(version, _)| *version)
-    }
-    /// The class in a word, and what that means.
-    pub fn class_name(&self) -> (&'static str, &'static str) {
-        match self.class {
-            Class::Exact(_) => ("exact", "its own derivative; at kinks, the one PyTorch takes"),
-            Class::StraightThrough(_) => {
-                ("straight-through", "the derivative as if nothing were rounded; the report names the nodes")
-            }
-            Class::Discrete => ("discrete", "carries no gradient"),
-            Class::Flat => ("flat", "zero almost everywhere; the report names the nodes"),
-        }
     }
 }
 

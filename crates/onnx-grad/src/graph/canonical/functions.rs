@@ -2,8 +2,8 @@
 //! operators that are expanded.
 
 use super::{Attr, Done, Node, OPSET, Rewrite};
-use crate::onnx::sane::{self, MOST_NODES};
-use crate::onnx::{Graph, load, proto};
+use crate::graph::sane::{self, MOST_NODES};
+use crate::graph::{Graph, load, proto};
 use std::collections::{BTreeMap, HashMap};
 
 /// Functions may call functions, but not themselves, and not so often that the graph explodes.

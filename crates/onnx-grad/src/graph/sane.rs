@@ -58,21 +58,23 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime doesn't: its GatherND
-/// reads beyond the data where the indices have more batches.
-pub(crate) fn check_shapes<'a>(node: &Node, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
-    if node.op != "GatherND" || !node.domain.is_empty() {
-        return Ok(());
-    }
-    let of = |i: usize| node.input(i).and_then(&shape);
-    let (Some(data), Some(indices)) = (of(0), of(1)) else { return Ok(()) };
-    let batches = data.iter().zip(indices).take(node.int("batch_dims", 0).max(0) as usize);
-    match batches.into_iter().find(|(d, i)| **d >= 0 && **i >= 0 && d != i) {
-        None => Ok(()),
-        Some((d, i)) => Err(format!(
-            "{}: its indices have {i} batches where its data has {d}. The file is damaged, or made for another batch (--batch); \
-             export the model again",
-            node.label()
-        )),
+impl Node {
+    /// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime doesn't: its GatherND
+    /// reads beyond the data where the indices have more batches.
+    pub fn check_shapes<'a>(&self, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
+        if self.op != "GatherND" || !self.domain.is_empty() {
+            return Ok(());
+        }
+        let of = |i: usize| self.input(i).and_then(&shape);
+        let (Some(data), Some(indices)) = (of(0), of(1)) else { return Ok(()) };
+        let batches = data.iter().zip(indices).take(self.int("batch_dims", 0).max(0) as usize);
+        match batches.into_iter().find(|(d, i)| **d >= 0 && **i >= 0 && d != i) {
+            None => Ok(()),
+            Some((d, i)) => Err(format!(
+                "{}: its indices have {i} batches where its data has {d}. The file is damaged, or made for another batch (--batch); \
+                 export the model again",
+                self.label()
+            )),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Rule, broadcasting, exact, pass_through};
 use crate::grad::Cx;
-use crate::onnx::{Attr, DType};
+use crate::{Attr, DType};
 
 type Done = Result<(), String>;
 

@@ -1,8 +1,8 @@
 //! Normalisations and softmax.
 
 use super::{Rule, exact, shape::axis};
+use crate::DType;
 use crate::grad::Cx;
-use crate::onnx::DType;
 
 type Done = Result<(), String>;
 

@@ -3,7 +3,7 @@
 //! Knows nothing of images, gradients or ONNX Runtime.
 
 mod canonical;
-mod half;
+
 mod load;
 mod precision;
 #[rustfmt::skip]
@@ -13,15 +13,15 @@ pub(crate) mod sane;
 mod save;
 mod tensor;
 
-pub use canonical::{Expansion, NEWEST, OLDEST, OPSET, expanded};
-pub use half::{FULL, Narrowed, half_name};
+pub(crate) use canonical::expanded;
+pub use canonical::{NEWEST, OLDEST, OPSET};
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
 use std::collections::{BTreeMap, HashSet};
 
 /// A graph: nodes in topological order, constants by name, inputs and outputs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// Nodes, each after the producers of its inputs.
     pub nodes: Vec<Node>,
@@ -35,8 +35,10 @@ pub struct Graph {
     pub opsets: BTreeMap<String, i64>,
     /// The narrowest float that the file computes in, before it was widened to float32.
     pub precision: DType,
+    /// Whatever else the file says of itself, by key (`metadata_props`).
+    pub metadata: BTreeMap<String, String>,
     /// Local functions, as they are in the file.
-    functions: Vec<proto::FunctionProto>,
+    pub(crate) functions: Vec<proto::FunctionProto>,
 }
 
 /// An input or output: name, element type, shape (`None`: rank unknown).
@@ -60,7 +62,7 @@ pub enum Dim {
 }
 
 /// An operator applied to named values. An absent optional input or output has the empty name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// Operator, such as "Conv".
     pub op: String,
@@ -77,7 +79,7 @@ pub struct Node {
 }
 
 /// An attribute's value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Attr {
     Int(i64),
@@ -92,7 +94,7 @@ pub enum Attr {
 }
 
 /// An attribute as protobuf, opaque outside this module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AttrProto(proto::AttributeProto);
 
 impl Value {
@@ -241,6 +243,48 @@ impl Graph {
         self.constants.retain(|name, _| wanted.contains(name));
     }
 
+    /// Gives a value another name, wherever it stands. A value that has that name already takes another.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        if from == to {
+            return;
+        }
+        let mut taken = HashSet::new();
+        self.each_name(&mut |name| {
+            taken.insert(name.clone());
+        });
+        let mut aside = format!("{to}/inner");
+        while taken.contains(&aside) {
+            aside.push('_');
+        }
+        self.each_name(&mut |name| {
+            if name == to {
+                name.clone_from(&aside);
+            } else if name == from {
+                *name = to.to_string();
+            }
+        });
+    }
+
+    /// Calls `f` with the name of every value, sub-graphs included, each time that it stands somewhere.
+    fn each_name(&mut self, f: &mut dyn FnMut(&mut String)) {
+        let constants = std::mem::take(&mut self.constants).into_iter();
+        self.constants = constants
+            .map(|(mut name, t)| {
+                f(&mut name);
+                (name, t)
+            })
+            .collect();
+        self.inputs.iter_mut().chain(&mut self.outputs).for_each(|value| f(&mut value.name));
+        for node in &mut self.nodes {
+            node.inputs.iter_mut().chain(&mut node.outputs).filter(|n| !n.is_empty()).for_each(&mut *f);
+            for attr in node.attrs.values_mut() {
+                if let Attr::Graph(g) = attr {
+                    g.each_name(f);
+                }
+            }
+        }
+    }
+
     /// Drops inputs that no node reads and that are no output.
     pub fn prune_inputs(&mut self) {
         let mut read: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();
@@ -256,7 +300,7 @@ impl Graph {
 
 impl Node {
     /// Calls `f` with every outer value that a sub-graph of this node reads.
-    pub(crate) fn each_captured(&self, f: &mut dyn FnMut(&str)) {
+    pub fn each_captured(&self, f: &mut dyn FnMut(&str)) {
         for attr in self.attrs.values() {
             if let Attr::Graph(g) = attr {
                 let made = g.nodes.iter().flat_map(|n| &n.outputs);

@@ -5,8 +5,8 @@
 //! number.
 
 use super::{Rule, exact, straight_through};
+use crate::DType;
 use crate::grad::Cx;
-use crate::onnx::DType;
 
 type Done = Result<(), String>;
 
