@@ -1,8 +1,8 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
 //!
-//! An audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load, differentiate
-//! with [`onnx_grad`], run), [`data`] (images), [`space`] (gallery, distances), [`threat`] (trials, their attacks),
-//! [`judge`] (checks, scores, gates), [`report`]. docs/architecture.md says why.
+//! The life of an audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
+//! differentiate with [`onnx_grad`], run), [`data`] (images), [`judge::check`] (is the gradient right), [`space`] (gallery,
+//! distances), [`threat`] (objectives, balls, searches), [`judge`] (scores, gates), [`report`]. docs/architecture.md says why.
 
 pub mod cli;
 pub mod columns;

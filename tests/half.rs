@@ -40,7 +40,7 @@ fn bundled(name: &str) -> PathBuf {
 fn opened(path: &Path, batch: usize) -> (Model, Vec<f32>) {
     load_runtime();
     let beside = std::fs::read_to_string(path.with_extension("yaml")).ok();
-    let card: Card = beside.map_or(Card::default(), |yaml| audit::suite::read("card", &yaml).unwrap());
+    let card: Card = beside.map_or(Card::default(), |yaml| audit::yaml::read("card", &yaml).unwrap());
     let model = Model::open_in(path, &card, CPU, Some(batch), true).unwrap();
     let mut rng = Rng::new(3);
     let pixels = (0..batch * model.pixels()).map(|_| rng.unit()).collect();

@@ -5,8 +5,7 @@ mod common;
 
 use audit::Exit;
 use audit::data::{Dataset, Interpolation, LAYOUTS, Preparation, Resize, Role, Split, vectors};
-use common::npz::npy;
-use common::{Temp, says};
+use common::{Temp, npy, says};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;

@@ -7,14 +7,13 @@ use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::joined::{Joined, NAMES};
 use crate::model::runtime::{self, Input, Options, Provider, Session};
+use crate::random::Random;
 use crate::report::Destination;
 use crate::run::images::first_batch;
 use crate::run::settings::settle_card;
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 use onnx_grad::Graph;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::path::{Path, PathBuf};
 
 /// Batches at which a file for any batch is run.
@@ -68,10 +67,9 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
     let dataset = Dataset::generated(0, count.min(IMAGES), 1);
     let (mut images, real) = first_batch(&dataset, &model)?;
     images.truncate(count * model.pixels());
-    let mut rng = ChaCha8Rng::seed_from_u64(0x6772_6164);
-    let mut unit = || (rng.next_u32() >> 8) as f32 / (1u32 << 24) as f32;
-    images.iter_mut().for_each(|v| *v += JITTER * (2.0 * unit() - 1.0));
-    let cotangent: Vec<f32> = (0..count * model.info.dim).map(|_| 2.0 * unit() - 1.0).collect();
+    let mut random = Random::seeded(0x6772_6164);
+    images.iter_mut().for_each(|v| *v += JITTER * random.sign_unit());
+    let cotangent: Vec<f32> = (0..count * model.info.dim).map(|_| random.sign_unit()).collect();
     let view = ArrayView2::from_shape((count, model.info.dim), &cotangent)
         .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
     let (embedding, gradient) = model.gradient(&images, view)?;

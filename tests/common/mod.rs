@@ -33,8 +33,11 @@ impl Temp {
     pub fn path(&self) -> &Path {
         self.0.path()
     }
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
     /// Writes a file, its folders first, and returns its path.
-    pub fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
@@ -64,6 +67,16 @@ impl AsRef<Path> for Temp {
     fn as_ref(&self) -> &Path {
         self.path()
     }
+}
+
+/// A .npy file as NumPy writes it: `descr` and `shape` are said in Python.
+pub fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.bytes());
+    bytes.extend(values);
+    bytes
 }
 
 /// The text must hold all of `words`.
