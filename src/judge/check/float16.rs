@@ -85,7 +85,7 @@ fn trial(o: &Outcome) -> String {
 
 /// The sample of `report` both ways; `None` where there is none.
 pub fn compare(report: &Report) -> Option<HalfComparison> {
-    let Some(half) = report.half_precision.as_ref().filter(|h| !h.sample.is_empty()) else { return None };
+    let half = report.half_precision.as_ref().filter(|h| !h.sample.is_empty())?;
     let mut all = ByTrial::new(report.outcomes.iter());
     let ours: Vec<Outcome> = half.sample.iter().filter_map(|o| all.take(o)).cloned().collect();
     let (basis, seed) = (report.basis(), report.seed);
