@@ -4,12 +4,11 @@
 //! PROVIDER is cpu, cuda or cuda:N, with `+fast-math` for TensorFloat-32 and `+fp16` for steps in float16 (the forward pass is in
 //! float32 then too). Images and embeddings lie where the model computes, as far as an audit has them there.
 
-use audit::model::Batch;
-use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{self, Options, Provider, Session, Side};
-use audit::onnx::{DType, Graph, Value};
+use audit::model::{Differentiable, Model};
 use ndarray::{ArrayView2, ArrayViewMut2};
+use onnx_grad::{DType, Graph, Value};
 use rayon::prelude::*;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -55,11 +54,9 @@ fn main() {
     }
 }
 
-/// Images of one lane.
-fn some(count: usize, pixels: usize) -> Batch {
-    let n = count * pixels;
-    let x = (0..n).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect();
-    Batch { lo: vec![0.0; n], hi: vec![1.0; n], alpha: vec![1.0 / 255.0; count], x, changed: true }
+/// So many images.
+fn some(count: usize, pixels: usize) -> Vec<f32> {
+    (0..count * pixels).map(|i| ((i as f32 * 0.37).sin() + 1.0) / 2.0).collect()
 }
 
 fn measure(
@@ -80,11 +77,17 @@ fn measure(
         model = open(Some(batch.div_ceil(model.at_once() / model.batch())))?;
     }
     let rounds = batch.div_ceil(model.at_once());
-    let x = some(batch, model.pixels()).x;
+    let x = some(batch, model.pixels());
     model.calibrate(&x, batch)?;
     let (shape, dim) = (model.info.preprocessing.pixel_shape(batch), model.info.dim);
-    let mut lanes: Vec<_> =
-        model.lanes().into_iter().map(|lane| (some(lane.batch(), lane.pixels()), lane)).collect();
+    let mut lanes = model.lanes_in_half();
+    for lane in &mut lanes {
+        let (count, pixels) = (lane.batch(), lane.pixels());
+        let steps = lane.signed_steps().ok_or_else(|| audit::Error::internal("the model makes no steps"))?;
+        for (slot, image) in some(count, pixels).chunks(pixels).enumerate() {
+            steps.put(slot, image, &vec![0.0; pixels], &vec![1.0; pixels])?;
+        }
+    }
     // Forward is what a user runs, not our graph, whose further outputs cost time too.
     let bytes = std::fs::read(file).map_err(|e| audit::Error::usage(format!("{}: {e}", file.display())))?;
     let graph = Graph::decode_as_is(bytes.into(), file)?;
@@ -113,8 +116,12 @@ fn measure(
             let largest = e.iter().fold(f32::MIN_POSITIVE, |most, v| most.max(v.abs()));
             out.zip_mut_with(&e, |out, e| *out = e / largest);
         };
-        lanes.par_iter_mut().try_for_each(|(images, lane)| {
-            (0..rounds).try_for_each(|_| lane.step(images, &mut { cotangent }))
+        lanes.par_iter_mut().try_for_each(|lane| {
+            let alpha = vec![1.0 / 255.0; lane.batch()];
+            (0..rounds).try_for_each(|_| match lane.signed_steps() {
+                Some(steps) => steps.step(&alpha, &mut { cotangent }),
+                None => Ok(()),
+            })
         })?;
         step = step.min(clock.elapsed().as_secs_f64());
         if round >= 3 && start.elapsed().as_secs_f64() > seconds {

@@ -82,6 +82,8 @@ pub enum Command {
     Merge(Merge),
     /// Hold a saved report against thresholds and a baseline
     Gate(Gate),
+    /// Write the model and its gradient as one ONNX graph, for any ONNX runtime
+    Grad(Box<Grad>),
     /// Print the JSON Schema of reports
     #[command(after_help = "Example:\n  audit schema > report.schema.json")]
     Schema,
@@ -126,6 +128,38 @@ pub struct Doctor {
     /// Another model of the same input, whose attacked images are tried on this one
     #[arg(long, value_name = "FILE")]
     pub surrogate: Option<PathBuf>,
+}
+
+/// Flags of `audit grad`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit grad model.onnx -o model.grad.onnx\n  audit grad model.onnx --raw -o model.grad.onnx\n  audit \
+    grad model.onnx --batch 8 -o model.grad.onnx\n\nThe file takes image and cotangent (the derivative of a loss by the embedding) \
+    and gives embedding and gradient (the derivative of the loss by the image). docs/gradients.md runs it from Python\n\nExit codes: \
+    0 written · 2 usage · 3 no gradient, or none for any batch · 12 the file disagrees with the audit's own gradient, or that with \
+    finite differences: nothing is written"
+)]
+pub struct Grad {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// File to write to, .onnx; weights of 1.5 GB and more go to a second file, its name with .data added
+    #[arg(short = 'o', long = "file", value_name = "FILE")]
+    pub file: PathBuf,
+    /// Take the model's own input as it is [default: pixels in [0,1], RGB or grey, channels first, with preprocessing in the graph]
+    #[arg(long)]
+    pub raw: bool,
+    /// Write a graph for this batch alone [default: any batch; the model's own where that is fixed]
+    #[arg(long)]
+    pub batch: Option<usize>,
+    /// What the model takes and gives.
+    #[command(flatten)]
+    pub described: Described,
+    /// Threads [default: one per core]
+    #[arg(long, default_value_t = 0, hide_default_value = true, help_heading = "Machine")]
+    pub threads: usize,
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    #[arg(long, value_name = "PATH", help_heading = "Machine")]
+    pub ort_lib: Option<PathBuf>,
 }
 
 /// Flags of `audit report`.
@@ -309,39 +343,9 @@ pub struct Run {
     /// Write the report as a baseline for later audits, unless the gate fails
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub save_baseline: Option<PathBuf>,
-    /// Model card [default: the model's name with .yaml, if there is one]
-    #[arg(long, value_name = "FILE", help_heading = "Model")]
-    pub card: Option<PathBuf>,
-    /// Input that takes the images
-    #[arg(long, value_name = "NAME", help_heading = "Model")]
-    pub input: Option<String>,
-    /// Value that is the embedding
-    #[arg(long, value_name = "NAME", help_heading = "Model")]
-    pub output: Option<String>,
-    /// How tokens, or the places of a feature map, become one embedding
-    #[arg(long, value_enum, help_heading = "Model")]
-    pub pooling: Option<Pooling>,
-    /// Input height and width, where the model leaves them open: 224, or 256x128
-    #[arg(long, value_parser = size, help_heading = "Model")]
-    pub size: Option<[usize; 2]>,
-    /// Order of the input's dimensions
-    #[arg(long, value_enum, help_heading = "Model")]
-    pub image_layout: Option<Layout>,
-    /// Order of the input's channels
-    #[arg(long, value_enum, help_heading = "Model")]
-    pub channels: Option<Channels>,
-    /// Values of black and white before mean and std: 0,1 or 0,255 or -1,1
-    #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
-    pub range: Option<Vec<f32>>,
-    /// Subtracted per channel, in units of the range
-    #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
-    pub mean: Option<Vec<f32>>,
-    /// Divided by per channel, in units of the range
-    #[arg(long, value_delimiter = ',', num_args = 1, help_heading = "Model")]
-    pub std: Option<Vec<f32>>,
-    /// Height and width to resize to before the centre crop
-    #[arg(long, value_parser = size, help_heading = "Model")]
-    pub resize: Option<[usize; 2]>,
+    /// What the model takes and gives.
+    #[command(flatten)]
+    pub described: Described,
     /// Where gradients come from: formed out of the graph, or, as a last resort, estimated from many forward passes
     #[arg(long, value_enum, default_value = "exact", help_heading = "Model")]
     pub gradient: Gradient,
@@ -349,12 +353,6 @@ pub struct Run {
     /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
-    /// Length to resize the shorter side to before the centre crop, instead of --resize
-    #[arg(long, value_name = "N", conflicts_with = "resize", help_heading = "Model")]
-    pub resize_shorter: Option<usize>,
-    /// How images are resized
-    #[arg(long, value_enum, help_heading = "Model")]
-    pub interpolation: Option<Interpolation>,
     /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`cargo xtask setup --cuda`)
     #[arg(long, default_value = "cpu", help_heading = "Machine")]
     pub ep: Provider,
@@ -392,6 +390,50 @@ pub struct Run {
     pub quiet: bool,
 }
 
+/// What is said of the model's input and output: a card, and flags that go before it.
+#[derive(Clone, Debug, Args)]
+pub struct Described {
+    /// Model card [default: the model's name with .yaml, if there is one]
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    pub card: Option<PathBuf>,
+    /// Input that takes the images
+    #[arg(long, value_name = "NAME", help_heading = "Model")]
+    pub input: Option<String>,
+    /// Value that is the embedding
+    #[arg(long, value_name = "NAME", help_heading = "Model")]
+    pub output: Option<String>,
+    /// How tokens, or the places of a feature map, become one embedding
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub pooling: Option<Pooling>,
+    /// Input height and width, where the model leaves them open: 224, or 256x128
+    #[arg(long, value_parser = size, help_heading = "Model")]
+    pub size: Option<[usize; 2]>,
+    /// Order of the input's dimensions
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub image_layout: Option<Layout>,
+    /// Order of the input's channels
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub channels: Option<Channels>,
+    /// Values of black and white before mean and std: 0,1 or 0,255 or -1,1
+    #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
+    pub range: Option<Vec<f32>>,
+    /// Subtracted per channel, in units of the range
+    #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
+    pub mean: Option<Vec<f32>>,
+    /// Divided by per channel, in units of the range
+    #[arg(long, value_delimiter = ',', num_args = 1, help_heading = "Model")]
+    pub std: Option<Vec<f32>>,
+    /// Height and width to resize to before the centre crop
+    #[arg(long, value_parser = size, help_heading = "Model")]
+    pub resize: Option<[usize; 2]>,
+    /// Length to resize the shorter side to before the centre crop, instead of --resize
+    #[arg(long, value_name = "N", conflicts_with = "resize", help_heading = "Model")]
+    pub resize_shorter: Option<usize>,
+    /// How images are resized
+    #[arg(long, value_enum, help_heading = "Model")]
+    pub interpolation: Option<Interpolation>,
+}
+
 /// Where gradients come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Gradient {
@@ -401,14 +443,16 @@ pub enum Gradient {
     Estimate,
 }
 
-impl Run {
+impl Described {
     /// What the flags say of the model.
-    pub fn card(&self) -> Result<Card, String> {
+    pub fn card(&self) -> crate::Result<Card> {
         let range = match self.range.as_deref() {
             None => None,
             Some([low, high]) if low < high => Some([*low, *high]),
             Some(other) => {
-                return Err(format!("--range takes two rising values such as 0,255; found {other:?}"));
+                return Err(crate::Error::usage(format!(
+                    "--range takes two rising values such as 0,255; found {other:?}"
+                )));
             }
         };
         Ok(Card {
@@ -424,9 +468,15 @@ impl Run {
             resize: self.resize,
             resize_shorter: self.resize_shorter,
             interpolation: self.interpolation,
-            metric: self.metric,
             ..Default::default()
         })
+    }
+}
+
+impl Run {
+    /// What the flags say of the model.
+    pub fn card(&self) -> crate::Result<Card> {
+        Ok(Card { metric: self.metric, ..self.described.card()? })
     }
 
     /// How progress is shown.

@@ -2,7 +2,7 @@
 //!
 //! Reading goes column by column in pieces, so that a large gallery is held once, as the numbers it is.
 
-use crate::{Error, Result};
+use crate::{Error, Result, guard};
 use ndarray::Array2;
 use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -12,11 +12,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
-use std::cell::Cell;
 use std::fs::File;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 /// Rows read at a time.
 const PIECE: usize = 4096;
@@ -58,20 +56,16 @@ impl Column {
 
     /// Its declaration in a Parquet schema.
     fn declared(&self, name: &str) -> String {
-        let kind = match self {
-            Column::Text(_) => "BYTE_ARRAY",
-            Column::Texts(_) => {
-                return format!(
-                    "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED BYTE_ARRAY element (STRING); }} }}"
-                );
-            }
-            Column::Whole(_) => "INT64",
-            Column::Double(_) => "DOUBLE",
-            Column::Single(_) => "FLOAT",
-            Column::Flag(_) => "BOOLEAN",
-        };
-        let text = if kind == "BYTE_ARRAY" { " (STRING)" } else { "" };
-        format!("OPTIONAL {kind} {name}{text};")
+        match self {
+            Column::Text(_) => format!("OPTIONAL BYTE_ARRAY {name} (STRING);"),
+            Column::Texts(_) => format!(
+                "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED BYTE_ARRAY element (STRING); }} }}"
+            ),
+            Column::Whole(_) => format!("OPTIONAL INT64 {name};"),
+            Column::Double(_) => format!("OPTIONAL DOUBLE {name};"),
+            Column::Single(_) => format!("OPTIONAL FLOAT {name};"),
+            Column::Flag(_) => format!("OPTIONAL BOOLEAN {name};"),
+        }
     }
 
     fn write(&self, to: &mut SerializedColumnWriter) -> parquet::errors::Result<()> {
@@ -168,22 +162,17 @@ impl Table {
     /// A column of text, or of whole numbers as text.
     pub fn texts(&self, name: &str) -> Result<Vec<Option<String>>> {
         let mut out = Vec::new();
-        self.pieces(name, |reader| {
-            let digits = |n: &dyn std::fmt::Display| Ok(n.to_string());
-            match reader {
-                ColumnReader::ByteArrayColumnReader(reader) => {
-                    self.scalars(name, reader, &mut out, |bytes| {
-                        bytes.as_utf8().map(str::to_owned).map_err(|_| "is not UTF-8 text")
-                    })
-                }
-                ColumnReader::Int32ColumnReader(reader) => {
-                    self.scalars(name, reader, &mut out, |n| digits(n))
-                }
-                ColumnReader::Int64ColumnReader(reader) => {
-                    self.scalars(name, reader, &mut out, |n| digits(n))
-                }
-                _ => Err(self.wrong(format!("column `{name}` holds neither text nor whole numbers"))),
+        self.pieces(name, |reader| match reader {
+            ColumnReader::ByteArrayColumnReader(reader) => self.scalars(name, reader, &mut out, |bytes| {
+                bytes.as_utf8().map(str::to_owned).map_err(|_| "is not UTF-8 text")
+            }),
+            ColumnReader::Int32ColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |n| Ok(n.to_string()))
             }
+            ColumnReader::Int64ColumnReader(reader) => {
+                self.scalars(name, reader, &mut out, |n| Ok(n.to_string()))
+            }
+            _ => Err(self.wrong(format!("column `{name}` holds neither text nor whole numbers"))),
         })?;
         Ok(out)
     }
@@ -341,21 +330,7 @@ impl Table {
 
 /// What `read` returns, or an error where it panics: the library takes some claims of a damaged file for granted.
 fn guarded<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> parquet::errors::Result<T> {
-    thread_local!(static GUARDED: Cell<bool> = const { Cell::new(false) });
-    static HOOK: Once = Once::new();
-    // Such a panic is not for the user's eyes; all others are reported as before.
-    HOOK.call_once(|| {
-        let report = panic::take_hook();
-        panic::set_hook(Box::new(move |news| {
-            if !GUARDED.get() {
-                report(news)
-            }
-        }));
-    });
-    GUARDED.set(true);
-    let found = panic::catch_unwind(AssertUnwindSafe(read));
-    GUARDED.set(false);
-    found.unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
+    guard::quietly(read).unwrap_or_else(|_| Err(ParquetError::General("it is damaged".into())))
 }
 
 /// Equally long lists on their way in.

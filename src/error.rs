@@ -92,3 +92,12 @@ pub(crate) fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
         _ => String::new(),
     }
 }
+
+impl From<onnx_grad::Error> for Error {
+    fn from(e: onnx_grad::Error) -> Self {
+        match e {
+            onnx_grad::Error::Unreadable(message) => Error::usage(message),
+            onnx_grad::Error::Model(message) => Error::model(message),
+        }
+    }
+}

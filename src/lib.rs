@@ -1,26 +1,27 @@
 //! `audit`: adversarial robustness of ONNX image-embedding models.
 //!
-//! The life of an audit is one function, [`audit::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load,
-//! differentiate with [`grad`] over [`onnx`], run), [`data`] (images), [`check`] (is the gradient right), [`space`] (gallery,
-//! distances), [`attack`] (trials, the PGD loop), [`score`], [`gate`], [`report`]. docs/architecture.md says why.
+//! An audit is one function, [`run::run`]. It calls, in this order: [`suite`] (what to run), [`model`] (load, differentiate
+//! with [`onnx_grad`], run), [`data`] (images), [`space`] (gallery, distances), [`threat`] (trials, their attacks),
+//! [`judge`] (checks, scores, gates), [`report`]. docs/architecture.md says why.
 
 pub mod cli;
 pub mod columns;
 pub mod data;
 pub mod error;
-pub mod grad;
+pub mod files;
+pub mod guard;
 pub mod interrupt;
 pub mod judge;
 pub mod model;
-pub mod onnx;
+pub mod operators;
 pub mod progress;
+pub mod random;
 pub mod record;
 pub mod report;
 pub mod run;
 pub mod space;
 pub mod suite;
 pub mod threat;
-#[cfg(feature = "train")]
-pub mod train;
+pub mod yaml;
 
 pub use error::{Error, Exit, Result};

@@ -6,8 +6,8 @@ use audit::progress::Mode;
 use audit::record::{Report, Verdict};
 use audit::report::Target;
 use audit::{
-    Error, Exit, Result, data, grad, interrupt, judge::compare, report, run as conductor, run::doctor, suite,
-    threat,
+    Error, Exit, Result, data, interrupt, judge::compare, operators, report, run as conductor, run::doctor,
+    run::grad_file, suite, threat,
 };
 use clap::{CommandFactory, Parser};
 use std::io::Write;
@@ -31,9 +31,13 @@ fn main() -> ExitCode {
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
         Some(Command::Compare(flags)) => comparison(&flags).map(passed),
-        Some(Command::Ops { markdown }) => Ok(passed(grad::rules::table(markdown))),
+        Some(Command::Ops { markdown }) => Ok(passed(operators::table(markdown))),
         Some(Command::Attacks) => Ok(passed(attacks())),
         Some(Command::Suites) => suites().map(passed),
+        Some(Command::Grad(flags)) => {
+            limit(flags.threads);
+            grad_file::run(&flags).map(passed)
+        }
         Some(Command::Schema) => report::schema().map(passed),
         Some(Command::Completions { shell }) => Ok(passed(completions(shell))),
         Some(Command::Man { command }) => man(command.as_deref()).map(passed),

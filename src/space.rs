@@ -17,8 +17,6 @@ use crate::record::Role;
 use crate::{Error, Result};
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::Rng;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
@@ -132,11 +130,6 @@ impl Angle {
 /// The same numbers in `f64`.
 pub fn wide(v: &[f32]) -> Vec<f64> {
     v.iter().map(|&x| f64::from(x)).collect()
-}
-
-/// Uniform in 0..n, by multiply-shift of 64 bits.
-pub(crate) fn draw_index(rng: &mut ChaCha8Rng, n: usize) -> usize {
-    ((u128::from(rng.next_u64()) * n as u128) >> 64) as usize
 }
 
 /// Σ a_i b_i in `f64`.

@@ -4,13 +4,12 @@
 use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
-use crate::record::{Form, Protocol, Schedule, ScoreName};
+use crate::record::{Form, Protocol, ScoreName};
 use crate::threat::term::terms_of;
-use crate::threat::{OBJECTIVES, Objective, Plan};
-use crate::{Error, Result};
+use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
+use crate::yaml::Spanned;
+use crate::{Error, Result, yaml};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -40,14 +39,16 @@ pub struct Suite {
     pub attacks: Vec<Entry>,
     /// The budget.
     pub protocol: Protocol,
-    /// Largest change of a pixel, instead of the protocol's.
+    /// The norm that bounds a perturbation.
+    pub ball: &'static Ball,
+    /// Its largest size, instead of the protocol's.
     pub eps: Option<f32>,
     /// Step size, instead of the protocol's.
     pub alpha: Option<f32>,
     /// Steps, instead of the protocol's.
     pub steps: Option<usize>,
-    /// How the step size runs.
-    pub schedule: Schedule,
+    /// How images move.
+    pub search: &'static Search,
     /// Runs from random starts, beside the one from the clean image.
     pub restarts: usize,
     /// Queries at the most; all where `None`.
@@ -78,11 +79,11 @@ struct Raw {
     attacks: Spanned<Vec<Spanned<String>>>,
     #[serde(default = "auto")]
     protocol: Protocol,
+    norm: Option<Spanned<String>>,
     eps: Option<Spanned<String>>,
     alpha: Option<Spanned<String>>,
     steps: Option<Spanned<usize>>,
-    #[serde(default)]
-    schedule: Schedule,
+    schedule: Option<Spanned<String>>,
     #[serde(default)]
     restarts: usize,
     max_queries: Option<Spanned<usize>>,
@@ -151,9 +152,19 @@ impl Suite {
 
     /// A suite out of YAML; `file` is what errors call it.
     pub fn parse(file: &str, yaml: &str) -> Result<Suite> {
-        let raw: Raw = read(file, yaml)?;
+        fn row_of<T>(
+            file: &str,
+            name: &Option<Spanned<String>>,
+            find: fn(&str) -> Result<&'static T>,
+            usual: &'static T,
+        ) -> Result<&'static T> {
+            let Some(name) = name else { return Ok(usual) };
+            find(&name.value).map_err(|e| e.context(format!("{file}, line {}", name.referenced.line())))
+        }
+        let raw: Raw = yaml::read(file, yaml)?;
+        let ball = row_of(file, &raw.norm, Ball::find, &BALLS[0])?;
         let number = |text: &Option<Spanned<String>>, key| {
-            text.as_ref().map(|text| fraction(file, key, text)).transpose()
+            text.as_ref().map(|text| fraction(file, key, text, ball)).transpose()
         };
         let positive = |value: &Option<Spanned<usize>>, key| match value {
             Some(v) if v.value == 0 => {
@@ -197,10 +208,11 @@ impl Suite {
             form: raw.form,
             attacks,
             protocol: raw.protocol,
+            ball,
             eps: number(&raw.eps, "eps")?,
             alpha: number(&raw.alpha, "alpha")?,
             steps: positive(&raw.steps, "steps")?,
-            schedule: raw.schedule,
+            search: row_of(file, &raw.schedule, Search::find, &SEARCHES[0])?,
             restarts: raw.restarts,
             max_queries: positive(&raw.max_queries, "max_queries")?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
@@ -222,7 +234,7 @@ impl Suite {
     /// How this suite's trials run on a model whose input's longer side is `side` pixels, and the protocol
     /// that `auto` came to.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
-        let protocols: Protocols = read(PROTOCOLS_FILE, PROTOCOLS)?;
+        let protocols: Protocols = yaml::read(PROTOCOLS_FILE, PROTOCOLS)?;
         let protocol = match self.protocol {
             Protocol::Auto if side <= protocols.small_side => Protocol::Rob28,
             Protocol::Auto => Protocol::Rob224,
@@ -233,34 +245,37 @@ impl Suite {
             Form::Published => forms.published,
             Form::Corrected => forms.corrected,
         };
+        let steps = self.steps.unwrap_or(budget.steps);
+        let usual = |key, text| fraction(PROTOCOLS_FILE, key, text, &BALLS[0]);
+        let (eps, alpha) = match self.ball.is_box {
+            true => (
+                self.eps.map_or_else(|| usual("eps", &budget.eps), Ok)?,
+                self.alpha.map_or_else(|| usual("alpha", &budget.alpha), Ok)?,
+            ),
+            false => {
+                let eps = self.eps.ok_or_else(|| {
+                    let (suite, norm) = (&self.name, self.ball.name);
+                    Error::usage(format!(
+                        "suite {suite} bounds perturbations by {norm}, and the protocols' ε is the largest change of a \
+                         pixel: state `eps` too, such as 2.0"
+                    ))
+                })?;
+                // Steps that reach the border and can still turn (Madry et al., ICLR 2018).
+                (eps, self.alpha.unwrap_or(2.5 * eps / steps as f32))
+            }
+        };
         let plan = Plan {
             form: self.form,
-            eps: self.eps.map_or_else(|| fraction(PROTOCOLS_FILE, "eps", &budget.eps), Ok)?,
-            alpha: self.alpha.map_or_else(|| fraction(PROTOCOLS_FILE, "alpha", &budget.alpha), Ok)?,
-            steps: self.steps.unwrap_or(budget.steps),
-            schedule: self.schedule,
+            ball: self.ball,
+            eps,
+            alpha,
+            steps,
+            search: self.search,
             restarts: self.restarts,
             seed,
         };
         Ok((protocol, plan))
     }
-}
-
-/// YAML as a `T`; `file` is what errors call it. Errors name the line, and for an unknown key or value the nearest one that is known.
-pub fn read<T: DeserializeOwned>(file: &str, yaml: &str) -> Result<T> {
-    serde_saphyr::from_str(yaml).map_err(|error| {
-        use serde_saphyr::Error::{SerdeUnknownField, SerdeUnknownVariant};
-        let line = error.location().map(|l| format!(", line {}", l.line())).unwrap_or_default();
-        let unknown = |what: &str, word: &str, expected: &[&str]| {
-            format!("unknown {what} `{word}`{}; known: {}", did_you_mean(word, expected), expected.join(", "))
-        };
-        let what = match error.without_snippet() {
-            SerdeUnknownField { field, expected, .. } => unknown("key", field, expected),
-            SerdeUnknownVariant { variant, expected, .. } => unknown("value", variant, expected),
-            other => other.to_string(),
-        };
-        Error::usage(format!("{file}{line}: {what}"))
-    })
 }
 
 /// "CA+", or "CA+ w=5".
@@ -303,23 +318,36 @@ fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
     Ok(())
 }
 
-/// A pixel budget: "8/255" or "0.031", above 0 and at most 1.
+/// A change of a pixel: "8/255" or "0.031", above 0 and at most 1.
 pub fn parse_fraction(text: &str) -> Result<f32> {
-    let number = |t: &str| t.trim().parse::<f64>().ok();
-    let value = match text.split_once('/') {
-        Some((top, bottom)) => number(top).zip(number(bottom)).map(|(top, bottom)| top / bottom),
-        None => number(text),
-    };
-    value.filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
-        Error::usage(format!(
-            "`{text}`: expected a fraction like 8/255 or a decimal, above 0 and at most 1; pixels lie in [0, 1]"
-        ))
+    let bounds = "above 0 and at most 1; pixels lie in [0, 1]";
+    number(text).filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
+        Error::usage(format!("`{text}`: expected a fraction like 8/255 or a decimal, {bounds}"))
     })
 }
 
-/// [`parse_fraction`] of the value of `key` in `file`.
-fn fraction(file: &str, key: &str, text: &Spanned<String>) -> Result<f32> {
-    parse_fraction(&text.value)
+/// A size in the norm of `ball`. In that of the largest change it is a fraction; lengths may be longer.
+pub fn parse_size(text: &str, ball: &Ball) -> Result<f32> {
+    if ball.is_box {
+        return parse_fraction(text);
+    }
+    number(text).map(|v| v as f32).filter(|v| *v > 0.0 && v.is_finite()).ok_or_else(|| {
+        Error::usage(format!("`{text}`: expected a length such as 2.0, above 0, in the norm {}", ball.name))
+    })
+}
+
+/// A decimal, or a quotient of two.
+fn number(text: &str) -> Option<f64> {
+    let decimal = |t: &str| t.trim().parse::<f64>().ok();
+    match text.split_once('/') {
+        Some((top, bottom)) => decimal(top).zip(decimal(bottom)).map(|(top, bottom)| top / bottom),
+        None => decimal(text),
+    }
+}
+
+/// [`parse_size`] of the value of `key` in `file`.
+fn fraction(file: &str, key: &str, text: &Spanned<String>, ball: &Ball) -> Result<f32> {
+    parse_size(&text.value, ball)
         .map_err(|e| e.context(format!("{file}, line {}: {key}", text.referenced.line())))
 }
 
@@ -344,7 +372,7 @@ mod tests {
             assert!(!suite.description.is_empty() && !suite.scores.is_empty());
             assert_eq!(suite.form == Form::Corrected, name.ends_with("-strict"));
             assert_eq!(suite.restarts > 0, name.ends_with("-strict"));
-            assert_eq!(suite.schedule == Schedule::Adaptive, name.ends_with("-strict"));
+            assert_eq!(suite.search.name == "adaptive", name.ends_with("-strict"));
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
     }

@@ -1,12 +1,13 @@
 //! The attacks and the PGD loop on a model with a closed form: embedding = W·x.
 
-use audit::model::{Batch, Cotangent, Differentiable};
+use audit::model::{Cotangent, Differentiable, SignedSteps};
 use audit::record::{Form, Measures, Outcome};
 use audit::space::{Gallery, Metric};
 use audit::threat::term::Goal;
 use audit::threat::{
-    Event, Images, Loss, Measure, OBJECTIVES, Objective, Plan, Query, Schedule, Selection, Targets, Trial,
-    Watch, measure, read_trials, run, sample_queries, select, write_trials,
+    APGD, BALLS, Drawn, Event, Images, Loss, Measure, OBJECTIVES, Objective, PGD, Plan, Query, RANDOM,
+    SEARCHES, Selection, Targets, Trial, Watch, measure, read_trials, run, run_jobs, sample_queries, select,
+    write_trials,
 };
 use audit::{Error, Exit, Result};
 use ndarray::Array2;
@@ -63,8 +64,8 @@ impl Differentiable for Linear {
         self.batch
     }
 
-    fn pixels(&self) -> usize {
-        self.w.ncols()
+    fn shape(&self) -> [usize; 3] {
+        [1, 1, self.w.ncols()]
     }
 
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
@@ -73,19 +74,22 @@ impl Differentiable for Linear {
         Ok(self.raw(images))
     }
 
-    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
+    fn gradient(
+        &mut self,
+        images: &[f32],
+        _: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
         self.steps += 1;
         let p = self.w.ncols();
-        let raw = self.raw(&batch.x);
+        let raw = self.raw(images);
         let mut g = Array2::zeros(raw.dim());
         cotangent(raw.view(), g.view_mut());
-        self.seen.push((batch.x[..p].to_vec(), g.row(0).to_vec()));
+        self.seen.push((images[..p].to_vec(), g.row(0).to_vec()));
         for i in 0..self.batch {
             for j in 0..p {
-                let slope: f32 = (0..self.w.nrows()).map(|k| self.w[[k, j]] * g[[i, k]]).sum();
-                let sign = if slope == 0.0 { 0.0 } else { slope.signum() };
-                let at = i * p + j;
-                batch.x[at] = (batch.x[at] - batch.alpha[i] * sign).clamp(batch.lo[at], batch.hi[at]);
+                gradient[i * p + j] = (0..self.w.nrows()).map(|k| self.w[[k, j]] * g[[i, k]]).sum();
             }
         }
         Ok(())
@@ -106,7 +110,7 @@ fn gallery(model: &Linear, metric: Metric, images: &[Vec<f32>]) -> Gallery {
 }
 
 fn plan(form: Form) -> Plan {
-    Plan { form, eps: 0.1, alpha: 0.02, steps: 16, schedule: Schedule::Fixed, restarts: 0, seed: 7 }
+    Plan { form, eps: 0.1, alpha: 0.02, steps: 16, ball: &BALLS[0], search: &PGD, restarts: 0, seed: 7 }
 }
 
 fn trials(gallery: &Gallery, form: Form, queries: &[usize]) -> Vec<Trial> {
@@ -139,12 +143,11 @@ fn known_worst_cases_are_reached() {
     let w = Array2::from_shape_fn((1, PIXELS), |_| next() * 2.0 - 1.0);
     let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
     let images = images(40, 4, 0.4, 0.6);
-    use Schedule::{Adaptive, Fixed};
-    for (steps, schedule) in [(1, Fixed), (16, Fixed), (1, Adaptive), (16, Adaptive)] {
+    for (steps, search) in [(1, &PGD), (16, &PGD), (1, &APGD), (16, &APGD)] {
         for form in [Form::Published, Form::Corrected] {
             let mut model = Linear::new(w.clone(), 3);
             let gallery = gallery(&model, Metric::Euclidean, &images);
-            let plan = Plan { steps, schedule, ..plan(form) };
+            let plan = Plan { steps, search, ..plan(form) };
             let es = select(&gallery, find("ES"), 1, form, 1, &[0, 17, 39]).unwrap().trials;
             for o in go(&mut model, &gallery, &images, &es, &plan) {
                 assert!((o.shift - reach).abs() < 1e-5, "{} vs {reach}", o.shift);
@@ -174,11 +177,11 @@ fn known_worst_cases_are_reached() {
 fn pixels_stay_in_range() {
     let mut images = images(20, 19, 0.0, 0.05);
     images.iter_mut().flatten().step_by(2).for_each(|v| *v = 1.0 - *v);
-    for schedule in [Schedule::Fixed, Schedule::Adaptive] {
+    for search in [&PGD, &APGD] {
         let mut model = Linear::random(3);
         let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
         let trials = trials(&gallery, Form::Published, &[0, 9]);
-        let plan = Plan { restarts: 1, schedule, ..plan(Form::Published) };
+        let plan = Plan { restarts: 1, search, ..plan(Form::Published) };
         let outcomes = go(&mut model, &gallery, &images, &trials, &plan);
         assert!(outcomes.iter().any(|o| o.linf > 0.09));
         assert!(model.seen.iter().all(|(x, _)| x.iter().all(|v| (0.0..=1.0).contains(v))));
@@ -330,7 +333,7 @@ fn selection_depends_on_seed_attack_and_id_alone() {
             let whole = targets(&all, 5);
             let some = targets(&[250, 3, 77], 5);
             assert_eq!(some, [whole[250].clone(), whole[3].clone(), whole[77].clone()], "{attack:?}");
-            assert_eq!(attack.drawn, whole != targets(&all, 6), "{attack:?}: another seed");
+            assert_eq!(attack.drawn != Drawn::No, whole != targets(&all, 6), "{attack:?}: another seed");
             if form == Form::Corrected {
                 assert!(whole.iter().all(|(q, t)| !t.contains(q)), "{attack:?}: never the query itself");
             }
@@ -414,15 +417,21 @@ impl Differentiable for Patient<'_> {
         self.model.batch()
     }
 
-    fn pixels(&self) -> usize {
-        self.model.pixels()
+    fn shape(&self) -> [usize; 3] {
+        self.model.shape()
     }
 
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
         self.model.embed(images)
     }
 
-    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
+    fn gradient(
+        &mut self,
+        images: &[f32],
+        reach: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
         if self.model.steps == 0 {
             let (count, changed) = self.others;
             let mut count = count.lock().unwrap();
@@ -433,7 +442,7 @@ impl Differentiable for Patient<'_> {
             drop(count);
             self.met = !waited.timed_out();
         }
-        self.model.step(batch, cotangent)
+        self.model.gradient(images, reach, cotangent, gradient)
     }
 }
 
@@ -570,7 +579,7 @@ fn adaptive_steps_find_lower_losses() {
     let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
     let trials = trials(&gallery, Form::Corrected, &(0..100).step_by(5).collect::<Vec<_>>());
     let fixed = Plan { steps: 32, ..plan(Form::Corrected) };
-    let adaptive = Plan { schedule: Schedule::Adaptive, ..fixed.clone() };
+    let adaptive = Plan { search: &APGD, ..fixed.clone() };
     let (fixed, adaptive) = (
         go(&mut model, &gallery, &images, &trials, &fixed),
         go(&mut model, &gallery, &images, &trials, &adaptive),
@@ -601,8 +610,8 @@ fn nothing_to_do_is_no_crash() {
         Plan { steps: 0, ..plan(Form::Published) },
         Plan { eps: 0.0, ..plan(Form::Published) },
         Plan { eps: 0.0, restarts: 2, steps: 1, ..plan(Form::Published) },
-        Plan { eps: 0.0, schedule: Schedule::Adaptive, ..plan(Form::Published) },
-        Plan { steps: 0, schedule: Schedule::Adaptive, ..plan(Form::Corrected) },
+        Plan { eps: 0.0, search: &APGD, ..plan(Form::Published) },
+        Plan { steps: 0, search: &APGD, ..plan(Form::Corrected) },
     ] {
         for o in go(&mut model, &gallery, &images, &trials, &plan) {
             assert_eq!((o.linf, &o.after), (0.0, &o.before), "{o:?}");
@@ -636,25 +645,161 @@ fn breaking_off_returns_what_is_finished() {
     assert!(some.iter().all(|o| whole.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
 }
 
-/// A linear model with one fault.
-struct Faulty(Linear, fn(&mut Batch), f32);
+/// A linear model with one fault: what it does to the first image of signed steps that it makes in place.
+struct Faulty(Linear, Option<f32>, f32, Vec<[Vec<f32>; 3]>);
 
 impl Differentiable for Faulty {
     fn batch(&self) -> usize {
         self.0.batch()
     }
-    fn pixels(&self) -> usize {
-        self.0.pixels()
+    fn shape(&self) -> [usize; 3] {
+        self.0.shape()
     }
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
         self.0.embed(images)
     }
-    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
+    fn gradient(
+        &mut self,
+        images: &[f32],
+        reach: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
         let scale = self.2;
-        self.0.step(batch, &mut |raw, out| cotangent((&raw * scale).view(), out))?;
-        self.1(batch);
+        self.0.gradient(images, reach, &mut |raw, out| cotangent((&raw * scale).view(), out), gradient)
+    }
+    fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        Some(self)
+    }
+}
+
+impl SignedSteps for Faulty {
+    fn put(&mut self, slot: usize, image: &[f32], low: &[f32], high: &[f32]) -> Result<()> {
+        self.3.resize_with(self.0.batch, || [image, low, high].map(<[f32]>::to_vec));
+        self.3[slot] = [image, low, high].map(<[f32]>::to_vec);
         Ok(())
     }
+    fn step(&mut self, alpha: &[f32], cotangent: &mut Cotangent) -> Result<()> {
+        let x: Vec<f32> = self.3.iter().flat_map(|[x, ..]| x.clone()).collect();
+        let mut g = vec![0.0; x.len()];
+        self.gradient(&x, &vec![0.0; alpha.len()], cotangent, &mut g)?;
+        for (([x, low, high], alpha), g) in self.3.iter_mut().zip(alpha).zip(g.chunks(PIXELS)) {
+            for i in 0..x.len() {
+                let sign = if g[i] == 0.0 { 0.0 } else { g[i].signum() };
+                x[i] = (x[i] - alpha * sign).clamp(low[i], high[i]);
+            }
+        }
+        if let Some(by) = self.1 {
+            self.3[0][0][0] += by;
+        }
+        Ok(())
+    }
+    fn get(&mut self, slot: usize) -> Result<&[f32]> {
+        Ok(&self.3[slot][0])
+    }
+}
+
+/// In one dimension the farthest that an embedding w·x can go within ‖δ‖₂ ≤ ε is ε·‖w‖₂.
+#[test]
+fn the_worst_case_of_the_euclidean_ball_is_reached() {
+    let mut next = numbers(3);
+    let w = Array2::from_shape_fn((1, PIXELS), |_| next() * 2.0 - 1.0);
+    let reach = 0.1 * w.iter().map(|v| f64::from(v * v)).sum::<f64>().sqrt();
+    let images = images(40, 4, 0.4, 0.6);
+    for search in [&PGD, &APGD] {
+        let mut model = Linear::new(w.clone(), 3);
+        let gallery = gallery(&model, Metric::Euclidean, &images);
+        let plan = Plan { ball: &BALLS[1], search, ..plan(Form::Corrected) };
+        let es = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0, 17, 39]).unwrap().trials;
+        for o in go(&mut model, &gallery, &images, &es, &plan) {
+            assert!((o.shift - reach).abs() < 1e-4 * reach, "{search:?}: {} of {reach}", o.shift);
+            assert!((o.size.unwrap() - 0.1).abs() < 1e-4 && o.linf < 0.1, "{o:?}");
+        }
+    }
+}
+
+/// Steps that the model makes in place and steps on the host are the same ones.
+#[test]
+fn steps_in_place_and_on_the_host_are_the_same() {
+    let images = images(120, 10, 0.2, 0.8);
+    let gallery = gallery(&Linear::random(1), Metric::NormalizedEuclidean, &images);
+    let trials = trials(&gallery, Form::Published, &[1, 30, 59, 88]);
+    let plan = Plan { restarts: 1, ..plan(Form::Published) };
+    let image = |i: usize| Ok(images[i].clone());
+    let mut on_host = Linear::random(3);
+    let mut in_place = Faulty(Linear::random(3), None, 1.0, Vec::new());
+    let a = run(vec![&mut on_host], &gallery, &image, &trials, &plan, &mut quiet).unwrap();
+    let b = run(vec![&mut in_place], &gallery, &image, &trials, &plan, &mut quiet).unwrap();
+    assert!(a == b && !in_place.3.is_empty());
+}
+
+/// Every search lowers the loss within every ball, and the random one never asks for a gradient.
+#[test]
+fn every_search_lowers_the_loss_in_every_ball() {
+    let images = images(60, 11, 0.2, 0.8);
+    for ball in BALLS {
+        for search in SEARCHES {
+            let mut model = Linear::random(4);
+            let gallery = gallery(&model, Metric::NormalizedEuclidean, &images);
+            let trials = trials(&gallery, Form::Corrected, &[0, 21, 42]);
+            let plan = Plan { ball, search, steps: 64, ..plan(Form::Corrected) };
+            let outcomes = go(&mut model, &gallery, &images, &trials, &plan);
+            let sum = |of: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>();
+            let still =
+                go(&mut model, &gallery, &images, &trials, &Plan { steps: 0, search: &PGD, ..plan.clone() });
+            let clean: f64 = still.iter().map(|o| o.loss_last).sum();
+            assert!(sum(&|o| o.loss_last) < clean, "{ball:?} {search:?}");
+            assert!(outcomes.iter().all(|o| o.size.unwrap_or(o.linf) <= 0.1 + 1e-5), "{ball:?} {search:?}");
+            assert!(search != &RANDOM || model.seen.is_empty());
+            // The same again, in other batches.
+            let mut other = Linear::random(7);
+            let again = go(&mut other, &gallery, &images, &trials, &plan);
+            assert!(
+                outcomes.iter().zip(&again).all(|(a, b)| a.loss_last == b.loss_last),
+                "{ball:?} {search:?}"
+            );
+        }
+    }
+}
+
+/// One perturbation for several queries. In one dimension, drawn to one target far below all of them: δ = −ε·sign(w) for each,
+/// and so for all together. Of queries that are drawn in two directions the more numerous win.
+#[test]
+fn queries_may_share_one_perturbation() {
+    let mut next = numbers(5);
+    let w = Array2::from_shape_fn((1, PIXELS), |_| next() * 2.0 - 1.0);
+    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let mut images = images(10, 6, 0.4, 0.6);
+    let sign: Vec<f32> = w.iter().map(|v| v.signum()).collect();
+    images[8] = sign.iter().map(|s| 0.5 - 0.5 * s).collect(); // lowest embedding
+    images[9] = sign.iter().map(|s| 0.5 + 0.5 * s).collect(); // highest
+    let mut model = Linear::new(w.clone(), 2);
+    let gallery = gallery(&model, Metric::Euclidean, &images);
+    let trial = |query, target| Trial { objective: find("GTM"), query, targets: vec![target] };
+    let trials = [trial(0, 8), trial(1, 8), trial(2, 8), trial(3, 9), trial(4, 8)];
+    let image = |i: usize| Ok(images[i].clone());
+    let at = |query: usize| f64::from(model_point(&gallery, query));
+    for search in SEARCHES {
+        let plan = Plan { search, steps: 200, alpha: 0.01, ..plan(Form::Corrected) };
+        let jobs = [vec![0, 1, 2, 3], vec![4]];
+        let found = run_jobs(vec![&mut model], &gallery, &image, &trials, &jobs, &plan, &mut quiet).unwrap();
+        let alone = run(vec![&mut model], &gallery, &image, &trials[4..], &plan, &mut quiet).unwrap();
+        assert_eq!(found[4], alone[0], "a job of one trial is that trial");
+        if search == &RANDOM {
+            continue;
+        }
+        for (trial, o) in trials[..4].iter().zip(&found) {
+            let target = at(trial.targets[0]);
+            let moved = (at(trial.query) - reach - target).abs();
+            assert!((o.loss_last - moved).abs() < 0.01 * reach, "{search:?} {o:?}: expected {moved}");
+            assert!((o.shift - reach).abs() < 0.01 * reach && o.linf <= 0.1 + 1e-6, "{search:?} {o:?}");
+        }
+    }
+}
+
+/// The embedding of a gallery item of one dimension.
+fn model_point(gallery: &Gallery, item: usize) -> f32 {
+    gallery.point(item)[0]
 }
 
 #[test]
@@ -663,6 +808,7 @@ fn faults_are_named() {
     let model = || Linear::random(2);
     let gallery = gallery(&model(), Metric::Euclidean, &images);
     let trials = select(&gallery, find("TMA"), 1, Form::Published, 1, &[4]).unwrap().trials;
+    let faulty = |by: Option<f32>, scale: f32| Faulty(model(), by, scale, Vec::new());
     let attempt = |mut model: Faulty, image: &Images| -> Error {
         run(vec![&mut model], &gallery, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
     };
@@ -673,16 +819,16 @@ fn faults_are_named() {
             "{error}"
         );
     };
-    expect(attempt(Faulty(model(), |_| (), f32::NAN), &image), Exit::Untrusted, "not finite");
-    expect(attempt(Faulty(model(), |b| b.x[0] += 0.5, 1.0), &image), Exit::Internal, "left its box");
-    expect(attempt(Faulty(model(), |b| b.x[0] = f32::NAN, 1.0), &image), Exit::Untrusted, "not finite");
-    expect(attempt(Faulty(model(), |_| (), 1.0), &|_| Ok(vec![0.0; 5])), Exit::Internal, "5 values");
-    expect(attempt(Faulty(model(), |_| (), 1.0), &|_| Ok(vec![255.0; PIXELS])), Exit::Untrusted, "255");
-    expect(attempt(Faulty(model(), |_| (), 1.0), &|_| Err(Error::usage("gone"))), Exit::Usage, "gone");
+    expect(attempt(faulty(None, f32::NAN), &image), Exit::Untrusted, "not finite");
+    expect(attempt(faulty(Some(0.5), 1.0), &image), Exit::Internal, "left its bounds");
+    expect(attempt(faulty(Some(f32::NAN), 1.0), &image), Exit::Untrusted, "not finite");
+    expect(attempt(faulty(None, 1.0), &|_| Ok(vec![0.0; 5])), Exit::Internal, "5 values");
+    expect(attempt(faulty(None, 1.0), &|_| Ok(vec![255.0; PIXELS])), Exit::Untrusted, "255");
+    expect(attempt(faulty(None, 1.0), &|_| Err(Error::usage("gone"))), Exit::Usage, "gone");
     // Finite embeddings at distances that are not.
     let largest = gallery.point(4).iter().fold(0.0f32, |m, v| m.max(v.abs()));
     let qa = select(&gallery, find("QA+"), 1, Form::Published, 1, &[4]).unwrap().trials;
-    let mut huge = Faulty(model(), |_| (), 3.3e38 / largest);
+    let mut huge = faulty(None, 3.3e38 / largest);
     let error = run(vec![&mut huge], &gallery, &image, &qa, &plan(Form::Published), &mut quiet).unwrap_err();
     expect(error, Exit::Untrusted, "the loss is");
 }

@@ -3,11 +3,10 @@
 
 mod common;
 
-use audit::onnx::{Attr, Encoded, Graph, Node};
 use audit::threat::OBJECTIVES;
 use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
-use common::{Ran, Temp, program, ran};
-use serde_json::Value;
+use common::{Ran, Temp, program, ran, says};
+use onnx_grad::{Attr, Encoded, Graph, Node};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -46,19 +45,14 @@ fn refused_by(dir: &Temp, command: &mut Command, code: i32, words: &[&str]) -> S
     assert_eq!(ran.code, Some(code), "{command:?}: {}{}", ran.out, ran.err);
     assert_eq!(ran.out, "");
     assert!(ran.err.contains("audit: ") && !ran.err.contains("panicked"), "{}", ran.err);
-    for word in words {
-        assert!(ran.err.contains(word), "no {word:?} in: {}", ran.err);
-    }
+    says(&ran.err, words);
     assert_eq!(dir.names(), before, "{command:?}");
     ran.err
 }
 
-/// A folder with `model.onnx` and `data/`, 5 classes of 4 images.
+/// 5 classes of 4 images.
 fn stage() -> Temp {
-    let temp = Temp::new();
-    temp.write("model.onnx", small().encode());
-    images(&temp, "data", 5, 4, 1);
-    temp
+    models::stage(5, 4)
 }
 
 /// Refused as `refused` does, with `model.onnx` this graph and quick settings.
@@ -72,9 +66,7 @@ fn refused_model(dir: &Temp, graph: &Graph, args: &[&str], code: i32, words: &[&
 fn a_good_run_says_what_it_found() {
     let dir = stage();
     let out = works(&dir, "model.onnx", &[]);
-    for word in ["model.onnx", "20 images", "5 classes", "3 queries", "R@1", "CA+", "GTT", "few-queries"] {
-        assert!(out.contains(word), "no {word:?} in: {out}");
-    }
+    says(&out, &["model.onnx", "20 images", "5 classes", "3 queries", "R@1", "CA+", "GTT", "few-queries"]);
 }
 
 #[test]
@@ -100,6 +92,7 @@ fn a_model_cut_short_anywhere_is_refused() {
     for length in 0..whole.len() {
         let cut = Graph::decode(whole[..length].to_vec().into(), Path::new("cut.onnx"));
         let Err(error) = cut else { panic!("{length} of {} bytes passed for a model", whole.len()) };
+        let error = audit::Error::from(error);
         assert_eq!(error.exit as i32, MODEL, "{error}");
         assert!(error.message.starts_with("cut.onnx: "), "{error}");
         assert!(length == 0 || error.message.contains("truncated"), "{length}: {error}");
@@ -279,7 +272,7 @@ fn opsets_too_old_are_refused_with_a_way_out() {
 fn a_batch_that_the_model_does_not_take_is_refused() {
     let dir = stage();
     let mut graph = small();
-    graph.inputs = vec![value("image", audit::onnx::Dim::Known(4), &[1, SIDE, SIDE])];
+    graph.inputs = vec![value("image", onnx_grad::Dim::Known(4), &[1, SIDE, SIDE])];
     refused_model(&dir, &graph, &["--batch", "3"], USAGE, &["--batch 3", "fixed to 4"]);
     works(&dir, "model.onnx", &[]);
     works(&dir, "model.onnx", &["--batch", "4"]);
@@ -320,7 +313,7 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
     dir.write("data/class00/broken.png", b"no image");
     let out = works(&dir, "model.onnx", &["-o", "report.json"]);
     assert!(out.contains("20 images") && out.contains("unreadable-images"), "{out}");
-    let report = json(&dir, "report.json");
+    let report = dir.json("report.json");
     let named = report["data"]["unreadable"].as_array().unwrap();
     assert!(named.len() == 1 && named[0].as_str().unwrap().contains("broken.png"), "{named:?}");
     // A header of 30 bytes may claim any size: a PNG's, of 30,000 × 30,000.
@@ -336,8 +329,8 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
     refused(&dir, &args, USAGE, &["broken.png"]);
     // None can be read.
     for class in ["a", "b"] {
-        dir.write(&format!("junk/{class}/1.png"), b"no image");
-        dir.write(&format!("junk/{class}/2.png"), b"no image");
+        dir.write(format!("junk/{class}/1.png"), b"no image");
+        dir.write(format!("junk/{class}/2.png"), b"no image");
     }
     refused(&dir, &["model.onnx", "-q", "--data", "junk"], EMPTY, &["junk", "no image can be read"]);
 }
@@ -474,7 +467,7 @@ fn a_failed_audit_leaves_an_earlier_report_as_it_was() {
     refused(&dir, &["nowhere.onnx", "-q", "-o", "report.json"], USAGE, &["nowhere.onnx"]);
     assert_eq!(std::fs::read_to_string(dir.join("report.json")).unwrap(), "earlier");
     works(&dir, "model.onnx", &["-o", "report.json"]);
-    assert_eq!(json(&dir, "report.json")["schema_version"], 1);
+    assert_eq!(dir.json("report.json")["schema_version"], 1);
     assert_eq!(dir.names(), ["data", "model.onnx", "report.json"]);
 }
 
@@ -522,7 +515,7 @@ fn lists_print_every_row() {
         assert!(lines.iter().any(|l| l.split_whitespace().next() == Some(word)), "no {word} in {lines:?}");
     };
     let attacks = lines(&["attacks"]);
-    assert_eq!(attacks.len(), audit::threat::OBJECTIVES.len());
+    assert_eq!(attacks.len(), OBJECTIVES.len());
     OBJECTIVES.iter().for_each(|a| starts(&attacks, a.code));
     let suites = lines(&["suites"]);
     for name in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke"] {
@@ -539,11 +532,10 @@ fn lists_print_every_row() {
         starts(&ops, op);
     }
     let help = lines(&["--help"]).join("\n");
-    for word in
-        ["Exit codes", "0 done", "2 usage", "3 model", "4 nothing", "12 result", "--suite", "--trials"]
-    {
-        assert!(help.contains(word), "no {word:?} in {help}");
-    }
+    says(
+        &help,
+        &["Exit codes", "0 done", "2 usage", "3 model", "4 nothing", "12 result", "--suite", "--trials"],
+    );
     assert!(lines(&["--version"])[0].contains(env!("CARGO_PKG_VERSION")));
 }
 
@@ -584,16 +576,12 @@ fn a_closed_pipe_is_no_error() {
     }
 }
 
-fn json(dir: &Temp, name: &str) -> Value {
-    serde_json::from_slice(&std::fs::read(dir.join(name)).unwrap()).unwrap()
-}
-
 /// The keys that issue 2 names, and the values that the command line fixes.
 #[test]
 fn the_report_has_every_key() {
     let dir = stage();
     works(&dir, "model.onnx", &["-o", "report.json", "--seed", "11"]);
-    let report = json(&dir, "report.json");
+    let report = dir.json("report.json");
     let has = |at: &str, keys: &str| {
         let value = report.pointer(at).unwrap_or_else(|| panic!("no {at}"));
         for key in keys.split_whitespace() {
@@ -641,7 +629,7 @@ fn a_model_card_of_another_file_is_refused() {
     refused(&dir, &args, USAGE, &["model.yaml", "line 1", "`metric`"]);
     dir.write("model.yaml", "metric: cosine\nlicence: CC0\n");
     works(&dir, "model.onnx", &["-o", "report.json"]);
-    let report = json(&dir, "report.json");
+    let report = dir.json("report.json");
     assert_eq!((&report["model"]["metric"], &report["model"]["licence"]), (&"cosine".into(), &"CC0".into()));
 }
 

@@ -1,41 +1,19 @@
 //! Images as users store them, against values worked out by hand.
 
+mod common;
+
 use audit::Exit;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation, Resize};
+use common::{Temp, says};
 use image::codecs::png::PngEncoder;
 use image::{DynamicImage, ExtendedColorType, ImageBuffer, ImageEncoder};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// A fresh folder, removed at the end of the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("data-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, bytes).unwrap();
-        path
-    }
-
-    fn ids(&self) -> Vec<String> {
-        Dataset::open(&self.0, None, None).unwrap().items.into_iter().map(|item| item.id).collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn ids(folder: &Path) -> Vec<String> {
+    Dataset::open(folder, None, None).unwrap().items.into_iter().map(|item| item.id).collect()
 }
 
 fn prep(channels: usize, height: usize, width: usize) -> Preparation {
@@ -57,10 +35,10 @@ fn grey(width: u32, height: u32, values: &[u8]) -> DynamicImage {
 }
 
 /// What becomes of one image file.
-fn prepared(name: &str, bytes: &[u8], prep: &Preparation) -> audit::Result<Vec<f32>> {
-    let folder = Folder::new(name);
-    folder.file("class/image.png", bytes);
-    Dataset::open(&folder.0, None, None).unwrap().pixels(0, prep).map(|pixels| pixels.data)
+fn prepared(bytes: &[u8], prep: &Preparation) -> audit::Result<Vec<f32>> {
+    let folder = Temp::new();
+    folder.write("class/image.png", bytes);
+    Dataset::open(&folder, None, None).unwrap().pixels(0, prep).map(|pixels| pixels.data)
 }
 
 fn bytes_over_255(values: &[u8]) -> Vec<f32> {
@@ -100,18 +78,18 @@ fn a_folder_lists_like_the_published_names_and_decodes_like_the_published_array(
 
 #[test]
 fn only_visible_image_files_of_class_folders_count_and_names_sort_by_bytes() {
-    let folder = Folder::new("listing");
+    let folder = Temp::new();
     for name in ["b/2.png", "b/10.PNG", "B/1.Jpeg", "ä/x.tif", "a/y.webp", "a/X.bmp", "a/x.tiff", "a/x.jpg"]
     {
-        folder.file(name, b"");
+        folder.write(name, b"");
     }
     for other in
         ["Thumbs.db", "notes.txt", ".DS_Store", "a/Thumbs.db", "a/._x.jpg", ".cache/x.png", "a/sub/z.png"]
     {
-        folder.file(other, b"");
+        folder.write(other, b"");
     }
     assert_eq!(
-        folder.ids(),
+        ids(&folder),
         ["B/1.Jpeg", "a/X.bmp", "a/x.jpg", "a/x.tiff", "a/y.webp", "b/10.PNG", "b/2.png", "ä/x.tif"]
     );
 }
@@ -119,26 +97,26 @@ fn only_visible_image_files_of_class_folders_count_and_names_sort_by_bytes() {
 #[cfg(unix)]
 #[test]
 fn symbolic_links_to_images_are_followed() {
-    let folder = Folder::new("links");
-    let target = folder.file("elsewhere/image.bin", &png(grey(2, 1, &[7, 9])));
-    fs::create_dir(folder.0.join("data")).unwrap();
-    fs::create_dir(folder.0.join("data/class")).unwrap();
-    std::os::unix::fs::symlink(target, folder.0.join("data/class/link.png")).unwrap();
-    let dataset = Dataset::open(&folder.0.join("data"), None, None).unwrap();
+    let folder = Temp::new();
+    let target = folder.write("elsewhere/image.bin", png(grey(2, 1, &[7, 9])));
+    fs::create_dir(folder.join("data")).unwrap();
+    fs::create_dir(folder.join("data/class")).unwrap();
+    std::os::unix::fs::symlink(target, folder.join("data/class/link.png")).unwrap();
+    let dataset = Dataset::open(&folder.join("data"), None, None).unwrap();
     assert_eq!(dataset.pixels(0, &prep(1, 1, 2)).unwrap().data, bytes_over_255(&[7, 9]));
 }
 
 #[test]
 fn what_is_no_data_set_is_refused_with_the_next_step() {
-    let folder = Folder::new("refused");
-    folder.file("archive.zip", b"");
-    folder.file("image.png", b"");
-    folder.file("loose/stray.png", b"");
-    folder.file("loose/class/image.png", b"");
-    folder.file("split/train/cat/image.png", b"");
-    folder.file("hollow/full/image.png", b"");
-    folder.file("hollow/vacant/Thumbs.db", b"");
-    folder.file("bare/notes.txt", b"");
+    let folder = Temp::new();
+    folder.write("archive.zip", b"");
+    folder.write("image.png", b"");
+    folder.write("loose/stray.png", b"");
+    folder.write("loose/class/image.png", b"");
+    folder.write("split/train/cat/image.png", b"");
+    folder.write("hollow/full/image.png", b"");
+    folder.write("hollow/vacant/Thumbs.db", b"");
+    folder.write("bare/notes.txt", b"");
     let cases = [
         ("absent", Exit::Usage, vec!["absent", "give the folder"]),
         ("archive.zip", Exit::Usage, vec!["archive.zip", "unpack"]),
@@ -149,13 +127,11 @@ fn what_is_no_data_set_is_refused_with_the_next_step() {
         ("bare", Exit::Empty, vec!["bare", "no class folders", "PATH/<class>/<image>"]),
     ];
     for (name, exit, words) in cases {
-        let error = Dataset::open(&folder.0.join(name), None, None).unwrap_err();
+        let error = Dataset::open(&folder.join(name), None, None).unwrap_err();
         assert_eq!(error.exit, exit, "{error}");
-        for word in words {
-            assert!(error.message.contains(word), "`{word}` is missing in: {error}");
-        }
+        says(&error.message, &words);
     }
-    let error = Dataset::open(&folder.0, Some("imagenet"), None).unwrap_err();
+    let error = Dataset::open(&folder, Some("imagenet"), None).unwrap_err();
     assert!(error.message.contains("imagenet") && error.message.contains("folder"), "{error}");
 }
 
@@ -163,33 +139,33 @@ fn what_is_no_data_set_is_refused_with_the_next_step() {
 fn eight_bit_pixels_of_the_right_size_are_untouched() {
     let values: Vec<u8> = (0..=255).collect();
     let file = png(grey(16, 16, &values));
-    assert_eq!(prepared("exact", &file, &prep(1, 16, 16)).unwrap(), bytes_over_255(&values));
+    assert_eq!(prepared(&file, &prep(1, 16, 16)).unwrap(), bytes_over_255(&values));
     let thrice = [bytes_over_255(&values), bytes_over_255(&values), bytes_over_255(&values)].concat();
-    assert_eq!(prepared("exact3", &file, &prep(3, 16, 16)).unwrap(), thrice);
+    assert_eq!(prepared(&file, &prep(3, 16, 16)).unwrap(), thrice);
     // Grey stored as RGB is the same grey: the luma weights lose nothing.
     let rgb: Vec<u8> = values.iter().flat_map(|&value| [value; 3]).collect();
     let rgb = png(image::RgbImage::from_raw(16, 16, rgb).unwrap());
-    assert_eq!(prepared("exact-rgb", &rgb, &prep(1, 16, 16)).unwrap(), bytes_over_255(&values));
+    assert_eq!(prepared(&rgb, &prep(1, 16, 16)).unwrap(), bytes_over_255(&values));
 }
 
 #[test]
 fn colours_come_channel_by_channel_and_turn_grey_by_luma_601() {
     let two = png(image::RgbImage::from_raw(2, 1, vec![255, 0, 10, 0, 255, 20]).unwrap());
-    assert_eq!(prepared("planar", &two, &prep(3, 1, 2)).unwrap(), bytes_over_255(&[255, 0, 0, 255, 10, 20]));
+    assert_eq!(prepared(&two, &prep(3, 1, 2)).unwrap(), bytes_over_255(&[255, 0, 0, 255, 10, 20]));
     // In 8 bits, as PIL's convert("L"): 255 times 0.299, 0.587 and 0.114, rounded.
     let primaries = png(image::RgbImage::from_raw(3, 1, vec![255, 0, 0, 0, 255, 0, 0, 0, 255]).unwrap());
-    assert_eq!(prepared("luma", &primaries, &prep(1, 1, 3)).unwrap(), bytes_over_255(&[76, 150, 29]));
+    assert_eq!(prepared(&primaries, &prep(1, 1, 3)).unwrap(), bytes_over_255(&[76, 150, 29]));
     let deep = vec![65535u16, 0, 0, 0, 65535, 0, 0, 0, 65535];
     let deep = png(ImageBuffer::<image::Rgb<u16>, _>::from_raw(3, 1, deep).unwrap());
-    assert_close(&prepared("luma16", &deep, &prep(1, 1, 3)).unwrap(), &[0.299, 0.587, 0.114], 1e-5);
+    assert_close(&prepared(&deep, &prep(1, 1, 3)).unwrap(), &[0.299, 0.587, 0.114], 1e-5);
 }
 
 #[test]
 fn alpha_is_dropped_and_the_colour_below_it_kept() {
     let rgba = png(image::RgbaImage::from_raw(2, 1, vec![10, 20, 30, 0, 40, 50, 60, 128]).unwrap());
-    assert_eq!(prepared("rgba", &rgba, &prep(3, 1, 2)).unwrap(), bytes_over_255(&[10, 40, 20, 50, 30, 60]));
+    assert_eq!(prepared(&rgba, &prep(3, 1, 2)).unwrap(), bytes_over_255(&[10, 40, 20, 50, 30, 60]));
     let grey_alpha = png(image::GrayAlphaImage::from_raw(2, 1, vec![70, 0, 80, 255]).unwrap());
-    assert_eq!(prepared("grey-alpha", &grey_alpha, &prep(1, 1, 2)).unwrap(), bytes_over_255(&[70, 80]));
+    assert_eq!(prepared(&grey_alpha, &prep(1, 1, 2)).unwrap(), bytes_over_255(&[70, 80]));
 }
 
 #[test]
@@ -197,10 +173,10 @@ fn sixteen_bits_stay_sixteen_bits() {
     let values = [0u16, 1, 1000, 65534, 65535];
     let expected = values.map(|value| f32::from(value) / 65535.0);
     let file = png(ImageBuffer::<image::Luma<u16>, _>::from_raw(5, 1, values.to_vec()).unwrap());
-    assert_close(&prepared("deep", &file, &prep(1, 1, 5)).unwrap(), &expected, 1e-7);
+    assert_close(&prepared(&file, &prep(1, 1, 5)).unwrap(), &expected, 1e-7);
     let rgb: Vec<u16> = values.iter().flat_map(|&value| [value, 0, 0]).collect();
     let file = png(ImageBuffer::<image::Rgb<u16>, _>::from_raw(5, 1, rgb).unwrap());
-    assert_close(&prepared("deep-rgb", &file, &prep(3, 1, 5)).unwrap()[..5], &expected, 1e-7);
+    assert_close(&prepared(&file, &prep(3, 1, 5)).unwrap()[..5], &expected, 1e-7);
 }
 
 #[test]
@@ -213,7 +189,7 @@ fn the_orientation_in_the_file_is_applied() {
     let mut encoder = PngEncoder::new(&mut file);
     encoder.set_exif_metadata(exif).unwrap();
     encoder.write_image(&[1, 2, 3, 4, 5, 6], 3, 2, ExtendedColorType::L8).unwrap();
-    assert_eq!(prepared("turned", &file, &prep(1, 3, 2)).unwrap(), bytes_over_255(&[4, 1, 5, 2, 6, 3]));
+    assert_eq!(prepared(&file, &prep(1, 3, 2)).unwrap(), bytes_over_255(&[4, 1, 5, 2, 6, 3]));
 }
 
 #[test]
@@ -224,15 +200,15 @@ fn resizing_is_bilinear_and_antialiased() {
         png(ImageBuffer::<image::Luma<u16>, _>::from_raw(width, height, values.to_vec()).unwrap())
     };
     let edge = deep(4, 1, &[0, 0, 65535, 65535]);
-    assert_close(&prepared("smaller", &edge, &prep(1, 1, 2)).unwrap(), &[1.0 / 7.0, 6.0 / 7.0], 1e-6);
+    assert_close(&prepared(&edge, &prep(1, 1, 2)).unwrap(), &[1.0 / 7.0, 6.0 / 7.0], 1e-6);
     // Double size: centres at −¼, ¼, ¾, 1¼ of the way, the outer ones held at the border.
     let pair = deep(1, 2, &[0, 65535]);
-    assert_close(&prepared("larger", &pair, &prep(1, 4, 1)).unwrap(), &[0.0, 0.25, 0.75, 1.0], 1e-6);
+    assert_close(&prepared(&pair, &prep(1, 4, 1)).unwrap(), &[0.0, 0.25, 0.75, 1.0], 1e-6);
     // Of 8 bits the same in 8 bits: 36.4 and 218.6, 63.75 and 191.25.
     let edge = png(grey(4, 1, &[0, 0, 255, 255]));
-    assert_eq!(prepared("smaller8", &edge, &prep(1, 1, 2)).unwrap(), bytes_over_255(&[36, 219]));
+    assert_eq!(prepared(&edge, &prep(1, 1, 2)).unwrap(), bytes_over_255(&[36, 219]));
     let pair = png(grey(1, 2, &[0, 255]));
-    assert_eq!(prepared("larger8", &pair, &prep(1, 4, 1)).unwrap(), bytes_over_255(&[0, 64, 191, 255]));
+    assert_eq!(prepared(&pair, &prep(1, 4, 1)).unwrap(), bytes_over_255(&[0, 64, 191, 255]));
 }
 
 #[test]
@@ -240,10 +216,10 @@ fn a_centre_cut_follows_the_resize() {
     let values: Vec<u8> = (0..20).collect();
     let file = png(grey(5, 4, &values));
     let cut = Preparation { resize: Some(Resize::Exact(4, 5)), ..prep(1, 2, 3) };
-    assert_eq!(prepared("cut", &file, &cut).unwrap(), bytes_over_255(&[6, 7, 8, 11, 12, 13]));
+    assert_eq!(prepared(&file, &cut).unwrap(), bytes_over_255(&[6, 7, 8, 11, 12, 13]));
     // Height is resized on its own: 2 rows of 0 and 255 become 0, 64, 191, 255, of which the middle ones stay.
     let tall = Preparation { resize: Some(Resize::Exact(4, 1)), ..prep(1, 2, 1) };
-    let found = prepared("cut-tall", &png(grey(1, 2, &[0, 255])), &tall).unwrap();
+    let found = prepared(&png(grey(1, 2, &[0, 255])), &tall).unwrap();
     assert_eq!(found, bytes_over_255(&[64, 191]));
 }
 
@@ -253,10 +229,10 @@ fn every_format_is_read_whatever_its_extension_says() {
     let expected = bytes_over_255(&[255, 0, 0, 255, 10, 20]);
     for format in [image::ImageFormat::Bmp, image::ImageFormat::Tiff, image::ImageFormat::WebP] {
         let file = encoded(image.clone(), format);
-        assert_eq!(prepared("formats", &file, &prep(3, 1, 2)).unwrap(), expected, "{format:?}");
+        assert_eq!(prepared(&file, &prep(3, 1, 2)).unwrap(), expected, "{format:?}");
     }
     let flat = encoded(image::GrayImage::from_pixel(8, 8, image::Luma([100])), image::ImageFormat::Jpeg);
-    assert_close(&prepared("jpeg", &flat, &prep(1, 8, 8)).unwrap(), &[100.0 / 255.0; 64], 1.5 / 255.0);
+    assert_close(&prepared(&flat, &prep(1, 8, 8)).unwrap(), &[100.0 / 255.0; 64], 1.5 / 255.0);
 }
 
 #[test]
@@ -270,7 +246,7 @@ fn a_broken_image_is_named_with_the_reason() {
         (&encoded(glaring, image::ImageFormat::Tiff), "2.5"),
     ];
     for (bytes, word) in cases {
-        let error = prepared("broken", bytes, &prep(1, 16, 16)).unwrap_err();
+        let error = prepared(bytes, &prep(1, 16, 16)).unwrap_err();
         assert_eq!(error.exit, Exit::Usage);
         assert!(error.message.contains("image.png") && error.message.contains(word), "{error}");
     }
@@ -278,10 +254,10 @@ fn a_broken_image_is_named_with_the_reason() {
 
 #[test]
 fn the_digest_is_that_of_the_file() {
-    let folder = Folder::new("digest");
+    let folder = Temp::new();
     let bytes = png(grey(2, 1, &[1, 2]));
-    folder.file("class/image.png", &bytes);
-    let pixels = Dataset::open(&folder.0, None, None).unwrap().pixels(0, &prep(1, 9, 9)).unwrap();
+    folder.write("class/image.png", &bytes);
+    let pixels = Dataset::open(&folder, None, None).unwrap().pixels(0, &prep(1, 9, 9)).unwrap();
     assert_eq!(pixels.digest[..], Sha256::digest(&bytes)[..]);
 }
 
@@ -375,8 +351,8 @@ fn a_builtin_image_shows_the_same_at_every_size() {
 #[test]
 fn an_export_reads_back_as_the_same_data_set() {
     for prep in [prep(1, 28, 28), prep(3, 20, 30)] {
-        let folder = Folder::new(&format!("export{}", prep.channels));
-        let out = folder.0.join("out");
+        let folder = Temp::new();
+        let out = folder.join("out");
         let dataset = Dataset::generated(5, 4, 3);
         assert_eq!(dataset.export(&out, &prep).unwrap(), 12);
         let again = Dataset::open(&out, None, None).unwrap();

@@ -5,13 +5,13 @@ mod common;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::{Graph, Node};
 use audit::record::{Form, Severity};
 use audit::run::doctor::{self, Examination};
 use audit::space::{Gallery, Metric};
-use audit::threat::{self, Objective, Plan, Schedule, Trial};
+use audit::threat::{self, BALLS, Objective, PGD, Plan, Trial};
 use common::models::{DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
 use common::{Rng, Temp, flags};
+use onnx_grad::{Graph, Node};
 use std::path::{Path, PathBuf};
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
@@ -313,7 +313,8 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
         eps,
         alpha: 0.011,
         steps: 32,
-        schedule: Schedule::Fixed,
+        ball: &BALLS[0],
+        search: &PGD,
         restarts: 0,
         seed: 0,
     };

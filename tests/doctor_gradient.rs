@@ -6,10 +6,10 @@ use audit::judge::check::gradient::{Errors, compare};
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::{Graph, Node};
 use common::models::{DIM, SIDE, Weights, free, grey, trunk, trunk_weights, value};
 use common::{Rng, Temp};
 use ndarray::Array2;
+use onnx_grad::{Graph, Node};
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 const BATCH: usize = 8;

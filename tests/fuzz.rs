@@ -12,8 +12,8 @@ use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::output::Pooling;
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use common::{Rng, Temp};
+use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 

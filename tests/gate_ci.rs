@@ -32,7 +32,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 fn action() -> Action {
     let yaml = std::fs::read_to_string(Path::new(ROOT).join("action.yml")).unwrap();
-    audit::suite::read("action.yml", &yaml).unwrap()
+    audit::yaml::read("action.yml", &yaml).unwrap()
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
     let docs = std::fs::read_to_string(Path::new(ROOT).join("docs/ci.md")).unwrap();
     let section = docs.split("\n## GitLab\n").nth(1).unwrap();
     let yaml = section.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    let jobs: BTreeMap<String, Job> = audit::suite::read("docs/ci.md", yaml).unwrap();
+    let jobs: BTreeMap<String, Job> = audit::yaml::read("docs/ci.md", yaml).unwrap();
     let job = &jobs["robustness"];
     let dir = folder("gitlab");
     let home = home(&dir);

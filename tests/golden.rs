@@ -195,6 +195,7 @@ fn scores_of_known_outcomes() {
                     shift: shift[i].into(),
                     shift_before_last: previous[i].into(),
                     linf: 0.0,
+                    size: None,
                     before,
                     after,
                 });

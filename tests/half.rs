@@ -2,15 +2,13 @@
 
 mod common;
 
-use audit::grad::differentiate;
 use audit::judge::check;
 use audit::judge::check::attacked::Outcomes;
 use audit::judge::check::float16::compare;
 
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
-use audit::model::{Batch, Model};
-use audit::onnx::{DType, Graph, Node, Tensor, Value, half_name};
+use audit::model::{Differentiable, Model};
 use audit::record::Form;
 use audit::record::{HalfComparison, HalfPrecision, HalfTerm, Precision, Report, Severity};
 use audit::report::terminal;
@@ -18,7 +16,8 @@ use audit::run::partition;
 use audit::{Exit, Result};
 use common::models::{DIM, Weights, grey, images, small, trunk_weights};
 use common::{Rng, Temp, audit, load_runtime};
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+use onnx_grad::{DType, Graph, Node, Tensor, Value, differentiate, narrow::half_name};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -216,37 +215,35 @@ fn signs_are_those_of_float32() {
         let n = x.len();
         let ct =
             Array2::from_shape_fn((8, model.info.dim), |(i, j)| ((i * 7 + j * 3) % 11) as f32 / 5.0 - 1.0);
-        let mut step = |half: bool| {
-            model.steps_in_half(half);
-            let (lo, hi) = (x.iter().map(|v| v - 0.01), x.iter().map(|v| v + 0.05));
-            let mut b = Batch {
-                x: x.clone(),
-                lo: lo.map(|v| v.max(0.0)).collect(),
-                hi: hi.map(|v| v.min(1.0)).collect(),
-                alpha: (0..8).map(|i| if i == 7 { 0.0 } else { 0.02 }).collect(),
-                changed: true,
-            };
+        let low: Vec<f32> = x.iter().map(|v| (v - 0.01).max(0.0)).collect();
+        let high: Vec<f32> = x.iter().map(|v| (v + 0.05).min(1.0)).collect();
+        let alpha: Vec<f32> = (0..8).map(|i| if i == 7 { 0.0 } else { 0.02 }).collect();
+        let step = |lane: &mut dyn Differentiable| {
+            let steps = lane.signed_steps().unwrap();
+            for slot in 0..8 {
+                let at = slot * n / 8..(slot + 1) * n / 8;
+                steps.put(slot, &x[at.clone()], &low[at.clone()], &high[at]).unwrap();
+            }
             let mut seen = Array2::zeros((0, 0));
-            model.lanes()[0]
-                .step(&mut b, &mut |e, mut out| {
-                    seen = e.to_owned();
-                    out.assign(&ct);
-                })
-                .unwrap();
-            model.lanes()[0].fetch(&mut b).unwrap();
-            (b, seen)
+            let mut cotangent = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
+                seen = e.to_owned();
+                out.assign(&ct);
+            };
+            steps.step(&alpha, &mut cotangent).unwrap();
+            let moved: Vec<f32> = (0..8).flat_map(|slot| steps.get(slot).unwrap().to_vec()).collect();
+            (moved, seen)
         };
-        let ((half, e_half), (full, e_full)) = (step(true), step(false));
-        let same = (0..n).filter(|&i| half.x[i] == full.x[i]).count() as f64 / n as f64;
+        let (half, e_half) = step(&mut model.lanes_in_half()[0]);
+        let (full, e_full) = step(model.lanes()[0]);
+        let same = (0..n).filter(|&i| half[i] == full[i]).count() as f64 / n as f64;
         assert!(same > 0.95, "{}: {same}", path.display());
-        assert!((0..n).all(|i| (half.lo[i]..=half.hi[i]).contains(&half.x[i])));
-        assert_eq!(half.x[7 * n / 8..], x[7 * n / 8..]);
+        assert!((0..n).all(|i| (low[i]..=high[i]).contains(&half[i])));
+        assert_eq!(half[7 * n / 8..], x[7 * n / 8..]);
         // Embeddings of float16, not float32's.
         assert!(e_half != e_full);
         let largest = e_full.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         assert!(e_half.iter().zip(&e_full).all(|(a, b)| (a - b).abs() < 0.02 * largest));
         // What measures is float32, whatever steps are made in.
-        model.steps_in_half(true);
         let measured = model.embed(&x).unwrap();
         assert_eq!(measured, e_full);
     }
@@ -315,13 +312,16 @@ fn what_overflows_is_an_error() {
     let temp = Temp::new();
     let (mut model, x) = opened(&temp.write("model.onnx", overflowing().encode()), 4);
     model.calibrate(&vec![0.0; x.len()], 4).unwrap();
-    let (lo, hi) = (vec![0.0; x.len()], vec![1.0; x.len()]);
-    let mut b = Batch { x: x.clone(), lo, hi, alpha: vec![0.1; 4], changed: true };
-    let error = model.lanes()[0].step(&mut b, &mut |_, mut out| out.fill(1.0)).unwrap_err();
+    let pixels = x.len() / 4;
+    let mut lanes = model.lanes_in_half();
+    let steps = lanes[0].signed_steps().unwrap();
+    for (slot, image) in x.chunks(pixels).enumerate() {
+        steps.put(slot, image, &vec![0.0; pixels], &vec![1.0; pixels]).unwrap();
+    }
+    let error = steps.step(&[0.1; 4], &mut |_, mut out| out.fill(1.0)).unwrap_err();
     assert!(error.message.contains("not finite"), "{}", error.message);
     // Slots without a trial may hold what they will.
-    b.alpha = vec![0.0; 4];
-    model.lanes()[0].step(&mut b, &mut |_, mut out| out.fill(1.0)).unwrap();
+    steps.step(&[0.0; 4], &mut |_, mut out| out.fill(1.0)).unwrap();
 }
 
 #[test]

@@ -1,26 +1,23 @@
 //! Every layout written small into a folder and read back: splits, roles, cameras, ids; and what wrong or partial
 //! folders are told.
 
+mod common;
+
 use audit::Exit;
 use audit::data::{Dataset, Interpolation, LAYOUTS, Preparation, Resize, Role, Split, vectors};
+use common::npz::npy;
+use common::{Temp, says};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// An empty folder of this test's own.
-fn folder(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("layouts").join(name);
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir).unwrap();
-    dir
-}
-
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
+/// Writes a file, its folders first.
 fn text(path: PathBuf, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
@@ -40,11 +37,10 @@ fn open(path: &Path, split: Option<Split>) -> Dataset {
 }
 
 /// The error for `layout` (detected if `None`), which must hold all of `parts`.
-fn refused(path: &Path, layout: Option<&str>, parts: &[&str]) -> String {
+fn refused(path: &Path, layout: Option<&str>, parts: &[&str]) {
     let error = Dataset::open(path, layout, None).expect_err("refused");
     assert!(matches!(error.exit, Exit::Usage | Exit::Empty), "{error}");
-    assert!(parts.iter().all(|part| error.message.contains(part)), "{parts:?} in {error}");
-    error.message
+    says(&error.message, parts);
 }
 
 /// class, id, role and camera of each item, in short.
@@ -67,8 +63,8 @@ fn decodes(data: &Dataset) {
     assert_eq!(pixels.data.len(), 3 * 8 * 8);
 }
 
-fn cub() -> PathBuf {
-    let root = folder("cub");
+fn cub() -> Temp {
+    let root = Temp::new();
     let inside = root.join("CUB_200_2011");
     let files = ["099.Wren/a.jpg", "100.Gull/a.jpg", "101.Tern/a.jpg", "101.Tern/b.jpg", "102.Auk/a.jpg"];
     let lines =
@@ -124,7 +120,7 @@ fn cub_splits_at_class_100() {
 
 #[test]
 fn cars_in_both_packagings() {
-    let root = folder("cars-together");
+    let root = Temp::new();
     fs::copy(golden("cars/cars_annos.mat"), root.join("cars_annos.mat")).unwrap();
     refused(&root, None, &["cars_annos.mat, row 2", "car_ims/000002.jpg is listed and missing"]);
     images(&root, &[1, 2, 3, 4, 5, 6].map(|i| format!("car_ims/{i:06}.jpg")).each_ref().map(|s| s.as_str()));
@@ -144,7 +140,7 @@ fn cars_in_both_packagings() {
         refused(&root, None, &["cars_annos.mat"]);
     }
 
-    let root = folder("cars-apart");
+    let root = Temp::new();
     fs::create_dir(root.join("devkit")).unwrap();
     for file in ["cars_train_annos.mat", "cars_test_annos_withlabels.mat", "cars_meta.mat"] {
         fs::copy(golden("cars").join(file), root.join("devkit").join(file)).unwrap();
@@ -161,7 +157,7 @@ fn cars_in_both_packagings() {
     assert_eq!(summary(&open(&root, None)), expected);
     fs::copy(golden("cars/cars_meta.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
     refused(&root, None, &["no variable `annotations`", "class_names"]);
-    refused(&folder("cars-none"), Some("cars-196"), &["cars_annos.mat is missing", "found nothing in"]);
+    refused(&Temp::new(), Some("cars-196"), &["cars_annos.mat is missing", "found nothing in"]);
     fs::copy(golden("cars/cars_train_annos.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
     fs::remove_file(root.join("devkit/cars_test_annos_withlabels.mat")).unwrap();
     refused(
@@ -173,7 +169,8 @@ fn cars_in_both_packagings() {
 
 #[test]
 fn sop_takes_its_own_split() {
-    let root = folder("sop").join("Stanford_Online_Products");
+    let above = Temp::new();
+    let root = above.join("Stanford_Online_Products");
     let header = "image_id class_id super_class_id path\n";
     text(
         root.join("Ebay_train.txt"),
@@ -187,7 +184,7 @@ fn sop_takes_its_own_split() {
         &root,
         &["chair_final/1_0.JPG", "chair_final/1_1.JPG", "sofa_final/9_0.JPG", "sofa_final/9_1.JPG"],
     );
-    let test = open(root.parent().unwrap(), None);
+    let test = open(&above, None);
     assert_eq!(summary(&test), ["00009: sofa_final/9_0.JPG", "00009: sofa_final/9_1.JPG"]);
     assert_eq!(summary(&open(&root, Some(Split::Train)))[0], "00001: chair_final/1_0.JPG");
     text(root.join("Ebay_test.txt"), "image_id class_id path\n");
@@ -209,7 +206,8 @@ fn sop_takes_its_own_split() {
 
 #[test]
 fn in_shop_has_queries_outside_the_gallery() {
-    let root = folder("inshop").join("In-shop Clothes Retrieval Benchmark");
+    let above = Temp::new();
+    let root = above.join("In-shop Clothes Retrieval Benchmark");
     let list = |count: usize, rows: &str| {
         let text_ = format!("{count}\nimage_name item_id evaluation_status\n{rows}");
         text(root.join("Eval/list_eval_partition.txt"), &text_);
@@ -217,10 +215,10 @@ fn in_shop_has_queries_outside_the_gallery() {
     let rows = "img/W/D/id_1/a.jpg   id_1   train \nimg/W/D/id_1/b.jpg id_1 train\nimg/W/D/id_2/a.jpg  id_2 query\n\
                 img/W/D/id_2/b.jpg id_2 gallery\nimg/W/D/id_2/c.jpg id_2 gallery\n";
     list(5, rows);
-    refused(root.parent().unwrap(), None, &["img is missing", "img.zip to be unpacked", "found Eval in"]);
+    refused(&above, None, &["img is missing", "img.zip to be unpacked", "found Eval in"]);
     let files = ["id_1/a.jpg", "id_1/b.jpg", "id_2/a.jpg", "id_2/b.jpg", "id_2/c.jpg"];
     images(&root.join("img/W/D"), &files);
-    let test = open(root.parent().unwrap(), None);
+    let test = open(&above, None);
     assert_eq!(
         summary(&test),
         ["id_2: img/W/D/id_2/b.jpg g", "id_2: img/W/D/id_2/c.jpg g", "id_2: img/W/D/id_2/a.jpg q"]
@@ -238,7 +236,7 @@ fn in_shop_has_queries_outside_the_gallery() {
 
 #[test]
 fn re_identification_by_file_name() {
-    let root = folder("market");
+    let root = Temp::new();
     images(&root.join("query"), &["0002_c1s1_000451_03.jpg"]);
     let gallery = [
         "-1_c1s1_000001_00.jpg",
@@ -279,14 +277,14 @@ fn re_identification_by_file_name() {
     fs::create_dir_all(root.join("bounding_box_test")).unwrap();
     refused(&root, Some("market-1501"), &["query is missing", "expected", "found"]);
 
-    let root = folder("duke");
+    let root = Temp::new();
     images(&root.join("DukeMTMC-reID/query"), &["0001_c2_f0046182.jpg"]);
     images(&root.join("DukeMTMC-reID/bounding_box_test"), &["0001_c8_f0046182.jpg"]);
     let duke = open(&root, None);
     assert!(duke.source.contains("dukemtmc-reid"));
     assert_eq!(summary(&duke)[1], "0001: query/0001_c2_f0046182.jpg q c2");
 
-    let root = folder("veri");
+    let root = Temp::new();
     images(&root.join("image_query"), &["0001_c011_00016450_0.jpg"]);
     images(&root.join("image_test"), &["0001_c020_00016450_0.jpg"]);
     assert_eq!(summary(&open(&root, None))[1], "0001: image_query/0001_c011_00016450_0.jpg q c11");
@@ -294,7 +292,7 @@ fn re_identification_by_file_name() {
 
 #[test]
 fn msmt17_reads_its_lists() {
-    let root = folder("msmt");
+    let root = Temp::new();
     let [a, b, c] = [
         "0000/0000_000_01_0303morning_0008_0.jpg",
         "0000/0000_001_07_0303noon_0008_0.jpg",
@@ -320,7 +318,7 @@ fn msmt17_reads_its_lists() {
 
 #[test]
 fn omniglot_by_alphabet_and_character() {
-    let root = folder("omniglot");
+    let root = Temp::new();
     let files = ["Greek/character01/a.png", "Greek/character01/b.png", "Greek/character02/a.png"];
     images(&root.join("images_evaluation"), &files);
     images(&root.join("images_background"), &["Latin/character01/a.png"]);
@@ -348,7 +346,7 @@ fn idx(sizes: &[u32], values: &[u8]) -> Vec<u8> {
 
 #[test]
 fn mnist_bare_and_gzipped() {
-    let root = folder("mnist");
+    let root = Temp::new();
     let pixels: Vec<u8> = (0..4 * 6).map(|v| v * 10).collect();
     let gzip = |bytes: &[u8]| {
         let mut to = GzEncoder::new(Vec::new(), Compression::fast());
@@ -377,7 +375,7 @@ fn mnist_bare_and_gzipped() {
 
 #[test]
 fn manifests_say_everything_in_rows() {
-    let root = folder("csv");
+    let root = Temp::new();
     let at = root.join("data.csv");
     images(&root, &["a.png", "b.png", "c, d.png"]);
     let header = "path,label,split,is_query,is_gallery,camera\n";
@@ -420,7 +418,7 @@ fn manifests_say_everything_in_rows() {
 
 #[test]
 fn class_folders_and_detection() {
-    let root = folder("folder");
+    let root = Temp::new();
     images(&root.join("test"), &["x/a.png", "x/b.png", "y/a.png"]);
     assert_eq!(summary(&open(&root, Some(Split::Test))), ["x: x/a.png", "x: x/b.png", "y: y/a.png"]);
     assert_eq!(open(&root.join("test"), None).items.len(), 3);
@@ -439,19 +437,9 @@ fn class_folders_and_detection() {
     assert_eq!(LAYOUTS.last().unwrap().name, "folder");
 }
 
-/// A .npy file as NumPy writes it.
-fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((header.len() as u16).to_le_bytes());
-    bytes.extend(header.bytes());
-    bytes.extend(values);
-    bytes
-}
-
 #[test]
 fn galleries_of_embeddings() {
-    let root = folder("vectors");
+    let root = Temp::new();
     let at = root.join("gallery.npy");
     let values: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|v| v.to_le_bytes()).collect();
     fs::write(&at, npy("<f4", "(3, 2)", &values)).unwrap();
@@ -467,8 +455,7 @@ fn galleries_of_embeddings() {
     );
 
     let refused = |parts: &[&str]| {
-        let message = vectors::read(&at).unwrap_err().message;
-        assert!(parts.iter().all(|part| message.contains(part)), "{parts:?} in {message}");
+        says(&vectors::read(&at).unwrap_err().message, parts);
     };
     text(root.join("gallery.csv"), "id,label\na,x\nb,x\n");
     refused(&["gallery.csv has 2 rows", "3 embeddings"]);
@@ -528,15 +515,14 @@ fn galleries_of_embeddings_in_parquet() {
         let file = format!("bad-{name}.parquet");
         let error = vectors::read(&golden("galleries").join(&file)).expect_err(name);
         assert_eq!(error.exit, Exit::Usage);
-        let has = |part: &&str| error.message.contains(*part);
-        assert!(error.message.contains(&file) && parts.iter().all(has), "{name}: {error}");
+        says(&error.message, &[&[file.as_str()], parts].concat());
     }
 }
 
 /// Cut off or changed anywhere, a file is an error or another gallery, and never a panic.
 #[test]
 fn damaged_parquet_is_refused() {
-    let root = folder("damaged");
+    let root = Temp::new();
     let at = root.join("gallery.parquet");
     for name in ["pandas", "polars", "duckdb", "pyarrow"] {
         let whole = fs::read(golden("galleries").join(format!("{name}.parquet"))).unwrap();
@@ -570,7 +556,7 @@ fn pixels_are_torchvisions() {
     let cases: Vec<Case> =
         serde_json::from_str(&fs::read_to_string(golden("pixels/cases.json")).unwrap()).unwrap();
     assert_eq!(cases.len(), 40);
-    let root = folder("pixels");
+    let root = Temp::new();
     for case in &cases {
         let class = root.join(&case.expected).join("x");
         fs::create_dir_all(&class).unwrap();
@@ -611,7 +597,7 @@ fn pixels_are_torchvisions() {
 
 #[test]
 fn a_cut_larger_than_the_image_is_refused() {
-    let root = folder("cut");
+    let root = Temp::new();
     images(&root, &["x/a.png", "x/b.png"]);
     let data = open(&root, None);
     for resize in [Resize::Shorter(20), Resize::Exact(30, 20)] {

@@ -3,32 +3,24 @@
 
 mod common;
 
-use audit::cli::Cli;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;
 use audit::model::card::{Card, Layout};
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::Node;
 use audit::record::Report;
-use clap::Parser;
+use common::Temp;
 use common::models::{SIDE, Weights, free, grey, value};
+use common::npz::npy;
+use onnx_grad::Node;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
 
-fn folder(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("layouts-audit").join(name);
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir).unwrap();
-    dir
-}
-
 fn run(data: &Path, flags: &[&str]) -> audit::Result<Report> {
-    common::load_runtime();
-    let mut line = vec!["audit", "--suite", "smoke", "-q", "--threads", "1", "--steps", "1", MODEL, "--data"];
-    line.push(data.to_str().unwrap());
-    audit::run::run(&Cli::try_parse_from(line.into_iter().chain(flags.iter().copied())).unwrap().run, "audit")
+    let data = data.to_str().unwrap();
+    let line = ["--suite", "smoke", "--threads", "1", "--steps", "1", MODEL, "--data", data];
+    common::audit(&[&line[..], flags].concat())
 }
 
 /// 16 classes of 6 generated images as PNG files.
@@ -41,7 +33,7 @@ fn images(root: &Path) -> Dataset {
 
 #[test]
 fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
-    let root = folder("separate");
+    let root = Temp::new();
     let data = images(&root);
     // Of each class the first two are queries.
     let query = |i: usize| i % 6 < 2;
@@ -79,17 +71,7 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
         let pixels: Vec<f32> = some.iter().flat_map(|&i| data.pixels(i, &prep).unwrap().data).collect();
         values.extend(model.embed(&pixels).unwrap().iter().flat_map(|v| v.to_le_bytes()));
     }
-    let npy = |columns: usize| {
-        let header = format!(
-            "{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {columns}), }}\n",
-            values.len() / 4 / columns
-        );
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.bytes());
-        bytes.extend(&values);
-        bytes
-    };
+    let npy = |columns: usize| npy("<f4", &format!("({}, {columns})", values.len() / 4 / columns), &values);
     let file = root.join("gallery.npy");
     fs::write(&file, npy(model.info.dim)).unwrap();
     let flags = ["--max-queries", "8", "--gallery", file.to_str().unwrap()];
@@ -234,7 +216,7 @@ fn common_mistakes_are_named() {
     ];
     for layout in [Layout::Nchw, Layout::Nhwc] {
         for (number, (pixels, channel, sees, at, right, wrong, words)) in cases.iter().enumerate() {
-            let root = folder(&format!("mistake{number}"));
+            let root = Temp::new();
             coloured(&root.join("images"), *channel, *pixels);
             let model = seeing(&root, layout, *at, *sees);
             let doubts = |flags: &[&str]| {
@@ -259,7 +241,7 @@ fn common_mistakes_are_named() {
 
 #[test]
 fn a_preprocessing_that_others_beat_is_doubted() {
-    let root = folder("doubt");
+    let root = Temp::new();
     images(&root);
     let doubts = |flags: &[&str]| {
         let report = run(&root.join("images"), flags).unwrap();

@@ -6,9 +6,9 @@ use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::output::Pooling;
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::{DType, Dim, Graph, Node, Tensor, Value};
 use common::Rng;
 use ndarray::Array2;
+use onnx_grad::{DType, Dim, Graph, Node, Tensor, Value};
 use std::path::{Path, PathBuf};
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
@@ -210,7 +210,7 @@ fn a_condition_that_is_constant_is_folded() {
     let branch = |op: &str| {
         let mut g = Graph::new(vec![Node::new(op, &["map"], "chosen")], Default::default());
         g.outputs = vec![untyped("chosen")];
-        audit::onnx::Attr::Graph(Box::new(g))
+        onnx_grad::Attr::Graph(Box::new(g))
     };
     let (mut nodes, w) = map();
     // Known from the shape alone, as exporters write it.
@@ -430,7 +430,7 @@ fn what_would_take_for_ever_is_refused() {
     ];
     body.outputs = vec![untyped("again"), untyped("w")];
     let mut repeat = Node::new("Loop", &["for_ever", "", "x"], "y");
-    repeat.attrs.insert("body".into(), audit::onnx::Attr::Graph(Box::new(body)));
+    repeat.attrs.insert("body".into(), onnx_grad::Attr::Graph(Box::new(body)));
     let graph = grey(BATCH, vec![repeat], &[("for_ever", Tensor::i64(&[], &[i64::MAX]))], &["y"]);
     let error = open("loop", &graph, None, None).err().unwrap().to_string();
     assert!(error.contains("Loop \"y\"") && error.contains("--gradient estimate"), "{error}");

@@ -5,9 +5,9 @@ mod common;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Options, Provider};
-use audit::onnx::{DType, Graph, Node, Tensor, Value};
 use common::Rng;
 use ndarray::Array2;
+use onnx_grad::{DType, Graph, Node, Tensor, Value};
 use std::path::PathBuf;
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::models::{images, small};
-use common::{Ran, Rng, Temp, program, ran};
+use common::models::{self, small};
+use common::{Ran, Rng, Temp, program, ran, says};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,8 @@ const FLAGS: [&str; 7] = ["model.onnx", "--suite", "suite.yaml", "--data", "data
 
 /// A small model, 6 classes of 5 images, 180 trials.
 fn stage() -> Temp {
-    let dir = Temp::new();
-    dir.write("model.onnx", small().encode());
+    let dir = models::stage(6, 5);
     dir.write("suite.yaml", SUITE);
-    images(&dir, "data", 6, 5, 1);
     dir
 }
 
@@ -66,11 +64,10 @@ fn same(dir: &Temp, name: &str, whole: &str) {
 fn broken_off(dir: &Temp, blocks: u64, args: &[&str]) -> String {
     let Ran { code, err, .. } = run_short(dir, blocks, args);
     assert_eq!(code, Some(1), "{err}");
-    for word in
-        ["can't write the journal", "File too large", "of 180 trials are done and kept in", "--resume"]
-    {
-        assert!(err.contains(word), "no {word:?} in {err}");
-    }
+    says(
+        &err,
+        &["can't write the journal", "File too large", "of 180 trials are done and kept in", "--resume"],
+    );
     err
 }
 
@@ -123,9 +120,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
         }
         if interrupt && round >= 2 {
             assert_eq!(output.status.code(), Some(130), "{err}");
-            for word in ["interrupted", "cut.json.journal", "--resume"] {
-                assert!(err.contains(word), "no {word:?} in {err}");
-            }
+            says(&err, &["interrupted", "cut.json.journal", "--resume"]);
         }
         kept.push(size());
     }
@@ -173,9 +168,7 @@ fn a_journal_of_another_run_is_refused_and_stays() {
     let refused = |args: &[&str], words: &[&str]| {
         let Ran { code, err, out } = run(&dir, args);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
-        for word in words {
-            assert!(err.contains(word), "{args:?}: no {word:?} in {err}");
-        }
+        says(&err, words);
         assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal, "{args:?}");
     };
     refused(&["-o", "r.json"], &["didn't end", "--resume", "remove it"]);
@@ -221,9 +214,7 @@ fn nobodys_file_is_taken_for_a_journal() {
     ] {
         let Ran { code, err, out } = run(&dir, args);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {err}");
-        for word in words {
-            assert!(err.contains(word), "{args:?}: no {word:?} in {err}");
-        }
+        says(&err, words);
     }
     assert_eq!(dir.names(), before);
     assert_eq!(std::fs::read_to_string(dir.join("suite.yaml")).unwrap(), SUITE);
@@ -241,11 +232,10 @@ fn a_full_disk_at_the_report_costs_no_trial() {
     let report = std::fs::metadata(dir.join("whole.json")).unwrap().len();
     let Ran { code, err, .. } = run_short(&dir, report / 512 - 2, &["-o", "cut.json"]);
     assert_eq!(code, Some(1), "{err}");
-    for word in
-        ["can't write cut.json", "File too large", "All trials are done", "cut.json.journal", "--resume"]
-    {
-        assert!(err.contains(word), "no {word:?} in {err}");
-    }
+    says(
+        &err,
+        &["can't write cut.json", "File too large", "All trials are done", "cut.json.journal", "--resume"],
+    );
     assert!(dir.names().iter().all(|n| n != "cut.json" && !n.contains("partial")), "{:?}", dir.names());
     let done = ran(program(dir.path()).args(FLAGS).args(["-o", "cut.json", "--resume"]));
     assert_eq!(done.code, Some(0), "{}", done.err);
@@ -299,9 +289,7 @@ fn parts_make_the_report_of_one_run() {
     let refused = |files: &[String], code: i32, words: &[&str]| {
         let done = merge(files, "no.json");
         assert_eq!((done.code, done.out.as_str()), (Some(code), ""), "{}", done.err);
-        for word in words {
-            assert!(done.err.contains(word), "no {word:?} in {}", done.err);
-        }
+        says(&done.err, words);
         assert!(!dir.join("no.json").exists());
     };
     refused(&parts(&[3]), 13, &["2 of 3 parts are missing: hash:1/3, hash:2/3", "--partition hash:1/3"]);
@@ -317,8 +305,7 @@ fn parts_make_the_report_of_one_run() {
     let mixed = [&parts(&[1, 3])[..], &["other.json".into()]].concat();
     refused(&mixed, 13, &["3-1.json and other.json", "seed: 0 and 9"]);
     // An outcome taken out by hand.
-    let text = std::fs::read_to_string(dir.join("3-1.json")).unwrap();
-    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut json = dir.json("3-1.json");
     json["outcomes"].as_array_mut().unwrap().pop();
     dir.write("3-1.json", json.to_string());
     refused(&parts(&[1, 2, 3]), 13, &["3-1.json", "anew"]);
@@ -385,13 +372,10 @@ fn a_baseline_with_a_lone_image_can_be_held_to() {
     let flags = ["--steps", "2"];
     let base = run(&dir, &[&flags[..], &["-o", "base.json"]].concat());
     assert_eq!(base.code, Some(0), "{}", base.err);
-    let report = |name: &str| -> serde_json::Value {
-        serde_json::from_str(&std::fs::read_to_string(dir.join(name)).unwrap()).unwrap()
-    };
-    assert!(!report("base.json")["skipped"].as_array().unwrap().is_empty());
+    assert!(!dir.json("base.json")["skipped"].as_array().unwrap().is_empty());
     let again = run(&dir, &[&flags[..], &["-o", "again.json", "--baseline", "base.json"]].concat());
     assert_eq!(again.code, Some(0), "{}", again.err);
-    assert_eq!(report("again.json")["skipped"], report("base.json")["skipped"]);
+    assert_eq!(dir.json("again.json")["skipped"], dir.json("base.json")["skipped"]);
     let held = ran(program(dir.path()).args(["gate", "again.json", "--baseline", "base.json"]));
     assert_eq!(held.code, Some(0), "{}", held.err);
 }

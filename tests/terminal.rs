@@ -5,8 +5,8 @@ mod common;
 
 use audit::cli::Cli;
 use clap::CommandFactory;
-use common::models::{images, small};
-use common::{Ran, Temp, program, ran};
+use common::models;
+use common::{Ran, Temp, program, ran, says};
 use serde_json::Value;
 use std::process::Command;
 
@@ -16,10 +16,8 @@ const LONG: &str = "--steps=40000";
 const SHORT: &str = "--steps=2";
 
 fn stage() -> Temp {
-    let dir = Temp::new();
-    dir.write("model.onnx", small().encode());
+    let dir = models::stage(6, 5);
     dir.write("suite.yaml", "form: published\nattacks: [QA-, ES]\n");
-    images(&dir, "data", 6, 5, 1);
     dir
 }
 
@@ -161,16 +159,17 @@ fn every_help_page_has_examples() {
         done.out
     };
     let main = help(&[]);
-    for word in [
-        "Examples",
-        "audit --suite ars model.onnx",
-        "--resume",
-        "13 incomplete",
-        "130 interrupted",
-        "--partition",
-    ] {
-        assert!(main.contains(word), "no {word:?} in {main}");
-    }
+    says(
+        &main,
+        &[
+            "Examples",
+            "audit --suite ars model.onnx",
+            "--resume",
+            "13 incomplete",
+            "130 interrupted",
+            "--partition",
+        ],
+    );
     for (name, flags) in commands() {
         let page = help(&[&name]);
         assert!(page.contains("Example"), "{name}: {page}");
@@ -220,7 +219,7 @@ fn completions_complete() {
         {
             assert!(done.out.contains(word), "{shell}: no {word}");
         }
-        dir.write(&format!("audit.{shell}"), done.out);
+        dir.write(format!("audit.{shell}"), done.out);
     }
     let complete = |words: &[&str]| {
         let program = format!(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/train.json: what PyTorch, torchvision and pytorch-metric-learning make of the trainer's parts.
+"""Makes crates/audit-train/tests/golden/train.json: what PyTorch, torchvision and pytorch-metric-learning make of the trainer's parts.
 
     pip install pytorch-metric-learning==2.9.0 torch==2.11.0 torchvision==0.26.0 numpy
     python tools/golden_train.py
@@ -280,7 +280,7 @@ def main():
         "backbones": the_backbones(),
         "adam": the_optimiser(),
     }
-    path = Path(__file__).resolve().parent.parent / "tests/golden/train.json"
+    path = Path(__file__).resolve().parent.parent / "crates/audit-train/tests/golden/train.json"
 
     def short(x):
         if isinstance(x, float):

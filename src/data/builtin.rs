@@ -8,8 +8,7 @@
 //! bytes on every machine. Hence no sine, no exponential, no fused multiply-add here.
 
 use super::{Dataset, Item, Origin, Pixels, Preparation};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use crate::random::Random;
 use sha2::{Digest, Sha256};
 
 /// Lists `classes` × `samples` images without drawing any.
@@ -47,21 +46,16 @@ pub fn pixels(seed: u64, class: usize, sample: usize, prep: &Preparation) -> Pix
 }
 
 /// Random numbers that depend on the seed and a path of indices.
-struct Dice(ChaCha8Rng);
+struct Dice(Random);
 
 impl Dice {
     fn new(seed: u64, path: &[usize]) -> Dice {
-        let mut hash = Sha256::new_with_prefix(b"audit built-in images 1");
-        hash.update(seed.to_le_bytes());
-        for &index in path {
-            hash.update((index as u64).to_le_bytes());
-        }
-        Dice(ChaCha8Rng::from_seed(hash.finalize().into()))
+        let path: Vec<u8> = path.iter().flat_map(|&index| (index as u64).to_le_bytes()).collect();
+        Dice(Random::keyed(&[b"audit built-in images 1", &seed.to_le_bytes(), &path]))
     }
 
     fn between(&mut self, low: f32, high: f32) -> f32 {
-        // 24 bits are what an f32 in [0,1) can tell apart.
-        low + (high - low) * ((self.0.next_u32() >> 8) as f32 / 16_777_216.0)
+        low + (high - low) * self.0.unit()
     }
 
     /// Bell-shaped around 0 with standard deviation `spread`, never beyond three of it: a sum of three uniforms.

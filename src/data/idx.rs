@@ -1,7 +1,7 @@
 //! MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017): IDX files, bare or gzipped. 60,000 images to
 //! train, 10,000 to test, of the same ten classes.
 
-use super::listing::{missing, named};
+use super::listing::{missing, named, of_split};
 use super::{Dataset, Item, Layout, Origin, Pixels, Preparation, Split, image};
 use crate::{Error, Result};
 use flate2::read::GzDecoder;
@@ -83,10 +83,7 @@ fn read(path: &Path, dimensions: usize) -> Result<(Vec<usize>, Vec<u8>)> {
 }
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
-    let part = match split {
-        Some(Split::Train) => "train",
-        _ => "t10k",
-    };
+    let part = of_split(split, "train", "t10k");
     let expect = |what: &str| {
         find(path, part, what).ok_or_else(|| missing(&path.join(format!("{part}-{what}-ubyte")), ABOUT))
     };

@@ -3,7 +3,7 @@
 
 use super::listing::{Listing, Row, Rows, expect_root, missing, named, root};
 use super::{Dataset, Layout, Role, Split};
-use crate::{Error, Result};
+use crate::Result;
 use std::path::Path;
 
 const FOLDER: &str = "In-shop Clothes Retrieval Benchmark";
@@ -23,14 +23,9 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         .ok_or_else(|| missing(&root.join("img"), &format!("img.zip to be unpacked there: {ABOUT}")))?;
     let images = root.join(images.trim_end_matches("img"));
     let rows = Rows::read(root.join(LIST), ABOUT)?;
-    let mut head = rows.lines();
-    let (Some((first, count)), Some((second, header))) = (head.next(), head.next()) else {
-        return Err(Error::usage(format!("{} is empty", root.join(LIST).display())));
-    };
+    let [(first, count), (second, header)] = rows.first()?;
     let count = first.number("the number of rows", count, 0)?;
-    if !header.split_whitespace().eq(HEADER.split(' ')) {
-        return Err(second.wrong(format!("expected the header `{HEADER}`, found `{header}`")));
-    }
+    second.expect_header(header, HEADER)?;
     let train = split == Some(Split::Train);
     let mut listing = Listing::default();
     let mut found = 0;

@@ -88,7 +88,13 @@ impl Rows {
         })
     }
 
-    pub fn place(&self, line: usize) -> Place<'_> {
+    /// The first lines that aren't empty. Error where there are fewer.
+    pub fn first<const N: usize>(&self) -> Result<[(Place<'_>, &str); N]> {
+        let lines: Vec<_> = self.lines().take(N).collect();
+        lines.try_into().map_err(|_| Error::usage(format!("{} is empty", self.path.display())))
+    }
+
+    fn place(&self, line: usize) -> Place<'_> {
         Place { path: &self.path, line }
     }
 }
@@ -103,6 +109,14 @@ pub struct Place<'a> {
 impl Place<'_> {
     pub fn wrong(self, what: impl Display) -> Error {
         Error::usage(format!("{self}: {what}"))
+    }
+
+    /// Refuses a line other than the header, whose fields are told apart by white space.
+    pub fn expect_header(self, found: &str, header: &str) -> Result<()> {
+        match found.split_whitespace().eq(header.split(' ')) {
+            true => Ok(()),
+            false => Err(self.wrong(format!("expected the header `{header}`, found `{found}`"))),
+        }
     }
 
     /// A number that is at least `least`.
@@ -221,6 +235,11 @@ pub fn zero_shot(split: Option<Split>, last: i64) -> (impl Fn(i64) -> bool, Stri
         Split::Test => format!("test split, classes from {}", last + 1),
     };
     (move |class| (class <= last) == (split == Split::Train), part)
+}
+
+/// What belongs to a split, the test split being the one that papers evaluate on.
+pub fn of_split<T>(split: Option<Split>, train: T, test: T) -> T {
+    if split == Some(Split::Train) { train } else { test }
 }
 
 /// The name of a split in a report.

@@ -2,7 +2,7 @@
 //! `0000_000_01_0303morning_0008_0.jpg`. To train, list_train and list_val (32,621 images of 1,041 people); to test,
 //! list_query (11,659) and list_gallery (82,161).
 
-use super::listing::{Listing, Row, Rows, expect_root, missing, named, root};
+use super::listing::{Listing, Row, Rows, expect_root, missing, named, of_split, root};
 use super::{Dataset, Layout, Role, Split};
 use crate::Result;
 use std::path::Path;
@@ -21,14 +21,11 @@ pub const LAYOUT: Layout = Layout {
 };
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
-    let (lists, folders) = match split {
-        Some(Split::Train) => {
-            ([("list_train.txt", Role::Both), ("list_val.txt", Role::Both)], ["train", "mask_train_v2"])
-        }
-        _ => {
-            ([("list_gallery.txt", Role::Gallery), ("list_query.txt", Role::Query)], ["test", "mask_test_v2"])
-        }
-    };
+    let (lists, folders) = of_split(
+        split,
+        ([("list_train.txt", Role::Both), ("list_val.txt", Role::Both)], ["train", "mask_train_v2"]),
+        ([("list_gallery.txt", Role::Gallery), ("list_query.txt", Role::Query)], ["test", "mask_test_v2"]),
+    );
     let root = expect_root(path, FOLDER, lists[0].0, ABOUT)?;
     let images = folders.iter().map(|folder| root.join(folder)).find(|folder| folder.is_dir());
     let images = images.ok_or_else(|| missing(&root.join(folders[0]), ABOUT))?;

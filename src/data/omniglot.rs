@@ -2,7 +2,7 @@
 //! characters) and images_evaluation (20 and 659), twenty drawings of each.
 
 use super::folder::Contents;
-use super::listing::{Listing, Row, missing, named};
+use super::listing::{Listing, Row, missing, named, of_split};
 use super::{Dataset, Layout, Split};
 use crate::{Error, Result};
 use std::path::Path;
@@ -24,15 +24,10 @@ pub const LAYOUT: Layout = Layout {
 };
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
-    let folder = match split {
-        Some(Split::Train) => "images_background",
-        _ => "images_evaluation",
-    };
+    let folder = of_split(split, "images_background", "images_evaluation");
     let (root, part) = match path.join(folder) {
         inside if inside.is_dir() => (inside, named(split)),
-        inside if split.is_some() => {
-            return Err(missing(&inside, ABOUT));
-        }
+        inside if split.is_some() => return Err(missing(&inside, ABOUT)),
         _ => (path.to_path_buf(), "all alphabets".into()),
     };
     let mut listing = Listing::default();

@@ -4,7 +4,7 @@
 //! Identity −1 is junk, ignored entirely; 0 a distractor, which stays in the gallery and is nobody's match.
 
 use super::folder::Contents;
-use super::listing::{Listing, Row, missing, named, root};
+use super::listing::{Listing, Row, missing, named, of_split, root};
 use super::{Dataset, Layout, Role, Split};
 use crate::{Error, Result};
 use std::path::Path;
@@ -64,10 +64,8 @@ fn open(
     name: &str,
     [train, query, gallery]: Folders,
 ) -> Result<Dataset> {
-    let parts = match split {
-        Some(Split::Train) => vec![(train, Role::Both)],
-        _ => vec![(gallery, Role::Gallery), (query, Role::Query)],
-    };
+    let test = vec![(gallery, Role::Gallery), (query, Role::Query)];
+    let parts = of_split(split, vec![(train, Role::Both)], test);
     let root = root(path, name, parts[0].0).unwrap_or_else(|| path.to_path_buf());
     let mut listing = Listing::default();
     for (folder, role) in parts {

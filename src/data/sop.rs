@@ -1,9 +1,9 @@
 //! Stanford Online Products (Song et al. 2016): 120,053 photographs of 22,634 products. The given split is by
 //! product: 59,551 images of 11,318 to train, 60,502 of 11,316 to test.
 
-use super::listing::{Listing, Row, Rows, expect_root, named, root};
+use super::listing::{Listing, Row, Rows, expect_root, named, of_split, root};
 use super::{Dataset, Layout, Split};
-use crate::{Error, Result};
+use crate::Result;
 use std::path::Path;
 
 const FOLDER: &str = "Stanford_Online_Products";
@@ -15,19 +15,11 @@ pub const LAYOUT: Layout =
     Layout { name: "sop", about: ABOUT, detect: |path| root(path, FOLDER, "Ebay_test.txt").is_some(), open };
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
-    let list = match split {
-        Some(Split::Train) => "Ebay_train.txt",
-        _ => "Ebay_test.txt",
-    };
+    let list = of_split(split, "Ebay_train.txt", "Ebay_test.txt");
     let root = expect_root(path, FOLDER, list, ABOUT)?;
     let rows = Rows::read(root.join(list), ABOUT)?;
-    match rows.lines().next() {
-        Some((_, line)) if line.split_whitespace().eq(HEADER.split(' ')) => {}
-        Some((place, line)) => {
-            return Err(place.wrong(format!("expected the header `{HEADER}`, found `{line}`")));
-        }
-        None => return Err(Error::usage(format!("{} is empty", root.join(list).display()))),
-    }
+    let [(place, header)] = rows.first()?;
+    place.expect_header(header, HEADER)?;
     let mut listing = Listing::default();
     for row in rows.fields::<4>(1, HEADER) {
         let (place, [_, class, _, file]) = row?;

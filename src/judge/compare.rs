@@ -92,10 +92,11 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     for (what, x, y) in [
         ("protocol", s.protocol.to_string(), t.protocol.to_string()),
         ("form", s.form.to_string(), t.form.to_string()),
+        ("norm", s.norm.clone(), t.norm.clone()),
         ("eps", s.eps.to_string(), t.eps.to_string()),
         ("alpha", s.alpha.to_string(), t.alpha.to_string()),
         ("steps", s.steps.to_string(), t.steps.to_string()),
-        ("schedule", s.schedule.to_string(), t.schedule.to_string()),
+        ("schedule", s.schedule.clone(), t.schedule.clone()),
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
         ("metric", a.model.metric.to_string(), b.model.metric.to_string()),

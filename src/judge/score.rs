@@ -4,12 +4,10 @@
 //! (ICML 2024, arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are
 //! 0–100, higher is better.
 
+use crate::random::Random;
 use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
-use crate::space::draw_index;
 use crate::threat::OBJECTIVES;
 use crate::threat::term::{Averaging, Term, terms_of};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
@@ -336,11 +334,10 @@ impl Table {
         (0..resamples as u64)
             .into_par_iter()
             .map(|stream| {
-                let mut rng = ChaCha8Rng::seed_from_u64(seed);
-                rng.set_stream(stream);
+                let mut random = Random::seeded(seed).stream(stream);
                 let mut weights = vec![0.0; self.queries];
                 for _ in 0..self.queries {
-                    weights[draw_index(&mut rng, self.queries)] += 1.0;
+                    weights[random.index(self.queries)] += 1.0;
                 }
                 self.replicate(&weights)
             })
@@ -415,6 +412,7 @@ mod tests {
             shift: 0.8,
             shift_before_last: 0.6,
             linf: 0.03,
+            size: None,
             before,
             after,
         }

@@ -1,11 +1,11 @@
 //! The model card: what a file of weights doesn't say about its input, and the preprocessing that follows from it.
 
 use super::output::Pooling;
-use crate::onnx::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 pub use crate::record::{Channels, Layout, Preprocessing};
 use crate::record::{Interpolation, Metric};
 use crate::{Error, Result};
 use clap::ValueEnum;
+use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use serde::{Deserialize, Serialize};
 
 /// `model.yaml` beside `model.onnx`, or flags. What it leaves out is read from the graph where the graph says it.

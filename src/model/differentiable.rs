@@ -11,34 +11,39 @@ pub type Cotangent<'c> = dyn FnMut(ArrayView2<f32>, ArrayViewMut2<f32>) + 'c;
 /// Images are contiguous `f32` pixels in [0,1], C×H×W each. Embeddings are the model's own
 /// output, not normalised: metrics are the business of [`crate::space`].
 pub trait Differentiable: Send {
-    /// Images that one call processes at the most.
+    /// Images that one call processes at the most, B.
     fn batch(&self) -> usize;
-    /// Values in one image, C·H·W.
-    fn pixels(&self) -> usize;
-    /// Embeddings [n, D] of n ≤ `batch()` images (`images.len() == n * pixels()`).
+    /// The shape of an image, [C, H, W].
+    fn shape(&self) -> [usize; 3];
+    /// Embeddings [n, D] of n ≤ B images.
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>>;
-    /// One PGD step on a full batch: embeds the images x, has `cotangent` write ∂L/∂embedding,
-    /// and replaces them by clip(x − α·sign(∂L/∂x), lo, hi). `sign(0) = 0`.
-    ///
-    /// A model may keep images and bounds where it computes from one step to the next: then it takes them from `batch`
-    /// only where `batch.changed`, which it clears, and `batch.x` falls behind until [`Differentiable::fetch`].
-    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()>;
-    /// Brings `batch.x` up to the last step. Nothing to do for a model whose steps change `batch.x` itself.
-    fn fetch(&mut self, _batch: &mut Batch) -> Result<()> {
-        Ok(())
+    /// Embeds a full batch of images [B, P], has `cotangent` write ∂L/∂embedding, and writes ∂L/∂image to `gradient`
+    /// [B, P]. `reach` is the largest change that a pixel of each image may make (B): a model that estimates its
+    /// gradient looks as far; 0 where nothing is known.
+    fn gradient(
+        &mut self,
+        images: &[f32],
+        reach: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()>;
+    /// Signed steps in a box, made where the model computes; `None` where the model makes none.
+    fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        None
+    }
+    /// Values in one image, P = C·H·W.
+    fn pixels(&self) -> usize {
+        self.shape().iter().product()
     }
 }
 
-/// The state of a PGD batch: B images and the box each may move in.
-pub struct Batch {
-    /// Images, B×P; current after [`Differentiable::fetch`].
-    pub x: Vec<f32>,
-    /// Lower bounds, max(x0 − ε, 0), B×P.
-    pub lo: Vec<f32>,
-    /// Upper bounds, min(x0 + ε, 1), B×P.
-    pub hi: Vec<f32>,
-    /// Step size of each image, B. 0 leaves an image where it is. Read at every step.
-    pub alpha: Vec<f32>,
-    /// Whether `x`, `lo` or `hi` were written to since the last step. `x` must be current then.
-    pub changed: bool,
+/// A batch of images that moves where the model computes: on a GPU no image leaves it between its first and its last step.
+pub trait SignedSteps {
+    /// Puts an image [P] and the bounds of its pixels into a slot.
+    fn put(&mut self, slot: usize, image: &[f32], low: &[f32], high: &[f32]) -> Result<()>;
+    /// One step of all slots: x ← clip(x − α·sign(∂L/∂x), low, high), where sign(0) = 0, with α per slot; 0 leaves an image as it
+    /// is.
+    fn step(&mut self, alpha: &[f32], cotangent: &mut Cotangent) -> Result<()>;
+    /// The image [P] in a slot.
+    fn get(&mut self, slot: usize) -> Result<&[f32]>;
 }

@@ -8,10 +8,8 @@
 //! ```
 
 use crate::Result;
+use crate::random::Random;
 use ndarray::{Array2, ArrayView2};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-use sha2::{Digest, Sha256};
 
 /// Points at which the model is evaluated, half of them mirrored.
 pub const POPULATION: usize = 100;
@@ -70,13 +68,12 @@ impl Estimator {
 }
 
 /// The random directions of one image.
-struct Directions(ChaCha8Rng);
+struct Directions(Random);
 
 impl Directions {
     fn new(seed: u64, image: &[f32]) -> Directions {
-        let mut hash = Sha256::new_with_prefix(seed.to_le_bytes());
-        image.iter().for_each(|v| hash.update(v.to_le_bytes()));
-        Directions(ChaCha8Rng::from_seed(hash.finalize().into()))
+        let image: Vec<u8> = image.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Directions(Random::keyed(&[&seed.to_le_bytes(), &image]))
     }
 
     /// The next direction, for an image of shape [_, C, H, W].
@@ -94,8 +91,9 @@ impl Directions {
 
     /// Standard normal, by Box and Muller.
     fn normal(&mut self) -> f32 {
-        let unit = |bits: u32| ((bits >> 8) as f32 + 0.5) / (1u32 << 24) as f32;
-        let (radius, angle) = (unit(self.0.next_u32()), unit(self.0.next_u32()));
+        // In the middle of its step of 2⁻²⁴, so that no logarithm is that of 0.
+        let mut unit = || self.0.unit() + 0.5 / (1u32 << 24) as f32;
+        let (radius, angle) = (unit(), unit());
         (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
     }
 }

@@ -6,16 +6,13 @@
 //! cotangent, found once on real images ([`Model::calibrate`]), which leaves every sign as it is. What overflows
 //! is an error, never a gradient of zero.
 
-use super::lane::Exact;
+use super::lane::{Exact, Lane};
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
-use super::{EMBEDDING, Info, Lanes, Model, append_update};
-use crate::grad;
-use crate::model::{Batch, Cotangent};
-use crate::onnx::{DType, Graph, Node, Tensor, Value};
+use super::{Cotangent, Differentiable, EMBEDDING, Info, Lanes, Model, SignedSteps, append_update};
+use crate::random::Random;
 use crate::{Error, Result};
-use ndarray::{Array2, Axis, s};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use onnx_grad::{DType, Differentiated, Graph, Node, Tensor, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -38,14 +35,16 @@ pub(super) struct Graphs {
 
 /// A lane's steps in float16.
 pub(super) struct Half {
-    forward: Arc<Session>,
-    pub exact: Exact,
+    exact: Exact,
     /// Of each image of the last step, the sum of its absolute gradient.
     sizes: Place,
     /// The power of two on the cotangent.
     scale: f32,
-    /// Whether steps are made here.
-    pub on: bool,
+}
+
+/// A lane whose gradients are computed in float16. What measures, embeddings, stays float32.
+pub struct InHalf<'a> {
+    lane: &'a mut Lane,
 }
 
 /// How float16 does on the first images.
@@ -63,7 +62,7 @@ pub struct Calibration {
 
 impl Graphs {
     /// Narrows both graphs of a gradient. Error (exit code 3): ONNX Runtime doesn't take them.
-    pub fn new(g: &grad::Gradient, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
+    pub fn new(g: &Differentiated, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
         // On the CPU there are few kernels, and ONNX Runtime drops the casts between those it puts in their place.
         let kernels = options.provider != Provider::Cpu;
         let types = element_types(&g.forward)?;
@@ -93,18 +92,21 @@ impl Graphs {
         let names = [names[0].as_str(), &names[1]];
         let mut exact = Exact::new(forward, backward, inputs, names, info, each)?;
         exact.back.output(SIZE, &mut sizes)?;
-        Ok(Half { forward: forward.clone(), exact, sizes, scale: 1.0, on: true })
+        Ok(Half { exact, sizes, scale: 1.0 })
     }
 }
 
 impl Half {
-    /// One step of PGD, as [`crate::threat::Differentiable::step`]. Errors (exit code 12): an image under attack
-    /// whose embedding or gradient isn't finite.
-    pub fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
-        let under_attack: Vec<usize> = (0..batch.alpha.len()).filter(|&i| batch.alpha[i] != 0.0).collect();
+    /// Runs `pass` with the cotangent scaled. Errors (exit code 12): an embedding of the images `under_attack` isn't finite.
+    fn scaled(
+        exact: &mut Exact,
+        scale: f32,
+        under_attack: &[usize],
+        cotangent: &mut Cotangent,
+        pass: impl FnOnce(&mut Exact, &mut Cotangent) -> Result<()>,
+    ) -> Result<()> {
         let mut finite = true;
-        let scale = self.scale;
-        self.exact.step(&self.forward, batch, &mut |e, mut out| {
+        pass(exact, &mut |e, mut out| {
             finite = under_attack.iter().all(|&i| e.row(i).iter().all(|v| v.is_finite()));
             if finite {
                 cotangent(e, out.view_mut());
@@ -113,25 +115,83 @@ impl Half {
             }
             out.mapv_inplace(|v| v * scale);
         })?;
-        if !finite {
-            return Err(overflow(
-                "activations overflow, so that an attacked image's embedding is not finite",
-            ));
+        match finite {
+            true => Ok(()),
+            false => {
+                Err(overflow("activations overflow, so that an attacked image's embedding is not finite"))
+            }
         }
-        let sizes = self.sizes.read()?;
+    }
+}
+
+/// Errors (exit code 12): an image under attack whose embedding or gradient isn't finite.
+impl SignedSteps for Half {
+    fn put(&mut self, slot: usize, image: &[f32], low: &[f32], high: &[f32]) -> Result<()> {
+        self.exact.put(slot, image, low, high)
+    }
+
+    fn step(&mut self, alpha: &[f32], cotangent: &mut Cotangent) -> Result<()> {
+        let under_attack: Vec<usize> = (0..alpha.len()).filter(|&i| alpha[i] != 0.0).collect();
+        let Half { exact, sizes, scale } = self;
+        Half::scaled(exact, *scale, &under_attack, cotangent, |exact, ct| exact.step(alpha, ct))?;
+        let sizes = sizes.read()?;
         if under_attack.iter().any(|&i| !sizes[i].is_finite()) {
             return Err(overflow("an attacked image's gradient overflows"));
         }
         Ok(())
     }
+
+    fn get(&mut self, slot: usize) -> Result<&[f32]> {
+        self.exact.get(slot)
+    }
+}
+
+impl Differentiable for InHalf<'_> {
+    fn batch(&self) -> usize {
+        self.lane.batch()
+    }
+
+    fn shape(&self) -> [usize; 3] {
+        self.lane.shape()
+    }
+
+    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
+        self.lane.embed(images)
+    }
+
+    fn gradient(
+        &mut self,
+        images: &[f32],
+        reach: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
+        let Some(half) = &mut self.lane.half else {
+            return self.lane.gradient(images, reach, cotangent, gradient);
+        };
+        let all: Vec<usize> = (0..reach.len()).filter(|&i| reach[i] > 0.0).collect();
+        let Half { exact, scale, .. } = half;
+        Half::scaled(exact, *scale, &all, cotangent, |exact, ct| exact.gradient(images, ct, gradient))?;
+        let pixels = gradient.len() / reach.len();
+        if all.iter().any(|&i| gradient[i * pixels..][..pixels].iter().any(|g| !g.is_finite())) {
+            return Err(overflow("an attacked image's gradient overflows"));
+        }
+        gradient.iter_mut().for_each(|g| *g /= *scale);
+        Ok(())
+    }
+
+    fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        match &mut *self.lane {
+            Lane { half: Some(half), .. } => Some(half),
+            lane => lane.gradient_steps(),
+        }
+    }
 }
 
 impl Model {
-    /// Whether attack steps run in float16, where the model was opened for it.
-    pub fn steps_in_half(&mut self, on: bool) {
-        for half in self.lanes.iter_mut().filter_map(|lane| lane.half.as_mut()) {
-            half.on = on;
-        }
+    /// The lanes with gradients in float16, where the model was opened for that; else as [`Model::lanes`].
+    pub fn lanes_in_half(&mut self) -> Vec<InHalf<'_>> {
+        self.lanes.iter_mut().map(|lane| InHalf { lane }).collect()
     }
 
     /// Finds the power of two that keeps gradients in float16's range on a first batch of real images (`images` [B, P],
@@ -144,9 +204,8 @@ impl Model {
         let (each, pixels) = (self.batch(), self.pixels());
         let n = images.len() / pixels;
         // As the attacks' own: the largest value of each row is 1.
-        let mut rng = ChaCha8Rng::seed_from_u64(0x6861_6c66);
-        let mut unit = || (rng.next_u32() >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
-        let mut ct = Array2::from_shape_simple_fn((n, self.info.dim), &mut unit);
+        let mut random = Random::seeded(0x6861_6c66);
+        let mut ct = Array2::from_shape_simple_fn((n, self.info.dim), || random.sign_unit());
         for mut row in ct.axis_iter_mut(Axis(0)) {
             let largest = row.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
             row.mapv_inplace(|v| v / largest);
@@ -158,10 +217,13 @@ impl Model {
             for (i, images) in images.chunks(each * pixels).enumerate() {
                 let Some(half) = &mut self.lanes[0].half else { break };
                 let real = count.saturating_sub(i * each).min(each);
-                all.extend(half.exact.gradient(&half.forward, images, &mut |e, mut out| {
+                let mut found = vec![0.0; images.len()];
+                let mut given = |e: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
                     embedded &= e.rows().into_iter().take(real).all(|e| e.iter().all(|v| v.is_finite()));
                     out.assign(&(&ct.slice(s![i * each..(i + 1) * each, ..]) * scale));
-                })?);
+                };
+                half.exact.gradient(images, &mut given, &mut found)?;
+                all.extend(found);
             }
             all.truncate(count * pixels);
             Ok((all.iter().all(|v| v.is_finite()), all))

@@ -4,10 +4,10 @@ use super::estimate::Estimator;
 use super::half::Half;
 use super::runtime::{Binding, Place, Session, Side};
 use super::{ALPHA, EMBEDDING, HIGH, IMAGE, Info, LOW, NEXT};
-use super::{Batch, Cotangent, Differentiable};
-use crate::onnx::{DType, Value};
+use super::{Cotangent, Differentiable, SignedSteps};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use onnx_grad::{DType, Value};
 use std::sync::Arc;
 
 /// The model as one thread has it: sessions are shared, tensors its own.
@@ -37,11 +37,10 @@ pub(super) enum Gradient {
     Estimate(Estimator),
 }
 
-/// The backward graph, and how it is run.
+/// Both graphs, where their tensors lie, and how they are run.
 pub(super) struct Exact {
+    forward: Arc<Session>,
     backward: Arc<Session>,
-    /// The backward graph's output that is ∂⟨f(x), ē⟩/∂x.
-    gradient: Value,
     /// The cotangent as the host has it, [B, D].
     given: Array2<f32>,
     places: Places,
@@ -49,8 +48,30 @@ pub(super) struct Exact {
     there: Binding,
     /// The backward pass that puts the next images in the place of the last.
     pub(super) back: Binding,
-    /// Whether the images in place are those of the last step.
-    stepping: bool,
+    /// The backward pass that gives the gradient, and where it lies.
+    back_to_gradient: (Binding, Place),
+    slots: Slots,
+}
+
+/// Images under signed steps as the host has them, and their bounds, each [B, P]; empty until the first is put there.
+#[derive(Default)]
+struct Slots {
+    x: Vec<f32>,
+    low: Vec<f32>,
+    high: Vec<f32>,
+    newest: Newest,
+}
+
+/// Where the newest images of [`Slots`] are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Newest {
+    /// On the host: the places have others.
+    #[default]
+    Host,
+    /// In the places.
+    Place,
+    /// In both.
+    Both,
 }
 
 /// All that goes between the sessions, where they compute: per step only embeddings, their cotangents and step sizes come
@@ -90,34 +111,25 @@ impl Lane {
     }
 
     /// ∂⟨f(x), ē⟩/∂x of the lane's images: embeddings [B, D] and the gradient [B, P].
-    pub fn gradient(
-        &mut self,
-        images: &[f32],
-        cotangent: ArrayView2<f32>,
-    ) -> Result<(Array2<f32>, Vec<f32>)> {
+    pub fn product(&mut self, images: &[f32], cotangent: ArrayView2<f32>) -> Result<(Array2<f32>, Vec<f32>)> {
         let mut e = Array2::zeros((0, 0));
+        let mut gradient = vec![0.0; images.len()];
         let mut seen = |z: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
             e = z.to_owned();
             out.assign(&cotangent);
         };
-        let g = match &mut self.gradient {
-            Gradient::Exact(exact) => exact.gradient(&self.forward, images, &mut seen)?,
-            Gradient::Estimate(_) => self.estimated(images, &vec![SIGMA; self.shape[0]], &mut seen)?,
-        };
-        Ok((e, g))
+        Differentiable::gradient(self, images, &vec![0.0; self.shape[0]], &mut seen, &mut gradient)?;
+        Ok((e, gradient))
     }
+}
 
-    fn estimated(&mut self, x: &[f32], sigma: &[f32], cotangent: &mut Cotangent) -> Result<Vec<f32>> {
-        let e = self.embed(x)?;
-        let mut ct = Array2::zeros(e.dim());
-        cotangent(e.view(), ct.view_mut());
-        let Lane { forward, shape, dim, look, gradient, .. } = self;
-        let Gradient::Estimate(estimator) = gradient else {
-            return Err(Error::internal("an exact gradient was taken for an estimated one"));
-        };
-        estimator.passes += 1;
-        let mut embed = |x: &[f32]| look.embed(forward, x, [shape[0], *dim]);
-        estimator.gradient(&mut embed, x, *shape, ct.view(), sigma)
+impl Lane {
+    /// Signed steps along the exact gradient.
+    pub(super) fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        match &mut self.gradient {
+            Gradient::Exact(exact) => Some(exact.as_mut()),
+            Gradient::Estimate(_) => None,
+        }
     }
 }
 
@@ -134,7 +146,7 @@ impl Look {
 impl Exact {
     /// `reads` are the backward graph's inputs.
     pub fn new(
-        forward: &Session,
+        forward: &Arc<Session>,
         backward: &Arc<Session>,
         reads: &[Value],
         [cotangent, gradient]: [&str; 2],
@@ -168,48 +180,95 @@ impl Exact {
         let mut back = places.read_by(backward)?;
         back.output(NEXT, &mut places.image)?;
         let gradient = Value::new(gradient, DType::F32, &info.preprocessing.pixel_shape(each));
-        let given = Array2::zeros(size);
-        Ok(Exact { backward: backward.clone(), gradient, given, places, there, back, stepping: false })
+        let mut found = backward.place(&gradient, Side::Device)?;
+        let mut back_to_gradient = places.read_by(backward)?;
+        back_to_gradient.output(&gradient.name, &mut found)?;
+        Ok(Exact {
+            forward: forward.clone(),
+            backward: backward.clone(),
+            given: Array2::zeros(size),
+            places,
+            there,
+            back,
+            back_to_gradient: (back_to_gradient, found),
+            slots: Slots::default(),
+        })
     }
 
     /// The forward pass of the images in place, and the cotangent put in place.
-    fn forward(&mut self, forward: &Session, cotangent: &mut Cotangent) -> Result<()> {
-        forward.run_bound(&mut self.there)?;
+    fn run_forward(&mut self, cotangent: &mut Cotangent) -> Result<()> {
+        self.forward.run_bound(&mut self.there)?;
         let e = ArrayView2::from_shape(self.given.dim(), self.places.embedding.read()?)
             .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
         cotangent(e, self.given.view_mut());
         self.places.cotangent.1.write(self.given.as_slice().expect("made row-major"))
     }
 
+    /// ∂L/∂image of images [B, P], to `gradient`.
     pub fn gradient(
         &mut self,
-        forward: &Session,
         images: &[f32],
         cotangent: &mut Cotangent,
-    ) -> Result<Vec<f32>> {
-        self.stepping = false;
+        gradient: &mut [f32],
+    ) -> Result<()> {
+        // Images under signed steps lie in the same place: they come back to the host first.
+        self.bring_slots()?;
+        self.slots.newest = Newest::Host;
         self.places.image.write(images)?;
-        self.forward(forward, cotangent)?;
-        let mut gradient = self.backward.place(&self.gradient, Side::Device)?;
-        let mut back = self.places.read_by(&self.backward)?;
-        back.output(&self.gradient.name, &mut gradient)?;
-        self.backward.run_bound(&mut back)?;
-        Ok(gradient.read()?.to_vec())
+        self.run_forward(cotangent)?;
+        let (run, found) = &mut self.back_to_gradient;
+        self.backward.run_bound(run)?;
+        gradient.copy_from_slice(found.read()?);
+        Ok(())
     }
 
-    pub fn step(&mut self, forward: &Session, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
-        if batch.changed {
-            self.places.image.write(&batch.x)?;
-            self.places.low.write(&batch.lo)?;
-            self.places.high.write(&batch.hi)?;
-            (batch.changed, self.stepping) = (false, true);
+    /// Brings the images of the slots to the host, where newer ones are in their place.
+    fn bring_slots(&mut self) -> Result<()> {
+        if self.slots.newest == Newest::Place {
+            self.slots.x.copy_from_slice(self.places.image.read()?);
+            self.slots.newest = Newest::Both;
         }
-        if !self.stepping {
-            return Err(Error::internal("a gradient was asked for between two steps of a batch"));
+        Ok(())
+    }
+
+    fn slot(&self, slot: usize) -> std::ops::Range<usize> {
+        let pixels = self.slots.x.len() / self.given.nrows();
+        slot * pixels..(slot + 1) * pixels
+    }
+}
+
+impl SignedSteps for Exact {
+    fn put(&mut self, slot: usize, image: &[f32], low: &[f32], high: &[f32]) -> Result<()> {
+        self.bring_slots()?;
+        let all = self.given.nrows() * image.len();
+        for values in [&mut self.slots.x, &mut self.slots.low, &mut self.slots.high] {
+            values.resize(all, 0.0);
         }
-        self.places.alpha.write(&batch.alpha)?;
-        self.forward(forward, cotangent)?;
-        self.backward.run_bound(&mut self.back)
+        let at = self.slot(slot);
+        self.slots.x[at.clone()].copy_from_slice(image);
+        self.slots.low[at.clone()].copy_from_slice(low);
+        self.slots.high[at].copy_from_slice(high);
+        self.slots.newest = Newest::Host;
+        Ok(())
+    }
+
+    fn step(&mut self, alpha: &[f32], cotangent: &mut Cotangent) -> Result<()> {
+        if self.slots.newest == Newest::Host {
+            self.places.image.write(&self.slots.x)?;
+            self.places.low.write(&self.slots.low)?;
+            self.places.high.write(&self.slots.high)?;
+        }
+        self.places.alpha.write(alpha)?;
+        self.run_forward(cotangent)?;
+        self.backward.run_bound(&mut self.back)?;
+        self.slots.newest = Newest::Place;
+        Ok(())
+    }
+
+    fn get(&mut self, slot: usize) -> Result<&[f32]> {
+        self.bring_slots()?;
+        let at = self.slot(slot);
+        Ok(&self.slots.x[at])
     }
 }
 
@@ -234,45 +293,38 @@ impl Differentiable for Lane {
     fn batch(&self) -> usize {
         self.shape[0]
     }
-    fn pixels(&self) -> usize {
-        self.shape[1..].iter().product()
+    fn shape(&self) -> [usize; 3] {
+        [self.shape[1], self.shape[2], self.shape[3]]
     }
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
         let n = images.len() / self.pixels();
         let e = self.look.embed(&self.forward, images, [self.shape[0], self.dim])?;
         Ok(e.slice_move(s![..n, ..]))
     }
-    fn step(&mut self, batch: &mut Batch, cotangent: &mut Cotangent) -> Result<()> {
-        if let Some(half) = self.half.as_mut().filter(|half| half.on) {
-            return half.step(batch, cotangent);
+    fn gradient(
+        &mut self,
+        images: &[f32],
+        reach: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
+        let Lane { forward, shape, dim, look, gradient: source, .. } = self;
+        match source {
+            Gradient::Exact(exact) => exact.gradient(images, cotangent, gradient),
+            Gradient::Estimate(estimator) => {
+                let mut embed = |x: &[f32]| look.embed(forward, x, [shape[0], *dim]);
+                let e = embed(images)?;
+                let mut ct = Array2::zeros(e.dim());
+                cotangent(e.view(), ct.view_mut());
+                estimator.passes += 1;
+                let sigma: Vec<f32> = reach.iter().map(|&r| if r > 0.0 { r } else { SIGMA }).collect();
+                let found = estimator.gradient(&mut embed, images, *shape, ct.view(), &sigma)?;
+                gradient.copy_from_slice(&found);
+                Ok(())
+            }
         }
-        if let Gradient::Exact(exact) = &mut self.gradient {
-            return exact.step(&self.forward, batch, cotangent);
-        }
-        let Batch { x, lo, hi, alpha, .. } = batch;
-        let pixels = self.pixels();
-        // Twice the largest change, which the bounds tell wherever black and white don't cut them off.
-        let sigma: Vec<f32> = lo
-            .chunks(pixels)
-            .zip(hi.chunks(pixels))
-            .map(|(lo, hi)| lo.iter().zip(hi).fold(0.0f32, |m, (lo, hi)| m.max(hi - lo)))
-            .map(|widest| if widest > 0.0 { widest } else { SIGMA })
-            .collect();
-        let g = self.estimated(x, &sigma, cotangent)?;
-        for (i, v) in x.iter_mut().enumerate() {
-            let sign = if g[i] == 0.0 { 0.0 } else { g[i].signum() };
-            *v = (*v - alpha[i / pixels] * sign).max(lo[i]).min(hi[i]);
-        }
-        Ok(())
     }
-    fn fetch(&mut self, batch: &mut Batch) -> Result<()> {
-        let half = self.half.as_mut().filter(|half| half.on).map(|half| &mut half.exact);
-        let exact = match (&mut self.gradient, half) {
-            (_, Some(half)) => half,
-            (Gradient::Exact(exact), None) => exact.as_mut(),
-            (Gradient::Estimate(_), None) => return Ok(()),
-        };
-        batch.x.copy_from_slice(exact.places.image.read()?);
-        Ok(())
+    fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
+        self.gradient_steps()
     }
 }

@@ -4,21 +4,22 @@ pub mod card;
 mod differentiable;
 pub mod estimate;
 pub mod half;
+pub mod joined;
 mod lane;
 pub mod memory;
 pub mod output;
 pub mod reference;
 pub mod runtime;
 
-use crate::grad::{self, Note, Types};
-use crate::onnx::{DType, Graph, Node, Value};
 use crate::{Error, Result};
-pub use differentiable::{Batch, Cotangent, Differentiable};
+pub use differentiable::{Cotangent, Differentiable, SignedSteps};
+pub use half::InHalf;
 
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
 use lane::{Exact, Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
+use onnx_grad::{DType, Differentiated, Graph, Node, Note, Types, Value, differentiate};
 use output::Pooling;
 use rayon::prelude::*;
 use reference::Reference;
@@ -129,24 +130,17 @@ impl Model {
         batch: Option<usize>,
         half: bool,
     ) -> Result<Model> {
-        let mut prepared = Prepared::read(path, card, options, batch, false)?;
+        let mut prepared = Prepared::read(path, card, options, batch, false, false)?;
         let free = prepared.free && batch.is_none();
         let available = memory::available(options.provider);
         let lanes = prepared.lanes.fitting(free, prepared.bytes(), available);
         if lanes.each < prepared.lanes.each {
-            prepared = Prepared::read(path, card, options, Some(lanes.each), false)?;
+            prepared = Prepared::read(path, card, options, Some(lanes.each), false, false)?;
         }
         prepared.lanes = lanes;
+        let g = prepared.differentiate(IMAGE)?;
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
         let inner = lanes.options(options);
-        let g = grad::differentiate(&graph, &types, &[IMAGE], false).map_err(|missing| {
-            Error::model(format!(
-                "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
-                 Export the model with other operators, or ask for these: `audit ops` lists what is covered. \
-                 As a last resort, --gradient estimate does without, slowly and less well",
-                path.display()
-            ))
-        })?;
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
         let half = half.then(|| half::Graphs::new(&g, &info, lanes, inner)).transpose().map_err(named)?;
@@ -180,7 +174,7 @@ impl Model {
         seed: u64,
     ) -> Result<Model> {
         let Prepared { mut info, input, graph, lanes, .. } =
-            Prepared::read(path, card, options, batch, true)?;
+            Prepared::read(path, card, options, batch, true, false)?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let named = |e: Error| e.context(path.display());
@@ -237,7 +231,7 @@ impl Model {
         cotangent: ArrayView2<f32>,
     ) -> Result<(Array2<f32>, Vec<f32>)> {
         let found = self.by_lanes(images, |lane, from, images| {
-            lane.gradient(images, cotangent.slice(s![from..from + lane.batch(), ..]))
+            lane.product(images, cotangent.slice(s![from..from + lane.batch(), ..]))
         })?;
         let (embeddings, gradients): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         Ok((stack(&embeddings)?, gradients.concat()))
@@ -315,13 +309,15 @@ fn stack<'a>(parts: impl IntoIterator<Item = &'a Array2<f32>>) -> Result<Array2<
 }
 
 impl Prepared {
-    /// `loops`: whether the graph may have some. They can't be differentiated, and until then may run for ever.
+    /// `loops`: whether the graph may have some. They can't be differentiated, and until then may run for ever. `raw`: whether
+    /// the model's own input stays as it is, without preprocessing.
     fn read(
         path: &Path,
         card: &Card,
         options: Options,
         batch: Option<usize>,
         loops: bool,
+        raw: bool,
     ) -> Result<Prepared> {
         let bytes = std::fs::read(path).map_err(|e| {
             Error::usage(format!(
@@ -349,14 +345,16 @@ impl Prepared {
         let batch = lanes.each;
 
         fix_input(&mut graph, &input.name, &preprocessing, batch);
-        preprocessing.prepend(&mut graph, &input.name, batch);
+        if !raw {
+            preprocessing.prepend(&mut graph, &input.name, batch);
+        }
         if let Some(name) = &card.output {
             output::choose(&mut graph, name).map_err(named)?;
         }
         forget_shapes(&mut graph);
         graph.prune();
         graph.prune_inputs();
-        only_input(&graph, IMAGE, &inputs).map_err(named)?;
+        only_input(&graph, if raw { &input.name } else { IMAGE }, &inputs).map_err(named)?;
         foreign_operators(&graph).map_err(named)?;
         graph = runtime::specialise(&graph).map_err(named)?;
         if let (false, Some(node)) = (loops, graph.find_loop()) {
@@ -388,6 +386,18 @@ impl Prepared {
             cpu_nodes: vec![],
         };
         Ok(Prepared { info, input: input.name, graph, types, lanes, free })
+    }
+
+    /// The graph differentiated by its input `image`.
+    fn differentiate(&self, image: &str) -> Result<Differentiated> {
+        differentiate(&self.graph, &self.types, &[image], false).map_err(|missing| {
+            Error::model(format!(
+                "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
+                 Export the model with other operators, or ask for these: `audit ops` lists what is covered. \
+                 As a last resort, --gradient estimate does without, slowly and less well",
+                self.info.path.display()
+            ))
+        })
     }
 
     /// Bytes of all values that a forward pass of one lane computes, and of its images twice: these lie there four times, with

@@ -2,10 +2,9 @@
 
 use super::EMBEDDING;
 use super::card::Layout;
-use crate::grad::Types;
-use crate::onnx::{DType, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
 use ndarray::Array2;
+use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
 use serde::{Deserialize, Serialize};
 
 /// How tokens, or the places of a feature map, become one embedding.

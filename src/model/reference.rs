@@ -4,9 +4,9 @@ use super::card::Preprocessing;
 use super::output::{self, Pooling};
 use super::runtime::{Held, Input, Optimise, Options, Session};
 use super::{Info, as_f32, stack};
-use crate::onnx::{DType, Graph, Node, Tensor, Value};
 use crate::{Error, Result};
 use ndarray::{Array2, s};
+use onnx_grad::{DType, Graph, Node, Tensor, Value};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -53,7 +53,7 @@ enum Smooth {
 impl Reference {
     /// `batch` is the model's own, and the file's where that is fixed.
     pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Reference> {
-        let bytes: prost::bytes::Bytes = std::fs::read(&info.path)
+        let bytes: onnx_grad::Bytes = std::fs::read(&info.path)
             .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?
             .into();
         let quantised = info.notes.iter().any(|n| n.straight_through);
@@ -182,7 +182,7 @@ impl Reference {
     }
 }
 
-fn canonical(bytes: prost::bytes::Bytes, path: &Path, chosen: &str) -> Result<Graph> {
+fn canonical(bytes: onnx_grad::Bytes, path: &Path, chosen: &str) -> Result<Graph> {
     let mut graph = Graph::decode(bytes, path)?;
     output::choose(&mut graph, chosen)?;
     super::forget_shapes(&mut graph);

@@ -98,26 +98,6 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// How the step size runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Schedule {
-    /// α throughout, from the last image: the published form.
-    #[default]
-    Fixed,
-    /// 2ε at first, then as the loss demands; the best image seen counts. α is not used.
-    Adaptive,
-}
-
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Schedule::Fixed => "fixed",
-            Schedule::Adaptive => "adaptive",
-        })
-    }
-}
-
 /// What the attacks' steps compute in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]

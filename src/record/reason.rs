@@ -37,6 +37,7 @@ pub type Found = (Severity, String);
 
 /// A reason to distrust a result: a row of [`REASONS`].
 #[derive(Debug)]
+#[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
 pub struct Reason {
     /// Stable name of its findings.
     pub id: &'static str,
@@ -51,6 +52,7 @@ pub struct Reason {
 
 /// What came of looking for a reason, with what to do. Made by [`Reason::finding`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
 pub struct Finding {
     /// The reason's id.
     pub check: String,
@@ -68,6 +70,7 @@ pub struct Finding {
 
 /// A finding of a report. Made by [`Finding::warning`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
 pub struct Warning {
     /// The reason's id.
     pub id: String,

@@ -1,8 +1,8 @@
 //! The result of an audit as one serialisable value. Every format is a pure function of it.
 
 use super::{
-    Channels, Form, HalfPrecision, Interpolation, Layout, Metric, Outcome, Precision, Protocol, Schedule,
-    ScoreName, Severity, Skipped, TrialList, Verdict, Warning, reason,
+    Channels, Form, HalfPrecision, Interpolation, Layout, Metric, Outcome, Precision, Protocol, ScoreName,
+    Severity, Skipped, TrialList, Verdict, Warning, reason,
 };
 use crate::{Error, Exit, Result};
 use schemars::JsonSchema;
@@ -333,14 +333,17 @@ pub struct Suite {
     pub form: Form,
     /// The budget.
     pub protocol: Protocol,
-    /// Largest change of a pixel, in units of the [0,1] range.
+    /// The norm that bounds perturbations.
+    #[serde(default = "linf", skip_serializing_if = "is_linf")]
+    pub norm: String,
+    /// Their largest size in it, in units of the [0,1] range.
     pub eps: f32,
     /// Step size, same units.
     pub alpha: f32,
     /// PGD steps.
     pub steps: usize,
     /// How the step size runs.
-    pub schedule: Schedule,
+    pub schedule: String,
     /// Random starts beside the clean one.
     pub restarts: usize,
     /// What steps were computed in; float32 before there was a choice. Outcomes are measured in float32.
@@ -353,15 +356,16 @@ pub struct Suite {
     pub sampling: Option<String>,
 }
 
-impl Suite {
-    /// The steps in words.
-    pub fn stepping(&self) -> String {
-        match self.schedule {
-            Schedule::Adaptive => format!("{} adaptive steps", self.steps),
-            Schedule::Fixed => format!("α {:.5}, {} steps", self.alpha, self.steps),
-        }
-    }
+/// The norm of reports that name none: the largest change of a pixel.
+fn linf() -> String {
+    "linf".into()
+}
 
+fn is_linf(norm: &str) -> bool {
+    norm == linf()
+}
+
+impl Suite {
     /// What is to be said of the steps beside their number, where they ran in float16.
     pub fn in_half(&self) -> &'static str {
         if self.attack_precision == Precision::Fp16 { " in float16" } else { "" }

@@ -93,6 +93,9 @@ pub struct Outcome {
     pub shift_before_last: f64,
     /// Largest change of a pixel.
     pub linf: f32,
+    /// The size of the perturbation in the norm that bounds it, where that is not the largest change of a pixel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<f32>,
     /// At the clean embedding.
     pub before: Measures,
     /// At the final embedding.

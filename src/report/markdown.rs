@@ -1,7 +1,7 @@
 //! Markdown: fits a pull request's comment (65,536 characters) and a CI step's summary.
 
 use super::escape::markdown;
-use super::shown::{measures, number, percent};
+use super::shown::{bound, measures, number, percent, stepping};
 use crate::Result;
 use crate::record::{CheckResult, Report, Score, ScoreName, Severity};
 
@@ -68,13 +68,13 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     }
     let s = &report.suite;
     out += &format!(
-        "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {:.5}, {}{}, {} random starts; images {}; {} on {} images of {} classes ({}); seed {}. {}. Model \
+        "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {}, {}{}, {} random starts; images {}; {} on {} images of {} classes ({}); seed {}. {}. Model \
          sha256 {}, data sha256 {}.\n\n</details>\n",
         escape(&s.name),
         s.form,
         s.protocol,
-        s.eps,
-        s.stepping(),
+        bound(s),
+        stepping(s),
         s.in_half(),
         s.restarts,
         report.model.preprocessing.words(),

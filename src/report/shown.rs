@@ -1,9 +1,9 @@
 //! How numbers are shown, in every format that people read.
 
 use crate::judge::compare::{Comparison, Entry, Row};
-use crate::record::Attack;
+use crate::record::{Attack, Suite};
 use crate::threat::term::Term;
-use crate::threat::{OBJECTIVES, Objective};
+use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 
 /// What the numbers of a row are, in a few words; nothing of a term that a later version knows.
 pub(super) fn measures(row: &Attack) -> &'static str {
@@ -32,6 +32,23 @@ pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     // An ε stays one.
     chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
+}
+
+/// The bound of perturbations: `0.30196 (77.0/255)`, where it is the largest change of a pixel.
+pub(super) fn bound(suite: &Suite) -> String {
+    let eps = suite.eps;
+    match Ball::find(&suite.norm) {
+        Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255)", 255.0 * eps),
+        _ => format!("{eps:.5} ({})", suite.norm),
+    }
+}
+
+/// The steps in words.
+pub(super) fn stepping(suite: &Suite) -> String {
+    match Search::find(&suite.schedule) {
+        Ok(search) => (search.words)(suite.steps, suite.alpha),
+        Err(_) => format!("{} steps, {}", suite.steps, suite.schedule),
+    }
 }
 
 /// The cells that every rendering shows of a row: value, base's value, change, interval.

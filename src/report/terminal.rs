@@ -1,6 +1,6 @@
 //! The report on a terminal: as wide as it is, within reason; 80 columns where there is none.
 
-use super::shown::{capital, measures, number, percent};
+use super::shown::{bound, capital, measures, number, percent, stepping};
 use crate::record::{Finding, Report, Severity};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
@@ -43,13 +43,12 @@ pub fn render_in(report: &Report, width: usize) -> String {
         report.model.path, report.data.images, report.data.classes, report.data.source
     )));
     line(wrap(&format!(
-        "suite {} ({} form) · {}: ε {:.5} ({:.1}/255), {}{}{} · {}{}",
+        "suite {} ({} form) · {}: ε {}, {}{}{} · {}{}",
         s.name,
         s.form,
         s.protocol,
-        s.eps,
-        s.eps * 255.0,
-        s.stepping(),
+        bound(s),
+        stepping(s),
         s.in_half(),
         if s.restarts > 0 { format!(", {} random starts", s.restarts) } else { String::new() },
         s.asked(),

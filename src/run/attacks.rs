@@ -2,7 +2,7 @@
 
 use super::journal::Journal;
 use crate::data::{Dataset, Preparation};
-use crate::model::Model;
+use crate::model::{Differentiable, Model};
 use crate::progress::{At, Phase, span};
 use crate::record::Outcome;
 use crate::run::examples::Collector;
@@ -64,7 +64,7 @@ impl Attacks<'_> {
         // What a report shows and only an earlier process saw is run once more: the same comes out.
         if let Some(collector) = collector {
             let again = collector.unseen(self.gallery, &outcomes);
-            self.attack(model, &again, &mut |event| {
+            self.attack_as_asked(model, &again, &mut |event| {
                 if let Event::Done(_, outcome, evidence) = event {
                     collector.see(self.gallery, outcome, evidence);
                 }
@@ -86,8 +86,7 @@ impl Attacks<'_> {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; places.len()];
         progress.begin((places.len() * self.plan.steps * (self.plan.restarts + 1)) as u64, 0);
         let mut end = Ok(());
-        model.steps_in_half(false);
-        let ran = self.attack(model, &places, &mut |event| {
+        let ran = self.attack(model.lanes(), &places, &mut |event| {
             match event {
                 Event::Step { done, .. } => {
                     progress.set(done as u64, None);
@@ -97,7 +96,6 @@ impl Attacks<'_> {
             }
             if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        model.steps_in_half(true);
         end?;
         ran?;
         Ok(outcomes.into_iter().flatten().collect())
@@ -125,7 +123,7 @@ impl Attacks<'_> {
         let kept = journal.is_some();
         let mut told = false;
         let mut end = Ok(());
-        let ran = self.attack(model, &left, &mut |event| {
+        let ran = self.attack_as_asked(model, &left, &mut |event| {
             match event {
                 // Batches are measured to their end even where the journal couldn't take one of their trials.
                 _ if end.is_err() => {}
@@ -160,7 +158,13 @@ impl Attacks<'_> {
         ran
     }
 
-    fn attack(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
+    /// In the precision that the model was opened for.
+    fn attack_as_asked(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
+        let mut lanes = model.lanes_in_half();
+        self.attack(lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect(), places, watch)
+    }
+
+    fn attack(&self, lanes: Vec<&mut dyn Differentiable>, places: &[usize], watch: &mut Watch) -> Result<()> {
         if places.is_empty() {
             return Ok(());
         }
@@ -168,7 +172,8 @@ impl Attacks<'_> {
         let decode = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
         // Every attack asks for the same queries: small images are decoded once.
         let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();
-        let fit = queries.len() * model.pixels() * size_of::<f32>() <= KEPT;
+        let pixels = lanes.first().map_or(0, |lane| lane.pixels());
+        let fit = queries.len() * pixels * size_of::<f32>() <= KEPT;
         let kept: HashMap<usize, OnceLock<Vec<f32>>> =
             queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
         let images = |i: usize| match kept.get(&i) {
@@ -178,7 +183,7 @@ impl Attacks<'_> {
                 None => decode(i).map(|new| image.get_or_init(|| new).clone()),
             },
         };
-        threat::run(model.lanes(), self.gallery, &images, &trials, self.plan, watch).map(drop)
+        threat::run(lanes, self.gallery, &images, &trials, self.plan, watch).map(drop)
     }
 }
 

@@ -155,9 +155,8 @@ fn json_file(path: std::path::PathBuf) -> Result<Destination> {
 
 /// Another model of the same images, and its embeddings of them.
 fn surrogate(run: &Run, path: &Path, model: &Model, dataset: &mut Dataset) -> Result<(Model, Gallery)> {
-    let flags = Run { card: None, ..run.clone() };
-    let card: Card = crate::run::settings::settle_card(&flags, path)?;
-    let mut other = open_model(&flags, path, &card)?;
+    let card: Card = crate::run::settings::settle_card(run.card()?, None, path)?;
+    let mut other = open_model(run, path, &card)?;
     let size = |m: &Model| {
         let p = &m.info.preprocessing;
         [p.channels, p.height, p.width]
@@ -172,7 +171,7 @@ fn surrogate(run: &Run, path: &Path, model: &Model, dataset: &mut Dataset) -> Re
         )));
     }
     let metric = card.metric.unwrap_or(Metric::NormalizedEuclidean);
-    let (gallery, _) = images::embed(&flags, dataset, None, &mut other, metric)?;
+    let (gallery, _) = images::embed(run, dataset, None, &mut other, metric)?;
     Ok((other, gallery))
 }
 

@@ -4,6 +4,7 @@
 mod attacks;
 pub mod doctor;
 pub mod examples;
+pub mod grad_file;
 pub mod identity;
 pub mod images;
 mod journal;

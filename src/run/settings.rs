@@ -5,10 +5,10 @@ use crate::cli::{Gradient, Run};
 use crate::judge::gate::Rules;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
-use crate::record::{Precision, Protocol, Report, Schedule};
+use crate::record::{Precision, Protocol, Report};
 use crate::report::{Destination, Target};
 use crate::suite::{self, Suite};
-use crate::{Error, Result};
+use crate::{Error, Result, yaml};
 use std::path::{Path, PathBuf};
 
 /// Where the report goes.
@@ -48,7 +48,7 @@ impl Settings {
         let suite = settle_suite(flags)?;
         let rules = settle_rules(flags, &suite)?;
         let model = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
-        let card = settle_card(flags, &model)?;
+        let card = settle_card(flags.card()?, flags.described.card.as_deref(), &model)?;
         refuse_without_cuda(flags)?;
         refuse_partial_gate(flags)?;
         if flags.attack_precision == Precision::Fp16 && flags.gradient == Gradient::Estimate {
@@ -138,11 +138,11 @@ fn refuse_partial_gate(flags: &Run) -> Result<()> {
 fn settle_suite(flags: &Run) -> Result<Suite> {
     let mut suite = Suite::load(&flags.suite)?;
     let share = |flag: &str, text: &Option<String>| {
-        text.as_ref().map(|t| suite::parse_fraction(t).map_err(|e| e.context(flag))).transpose()
+        text.as_ref().map(|t| suite::parse_size(t, suite.ball).map_err(|e| e.context(flag))).transpose()
     };
-    suite.eps = share("--eps", &flags.eps)?.or(suite.eps);
-    suite.alpha = share("--alpha", &flags.alpha)?.or(suite.alpha);
-    if flags.alpha.is_some() && suite.schedule == Schedule::Adaptive {
+    let (eps, alpha) = (share("--eps", &flags.eps)?, share("--alpha", &flags.alpha)?);
+    (suite.eps, suite.alpha) = (eps.or(suite.eps), alpha.or(suite.alpha));
+    if flags.alpha.is_some() && !suite.search.takes_alpha {
         return Err(Error::usage(format!(
             "--alpha is a fixed step size, and suite {} finds its own. Leave it out, or take a suite of fixed steps",
             suite.name
@@ -188,15 +188,14 @@ fn settle_rules(flags: &Run, suite: &Suite) -> Result<Rules> {
 }
 
 /// The model card: flags first, then the file given, or the one beside the model.
-pub fn settle_card(flags: &Run, model: &Path) -> Result<Card> {
-    let said = flags.card().map_err(Error::usage)?;
+pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
-    let path = match &flags.card {
+    let path = match file {
         Some(path) => path,
         None if beside.is_file() => &beside,
         None => return Ok(said),
     };
     let name = path.display().to_string();
-    let yaml = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
-    Ok(said.or(suite::read(&name, &yaml)?))
+    let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    Ok(said.or(yaml::read(&name, &text)?))
 }

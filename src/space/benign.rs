@@ -1,11 +1,10 @@
 //! How well a model retrieves when nobody attacks it: R@k, mAP and their kin, NMI and AMI.
 
 use super::ranks::{Ask, Mark, ranks};
-use super::{Gallery, draw_index, squared_norms, sum_over};
+use super::{Gallery, squared_norms, sum_over};
+use crate::random::Random;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, s};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -230,11 +229,7 @@ fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
 /// best of `restarts` by inertia.
 pub fn k_means(points: ArrayView2<f32>, k: usize, restarts: usize, seed: u64) -> Vec<usize> {
     (0..restarts.max(1) as u64)
-        .map(|restart| {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            rng.set_stream(restart);
-            lloyd(points, plus_plus(points, k, &mut rng))
-        })
+        .map(|restart| lloyd(points, plus_plus(points, k, &mut Random::seeded(seed).stream(restart))))
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .expect("at least one restart")
         .1
@@ -242,20 +237,19 @@ pub fn k_means(points: ArrayView2<f32>, k: usize, restarts: usize, seed: u64) ->
 
 /// k-means++: each further centre is a point drawn with probability proportional to its squared distance from
 /// the centres so far (Arthur & Vassilvitskii 2007).
-fn plus_plus(points: ArrayView2<f32>, k: usize, rng: &mut ChaCha8Rng) -> Array2<f32> {
+fn plus_plus(points: ArrayView2<f32>, k: usize, random: &mut Random) -> Array2<f32> {
     let n = points.nrows();
     let row = |i: usize| points.row(i).to_slice().expect("points are row-major");
     let mut centres = Array2::zeros((k, points.ncols()));
     let mut squared = vec![f64::INFINITY; n];
-    let mut pick = draw_index(rng, n);
+    let mut pick = random.index(n);
     for c in 0..k {
         centres.row_mut(c).assign(&points.row(pick));
         squared
             .par_iter_mut()
             .enumerate()
             .for_each(|(i, s)| *s = s.min(sum_over(row(i), row(pick), |a, b| (a - b) * (a - b))));
-        let unit = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        let mut rest = unit * squared.iter().sum::<f64>();
+        let mut rest = random.unit_f64() * squared.iter().sum::<f64>();
         pick = squared
             .iter()
             .position(|&s| {

@@ -1,32 +1,26 @@
 //! The one source of random choices in attacks.
 
 use super::objective::Targets;
-use crate::space::draw_index;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-use sha2::{Digest, Sha256};
+use crate::random::Random;
+
+/// The stream of images that are nothing but noise, far from those of random starts.
+pub const NOISE: u64 = 1 << 32;
 
 /// The random choices of one trial. They depend on (seed, attack, query id) alone, so that a trial is the
 /// same in every batch, order, shard and subset of queries.
-pub struct Draw(ChaCha8Rng);
+pub struct Draw(Random);
 
 impl Draw {
-    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id; `stream` 0 is for
-    /// targets, further ones for random starts.
+    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id. Stream 0 is for targets, the k-th for the
+    /// k-th random start, [`NOISE`] for noise, and those after it for what a search draws from each start.
     pub fn new(seed: u64, code: &str, id: &str, stream: u64) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(seed.to_le_bytes());
-        hash.update(code.as_bytes());
-        hash.update([0]);
-        hash.update(id.as_bytes());
-        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
-        rng.set_stream(stream);
-        Draw(rng)
+        let parts = [&seed.to_le_bytes(), code.as_bytes(), &[0], id.as_bytes()];
+        Draw(Random::keyed(&parts).stream(stream))
     }
 
     /// Uniform in 0..n.
     pub fn index(&mut self, n: usize) -> usize {
-        draw_index(&mut self.0, n)
+        self.0.index(n)
     }
 
     /// `count` of `items`, each drawn from all.
@@ -39,6 +33,16 @@ impl Draw {
 
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f32 {
-        (self.0.next_u32() >> 8) as f32 / (1u32 << 24) as f32
+        self.0.unit()
+    }
+
+    /// −1 or 1.
+    pub fn sign(&mut self) -> f32 {
+        if self.index(2) == 0 { 1.0 } else { -1.0 }
+    }
+
+    /// Roughly normal, mean 0 and standard deviation 1: twelve uniform numbers less 6.
+    pub fn normal(&mut self) -> f32 {
+        (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }
 }

@@ -4,19 +4,23 @@
 //! queries ─ select ─> Trial (objective × query × targets) ─ run ─> Outcome (before / after)
 //! ```
 
+pub mod ball;
 mod draw;
+mod losses;
 mod measure;
 pub mod objective;
 mod runner;
-mod search;
+pub mod search;
 mod select;
 pub mod term;
 
-pub use draw::Draw;
+pub use ball::{BALLS, Ball, Bound};
+pub use draw::{Draw, NOISE};
+pub use losses::losses;
 pub use measure::{Measure, measure, measure_all};
 pub use objective::{Aim, Drawn, GalleryLoss, Loss, OBJECTIVES, Objective, PointLoss, Query, Reach, Targets};
-pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, losses, run};
-pub use search::apgd::Schedule;
+pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs};
+pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{
     Selection, Trial, TrialFile, list, read_trials, rows_of, sample_queries, select, write_trials,
 };

@@ -1,20 +1,22 @@
-//! Projected gradient descent: the only attack loop.
+//! Runs trials: fills batches, has a search move each image within its bounds, and measures what comes of it. It trusts neither the
+//! model nor the search.
 //!
-//! ```text
-//! repeat T times:  x ← x − α · sign(∇x L(x));  x ← clip(x, x0 − ε, x0 + ε), clip(x, 0, 1)
-//! ```
-//!
-//! Trials of all attacks go through a batch slot by slot: a trial that is done leaves, the next one takes its place with a
+//! Trials of all objectives go through a batch slot by slot: a trial that is done leaves, the next one takes its place with a
 //! step counter of its own, and the batch stays full to the end. Each thread has a batch of its own, and all take their
-//! trials from one list: none waits for another.
+//! work from one list: none waits for another.
 
-use super::search::apgd::{Adaptive, Schedule};
-use super::{Draw, Loss, Trial, measure_all};
-use crate::model::{Batch, Differentiable};
+use super::ball::{Ball, Bound};
+use super::draw::{Draw, NOISE};
+use super::losses::{Losses, check_embeddings, check_loss};
+use super::measure::measure_all;
+use super::objective::Loss;
+use super::search::{Search, Setting, Walk};
+use super::select::Trial;
+use crate::model::Differentiable;
 use crate::record::{Form, Measures, Outcome};
 use crate::space::Gallery;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+use ndarray::{ArrayView2, ArrayViewMut2};
 use rayon::prelude::*;
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -24,22 +26,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub const LAST: usize = 10;
 
 /// How trials are run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The reading of the definitions.
     pub form: Form,
-    /// Largest change of a pixel, ε, in units of the [0,1] range.
+    /// Where a perturbation may lie.
+    pub ball: &'static Ball,
+    /// Its largest size ε in the ball's norm, in units of the [0,1] range.
     pub eps: f32,
-    /// Step size α. A single step takes ε instead (FGSM).
+    /// Step size α of searches that are given one. A single step takes ε instead (FGSM).
     pub alpha: f32,
     /// Steps T.
     pub steps: usize,
-    /// How the step size runs.
-    pub schedule: Schedule,
-    /// Further runs of each trial from uniform random starts in its box; the run with the lowest final loss
+    /// How images move.
+    pub search: &'static Search,
+    /// Further runs of each trial from uniform random starts in the ball; the run with the lowest final loss
     /// counts.
     pub restarts: usize,
-    /// Seeds the random starts.
+    /// Seeds the random starts, and what searches draw.
     pub seed: u64,
 }
 
@@ -67,16 +71,14 @@ pub struct Evidence {
     pub losses: Vec<f64>,
 }
 
-/// Losses at single points that are worth another thread.
-const SHARE: usize = 64;
-
 /// Hears of progress, and may break off.
 pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
 
 /// The clean image (C·H·W values in [0,1]) of a gallery item.
 pub type Images<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
 
-/// Runs `trials` and returns their outcomes in the same order, or those finished so far where `watch` breaks off.
+/// Runs `trials`, each with a perturbation of its own, and returns their outcomes in the same order, or those finished so far where
+/// `watch` breaks off.
 ///
 /// `models` are one model, ready to run in as many threads.
 pub fn run(
@@ -87,11 +89,27 @@ pub fn run(
     plan: &Plan,
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
-    let task = Task { gallery, images, trials, plan };
+    let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|trial| vec![trial]).collect();
+    run_jobs(models, gallery, images, trials, &jobs, plan, watch)
+}
+
+/// The same of jobs: trials (by their places in `trials`) that share one perturbation δ, x = clip(x0 + δ, 0, 1), whose loss is the mean
+/// of theirs. A job of one trial is that trial. Each trial is in one job.
+pub fn run_jobs(
+    models: Vec<&mut dyn Differentiable>,
+    gallery: &Gallery,
+    images: &Images,
+    trials: &[Trial],
+    jobs: &[Vec<usize>],
+    plan: &Plan,
+    watch: &mut Watch,
+) -> Result<Vec<Outcome>> {
+    let task = Task { gallery, images, trials, jobs, plan };
     let shared = Mutex::new(Shared {
         task,
         next: 0,
         steps: 0,
+        measured: HashMap::new(),
         best: HashMap::new(),
         outcomes: Vec::new(),
         watch,
@@ -142,18 +160,21 @@ struct Task<'a> {
     gallery: &'a Gallery,
     images: &'a Images<'a>,
     trials: &'a [Trial],
+    jobs: &'a [Vec<usize>],
     plan: &'a Plan,
 }
 
 /// What all threads have a part in.
 struct Shared<'a, 'w> {
     task: Task<'a>,
-    /// The next run to begin; each trial has one from each of its starts.
+    /// The next run to begin; each job has one from each of its starts.
     next: usize,
     /// Steps of single images so far.
     steps: usize,
-    /// Of trials with runs to come: runs measured so far, and the best.
-    best: HashMap<usize, (usize, Outcome, Evidence)>,
+    /// By job and start: what is measured of runs of which not all is.
+    measured: HashMap<[usize; 2], Vec<Measured>>,
+    /// Of jobs with runs to come, by job: runs measured so far, and the best.
+    best: HashMap<usize, (usize, Measurement)>,
     /// Finished trials.
     outcomes: Vec<(usize, Outcome)>,
     watch: &'w mut Watch<'w>,
@@ -161,324 +182,415 @@ struct Shared<'a, 'w> {
     ended: bool,
 }
 
-/// A trial in a slot, from one start.
+/// A trial and what came of it in one run.
+type Measured = (usize, Outcome, Evidence);
+
+/// A run of a job: its loss, its start, and its trials.
+type Measurement = (f64, usize, Vec<Measured>);
+
+/// A trial at work, from one start.
 struct Run<'a> {
-    /// Index of the trial.
+    job: usize,
     trial: usize,
     /// 0 = from the clean image.
     start: usize,
     loss: Loss<'a>,
     /// The clean image.
     clean: Vec<f32>,
+    /// Whether the first image is the clean one.
+    begins_clean: bool,
+    /// How the image moves, where it does so by itself.
+    walk: Option<Box<dyn Walk>>,
     /// Steps made.
     step: usize,
     /// Loss at each iterate embedded.
     losses: Vec<f64>,
     /// Distance from the clean embedding to that of the last iterate embedded, once that is known.
     shift: f64,
-    /// Whether the last gradient was zero.
+    /// Whether the last gradient was zero, so that no step moves the image any more.
     stuck: bool,
-    /// Under the adaptive schedule; knows the best image seen.
-    adaptive: Option<Adaptive>,
+    /// What ∂L/∂embedding was multiplied with.
+    scale: f32,
+}
+
+/// A batch of images, one in each slot.
+struct Slots {
+    /// Whether the model moves them itself; then `x` is not used.
+    in_place: bool,
+    /// B×P.
+    x: Vec<f32>,
+    /// ∂L/∂x, B×P.
+    gradient: Vec<f32>,
+    /// The largest change of a pixel that each may make, B; 0 in empty slots.
+    reach: Vec<f32>,
+    /// The step size of each, B; 0 in empty slots.
+    alpha: Vec<f32>,
+    pixels: usize,
+}
+
+impl Slots {
+    fn new(count: usize, pixels: usize, in_place: bool) -> Slots {
+        let all = if in_place { 0 } else { count * pixels };
+        let (x, gradient) = (vec![0.0; all], vec![0.0; all]);
+        Slots { in_place, x, gradient, reach: vec![0.0; count], alpha: vec![0.0; count], pixels }
+    }
+
+    fn at(&self, slot: usize) -> std::ops::Range<usize> {
+        slot * self.pixels..(slot + 1) * self.pixels
+    }
+
+    /// Puts an image into a slot.
+    fn put(&mut self, model: &mut dyn Differentiable, slot: usize, x: &[f32], bound: &Bound) -> Result<()> {
+        let (low, high) = bound.limits();
+        self.reach[slot] = low.iter().zip(&high).fold(0.0f32, |m, (low, high)| m.max(high - low));
+        match model.signed_steps().filter(|_| self.in_place) {
+            Some(steps) => steps.put(slot, x, &low, &high)?,
+            None => {
+                let at = self.at(slot);
+                self.x[at].copy_from_slice(x);
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties a slot: the image that was in it.
+    fn take(&mut self, model: &mut dyn Differentiable, slot: usize) -> Result<Vec<f32>> {
+        (self.alpha[slot], self.reach[slot]) = (0.0, 0.0);
+        match model.signed_steps().filter(|_| self.in_place) {
+            Some(steps) => Ok(steps.get(slot)?.to_vec()),
+            None => Ok(self.x[self.at(slot)].to_vec()),
+        }
+    }
 }
 
 impl<'a> Task<'a> {
     /// One thread's share: begins runs as long as there are any. `alone`: no other thread has a share.
     fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<Shared>) -> Result<()> {
-        let Task { gallery, images, trials, plan } = *self;
-        let (slots, pixels) = (model.batch(), model.pixels());
-        let mut batch = Batch {
-            x: vec![0.0; slots * pixels],
-            lo: vec![0.0; slots * pixels],
-            hi: vec![1.0; slots * pixels],
-            alpha: vec![0.0; slots],
-            changed: true,
-        };
-        let alpha = match plan.schedule {
-            _ if plan.steps == 1 => plan.eps,
-            Schedule::Fixed => plan.alpha,
-            Schedule::Adaptive => 2.0 * plan.eps,
-        };
-        let mut active: Vec<Option<Run>> = (0..slots).map(|_| None).collect();
-        let (mut waiting, mut room) = (Vec::new(), Room::default());
+        let Task { gallery, images, trials, jobs, plan } = *self;
+        let (count, pixels) = (model.batch(), model.pixels());
+        let in_place = plan.search.in_place(plan.ball) && model.signed_steps().is_some();
+        let mut slots = Slots::new(count, pixels, in_place);
+        let mut active: Vec<Option<Run>> = (0..count).map(|_| None).collect();
+        let (mut waiting, mut buffers) = (Vec::new(), Losses::default());
         let next = || locked(shared).next();
-        let fetch = |(trial, start): (usize, usize)| {
-            (trial, start, load(gallery, images, trials[trial].query, pixels))
+        let fetch = |(job, start): (usize, usize)| {
+            let load = |&trial: &usize| load(gallery, images, trials[trial].query, pixels);
+            (job, start, jobs[job].iter().map(load).collect::<Result<Vec<_>>>())
         };
         let mut ready = VecDeque::new();
         loop {
-            let free: Vec<usize> = (0..slots).filter(|&slot| active[slot].is_none()).collect();
+            let mut free: VecDeque<usize> = (0..count).filter(|&slot| active[slot].is_none()).collect();
             let wanted: Vec<_> =
                 std::iter::from_fn(next).take(free.len().saturating_sub(ready.len())).collect();
             match alone {
                 true => ready.par_extend(wanted.into_par_iter().map(fetch)),
                 false => ready.extend(wanted.into_iter().map(fetch)),
             }
-            for (slot, (trial, start, clean)) in
-                free.into_iter().zip(std::iter::from_fn(|| ready.pop_front()))
-            {
-                let at = slot * pixels..(slot + 1) * pixels;
-                let (lo, hi) = (&mut batch.lo[at.clone()], &mut batch.hi[at.clone()]);
-                active[slot] = Some(self.begin(trial, start, clean?, [&mut batch.x[at], lo, hi]));
-                (batch.alpha[slot], batch.changed) = (alpha, true);
+            while let Some(&slot) = free.front() {
+                let Some((job, start, clean)) = ready.pop_front() else { break };
+                let mut clean = clean?;
+                if clean.len() > 1 {
+                    self.work_together(job, start, clean, model, &mut buffers, shared)?;
+                    ready.extend(next().map(fetch));
+                    continue;
+                }
+                free.pop_front();
+                let clean = clean.pop().unwrap_or_default();
+                active[slot] = Some(self.begin(job, start, clean, slot, &mut slots, model)?);
             }
             if active.iter().all(Option::is_none) {
-                return self.measure(&mut waiting, true, model, &mut room, shared);
+                return self.measure(&mut waiting, true, model, &mut buffers, shared);
             }
             if plan.steps > 0 {
-                let mut fault = None;
-                let mut step = || {
-                    model.step(&mut batch, &mut |raw, mut out| {
-                        out.fill(0.0);
-                        fault = self.cotangent(&mut active, raw, out, &mut room).err();
-                    })
-                };
+                let mut step = || self.step(&mut active, &mut slots, model, &mut buffers);
                 // Beside a model that is alone, as on a GPU, the other threads are free: as many images as end in a step, on
                 // average, are decoded during one. Else each thread has a model of its own.
-                let stepped = match alone {
+                match alone {
                     true => {
-                        let some = slots.div_ceil(plan.steps).min(slots - ready.len());
+                        let some = count.div_ceil(plan.steps).min(count.saturating_sub(ready.len()));
                         let ahead = || ready.extend(std::iter::from_fn(next).take(some).map(fetch));
-                        rayon::join(step, ahead).0
+                        rayon::join(step, ahead).0?;
                     }
-                    false => step(),
-                };
-                stepped?;
-                if let Some(fault) = fault {
-                    return Err(fault);
-                }
-                // Images are looked at where a run ends, and at every step of an adaptive one.
-                let last = |run: &Run| run.stuck || run.step + 1 >= plan.steps || run.adaptive.is_some();
-                if active.iter().flatten().any(last) {
-                    model.fetch(&mut batch)?;
+                    false => step()?,
                 }
             }
-            let steps = self.advance(&mut active, &mut batch, &mut waiting);
+            let steps = self.advance(&mut active, &mut slots, model, &mut waiting)?;
             let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
             if locked(shared).stepped(steps, at) {
                 return Ok(());
             }
-            self.measure(&mut waiting, false, model, &mut room, shared)?;
+            self.measure(&mut waiting, false, model, &mut buffers, shared)?;
         }
     }
 
-    /// Counts a step in every slot. Runs that are at their end leave, with their images. Returns the steps of single images that are
-    /// done with it.
+    /// Begins a run: what is known of it, and its first image in a slot.
+    fn begin(
+        &self,
+        job: usize,
+        start: usize,
+        clean: Vec<f32>,
+        slot: usize,
+        slots: &mut Slots,
+        model: &mut dyn Differentiable,
+    ) -> Result<Run<'a>> {
+        let Task { gallery, trials, jobs, plan, .. } = *self;
+        let trial = &trials[jobs[job][0]];
+        let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
+        let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &clean, pixels: true };
+        let (x, walk, own) = self.walk(bound, start, &draw, model.shape());
+        slots.put(model, slot, &x, &bound)?;
+        slots.alpha[slot] = self.alpha();
+        let begins_clean = start == 0 && !own;
+        Ok(Run { walk: Some(walk), begins_clean, ..self.member(job, jobs[job][0], start, clean) })
+    }
+
+    /// A run of a trial that nothing moves yet.
+    fn member(&self, job: usize, trial: usize, start: usize, clean: Vec<f32>) -> Run<'a> {
+        let Task { gallery, trials, plan, .. } = *self;
+        Run {
+            job,
+            trial,
+            start,
+            loss: (trials[trial].objective.loss)(gallery, plan.form, &trials[trial]),
+            clean,
+            begins_clean: start == 0,
+            walk: None,
+            step: 0,
+            losses: Vec::with_capacity(plan.steps + 1),
+            shift: 0.0,
+            stuck: false,
+            scale: 1.0,
+        }
+    }
+
+    /// The first point of a run number `start` within `bound`, how it moves from there, and whether the search chose it.
+    fn walk(
+        &self,
+        bound: Bound,
+        start: usize,
+        draw: &dyn Fn(u64) -> Draw,
+        shape: [usize; 3],
+    ) -> (Vec<f32>, Box<dyn Walk>, bool) {
+        let plan = self.plan;
+        let x = if start == 0 { bound.centre.to_vec() } else { bound.start(&mut draw(start as u64)) };
+        let setting = Setting { bound, start: &x, shape, steps: plan.steps, alpha: self.alpha() };
+        let mut walk = (plan.search.begin)(&setting, draw(NOISE + 1 + start as u64));
+        match walk.first() {
+            Some(first) => (first, walk, true),
+            None => (x, walk, false),
+        }
+    }
+
+    /// The step size of searches that are given one.
+    fn alpha(&self) -> f32 {
+        if self.plan.steps == 1 { self.plan.eps } else { self.plan.alpha }
+    }
+
+    /// Losses and gradients of all slots; a model that steps in place moves its images too.
+    fn step(
+        &self,
+        active: &mut [Option<Run>],
+        slots: &mut Slots,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+    ) -> Result<()> {
+        let mut fault = None;
+        let mut cotangent = |raw: ArrayView2<f32>, mut out: ArrayViewMut2<f32>| {
+            out.fill(0.0);
+            fault = self.look(active, raw, Some(out), buffers).err();
+        };
+        if slots.in_place {
+            let steps = model.signed_steps().ok_or_else(|| Error::internal("signed steps went away"))?;
+            steps.step(&slots.alpha, &mut cotangent)?;
+        } else if self.plan.search.needs_gradient {
+            model.gradient(&slots.x, &slots.reach, &mut cotangent, &mut slots.gradient)?;
+        } else {
+            let raw = model.embed(&slots.x)?;
+            return self.look(active, raw.view(), None, buffers);
+        }
+        fault.map_or(Ok(()), Err)
+    }
+
+    /// Takes in the raw embeddings [B, D] of the active slots: their losses, and where it is asked for ∂L/∂embedding to `out`
+    /// [B, D], zero on entry.
+    fn look(
+        &self,
+        active: &mut [Option<Run>],
+        raw: ArrayView2<f32>,
+        mut out: Option<ArrayViewMut2<f32>>,
+        buffers: &mut Losses,
+    ) -> Result<()> {
+        let Task { gallery, trials, plan, .. } = *self;
+        let at_work = active.iter().enumerate().filter_map(|(slot, run)| Some((slot, run.as_ref()?)));
+        check_embeddings(raw, active.len(), gallery, at_work.map(|(slot, run)| (slot, &trials[run.trial])))?;
+        buffers.place(raw, gallery);
+        buffers.evaluate(gallery, &|slot| {
+            active[slot].as_ref().map(|run| (&run.loss, run.step == 0 && run.begins_clean))
+        });
+        for (slot, run) in active.iter_mut().enumerate() {
+            let Some(run) = run else { continue };
+            check_loss(buffers.losses[slot], gallery, &trials[run.trial])?;
+            run.losses.push(buffers.losses[slot]);
+            if let Some(out) = &mut out {
+                let gradient = &mut buffers.gradient[slot * gallery.dim()..][..gallery.dim()];
+                gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
+                let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
+                run.stuck = largest == 0.0;
+                // Only directions count downstream. A power of two leaves them, and every bit of the rest, as they
+                // are, and keeps small gradients (a mean over the gallery) from vanishing in half precision.
+                run.scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
+                out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * run.scale);
+            }
+            if run.stuck || run.step + 1 >= plan.steps {
+                let clean = gallery.point(trials[run.trial].query);
+                run.shift = gallery.metric.distance(buffers.point(slot, gallery), clean);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a step in every slot, and has searches make theirs. Runs that are at their end leave, with their images. Returns the
+    /// steps of single images that are done with it.
     fn advance(
         &self,
         active: &mut [Option<Run<'a>>],
-        batch: &mut Batch,
+        slots: &mut Slots,
+        model: &mut dyn Differentiable,
         ended: &mut Vec<(Run<'a>, Vec<f32>)>,
-    ) -> usize {
-        let (plan, pixels) = (self.plan, batch.x.len() / active.len());
+    ) -> Result<usize> {
+        let plan = self.plan;
         let mut steps = 0;
         for (slot, place) in active.iter_mut().enumerate() {
             let Some(run) = place else { continue };
-            let at = slot * pixels..(slot + 1) * pixels;
             let left = plan.steps - run.step;
-            // A gradient of exactly zero, as of a closed hinge, never moves the image again: sign(0) = 0.
+            // A gradient of exactly zero, as of a closed hinge, never moves the image again.
             run.step += usize::from(!run.stuck && left > 0);
-            if let Some(adaptive) = run.adaptive.as_mut().filter(|_| left > 0) {
-                let x = &mut batch.x[at.clone()];
-                let (lo, hi) = (&batch.lo[at.clone()], &batch.hi[at.clone()]);
+            if let Some(walk) = run.walk.as_mut().filter(|_| left > 0 && !slots.in_place) {
+                let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &run.clean, pixels: true };
+                let at = slots.at(slot);
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
-                adaptive.after_step(latest, x, lo, hi, &mut batch.alpha[slot]);
-                batch.changed = true;
+                walk.step(&mut slots.x[at.clone()], &bound, latest, &slots.gradient[at]);
             }
             if run.stuck || run.step == plan.steps {
                 steps += left;
-                batch.alpha[slot] = 0.0;
-                let image = batch.x[at].to_vec();
+                let image = slots.take(model, slot)?;
                 ended.extend(place.take().map(|run| (run, image)));
             } else {
                 steps += 1;
             }
         }
-        steps
+        Ok(steps)
     }
 
-    /// Sets a trial up in a slot: its box, and the image that run number `start` begins with.
-    fn begin(&self, trial: usize, start: usize, clean: Vec<f32>, [x, lo, hi]: [&mut [f32]; 3]) -> Run<'a> {
-        let (plan, it) = (self.plan, &self.trials[trial]);
-        for (i, &v) in clean.iter().enumerate() {
-            (x[i], lo[i], hi[i]) = (v, (v - plan.eps).max(0.0), (v + plan.eps).min(1.0));
-        }
-        if start > 0 {
-            let mut draw = Draw::new(plan.seed, it.objective.code, &self.gallery.ids[it.query], start as u64);
-            for i in 0..x.len() {
-                x[i] = (lo[i] + draw.unit() * (hi[i] - lo[i])).clamp(lo[i], hi[i]);
-            }
-        }
-        Run {
-            trial,
-            start,
-            loss: (it.objective.loss)(self.gallery, plan.form, it),
-            clean,
-            step: 0,
-            losses: Vec::with_capacity(plan.steps + 1),
-            shift: 0.0,
-            stuck: false,
-            adaptive: (plan.schedule == Schedule::Adaptive).then(|| Adaptive::new(plan.steps, x)),
-        }
-    }
-
-    /// Writes ∂L/∂embedding of the active slots at the raw embeddings [B, D] to `out` [B, D], zero on entry.
-    fn cotangent(
+    /// Runs a job of several trials from one start: one perturbation, moved by the mean of their losses.
+    fn work_together(
         &self,
-        active: &mut [Option<Run>],
-        raw: ArrayView2<f32>,
-        mut out: ArrayViewMut2<f32>,
-        room: &mut Room,
+        job: usize,
+        start: usize,
+        clean: Vec<Vec<f32>>,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+        shared: &Mutex<Shared>,
     ) -> Result<()> {
-        let Task { gallery, trials, plan, .. } = *self;
-        let at_work = active.iter().enumerate().filter_map(|(slot, run)| Some((slot, run.as_ref()?)));
-        check_embeddings(raw, active.len(), gallery, at_work.map(|(slot, run)| (slot, &trials[run.trial])))?;
-        room.place(raw, gallery);
-        room.evaluate(gallery, &|slot| {
-            active[slot].as_ref().map(|run| (&run.loss, run.step == 0 && run.start == 0))
-        });
-        for (slot, run) in active.iter_mut().enumerate() {
-            let Some(run) = run else { continue };
-            check_loss(room.losses[slot], gallery, &trials[run.trial])?;
-            run.losses.push(room.losses[slot]);
-            let gradient = &mut room.gradient[slot * gallery.dim()..][..gallery.dim()];
-            gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
-            let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
-            run.stuck = largest == 0.0;
-            // Only signs count downstream. A power of two leaves them, and every bit of the rest, as they
-            // are, and keeps small gradients (a mean over the gallery) from vanishing in half precision.
-            let scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
-            out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * scale);
-            if run.stuck || run.step + 1 >= plan.steps {
-                let clean = gallery.point(trials[run.trial].query);
-                run.shift = gallery.metric.distance(room.point(slot, gallery), clean);
+        let Task { gallery, trials, jobs, plan, .. } = *self;
+        let (count, pixels) = (model.batch(), model.pixels());
+        let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
+        // What is drawn depends on which queries share the perturbation, not on their order.
+        let mut ids: Vec<&str> = members.iter().map(|t| gallery.ids[t.query].as_str()).collect();
+        ids.sort_unstable();
+        let all = ids.join("\0");
+        let draw = |stream| Draw::new(plan.seed, members[0].objective.code, &all, stream);
+        let zero = vec![0.0; pixels];
+        let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &zero, pixels: false };
+        let (mut delta, mut walk, own) = self.walk(bound, start, &draw, model.shape());
+        let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
+            .map(|(&trial, clean)| {
+                let run = self.member(job, trial, start, clean);
+                Some(Run { begins_clean: start == 0 && !own, ..run })
+            })
+            .collect();
+        let moved = |run: &Run, delta: &[f32]| -> Vec<f32> {
+            run.clean.iter().zip(delta).map(|(x, d)| (x + d).clamp(0.0, 1.0)).collect()
+        };
+        // The mean loss, and the mean gradient [P] of what is not cut off at 0 or 1.
+        let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
+            let (mut loss, mut gradient) = (0.0, vec![0.0f32; pixels]);
+            let per = 1.0 / runs.len() as f32;
+            for runs in runs.chunks_mut(count) {
+                let mut slots = Slots::new(count, pixels, false);
+                for (slot, run) in runs.iter().flatten().enumerate() {
+                    let at = slots.at(slot);
+                    slots.x[at].copy_from_slice(&moved(run, delta));
+                    slots.reach[slot] = 2.0 * plan.eps;
+                }
+                let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
+                padded.resize_with(count, || None);
+                self.step(&mut padded, &mut slots, model, buffers)?;
+                for (slot, (place, run)) in runs.iter_mut().zip(padded).enumerate() {
+                    let Some(mut run) = run else { continue };
+                    run.step += 1;
+                    loss += run.losses.last().copied().unwrap_or(f64::NAN) * f64::from(per);
+                    let found = &slots.gradient[slots.at(slot)];
+                    for (i, g) in gradient.iter_mut().enumerate() {
+                        if (0.0..=1.0).contains(&(run.clean[i] + delta[i])) {
+                            *g += per * found[i] / run.scale;
+                        }
+                    }
+                    *place = Some(run);
+                }
+            }
+            Ok::<_, Error>((loss, gradient))
+        };
+        for _ in 0..plan.steps {
+            let (loss, gradient) = mean(&mut runs, &delta, model)?;
+            walk.step(&mut delta, &bound, loss, &gradient);
+            let at = runs.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
+            if locked(shared).stepped(runs.len(), at) {
+                return Ok(());
             }
         }
-        Ok(())
-    }
-}
-
-/// Where a thread computes its losses, kept from step to step: a step allocates nothing here once batches have had their size.
-#[derive(Default)]
-struct Room {
-    /// The points that losses are taken at [n, D].
-    points: Vec<f32>,
-    /// The losses, n, and ∂L/∂z [n, D].
-    losses: Vec<f64>,
-    gradient: Vec<f32>,
-    /// Of losses on the whole gallery, b of them: which, their z [b, D], distances and ∂L/∂d [b, N], losses, ∂L/∂z.
-    wide: Vec<usize>,
-    z: Vec<f32>,
-    d: Vec<f32>,
-    weights: Vec<f32>,
-    found: Vec<f64>,
-    pulled: Vec<f32>,
-    products: Vec<f32>,
-}
-
-impl Room {
-    /// Puts raw embeddings [n, D] here, as points.
-    fn place(&mut self, raw: ArrayView2<f32>, gallery: &Gallery) {
-        self.points.clear();
-        self.points.extend(raw.iter());
-        self.points.chunks_mut(gallery.dim()).for_each(|point| gallery.metric.place(point));
-    }
-
-    /// The i-th point.
-    fn point(&self, i: usize, gallery: &Gallery) -> &[f32] {
-        &self.points[i * gallery.dim()..][..gallery.dim()]
-    }
-
-    /// Loss and ∂L/∂z of the i-th point by the i-th loss, 0 where there is none. Those on the whole gallery share two
-    /// matrix products; the flag says whether a loss is at the first step from the clean image.
-    fn evaluate<'l, 'a: 'l>(
-        &mut self,
-        gallery: &Gallery,
-        loss: &(dyn Fn(usize) -> Option<(&'l Loss<'a>, bool)> + Sync),
-    ) {
-        let Room { points, losses, gradient, wide, z, d, weights, found, pulled, products } = self;
-        let (n, dim) = (gallery.len(), gallery.dim());
-        losses.clear();
-        losses.resize(points.len() / dim, 0.0);
-        gradient.clear();
-        gradient.resize(points.len(), 0.0);
-        let each = points.par_chunks(dim).zip(gradient.par_chunks_mut(dim)).zip(&mut *losses).enumerate();
-        each.with_min_len(SHARE).for_each(|(i, ((point, gradient), found))| {
-            if let Some((Loss::Point(loss), first)) = loss(i) {
-                *found = loss(point, first, gradient);
-            }
-        });
-        wide.clear();
-        z.clear();
-        for (i, point) in points.chunks(dim).enumerate() {
-            if let Some((Loss::Gallery(_), _)) = loss(i) {
-                wide.push(i);
-                z.extend_from_slice(point);
+        if let Some((best, at)) = walk.best() {
+            let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| moved(run, &delta)).collect();
+            let last = self.mean_loss(&runs, &images, model, buffers)?;
+            if best < last {
+                delta = at;
             }
         }
-        if wide.is_empty() {
-            return;
-        }
-        d.resize(wide.len() * n, 0.0);
-        weights.clear();
-        weights.resize(wide.len() * n, 0.0);
-        found.resize(wide.len(), 0.0);
-        pulled.resize(z.len(), 0.0);
-        gallery.distances_batch(z, d, products);
-        let rows = wide.par_iter().zip(&mut *found).zip(weights.par_chunks_mut(n).zip(d.par_chunks(n)));
-        rows.for_each(|((&i, found), (weights, d))| {
-            *found = match loss(i) {
-                Some((Loss::Gallery(loss), _)) if d.iter().all(|d| d.is_finite()) => loss(d, weights),
-                _ => f64::NAN, // inf − inf would pass for a closed hinge
-            }
-        });
-        gallery.gradient_batch(z, d, weights, pulled, products);
-        for (k, &i) in wide.iter().enumerate() {
-            losses[i] = found[k];
-            gradient[i * dim..][..dim].copy_from_slice(&pulled[k * dim..][..dim]);
-        }
+        let mut waiting: Vec<_> = (runs.into_iter().flatten())
+            .map(|run| {
+                let image = moved(&run, &delta);
+                (run, image)
+            })
+            .collect();
+        self.measure(&mut waiting, true, model, buffers, shared)
     }
-}
 
-/// Refuses embeddings of another shape than [n, D], or not finite; `trials` says whose the rows are.
-fn check_embeddings<'t>(
-    raw: ArrayView2<f32>,
-    n: usize,
-    gallery: &Gallery,
-    mut trials: impl Iterator<Item = (usize, &'t Trial)>,
-) -> Result<()> {
-    if raw.dim() != (n, gallery.dim()) {
-        return Err(Error::internal(format!(
-            "the model gave embeddings of shape {:?} where the gallery's make it {:?}",
-            raw.dim(),
-            (n, gallery.dim())
-        )));
+    /// The mean loss of runs at one image each.
+    fn mean_loss(
+        &self,
+        runs: &[Option<Run>],
+        images: &[Vec<f32>],
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+    ) -> Result<f64> {
+        let mut sum = 0.0;
+        for (runs, images) in runs.chunks(model.batch()).zip(images.chunks(model.batch())) {
+            let raw = model.embed(&images.concat())?;
+            let whose = runs.iter().flatten().map(|run| &self.trials[run.trial]).enumerate();
+            check_embeddings(raw.view(), runs.len(), self.gallery, whose)?;
+            buffers.place(raw.view(), self.gallery);
+            buffers.evaluate(self.gallery, &|i| runs.get(i)?.as_ref().map(|run| (&run.loss, false)));
+            sum += buffers.losses.iter().sum::<f64>();
+        }
+        Ok(sum / runs.len().max(1) as f64)
     }
-    match trials.find(|(row, _)| raw.row(*row).iter().any(|v| !v.is_finite())) {
-        None => Ok(()),
-        Some((_, trial)) => Err(Error::untrusted(format!(
-            "{} on query `{}`: the model's embedding is not finite; the audit can't be trusted. Check the model in \
-             float32",
-            trial.objective.code, gallery.ids[trial.query]
-        ))),
-    }
-}
-
-fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
-    if loss.is_finite() {
-        return Ok(());
-    }
-    Err(Error::untrusted(format!(
-        "{} on query `{}`: the loss is {loss}; embeddings this large overflow. Use a normalised metric",
-        trial.objective.code, gallery.ids[trial.query]
-    )))
 }
 
 impl Shared<'_, '_> {
-    /// The next run: its trial, and which of its starts.
+    /// The next run: its job, and which of its starts.
     fn next(&mut self) -> Option<(usize, usize)> {
         let starts = self.task.plan.restarts + 1;
-        let run = (!self.ended && self.next < self.task.trials.len() * starts).then_some(self.next)?;
+        let run = (!self.ended && self.next < self.task.jobs.len() * starts).then_some(self.next)?;
         self.next += 1;
         Some((run / starts, run % starts))
     }
@@ -490,22 +602,30 @@ impl Shared<'_, '_> {
         self.ended
     }
 
-    /// Counts one run of a trial in; after the last, the best of them is the trial's outcome.
-    fn settle(&mut self, trial: usize, outcome: Outcome, evidence: Evidence) {
-        let (runs, outcome, evidence) = match self.best.remove(&trial) {
-            None => (1, outcome, evidence),
-            Some((runs, best, of_best)) => {
-                // Of equal losses the earlier start's, in whatever order the runs came in.
-                let better = (outcome.loss_last, outcome.start) < (best.loss_last, best.start);
-                if better { (runs + 1, outcome, evidence) } else { (runs + 1, best, of_best) }
-            }
-        };
-        if runs <= self.task.plan.restarts {
-            self.best.insert(trial, (runs, outcome, evidence));
+    /// Counts what one run made of one trial in. After the last trial of the last run of a job, its best run counts.
+    fn settle(&mut self, [job, start]: [usize; 2], trial: usize, outcome: Outcome, evidence: Evidence) {
+        let measured = self.measured.entry([job, start]).or_default();
+        measured.push((trial, outcome, evidence));
+        if measured.len() < self.task.jobs[job].len() {
             return;
         }
-        self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
-        self.outcomes.push((trial, outcome));
+        let found = self.measured.remove(&[job, start]).unwrap_or_default();
+        let loss = found.iter().map(|(_, o, _)| o.loss_last).sum::<f64>() / found.len() as f64;
+        let found = (loss, start, found);
+        let (runs, best) = match self.best.remove(&job) {
+            None => (1, found),
+            // Of equal losses the earlier start's, in whatever order the runs came in.
+            Some((runs, best)) if (found.0, found.1) < (best.0, best.1) => (runs + 1, found),
+            Some((runs, best)) => (runs + 1, best),
+        };
+        if runs <= self.task.plan.restarts {
+            self.best.insert(job, (runs, best));
+            return;
+        }
+        for (trial, outcome, evidence) in best.2 {
+            self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
+            self.outcomes.push((trial, outcome));
+        }
     }
 }
 
@@ -517,7 +637,7 @@ impl<'a> Task<'a> {
         waiting: &mut Vec<(Run<'a>, Vec<f32>)>,
         rest: bool,
         model: &mut dyn Differentiable,
-        room: &mut Room,
+        buffers: &mut Losses,
         shared: &Mutex<Shared>,
     ) -> Result<()> {
         let Task { gallery, trials, plan, .. } = *self;
@@ -527,20 +647,20 @@ impl<'a> Task<'a> {
             let raw = model.embed(&images)?;
             let whose = some.iter().map(|(run, _)| &trials[run.trial]).enumerate();
             check_embeddings(raw.view(), some.len(), gallery, whose)?;
-            room.place(raw.view(), gallery);
-            room.evaluate(gallery, &|i| some.get(i).map(|(run, _)| (&run.loss, false)));
-            let room = &*room;
-            let losses = &room.losses;
+            buffers.place(raw.view(), gallery);
+            buffers.evaluate(gallery, &|i| some.get(i).map(|(run, _)| (&run.loss, false)));
+            let buffers = &*buffers;
+            let losses = &buffers.losses;
             let mut last = Vec::with_capacity(some.len());
             for (i, (mut run, x)) in some.into_iter().enumerate() {
-                // An adaptive run may have seen a better image than its last: then that one is measured
+                // A search may have seen a better image than its last: then that one is measured
                 // instead.
-                match run.adaptive.take().map(Adaptive::into_best) {
+                match run.walk.take().and_then(|mut walk| walk.best()) {
                     Some((best, image)) if best < losses[i] => waiting.push((run, image)),
                     _ => last.push((i, run, x)),
                 }
             }
-            let embedded = |i: usize| room.point(i, gallery);
+            let embedded = |i: usize| buffers.point(i, gallery);
             let state = |at: Vec<(&Trial, &[f32])>| measure_all(gallery, plan.form, &at);
             let clean = |trial: usize| (&trials[trial], gallery.point(trials[trial].query));
             let before = state(last.iter().map(|(_, run, _)| clean(run.trial)).collect());
@@ -552,7 +672,7 @@ impl<'a> Task<'a> {
             for ((i, mut run, image), outcome) in last.into_iter().zip(found) {
                 run.losses.push(losses[i]);
                 let evidence = Evidence { image, point: embedded(i).to_vec(), losses: run.losses };
-                locked(shared).settle(run.trial, outcome?, evidence);
+                locked(shared).settle([run.job, run.start], run.trial, outcome?, evidence);
             }
         }
         Ok(())
@@ -570,11 +690,12 @@ impl<'a> Task<'a> {
         let trial = &trials[run.trial];
         check_loss(loss, gallery, trial)?;
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+        let size = (plan.ball.size)(x, &run.clean);
         // Written so that NaN fails too.
-        let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && linf <= plan.eps + 1e-6;
+        let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= plan.eps * (1.0 + 1e-5) + 1e-6;
         if !inside {
             return Err(Error::internal(format!(
-                "{} on query `{}`: the attacked image left its box: it moved by {linf} where ε = {} and pixels lie in \
+                "{} on query `{}`: the attacked image left its bounds: it moved by {size} where ε = {} and pixels lie in \
                  [0, 1]. This is a fault of the model's step; please report it",
                 trial.objective.code, gallery.ids[trial.query], plan.eps
             )));
@@ -594,6 +715,7 @@ impl<'a> Task<'a> {
             shift: gallery.metric.distance(z, clean),
             shift_before_last: run.shift,
             linf,
+            size: (!plan.ball.is_box).then_some(size),
             before,
             after,
         })
@@ -607,37 +729,4 @@ fn course(losses: &[f64], last: f64) -> (f64, f64) {
     let Some(&first) = losses.first().filter(|first| **first > best) else { return (best, 0.0) };
     let early = lowest(&losses[..(losses.len() + 1).saturating_sub(LAST).max(1)]);
     (best, (early.min(first) - best) / (first - best))
-}
-
-/// Losses of images [n × C·H·W], the k-th for the k-th trial, and their points [n, D] in the metric space. `models` as for
-/// [`run`].
-pub fn losses(
-    models: Vec<&mut dyn Differentiable>,
-    gallery: &Gallery,
-    form: Form,
-    trials: &[Trial],
-    images: &[Vec<f32>],
-) -> Result<(Vec<f64>, Array2<f32>)> {
-    let share = trials.len().div_ceil(models.len()).max(1);
-    let parts = models.into_par_iter().zip(trials.par_chunks(share)).zip(images.par_chunks(share)).map(
-        |((model, trials), images)| {
-            let (mut all, mut points, mut room) =
-                (Vec::with_capacity(trials.len()), Vec::new(), Room::default());
-            for (trials, images) in trials.chunks(model.batch()).zip(images.chunks(model.batch())) {
-                let raw = model.embed(&images.concat())?;
-                check_embeddings(raw.view(), trials.len(), gallery, trials.iter().enumerate())?;
-                let losses: Vec<Loss> = trials.iter().map(|t| (t.objective.loss)(gallery, form, t)).collect();
-                room.place(raw.view(), gallery);
-                room.evaluate(gallery, &|i| losses.get(i).map(|loss| (loss, false)));
-                all.extend(&room.losses);
-                points.extend(&room.points);
-            }
-            Ok((all, points))
-        },
-    );
-    let (losses, points): (Vec<Vec<f64>>, Vec<Vec<f32>>) =
-        parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    let points = Array2::from_shape_vec((trials.len(), gallery.dim()), points.concat())
-        .map_err(|e| Error::internal(format!("points of {} images: {e}", trials.len())))?;
-    Ok((losses.concat(), points))
 }

@@ -6,11 +6,9 @@ pub mod models;
 pub mod npz;
 
 use audit::model::runtime;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng as _, SeedableRng};
+use audit::random::Random;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
 pub fn runtime_folder() -> Option<PathBuf> {
@@ -26,41 +24,53 @@ pub fn load_runtime() {
 }
 
 /// A folder of a test's own, gone when dropped.
-pub struct Temp(PathBuf);
+pub struct Temp(tempfile::TempDir);
 
 impl Temp {
     pub fn new() -> Temp {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("audit-test-{}-{n}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Temp(dir)
+        Temp(tempfile::tempdir().unwrap())
     }
     pub fn path(&self) -> &Path {
-        &self.0
-    }
-    pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path()
     }
     /// Writes a file, its folders first, and returns its path.
-    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.join(name);
+    pub fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
         path
     }
+    /// A JSON file in it.
+    pub fn json(&self, name: &str) -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(self.join(name)).unwrap()).unwrap()
+    }
     /// Names in it, sorted.
     pub fn names(&self) -> Vec<String> {
         let name = |e: std::io::Result<std::fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
-        let mut names: Vec<String> = std::fs::read_dir(&self.0).unwrap().map(name).collect();
+        let mut names: Vec<String> = std::fs::read_dir(self).unwrap().map(name).collect();
         names.sort();
         names
     }
 }
 
-impl Drop for Temp {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+impl std::ops::Deref for Temp {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        self.path()
+    }
+}
+
+impl AsRef<Path> for Temp {
+    fn as_ref(&self) -> &Path {
+        self.path()
+    }
+}
+
+/// The text must hold all of `words`.
+#[track_caller]
+pub fn says(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in: {text}");
     }
 }
 
@@ -74,19 +84,19 @@ pub fn shared(what: &str) -> Option<PathBuf> {
     None
 }
 
-pub struct Rng(ChaCha8Rng);
+pub struct Rng(Random);
 
 impl Rng {
     pub fn new(seed: u64) -> Self {
-        Rng(ChaCha8Rng::seed_from_u64(seed))
+        Rng(Random::seeded(seed))
     }
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f32 {
-        (self.0.next_u32() >> 8) as f32 / (1u32 << 24) as f32
+        self.0.unit()
     }
     /// Uniform in [low, high].
     pub fn int(&mut self, low: i64, high: i64) -> i64 {
-        low + (self.0.next_u64() % (high - low + 1) as u64) as i64
+        low + (self.0.bits() % (high - low + 1) as u64) as i64
     }
     pub fn bool(&mut self) -> bool {
         self.int(0, 1) == 1
@@ -96,7 +106,7 @@ impl Rng {
     }
     /// Roughly normal: mean 0, standard deviation 1.
     pub fn normal(&mut self) -> f32 {
-        (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
+        self.0.normal()
     }
     pub fn shape(&mut self, rank: i64) -> Vec<i64> {
         (0..rank).map(|_| self.int(1, 5)).collect()

@@ -2,7 +2,7 @@
 
 use super::{Rng, Temp};
 use audit::data::{Dataset, Preparation};
-use audit::onnx::{DType, Dim, Graph, Node, Tensor, Value};
+use onnx_grad::{DType, Dim, Graph, Node, Tensor, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -93,10 +93,17 @@ pub fn small() -> Graph {
 /// `classes` folders of `samples` images below `name`; the built-in generator's, as PNG files.
 pub fn images(temp: &Temp, name: &str, classes: usize, samples: usize, channels: usize) -> PathBuf {
     let side = SIDE as usize;
-    let prep =
-        Preparation { channels, height: side, width: side, resize: None, interpolation: Default::default() };
     let dir = temp.join(name);
+    let prep = Preparation::new(channels, side, side);
     let count = Dataset::generated(7, classes, samples).export(&dir, &prep).unwrap();
     assert_eq!(count, classes * samples);
     dir
+}
+
+/// A folder with the plainest model, `model.onnx`, and `data/`, so many classes of so many grey images.
+pub fn stage(classes: usize, samples: usize) -> Temp {
+    let temp = Temp::new();
+    temp.write("model.onnx", small().encode());
+    images(&temp, "data", classes, samples, 1);
+    temp
 }

@@ -24,3 +24,13 @@ impl NpzArchive {
         NpyFile::new(Cursor::new(bytes)).map(Some)
     }
 }
+
+/// A .npy file as NumPy writes it: `descr` and `shape` are said in Python.
+pub fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.bytes());
+    bytes.extend(values);
+    bytes
+}

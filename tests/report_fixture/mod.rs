@@ -5,7 +5,7 @@ use audit::judge::score::{self, Basis};
 use audit::record::{
     Attack, Benign, Channels, Data, Example, Examples, Form, GradientCheck, Layout, Map, Measures, Metric,
     Model, Move, Neighbour, Outcome, Place, Precision, Preprocessing, Protocol, Report, Resistance,
-    SCHEMA_VERSION, Schedule, Score, Scores, Skipped, Suite, Timing, Tool, Warning,
+    SCHEMA_VERSION, Score, Scores, Skipped, Suite, Timing, Tool, Warning,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -91,6 +91,7 @@ pub fn report(strength: f64) -> Report {
                 shift: 1.5 * (1.0 - share),
                 shift_before_last: 1.4 * (1.0 - share),
                 linf: 0.03,
+                size: None,
                 before,
                 after,
             });
@@ -165,10 +166,11 @@ pub fn report(strength: f64) -> Report {
             name: "full".into(),
             form: Form::Published,
             protocol: Protocol::Rob28,
+            norm: "linf".into(),
             eps: 0.30196,
             alpha: 0.011764,
             steps: 32,
-            schedule: Schedule::Fixed,
+            schedule: "fixed".into(),
             restarts: 0,
             queries: 60,
             sampling: None,

@@ -6,6 +6,7 @@
 use crate::{
     project::{Error, Result, cargo, file, output, root, run, shown, target},
     python, setup,
+    wheel::megabytes,
 };
 use std::{fs, path::Path, process::Command};
 
@@ -81,7 +82,7 @@ pub fn cuda(arguments: &[String]) -> Result {
         let packed = dir.join(format!("{}.xz", path.file_name().unwrap_or_default().to_string_lossy()));
         output(python::script(&python, XZ).arg(path).arg(&packed))?;
         whole += file("read", &packed, fs::metadata(&packed))?.len();
-        println!("  {}: {} of {}", shown(&packed), setup::megabytes(&packed), setup::megabytes(path));
+        println!("  {}: {} of {}", shown(&packed), megabytes(&packed), megabytes(path));
     }
     let script = root().join("tools/cuda_run.sh");
     file("copy", &script, fs::copy(&script, dir.join("run.sh")))?;

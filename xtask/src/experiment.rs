@@ -1,5 +1,4 @@
-//! `cargo xtask experiment omniglot`: every defence, trained, audited and compared. What is run and what is written is
-//! `src/train/experiment.rs`.
+//! `cargo xtask experiment omniglot`: every defence, trained, audited and compared by `crates/omniglot-experiment`.
 
 use crate::{
     project::{Error, Result, root, run, shown},
@@ -10,13 +9,19 @@ use std::process::Command;
 pub const ARGUMENTS: &str = "omniglot [--budget smoke|short|full] [--jobs N] [--data DIR]";
 
 pub fn experiment(arguments: &[String]) -> Result {
-    let Some((name, rest)) = arguments.split_first().filter(|(name, _)| *name == "omniglot") else {
+    let Some((_, rest)) = arguments.split_first().filter(|(name, _)| *name == "omniglot") else {
         return Err(Error::Usage(format!("expected {ARGUMENTS}")));
     };
     let tools = train::build()?;
     let data = root().join("../shared/data/omniglot28");
-    let mut command = Command::new(&tools.trainer);
-    command.args(["experiment", name, "--audit"]).arg(&tools.audit).args(rest).current_dir(root());
+    let mut command = Command::new(&tools.experiment);
+    command
+        .arg("--audit")
+        .arg(&tools.audit)
+        .arg("--trainer")
+        .arg(&tools.trainer)
+        .args(rest)
+        .current_dir(root());
     if !rest.iter().any(|word| word == "--data") {
         if !data.join("train").is_dir() {
             return Err(Error::Failed(format!(

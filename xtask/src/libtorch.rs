@@ -6,9 +6,10 @@
 //! the first takes its place.
 
 use crate::{
-    project::{Error, Result, Since, file, output, root, run, shown},
+    project::{Error, Result, Since, file, output, root, shown},
     python,
-    setup::{Draft, SHA256, megabytes},
+    setup::Draft,
+    wheel::Wheel,
 };
 use std::{
     env, fs,
@@ -19,33 +20,34 @@ use std::{
 /// The version that the `tch` in Cargo.toml is made for.
 const VERSION: &str = "2.11.0";
 
-struct Wheel {
-    name: &'static str,
+const fn wheel(
+    package: &'static str,
     version: &'static str,
-    /// pip's name of the platform.
     platform: &'static str,
     sha256: &'static str,
+) -> Wheel {
+    Wheel { package, version, python: "3.11", platform, sha256 }
 }
 
 const WHEELS: [Wheel; 3] = [
-    Wheel {
-        name: "torch",
-        version: VERSION,
-        platform: "manylinux_2_28_x86_64",
-        sha256: "7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a",
-    },
-    Wheel {
-        name: "nvidia-cuda-runtime",
-        version: "13.0.96",
-        platform: "manylinux2014_x86_64",
-        sha256: "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
-    },
-    Wheel {
-        name: "nvidia-cuda-cupti",
-        version: "13.0.85",
-        platform: "manylinux_2_25_x86_64",
-        sha256: "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8",
-    },
+    wheel(
+        "torch",
+        VERSION,
+        "manylinux_2_28_x86_64",
+        "7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a",
+    ),
+    wheel(
+        "nvidia-cuda-runtime",
+        "13.0.96",
+        "manylinux2014_x86_64",
+        "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
+    ),
+    wheel(
+        "nvidia-cuda-cupti",
+        "13.0.85",
+        "manylinux_2_25_x86_64",
+        "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8",
+    ),
 ];
 
 const OWN: &str = "set LIBTORCH to the folder of a libtorch 2.11 of your own, with include and lib in it (a Python's \
@@ -99,7 +101,8 @@ pub fn setup() -> Result {
             env::consts::ARCH
         )));
     }
-    let stamp: String = WHEELS.iter().map(|w| format!("{} {} {}\n", w.name, w.version, w.sha256)).collect();
+    let stamp: String =
+        WHEELS.iter().map(|w| format!("{} {} {}\n", w.package, w.version, w.sha256)).collect();
     if fs::read_to_string(folder.join("stamp")).is_ok_and(|found| found == stamp) {
         println!("libtorch {VERSION} is in {}", shown(&folder));
         return Ok(());
@@ -113,7 +116,7 @@ pub fn setup() -> Result {
     }
     let draft = Draft::beside(&folder)?;
     for wheel in &WHEELS {
-        fetch(wheel, &python, &draft.0).map_err(|error| error.then(&or))?;
+        wheel.fetch(&python, &draft.0, &or)?;
     }
     let made = draft.0.join("libtorch");
     file("make", &made, fs::create_dir(&made))?;
@@ -133,10 +136,13 @@ pub fn setup() -> Result {
     Ok(())
 }
 
+fn library(own: &Path) -> PathBuf {
+    own.join("lib").join(format!("{}torch_cpu{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX))
+}
+
 /// The user's own: there, and of the version that tch wants, as far as it says.
 fn check(own: &Path) -> Result {
-    let library =
-        own.join("lib").join(format!("{}torch_cpu{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX));
+    let library = library(own);
     if !library.is_file() {
         return Err(Error::Failed(format!(
             "LIBTORCH names {}, and there is no {} there; correct it, or unset it to have libtorch fetched",
@@ -158,71 +164,29 @@ fn check(own: &Path) -> Result {
     }
 }
 
-fn fetch(wheel: &Wheel, python: &Path, folder: &Path) -> Result {
-    let Wheel { name, version, platform, sha256 } = wheel;
-    let wanted = format!("{name}=={version}");
-    let mut pip = python::pip(python)?;
-    pip.args(["download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", "3.11"]);
-    pip.args(["--implementation", "cp", "--abi", "cp311", "--abi", "none", "--platform", platform]);
-    pip.arg("--dest").arg(folder).arg(&wanted);
-    run(&mut pip).map_err(|_| {
-        Error::Failed(format!(
-            "pip could not fetch {wanted} (its own words are above); check the network, and pip's proxy or mirror if there is \
-             one, and run again; without a network, fetch the wheels elsewhere and run with PIP_NO_INDEX=1 \
-             PIP_FIND_LINKS=their-folder"
-        ))
-    })?;
-    let start = name.replace('-', "_") + "-";
-    let archive = file("read", folder, fs::read_dir(folder))?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&start)))
-        .ok_or_else(|| format!("expected a wheel of {name} from pip in {}, found none", folder.display()))?;
-    let found = output(python::script(python, SHA256).arg(&archive))?;
-    if found != *sha256 {
-        return Err(Error::Failed(format!(
-            "the wheel of {wanted} is not the one that was pinned: expected sha256 {sha256}, found {found}; it is not used. If \
-             pip's cache is damaged, empty it (`python3 -m pip cache purge`) and run again; if a mirror serves something \
-             else, ask whoever runs it"
-        )));
-    }
-    println!("  {wanted}: {}, sha256 as pinned", megabytes(&archive));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn wheels_are_pinned() {
-        assert!(
-            WHEELS.iter().all(|w| w.sha256.len() == 64 && w.sha256.bytes().all(|b| b.is_ascii_hexdigit()))
-        );
+        assert!(WHEELS.iter().all(Wheel::is_pinned));
     }
 
     #[test]
     fn a_libtorch_of_another_version_is_refused() {
-        let folder = env::temp_dir().join(format!("xtask-libtorch-{}", std::process::id()));
-        fs::create_dir_all(folder.join("lib")).unwrap();
+        let draft = Draft::beside(&env::temp_dir().join("xtask-libtorch")).ok().unwrap();
+        let folder = &draft.0;
         let says = |result: Result| match result {
             Err(Error::Failed(text)) => text,
             Err(Error::Usage(_)) | Ok(()) => String::new(),
         };
-        assert!(says(check(&folder)).contains("there is no"));
-        fs::write(
-            folder.join("lib").join(format!(
-                "{}torch_cpu{}",
-                env::consts::DLL_PREFIX,
-                env::consts::DLL_SUFFIX
-            )),
-            "",
-        )
-        .unwrap();
+        fs::create_dir_all(folder.join("lib")).unwrap();
+        assert!(says(check(folder)).contains("there is no"));
+        fs::write(library(folder), "").unwrap();
         fs::write(folder.join("build-version"), "2.9.1+cpu").unwrap();
-        assert!(says(check(&folder)).contains("which is libtorch 2.9.1; expected 2.11.0"));
+        assert!(says(check(folder)).contains("which is libtorch 2.9.1; expected 2.11.0"));
         fs::write(folder.join("build-version"), "2.11.0+cpu").unwrap();
-        assert!(check(&folder).is_ok());
-        fs::remove_dir_all(&folder).unwrap();
+        assert!(check(folder).is_ok());
     }
 }

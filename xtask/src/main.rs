@@ -11,6 +11,9 @@ mod project;
 mod python;
 mod setup;
 mod train;
+#[path = "../../src/model/runtime/version.rs"]
+mod version;
+mod wheel;
 
 use project::{Error, Result};
 use std::{env, process::ExitCode};

@@ -7,21 +7,24 @@ use crate::{
 };
 use std::{env, fs, path, path::PathBuf, process::Command, time::Instant};
 
-/// The two programs.
+/// The programs, built.
 pub struct Tools {
     pub audit: PathBuf,
     pub trainer: PathBuf,
+    pub experiment: PathBuf,
 }
 
-/// Fetches the libraries and builds both programs. `audit` is built without the feature, so that it never links libtorch.
+/// Fetches the libraries and builds the programs.
 pub fn build() -> Result<Tools> {
     setup::setup()?;
     libtorch::setup()?;
-    run(&mut cargo(&["build", "--release", "--locked"]))?;
-    let target = target()?;
-    run(&mut cargo(&["build", "--release", "--locked", "--features", "train", "--bin", "audit-train"]))?;
-    let program = |name: &str| target.join("release").join(name).with_extension(env::consts::EXE_EXTENSION);
-    Ok(Tools { audit: program("audit"), trainer: program("audit-train") })
+    const PACKAGES: [&str; 3] = ["audit", "audit-train", "omniglot-experiment"];
+    // In one go: what tch asks of shared packages would have `audit` built twice.
+    run(cargo(&["build", "--release", "--locked"]).args(PACKAGES.map(|name| ["-p", name]).as_flattened()))?;
+    let release = target()?.join("release");
+    let [audit, trainer, experiment] =
+        PACKAGES.map(|name| release.join(name).with_extension(env::consts::EXE_EXTENSION));
+    Ok(Tools { audit, trainer, experiment })
 }
 
 /// The bundled models: a plain net, and one hardened from there. models/README.md says what came of it.
@@ -67,8 +70,7 @@ pub fn check_exports() -> Result {
     let program = |name: &str| -> Result<Command> {
         Ok(Command::new(target()?.join("debug").join(name).with_extension(env::consts::EXE_EXTENSION)))
     };
-    run(&mut cargo(&["build", "--locked"]))?;
-    run(&mut cargo(&["build", "--locked", "--features", "train", "--bin", "audit-train"]))?;
+    run(&mut cargo(&["build", "--locked", "-p", "audit", "-p", "audit-train"]))?;
     let mut models = vec![];
     for (backbone, size, channels) in
         [("c2f1", "28", "1"), ("c2f2", "28", "1"), ("resnet18", "256", "3"), ("resnet50", "256", "3")]

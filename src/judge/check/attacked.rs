@@ -82,9 +82,11 @@ fn by_attack<'a>(all: &Outcomes<'a>) -> BTreeMap<&'static str, (&'static Objecti
 
 pub(super) fn bounds(all: &Outcomes) -> Found {
     let eps = all.eps;
-    let most = all.outcomes.iter().fold(0.0f32, |m, o| m.max(o.linf));
-    let text = format!("the largest change of a pixel is {most:.5}, ε {eps:.5}; all pixels lie in [0, 1]");
-    (if most <= eps + 1e-6 { Severity::Ok } else { Severity::Error }, text)
+    let most = all.outcomes.iter().fold(0.0f32, |m, o| m.max(o.size.unwrap_or(o.linf)));
+    let what =
+        if all.outcomes.iter().any(|o| o.size.is_some()) { "perturbation" } else { "change of a pixel" };
+    let text = format!("the largest {what} is {most:.5}, ε {eps:.5}; all pixels lie in [0, 1]");
+    (if most <= eps * (1.0 + 1e-5) + 1e-6 { Severity::Ok } else { Severity::Error }, text)
 }
 
 pub(super) fn direction(all: &Outcomes) -> Found {

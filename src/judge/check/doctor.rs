@@ -8,7 +8,7 @@ use super::attacked::{Mean, arrived};
 use crate::model::Model;
 use crate::record::{Found, Outcome, Severity};
 use crate::space::Gallery;
-use crate::threat::{self, Draw, Event, Images, Plan, Reach, Schedule, Trial, measure};
+use crate::threat::{self, Draw, Event, Images, Plan, Reach, Trial, measure};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -75,11 +75,7 @@ impl<'a> Patient<'a> {
 
     /// The trials under `plan`; a plan that was run before isn't run again.
     fn run(&mut self, plan: Plan) -> Result<Rc<Vec<Shot>>> {
-        let same = |other: &Plan| {
-            (other.eps, other.alpha, other.steps, other.restarts, other.schedule)
-                == (plan.eps, plan.alpha, plan.steps, plan.restarts, plan.schedule)
-        };
-        if let Some((_, shots)) = self.made.iter().find(|(other, _)| same(other)) {
+        if let Some((_, shots)) = self.made.iter().find(|(other, _)| *other == plan) {
             return Ok(shots.clone());
         }
         let shots = shoot(self.model, self.gallery, self.images, self.trials, &plan)?;
@@ -189,12 +185,6 @@ impl<'a> Patient<'a> {
         Ok(threat::losses(self.model.lanes(), self.gallery, self.plan.form, self.trials, images)?.0)
     }
 
-    fn draw(&self, trial: usize, stream: u64) -> Draw {
-        let it = &self.trials[trial];
-        // Far from the streams of random starts.
-        Draw::new(self.plan.seed, it.objective.code, &self.gallery.ids[it.query], (1 << 32) + stream)
-    }
-
     /// R@1 by chance, per cent: what is left where an attack has won.
     fn chance(&self) -> f64 {
         let g = self.gallery;
@@ -246,12 +236,12 @@ pub(super) fn step_size(p: &mut Patient) -> Result<Found> {
     let plan = p.plan.clone();
     let mut others: Vec<(String, Plan)> = [1.0f32, 2.0, 3.0]
         .map(|n| {
-            let fixed = Plan { alpha: n / 255.0, schedule: Schedule::Fixed, ..plan.clone() };
+            let fixed = Plan { alpha: n / 255.0, search: &threat::PGD, ..plan.clone() };
             (format!("steps of {n}/255"), fixed)
         })
         .into_iter()
         .collect();
-    others.push(("adaptive steps".into(), Plan { schedule: Schedule::Adaptive, ..plan }));
+    others.push(("adaptive steps".into(), Plan { search: &threat::APGD, ..plan }));
     let base = p.base()?;
     let mut worst: Option<Found> = None;
     for (how, plan) in others {
@@ -342,7 +332,8 @@ pub(super) fn curve(p: &mut Patient) -> Result<Found> {
 pub(super) fn noise(p: &mut Patient) -> Result<Found> {
     let eps = p.plan.eps;
     let mut best = p.at_start.clone();
-    let mut draws: Vec<Draw> = (0..p.trials.len()).map(|i| p.draw(i, 0)).collect();
+    let draw = |t: &Trial| Draw::new(p.plan.seed, t.objective.code, &p.gallery.ids[t.query], threat::NOISE);
+    let mut draws: Vec<Draw> = p.trials.iter().map(draw).collect();
     for k in 0..NOISE {
         let images: Vec<Vec<f32>> = (p.clean.iter().zip(&mut draws))
             .map(|(clean, draw)| {
@@ -363,52 +354,11 @@ pub(super) fn noise(p: &mut Patient) -> Result<Found> {
     p.outdone(Severity::Error, &format!("the best of {NOISE} random images"), &best)
 }
 
-/// Square attack (Andriushchenko et al., ECCV 2020) for the maximum norm: squares of ±ε at random places, kept where the
-/// loss falls, smaller as time goes by.
 pub(super) fn black_box(p: &mut Patient) -> Result<Found> {
-    let eps = p.plan.eps;
-    let [_, channels, height, width] = p.model.info.preprocessing.pixel_shape(1).map(|d| d as usize);
-    let mut draws: Vec<Draw> = (0..p.trials.len()).map(|i| p.draw(i, 1)).collect();
-    let sign = |draw: &mut Draw| if draw.index(2) == 0 { eps } else { -eps };
-    // Vertical stripes to begin with.
-    let mut best: Vec<Vec<f32>> = (p.clean.iter().zip(&mut draws))
-        .map(|(clean, draw)| {
-            let stripes: Vec<f32> = (0..channels * width).map(|_| sign(draw)).collect();
-            let at = |i: usize| stripes[i / (height * width) * width + i % width];
-            clean.iter().enumerate().map(|(i, x)| (x + at(i)).clamp(0.0, 1.0)).collect()
-        })
-        .collect();
-    let mut lowest = p.losses(&best)?;
-    for look in 1..LOOKS {
-        // Share of the image that a square covers: 0.8, halved at these thousandths of the way.
-        let halvings = [1, 5, 20, 50, 100, 200, 400, 600, 800];
-        let past = halvings.iter().filter(|&&at| 1000 * look > at * LOOKS).count();
-        let share = 0.8 / f64::from(1u32 << past);
-        let side = ((share * (height * width) as f64).sqrt().round() as usize).clamp(1, height.min(width));
-        let tried: Vec<Vec<f32>> = (best.iter().zip(&p.clean).zip(&mut draws))
-            .map(|((best, clean), draw)| {
-                let mut image = best.clone();
-                let (top, left) = (draw.index(height - side + 1), draw.index(width - side + 1));
-                for channel in 0..channels {
-                    let by = sign(draw);
-                    for y in top..top + side {
-                        for x in left..left + side {
-                            let at = (channel * height + y) * width + x;
-                            image[at] = (clean[at] + by).clamp(0.0, 1.0);
-                        }
-                    }
-                }
-                image
-            })
-            .collect();
-        let losses = p.losses(&tried)?;
-        for (i, (loss, image)) in losses.into_iter().zip(tried).enumerate() {
-            if loss < lowest[i] {
-                (lowest[i], best[i]) = (loss, image);
-            }
-        }
-    }
-    p.outdone(Severity::Error, &format!("a random search of {LOOKS} images (Square)"), &lowest)
+    let square = Plan { search: &threat::RANDOM, steps: LOOKS - 1, restarts: 0, ..p.plan.clone() };
+    let shots = p.run(square)?;
+    let losses: Vec<f64> = shots.iter().map(|s| s.outcome.loss_last).collect();
+    p.outdone(Severity::Error, &format!("a random search of {LOOKS} images (Square)"), &losses)
 }
 
 pub(super) fn transfer(p: &mut Patient) -> Result<Found> {

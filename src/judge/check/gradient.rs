@@ -2,9 +2,8 @@
 
 use crate::Result;
 use crate::model::reference::Reference;
+use crate::random::Random;
 use ndarray::ArrayView2;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// Steps of the finite differences, in pixel units. In deep ReLU nets a step of a thousandth crosses so many kinks that
 /// the difference is off by tens of per cent; in smooth nets one of a hundred-thousandth drowns in rounding.
@@ -104,11 +103,6 @@ fn unit_length(v: &mut [f32]) {
     v.iter_mut().for_each(|v| *v /= most);
 }
 
-/// Uniform in [0, 1).
-pub(super) fn unit(rng: &mut ChaCha8Rng) -> f32 {
-    (rng.next_u32() >> 8) as f32 / (1u32 << 24) as f32
-}
-
 fn dot(g: &[f32], v: &[f32], image: usize, pixels: usize) -> f64 {
     let at = image * pixels..(image + 1) * pixels;
     g[at.clone()].iter().zip(&v[at]).map(|(a, b)| *a as f64 * *b as f64).sum()
@@ -158,13 +152,13 @@ fn blur(plane: &mut [f32], h: usize, w: usize) {
 fn smooth(shape: &[usize; 4], seed: u64) -> Vec<f32> {
     const WAVES: usize = 4;
     let [b, c, h, w] = *shape;
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut random = Random::seeded(seed);
     let mut out = Vec::with_capacity(b * c * h * w);
     for _ in 0..b * c {
         let waves: Vec<[f32; 3]> = (0..WAVES)
             .map(|_| {
-                let (fy, fx) = (unit(&mut rng) * 4.0 - 2.0, unit(&mut rng) * 4.0 - 2.0);
-                [fy / h as f32, fx / w as f32, unit(&mut rng)].map(|v| v * std::f32::consts::TAU)
+                let (fy, fx) = (random.unit() * 4.0 - 2.0, random.unit() * 4.0 - 2.0);
+                [fy / h as f32, fx / w as f32, random.unit()].map(|v| v * std::f32::consts::TAU)
             })
             .collect();
         for y in 0..h {

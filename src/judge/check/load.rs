@@ -1,14 +1,13 @@
 //! Checks on a first batch of real images, before anything else: the model against the untouched file.
 
-use super::gradient::{self, Errors, unit};
+use super::gradient::{self, Errors};
 use crate::model::Model;
 use crate::model::estimate::POPULATION;
-use crate::onnx::DType;
+use crate::random::Random;
 use crate::record::{Found, GradientCheck, Severity};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+use onnx_grad::DType;
 
 /// Largest accepted difference between two runs, or two batches, as a share of the largest value.
 const SAME: f64 = 1e-4;
@@ -146,13 +145,12 @@ fn gradients(
 ) -> Result<Gradients> {
     let (pixels, dim) = (model.pixels(), model.info.dim);
     let batch = images.len() / pixels;
-    let mut rng = ChaCha8Rng::seed_from_u64(0x6772_6164);
-    let cotangent: Vec<f32> =
-        (0..batch * dim).map(|_| (0..12).map(|_| unit(&mut rng)).sum::<f32>() - 6.0).collect();
+    let mut random = Random::seeded(0x6772_6164);
+    let cotangent: Vec<f32> = (0..batch * dim).map(|_| random.normal()).collect();
     let cotangent = ArrayView2::from_shape((batch, dim), &cotangent)
         .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
     let mut near = |images: &[f32], by: f32| -> Vec<f32> {
-        images.iter().map(|x| x + by * (2.0 * unit(&mut rng) - 1.0)).collect()
+        images.iter().map(|x| x + by * random.sign_unit()).collect()
     };
     // Flat areas of real images put every max-pool window there exactly on a tie, where no derivative exists.
     let images = near(images, JITTER);

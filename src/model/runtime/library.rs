@@ -1,12 +1,10 @@
 //! Finding and loading the library.
 
+use super::version::VERSION;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
-
-/// The version of ONNX Runtime that set-up fetches and that everything was tested with.
-pub const VERSION: &str = "1.31.1";
 
 static ENVIRONMENT: OnceLock<ort::environment::Environment> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());

@@ -3,25 +3,25 @@
 mod library;
 mod provider;
 mod shapes;
+mod version;
 
-pub use library::{VERSION, cores, load, version};
+pub use library::{cores, load, version};
 pub use provider::{Cuda, Provider, require};
 pub use shapes::{bytes_of, infer, specialise};
+pub use version::VERSION;
 
 use provider::no_cuda;
 use shapes::fixed_shape;
 
-use crate::onnx::{DType, Encoded, Graph, Value};
-use crate::{Error, Result};
+use crate::{Error, Result, guard};
+use onnx_grad::{DType, Encoded, Graph, Value};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
 use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
 use std::borrow::Cow;
-use std::cell::Cell;
-use std::panic;
-use std::path::PathBuf;
-use std::sync::{Mutex, Once};
+use std::sync::Mutex;
+use tempfile::TempDir;
 
 /// Protobuf messages end at 2 GB; models near it travel with their weights apart.
 const INLINE_LIMIT: usize = 1_500_000_000;
@@ -89,24 +89,6 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
 /// Has the runtime remember which provider took which node.
 const ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
 
-/// Runs `f`; `None` if it panics, of which nobody hears.
-fn quietly<T>(f: impl FnOnce() -> T) -> Option<T> {
-    thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let loud = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                loud(info);
-            }
-        }));
-    });
-    QUIET.set(true);
-    let result = panic::catch_unwind(panic::AssertUnwindSafe(f)).ok();
-    QUIET.set(false);
-    result
-}
-
 /// A graph ready to run.
 pub struct Session {
     inner: ort::session::Session,
@@ -166,8 +148,8 @@ impl Session {
         let refused = |e: String| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
         let weights = graph.weight_bytes();
         // By way of a file, large weights aren't in memory once more while the runtime makes its copies.
-        let folder = (SMALL..INLINE_LIMIT).contains(&weights).then(Scratch::new).transpose()?;
-        let file = folder.as_ref().map(|f| f.0.join("model.onnx"));
+        let folder = (SMALL..INLINE_LIMIT).contains(&weights).then(scratch).transpose()?;
+        let file = folder.as_ref().map(|folder| folder.path().join("model.onnx"));
         if let Some(file) = &file {
             std::fs::write(file, graph.encode())
                 .map_err(|e| Error::internal(format!("can't write {}: {e}", file.display())))?;
@@ -184,8 +166,8 @@ impl Session {
                 .commit_from_memory(&encoded.model)
         };
         // Of a damaged graph the runtime may infer a negative size, at which ort panics.
-        match quietly(commit) {
-            Some(committed) => {
+        match guard::quietly(commit) {
+            Ok(committed) => {
                 let inner = committed.map_err(|e| refused(e.to_string()))?;
                 let cpu_nodes = match provider {
                     Provider::Cpu => vec![],
@@ -195,7 +177,7 @@ impl Session {
                 };
                 Ok(Session { inner, provider, alone: Mutex::new(()), cpu_nodes })
             }
-            None => Err(refused("the shapes that follow from its attributes are impossible".into())),
+            Err(_) => Err(refused("the shapes that follow from its attributes are impossible".into())),
         }
     }
 
@@ -266,8 +248,9 @@ impl Session {
         use ort::{AsPointer, ortsys};
         let _alone = (self.provider != Provider::Cpu).then(|| self.alone.lock());
         let run = || -> ort::Result<()> {
-            // SAFETY: both pointers live as long as what they are taken from. ONNX Runtime's sessions may be run by several
-            // threads at once; those of providers of which ort doubts it run one at a time, by the lock.
+            // SAFETY: the session and the binding are borrowed while this runs, so that both pointers are good; the
+            // binding, borrowed alone, is nobody else's. The runtime doesn't change the session through its pointer, and
+            // lets several threads run it at once; with providers of which ort doubts that, the lock keeps it to one.
             ortsys![unsafe RunWithBinding(self.inner.ptr().cast_mut(), std::ptr::null(), binding.0.ptr())?];
             Ok(())
         };
@@ -402,31 +385,43 @@ fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<
     use ort::{AsPointer, ortsys};
     use std::ffi::{CStr, c_char};
     use std::ptr::null;
-    /// SAFETY: the runtime's strings end in 0 and live as long as the session.
+    /// # Safety
+    /// `from` is null, or a string that ends in 0 and stays as it is while this runs.
     unsafe fn text(from: *const c_char) -> String {
         if from.is_null() {
             return String::new();
         }
+        // SAFETY: not null, and the caller vouches for the rest.
         unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
     }
+    // All that is asked for here belongs to the session, which is borrowed throughout: arrays, what they point to, and
+    // strings stay where they are. Results are written to locals of the types that the C header declares.
     let mut nodes = Vec::new();
     let (mut groups, mut count) = (null(), 0);
+    // SAFETY: the session is alive; both results are locals.
     ortsys![unsafe Session_GetEpGraphAssignmentInfo(session.ptr(), &mut groups, &mut count)?];
     for group in 0..count {
-        // SAFETY: `groups` points to `count` groups, of the session as long as it lives; so do `members` below.
+        // SAFETY: the call above succeeded, so that `groups` points to `count` pointers, and `group` is below that.
         let group = unsafe { *groups.add(group) };
         let mut name = null();
+        // SAFETY: `group` is one of the session's; the result is a local.
         ortsys![unsafe EpAssignedSubgraph_GetEpName(group, &mut name)?];
+        // SAFETY: the call above succeeded, so that `name` is a string of the session's.
         if unsafe { text(name) } != provider {
             continue;
         }
         let (mut members, mut count) = (null(), 0);
+        // SAFETY: `group` is one of the session's; both results are locals.
         ortsys![unsafe EpAssignedSubgraph_GetNodes(group, &mut members, &mut count)?];
         for member in 0..count {
+            // SAFETY: the call above succeeded, so that `members` points to `count` pointers, and `member` is below that.
             let member = unsafe { *members.add(member) };
             let (mut op, mut name) = (null(), null());
+            // SAFETY: `member` is one of the session's nodes; the result is a local.
             ortsys![unsafe EpAssignedNode_GetOperatorType(member, &mut op)?];
+            // SAFETY: as above.
             ortsys![unsafe EpAssignedNode_GetName(member, &mut name)?];
+            // SAFETY: both calls succeeded, so that both are strings of the session's.
             nodes.push(match unsafe { (text(op), text(name)) } {
                 (op, name) if name.is_empty() => op,
                 (op, name) => format!("{op} ({name})"),
@@ -456,31 +451,16 @@ fn dtype(ty: TensorElementType) -> DType {
 }
 
 /// A folder of our own under the system's temporary one, gone when dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch> {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("audit-{}-{n}", std::process::id()));
-        std::fs::create_dir_all(&dir).map_err(|e| {
-            Error::internal(format!("can't make the temporary folder {}: {e}", dir.display()))
-        })?;
-        Ok(Scratch(dir))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn scratch() -> Result<TempDir> {
+    tempfile::Builder::new().prefix("audit-").tempdir().map_err(|e| {
+        Error::internal(format!("can't make a temporary folder in {}: {e}", std::env::temp_dir().display()))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::Node;
+    use onnx_grad::Node;
 
     /// Without a GPU every node is the CPU's, which is what the check for nodes that CUDA left out looks for.
     #[test]

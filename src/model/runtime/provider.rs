@@ -1,8 +1,8 @@
 //! Execution providers: which there are, and what to do where one can't be used.
 
 use super::{Input, Optimise, Options, Session, VERSION, builder};
-use crate::onnx::{DType, Graph, Node, Value};
 use crate::{Error, Result};
+use onnx_grad::{DType, Graph, Node, Value};
 use std::fmt;
 use std::str::FromStr;
 

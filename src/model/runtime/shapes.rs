@@ -1,9 +1,8 @@
 //! What ONNX Runtime knows of a graph: constants folded, the type and shape of every value.
 
-use super::{Input, Optimise, Options, Provider, Scratch, Session, builder, fault};
-use crate::grad::Types;
-use crate::onnx::{DType, Graph, Node, Value, sane};
+use super::{Input, Optimise, Options, Provider, Session, builder, fault, scratch};
 use crate::{Error, Result};
+use onnx_grad::{DType, Graph, Node, Types, Value};
 use ort::session::builder::GraphOptimizationLevel;
 
 /// Has ONNX Runtime fold what is constant in a graph of fixed input shapes: shape arithmetic, batch norms into
@@ -16,8 +15,8 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 }
 
 fn fold(graph: &Graph) -> Result<Graph> {
-    let folder = Scratch::new()?;
-    let path = folder.0.join("specialised.onnx");
+    let folder = scratch()?;
+    let path = folder.path().join("specialised.onnx");
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
     let b = builder(cpu, Optimise::Off)?
         .with_optimization_level(GraphOptimizationLevel::Level1)
@@ -78,8 +77,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
     }
     drop((session, probe));
     for node in &graph.nodes {
-        sane::check_shapes(node, |name| types.get(name).map(|(_, shape)| shape.as_slice()))
-            .map_err(Error::model)?;
+        node.check_shapes(|name| types.get(name).map(|(_, shape)| shape.as_slice())).map_err(Error::model)?;
     }
     let free = crate::model::memory::available(Provider::Cpu).unwrap_or(u64::MAX);
     for (node, out) in graph.nodes.iter().flat_map(|node| node.outputs.iter().map(move |out| (node, out))) {
@@ -126,7 +124,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
 }
 
 pub(super) fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
-    use crate::onnx::Dim;
+    use onnx_grad::Dim;
     let dims = value.shape.as_deref().unwrap_or_default();
     dims.iter()
         .map(|d| match d {

@@ -6,9 +6,9 @@ mod examples;
 mod page;
 
 pub use compare::render as comparison;
-pub(crate) use page::page;
+pub use page::page;
 
-use super::shown::{about, measures, number};
+use super::shown::{about, bound, measures, number, stepping};
 use crate::Result;
 use crate::judge::quantity::{ARS, ERS, Quantity, R1};
 use crate::record::{Attack, CheckResult, Kind, Report, Score, Severity, Verdict, reason};
@@ -240,8 +240,8 @@ fn measured(report: &Report) -> Markup {
         (
             "Budget",
             html! {
-                (s.protocol) (format!(": ε {:.5} ({:.1}/255), ", s.eps, s.eps * 255.0))
-                (s.stepping()) (s.in_half()) ", " (s.restarts) " random " (starts)
+                (s.protocol) ": ε " (bound(s)) ", "
+                (stepping(s)) (s.in_half()) ", " (s.restarts) " random " (starts)
             },
         ),
         ("Definitions", html! { (s.form) " form" }),

@@ -4,7 +4,7 @@ use crate::report::shown::capital;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// A whole page around sections of HTML. `lead` and `sections` are HTML, the other texts are not.
-pub(crate) fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {

@@ -1,15 +1,26 @@
-//! APGD's step size (Croce & Hein, ICML 2020, algorithm 1): large steps with momentum, halved and restarted
-//! from the best image so far whenever the loss stops falling.
+//! APGD (Croce & Hein, ICML 2020, algorithm 1): large steps with momentum, halved and restarted from the best image so far whenever
+//! the loss stops falling. The best image seen counts.
 
-pub use crate::record::Schedule;
+use super::{Bound, Search, Setting, Walk};
+
+/// The step size is 2ε at first, then as the loss demands; α is not used.
+pub const APGD: Search = Search {
+    name: "adaptive",
+    words: |steps, _| format!("{steps} adaptive steps"),
+    needs_gradient: true,
+    plain_steps: false,
+    takes_alpha: false,
+    begin: |setting, _| Box::new(Apgd::new(setting)),
+};
 
 /// Share of the steps between two checkpoints that must lower the loss (ρ).
 const ENOUGH: f64 = 0.75;
 /// Weight of a step against the movement before it.
 const STEP_WEIGHT: f32 = 0.75;
 
-/// The state of one run under [`Schedule::Adaptive`].
-pub struct Adaptive {
+struct Apgd {
+    /// The step size.
+    alpha: f32,
     /// Steps at whose end the step size is reconsidered, descending: the next one last.
     checkpoints: Vec<usize>,
     /// Steps made.
@@ -30,9 +41,9 @@ pub struct Adaptive {
     best: (f64, Vec<f32>),
 }
 
-impl Adaptive {
-    /// A run of `steps` steps from the image `start`.
-    pub fn new(steps: usize, start: &[f32]) -> Self {
+impl Apgd {
+    fn new(setting: &Setting) -> Apgd {
+        let Setting { steps, start, .. } = *setting;
         // w_j = ⌈p_j·T⌉ with p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j − p_{j−1} − 0.03, 0.06); p in
         // hundredths
         let (mut last, mut next) = (0usize, 22usize);
@@ -43,7 +54,10 @@ impl Adaptive {
         }
         checkpoints.dedup();
         checkpoints.reverse();
-        Adaptive {
+        let eps = setting.bound.eps;
+        Apgd {
+            // A single step goes as far as it may, as FGSM does.
+            alpha: if steps == 1 { eps } else { 2.0 * eps },
             checkpoints,
             step: 0,
             at: start.to_vec(),
@@ -55,13 +69,12 @@ impl Adaptive {
             best: (f64::INFINITY, start.to_vec()),
         }
     }
+}
 
-    /// Takes in a step: `loss` was found at the image before it, `x` is the image after it, in the box
-    /// `lo`..`hi`. Replaces `x` by the image to go on from and adjusts the step size `alpha`.
-    ///
-    /// The loss at `x` itself will be known one step later, so that going back to the best image costs one
-    /// step.
-    pub fn after_step(&mut self, loss: f64, x: &mut [f32], lo: &[f32], hi: &[f32], alpha: &mut f32) {
+impl Walk for Apgd {
+    /// The loss at the new x will be known one step later, so that going back to the best image costs one step.
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
+        bound.descend(x, gradient, self.alpha);
         if let Some(previous) = self.loss.replace(loss) {
             self.since.0 += 1;
             self.since.1 += usize::from(loss < previous);
@@ -72,11 +85,10 @@ impl Adaptive {
         self.step += 1;
         // x ← P(x_k + 0.75(x − x_k) + 0.25(x_k − x_{k−1})); no momentum in the first step
         if self.step > 1 {
-            for i in 0..x.len() {
-                let momentum = self.at[i] - self.before[i];
-                let moved = self.at[i] + STEP_WEIGHT * (x[i] - self.at[i]) + (1.0 - STEP_WEIGHT) * momentum;
-                x[i] = moved.clamp(lo[i], hi[i]);
+            for (x, (at, before)) in x.iter_mut().zip(self.at.iter().zip(&self.before)) {
+                *x = at + STEP_WEIGHT * (*x - at) + (1.0 - STEP_WEIGHT) * (at - before);
             }
+            bound.project(x);
         }
         std::mem::swap(&mut self.before, &mut self.at);
         self.at.copy_from_slice(x);
@@ -86,7 +98,7 @@ impl Adaptive {
             let idle = !self.halved && self.best.0 >= self.best_then;
             self.halved = few || idle;
             if self.halved {
-                *alpha /= 2.0;
+                self.alpha /= 2.0;
                 x.copy_from_slice(&self.best.1);
                 self.at.copy_from_slice(x);
                 self.before.copy_from_slice(x);
@@ -97,52 +109,55 @@ impl Adaptive {
         }
     }
 
-    /// The image with the lowest loss, and that loss.
-    pub fn into_best(self) -> (f64, Vec<f32>) {
-        self.best
+    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
+        Some(std::mem::take(&mut self.best))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::threat::ball::BALLS;
+
+    fn setting<'a>(steps: usize, start: &'a [f32], centre: &'a [f32]) -> Setting<'a> {
+        let bound = Bound { ball: &BALLS[0], eps: 0.5, centre, pixels: true };
+        Setting { bound, start, shape: [1, 1, 1], steps, alpha: 0.0 }
+    }
 
     #[test]
     fn checkpoints_of_the_paper() {
-        let mut found = Adaptive::new(100, &[0.0]).checkpoints;
+        let mut found = Apgd::new(&setting(100, &[0.0], &[0.5])).checkpoints;
         found.reverse();
         assert_eq!(found, [22, 41, 57, 70, 80, 87, 93, 99]);
-        assert!(Adaptive::new(1, &[0.0]).checkpoints.iter().all(|&w| w == 1));
+        assert!(Apgd::new(&setting(1, &[0.0], &[0.5])).checkpoints.iter().all(|&w| w == 1));
     }
 
     /// |x − 0.3| in the box [0, 1], by signs: a fixed step of 0.4 would jump over the bottom for ever.
     #[test]
     fn steps_shrink_until_the_bottom_is_found() {
         let mut x = vec![0.9f32];
-        let mut alpha = 0.4;
-        let mut adaptive = Adaptive::new(100, &x);
+        let of = setting(100, &[0.9], &[0.5]);
+        let mut walk = Apgd { alpha: 0.4, ..Apgd::new(&of) };
         for _ in 0..100 {
-            let loss = f64::from((x[0] - 0.3).abs());
-            x[0] = (x[0] - alpha * (x[0] - 0.3).signum()).clamp(0.0, 1.0);
-            adaptive.after_step(loss, &mut x, &[0.0], &[1.0], &mut alpha);
+            let (loss, slope) = (f64::from((x[0] - 0.3).abs()), (x[0] - 0.3).signum());
+            walk.step(&mut x, &of.bound, loss, &[slope]);
         }
-        let (loss, best) = adaptive.into_best();
-        assert!(loss < 0.01 && (best[0] - 0.3).abs() < 0.01, "{loss} at {best:?}, step {alpha}");
-        assert!(alpha <= 0.4 / 16.0);
+        assert!(walk.alpha <= 0.4 / 16.0);
+        let (loss, best) = walk.best().unwrap();
+        assert!(loss < 0.01 && (best[0] - 0.3).abs() < 0.01, "{loss} at {best:?}");
     }
 
     /// While the loss falls with every step, the step stays.
     #[test]
     fn steps_that_help_are_kept() {
         let mut x = vec![1.0f32];
-        let mut alpha = 0.004;
-        let mut adaptive = Adaptive::new(100, &x);
+        let of = setting(100, &[1.0], &[0.5]);
+        let mut walk = Apgd { alpha: 0.004, ..Apgd::new(&of) };
         for _ in 0..100 {
             let loss = f64::from(x[0]);
-            x[0] = (x[0] - alpha).clamp(0.0, 1.0);
-            adaptive.after_step(loss, &mut x, &[0.0], &[1.0], &mut alpha);
+            walk.step(&mut x, &of.bound, loss, &[1.0]);
         }
-        assert_eq!(alpha, 0.004);
+        assert_eq!(walk.alpha, 0.004);
         assert!(x[0] < 0.61);
     }
 }

@@ -1,0 +1,153 @@
+//! Everything a run needs to go on, in one .safetensors file: weights, Adam's state, and, as JSON in a tensor of bytes,
+//! settings and counters. Random numbers follow from the seed and the step, so that they need no saving.
+
+use crate::defence::Memory;
+use crate::net::{Net, Weights, read};
+use crate::optimiser::Adam;
+use crate::recipe::TrainingSettings;
+use audit::{Error, Result, files};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::Path;
+use tch::{Device, Tensor};
+
+/// How far a run is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    /// Batches trained on.
+    pub step: u64,
+    /// Adam's updates, over all runs with these moments.
+    pub updates: u64,
+    /// What the defence remembers.
+    pub memory: Memory,
+    /// Mean distance of embeddings at the start; a small share of it is a sign of collapse.
+    pub first_distance: f64,
+    /// The best R@1 at any epoch's end.
+    pub best_recall: f64,
+    /// The lowest triplet loss of random triplets at any epoch's end.
+    pub least_loss: f64,
+    /// Images times steps of all attacks.
+    pub image_steps: u64,
+    /// Wall time, with that before resumes.
+    pub seconds: f64,
+    /// Wall time in attacks.
+    pub attack_seconds: f64,
+    /// Bytes of the log that belong to this state.
+    pub log_bytes: u64,
+}
+
+/// A checkpoint in memory.
+pub struct Checkpoint {
+    /// The run's settings.
+    pub settings: TrainingSettings,
+    /// How far it is.
+    pub state: RunState,
+    weights: Weights,
+    mean: Weights,
+    square: Weights,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    settings: TrainingSettings,
+    state: RunState,
+}
+
+const HEADER: &str = "audit-train";
+const PARTS: [&str; 3] = ["weight/", "mean/", "square/"];
+
+/// Writes a checkpoint in one go: whoever reads `path` finds the old one or the new one.
+pub fn save(
+    path: &Path,
+    settings: &TrainingSettings,
+    state: &RunState,
+    net: &Net,
+    adam: &Adam,
+) -> Result<()> {
+    let header = Header { settings: settings.clone(), state: state.clone() };
+    let header = serde_json::to_vec(&header).map_err(|e| Error::internal(format!("checkpoint: {e}")))?;
+    let mut tensors = vec![(HEADER.to_string(), Tensor::from_slice(&header))];
+    for (part, weights) in PARTS.iter().zip([&net.weights, &adam.mean, &adam.square]) {
+        let of = |(name, t): (&String, &Tensor)| {
+            (format!("{part}{name}"), t.detach().to_device(Device::Cpu).contiguous())
+        };
+        tensors.extend(weights.iter().map(of));
+    }
+    let unwritable = |e: &dyn std::fmt::Display| {
+        let reason = e.to_string();
+        Error::internal(format!(
+            "can't write the checkpoint {}: {}",
+            path.display(),
+            reason.lines().next().unwrap_or_default()
+        ))
+    };
+    let file = files::partial(path).map_err(|e| unwritable(&e))?;
+    Tensor::write_safetensors(&tensors, file.path()).map_err(|e| unwritable(&e))?;
+    // Not by the handle that it was made with: libtorch may have put another file in its place.
+    File::open(file.path()).and_then(|f| f.sync_all()).map_err(|e| unwritable(&e))?;
+    file.persist(path).map(drop).map_err(|e| unwritable(&e))
+}
+
+/// Reads a checkpoint. Exit code 2 where the file is none.
+pub fn load(path: &Path) -> Result<Checkpoint> {
+    let shown = path.display();
+    let tensors = read(path)?;
+    let header = tensors.get(HEADER).and_then(|t| Vec::<u8>::try_from(t).ok()).ok_or_else(|| {
+        Error::usage(format!("{shown} is no checkpoint of audit-train: it has no tensor `{HEADER}`"))
+    })?;
+    let Header { settings, state } = serde_json::from_slice(&header).map_err(|e| {
+        Error::usage(format!("{shown} is a checkpoint of another version of audit-train: {e}"))
+    })?;
+    let part = |prefix: &str| {
+        let of =
+            |(name, t): (&String, &Tensor)| Some((name.strip_prefix(prefix)?.to_string(), t.shallow_clone()));
+        tensors.iter().filter_map(of).collect::<Weights>()
+    };
+    let [weights, mean, square] = PARTS.map(part);
+    Ok(Checkpoint { settings, state, weights, mean, square })
+}
+
+impl Checkpoint {
+    /// Gives the net these weights. Exit code 2 where it is of another architecture.
+    pub fn fill(&self, net: &mut Net, path: &Path) -> Result<()> {
+        let differences = net.compare(&self.weights);
+        if differences.is_empty() {
+            net.copy_from(&self.weights);
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "{} is a checkpoint of a {} with {} dimensions, and this is a {} with {}: {}. Give --backbone {} --dim {}",
+            path.display(),
+            self.settings.backbone,
+            self.settings.dim,
+            net.backbone.name,
+            net.dim,
+            differences,
+            self.settings.backbone,
+            self.settings.dim
+        )))
+    }
+
+    /// Adam as it was, on the net's device. Call after [`Checkpoint::fill`].
+    pub fn adam(&self, net: &Net, decay: f64, path: &Path) -> Result<Adam> {
+        let mut adam = Adam::new(net, decay);
+        adam.updates = self.state.updates;
+        for (own, saved) in [(&mut adam.mean, &self.mean), (&mut adam.square, &self.square)] {
+            for (name, t) in own.iter_mut() {
+                let saved = saved.get(name).filter(|s| s.size() == t.size()).ok_or_else(|| {
+                    Error::usage(format!(
+                        "{}: the optimiser's state of {name} is missing; the file is damaged",
+                        path.display()
+                    ))
+                })?;
+                t.copy_(saved);
+            }
+        }
+        Ok(adam)
+    }
+}
+
+/// [`files::replace`], its errors in words.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    files::replace(path, bytes).map_err(|e| Error::internal(format!("can't write {}: {e}", path.display())))
+}

@@ -1,0 +1,225 @@
+//! The command line of `audit-train`.
+
+use crate::defence::DEFENCES;
+use crate::loss::LOSSES;
+use crate::net::BACKBONES;
+use crate::recipe::{AdmlTarget, Norms, OnCollapse, Reading};
+use crate::sampler::SAMPLERS;
+use audit::data::Split;
+use audit::progress;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Trains image-embedding models, hardened or not, and exports them to ONNX.
+#[derive(Debug, Parser)]
+#[command(
+    name = "audit-train",
+    version,
+    about = "Trains image-embedding models, hardened or not, and exports them to ONNX",
+    allow_negative_numbers = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+#[command(
+    after_help = "Examples:\n  audit-train none --data photos/ --out plain.onnx --backbone resnet18 --pretrained \
+    resnet18.safetensors\n  audit-train ca-tride --data photos/ --out hardened.onnx --init plain.checkpoint --lambda 2\n  \
+    audit-train ca-tride --data photos/ --out hardened.onnx --init plain.checkpoint --lambda 2 --resume\n  audit-train \
+    report plain.jsonl hardened.jsonl -o training.html\n\nExit codes: 0 done · 1 internal error · 2 usage · 4 no images · \
+    12 collapsed, or the loss is not a number"
+)]
+pub struct Cli {
+    /// What to do; without a command, train.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The training.
+    #[command(flatten)]
+    pub run: Flags,
+}
+
+/// Commands beside training itself.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write a checkpoint's net as ONNX
+    Export {
+        /// A .checkpoint file
+        checkpoint: PathBuf,
+        /// The .onnx file to write; its card goes beside it
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Plot the logs of one or more runs
+    Report {
+        /// .jsonl files, one per run
+        #[arg(required = true)]
+        logs: Vec<PathBuf>,
+        /// The .html file to write
+        #[arg(short, long)]
+        output: PathBuf,
+    },
+    /// List methods, losses, samplers and backbones
+    Methods,
+}
+
+/// Flags of a training.
+#[derive(Clone, Debug, Args)]
+pub struct Flags {
+    /// How to train; `audit-train methods` lists the ways
+    #[arg(required = true)]
+    pub method: Option<String>,
+    /// Images: a folder in one of the layouts that audit reads, or a .csv manifest
+    #[arg(long, value_name = "PATH", required = true)]
+    pub data: Option<PathBuf>,
+    /// The .onnx file to write. Its card (.yaml), log (.jsonl) and checkpoint (.checkpoint) lie beside it
+    #[arg(long, value_name = "FILE", required = true)]
+    pub out: Option<PathBuf>,
+    /// How the data lies on disk [default: detected]
+    #[arg(long)]
+    pub layout: Option<String>,
+    /// Part of a benchmark [default: train]
+    #[arg(long, value_parser = split)]
+    pub split: Option<Split>,
+    /// Images of other classes to measure R@1 on at each epoch's end [default: those trained on]
+    #[arg(long, value_name = "PATH")]
+    pub validation: Option<PathBuf>,
+    /// Go on from the checkpoint beside --out
+    #[arg(long)]
+    pub resume: bool,
+    /// Fixes initial weights, batches and samplers
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Batches to train on
+    #[arg(long, conflicts_with = "epochs")]
+    pub steps: Option<u64>,
+    /// Passes through the data [default: 100]
+    #[arg(long)]
+    pub epochs: Option<u64>,
+    /// Images in a batch, two of each class
+    #[arg(long, default_value_t = 112)]
+    pub batch: usize,
+    /// Adam's learning rate [default: 1e-3 for 28-pixel nets, 1e-5 for ResNets]
+    #[arg(long)]
+    pub lr: Option<f64>,
+    /// Divide the learning rate by 5 after this share of the steps
+    #[arg(long, value_name = "SHARE")]
+    pub lr_drop: Option<f64>,
+    /// Weight decay [default: 1e-7 for 28-pixel nets, 4e-4 for ResNets]
+    #[arg(long)]
+    pub weight_decay: Option<f64>,
+    /// The net
+    #[arg(long, default_value = "c2f1", help_heading = "Net")]
+    pub backbone: String,
+    /// Dimensions of the embedding [default: by the net]
+    #[arg(long, help_heading = "Net")]
+    pub dim: Option<i64>,
+    /// Start from torchvision's weights of the ResNet, with a new head
+    #[arg(long, value_name = "FILE.safetensors", help_heading = "Net", conflicts_with = "init")]
+    pub pretrained: Option<PathBuf>,
+    /// Start from the weights of a checkpoint
+    #[arg(long, value_name = "FILE.checkpoint", help_heading = "Net")]
+    pub init: Option<PathBuf>,
+    /// Batch norm in training: frozen at its running statistics, or trained [default: frozen; train with est]
+    #[arg(long, value_enum, help_heading = "Net")]
+    pub norms: Option<Norms>,
+    /// What the net is trained on [default: by the method]
+    #[arg(long, help_heading = "Method")]
+    pub loss: Option<String>,
+    /// Which negatives triplets have [default: by the method]
+    #[arg(long, help_heading = "Method")]
+    pub sampler: Option<String>,
+    /// Margin of semi-hard negatives [default: 0.2]
+    #[arg(long, help_heading = "Method")]
+    pub eta: Option<f64>,
+    /// Whether η falls with the epochs, η·(1 − (epoch/(2·epochs))²) [default: on with cap, anp and ca-tride]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub eta_schedule: Option<Switch>,
+    /// cap, anp, ca-tride: how much near samples count in collapseness; 0 is mean hardness [default: 10]
+    #[arg(long, help_heading = "Method")]
+    pub lambda: Option<f64>,
+    /// cap, anp, ca-tride: reading of the definitions [default: working]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub reading: Option<Reading>,
+    /// anp, ca-tride: the top-rank pair, in attack and loss [default: on]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub top_rank: Option<Switch>,
+    /// hm: the hardness to reach: lga, a sampler, or a number such as -0.1 [default: lga]
+    #[arg(long, allow_hyphen_values = true, help_heading = "Method")]
+    pub destination: Option<String>,
+    /// hm: weight of the intra-class structure loss [default: 0.5]
+    #[arg(long, help_heading = "Method")]
+    pub ics: Option<f64>,
+    /// panum: share of positives that are moved [default: 0.5]
+    #[arg(long, help_heading = "Method")]
+    pub gamma: Option<f64>,
+    /// adml: what the attack raises [default: alignment]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub target: Option<AdmlTarget>,
+    /// adml: weight of the adversarial loss [default: 0.1]
+    #[arg(long, help_heading = "Method")]
+    pub adversarial_weight: Option<f64>,
+    /// Largest change of a pixel, such as 8/255 [default: by method and net]
+    #[arg(long, help_heading = "Attack")]
+    pub eps: Option<String>,
+    /// Step size, such as 1/255 [default: by method and net]
+    #[arg(long, help_heading = "Attack")]
+    pub alpha: Option<String>,
+    /// Steps [default: by the method]
+    #[arg(long, help_heading = "Attack")]
+    pub pgd_steps: Option<u32>,
+    /// Start the attack anywhere in the box
+    #[arg(long, help_heading = "Attack")]
+    pub random_start: bool,
+    /// Whether the step size grows with the epochs, α·epoch/epochs [default: on with cap, anp and ca-tride]
+    #[arg(long, value_enum, help_heading = "Attack")]
+    pub progressive: Option<Switch>,
+    /// What to do when the net collapses
+    #[arg(long, value_enum, default_value = "stop", help_heading = "Machine")]
+    pub on_collapse: OnCollapse,
+    /// cpu or cuda:N
+    #[arg(long, default_value = "cpu", help_heading = "Machine")]
+    pub device: String,
+    /// Threads [default: one per core]
+    #[arg(long, help_heading = "Machine")]
+    pub threads: Option<usize>,
+    /// How to say how far it is, on stderr
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Machine")]
+    pub progress: progress::Mode,
+    /// The same as --progress none
+    #[arg(short, long, help_heading = "Machine")]
+    pub quiet: bool,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+/// What there is, for `audit-train methods`.
+pub fn tables() -> String {
+    let mut out = String::from("Methods\n");
+    for d in DEFENCES {
+        out += &format!(
+            "  {:<18} {}\n  {:<18} sampler {}, losses {}",
+            d.name,
+            d.about,
+            "",
+            d.sampler,
+            d.losses.join(", ")
+        );
+        out += &d.attack.as_ref().map_or("\n".into(), |a| format!("; {} steps of attack\n", a.steps));
+    }
+    let mut list = |title: &str, rows: Vec<(&str, &str)>| {
+        out += &format!("\n{title}\n");
+        rows.iter().for_each(|(name, about)| out += &format!("  {name:<18} {about}\n"));
+    };
+    list("Losses", LOSSES.iter().map(|r| (r.name, r.about)).collect());
+    list("Samplers", SAMPLERS.iter().map(|r| (r.name, r.about)).collect());
+    list("Backbones", BACKBONES.iter().map(|r| (r.name, r.about)).collect());
+    out
+}
+
+fn split(text: &str) -> std::result::Result<Split, String> {
+    text.parse::<Split>().map_err(|e| e.to_string())
+}

@@ -1,0 +1,247 @@
+//! The training report: one HTML page that plots what runs recorded, without network or script.
+
+use crate::checkpoint::replace;
+use crate::log::{self, Ending, LogLine};
+use crate::monitor::EpochRow;
+use crate::recipe::TrainingSettings;
+use audit::report::escape::markup as escape;
+use audit::report::html::page;
+use audit::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// A run, as its log tells it.
+pub struct Record {
+    /// The log's name.
+    pub name: String,
+    /// What was asked for.
+    pub settings: TrainingSettings,
+    /// One per epoch; the first is the state before training.
+    pub rows: Vec<EpochRow>,
+    /// How it ended, and why; `None` for one that goes on or was killed.
+    pub end: Option<(Ending, String)>,
+}
+
+impl Record {
+    /// Reads a log. Exit code 2 where it is none, or holds no epoch.
+    pub fn read(path: &Path) -> Result<Record> {
+        let (mut settings, mut rows, mut end) = (None, vec![], None);
+        for line in log::read(path)? {
+            match line {
+                LogLine::Settings(found) => settings = Some(found),
+                LogLine::Epoch(row) => rows.push(row),
+                LogLine::End { how, why, .. } => end = Some((how, why)),
+            }
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match (settings, rows.is_empty()) {
+            (Some(settings), false) => Ok(Record { name, settings, rows, end }),
+            _ => Err(Error::usage(format!("{} holds no epoch yet", path.display()))),
+        }
+    }
+}
+
+/// Plots the logs into one page at `output`.
+pub fn write(logs: &[PathBuf], output: &Path) -> Result<String> {
+    if output.extension().is_none_or(|e| e != "html") {
+        return Err(Error::usage(format!("-o {}: expected a name that ends in .html", output.display())));
+    }
+    let runs = logs.iter().map(|path| Record::read(path)).collect::<Result<Vec<_>>>()?;
+    replace(output, &render(&runs))?;
+    Ok(format!("{}: {} runs\n", output.display(), runs.len()))
+}
+
+/// The page.
+pub fn render(runs: &[Record]) -> Vec<u8> {
+    let names: Vec<&str> = runs.iter().map(|r| r.name.as_str()).collect();
+    let lead = "What training did to the net, epoch by epoch. Hardness, collapseness and shift are means over the triplets of \
+                an epoch's batches; the rest is measured on clean images at its end.";
+    let legend: String = runs.iter().enumerate().map(|(i, run)| key(i, &run.name)).collect();
+    let charts: String =
+        CHARTS.iter().map(|chart| format!("<div class=\"card\">{}</div>", chart.draw(runs))).collect();
+    let sections = format!(
+        "<section><h2>How did it end?</h2><p class=\"lead\">A collapsed net maps images of all classes to nearly one point: \
+         its scores mean nothing.</p><div class=\"card scroll\">{}</div></section>\n<section><h2>What happened on the way?</h2>\
+         <p class=\"lead\">× marks a collapse. Dashed: before the attack; solid: after it.</p><div class=\"legend\">{legend}\
+         </div><div class=\"maps\">{charts}</div></section>\n",
+        table(runs)
+    );
+    let title = if names.len() > 3 { format!("{} runs", names.len()) } else { names.join(", ") };
+    page("Training", &title, lead, &sections)
+}
+
+fn colour(i: usize) -> String {
+    format!("var(--c{})", i % 8)
+}
+
+fn key(i: usize, name: &str) -> String {
+    format!(
+        "<span><svg><line x1=\"0\" x2=\"34\" y1=\"7\" y2=\"7\" stroke=\"{}\" stroke-width=\"3\"/></svg>{}</span>",
+        colour(i),
+        escape(name)
+    )
+}
+
+fn table(runs: &[Record]) -> String {
+    let row = |run: &Record| {
+        // A run has at least one row.
+        let (first, last) = (&run.rows[0], &run.rows[run.rows.len() - 1]);
+        let (class, said) = match &run.end {
+            Some((Ending::Done, _)) if run.rows.iter().any(|r| r.collapsed) => {
+                ("warned", "done, collapsed on the way".to_string())
+            }
+            Some((Ending::Done, _)) => ("pass", "done".into()),
+            Some((Ending::Collapsed, why)) => ("failed", format!("collapsed: {why}")),
+            Some((Ending::NotANumber, why)) => ("failed", why.clone()),
+            None => ("quiet", "not ended".into()),
+        };
+        format!(
+            "<tr><td><b>{}</b></td><td style=\"white-space:nowrap\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:.1}</td><td class=\"n\">{:.3} → {:.3}</td>\
+             <td class=\"n\">{:.2} M</td><td class=\"n\">{:.0} s</td><td class=\"{class}\">{}</td></tr>",
+            escape(&run.name),
+            escape(&run.settings.method),
+            last.step,
+            100.0 * last.clean.recall,
+            first.clean.distance,
+            last.clean.distance,
+            last.image_steps as f64 / 1e6,
+            last.seconds,
+            escape(&said)
+        )
+    };
+    let rows: String = runs.iter().map(row).collect();
+    format!(
+        "<table><thead><tr><th>Run</th><th>Method</th><th class=\"n\">steps</th><th class=\"n\">R@1, %</th><th class=\"n\">mean \
+         distance</th><th class=\"n\">image steps</th><th class=\"n\">time</th><th>End</th></tr></thead><tbody>{rows}</tbody></table>"
+    )
+}
+
+/// One plot over steps: a solid line for each run, and perhaps a dashed one.
+struct Chart {
+    title: &'static str,
+    solid: fn(&EpochRow) -> Option<f64>,
+    dashed: Option<fn(&EpochRow) -> Option<f64>>,
+}
+
+const CHARTS: [Chart; 8] = [
+    Chart {
+        title: "Hardness H = d(a,p) − d(a,n)",
+        solid: |r| Some(r.batches?.hardness_after),
+        dashed: Some(|r| Some(r.batches?.hardness_before)),
+    },
+    Chart {
+        title: "Collapseness C",
+        solid: |r| Some(r.batches?.collapseness_after),
+        dashed: Some(|r| Some(r.batches?.collapseness_before)),
+    },
+    Chart {
+        title: "Separability (d(a,n) − d(a,p)) / d̄",
+        solid: |r| Some(r.clean.separability),
+        dashed: None,
+    },
+    Chart { title: "Mean distance d̄", solid: |r| Some(r.clean.distance), dashed: None },
+    Chart { title: "Embedding shift of the attack", solid: |r| Some(r.batches?.shift), dashed: None },
+    Chart {
+        title: "Loss",
+        solid: |r| Some(r.batches?.loss_adversarial),
+        dashed: Some(|r| Some(r.batches?.loss_clean)),
+    },
+    Chart { title: "R@1 without attack, %", solid: |r| Some(100.0 * r.clean.recall), dashed: None },
+    Chart {
+        title: "Triplets made easier by the attack, %",
+        solid: |r| Some(100.0 * r.batches?.easier),
+        dashed: None,
+    },
+];
+
+/// Steps and values.
+type Points = Vec<(f64, f64)>;
+
+/// A plot's size, and the margins for its axes.
+const SIZE: [f64; 2] = [480.0, 250.0];
+const LEFT: f64 = 46.0;
+const BOTTOM: f64 = 24.0;
+
+impl Chart {
+    fn draw(&self, runs: &[Record]) -> String {
+        let points = |of: fn(&EpochRow) -> Option<f64>, run: &Record| -> Points {
+            let finite = |r: &EpochRow| Some((r.step as f64, of(r).filter(|v| v.is_finite())?));
+            run.rows.iter().filter_map(finite).collect()
+        };
+        // A run, whether its line is dashed, and the line.
+        let mut lines: Vec<(usize, bool, Points)> = vec![];
+        for (i, run) in runs.iter().enumerate() {
+            if let Some(dashed) = self.dashed {
+                lines.push((i, true, points(dashed, run)));
+            }
+            lines.push((i, false, points(self.solid, run)));
+        }
+        let all = || lines.iter().flat_map(|(_, _, line)| line);
+        let right = all().map(|p| p.0).fold(1.0, f64::max);
+        let (low, high) = all().fold((0.0, f64::MIN), |(l, h), p| (p.1.min(l), p.1.max(h)));
+        let high = if high > low { high } else { low + 1.0 };
+        let ticks = ticks(low, high);
+        let (low, high) = (ticks[0].min(low), ticks[ticks.len() - 1].max(high));
+        let x = |v: f64| LEFT + v / right * (SIZE[0] - LEFT - 8.0);
+        let y = |v: f64| 8.0 + (high - v) / (high - low) * (SIZE[1] - BOTTOM - 8.0);
+        let mut svg = format!(
+            "<svg role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {} {}\">",
+            escape(self.title),
+            SIZE[0],
+            SIZE[1]
+        );
+        for tick in &ticks {
+            let width = if *tick == 0.0 { 1.5 } else { 0.7 };
+            svg += &format!(
+                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"var(--line)\" stroke-width=\"{width}\"/><text \
+                 x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                SIZE[0] - 8.0,
+                LEFT - 6.0,
+                y(*tick) + 4.0,
+                brief(*tick),
+                y = y(*tick),
+            );
+        }
+        let foot = SIZE[1] - 6.0;
+        svg += &format!(
+            "<text x=\"{LEFT}\" y=\"{foot}\">0</text><text x=\"{}\" y=\"{foot}\" text-anchor=\"end\">{right:.0} steps</text>",
+            SIZE[0] - 8.0
+        );
+        for (i, dashed, line) in &lines {
+            let path: Vec<String> = line.iter().map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1))).collect();
+            let style = if *dashed { " stroke-dasharray=\"4 4\" opacity=\".7\"" } else { "" };
+            svg += &format!(
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\" stroke-linejoin=\"round\"{style}/>",
+                path.join(" "),
+                colour(*i)
+            );
+            let collapsed = runs[*i].rows.iter().find(|r| r.collapsed);
+            if let Some((row, value)) =
+                collapsed.and_then(|r| Some((r, (self.solid)(r)?))).filter(|_| !dashed)
+            {
+                svg += &format!(
+                    "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" style=\"fill:{};font-size:20px\">×</text>",
+                    x(row.step as f64),
+                    y(value) + 7.0,
+                    colour(*i)
+                );
+            }
+        }
+        format!("<h3>{}</h3>{svg}</svg>", escape(self.title))
+    }
+}
+
+/// Round numbers over a range, four to eight of them, the outer ones at its ends or beyond.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let rough = (high - low) / 4.0;
+    let unit = 10f64.powf(rough.log10().floor());
+    let step =
+        [1.0, 2.0, 5.0, 10.0].map(|m| m * unit).into_iter().find(|s| *s >= rough).unwrap_or(10.0 * unit);
+    let (first, last) = ((low / step).floor() as i64, (high / step).ceil() as i64);
+    (first..=last).map(|i| i as f64 * step).collect()
+}
+
+fn brief(value: f64) -> String {
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".into() } else { text.replace('-', "−") }
+}

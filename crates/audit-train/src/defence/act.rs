@@ -1,0 +1,26 @@
+//! ACT, anti-collapse triplet (Zhou et al. 2021): the adversary draws positive and negative together.
+
+use super::{AttackDefaults, Defence, update};
+use crate::loss::{distance, triplet_loss};
+use tch::Kind;
+
+pub const DEFENCE: Defence = Defence {
+    name: "act",
+    about: "positive and negative drawn together",
+    losses: &["triplet"],
+    sampler: "random",
+    attack: Some(AttackDefaults::LITERATURE),
+    flags: &[],
+    step: |step| {
+        let moving = [false, true, true];
+        let clean = step.clean();
+        let triplets = step.mine(&clean)?;
+        let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |[_, p, n], _| {
+            Some(distance(p, n).mean(Kind::Float))
+        });
+        let after = step.embed_triplets(&images);
+        let loss = triplet_loss(&after[0], &after[1], &after[2]);
+        let seen = step.seen(&triplets.of(&clean), &after, moving, Some(&moved));
+        Ok(update(loss.shallow_clone(), &loss, seen))
+    },
+};

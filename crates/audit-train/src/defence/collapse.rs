@@ -1,0 +1,136 @@
+//! Collapse-aware triplet decoupling, CA-TRIDE (Tian et al. 2024), and its two halves.
+
+use super::{AttackDefaults, Defence, Step, Update, number, update};
+use crate::loss::{distance, hardness, triplet_loss};
+use crate::recipe::Reading;
+use audit::Result;
+use tch::{Kind, Tensor};
+
+/// CAP: candidates alone.
+pub const CAP: Defence = Defence {
+    name: "cap",
+    about: "positives and negatives moved until collapseness reaches 0",
+    losses: &["triplet"],
+    sampler: "semihard",
+    attack: Some(AttackDefaults { steps: 16, progressive: true, ..AttackDefaults::LITERATURE }),
+    flags: &["lambda", "reading", "top-rank"],
+    step: |step| train(step, Side::Candidates),
+};
+
+/// ANP: anchors alone.
+pub const ANP: Defence = Defence {
+    name: "anp",
+    about: "anchors moved until collapseness reaches 0",
+    step: |step| train(step, Side::Anchors),
+    ..CAP
+};
+
+/// CA-TRIDE: both in turn, candidates first.
+pub const CA_TRIDE: Defence = Defence {
+    name: "ca-tride",
+    about: "cap and anp in turn, batch by batch",
+    step: |step| train(step, if step.at.is_multiple_of(2) { Side::Candidates } else { Side::Anchors }),
+    ..CAP
+};
+
+/// Below this the released code ends an attack.
+const DONE: f64 = 1e-5;
+
+/// Which of the two perturbations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Candidates: positives and negatives.
+    Candidates,
+    /// Anchors.
+    Anchors,
+}
+
+/// C = d_w(A,P) − d_w(A,N), d_w = Σ w·d / Σ w with w = exp(rate·d): a negative rate lets near samples count. Scalar.
+/// `detached` weights pass no gradient.
+pub fn collapseness([a, p, n]: [&Tensor; 3], rate: f64, detached: bool) -> Tensor {
+    let mean = |d: Tensor| {
+        let of = if detached { d.detach() } else { d.shallow_clone() };
+        let weights = (of * rate).softmax(0, Kind::Float);
+        (weights * d).sum(Kind::Float)
+    };
+    mean(distance(a, p)) - mean(distance(a, n))
+}
+
+/// Indices of the half of `distances` [T] that is smallest.
+fn near(distances: &Tensor) -> Tensor {
+    let half = (distances.size()[0] / 2).max(1);
+    distances.detach().topk(half, 0, false, true).1
+}
+
+/// mean over N_near of d(A,N) − d(A,A0), A0 the clean anchors: per triplet, [T/2].
+fn top_rank(a: &Tensor, n: &Tensor, origin: &Tensor) -> Tensor {
+    let to_negative = distance(a, n);
+    let rows = near(&to_negative);
+    (to_negative - distance(a, origin)).index_select(0, &rows)
+}
+
+/// L_TR: anchors shall stay nearer to the near positives than to the near negatives.
+pub fn top_rank_loss([a, p, n]: [&Tensor; 3]) -> Tensor {
+    let near_mean = |d: Tensor| d.index_select(0, &near(&d)).mean(Kind::Float);
+    (near_mean(distance(a, p)) - near_mean(distance(a, n)) + 0.04).relu() * 0.5
+}
+
+/// What an attack minimises; `None` where it stops.
+pub fn objective(
+    [a, p, n]: [&Tensor; 3],
+    origin: &Tensor,
+    side: Side,
+    reading: Reading,
+    lambda: f64,
+    pair: bool,
+) -> Option<Tensor> {
+    let c = match reading {
+        Reading::Naive => return Some(-hardness(a, p, n).mean(Kind::Float)),
+        Reading::Working => collapseness([a, p, n], -lambda, true),
+        Reading::Paper => collapseness([a, p, n], -lambda, false),
+        Reading::Released => collapseness([a, p, n], lambda, false),
+    };
+    let value = number(&c.detach());
+    let gap = || top_rank(a, n, origin);
+    match (side, reading) {
+        (Side::Candidates, _) | (Side::Anchors, Reading::Working | Reading::Naive) if value >= 0.0 => None,
+        (Side::Candidates, Reading::Released) if value > -DONE => None,
+        (Side::Candidates, _) => Some(-c),
+        (Side::Anchors, Reading::Working | Reading::Naive) => Some(match pair {
+            true => -c + gap().relu().mean(Kind::Float) * value.min(0.0).exp(),
+            false => -c,
+        }),
+        (Side::Anchors, Reading::Paper) => {
+            let extra = pair.then(|| c.clamp_min(0.0).exp() * gap().mean(Kind::Float));
+            let whole = extra.map_or_else(|| -&c, |extra| extra - &c);
+            (number(&whole.detach()) > 0.0).then_some(whole)
+        }
+        (Side::Anchors, Reading::Released) => {
+            let factor = (-(-value).max(0.0)).exp();
+            let extra = pair.then(|| gap().relu().mean(Kind::Float) * factor);
+            let whole = extra.map_or_else(|| c.relu(), |extra| extra + c.relu());
+            (number(&whole.detach()) >= DONE).then_some(whole)
+        }
+    }
+}
+
+/// One batch of either side.
+pub fn train(step: &mut Step, side: Side) -> Result<Update> {
+    let s = &step.recipe.settings;
+    let (reading, lambda, pair) = (s.reading, s.lambda, s.top_rank);
+    let moving = [side == Side::Anchors, side == Side::Candidates, side == Side::Candidates];
+    let clean = step.clean();
+    let triplets = step.mine(&clean)?;
+    let before = triplets.of(&clean);
+    let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |now, _| {
+        objective(now, &before[0], side, reading, lambda, pair)
+    });
+    let after = step.embed_triplets(&images);
+    let [a, p, n] = [&after[0], &after[1], &after[2]];
+    let base = triplet_loss(a, p, n);
+    // The released code's switch flips twice a step, so that it adds the pair's loss always.
+    let with_pair = pair && (side == Side::Anchors || reading == Reading::Released);
+    let loss = if with_pair { &base + top_rank_loss([a, p, n]) } else { base.shallow_clone() };
+    let seen = step.seen(&before, &after, moving, Some(&moved));
+    Ok(update(loss, &base, seen))
+}

@@ -1,0 +1,29 @@
+//! EST, embedding-shifted triplet (Zhou et al. 2020): every image is moved as far from itself as it goes, and the net is
+//! trained on those images alone.
+
+use super::{AttackDefaults, Defence, update};
+use crate::loss::distance;
+use tch::Kind;
+
+pub const DEFENCE: Defence = Defence {
+    name: "est",
+    about: "every image moved as far from its own embedding as it goes",
+    losses: &["triplet", "contrastive", "margin", "multi-similarity", "info-nce"],
+    sampler: "semihard",
+    attack: Some(AttackDefaults::LITERATURE),
+    flags: &[],
+    step: |step| {
+        let clean = step.clean();
+        let moved = step.attack(&step.images.shallow_clone(), |e, at| {
+            // At distance 0 there is no direction: the first step aims beside the clean embedding.
+            let from = if at == 0 { &clean + 1e-7 } else { clean.shallow_clone() };
+            Some(-distance(e, &from).sum(Kind::Float))
+        });
+        let embeddings = step.embed(&moved.images);
+        let after = embeddings.detach();
+        let triplets = step.mine(&after)?;
+        let loss = step.loss_of(&embeddings)?;
+        let seen = step.seen(&triplets.of(&clean), &triplets.of(&after), [true; 3], Some(&moved));
+        Ok(update(loss.shallow_clone(), &loss, seen))
+    },
+};

@@ -1,0 +1,56 @@
+//! HM, hardness manipulation (Zhou and Patel 2022): all three images are moved until the triplet is as hard as its
+//! destination, each triplet stopping by itself.
+
+use super::{AttackDefaults, Defence, number, update};
+use crate::loss::{MARGIN, distance, hardness, triplet_loss};
+use crate::recipe::TargetHardness;
+use crate::sampler::Mined;
+use tch::{Kind, Tensor};
+
+pub const DEFENCE: Defence = Defence {
+    name: "hm",
+    about: "anchor, positive and negative moved until the triplet is as hard as a destination",
+    losses: &["triplet"],
+    sampler: "softhard",
+    attack: Some(AttackDefaults::LITERATURE),
+    flags: &["destination", "ics"],
+    step: |step| {
+        let moving = [true; 3];
+        let settings = step.recipe.settings.clone();
+        let clean = step.clean();
+        let triplets = step.mine(&clean)?;
+        let destination = match &step.recipe.destination {
+            TargetHardness::Constant(hardness) => Tensor::from(*hardness as f32),
+            // Linear gradual adversary: the harder the net finds its task, the easier the next one.
+            TargetHardness::Lga => Tensor::from(-(step.memory.last_loss.clamp(0.0, MARGIN)) as f32),
+            TargetHardness::Sampler(sampler) => {
+                let mined = Mined::new(&clean, step.labels, settings.eta)?;
+                let [a, p, n] = sampler.mine(&mined, &mut step.dice).of(&clean);
+                hardness(&a, &p, &n)
+            }
+        }
+        .to_device(clean.device());
+        let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |[a, p, n], _| {
+            let missing = (&destination - hardness(a, p, n)).relu();
+            (number(&missing.max()) > 0.0).then(|| missing.square().mean(Kind::Float))
+        });
+        // Intra-class structure: an anchor must not move farther than its positive is away.
+        let ics = settings.ics > 0.0;
+        let mut all = images.iter().map(Tensor::shallow_clone).collect::<Vec<_>>();
+        if ics {
+            let [a, p, _] = triplets.of(step.images);
+            all.extend([a, p]);
+        }
+        let parts = step.embed(&Tensor::cat(&all, 0)).chunk(all.len() as i64, 0);
+        let after = [&parts[0], &parts[1], &parts[2]].map(Tensor::shallow_clone);
+        let base = triplet_loss(&after[0], &after[1], &after[2]);
+        let mut loss = base.shallow_clone();
+        if ics {
+            let (a, p) = (&parts[3], &parts[4]);
+            loss += (distance(a, &after[0]) - distance(a, p)).relu().mean(Kind::Float) * settings.ics;
+        }
+        step.memory.last_loss = number(&base.detach());
+        let seen = step.seen(&triplets.of(&clean), &after, moving, Some(&moved));
+        Ok(update(loss, &base, seen))
+    },
+};

@@ -1,0 +1,63 @@
+//! Random numbers that depend on the seed, what they are for, and the step: nothing to save, nothing to lose at a resume.
+
+use audit::random::Random;
+use tch::Tensor;
+
+/// A stream of random numbers.
+pub struct Dice(Random);
+
+impl Dice {
+    /// The stream of `purpose` at step `at`.
+    pub fn new(seed: u64, purpose: &str, at: u64) -> Dice {
+        Dice(Random::keyed(&[b"audit-train 1", &seed.to_le_bytes(), &at.to_le_bytes(), purpose.as_bytes()]))
+    }
+
+    /// Uniform in 0..n.
+    pub fn index(&mut self, n: usize) -> usize {
+        self.0.index(n)
+    }
+
+    /// Uniform in [0, 1), 53 bits.
+    pub fn unit(&mut self) -> f64 {
+        self.0.unit_f64()
+    }
+
+    /// Normal, mean 0 and standard deviation 1 (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    /// `count` different indices out of 0..n, in random order.
+    pub fn choose(&mut self, n: usize, count: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..n).collect();
+        for i in 0..count.min(n) {
+            let j = i + self.index(n - i);
+            all.swap(i, j);
+        }
+        all.truncate(count);
+        all
+    }
+
+    /// One index by weight; `None` where all weights are 0.
+    pub fn weighted(&mut self, weights: &[f64]) -> Option<usize> {
+        let total: f64 = weights.iter().sum();
+        let mut left = self.unit() * total;
+        let mut last = None;
+        for (i, &w) in weights.iter().enumerate().filter(|(_, w)| **w > 0.0) {
+            last = Some(i);
+            left -= w;
+            if left < 0.0 {
+                break;
+            }
+        }
+        last
+    }
+
+    /// A tensor of the shape, uniform in [0, 1).
+    pub fn tensor(&mut self, shape: &[i64]) -> Tensor {
+        let count = shape.iter().product::<i64>() as usize;
+        let values: Vec<f32> = (0..count).map(|_| self.0.unit()).collect();
+        Tensor::from_slice(&values).view(shape)
+    }
+}

@@ -1,0 +1,214 @@
+//! Training images: class pairs out of a data set, as tensors.
+
+use crate::dice::Dice;
+use crate::net::Backbone;
+use audit::data::{Dataset, Layout, Preparation, Split};
+use audit::{Error, Result};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::sync::OnceLock;
+use tch::{Device, Tensor};
+
+/// Decoded images are kept while they fit in so many bytes.
+const KEEP: usize = 4 << 30;
+
+/// Photographs are brought to this size, out of which the input's is cut.
+const PHOTOGRAPH: usize = 256;
+
+/// Labelled images for training.
+pub struct TrainingImages {
+    dataset: Dataset,
+    prep: Preparation,
+    /// Side of the net's input.
+    side: usize,
+    /// Items of each class that has any.
+    classes: Vec<Vec<usize>>,
+    kept: Vec<OnceLock<Vec<f32>>>,
+    /// SHA-256 of the items' names, in hexadecimal, cut short.
+    pub digest: String,
+}
+
+/// Images as a tensor, and their classes.
+pub struct LabelledImages {
+    /// Images [B, C, H, W] in [0, 1]; in a batch to train on, 2i and 2i + 1 share a class.
+    pub images: Tensor,
+    /// Class of each.
+    pub labels: Vec<usize>,
+}
+
+impl TrainingImages {
+    /// Lists what lies at `path`; without a split, `part` of a benchmark. Exit code 2 where a class has but one image.
+    pub fn open(
+        path: &Path,
+        layout: Option<&str>,
+        split: Option<Split>,
+        part: Split,
+        backbone: &Backbone,
+    ) -> Result<TrainingImages> {
+        let found = match layout {
+            Some(name) => Layout::find(name)?.name,
+            // A path that isn't there is refused below, in the data set's own words.
+            None => Layout::detect(path)?.name,
+        };
+        // Benchmarks have parts; plain folders and lists of one's own hold what was meant.
+        let parts = match found {
+            "folder" | "manifest" => false,
+            "omniglot" => path.join("images_background").is_dir(),
+            _ => true,
+        };
+        let dataset = Dataset::open(path, Some(found), split.or(parts.then_some(part)))?;
+        Self::of(dataset, backbone)
+    }
+
+    /// The images of a data set.
+    pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<TrainingImages> {
+        let mut classes = vec![Vec::new(); dataset.classes.len()];
+        let mut hash = Sha256::new();
+        for (index, item) in dataset.items.iter().enumerate() {
+            classes[item.class].push(index);
+            hash.update(item.id.as_bytes());
+            hash.update([0]);
+        }
+        let single: Vec<&str> = (classes.iter().zip(&dataset.classes))
+            .filter(|(items, _)| items.len() == 1)
+            .map(|(_, name)| name.as_str())
+            .collect();
+        if !single.is_empty() {
+            let shown: Vec<&str> = single.iter().copied().take(5).collect();
+            let more =
+                if single.len() > 5 { format!(" and {} more", single.len() - 5) } else { String::new() };
+            return Err(Error::usage(format!(
+                "data {}: {} of one image: {}{more}. An anchor needs a positive: add images or remove the class",
+                dataset.source,
+                if single.len() == 1 { "a class".to_string() } else { format!("{} classes", single.len()) },
+                shown.join(", ")
+            )));
+        }
+        classes.retain(|items| !items.is_empty());
+        if classes.len() < 2 {
+            return Err(Error::empty(format!(
+                "data {}: {} class with images; a negative needs a second",
+                dataset.source,
+                classes.len()
+            )));
+        }
+        let (channels, side) = (backbone.input.0 as usize, backbone.input.1 as usize);
+        let whole = if backbone.photograph { PHOTOGRAPH } else { side };
+        let prep = Preparation::new(channels, whole, whole);
+        let digest = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let kept = (0..dataset.items.len()).map(|_| OnceLock::new()).collect();
+        Ok(TrainingImages { dataset, prep, side, classes, kept, digest })
+    }
+
+    /// Number of images.
+    pub fn len(&self) -> usize {
+        self.dataset.items.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether so large a batch can be drawn, two images of each of different classes. Exit code 2 otherwise.
+    pub fn allow(&self, batch: usize) -> Result<()> {
+        match batch / 2 <= self.classes.len() {
+            true => Ok(()),
+            false => Err(Error::usage(format!(
+                "--batch {batch} takes two images of each of {} classes, and the data holds {} classes in {} images; give at \
+                 most --batch {}",
+                batch / 2,
+                self.classes.len(),
+                self.len(),
+                2 * self.classes.len()
+            ))),
+        }
+    }
+
+    /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the time.
+    pub fn draw(&self, count: usize, dice: &mut Dice, device: Device) -> Result<LabelledImages> {
+        let rest = self.prep.height - self.side;
+        let mut chosen = Vec::with_capacity(count);
+        let mut labels = Vec::with_capacity(count);
+        for class in dice.choose(self.classes.len(), count / 2) {
+            let items = &self.classes[class];
+            for two in dice.choose(items.len(), 2) {
+                let crop = match rest {
+                    0 => Crop::default(),
+                    _ => Crop {
+                        top: dice.index(rest + 1),
+                        left: dice.index(rest + 1),
+                        mirror: dice.index(2) == 1,
+                    },
+                };
+                chosen.push((items[two], crop));
+                labels.push(class);
+            }
+        }
+        Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
+    }
+
+    /// At most `most` images of whole classes, classes spread evenly over the data; centres cut out.
+    pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
+        let fit = (most * self.classes.len() / self.len()).clamp(2, self.classes.len());
+        let centre = (self.prep.height - self.side) / 2;
+        let crop = Crop { top: centre, left: centre, mirror: false };
+        let (mut chosen, mut labels) = (Vec::new(), Vec::new());
+        for class in (0..fit).map(|i| i * self.classes.len() / fit) {
+            // Of a class larger than all that is wanted, its share.
+            for &item in self.classes[class].iter().take((most / fit).max(2)) {
+                chosen.push((item, crop));
+                labels.push(class);
+            }
+        }
+        Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
+    }
+
+    fn tensor(&self, chosen: &[(usize, Crop)], device: Device) -> Result<Tensor> {
+        let pixels: Vec<Vec<f32>> =
+            chosen.par_iter().map(|&(item, crop)| self.crop(item, crop)).collect::<Result<_>>()?;
+        let side = self.side as i64;
+        let shape = [chosen.len() as i64, self.prep.channels as i64, side, side];
+        Ok(Tensor::from_slice(&pixels.concat()).view(shape).to_device(device))
+    }
+
+    fn crop(&self, item: usize, crop: Crop) -> Result<Vec<f32>> {
+        let whole = self.prep.height;
+        let bytes = self.len() * self.prep.channels * whole * whole * 4;
+        let decode = || self.dataset.pixels(item, &self.prep).map(|pixels| pixels.data);
+        let decoded;
+        let data: &[f32] = match self.kept[item].get() {
+            Some(data) => data,
+            None => {
+                decoded = decode()?;
+                match bytes <= KEEP {
+                    true => self.kept[item].get_or_init(|| decoded),
+                    false => &decoded,
+                }
+            }
+        };
+        if whole == self.side {
+            return Ok(data.to_vec());
+        }
+        let mut out = Vec::with_capacity(self.prep.channels * self.side * self.side);
+        for channel in data.chunks_exact(whole * whole) {
+            for row in channel.chunks_exact(whole).skip(crop.top).take(self.side) {
+                let row = &row[crop.left..crop.left + self.side];
+                match crop.mirror {
+                    true => out.extend(row.iter().rev()),
+                    false => out.extend_from_slice(row),
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// The part of an image that a net sees.
+#[derive(Clone, Copy, Default)]
+struct Crop {
+    top: usize,
+    left: usize,
+    mirror: bool,
+}

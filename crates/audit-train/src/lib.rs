@@ -1,0 +1,107 @@
+//! `audit-train`: trains embedding models with the defences of the literature and exports them to ONNX. The only crate that
+//! names libtorch.
+//!
+//! [`run`] reads the flags ([`cli`]), checks them and fills them in ([`recipe`]), and lists the images ([`images`]).
+//! [`training`] then trains the [`net`] batch by batch: a [`defence`] mines triplets with a [`sampler`], moves images
+//! ([`perturb`]) and names a [`loss`], and the [`optimiser`] updates the weights. At each epoch's end a [`monitor`] measures
+//! the net, and a [`checkpoint`] and a row of the [`log`] are written; at the end the model, by [`export`].
+
+pub mod checkpoint;
+pub mod cli;
+pub mod curves;
+pub mod defence;
+pub mod dice;
+pub mod export;
+pub mod images;
+pub mod log;
+pub mod loss;
+pub mod monitor;
+pub mod net;
+pub mod optimiser;
+pub mod perturb;
+pub mod recipe;
+pub mod sampler;
+mod training;
+
+use audit::data::Split;
+use audit::progress::Mode;
+use audit::{Error, Result};
+use cli::Flags;
+use images::TrainingImages;
+use net::{Backbone, Net};
+use recipe::Recipe;
+use std::path::Path;
+use tch::Device;
+use training::{RunFiles, Training, source};
+
+/// Trains, and returns what to print.
+///
+/// Exit code 2 for wrong usage, 4 for no images, 12 where the net collapsed or the loss is not a number.
+pub fn run(flags: &Flags) -> Result<String> {
+    let device = device(&flags.device)?;
+    if let Some(threads) = flags.threads.filter(|t| *t > 0) {
+        tch::set_num_threads(threads as i32);
+        // Decoding; fails where a pool exists already, which then serves as well.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    }
+    let (Some(data), Some(out)) = (&flags.data, &flags.out) else {
+        return Err(Error::usage("--data and --out are needed"));
+    };
+    let backbone = Backbone::find(&flags.backbone)?;
+    let images = TrainingImages::open(data, flags.layout.as_deref(), flags.split, Split::Train, backbone)?;
+    let recipe = Recipe::of(flags, images.len(), &images.digest)?;
+    images.allow(recipe.settings.batch)?;
+    let validation = flags
+        .validation
+        .as_ref()
+        .map(|path| TrainingImages::open(path, None, None, Split::Test, backbone))
+        .transpose()?;
+    let files = RunFiles::of(out)?;
+    Training::start(&recipe, flags, &files, device)?.run(
+        &images,
+        validation.as_ref().unwrap_or(&images),
+        if flags.quiet { Mode::None } else { flags.progress },
+    )
+}
+
+/// Writes the net of a checkpoint as ONNX.
+pub fn export(path: &Path, out: &Path) -> Result<String> {
+    let files = RunFiles::of(out)?;
+    let checkpoint = checkpoint::load(path)?;
+    let settings = &checkpoint.settings;
+    let mut net = Net::new(Backbone::find(&settings.backbone)?, settings.dim, 0, Device::Cpu);
+    checkpoint.fill(&mut net, path)?;
+    export::write(&net, &files.model, &source(settings, checkpoint.state.step))?;
+    Ok(format!("{} after {} steps, from {}\n", files.model.display(), checkpoint.state.step, path.display()))
+}
+
+/// The device of that name. Exit code 2 for a GPU that isn't there.
+fn device(name: &str) -> Result<Device> {
+    let number = match name {
+        "cpu" => return Ok(Device::Cpu),
+        "cuda" => Some(0),
+        _ => name.strip_prefix("cuda:").and_then(|n| n.parse::<usize>().ok()),
+    };
+    let Some(number) = number else {
+        return Err(Error::usage(format!("--device {name}: expected cpu or cuda:N")));
+    };
+    let found = tch::Cuda::device_count();
+    if number as i64 >= found {
+        return Err(Error::usage(format!(
+            "--device {name}: libtorch sees {found} CUDA devices{}; use --device cpu",
+            match tch::utils::has_cuda() {
+                true => "",
+                false => ", for it was built without CUDA (set LIBTORCH to one with it and build again)",
+            }
+        )));
+    }
+    Ok(Device::Cuda(number))
+}
+
+/// The row of a table with that name. Exit code 2 for an unknown one, with the known ones.
+fn find_row<T>(kind: &str, rows: &'static [T], name: &str, of: fn(&T) -> &'static str) -> Result<&'static T> {
+    rows.iter().find(|row| of(row) == name).ok_or_else(|| {
+        let known: Vec<_> = rows.iter().map(of).collect();
+        Error::usage(format!("{kind} `{name}` is unknown; known: {}", known.join(", ")))
+    })
+}

@@ -1,0 +1,83 @@
+//! The log of a run: one JSON object a line.
+
+use crate::monitor::EpochRow;
+use crate::recipe::TrainingSettings;
+use audit::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A line of the log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(clippy::large_enum_variant)]
+pub enum LogLine {
+    /// What was asked for; the first line.
+    Settings(TrainingSettings),
+    /// An epoch; the first one, number 0, is the state before training.
+    Epoch(EpochRow),
+    /// How it ended: done, collapsed, or the loss not a number.
+    End {
+        /// One word.
+        how: Ending,
+        /// Batches that were trained on.
+        step: u64,
+        /// What to know of it.
+        why: String,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// All batches.
+    Done,
+    /// Stopped, because the net collapsed.
+    Collapsed,
+    /// Stopped, because the loss was not a number.
+    NotANumber,
+}
+
+/// The log, and how long it is.
+pub struct LogWriter {
+    file: fs::File,
+    path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl LogWriter {
+    /// A new one, or an earlier one cut off after `keep` bytes: epochs after the checkpoint are trained anew.
+    pub fn open(path: &Path, keep: Option<u64>) -> Result<LogWriter> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let file = file
+            .and_then(|file| file.set_len(keep.unwrap_or(0)).map(|()| file))
+            .map_err(|e| Error::usage(format!("can't write the log {}: {e}", path.display())))?;
+        Ok(LogWriter { file, path: path.into(), bytes: keep.unwrap_or(0) })
+    }
+
+    /// Appends a line.
+    pub fn write(&mut self, line: &LogLine) -> Result<()> {
+        let mut text = serde_json::to_string(line).map_err(|e| Error::internal(format!("log: {e}")))?;
+        text.push('\n');
+        self.bytes += text.len() as u64;
+        self.file
+            .write_all(text.as_bytes())
+            .map_err(|e| Error::internal(format!("can't write the log {}: {e}", self.path.display())))
+    }
+}
+
+/// Reads a log. Exit code 2 where the file is none.
+pub fn read(path: &Path) -> Result<Vec<LogLine>> {
+    let shown = path.display();
+    let text =
+        fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read the log {shown}: {e}")))?;
+    let parse = |(i, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|e| {
+            Error::usage(format!("{shown}, line {}: not a line of audit-train's log: {e}", i + 1))
+        })
+    };
+    text.lines().enumerate().map(parse).collect()
+}

@@ -1,0 +1,35 @@
+//! The trainer: parse, run, print the error, map it to an exit code.
+
+use audit::{Error, Result, guard};
+use audit_train::cli::{Cli, Command, tables};
+use audit_train::{curves, export, run};
+use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // tch panics where libtorch throws (memory is out, a device is lost): its words, and no backtrace.
+    let done = guard::quietly(|| work(&cli))
+        .unwrap_or_else(|words| Err(Error::internal(format!("libtorch failed: {words}"))));
+    match done {
+        Ok(text) => {
+            // A closed pipe is no error: whoever reads has seen enough.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(Error { exit, message }) => {
+            eprintln!("audit-train: {message}");
+            ExitCode::from(exit as u8)
+        }
+    }
+}
+
+fn work(cli: &Cli) -> Result<String> {
+    match &cli.command {
+        None => run(&cli.run),
+        Some(Command::Export { checkpoint, out }) => export(checkpoint, out),
+        Some(Command::Report { logs, output }) => curves::write(logs, output),
+        Some(Command::Methods) => Ok(tables()),
+    }
+}

@@ -1,0 +1,468 @@
+//! Nets as lists of layers. A list is read twice: by libtorch here, as an ONNX graph in [`crate::export`].
+
+use crate::dice::Dice;
+use crate::find_row;
+use audit::{Error, Result};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use tch::{Device, Kind, Tensor, no_grad};
+
+/// Tensors by name.
+pub type Weights = BTreeMap<String, Tensor>;
+
+/// One layer. Names are those of its weights; a window is square: kernel, stride, padding.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Layer {
+    /// Followed by a bias where there is no batch norm to take its place. Channels in and out.
+    Conv {
+        name: String,
+        channels: [i64; 2],
+        window: [i64; 3],
+        bias: bool,
+    },
+    /// Batch norm over channels.
+    Norm {
+        name: String,
+        channels: i64,
+    },
+    Relu,
+    MaxPool {
+        window: [i64; 3],
+    },
+    /// Mean over all places; [B, C, H, W] → [B, C, 1, 1].
+    MeanPool,
+    /// [B, C, H, W] → [B, C·H·W].
+    Flatten,
+    /// Features in and out.
+    Linear {
+        name: String,
+        features: [i64; 2],
+    },
+    /// ReLU(body(x) + shortcut(x)); an empty shortcut is x itself.
+    Residual {
+        body: Vec<Layer>,
+        shortcut: Vec<Layer>,
+    },
+}
+
+/// A kind of net that can be trained.
+pub struct Backbone {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Channels and side of its input.
+    pub input: (i64, i64),
+    /// Embedding dimensions where none are asked for.
+    pub dim: i64,
+    /// Whether it is for photographs: ImageNet's mean and std, random crops and flips, small ε.
+    pub photograph: bool,
+    layers: fn(i64) -> Vec<Layer>,
+}
+
+/// Every backbone.
+pub const BACKBONES: &[Backbone] = &[
+    Backbone {
+        name: "c2f1",
+        about: "28×28 grey: conv 5×5/2 16, conv 5×5/2 32, fc",
+        input: (1, 28),
+        dim: 128,
+        photograph: false,
+        layers: c2f1,
+    },
+    Backbone {
+        name: "c2f2",
+        about: "28×28 grey: conv 5×5 32, pool, conv 5×5 64, pool, fc 1024, fc (the 28-pixel protocol's)",
+        input: (1, 28),
+        dim: 512,
+        photograph: false,
+        layers: c2f2,
+    },
+    Backbone {
+        name: "resnet18",
+        about: "224×224 RGB, torchvision's layout and names",
+        input: (3, 224),
+        dim: 512,
+        photograph: true,
+        layers: |dim| resnet([2, 2, 2, 2], false, dim),
+    },
+    Backbone {
+        name: "resnet50",
+        about: "224×224 RGB, torchvision's layout and names",
+        input: (3, 224),
+        dim: 512,
+        photograph: true,
+        layers: |dim| resnet([3, 4, 6, 3], true, dim),
+    },
+];
+
+/// ImageNet's mean and std, subtracted from and divided into the pixels of photographs.
+pub const IMAGENET: [[f64; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+
+fn conv(name: impl Into<String>, channels: [i64; 2], window: [i64; 3], bias: bool) -> Layer {
+    Layer::Conv { name: name.into(), channels, window, bias }
+}
+
+fn linear(name: &str, features: [i64; 2]) -> Layer {
+    Layer::Linear { name: name.into(), features }
+}
+
+fn c2f1(dim: i64) -> Vec<Layer> {
+    vec![
+        conv("conv1", [1, 16], [5, 2, 2], true),
+        Layer::Relu,
+        conv("conv2", [16, 32], [5, 2, 2], true),
+        Layer::Relu,
+        Layer::Flatten,
+        linear("fc1", [32 * 49, dim]),
+    ]
+}
+
+fn c2f2(dim: i64) -> Vec<Layer> {
+    vec![
+        conv("conv1", [1, 32], [5, 1, 2], true),
+        Layer::Relu,
+        Layer::MaxPool { window: [2, 2, 0] },
+        conv("conv2", [32, 64], [5, 1, 2], true),
+        Layer::Relu,
+        Layer::MaxPool { window: [2, 2, 0] },
+        Layer::Flatten,
+        linear("fc1", [64 * 49, 1024]),
+        Layer::Relu,
+        linear("fc2", [1024, dim]),
+    ]
+}
+
+/// ResNet of He et al. (2016) as torchvision lays it out: the stride of a bottleneck lies in its 3×3 convolution.
+fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
+    let norm = |name: String, channels: i64| Layer::Norm { name, channels };
+    let mut layers = vec![
+        conv("conv1", [3, 64], [7, 2, 3], false),
+        norm("bn1".into(), 64),
+        Layer::Relu,
+        Layer::MaxPool { window: [3, 2, 1] },
+    ];
+    let mut inputs = 64;
+    for (stage, &count) in blocks.iter().enumerate() {
+        let width = 64 << stage;
+        let outputs = if bottleneck { 4 * width } else { width };
+        for block in 0..count {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            let at = |name: &str| format!("layer{}.{block}.{name}", stage + 1);
+            let convolutions = match bottleneck {
+                false => vec![([inputs, width], [3, stride, 1]), ([width, width], [3, 1, 1])],
+                true => vec![
+                    ([inputs, width], [1, 1, 0]),
+                    ([width, width], [3, stride, 1]),
+                    ([width, outputs], [1, 1, 0]),
+                ],
+            };
+            let mut body = vec![];
+            for (i, (channels, window)) in convolutions.into_iter().enumerate() {
+                if i > 0 {
+                    body.push(Layer::Relu);
+                }
+                body.push(conv(at(&format!("conv{}", i + 1)), channels, window, false));
+                body.push(norm(at(&format!("bn{}", i + 1)), channels[1]));
+            }
+            let mut shortcut = vec![];
+            if stride != 1 || inputs != outputs {
+                shortcut.push(conv(at("downsample.0"), [inputs, outputs], [1, stride, 0], false));
+                shortcut.push(norm(at("downsample.1"), outputs));
+            }
+            layers.push(Layer::Residual { body, shortcut });
+            inputs = outputs;
+        }
+    }
+    layers.extend([Layer::MeanPool, Layer::Flatten, linear("fc", [inputs, dim])]);
+    layers
+}
+
+/// How batch norm (the one layer that tells) behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormMode {
+    /// By its running statistics, which stay as they are. Also what "frozen" means in training.
+    Inference,
+    /// By the batch's statistics, which update the running ones.
+    Training,
+}
+
+/// A net: layers and their weights.
+pub struct Net {
+    /// Its kind.
+    pub backbone: &'static Backbone,
+    /// Embedding dimensions.
+    pub dim: i64,
+    /// The layers, input first.
+    pub layers: Vec<Layer>,
+    /// All tensors by torchvision's names; the trainable ones require gradients.
+    pub weights: Weights,
+}
+
+/// Where a file of weights and the net differ.
+#[derive(Debug, Default)]
+pub struct Differences {
+    /// Names that the net has and the file lacks.
+    pub missing: Vec<String>,
+    /// Names that the file has and the net lacks.
+    pub unexpected: Vec<String>,
+    /// Names of both, and the two shapes.
+    pub reshaped: Vec<String>,
+}
+
+impl Differences {
+    /// Whether file and net agree.
+    pub fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.unexpected.is_empty() && self.reshaped.is_empty()
+    }
+}
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let parts = [("missing ", &self.missing), ("unexpected ", &self.unexpected), ("", &self.reshaped)];
+        let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+        f.write_str(
+            &parts.map(|(what, names)| format!("{what}{}", names.join(", "))).collect::<Vec<_>>().join("; "),
+        )
+    }
+}
+
+impl Backbone {
+    /// The backbone called `name`.
+    pub fn find(name: &str) -> Result<&'static Backbone> {
+        find_row("backbone", BACKBONES, name, |row| row.name)
+    }
+
+    /// Whether it has batch norm.
+    pub fn has_norm(&self) -> bool {
+        self.photograph
+    }
+}
+
+impl Net {
+    /// A net with random weights: torchvision's for ResNets, PyTorch's defaults for the others.
+    pub fn new(backbone: &'static Backbone, dim: i64, seed: u64, device: Device) -> Net {
+        let layers = (backbone.layers)(dim);
+        let mut weights = Weights::new();
+        let mut dice = Dice::new(seed, "weights", 0);
+        each(&layers, &mut |layer| init(layer, backbone.photograph, &mut dice, &mut weights));
+        let weights = weights
+            .into_iter()
+            .map(|(name, t)| {
+                let t = t.to_device(device).set_requires_grad(is_trained(&name));
+                (name, t)
+            })
+            .collect();
+        Net { backbone, dim, layers, weights }
+    }
+
+    /// The weights cut off from the graph of gradients: an attack differentiates with respect to images alone.
+    pub fn frozen(&self) -> Weights {
+        self.weights.iter().map(|(name, t)| (name.clone(), t.detach())).collect()
+    }
+
+    /// The trained tensors with their names, in a fixed order.
+    pub fn trained(&self) -> impl Iterator<Item = (&String, &Tensor)> {
+        self.weights.iter().filter(|(name, _)| is_trained(name))
+    }
+
+    /// Embeddings [B, D] of images [B, C, H, W] in [0, 1], not normalised.
+    pub fn embed(&self, weights: &Weights, images: &Tensor, mode: NormMode) -> Tensor {
+        let x = match self.backbone.photograph {
+            true => {
+                let [mean, std] = IMAGENET.map(|row| {
+                    Tensor::from_slice(&row)
+                        .to_kind(Kind::Float)
+                        .view([1, 3, 1, 1])
+                        .to_device(images.device())
+                });
+                (images - mean) / std
+            }
+            false => images.shallow_clone(),
+        };
+        run(&self.layers, weights, x, mode)
+    }
+
+    /// The same, divided by their norms.
+    pub fn unit(&self, weights: &Weights, images: &Tensor, mode: NormMode) -> Tensor {
+        normalize(&self.embed(weights, images, mode))
+    }
+
+    /// Unit embeddings without gradients, in inference mode, `batch` images at a time.
+    pub fn unit_all(&self, images: &Tensor, batch: i64) -> Tensor {
+        no_grad(|| {
+            let parts: Vec<Tensor> = images
+                .split(batch, 0)
+                .iter()
+                .map(|part| self.unit(&self.weights, part, NormMode::Inference))
+                .collect();
+            Tensor::cat(&parts, 0)
+        })
+    }
+
+    /// How `tensors` differ from this net's weights. PyTorch's counters of batches are no weights.
+    pub fn compare(&self, tensors: &Weights) -> Differences {
+        let counter = |name: &&String| !name.ends_with("num_batches_tracked");
+        Differences {
+            missing: self.weights.keys().filter(|n| !tensors.contains_key(*n)).cloned().collect(),
+            unexpected: (tensors.keys().filter(counter).filter(|n| !self.weights.contains_key(*n)).cloned())
+                .collect(),
+            reshaped: self
+                .weights
+                .iter()
+                .filter_map(|(name, own)| {
+                    let theirs = tensors.get(name)?.size();
+                    (theirs != own.size())
+                        .then(|| format!("{name} is {theirs:?} there and {:?} here", own.size()))
+                })
+                .collect(),
+        }
+    }
+
+    /// Copies those of `tensors` that have a place of the same shape.
+    pub fn copy_from(&mut self, tensors: &Weights) {
+        no_grad(|| {
+            for (name, own) in &mut self.weights {
+                if let Some(theirs) = tensors.get(name).filter(|t| t.size() == own.size()) {
+                    own.copy_(&theirs.to_kind(Kind::Float));
+                }
+            }
+        });
+    }
+
+    /// Loads torchvision's weights. The head (`fc`) may be missing or of another size: it stays random.
+    /// Returns a note on what was not used.
+    ///
+    /// Exit code 2 where the file can't be read, or where anything else is missing or of another shape.
+    pub fn load_pretrained(&mut self, path: &Path) -> Result<Option<String>> {
+        let tensors = read(path)?;
+        let shown = path.display();
+        let Differences { missing, unexpected, reshaped } = self.compare(&tensors);
+        let head = |text: &String| text.starts_with("fc.");
+        let (heads, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(head);
+        let (reheads, reshaped): (Vec<_>, Vec<_>) = reshaped.into_iter().partition(head);
+        if !missing.is_empty() || !reshaped.is_empty() {
+            return Err(Error::usage(format!(
+                "{shown} is not of a {}: {}. Give weights of that architecture, with torchvision's names",
+                self.backbone.name,
+                Differences { missing, unexpected, reshaped }
+            )));
+        }
+        self.copy_from(&tensors);
+        let mut notes = vec![];
+        if !unexpected.is_empty() {
+            notes.push(format!("not used: {}", unexpected.join(", ")));
+        }
+        if !(heads.is_empty() && reheads.is_empty()) {
+            let why = [heads.join(", "), reheads.join(", ")].into_iter().filter(|s| !s.is_empty());
+            notes.push(format!("the head starts at random ({})", why.collect::<Vec<_>>().join("; ")));
+        }
+        Ok((!notes.is_empty()).then(|| format!("{shown}: {}", notes.join("; "))))
+    }
+}
+
+/// The tensors of a .safetensors file. Exit code 2 where it can't be read.
+pub fn read(path: &Path) -> Result<Weights> {
+    let tensors = Tensor::read_safetensors(path).map_err(|e| {
+        let reason = e.to_string();
+        let brief = reason.lines().next().unwrap_or_default();
+        Error::usage(format!("can't read {} as .safetensors: {brief}", path.display()))
+    })?;
+    Ok(tensors.into_iter().collect())
+}
+
+/// Rows divided by their norms, which count as 1e-12 below that.
+pub fn normalize(raw: &Tensor) -> Tensor {
+    raw / raw.norm_scalaropt_dim(2, [1i64].as_slice(), true).clamp_min(1e-12)
+}
+
+fn is_trained(name: &str) -> bool {
+    !name.contains(".running_")
+}
+
+fn each(layers: &[Layer], f: &mut dyn FnMut(&Layer)) {
+    for layer in layers {
+        f(layer);
+        if let Layer::Residual { body, shortcut } = layer {
+            each(body, f);
+            each(shortcut, f);
+        }
+    }
+}
+
+fn init(layer: &Layer, photograph: bool, dice: &mut Dice, weights: &mut Weights) {
+    let mut put = |name: &str, part: &str, shape: &[i64], draw: &mut dyn FnMut() -> f64| {
+        let count = shape.iter().product::<i64>();
+        let values: Vec<f32> = (0..count).map(|_| draw() as f32).collect();
+        weights.insert(format!("{name}.{part}"), Tensor::from_slice(&values).view(shape));
+    };
+    match layer {
+        Layer::Conv { name, channels: [inputs, outputs], window: [kernel, ..], bias } => {
+            let shape = [*outputs, *inputs, *kernel, *kernel];
+            let bound = 1.0 / ((inputs * kernel * kernel) as f64).sqrt();
+            let deviation = (2.0 / (outputs * kernel * kernel) as f64).sqrt();
+            match photograph {
+                true => put(name, "weight", &shape, &mut || deviation * dice.normal()),
+                false => put(name, "weight", &shape, &mut || bound * (2.0 * dice.unit() - 1.0)),
+            }
+            if *bias {
+                put(name, "bias", &[*outputs], &mut || bound * (2.0 * dice.unit() - 1.0));
+            }
+        }
+        Layer::Linear { name, features: [inputs, outputs] } => {
+            let bound = 1.0 / (*inputs as f64).sqrt();
+            put(name, "weight", &[*outputs, *inputs], &mut || bound * (2.0 * dice.unit() - 1.0));
+            put(name, "bias", &[*outputs], &mut || bound * (2.0 * dice.unit() - 1.0));
+        }
+        Layer::Norm { name, channels } => {
+            for (part, value) in [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)]
+            {
+                put(name, part, &[*channels], &mut || value);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn run(layers: &[Layer], weights: &Weights, mut x: Tensor, mode: NormMode) -> Tensor {
+    for layer in layers {
+        x = apply(layer, weights, x, mode);
+    }
+    x
+}
+
+fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: NormMode) -> Tensor {
+    let w = |name: &str, part: &str| &weights[&format!("{name}.{part}")];
+    match layer {
+        Layer::Conv { name, window: [_, stride, pad], bias, .. } => {
+            let bias = bias.then(|| w(name, "bias"));
+            x.conv2d(w(name, "weight"), bias, [*stride; 2], [*pad; 2], [1, 1], 1)
+        }
+        Layer::Norm { name, .. } => x.batch_norm(
+            Some(w(name, "weight")),
+            Some(w(name, "bias")),
+            Some(w(name, "running_mean")),
+            Some(w(name, "running_var")),
+            mode == NormMode::Training,
+            0.1,
+            EPSILON,
+            true,
+        ),
+        Layer::Relu => x.relu(),
+        Layer::MaxPool { window: [kernel, stride, pad] } => {
+            x.max_pool2d([*kernel; 2], [*stride; 2], [*pad; 2], [1, 1], false)
+        }
+        Layer::MeanPool => x.adaptive_avg_pool2d([1, 1]),
+        Layer::Flatten => x.flatten(1, -1),
+        Layer::Linear { name, .. } => x.linear(w(name, "weight"), Some(w(name, "bias"))),
+        Layer::Residual { body, shortcut } => {
+            let other = run(shortcut, weights, x.shallow_clone(), mode);
+            (run(body, weights, x, mode) + other).relu()
+        }
+    }
+}
+
+/// Batch norm's.
+pub const EPSILON: f64 = 1e-5;

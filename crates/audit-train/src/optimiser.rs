@@ -1,0 +1,50 @@
+//! Adam (Kingma and Ba 2015) with weight decay as part of the gradient, as `torch.optim.Adam` has it. Our own, because
+//! libtorch's doesn't give its state out, and a checkpoint needs it.
+
+use crate::net::{Net, Weights};
+use tch::{Tensor, no_grad};
+
+const BETAS: [f64; 2] = [0.9, 0.999];
+const EPSILON: f64 = 1e-8;
+
+/// The optimiser's state.
+pub struct Adam {
+    /// Added to the gradient, times the weight.
+    pub decay: f64,
+    /// Updates made so far.
+    pub updates: u64,
+    /// Running means of gradients.
+    pub mean: Weights,
+    /// Running means of their squares.
+    pub square: Weights,
+}
+
+impl Adam {
+    /// At rest.
+    pub fn new(net: &Net, decay: f64) -> Adam {
+        let zeros = || net.trained().map(|(name, t)| (name.clone(), t.detach().zeros_like())).collect();
+        Adam { decay, updates: 0, mean: zeros(), square: zeros() }
+    }
+
+    /// One update of the net's weights down the gradient of `loss`.
+    pub fn step(&mut self, net: &Net, loss: &Tensor, rate: f64) {
+        let (names, weights): (Vec<&String>, Vec<&Tensor>) = net.trained().unzip();
+        let gradients = Tensor::run_backward(&[loss], &weights, false, false);
+        self.updates += 1;
+        let [b1, b2] = BETAS.map(|b| 1.0 - b.powf(self.updates as f64));
+        no_grad(|| {
+            for ((name, weight), gradient) in names.into_iter().zip(weights).zip(gradients) {
+                let gradient =
+                    if self.decay == 0.0 { gradient } else { gradient + weight.detach() * self.decay };
+                // Both have an entry for every trained weight, from `new` or a checkpoint that was compared.
+                let (mean, square) = (&self.mean[name], &self.square[name]);
+                let mean = mean * BETAS[0] + &gradient * (1.0 - BETAS[0]);
+                let square = square * BETAS[1] + gradient.square() * (1.0 - BETAS[1]);
+                let step = &mean / (square.sqrt() / b2.sqrt() + EPSILON) * (rate / b1);
+                weight.detach().copy_(&(weight - step));
+                self.mean.insert(name.clone(), mean);
+                self.square.insert(name.clone(), square);
+            }
+        });
+    }
+}

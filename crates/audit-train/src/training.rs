@@ -1,0 +1,313 @@
+//! A training from its start to its end: batches, epochs, what is written on the way, and how it ends.
+
+use crate::checkpoint::{self, RunState};
+use crate::cli::Flags;
+use crate::defence::{self, BatchMeasures, Step};
+use crate::dice::Dice;
+use crate::export;
+use crate::images::{LabelledImages, TrainingImages};
+use crate::log::{Ending, LogLine, LogWriter};
+use crate::monitor::{self, BatchMeans, CleanMeasures, EpochRow};
+use crate::net::Net;
+use crate::optimiser::Adam;
+use crate::recipe::{self, OnCollapse, Recipe, TrainingSettings};
+use audit::progress::{Mode, Phase};
+use audit::{Error, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tch::Device;
+
+/// Images that are measured at an epoch's end; photographs cost a hundred times as much as those of 28 pixels.
+const MEASURED: usize = 2000;
+const MEASURED_PHOTOGRAPHS: usize = 500;
+
+/// The files of a run, all named after the model.
+#[derive(Clone, Debug)]
+pub struct RunFiles {
+    /// The model, .onnx.
+    pub model: PathBuf,
+    /// One JSON object a line: the settings, then a [`EpochRow`] per epoch, then [`LogLine::End`].
+    pub log: PathBuf,
+    /// The last good state.
+    pub checkpoint: PathBuf,
+    /// The net as it was when it collapsed, .onnx.
+    pub collapsed: PathBuf,
+}
+
+impl RunFiles {
+    /// Named after `model`. Exit code 2 where that doesn't end in .onnx or its folder can't be made.
+    pub fn of(model: &Path) -> Result<RunFiles> {
+        if model.extension().is_none_or(|e| e != "onnx") {
+            return Err(Error::usage(format!(
+                "--out {}: expected a name that ends in .onnx",
+                model.display()
+            )));
+        }
+        if let Some(folder) = model.parent().filter(|f| !f.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(|e| {
+                Error::usage(format!("--out: can't make the folder {}: {e}", folder.display()))
+            })?;
+        }
+        let with = |ending: &str| model.with_extension(ending);
+        Ok(RunFiles {
+            model: model.into(),
+            log: with("jsonl"),
+            checkpoint: with("checkpoint"),
+            collapsed: with("collapsed.onnx"),
+        })
+    }
+}
+
+/// A run on its way.
+pub struct Training<'a> {
+    recipe: &'a Recipe,
+    files: &'a RunFiles,
+    net: Net,
+    adam: Adam,
+    state: RunState,
+    resumed: bool,
+    device: Device,
+}
+
+impl<'a> Training<'a> {
+    /// From random weights, from given ones, or from where an earlier run was.
+    pub fn start(
+        recipe: &'a Recipe,
+        flags: &Flags,
+        files: &'a RunFiles,
+        device: Device,
+    ) -> Result<Training<'a>> {
+        let s = &recipe.settings;
+        let mut net = Net::new(recipe.backbone, s.dim, s.seed, device);
+        if flags.resume {
+            let path = &files.checkpoint;
+            if !path.exists() {
+                return Err(Error::usage(format!(
+                    "--resume: there is no checkpoint {}; leave --resume out to start anew",
+                    path.display()
+                )));
+            }
+            let saved = checkpoint::load(path)?;
+            saved.fill(&mut net, path)?;
+            let differ = recipe::differences(&saved.settings, s);
+            if !differ.is_empty() {
+                return Err(Error::usage(format!(
+                    "--resume: {} is of a run with other settings: {}. Give the same flags, or leave --resume out",
+                    path.display(),
+                    differ.join("; ")
+                )));
+            }
+            let adam = saved.adam(&net, s.weight_decay, path)?;
+            return Ok(Training { recipe, files, net, adam, state: saved.state, resumed: true, device });
+        }
+        if let Some(path) = &flags.pretrained
+            && let Some(note) = net.load_pretrained(path)?
+        {
+            flags.progress.note(&format!("note: {note}"));
+        }
+        if let Some(path) = &flags.init {
+            checkpoint::load(path)?.fill(&mut net, path)?;
+        }
+        let adam = Adam::new(&net, s.weight_decay);
+        Ok(Training { recipe, files, net, adam, state: RunState::default(), resumed: false, device })
+    }
+
+    /// All batches, epoch by epoch; `validation` is measured at each epoch's end. Returns what to print.
+    pub fn run(mut self, images: &TrainingImages, validation: &TrainingImages, mode: Mode) -> Result<String> {
+        let s = &self.recipe.settings;
+        let most = if self.recipe.backbone.photograph { MEASURED_PHOTOGRAPHS } else { MEASURED };
+        let measured = validation.some(most, self.device)?;
+        let mut log = LogWriter::open(&self.files.log, self.resumed.then_some(self.state.log_bytes))?;
+        if !self.resumed {
+            self.log_start(&measured, &mut log)?;
+        }
+        let earlier = self.state.step;
+        let mut progress = Phase::new("training", s.steps, mode);
+        progress.begin(s.steps, earlier);
+        while self.state.step < s.steps {
+            let done = self.epoch(images, &measured, &mut log, |step| progress.set(step - earlier, None));
+            if let Err(error) = done {
+                progress.finish();
+                return Err(error);
+            }
+        }
+        progress.finish();
+        let step = self.state.step;
+        log.write(&LogLine::End { how: Ending::Done, step, why: format!("all {step} steps") })?;
+        export::write(&self.net, &self.files.model, &source(s, step))?;
+        Ok(format!(
+            "{}: {} steps of {} in {:.0} s ({:.0} % in attacks, {} image steps), clean R@1 {:.1} %\n",
+            self.files.model.display(),
+            step,
+            s.method,
+            self.state.seconds,
+            100.0 * self.state.attack_seconds / self.state.seconds.max(1e-9),
+            self.state.image_steps,
+            100.0 * monitor::measure(&self.net, &measured).recall
+        ))
+    }
+
+    /// Logs the settings and the net as it is before training, with which signs of collapse are compared later.
+    fn log_start(&mut self, measured: &LabelledImages, log: &mut LogWriter) -> Result<()> {
+        let clean = monitor::measure(&self.net, measured);
+        if !clean.distance.is_finite() {
+            return Err(Error::untrusted(
+                "the embeddings of the net at the start are not numbers: the weights it starts from are damaged",
+            ));
+        }
+        self.state.first_distance = clean.distance;
+        self.state.best_recall = clean.recall;
+        self.state.least_loss = clean.triplet_loss;
+        log.write(&LogLine::Settings(self.recipe.settings.clone()))?;
+        log.write(&LogLine::Epoch(self.row(0, None, clean, (vec![], false), (0.0, 0.0))))?;
+        self.save(log)
+    }
+
+    /// The batches of an epoch, and what is measured and written at its end; `told` hears of every step.
+    ///
+    /// Exit code 12 where the net collapsed or the loss is not a number.
+    fn epoch(
+        &mut self,
+        images: &TrainingImages,
+        measured: &LabelledImages,
+        log: &mut LogWriter,
+        mut told: impl FnMut(u64),
+    ) -> Result<()> {
+        let (recipe, s) = (self.recipe, &self.recipe.settings);
+        let (since, first) = (Instant::now(), self.state.step);
+        let epoch = first / recipe.per_epoch();
+        let until = ((epoch + 1) * recipe.per_epoch()).min(s.steps);
+        let mut means = BatchMeans::default();
+        while self.state.step < until {
+            let Some(measures) = self.step(images, epoch)? else {
+                return Err(self.not_a_number(
+                    log,
+                    format!("the loss of step {} is not a number", self.state.step + 1),
+                )?);
+            };
+            means.add(measures);
+            told(self.state.step);
+        }
+        let seconds = since.elapsed().as_secs_f64();
+        let trained = (until - first) * s.batch as u64;
+        self.state.seconds += seconds;
+        let clean = monitor::measure(&self.net, measured);
+        if !clean.distance.is_finite() {
+            return Err(self.not_a_number(log, format!("the embeddings after step {until} are not numbers"))?);
+        }
+        let signs = monitor::signs(&clean, &self.state);
+        self.state.best_recall = self.state.best_recall.max(clean.recall);
+        self.state.least_loss = self.state.least_loss.min(clean.triplet_loss);
+        let row = self.row(epoch + 1, means.mean(), clean, signs, (seconds, trained as f64));
+        log.write(&LogLine::Epoch(row.clone()))?;
+        if row.collapsed && s.on_collapse == OnCollapse::Stop {
+            return Err(self.collapsed(log, &row)?);
+        }
+        // A state with any sign of collapse is not a good one to come back to. A run that goes on anyway must be able to.
+        if row.signs.is_empty() || s.on_collapse == OnCollapse::Continue {
+            self.save(log)?;
+        }
+        Ok(())
+    }
+
+    /// One batch; `None` where the loss is not a number.
+    fn step(&mut self, images: &TrainingImages, epoch: u64) -> Result<Option<BatchMeasures>> {
+        let (recipe, s, at) = (self.recipe, &self.recipe.settings, self.state.step);
+        let mut dice = Dice::new(s.seed, "batch", at);
+        let batch = images.draw(s.batch, &mut dice, self.device)?;
+        let mut step = Step {
+            net: &self.net,
+            frozen: self.net.frozen(),
+            recipe,
+            images: &batch.images,
+            labels: &batch.labels,
+            at,
+            progress: epoch as f64 / recipe.epochs() as f64,
+            dice,
+            memory: &mut self.state.memory,
+        };
+        let update = (recipe.defence.step)(&mut step)?;
+        if !defence::number(&update.loss.detach()).is_finite() {
+            return Ok(None);
+        }
+        let late = s.lr_drop.is_some_and(|share| at as f64 >= share * s.steps as f64);
+        self.adam.step(&self.net, &update.loss, if late { s.lr / 5.0 } else { s.lr });
+        self.state.step += 1;
+        self.state.updates = self.adam.updates;
+        self.state.image_steps += update.seen.image_steps;
+        self.state.attack_seconds += update.seen.attack_seconds;
+        Ok(Some(update.seen))
+    }
+
+    fn row(
+        &self,
+        epoch: u64,
+        batches: Option<BatchMeasures>,
+        clean: CleanMeasures,
+        (signs, collapsed): (Vec<String>, bool),
+        (seconds, trained): (f64, f64),
+    ) -> EpochRow {
+        let attack = batches.map_or(0.0, |b| b.attack_seconds);
+        let per = |value: f64| if seconds > 0.0 { value / seconds } else { 0.0 };
+        EpochRow {
+            epoch,
+            step: self.state.step,
+            batches,
+            clean,
+            image_steps: self.state.image_steps,
+            seconds: self.state.seconds,
+            images_per_second: per(trained),
+            attack_share: per(attack),
+            collapsed,
+            signs,
+        }
+    }
+
+    fn save(&mut self, log: &LogWriter) -> Result<()> {
+        self.state.log_bytes = log.bytes;
+        checkpoint::save(&self.files.checkpoint, &self.recipe.settings, &self.state, &self.net, &self.adam)
+    }
+
+    /// The error of a collapse. Leaves the checkpoint alone, and writes the collapsed net under another name for whoever wants
+    /// to look at it.
+    fn collapsed(&self, log: &mut LogWriter, row: &EpochRow) -> Result<Error> {
+        let s = &self.recipe.settings;
+        let why = row.signs.join("; ");
+        log.write(&LogLine::End { how: Ending::Collapsed, step: row.step, why: why.clone() })?;
+        export::write(&self.net, &self.files.collapsed, &format!("{}, collapsed", source(s, row.step)))?;
+        let good = checkpoint::load(&self.files.checkpoint)?.state.step;
+        let advice = match s.progressive {
+            true => "Try a smaller --alpha or fewer --pgd-steps, or start with --init from a trained net",
+            false => "Try --progressive on, a smaller --alpha, or start with --init from a trained net",
+        };
+        Ok(Error::untrusted(format!(
+            "the net collapsed by epoch {} (step {}): {why}. The last good state, after {good} steps, is in {} (`audit-train \
+             export` makes a model of it); the collapsed net is {}. {advice}",
+            row.epoch,
+            row.step,
+            self.files.checkpoint.display(),
+            self.files.collapsed.display()
+        )))
+    }
+
+    /// The error of a loss or an embedding that is not a number.
+    fn not_a_number(&self, log: &mut LogWriter, why: String) -> Result<Error> {
+        let step = self.state.step;
+        log.write(&LogLine::End { how: Ending::NotANumber, step, why: why.clone() })?;
+        let good = checkpoint::load(&self.files.checkpoint)?.state.step;
+        Ok(Error::untrusted(format!(
+            "{why}. The last good state, after {good} steps, is in {}. Try a smaller --lr than {}",
+            self.files.checkpoint.display(),
+            self.recipe.settings.lr
+        )))
+    }
+}
+
+/// Where a model comes from, for its card.
+pub fn source(settings: &TrainingSettings, step: u64) -> String {
+    format!(
+        "audit-train {}, {} {}, seed {}, {step} steps",
+        settings.method, settings.backbone, settings.dim, settings.seed
+    )
+}

@@ -1,0 +1,771 @@
+//! The trainer against PyTorch, torchvision and pytorch-metric-learning (tests/golden/train.json, made by
+//! tools/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed, misused.
+
+use audit::Exit;
+use audit::data::Dataset;
+use audit::model::runtime::{self, Input, Options, Provider, Session};
+use audit_train::checkpoint::{self, RunState};
+use audit_train::cli::Cli;
+use audit_train::defence::adml;
+use audit_train::defence::collapse::{Side, collapseness, objective, top_rank_loss};
+use audit_train::dice::Dice;
+use audit_train::images::TrainingImages;
+use audit_train::log::{self, Ending, LogLine};
+use audit_train::loss::{LOSSES, LossInput, same_class};
+use audit_train::net::{BACKBONES, Backbone, Net, NormMode, normalize};
+use audit_train::optimiser::Adam;
+use audit_train::perturb::{PgdBudget, pgd};
+use audit_train::recipe::{AdmlTarget, Reading};
+use audit_train::sampler::{Mined, SAMPLERS, Sampler, semihard};
+use audit_train::{export, run};
+use clap::Parser;
+use onnx_grad::Graph;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tch::{Device, Kind, Tensor};
+
+#[derive(Deserialize)]
+struct Golden {
+    embeddings: Vec<Vec<f32>>,
+    labels: Vec<usize>,
+    triplets: [Vec<i64>; 3],
+    losses: BTreeMap<String, Case>,
+    samplers: BTreeMap<String, Vec<Vec<usize>>>,
+    distance_weights: Vec<Vec<f64>>,
+    collapse: serde_json::Value,
+    adml: serde_json::Value,
+    backbones: BTreeMap<String, Outputs>,
+    adam: Trained,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    value: f64,
+    gradients: Vec<Vec<Vec<f32>>>,
+}
+
+#[derive(Deserialize)]
+struct Outputs {
+    weights: BTreeMap<String, Vec<i64>>,
+    embeddings: Vec<Vec<f32>>,
+}
+
+#[derive(Deserialize)]
+struct Trained {
+    losses: Vec<f64>,
+    after: BTreeMap<String, Vec<f32>>,
+}
+
+fn golden() -> Golden {
+    serde_json::from_str(include_str!("golden/train.json")).unwrap()
+}
+
+fn tensor(rows: &[Vec<f32>]) -> Tensor {
+    Tensor::from_slice(&rows.concat()).view([rows.len() as i64, rows[0].len() as i64])
+}
+
+fn leaf(t: &Tensor) -> Tensor {
+    t.detach().copy().set_requires_grad(true)
+}
+
+fn number(t: &Tensor) -> f64 {
+    t.double_value(&[])
+}
+
+#[track_caller]
+fn close(found: &Tensor, expected: &Tensor, tolerance: f64, what: &str) {
+    let scale = number(&expected.abs().max()).max(1e-3);
+    let worst = number(&(found - expected).abs().max());
+    assert!(worst <= tolerance * scale, "{what}: differs by {worst:.2e} at values of {scale:.2e}");
+}
+
+/// A loss and its gradients against PyTorch's.
+#[track_caller]
+fn same(loss: &Tensor, leaves: &[&Tensor], case: &Case, what: &str) {
+    let value = number(&loss.detach());
+    assert!(
+        (value - case.value).abs() <= 2e-6 * case.value.abs().max(1.0),
+        "{what}: {value} instead of {}",
+        case.value
+    );
+    let gradients = Tensor::run_backward(&[loss], leaves, false, false);
+    for (gradient, expected) in gradients.iter().zip(&case.gradients) {
+        close(gradient, &tensor(expected), 2e-5, what);
+    }
+}
+
+#[test]
+fn losses_and_their_gradients_are_those_of_pytorch_metric_learning() {
+    let golden = golden();
+    assert_eq!(golden.losses.len(), LOSSES.len());
+    for loss in LOSSES {
+        let e = leaf(&tensor(&golden.embeddings));
+        let value = match loss.of {
+            // By cosine there: normalised on the way.
+            LossInput::Batch(f) => f(&normalize(&e), &same_class(&golden.labels, &e)),
+            LossInput::Triplets(f) => {
+                let [a, p, n] =
+                    golden.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)));
+                f(&a, &p, &n)
+            }
+        };
+        let case = &golden.losses[loss.name];
+        assert!(case.value > 0.0, "{}: the case says nothing", loss.name);
+        same(&value, &[&e], case, loss.name);
+    }
+}
+
+#[test]
+fn samplers_take_what_pytorch_metric_learning_takes() {
+    let golden = golden();
+    let mined = Mined::new(&tensor(&golden.embeddings), &golden.labels, 0.2).unwrap();
+    for (name, rows) in &golden.samplers {
+        let sampler = Sampler::find(name).unwrap();
+        assert!(rows.iter().any(|row| !row.is_empty()), "{name}: the case says nothing");
+        for (i, expected) in rows.iter().enumerate() {
+            let weights = sampler.weights(&mined, 2 * i, 2 * i + 1);
+            let taken: Vec<usize> = (0..weights.len()).filter(|&c| weights[c] > 0.0).collect();
+            assert_eq!(&taken, expected, "{name}, anchor {}", 2 * i);
+        }
+    }
+    let sampler = Sampler::find("distance").unwrap();
+    for (anchor, row) in golden.distance_weights.iter().enumerate() {
+        let ours = sampler.weights(&mined, anchor, anchor ^ 1);
+        let total: f64 = (0..row.len()).filter(|&c| row[c] > 0.0).map(|c| ours[c]).sum();
+        for c in (0..row.len()).filter(|&c| row[c] > 0.0) {
+            assert!((ours[c] / total - row[c]).abs() < 1e-4 * row[c], "anchor {anchor}, candidate {c}");
+        }
+    }
+    // The fifth takes everything of another class.
+    assert_eq!(SAMPLERS.len(), golden.samplers.len() + 2);
+    let all = Sampler::find("random").unwrap().weights(&mined, 0, 1);
+    assert_eq!(all, (0..12).map(|c| if c < 2 { 0.0 } else { 1.0 }).collect::<Vec<_>>());
+}
+
+#[test]
+fn samplers_fall_back_and_choose_by_weight() {
+    // Two classes far apart: nothing is semi-hard, so that anything of another class is taken.
+    let e = Tensor::from_slice(&[1f32, 0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0]).view([4, 2]);
+    let mined = Mined::new(&e, &[0, 0, 1, 1], 0.2).unwrap();
+    let triplets = Sampler::find("semihard").unwrap().mine(&mined, &mut Dice::new(0, "test", 0));
+    assert_eq!((triplets.a, triplets.p), (vec![0, 2], vec![1, 3]));
+    assert!([2, 3].contains(&triplets.n[0]) && [0, 1].contains(&triplets.n[1]));
+    // Draws follow the weights: 4 000 of them, within four standard deviations.
+    let mut dice = Dice::new(0, "test", 1);
+    let mut counts = [0.0; 3];
+    (0..4000).for_each(|_| counts[dice.weighted(&[1.0, 0.0, 3.0]).unwrap()] += 1.0);
+    assert!(
+        counts[1] == 0.0 && (counts[2] - 3000.0f64).abs() < 4.0 * (4000.0f64 * 0.1875).sqrt(),
+        "{counts:?}"
+    );
+    assert_eq!(dice.weighted(&[0.0, 0.0]), None);
+    // Equation 32 at its ends and in the middle.
+    assert_eq!([0.0, 0.5, 1.0].map(|share| semihard::scheduled(0.2, share)), [0.2, 0.2 * 0.9375, 0.2 * 0.75]);
+}
+
+#[test]
+fn collapse_objectives_are_those_of_pytorch() {
+    let golden = golden();
+    let e = tensor(&golden.embeddings);
+    let rows = golden.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)));
+    let case = |value: &serde_json::Value| Case::deserialize(value).unwrap();
+    let origin = tensor(&Vec::<Vec<f32>>::deserialize(&golden.collapse["origin"]).unwrap());
+    let mut told = 0;
+    for lambda in ["0.0", "2.0", "10.0"] {
+        for (name, reading) in
+            [("working", Reading::Working), ("paper", Reading::Paper), ("released", Reading::Released)]
+        {
+            for (phase, kind) in [("cap", Side::Candidates), ("anp", Side::Anchors)] {
+                let what = format!("{phase} {name} λ {lambda}");
+                let expected = case(&golden.collapse[lambda][format!("{phase} {name}")]);
+                let leaves = rows.each_ref().map(leaf);
+                let [a, p, n] = &leaves;
+                let found = objective([a, p, n], &origin, kind, reading, lambda.parse().unwrap(), true);
+                match found {
+                    Some(loss) => {
+                        same(&loss, &[a, p, n], &expected, &what);
+                        told += 1;
+                    }
+                    None => assert!(expected.value <= 1e-5, "{what}: stopped at {}", expected.value),
+                }
+            }
+        }
+    }
+    assert!(told >= 15, "{told} cases of 18 say something");
+    let leaves = rows.each_ref().map(leaf);
+    let [a, p, n] = &leaves;
+    same(&top_rank_loss([a, n, p]), &[a, n, p], &case(&golden.collapse["top-rank-loss"]), "L_TR");
+}
+
+#[test]
+fn collapseness_without_lambda_is_mean_hardness() {
+    let golden = golden();
+    let e = tensor(&golden.embeddings);
+    let [a, p, n] = golden.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)));
+    let h = number(&audit_train::loss::hardness(&a, &p, &n).mean(Kind::Float));
+    assert!((number(&collapseness([&a, &p, &n], 0.0, true)) - h).abs() < 1e-6);
+}
+
+#[test]
+fn adml_objectives_are_those_of_pytorch() {
+    let golden = golden();
+    let clean = tensor(&golden.embeddings);
+    let moved = tensor(&Vec::<Vec<f32>>::deserialize(&golden.adml["moved"]).unwrap());
+    for (name, target) in [("alignment", AdmlTarget::Alignment), ("uniformity", AdmlTarget::Uniformity)] {
+        let x = leaf(&moved);
+        let case = Case::deserialize(&golden.adml[name]).unwrap();
+        same(&adml::objective(target, &x, &clean, &same_class(&golden.labels, &clean)), &[&x], &case, name);
+    }
+}
+
+/// The weights that tools/golden_train.py makes of a name and a shape.
+fn formula(name: &str, shape: &[i64]) -> Tensor {
+    let start: u64 = name.bytes().map(u64::from).sum();
+    let count: i64 = shape.iter().product();
+    let scale = (2.0 / shape[1..].iter().product::<i64>() as f64).sqrt();
+    let value = |i: i64| {
+        let wave = (0.37 * i as f64 + start as f64).sin();
+        if name.ends_with("running_var") {
+            1.0 + 0.5 * wave * wave
+        } else if shape.len() == 1 {
+            0.1 * wave + f64::from(u8::from(name.ends_with("weight")))
+        } else {
+            wave * scale
+        }
+    };
+    Tensor::from_slice(&(0..count).map(|i| value(i) as f32).collect::<Vec<_>>()).view(shape)
+}
+
+fn image(channels: i64, side: i64, start: f64) -> Tensor {
+    let value = |i: i64| 0.5 + 0.5 * (0.013 * (i as f64).powf(1.1) + start).sin();
+    let values: Vec<f32> = (0..channels * side * side).map(|i| value(i) as f32).collect();
+    Tensor::from_slice(&values).view([1, channels, side, side])
+}
+
+fn filled(backbone: &'static Backbone) -> Net {
+    let mut net = Net::new(backbone, 8, 0, Device::Cpu);
+    let weights = net.weights.iter().map(|(name, t)| (name.clone(), formula(name, &t.size()))).collect();
+    net.copy_from(&weights);
+    net
+}
+
+#[test]
+fn backbones_have_torchvisions_names_and_outputs() {
+    let golden = golden();
+    assert_eq!(golden.backbones.len(), BACKBONES.len());
+    for backbone in BACKBONES {
+        let expected = &golden.backbones[backbone.name];
+        let net = filled(backbone);
+        let counter = |name: &str| name.ends_with("num_batches_tracked");
+        let theirs: BTreeMap<&str, &Vec<i64>> =
+            expected.weights.iter().filter(|(n, _)| !counter(n)).map(|(n, s)| (n.as_str(), s)).collect();
+        let ours: Vec<(&str, Vec<i64>)> = net.weights.iter().map(|(n, t)| (n.as_str(), t.size())).collect();
+        assert_eq!(ours.len(), theirs.len(), "{}", backbone.name);
+        assert!(ours.iter().all(|(name, shape)| theirs.get(name) == Some(&shape)), "{}", backbone.name);
+        let (channels, side) = backbone.input;
+        let x = Tensor::cat(&[image(channels, side, 0.0), image(channels, side, 1.0)], 0);
+        let found = tch::no_grad(|| net.embed(&net.weights, &x, NormMode::Inference));
+        close(&found, &tensor(&expected.embeddings), 1e-4, backbone.name);
+    }
+}
+
+#[test]
+fn adam_takes_the_steps_of_torch_optim() {
+    let Trained { losses, after } = golden().adam;
+    let net = filled(Backbone::find("c2f1").unwrap());
+    let images = Tensor::cat(&(0..6).map(|i| image(1, 28, i as f64)).collect::<Vec<_>>(), 0);
+    let mut adam = Adam::new(&net, 1e-3);
+    for expected in losses {
+        let e = net.unit(&net.weights, &images, NormMode::Inference);
+        let [a, p, n] = [0, 2, 4].map(|at| e.narrow(0, at, 2));
+        let LossInput::Triplets(triplet) = LOSSES[0].of else { panic!() };
+        let loss = triplet(&a, &p, &n);
+        assert!((number(&loss.detach()) - expected).abs() < 1e-5, "{} instead of {expected}", number(&loss));
+        adam.step(&net, &loss, 1e-2);
+    }
+    for (name, values) in after {
+        let found = net.weights[&name].detach().flatten(0, -1).narrow(0, 0, 5);
+        close(&found, &Tensor::from_slice(&values), 1e-4, &name);
+    }
+}
+
+#[test]
+fn onnx_runtime_computes_the_embeddings_of_libtorch() {
+    runtime::load(runtime_folder().as_deref()).unwrap_or_else(|e| panic!("{e}"));
+    let folder = Temp::new();
+    for backbone in BACKBONES {
+        let net = Net::new(backbone, 32, 3, Device::Cpu);
+        let path = folder.join(format!("{}.onnx", backbone.name));
+        export::write(&net, &path, "a test").unwrap();
+        let (channels, side) = backbone.input;
+        let images = Dice::new(1, "images", 0).tensor(&[3, channels, side, side]);
+        let expected = tch::no_grad(|| net.embed(&net.weights, &images, NormMode::Inference));
+        // By the card, as audit does it: its own graph, preprocessing in front.
+        let card: audit::model::card::Card =
+            serde_saphyr::from_str(&std::fs::read_to_string(path.with_extension("yaml")).unwrap()).unwrap();
+        let mut graph = Graph::load(&path).unwrap();
+        let prep = audit::model::card::Preprocessing::of(&graph.inputs[0], &card).unwrap();
+        assert!(!prep.assumed);
+        let input = graph.inputs[0].name.clone();
+        prep.prepend(&mut graph, &input, 3);
+        let options = Options { provider: Provider::Cpu, threads: 1 };
+        let mut session = Session::as_shipped(&graph, options).unwrap();
+        let values: Vec<f32> = Vec::try_from(images.flatten(0, -1)).unwrap();
+        let shape = prep.pixel_shape(3);
+        let held =
+            session.run(&[(audit::model::IMAGE, Input::Host(&shape, &values))], &["embedding"]).unwrap();
+        let (shape, values) = held[0].floats().unwrap();
+        assert_eq!(shape, [3, 32]);
+        close(&Tensor::from_slice(values).view([3, 32]), &expected, 1e-5, backbone.name);
+    }
+}
+
+#[test]
+fn pgd_stays_in_the_box_and_leaves_weights_alone() {
+    let net = filled(Backbone::find("c2f1").unwrap());
+    let start = Dice::new(2, "images", 0).tensor(&[4, 1, 28, 28]);
+    let clean = net.unit_all(&start, 4);
+    let away = |e: &Tensor, _| Some(-(e - &clean).square().sum(Kind::Float));
+    for random_start in [false, true] {
+        let budget = PgdBudget { eps: 0.1, alpha: 0.03, steps: 6, random_start };
+        let mut seen = vec![];
+        let moved = pgd(&net, &net.frozen(), &start, &budget, &mut Dice::new(0, "pgd", 0), |e, at| {
+            seen.push(number(&(e.detach() - &clean).square().sum(Kind::Float)));
+            // At the image itself there is no direction.
+            if at == 0 { Some(-(e - &clean + 1e-3).square().sum(Kind::Float)) } else { away(e, at) }
+        });
+        assert_eq!((moved.steps, moved.work), (6, 24));
+        assert!(number(&(&moved.images - &start).abs().max()) <= 0.1 + 1e-6);
+        assert!(number(&moved.images.min()) >= 0.0 && number(&moved.images.max()) <= 1.0);
+        assert!(seen[5] > 1.5 * seen[1] && seen.is_sorted(), "the attack climbs: {seen:?}");
+        assert!(net.trained().all(|(_, t)| !t.grad().defined()), "no gradient reaches a weight");
+    }
+    // A loss that is exactly 0 moves nothing, a step size of 0 makes no step, and an objective may stop.
+    let budget = PgdBudget { eps: 0.1, alpha: 0.03, steps: 3, random_start: false };
+    let still = pgd(&net, &net.frozen(), &start, &budget, &mut Dice::new(0, "pgd", 0), |e, _| {
+        Some((e * 0.0).sum(Kind::Float))
+    });
+    assert_eq!(number(&(still.images - &start).abs().max()), 0.0);
+    let none = pgd(
+        &net,
+        &net.frozen(),
+        &start,
+        &PgdBudget { alpha: 0.0, ..budget },
+        &mut Dice::new(0, "pgd", 0),
+        away,
+    );
+    assert_eq!((none.steps, number(&(none.images - &start).abs().max())), (0, 0.0));
+    let stopped = pgd(&net, &net.frozen(), &start, &budget, &mut Dice::new(0, "pgd", 0), |e, at| {
+        (at < 2).then(|| away(e, at)).flatten()
+    });
+    assert_eq!((stopped.steps, stopped.work), (2, 8));
+}
+
+/// A folder of a test's own, gone when dropped.
+struct Temp(PathBuf);
+
+impl Temp {
+    fn new() -> Temp {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name =
+            format!("audit-train-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Temp(folder)
+    }
+}
+
+impl Deref for Temp {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
+fn runtime_folder() -> Option<PathBuf> {
+    let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
+    (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
+}
+
+/// A small set of generated characters in class folders.
+fn characters(folder: &Temp, classes: usize) -> String {
+    let path = folder.join(format!("images{classes}"));
+    let prep = audit::data::Preparation::new(1, 28, 28);
+    Dataset::generated(5, classes, 8).export(&path, &prep).unwrap();
+    path.display().to_string()
+}
+
+/// `audit-train` with these words, one thread and no progress.
+fn train(words: &str) -> audit::Result<String> {
+    let words = ["audit-train", "-q", "--threads", "1"].into_iter().chain(words.split_whitespace());
+    match Cli::try_parse_from(words) {
+        Ok(cli) => run(&cli.run),
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn log(path: &Path) -> Vec<LogLine> {
+    log::read(path).unwrap()
+}
+
+fn rows(path: &Path) -> Vec<audit_train::monitor::EpochRow> {
+    log(path)
+        .into_iter()
+        .filter_map(|line| if let LogLine::Epoch(row) = line { Some(row) } else { None })
+        .collect()
+}
+
+const SMALL: &str = "--batch 16 --steps 24 --alpha 12/255 --pgd-steps 3";
+
+#[test]
+fn every_method_trains_and_audit_takes_the_model() {
+    let folder = Temp::new();
+    let data = characters(&folder, 12);
+    let plain = folder.join("plain.onnx").display().to_string();
+    train(&format!("none --data {data} --out {plain} --batch 24 --steps 200 --sampler random")).unwrap();
+    let first = rows(&folder.join("plain.jsonl"));
+    assert!(first.last().unwrap().clean.triplet_loss < 0.5 * first[0].clean.triplet_loss, "it learns");
+    let init = folder.join("plain.checkpoint").display().to_string();
+    for (name, words) in [
+        ("est", "est"),
+        ("act", "act"),
+        ("hm-lga", "hm"),
+        ("hm-sampler", "hm --sampler random --destination semihard --ics 0"),
+        ("hm-constant", "hm --destination -0.05"),
+        ("cap", "cap --lambda 2 --progressive off"),
+        ("anp", "anp --lambda 2 --progressive off --top-rank off"),
+        ("paper", "ca-tride --reading paper --progressive off"),
+        ("released", "ca-tride --reading released --progressive off"),
+        ("naive", "ca-tride --reading naive"),
+        ("panum", "panum --loss contrastive --gamma 1"),
+        ("adml-a", "adml"),
+        ("adml-u", "adml --target uniformity"),
+        ("adml-t", "adml --target triplet --loss margin"),
+    ] {
+        let out = folder.join(format!("{name}.onnx")).display().to_string();
+        let extra = if words.contains("--pgd") { "" } else { SMALL };
+        train(&format!("{words} --data {data} --out {out} --init {init} {extra} --on-collapse continue"))
+            .unwrap();
+        let last = rows(&folder.join(format!("{name}.jsonl"))).pop().unwrap();
+        let seen = last.batches.unwrap();
+        assert!(last.image_steps > 0 && seen.shift > 0.0, "{name}: the attack did nothing: {seen:?}");
+        assert!(
+            ["naive", "est"].contains(&name) || seen.hardness_after > seen.hardness_before,
+            "{name}: {seen:?}"
+        );
+    }
+    let model = folder.join("hm-lga.onnx").display().to_string();
+    let words = ["audit", "-q", "--suite", "smoke", &model, "--data", &data];
+    let mut flags = audit::cli::Cli::try_parse_from(words).unwrap().run;
+    flags.ort_lib = flags.ort_lib.or_else(runtime_folder);
+    let report = audit::run::run(&flags).unwrap();
+    assert_eq!((report.benign.queries, report.model.metric.name()), (96, "normalized-euclidean"));
+    // Its own R@1, of libtorch's embeddings, is the auditor's.
+    let own = rows(&folder.join("hm-lga.jsonl")).pop().unwrap().clean.recall;
+    assert!((100.0 * own - report.benign.r1).abs() < 1.1, "{} and {}", 100.0 * own, report.benign.r1);
+}
+
+/// Mean of CAP's dynamics over the last epoch, from one trained net.
+#[test]
+fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
+    let folder = Temp::new();
+    let data = characters(&folder, 40);
+    let plain = folder.join("plain.onnx").display().to_string();
+    train(&format!("none --data {data} --out {plain} --batch 64 --steps 250 --sampler random")).unwrap();
+    let init = folder.join("plain.checkpoint").display().to_string();
+    let easier = |reading: &str| {
+        let out = folder.join(format!("{reading}.onnx")).display().to_string();
+        // A learning rate of next to nothing: the attack on the plain net itself.
+        train(&format!(
+            "cap --reading {reading} --lambda 10 --progressive off --data {data} --out {out} --init {init} --batch 64 --steps 5 \
+             --sampler random --alpha 3/255 --pgd-steps 16 --lr 1e-9"
+        ))
+        .unwrap();
+        let seen = rows(&folder.join(format!("{reading}.jsonl"))).pop().unwrap().batches.unwrap();
+        assert!(seen.collapseness_before < -0.1, "{seen:?}");
+        (seen.easier, seen.collapseness_after)
+    };
+    let (working, c) = easier("working");
+    // A coarse step overshoots 0; the attack stopped there, all the same.
+    assert!(working == 0.0 && c > 0.0 && c < 0.3, "{working} {c}");
+    let (released, _) = easier("released");
+    assert!(released > 0.4, "{released}");
+}
+
+#[test]
+fn killed_and_resumed_gives_the_same_weights() {
+    let folder = Temp::new();
+    let data = characters(&folder, 10);
+    let out = |name: &str| folder.join(format!("{name}.onnx")).display().to_string();
+    // LGA has a memory beside the net; the epochs are of 5 batches, and the last one is cut short.
+    let words = |name: &str| {
+        let out = out(name);
+        format!(
+            "hm --data {data} --out {out} --batch 16 --steps 203 --alpha 12/255 --pgd-steps 3 --progressive on --random-start \
+             --on-collapse continue"
+        )
+    };
+    train(&words("whole")).unwrap();
+    assert_eq!(checkpoint::load(&folder.join("whole.checkpoint")).unwrap().state.step, 203);
+    kill_after(&words("part"), &folder.join("part.checkpoint"), 5);
+    let part = checkpoint::load(&folder.join("part.checkpoint")).unwrap().state.step;
+    assert!((5..203).contains(&part) && !folder.join("part.onnx").exists(), "killed after {part} steps");
+    train(&format!("{} --resume", words("part"))).unwrap();
+    let bytes = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    assert!(bytes("whole.onnx") == bytes("part.onnx"), "a resumed run and a whole one");
+    // The logs agree too, but for times.
+    let plain = |name: &str| {
+        let rows = rows(&folder.join(format!("{name}.jsonl"))).into_iter();
+        rows.map(|r| (r.epoch, r.step, r.image_steps, r.clean)).collect::<Vec<_>>()
+    };
+    assert_eq!(plain("whole"), plain("part"));
+    assert!(matches!(
+        log(&folder.join("part.jsonl")).last(),
+        Some(LogLine::End { how: Ending::Done, step: 203, .. })
+    ));
+    // Another seed is another net.
+    train(&format!("{} --seed 1", words("other"))).unwrap();
+    assert!(bytes("whole.onnx") != bytes("other.onnx"));
+}
+
+/// Starts the program and kills it once its checkpoint is after `step` batches or more.
+fn kill_after(words: &str, path: &Path, step: u64) {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_audit-train"))
+        .args(["-q", "--threads", "1"])
+        .args(words.split_whitespace())
+        .spawn()
+        .unwrap();
+    for _ in 0..12_000 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        if path.exists() && checkpoint::load(path).is_ok_and(|c| c.state.step >= step) {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
+    let folder = Temp::new();
+    let data = characters(&folder, 40);
+    let plain = folder.join("plain.onnx").display().to_string();
+    train(&format!("none --data {data} --out {plain} --batch 64 --steps 250 --sampler random")).unwrap();
+    let init = folder.join("plain.checkpoint").display().to_string();
+    for method in ["cap", "anp"] {
+        let out = folder.join(format!("{method}.onnx"));
+        let words = format!(
+            "{method} --reading naive --progressive off --data {data} --out {} --init {init} --batch 64 --steps 250 \
+             --sampler random --alpha 12/255 --pgd-steps 8",
+            out.display()
+        );
+        let e = train(&words).unwrap_err();
+        assert_eq!(e.exit, Exit::Untrusted, "{e}");
+        assert!(e.message.contains("collapsed by epoch") && e.message.contains("mean distance"), "{e}");
+        assert!(!out.exists() && out.with_extension("collapsed.onnx").exists());
+        let checkpoint = checkpoint::load(&out.with_extension("checkpoint")).unwrap();
+        let rows = rows(&out.with_extension("jsonl"));
+        let last = rows.last().unwrap();
+        assert!(last.collapsed && last.step > checkpoint.state.step && last.step <= 250, "{last:?}");
+        // The state that was kept is one without a sign of collapse.
+        assert!(rows.iter().any(|r| r.step == checkpoint.state.step && r.signs.is_empty()));
+        let said = log(&out.with_extension("jsonl"));
+        assert!(matches!(said.last(), Some(LogLine::End { how: Ending::Collapsed, .. })));
+        let page = folder.join("page.html");
+        audit_train::curves::write(&[folder.join("plain.jsonl"), out.with_extension("jsonl")], &page)
+            .unwrap();
+        let page = std::fs::read_to_string(page).unwrap();
+        assert!(
+            page.contains("collapsed: the clean triplet loss")
+                && page.contains('×')
+                && !page.contains("<script")
+        );
+        assert!(
+            page.matches("<polyline").count() == 22,
+            "eight plots of two runs, three of them with dashed lines"
+        );
+        let good = folder.join("good.onnx");
+        audit_train::export(&out.with_extension("checkpoint"), &good).unwrap();
+        assert!(Graph::load(&good).is_ok());
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_a_number_stops_with_its_step() {
+    let folder = Temp::new();
+    let data = characters(&folder, 10);
+    let out = folder.join("m.onnx");
+    let words = format!("none --data {data} --out {} --batch 16 --steps 30", out.display());
+    train(&words).unwrap();
+    // A run taken up again with an optimiser that holds no numbers: one step spoils the weights, the next shows it.
+    let path = out.with_extension("checkpoint");
+    let good = checkpoint::load(&path).unwrap();
+    let mut net = Net::new(Backbone::find("c2f1").unwrap(), 128, 0, Device::Cpu);
+    good.fill(&mut net, &path).unwrap();
+    let mut adam = good.adam(&net, 0.0, &path).unwrap();
+    adam.mean.values_mut().for_each(|t| *t = &*t * f64::NAN);
+    let state = RunState { step: 10, ..good.state.clone() };
+    checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let e = train(&format!("{words} --resume")).unwrap_err();
+    assert_eq!(e.exit, Exit::Untrusted);
+    let said = "loss of step 12 is not a number";
+    assert!(e.message.contains(said) && e.message.contains("after 10 steps"), "{e}");
+    assert!(std::fs::read(&path).unwrap() == before, "the last good state is kept");
+    let said = log(&out.with_extension("jsonl"));
+    assert!(matches!(said.last(), Some(LogLine::End { how: Ending::NotANumber, .. })));
+    // Weights that are no numbers from the start.
+    let bad = net.weights.iter().map(|(name, t)| (name.clone(), t.detach() * f64::NAN)).collect();
+    net.copy_from(&bad);
+    checkpoint::save(&path, &good.settings, &state, &net, &adam).unwrap();
+    let other = folder.join("n.onnx");
+    let e =
+        train(&format!("none --data {data} --out {} --batch 16 --init {}", other.display(), path.display()));
+    let e = e.unwrap_err();
+    assert_eq!(e.exit, Exit::Untrusted);
+    assert!(e.message.contains("embeddings of the net at the start are not numbers"), "{e}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason() {
+    let folder = Temp::new();
+    let data = characters(&folder, 10);
+    let out = folder.join("m.onnx").display().to_string();
+    train(&format!("none --data {data} --out {out} --batch 16 --steps 1")).unwrap();
+    let checkpoint = folder.join("m.checkpoint").display().to_string();
+    let none = folder.join("none.onnx").display().to_string();
+    let text = folder.join("text.checkpoint");
+    std::fs::write(&text, "no tensors").unwrap();
+    let text = text.display();
+    for (words, said) in [
+        ("pgd", "method `pgd` is unknown; known: none, est"),
+        ("none --eps 8/255", "none has no attack"),
+        ("none --lambda 2", "--lambda is for cap, anp, ca-tride"),
+        ("hm --reading paper", "--reading is for cap, anp, ca-tride; hm has"),
+        ("hm --loss multi-similarity", "hm is defined with triplet"),
+        ("adml --loss triplet", "adml is defined with multi-similarity, margin"),
+        ("none --loss info-nce --sampler random", "info-nce takes every pair"),
+        ("none --sampler nearest", "sampler `nearest` is unknown"),
+        ("none --sampler random --eta 0.3", "are for the sampler semihard, found random"),
+        ("hm --sampler semihard --destination semihard", "as hard as that already"),
+        ("hm --destination -3", "expected -2 to 2"),
+        ("hm --destination x", "expected lga, a number such as -0.1, or a sampler"),
+        ("cap --top-rank on", "belongs to anchor perturbation"),
+        ("anp --reading naive --lambda 2", "weighs all samples alike"),
+        ("ca-tride --lambda -1", "--lambda -1: expected 0 to 100"),
+        ("ca-tride --lambda 101", "--lambda 101: expected 0 to 100"),
+        ("ca-tride --lambda NaN", "--lambda NaN: expected 0 to 100"),
+        ("ca-tride --eps 8", "--eps `8`: expected a fraction like 8/255"),
+        ("ca-tride --eps 0", "--eps `0`: expected a fraction"),
+        ("ca-tride --alpha 2", "--alpha `2`: expected a fraction"),
+        ("ca-tride --pgd-steps 0", "train with `none`"),
+        ("panum --gamma 1.5", "--gamma 1.5: expected 0 to 1"),
+        ("none --batch 15", "expected an even number"),
+        ("none --batch 1000", "larger than the data, which holds 80 images; give at most --batch 80"),
+        (
+            "none --batch 40",
+            "two images of each of 20 classes, and the data holds 10 classes in 80 images; give at most --batch 20",
+        ),
+        ("none --steps 0", "trains nothing"),
+        ("none --backbone vgg", "backbone `vgg` is unknown"),
+        ("none --backbone resnet18", "give --pretrained or --init"),
+        ("none --norms train", "c2f1 has no batch norm"),
+        ("none --pretrained x.safetensors", "takes torchvision's weights"),
+        ("none --device cuda:7", "libtorch sees 0 CUDA devices"),
+        ("none --device gpu", "expected cpu or cuda:N"),
+        ("none --resume", "there is no checkpoint"),
+        (&format!("none --init {text}"), "can't read"),
+        (
+            &format!("none --init {checkpoint} --backbone c2f2"),
+            "is a checkpoint of a c2f1 with 128 dimensions, and this is a c2f2 with 512: missing",
+        ),
+        (
+            &format!("none --init {checkpoint} --dim 64"),
+            "fc1.weight is [128, 1568] there and [64, 1568] here",
+        ),
+    ] {
+        let batch = if words.contains("--batch") { "" } else { "--batch 16" };
+        if words.contains("cuda") && tch::Cuda::is_available() {
+            continue;
+        }
+        let e = train(&format!("{words} --data {data} --out {none} {batch}")).expect_err(words);
+        assert!(e.message.contains(said), "{words}: {e}");
+        assert_eq!(e.exit, Exit::Usage, "{words}: {e}");
+        assert!(!Path::new(&none).exists());
+    }
+    let e =
+        train(&format!("none --data {data} --out {out} --batch 16 --steps 2 --resume --seed 4")).unwrap_err();
+    assert!(
+        e.message.contains("seed 0 there and 4 here") && e.message.contains("steps 1 there and 2 here"),
+        "{e}"
+    );
+    let e =
+        train(&format!("none --batch 16 --data {data} --out {}", folder.join("m.pt").display())).unwrap_err();
+    assert!(e.message.contains("expected a name that ends in .onnx"), "{e}");
+    // A class with one image.
+    std::fs::create_dir_all(Path::new(&data).join("lonely")).unwrap();
+    let first = std::fs::read_dir(Path::new(&data).join("class00")).unwrap().next().unwrap().unwrap().path();
+    std::fs::copy(first, Path::new(&data).join("lonely/one.png")).unwrap();
+    let e = train(&format!("none --data {data} --out {none} --batch 16")).unwrap_err();
+    assert!(e.message.contains("a class of one image: lonely") && e.exit == Exit::Usage, "{e}");
+}
+
+#[test]
+fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed() {
+    let folder = Temp::new();
+    let backbone = Backbone::find("resnet18").unwrap();
+    // A file as torchvision's: a head of 1 000 classes, counters of batches.
+    let theirs = Net::new(backbone, 1000, 9, Device::Cpu);
+    let mut tensors: Vec<(String, Tensor)> =
+        theirs.weights.iter().map(|(n, t)| (n.clone(), t.detach())).collect();
+    tensors.push(("bn1.num_batches_tracked".into(), Tensor::from(7i64)));
+    let path = folder.join("resnet18.safetensors");
+    Tensor::write_safetensors(&tensors, &path).unwrap();
+    let mut net = Net::new(backbone, 64, 0, Device::Cpu);
+    let head = net.weights["fc.weight"].detach().copy();
+    let note = net.load_pretrained(&path).unwrap().unwrap();
+    assert!(
+        note.contains("fc.weight is [1000, 512] there and [64, 512] here") && !note.contains("tracked"),
+        "{note}"
+    );
+    assert_eq!(net.weights["layer4.1.conv2.weight"], theirs.weights["layer4.1.conv2.weight"]);
+    assert_eq!(net.weights["fc.weight"], head);
+    tensors.retain(|(name, _)| name != "layer1.0.conv1.weight");
+    tensors.push(("layer9.weight".into(), Tensor::from(1f32)));
+    Tensor::write_safetensors(&tensors, &path).unwrap();
+    let e = net.load_pretrained(&path).unwrap_err();
+    assert!(e.message.contains("missing layer1.0.conv1.weight; unexpected layer9.weight"), "{e}");
+    let images = TrainingImages::of(Dataset::generated(3, 4, 3), backbone).unwrap();
+    // Photographs are cut out of 256 pixels.
+    assert_eq!(
+        images.draw(4, &mut Dice::new(0, "test", 0), Device::Cpu).unwrap().images.size(),
+        [4, 3, 224, 224]
+    );
+}
+
+#[test]
+fn frozen_batch_norm_stays_and_trained_batch_norm_moves() {
+    let backbone = Backbone::find("resnet18").unwrap();
+    let net = Net::new(backbone, 8, 0, Device::Cpu);
+    let x = Dice::new(3, "images", 0).tensor(&[2, 3, 224, 224]);
+    let before = net.weights["bn1.running_mean"].copy();
+    let _ = net.embed(&net.weights, &x, NormMode::Inference);
+    assert_eq!(net.weights["bn1.running_mean"], before);
+    // An attack's forward is in inference mode, whatever training does.
+    let budget = PgdBudget { eps: 0.1, alpha: 0.1, steps: 1, random_start: false };
+    pgd(&net, &net.frozen(), &x, &budget, &mut Dice::new(0, "pgd", 0), |e, _| Some(e.sum(Kind::Float)));
+    assert_eq!(net.weights["bn1.running_mean"], before);
+    let _ = net.embed(&net.weights, &x, NormMode::Training);
+    assert_ne!(net.weights["bn1.running_mean"], before);
+}

@@ -1,0 +1,204 @@
+//! R@1 against ARS, as a picture beside the page.
+
+use crate::outcome::TrainedModel;
+use crate::specs::FAMILIES;
+use crate::statistics::mean_and_deviation;
+
+/// A method's colour, in the order of [`FAMILIES`].
+const COLOURS: [&str; FAMILIES.len()] =
+    ["#b45309", "#1c5fd4", "#0891b2", "#15803d", "#a21caf", "#dc2626", "#84cc16", "#d58be3", "#16202b"];
+/// The plain net's.
+const GREY: &str = "#8a96a3";
+
+/// The drawing's width and height in pixels, and within it the plot's left, top, right and bottom.
+const SIZE: [f64; 2] = [860.0, 500.0];
+const PLOT: [f64; 4] = [58.0, 20.0, 640.0, 450.0];
+/// Between ticks of R@1, and of ARS.
+const TICKS: [f64; 2] = [5.0, 10.0];
+
+/// An SVG file: a mark for each model's mean over the seeds that did not collapse, a dot for each of these, and a line through
+/// those means of a method that none of its others beats in both. Methods of which nothing is left are named.
+pub fn scatter(models: &[TrainedModel]) -> String {
+    let kept = |m: &TrainedModel| -> Vec<[f64; 2]> {
+        m.runs.iter().filter(|r| r.collapsed.is_none()).map(|r| [r.scores.r1, r.scores.ars]).collect()
+    };
+    let axes = Axes::around(&models.iter().flat_map(kept).collect::<Vec<_>>());
+    let (mut behind, mut marks, mut legend) = (axes.draw(), String::new(), Legend::default());
+    let mut families: Vec<&str> = models.iter().map(|m| m.spec.family.as_str()).collect();
+    families.dedup();
+    let mut gone = Vec::new();
+    for family in families {
+        let ours = models.iter().filter(|m| m.spec.family == family).map(|m| (m, kept(m)));
+        let ours: Vec<(&TrainedModel, Vec<[f64; 2]>)> = ours.filter(|(_, seeds)| !seeds.is_empty()).collect();
+        if ours.is_empty() {
+            gone.push(family);
+            continue;
+        }
+        let mut means = Vec::new();
+        for (model, seeds) in &ours {
+            let of = |k: usize| mean_and_deviation(&seeds.iter().map(|s| s[k]).collect::<Vec<_>>()).0;
+            let [r1, ars] = [of(0), of(1)];
+            for [x, y] in seeds.iter().map(|at| axes.place(*at)) {
+                let fill = colour(family);
+                behind += &format!(
+                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"1.8\" fill=\"{fill}\" opacity=\".5\"/>\n"
+                );
+            }
+            let about =
+                format!("{family}, {}: R@1 {r1:.1}, ARS {ars:.1}, {} seeds", model.spec.point, seeds.len());
+            marks += &mark(family, axes.place([r1, ars]), if model.spec.main { 6.0 } else { 4.0 }, &about);
+            means.push([r1, ars]);
+        }
+        let beaten = |a: &[f64; 2]| means.iter().any(|b| b[0] > a[0] && b[1] > a[1]);
+        let mut best: Vec<[f64; 2]> = means.iter().filter(|a| !beaten(a)).copied().collect();
+        best.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        let line: Vec<String> =
+            best.iter().map(|at| axes.place(*at)).map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
+        behind += &format!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" opacity=\".6\"/>\n",
+            line.join(" "),
+            colour(family)
+        );
+        legend.add(family, true);
+    }
+    legend.gap();
+    for line in
+        ["filled: growing step size", "large: rows of the first table", "small: other points", "dots: seeds"]
+    {
+        legend.add(line, false);
+    }
+    if !gone.is_empty() {
+        legend.gap();
+        legend.add("all runs collapsed:", false);
+        gone.iter().for_each(|family| legend.add(family, false));
+    }
+    let [width, height] = SIZE;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"system-ui, Helvetica, Arial, sans-serif\" font-size=\"13\" fill=\"#16202b\">\n<title>Clean R@1 against \
+         ARS</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{behind}{marks}{}</svg>\n",
+        legend.drawn
+    )
+}
+
+fn colour(family: &str) -> &'static str {
+    let method = family.trim_end_matches("+p");
+    FAMILIES.iter().position(|(name, ..)| *name == method).map_or(GREY, |i| COLOURS[i])
+}
+
+/// A circle with a text that shows when pointed at: filled where the step size grows.
+fn mark(family: &str, [x, y]: [f64; 2], radius: f64, about: &str) -> String {
+    let colour = colour(family);
+    let fill = if family.ends_with("+p") { colour } else { "#fff" };
+    format!(
+        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"2\">\
+         <title>{about}</title></circle>\n"
+    )
+}
+
+/// What R@1 and ARS span, in whole ticks.
+struct Axes([[f64; 2]; 2]);
+
+impl Axes {
+    fn around(points: &[[f64; 2]]) -> Axes {
+        Axes([0, 1].map(|k| {
+            let values = || points.iter().map(|p| p[k] / TICKS[k]);
+            let low = values().fold(f64::INFINITY, f64::min).min(100.0).floor();
+            let high = values().fold(f64::NEG_INFINITY, f64::max).floor() + 1.0;
+            [low * TICKS[k], high.max(low + 1.0) * TICKS[k]]
+        }))
+    }
+
+    /// Where R@1 and ARS lie in the drawing.
+    fn place(&self, at: [f64; 2]) -> [f64; 2] {
+        let [left, top, right, bottom] = PLOT;
+        let share = |k: usize| (at[k] - self.0[k][0]) / (self.0[k][1] - self.0[k][0]);
+        [left + share(0) * (right - left), bottom - share(1) * (bottom - top)]
+    }
+
+    fn draw(&self) -> String {
+        let [left, top, right, bottom] = PLOT;
+        let mut out = String::new();
+        for k in [0, 1] {
+            let [low, high] = self.0[k];
+            for i in 0..=((high - low) / TICKS[k]) as usize {
+                let value = low + i as f64 * TICKS[k];
+                let [x, y] = self.place([value; 2]);
+                let (line, text) = match k {
+                    0 => (
+                        [x, top, x, bottom],
+                        format!("x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\"", bottom + 18.0),
+                    ),
+                    _ => (
+                        [left, y, right, y],
+                        format!("x=\"{}\" y=\"{:.1}\" text-anchor=\"end\"", left - 8.0, y + 4.0),
+                    ),
+                };
+                let [x1, y1, x2, y2] = line;
+                out += &format!(
+                    "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#e1e6eb\"/><text {text}>{value:.0}</text>\n"
+                );
+            }
+        }
+        let (middle, centre) = ((left + right) / 2.0, (top + bottom) / 2.0);
+        out + &format!(
+            "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">R@1 without attack, %</text>\n<text transform=\"rotate(-90 18 \
+             {centre})\" x=\"18\" y=\"{centre}\" text-anchor=\"middle\">ARS</text>\n",
+            bottom + 40.0
+        )
+    }
+}
+
+/// Lines beside the plot, from its top down.
+#[derive(Default)]
+struct Legend {
+    drawn: String,
+    height: f64,
+}
+
+impl Legend {
+    fn add(&mut self, text: &str, marked: bool) {
+        let (x, y) = (PLOT[2] + 24.0, PLOT[1] + 10.0 + self.height);
+        if marked {
+            self.drawn += &mark(text, [x, y], 6.0, text);
+        }
+        let (from, shade) = if marked { (x + 14.0, "#16202b") } else { (x - 6.0, "#566372") };
+        self.drawn += &format!("<text x=\"{from}\" y=\"{}\" fill=\"{shade}\">{text}</text>\n", y + 4.0);
+        self.height += 19.0;
+    }
+
+    fn gap(&mut self) {
+        self.height += 9.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::tests::model;
+
+    /// Means lie where the ticks say, collapsed seeds are no part of them, and what is collapsed altogether is named.
+    #[test]
+    fn marks_lie_at_the_means_of_what_did_not_collapse() {
+        let models = [
+            model("hm", "hm", &[(50.0, 20.0, None), (60.0, 40.0, None), (90.0, 99.0, Some(48))]),
+            model("cap", "cap", &[(50.0, 90.0, Some(48))]),
+        ];
+        let drawn = scatter(&models);
+        assert!(drawn.contains("<title>hm, main: R@1 55.0, ARS 30.0, 2 seeds</title>"), "{drawn}");
+        assert!(drawn.contains(">all runs collapsed:</text>") && drawn.contains(">cap</text>"));
+        // R@1 from 50 to 65, ARS from 20 to 50.
+        let axes = Axes::around(&[[50.0, 20.0], [60.0, 40.0]]);
+        assert_eq!(axes.0, [[50.0, 65.0], [20.0, 50.0]]);
+        let [left, top, right, bottom] = PLOT;
+        assert_eq!(axes.place([50.0, 50.0]), [left, top]);
+        assert_eq!(axes.place([65.0, 20.0]), [right, bottom]);
+        let [x, y] = axes.place([55.0, 30.0]);
+        assert!(drawn.contains(&format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"")), "{drawn}");
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_crash() {
+        assert!(scatter(&[]).ends_with("</svg>\n"));
+    }
+}

@@ -1,0 +1,384 @@
+//! Convolutions. Also the geometry that convolutions and average pools share.
+
+use super::{Rule, exact};
+use crate::grad::Cx;
+use crate::{Attr, Node, Tensor};
+
+type Done = Result<(), String>;
+
+pub(super) const RULES: &[Rule] = &[
+    exact("Col2Im", col2im),
+    exact("Conv", conv).but(SAME),
+    exact("ConvTranspose", conv_transpose).but("auto_pad or output_shape that enlarges the output"),
+];
+
+pub(super) const SAME: &str = "auto_pad=SAME_* with dilations";
+
+/// How a window slides: per spatial axis.
+#[derive(Clone)]
+pub(super) struct Window {
+    pub kernel: Vec<i64>,
+    pub strides: Vec<i64>,
+    pub dilations: Vec<i64>,
+    pub before: Vec<i64>,
+}
+
+impl Window {
+    /// Out of a Conv's or pool's attributes and the shapes at hand, `auto_pad` resolved.
+    pub fn of(node: &Node, kernel: &[i64], x: &[i64]) -> Result<Window, String> {
+        let n = kernel.len();
+        let list = |name: &str| node.ints(name).map_or_else(|| vec![1; n], <[i64]>::to_vec);
+        let (strides, dilations) = (list("strides"), list("dilations"));
+        let before = match node.str("auto_pad", "NOTSET") {
+            "NOTSET" | "" => node.ints("pads").map_or_else(|| vec![0; n], |p| p[..n].to_vec()),
+            "VALID" => vec![0; n],
+            // ONNX Runtime pads dilated kernels in its own way (measured, 1.31).
+            "SAME_UPPER" | "SAME_LOWER" if dilations.iter().any(|&d| d != 1) => {
+                return Err(format!("{SAME} is not covered"));
+            }
+            same @ ("SAME_UPPER" | "SAME_LOWER") => (0..n)
+                .map(|d| {
+                    let out = (x[d] + strides[d] - 1) / strides[d];
+                    let total = (out - 1) * strides[d] + (kernel[d] - 1) * dilations[d] + 1 - x[d];
+                    let lower = i64::from(same == "SAME_LOWER");
+                    // Negative where the stride exceeds the kernel. ONNX Runtime then crops, one less in
+                    // convolutions than in pools (measured, 1.31).
+                    let less = i64::from(total < 0 && node.op == "Conv");
+                    (total + lower + less) / 2
+                })
+                .collect(),
+            other => return Err(format!("auto_pad={other} is not known")),
+        };
+        Ok(Window { kernel: kernel.to_vec(), strides, dilations, before })
+    }
+
+    fn extent(&self, d: usize) -> i64 {
+        (self.kernel[d] - 1) * self.dilations[d] + 1
+    }
+
+    /// The transpose of sliding this window over `x` (spatial sizes): ConvTranspose from `y` back to `x`.
+    pub fn transpose(
+        &self,
+        cx: &mut Cx,
+        gy: &str,
+        weights: &str,
+        group: i64,
+        x: &[i64],
+        y: &[i64],
+    ) -> String {
+        let n = self.kernel.len();
+        let (mut before, mut skipped) = (vec![0; n], vec![0; n]);
+        let (mut after, mut extra) = (vec![0; n], vec![0; n]);
+        for d in 0..n {
+            before[d] = self.before[d].max(0);
+            skipped[d] = (-self.before[d]).max(0);
+            // What ConvTranspose covers beyond the input at its end is cropped; what it doesn't reach (the stride
+            // left it over) is added as zeros.
+            let reach = (y[d] - 1) * self.strides[d] + self.extent(d) - self.before[d];
+            after[d] = (reach - x[d]).max(0);
+            extra[d] = (x[d] - reach).max(0);
+        }
+        // ConvTranspose takes no output padding as large as the stride: the rest is padded on.
+        let mut within: Vec<i64> = (0..n).map(|d| extra[d].min(self.strides[d] - 1)).collect();
+        let left = within.clone();
+        // CUDA's kernel takes the same pads at both ends only: more at the end, and as much output padding, come to the same.
+        let more: Vec<i64> = (0..n).map(|d| before[d] - after[d]).collect();
+        if (0..n).all(|d| more[d] >= 0 && within[d] + more[d] < self.strides[d]) {
+            (0..n).for_each(|d| within[d] += more[d]);
+            after.copy_from_slice(&before);
+        }
+        let mut attrs: Vec<(&str, Attr)> = vec![
+            ("kernel_shape", self.kernel.as_slice().into()),
+            ("strides", self.strides.as_slice().into()),
+            ("dilations", self.dilations.as_slice().into()),
+            ("pads", [before.as_slice(), &after].concat().into()),
+            ("group", group.into()),
+        ];
+        if within.iter().any(|&e| e > 0) {
+            attrs.push(("output_padding", within.as_slice().into()));
+        }
+        let g = cx.op_with("ConvTranspose", &[gy, weights], &attrs);
+        let rest = (0..n).map(|d| extra[d] - left[d]);
+        let spatial =
+            |v: &mut dyn Iterator<Item = i64>| -> Vec<i64> { [0, 0].into_iter().chain(v).collect() };
+        let (front, rest) = (spatial(&mut skipped.iter().copied()), spatial(&mut { rest }));
+        cx.pad(&g, &front, &rest)
+    }
+
+    /// Makes the window fit exactly `counts` times into an image (spatial sizes `sizes`): the image, cropped where
+    /// padding would be negative; its spatial sizes then; the pads of what remains.
+    fn fit(&self, cx: &mut Cx, image: &str, sizes: &[i64], counts: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
+        let n = self.kernel.len();
+        let after: Vec<i64> = (0..n)
+            .map(|d| (counts[d] - 1) * self.strides[d] + self.extent(d) - self.before[d] - sizes[d])
+            .collect();
+        let part = |v: &[i64], f: fn(i64, i64) -> i64| -> Vec<i64> { v.iter().map(|&p| f(p, 0)).collect() };
+        let padded = [part(&self.before, i64::max), part(&after, i64::max)];
+        let cropped = [part(&self.before, i64::min), part(&after, i64::min)];
+        if cropped.iter().flatten().all(|&p| p == 0) {
+            return (image.to_string(), sizes.to_vec(), padded.concat());
+        }
+        // Padded before it is cropped, for a window may lie in the padding altogether.
+        let mut image = image.to_string();
+        for [front, back] in [&padded, &cropped] {
+            image =
+                cx.pad(&image, &[&[0, 0], front.as_slice()].concat(), &[&[0, 0], back.as_slice()].concat());
+        }
+        let sizes = (0..n).map(|d| sizes[d] + self.before[d] + after[d]).collect();
+        (image, sizes, vec![0; 2 * n])
+    }
+
+    /// Slides the window over an image: the Conv of which [`Window::transpose`] is the transpose.
+    fn slide(
+        &self,
+        cx: &mut Cx,
+        image: &str,
+        weights: &str,
+        group: i64,
+        sizes: &[i64],
+        counts: &[i64],
+    ) -> String {
+        let (image, _, pads) = self.fit(cx, image, sizes, counts);
+        let attrs: [(&str, Attr); 4] = [
+            ("strides", self.strides.as_slice().into()),
+            ("dilations", self.dilations.as_slice().into()),
+            ("pads", pads.into()),
+            ("group", group.into()),
+        ];
+        cx.op_with("Conv", &[&image, weights], &attrs)
+    }
+
+    /// The transpose of this window at stride 1, as a Conv with the weights [`turned`]: from `y` (spatial sizes) back to `x`.
+    fn dense(&self, cx: &mut Cx, gy: &str, turned: &str, group: i64, y: &[i64], x: &[i64]) -> String {
+        let before = (0..self.kernel.len()).map(|d| self.extent(d) - 1 - self.before[d]).collect();
+        let strides = vec![1; self.kernel.len()];
+        Window { before, strides, ..self.clone() }.slide(cx, gy, turned, group, y, x)
+    }
+
+    /// The gradient of the weights: `image` (N, C, …) convolved with the output's gradient `g` (N, M, …) over the
+    /// batch, stride and dilation having changed places. Groups stay groups. Shape (M, C/group, kernel).
+    fn weights(&self, cx: &mut Cx, image: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
+        let (n, c) = (x[0], x[1] / group);
+        let (image, sizes, pads) = self.fit(cx, image, &x[2..], &y[2..]);
+        let spatial: Vec<i64> = (2..x.len() as i64).collect();
+        let swap = [&[1, 0], spatial.as_slice()].concat();
+        let image = cx.reshape(&image, &[&[n, group, c], sizes.as_slice()].concat());
+        let after: Vec<i64> = spatial.iter().map(|d| d + 1).collect();
+        let image = cx.transpose(&image, &[&[2, 1, 0], after.as_slice()].concat());
+        let image = cx.reshape(&image, &[&[c, group * n], sizes.as_slice()].concat());
+        let g = cx.transpose(g, &swap);
+        let attrs: [(&str, Attr); 4] = [
+            ("strides", self.dilations.as_slice().into()),
+            ("dilations", self.strides.as_slice().into()),
+            ("pads", pads.into()),
+            ("group", group.into()),
+        ];
+        let w = cx.op_with("Conv", &[&image, &g], &attrs);
+        cx.transpose(&w, &swap)
+    }
+}
+
+/// A bias adds to every position of its channel.
+fn bias(cx: &mut Cx, gy: &str) {
+    if cx.wants(2) {
+        let axes: Vec<i64> = (0..cx.y_shape(0).len() as i64).filter(|&d| d != 1).collect();
+        let g = cx.reduce_sum(gy, &axes, false);
+        cx.give(2, g);
+    }
+}
+
+/// Half a block of channels in ONNX Runtime's blocked layout: what remains is filled with zeros.
+const BLOCK: i64 = 8;
+
+/// The kernels of the Conv that is the transpose of one at stride 1: turned by 180 degrees, input and output channels
+/// exchanged within each group. `None` where ConvTranspose is faster.
+///
+/// ONNX Runtime has direct kernels for Conv in blocks of channels; for ConvTranspose it multiplies a matrix per group and adds
+/// up its columns. Measured (1.31, one thread, batch 8): where channels fill the blocks, 10 to 28 % less time for kernels of
+/// 3×3, a few per cent for 1×1; depthwise two to ten times less; with half a block to spare about the same alone, and less in a
+/// chain, which stays in blocks (a step of MobileNetV3 7 %); everywhere else up to fifteen times more.
+fn turned(weights: &Tensor, group: i64) -> Option<Tensor> {
+    let size = weights.dtype.size()?;
+    let (m, c) = (weights.shape[0] / group, weights.shape[1]);
+    let kernel = weights.shape[2..].iter().product::<i64>() as usize * size;
+    let depthwise = m == 1 && c == 1;
+    if kernel == 0 || !(depthwise || (m % BLOCK == 0 && c % BLOCK == 0)) {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(weights.bytes.len());
+    for (g, to, from) in
+        (0..group).flat_map(|g| (0..c).flat_map(move |to| (0..m).map(move |from| (g, to, from))))
+    {
+        let at = (((g * m + from) * c + to) as usize) * kernel;
+        bytes.extend(weights.bytes[at..at + kernel].chunks_exact(size).rev().flatten());
+    }
+    let shape = [&[group * c, m], &weights.shape[2..]].concat();
+    Some(Tensor { dtype: weights.dtype, shape, bytes: bytes.into() })
+}
+
+/// Places of an output that a large kernel at stride 2 is worth taking apart for.
+const SMALL: i64 = 64;
+
+/// The transpose of a 2-d Conv at stride 2 by phases: a Conv at stride 1 that makes the four pixels of each 2×2 block as channels,
+/// for DepthToSpace. Its kernels (4·C, M, k, k) and pads. `None` where ConvTranspose is faster.
+///
+/// A quarter or so of the kernels is zeros, and DepthToSpace costs a pass. Measured (1.31, one thread): a fifth less time for 5×5
+/// in 7×7 places, 32 images of 16 channels, where a matrix per image is too small; more for 3×3, for larger images and few channels.
+fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Tensor, Vec<i64>)> {
+    let (m, c) = (weights.shape[0], weights.shape[1]);
+    let halves = x.iter().zip(y).all(|(x, y)| *x == 2 * y);
+    let plain = window.strides == [2, 2] && window.dilations == [1, 1] && halves;
+    let large = window.kernel.iter().all(|&k| k >= 5) && y.iter().product::<i64>() <= SMALL;
+    if !plain || !large || m % BLOCK != 0 || c % BLOCK != 0 {
+        return None;
+    }
+    // The pixel 2i + a is under tap t of the window at i + (a + before − t) / 2.
+    let taps = |d: usize| {
+        let all = (0..2).flat_map(move |a| (0..window.kernel[d]).map(move |t| (a, t)));
+        let at = move |(a, t): (i64, i64)| {
+            let twice = a + window.before[d] - t;
+            (twice % 2 == 0).then_some((a, t, twice / 2))
+        };
+        all.filter_map(at).collect::<Vec<_>>()
+    };
+    let (rows, columns) = (taps(0), taps(1));
+    let reach = |taps: &[(i64, i64, i64)]| {
+        let offsets = taps.iter().map(|&(_, _, o)| o);
+        Some((-offsets.clone().min()?, offsets.max()?)).filter(|&(before, after)| before >= 0 && after >= 0)
+    };
+    let ([top, bottom], [left, right]) = (reach(&rows)?.into(), reach(&columns)?.into());
+    let (height, width) = (top + bottom + 1, left + right + 1);
+    let size = weights.dtype.size()?;
+    let mut bytes = vec![0; (4 * c * m * height * width) as usize * size];
+    for (to, from) in (0..c).flat_map(|to| (0..m).map(move |from| (to, from))) {
+        for &(a, t, row) in &rows {
+            for &(b, u, column) in &columns {
+                let kernel = ((to * 2 + a) * 2 + b) * m + from;
+                let into = ((kernel * height + row + top) * width + column + left) as usize * size;
+                let of = (((from * c + to) * window.kernel[0] + t) * window.kernel[1] + u) as usize * size;
+                bytes[into..into + size].copy_from_slice(&weights.bytes[of..of + size]);
+            }
+        }
+    }
+    let kernels = Tensor { dtype: weights.dtype, shape: vec![4 * c, m, height, width], bytes: bytes.into() };
+    Some((kernels, vec![top, left, bottom, right]))
+}
+
+/// The transpose of a depthwise Conv at stride 2: zeros between its output's pixels, then a Conv at stride 1, as in [`turned`].
+///
+/// Three quarters of the products are with zeros, and it is faster by far, as ConvTranspose does a matrix of one row for each
+/// channel. Measured (1.31, one thread, 2 images): 3×3 1.1 to 1.7 times, 5×5 2.5 to 3.5, 7×7 3.3 to 5.3.
+fn spread(cx: &mut Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<String> {
+    let channels = weights.shape[0];
+    let depthwise = weights.shape[1] == 1 && y[1] == channels && x[1] == channels;
+    if !depthwise || window.strides != [2, 2] || window.kernel == [1, 1] || channels % BLOCK != 0 {
+        return None;
+    }
+    let turned = turned(weights, channels)?;
+    let one = cx.floats(&[channels, 1, 1, 1], &vec![1.0; channels as usize]);
+    let point = Window { kernel: vec![1, 1], dilations: vec![1, 1], before: vec![0, 0], ..window.clone() };
+    let sizes: Vec<i64> = y[2..].iter().map(|&y| 2 * (y - 1) + 1).collect();
+    let spread = point.transpose(cx, gy, &one, channels, &sizes, &y[2..]);
+    let turned = cx.constant(turned);
+    Some(window.dense(cx, &spread, &turned, channels, &sizes, &x[2..]))
+}
+
+fn conv(cx: &mut Cx) -> Done {
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let window = Window::of(cx.node, &w[2..], &x[2..])?;
+    let group = cx.node.int("group", 1);
+    let (gy, image, weights) = (cx.gy(), cx.x(0), cx.x(1));
+    if cx.wants(0) {
+        let dense = window.strides.iter().all(|&s| s == 1);
+        let known = cx.const_tensor(1);
+        let g = if let Some(weights) = known.filter(|_| dense).and_then(|w| turned(w, group)) {
+            let weights = cx.constant(weights);
+            window.dense(cx, &gy, &weights, group, &y[2..], &x[2..])
+        } else if let Some(g) = known.and_then(|weights| spread(cx, &window, &gy, weights, x, y)) {
+            g
+        } else if let Some((kernels, pads)) =
+            known.filter(|_| group == 1).and_then(|w| phases(&window, w, &x[2..], &y[2..]))
+        {
+            let kernels = cx.constant(kernels);
+            let g = cx.op_with("Conv", &[&gy, &kernels], &[("pads", pads.into())]);
+            cx.op_with("DepthToSpace", &[&g], &[("blocksize", 2.into()), ("mode", "CRD".into())])
+        } else {
+            window.transpose(cx, &gy, &weights, group, &x[2..], &y[2..])
+        };
+        cx.give(0, g);
+    }
+    if cx.wants(1) {
+        let g = window.weights(cx, &image, &gy, group, x, y);
+        cx.give(1, g);
+    }
+    bias(cx, &gy);
+    Ok(())
+}
+
+/// The transpose of a Conv from its output's space to its input's: input and output change places.
+fn conv_transpose(cx: &mut Cx) -> Done {
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let (node, n) = (cx.node, w.len() - 2);
+    let list = |name: &str, default: i64| node.ints(name).map_or_else(|| vec![default; n], <[i64]>::to_vec);
+    let mut window = Window {
+        kernel: w[2..].to_vec(),
+        strides: list("strides", 1),
+        dilations: list("dilations", 1),
+        before: list("pads", 0)[..n].to_vec(),
+    };
+    let auto_pad = node.str("auto_pad", "NOTSET");
+    if auto_pad == "VALID" {
+        window.before = vec![0; n];
+    } else if auto_pad.starts_with("SAME") || node.attrs.contains_key("output_shape") {
+        let extra = list("output_padding", 0);
+        for d in 0..n {
+            let full = (x[2 + d] - 1) * window.strides[d] + extra[d] + window.extent(d);
+            let total = full - y[2 + d];
+            if total < 0 {
+                return Err(format!("auto_pad={auto_pad} that enlarges the output is not covered"));
+            }
+            // The greater part of an odd total goes in front, except for SAME_UPPER.
+            window.before[d] = (total + i64::from(auto_pad != "SAME_UPPER")) / 2;
+        }
+    }
+    let group = node.int("group", 1);
+    let (gy, image, weights) = (cx.gy(), cx.x(0), cx.x(1));
+    if cx.wants(0) {
+        let g = window.slide(cx, &gy, &weights, group, &y[2..], &x[2..]);
+        cx.give(0, g);
+    }
+    if cx.wants(1) {
+        let g = window.weights(cx, &gy, &image, group, y, x);
+        cx.give(1, g);
+    }
+    bias(cx, &gy);
+    Ok(())
+}
+
+/// Sums blocks (N, C·K, L) into images (N, C, …); the transpose picks each block's pixels out again: a Conv whose K
+/// kernels have a single one each.
+fn col2im(cx: &mut Cx) -> Done {
+    let y = cx.y_shape(0);
+    let block = cx.const_ints(2)?.ok_or("has no block_shape")?;
+    let n = block.len();
+    let list =
+        |name: &str, default: i64| cx.node.ints(name).map_or_else(|| vec![default; 2 * n], <[i64]>::to_vec);
+    let (pads, strides, dilations) = (list("pads", 0), list("strides", 1), list("dilations", 1));
+    let window = Window {
+        kernel: block.clone(),
+        strides: strides[..n].to_vec(),
+        dilations: dilations[..n].to_vec(),
+        before: pads[..n].to_vec(),
+    };
+    let counts: Vec<i64> = (0..n)
+        .map(|d| (y[2 + d] + pads[d] + pads[n + d] - window.extent(d)) / window.strides[d] + 1)
+        .collect();
+    let kernels: i64 = block.iter().product();
+    let picks = cx.identity(&[&[kernels, 1], block.as_slice()].concat(), kernels);
+    let gy = cx.gy();
+    let planes = cx.reshape(&gy, &[&[y[0] * y[1], 1], &y[2..]].concat());
+    let g = window.slide(cx, &planes, &picks, 1, &y[2..], &counts);
+    let g = cx.reshape(&g, cx.x_shape(0));
+    cx.give(0, g);
+    Ok(())
+}

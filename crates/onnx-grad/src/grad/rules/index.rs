@@ -1,0 +1,330 @@
+//! Operators that pick values by position: slices, gathers, scatters, pads, the greatest k.
+//!
+//! Positions carry no gradient. Where they are constants, the transpose of picking is picking as well: the source of
+//! every value is known, so its gradient is gathered, which is faster than scattering and has a fixed order of
+//! summation.
+
+use super::{Rule, exact, shape::axis};
+use crate::grad::Cx;
+use crate::{Attr, DType};
+
+type Done = Result<(), String>;
+
+pub(super) const RULES: &[Rule] = &[
+    exact("CumSum", same_sum_backwards),
+    exact("Gather", gather),
+    exact("GatherElements", gather_elements),
+    exact("GatherND", gather_nd),
+    exact("Pad", pad).but("pads or axes computed in the graph; a value computed from the image"),
+    exact("ScatterElements", scatter_elements).but(MUL),
+    exact("ScatterND", scatter_nd).but(MUL),
+    exact("Slice", slice).but("bounds, axes or steps computed in the graph"),
+    exact("TopK", top_k),
+    exact("Trilu", trilu),
+];
+
+const MUL: &str = "reduction=mul where the updates are computed from the image";
+
+/// Above this many picks of one position, scattering beats adding up gathers.
+const MOST_GATHERS: usize = 4;
+
+/// The transpose of `y = x[.., picks, ..]` along `at` (size `size` in x): sums gy over each position's picks.
+fn unpick(cx: &mut Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64]) -> String {
+    let mut sources: Vec<Vec<i64>> = vec![vec![]; size as usize];
+    for (k, &p) in picks.iter().enumerate() {
+        sources[p as usize].push(k as i64);
+    }
+    let most = sources.iter().map(Vec::len).max().unwrap_or(0);
+    if most > MOST_GATHERS {
+        let index = cx.int_tensor(&[picks.len() as i64, 1], picks);
+        return scatter(cx, gy, at, &index, size, y_shape);
+    }
+    // One more row, of zeros, for the positions that nobody picked (or not that often).
+    let mut pad_after = vec![0; y_shape.len()];
+    pad_after[at] = 1;
+    let padded = cx.pad(gy, &vec![0; y_shape.len()], &pad_after);
+    let mut sum: Option<String> = None;
+    for round in 0..most.max(1) {
+        let full = sources.iter().all(|s| s.len() > round);
+        let index: Vec<i64> =
+            sources.iter().map(|s| s.get(round).copied().unwrap_or(picks.len() as i64)).collect();
+        let index = cx.ints(&index);
+        let from = if full { gy } else { &padded };
+        let part = cx.op_with("Gather", &[from, &index], &[("axis", (at as i64).into())]);
+        sum = Some(match sum {
+            Some(s) => cx.add(&s, &part),
+            None => part,
+        });
+    }
+    sum.unwrap_or(padded)
+}
+
+/// [`unpick`] by an adding scatter along the first axis; `index` holds the picks as a column.
+fn scatter(cx: &mut Cx, gy: &str, at: usize, index: &str, size: i64, y_shape: &[i64]) -> String {
+    let rank = y_shape.len();
+    let mut perm: Vec<i64> = (0..rank as i64).collect();
+    perm.remove(at);
+    perm.insert(0, at as i64);
+    let mut shape: Vec<i64> = perm.iter().map(|&p| y_shape[p as usize]).collect();
+    shape[0] = size;
+    let front = cx.transpose(gy, &perm);
+    let summed = cx.scatter_add("ScatterND", &shape, index, &front, &[]);
+    let mut back = vec![0; rank];
+    for (to, &from) in perm.iter().enumerate() {
+        back[from as usize] = to as i64;
+    }
+    cx.transpose(&summed, &back)
+}
+
+fn gather(cx: &mut Cx) -> Done {
+    let x = cx.x_shape(0);
+    let at = axis(cx.node.int("axis", 0), x.len());
+    let size = x[at];
+    if cx.const_tensor(1).is_none() {
+        let count = cx.x_shape(1).iter().product();
+        let index = cx.cast(&cx.x(1), cx.x_type(1), DType::I64);
+        let index = cx.reshape(&index, &[count, 1]);
+        let flat = [&x[..at], &[count], &x[at + 1..]].concat();
+        let gy = cx.gy();
+        let gy = cx.reshape(&gy, &flat);
+        let g = scatter(cx, &gy, at, &index, size, &flat);
+        cx.give(0, g);
+        return Ok(());
+    }
+    let picks: Vec<i64> = cx
+        .const_ints(1)?
+        .ok_or("has no indices")?
+        .into_iter()
+        .map(|p| if p < 0 { p + size } else { p })
+        .collect();
+    if picks.iter().any(|&p| p < 0 || p >= size) {
+        return Err(format!("has an index outside of its axis of size {size}"));
+    }
+    // Whatever the rank of the indices, one axis of picks.
+    let flat: Vec<i64> = [&x[..at], &[picks.len() as i64], &x[at + 1..]].concat();
+    let gy = cx.gy();
+    let gy = if flat == cx.y_shape(0) { gy } else { cx.reshape(&gy, &flat) };
+    let g = if let [only] = picks[..] {
+        let (mut before, mut after) = (vec![0; x.len()], vec![0; x.len()]);
+        (before[at], after[at]) = (only, size - 1 - only);
+        cx.pad(&gy, &before, &after)
+    } else {
+        unpick(cx, &gy, at, &picks, size, &flat)
+    };
+    cx.give(0, g);
+    Ok(())
+}
+
+fn slice(cx: &mut Cx) -> Done {
+    let x = cx.x_shape(0);
+    let starts = cx.const_ints(1)?.ok_or("has no starts")?;
+    let axes = cx.const_ints(3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = cx.const_ints(4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    let (mut before, mut after) = (vec![0; x.len()], vec![0; x.len()]);
+    let mut shape = cx.y_shape(0).to_vec();
+    let mut g = cx.gy();
+    for (k, &a) in axes.iter().enumerate() {
+        let at = axis(a, x.len());
+        let (size, step) = (x[at], steps[k]);
+        let from_end = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
+        // Clamped as the specification of Slice says; a negative step may end before position 0.
+        let start = if step > 0 {
+            from_end(starts[k]).clamp(0, size)
+        } else {
+            from_end(starts[k]).clamp(0, size - 1)
+        };
+        if step == 1 {
+            before[at] = start;
+            after[at] = size - start - shape[at];
+            continue;
+        }
+        let picks: Vec<i64> = (0..shape[at]).map(|i| start + i * step).collect();
+        g = unpick(cx, &g, at, &picks, size, &shape);
+        shape[at] = size;
+    }
+    let g = cx.pad(&g, &before, &after);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn pad(cx: &mut Cx) -> Done {
+    let x = cx.x_shape(0);
+    let rank = x.len();
+    let pads = cx.const_ints(1)?.ok_or("has no pads")?;
+    let axes = cx.const_ints(3)?.unwrap_or_else(|| (0..rank as i64).collect());
+    let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
+    for (k, &a) in axes.iter().enumerate() {
+        before[axis(a, rank)] = pads[k];
+        after[axis(a, rank)] = pads[axes.len() + k];
+    }
+    if cx.wants(2) {
+        return Err("a value to pad with that is computed from the image is not covered".into());
+    }
+    let mode = cx.node.str("mode", "constant");
+    let mut g = cx.gy();
+    if mode == "constant" {
+        let minus = |v: &[i64]| v.iter().map(|p| -p).collect::<Vec<i64>>();
+        let g = cx.pad(&g, &minus(&before), &minus(&after));
+        cx.give(0, g);
+        return Ok(());
+    }
+    // The other modes pick border values, axis by axis.
+    let mut shape = cx.y_shape(0).to_vec();
+    for at in 0..rank {
+        if before[at] == 0 && after[at] == 0 {
+            continue;
+        }
+        let size = x[at];
+        if mode == "wrap" && before[at].min(after[at]) < 0 {
+            return Err("mode=wrap that crops is not covered".into());
+        }
+        let picks: Result<Vec<i64>, String> = (-before[at]..size + after[at])
+            .map(|p| match mode {
+                "edge" => Ok(p.clamp(0, size - 1)),
+                "wrap" => Ok(p.rem_euclid(size)),
+                "reflect" if size == 1 => Ok(0),
+                "reflect" => {
+                    let p = p.rem_euclid(2 * size - 2);
+                    Ok(if p < size { p } else { 2 * size - 2 - p })
+                }
+                other => Err(format!("mode={other} is not known")),
+            })
+            .collect();
+        g = unpick(cx, &g, at, &picks?, size, &shape);
+        shape[at] = size;
+    }
+    cx.give(0, g);
+    Ok(())
+}
+
+fn gather_elements(cx: &mut Cx) -> Done {
+    let axis = axis(cx.node.int("axis", 0), cx.x_shape(0).len()) as i64;
+    let (gy, index, shape) = (cx.gy(), cx.x(1), cx.x_shape(0));
+    let g = cx.scatter_add("ScatterElements", shape, &index, &gy, &[("axis", axis.into())]);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn gather_nd(cx: &mut Cx) -> Done {
+    let batch = cx.node.int("batch_dims", 0) as usize;
+    let (gy, shape, of) = (cx.gy(), cx.x_shape(0), cx.x_shape(1));
+    let index = if batch == 0 {
+        cx.x(1)
+    } else {
+        // ScatterND knows no batch: the batch's own coordinates go in front of the others.
+        let lead = &of[..of.len() - 1];
+        let count: i64 = lead.iter().product();
+        let within: i64 = lead[batch..].iter().product();
+        let mut coordinates = Vec::new();
+        for i in 0..count {
+            let mut rest = i / within;
+            let mut row = vec![0; batch];
+            for d in (0..batch).rev() {
+                row[d] = rest % lead[d];
+                rest /= lead[d];
+            }
+            coordinates.extend(row);
+        }
+        let coordinates = cx.int_tensor(&[lead, &[batch as i64]].concat(), &coordinates);
+        cx.op_with("Concat", &[&coordinates, &cx.x(1)], &[("axis", Attr::Int(-1))])
+    };
+    let g = cx.scatter_add("ScatterND", shape, &index, &gy, &[]);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn scatter_elements(cx: &mut Cx) -> Done {
+    let axis = axis(cx.node.int("axis", 0), cx.x_shape(0).len()) as i64;
+    scattered(cx, "GatherElements", &[("axis", axis.into())])
+}
+
+fn scatter_nd(cx: &mut Cx) -> Done {
+    scattered(cx, "GatherND", &[])
+}
+
+/// y = data with updates written at the indices, or combined with what is there. Positions of no update keep data's
+/// gradient; each update has that of its position.
+fn scattered(cx: &mut Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
+    let (data, index, updates, y) = (cx.x(0), cx.x(1), cx.x(2), cx.y(0));
+    let (of, op, like) = (cx.x_shape(2), cx.node.op.clone(), cx.x_type(0).code() as i64);
+    let gy = cx.gy();
+    let at = |cx: &mut Cx, v: &str| cx.op_with(gather, &[v, &index], attrs);
+    match cx.node.str("reduction", "none") {
+        "none" => {
+            let nothing = cx.zeros(of);
+            let g = cx.op_with(&op, &[&gy, &index, &nothing], attrs);
+            cx.give(0, g);
+            if cx.wants(2) {
+                let g = at(cx, &gy);
+                cx.give(2, g);
+            }
+        }
+        "add" => {
+            cx.give(0, gy.clone());
+            if cx.wants(2) {
+                let g = at(cx, &gy);
+                cx.give(2, g);
+            }
+        }
+        "mul" if cx.wants(2) => return Err(format!("{MUL}, is not covered")),
+        "mul" => {
+            let shape = cx.x_shape(0);
+            let ones = cx.filled(1.0, shape);
+            let attrs = [attrs, &[("reduction", "mul".into())]].concat();
+            let factor = cx.op_with(&op, &[&ones, &index, &updates], &attrs);
+            let g = cx.mul(&gy, &factor);
+            cx.give(0, g);
+        }
+        "max" | "min" => {
+            // In equal parts to all that attain the extreme, as in PyTorch's scatter_reduce.
+            let attains = |cx: &mut Cx, a: &str, b: &str| {
+                let equal = cx.op("Equal", &[a, b]);
+                cx.op_with("Cast", &[&equal], &[("to", like.into())])
+            };
+            let kept = attains(cx, &data, &y);
+            let there = at(cx, &y);
+            let chosen = attains(cx, &updates, &there);
+            let shape = cx.x_shape(0);
+            let count = cx.scatter_add(&op, shape, &index, &chosen, attrs);
+            let count = cx.add(&count, &kept);
+            let share = cx.div(&gy, &count);
+            let g = cx.mul(&share, &kept);
+            cx.give(0, g);
+            if cx.wants(2) {
+                let g = at(cx, &share);
+                let g = cx.mul(&g, &chosen);
+                cx.give(2, g);
+            }
+        }
+        other => return Err(format!("reduction={other} is not known")),
+    }
+    Ok(())
+}
+
+/// The values come from positions that the operator's second output names.
+fn top_k(cx: &mut Cx) -> Done {
+    let axis = axis(cx.node.int("axis", -1), cx.x_shape(0).len()) as i64;
+    let (gy, shape, index) = (cx.gy(), cx.x_shape(0), cx.y(1));
+    let zeros = cx.zeros(shape);
+    let g = cx.op_with("ScatterElements", &[&zeros, &index, &gy], &[("axis", axis.into())]);
+    cx.give(0, g);
+    Ok(())
+}
+
+/// Each value is in the sums from it on: the sum from the other end.
+fn same_sum_backwards(cx: &mut Cx) -> Done {
+    let (exclusive, reverse) = (cx.node.int("exclusive", 0), cx.node.int("reverse", 0));
+    let (gy, axis) = (cx.gy(), cx.x(1));
+    let attrs = [("exclusive", exclusive.into()), ("reverse", (1 - reverse).into())];
+    let g = cx.op_with("CumSum", &[&gy, &axis], &attrs);
+    cx.give(0, g);
+    Ok(())
+}
+
+fn trilu(cx: &mut Cx) -> Done {
+    let (gy, k) = (cx.gy(), cx.node.input(1));
+    let inputs: Vec<&str> = [gy.as_str()].into_iter().chain(k).collect();
+    let g = cx.op_with("Trilu", &inputs, &[("upper", cx.node.int("upper", 1).into())]);
+    cx.give(0, g);
+    Ok(())
+}

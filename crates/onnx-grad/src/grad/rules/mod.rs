@@ -1,0 +1,188 @@
+//! Gradient rules, one row per operator. Adding an operator: a function in its family's file, a row there,
+//! and a sample case in tests/rules/ (a row without one fails the tests).
+
+mod conv;
+mod einsum;
+mod elementwise;
+mod index;
+mod linear;
+mod norm;
+mod pool;
+mod quantise;
+mod reduce;
+mod resize;
+mod shape;
+
+use super::Cx;
+use crate::Node;
+
+/// What a rule does: appends the gradient of its node, or says what form of the operator is not covered.
+pub type Apply = fn(&mut Cx) -> Result<(), String>;
+
+/// How an operator passes a gradient.
+#[derive(Clone, Copy)]
+pub enum Class {
+    /// Its own derivative (at kinks, the one that PyTorch takes).
+    Exact(Apply),
+    /// Rounds to integers: the derivative of what it would be without rounding. Always reported.
+    StraightThrough(Apply),
+    /// Its output is no function of the image's values that a gradient could follow.
+    Discrete,
+    /// Constant almost everywhere: zero, or straight-through if asked for; always reported.
+    Flat,
+}
+
+/// One row: an operator of the canonical opset and its rule.
+pub struct Rule {
+    /// Operator of the standard set.
+    pub op: &'static str,
+    /// What it does to a gradient.
+    pub class: Class,
+    /// Whether inputs broadcast against each other, so that gradients are summed down to their shapes.
+    pub broadcasts: bool,
+    /// Forms that are refused with a message, for the table of operators; empty if there are none.
+    pub limits: &'static str,
+}
+
+impl Rule {
+    const fn new(op: &'static str, class: Class) -> Rule {
+        Rule { op, class, broadcasts: false, limits: "" }
+    }
+    /// States what the rule refuses.
+    const fn but(self, limits: &'static str) -> Rule {
+        Rule { limits, ..self }
+    }
+    /// The first version of the operator set that has the operator.
+    pub fn since(&self) -> i64 {
+        SINCE.iter().find(|(_, ops)| ops.contains(&self.op)).map_or(1, |(version, _)| *version)
+    }
+}
+
+const fn exact(op: &'static str, apply: Apply) -> Rule {
+    Rule::new(op, Class::Exact(apply))
+}
+
+const fn broadcasting(op: &'static str, apply: Apply) -> Rule {
+    Rule { broadcasts: true, ..exact(op, apply) }
+}
+
+const fn straight_through(op: &'static str, apply: Apply) -> Rule {
+    Rule::new(op, Class::StraightThrough(apply))
+}
+
+const fn discrete(op: &'static str) -> Rule {
+    Rule::new(op, Class::Discrete)
+}
+
+const fn flat(op: &'static str) -> Rule {
+    Rule::new(op, Class::Flat)
+}
+
+/// Operators that never carry a gradient.
+const WITHOUT: &[Rule] = &[
+    discrete("And"),
+    discrete("ConstantOfShape"),
+    discrete("EyeLike"),
+    discrete("IsInf"),
+    discrete("IsNaN"),
+    discrete("Not"),
+    discrete("OneHot"),
+    discrete("Or"),
+    discrete("Range"),
+    discrete("Shape"),
+    discrete("Size"),
+    discrete("Xor"),
+    flat("ArgMax"),
+    flat("ArgMin"),
+    flat("Ceil"),
+    flat("Equal"),
+    flat("Floor"),
+    flat("Greater"),
+    flat("GreaterOrEqual"),
+    flat("Hardmax"),
+    flat("Less"),
+    flat("LessOrEqual"),
+    flat("NonZero"),
+    flat("Round"),
+    flat("Sign"),
+];
+
+/// The version of the standard operator set that brought each operator, if not the first (out of ONNX's schemas).
+const SINCE: &[(i64, &[&str])] = &[
+    (7, &["Acos", "Asin", "Atan", "Cos", "Sin", "Tan"]),
+    (8, &["Expand"]),
+    (
+        9,
+        &[
+            "Acosh",
+            "Asinh",
+            "Atanh",
+            "ConstantOfShape",
+            "Cosh",
+            "Erf",
+            "EyeLike",
+            "IsNaN",
+            "MeanVarianceNormalization",
+            "NonZero",
+            "OneHot",
+            "Shrink",
+            "Sign",
+            "Sinh",
+            "Where",
+        ],
+    ),
+    (10, &["DequantizeLinear", "IsInf", "Mod", "QuantizeLinear", "Resize", "ThresholdedRelu"]),
+    (
+        11,
+        &[
+            "CumSum",
+            "DynamicQuantizeLinear",
+            "GatherElements",
+            "GatherND",
+            "Range",
+            "Round",
+            "ScatterElements",
+            "ScatterND",
+        ],
+    ),
+    (12, &["Celu", "Einsum", "GreaterOrEqual", "LessOrEqual"]),
+    (14, &["HardSwish", "Trilu"]),
+    (17, &["LayerNormalization"]),
+    (18, &["Col2Im", "GroupNormalization", "Mish"]),
+    (20, &["Gelu"]),
+];
+
+const FAMILIES: &[&[Rule]] = &[
+    conv::RULES,
+    einsum::RULES,
+    elementwise::RULES,
+    index::RULES,
+    linear::RULES,
+    norm::RULES,
+    pool::RULES,
+    quantise::RULES,
+    reduce::RULES,
+    resize::RULES,
+    shape::RULES,
+    WITHOUT,
+];
+
+/// Every rule.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// The rule for a node.
+pub fn find(node: &Node) -> Option<&'static Rule> {
+    if !node.domain.is_empty() {
+        return None;
+    }
+    all().find(|rule| rule.op == node.op)
+}
+
+/// The gradient of the identity.
+pub(super) fn pass_through(cx: &mut Cx) -> Result<(), String> {
+    let gy = cx.gy();
+    cx.give(0, gy);
+    Ok(())
+}

@@ -1,0 +1,450 @@
+//! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its node.
+
+use super::Types;
+use crate::{Attr, DType, Graph, Node, Tensor};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The backward graph while it grows.
+pub(super) struct Tape<'a> {
+    pub types: &'a Types,
+    /// The forward node behind each forward value.
+    makers: HashMap<&'a str, &'a Node>,
+    /// Values that max-pools alone read.
+    pooled: HashSet<&'a str>,
+    pub nodes: Vec<Node>,
+    /// What each Expand among them expands.
+    expanded: HashMap<String, String>,
+    pub constants: BTreeMap<String, Tensor>,
+    /// Outputs that rules ask the forward graph for: node, output slot, name, type, shape.
+    pub extra_outputs: Vec<(usize, usize, String, DType, Vec<i64>)>,
+    fresh: usize,
+}
+
+impl<'a> Tape<'a> {
+    pub fn new(graph: &'a Graph, types: &'a Types) -> Self {
+        let made = |node: &'a Node| node.outputs.iter().map(move |out| (out.as_str(), node));
+        let makers = graph.nodes.iter().flat_map(made).collect();
+        let is_pool = |node: &Node| node.op == "MaxPool" && node.domain.is_empty();
+        let (pools, others): (Vec<&Node>, Vec<&Node>) = graph.nodes.iter().partition(|node| is_pool(node));
+        let mut pooled: HashSet<&str> = pools.iter().filter_map(|pool| pool.input(0)).collect();
+        let mut read_elsewhere = |name: &str| {
+            pooled.remove(name);
+        };
+        for node in others {
+            node.inputs.iter().for_each(|name| read_elsewhere(name));
+            node.each_captured(&mut read_elsewhere);
+        }
+        graph.outputs.iter().for_each(|out| read_elsewhere(&out.name));
+        Tape {
+            types,
+            makers,
+            pooled,
+            nodes: vec![],
+            expanded: HashMap::new(),
+            constants: BTreeMap::new(),
+            extra_outputs: vec![],
+            fresh: 0,
+        }
+    }
+    pub fn push(&mut self, node: Node) {
+        if node.op == "Expand" {
+            self.expanded.insert(node.outputs[0].clone(), node.inputs[0].clone());
+        }
+        self.nodes.push(node);
+    }
+    fn name(&mut self, hint: &str) -> String {
+        self.fresh += 1;
+        format!("backward/{hint}_{}", self.fresh)
+    }
+    fn constant(&mut self, t: Tensor) -> String {
+        // The same axes and scalars come again and again; one initializer each is enough.
+        if t.len() <= 16 {
+            let same = |c: &&Tensor| c.dtype == t.dtype && c.shape == t.shape && c.bytes == t.bytes;
+            if let Some((name, _)) = self.constants.iter().find(|(_, c)| same(c)) {
+                return name.clone();
+            }
+        }
+        let name = self.name("const");
+        self.constants.insert(name.clone(), t);
+        name
+    }
+    /// Sum of gradient contributions; `None` of none.
+    pub fn sum(&mut self, parts: Vec<String>) -> Option<String> {
+        match parts.len() {
+            0 | 1 => parts.into_iter().next(),
+            n => {
+                let out = self.name("sum");
+                let mut inputs: Vec<&str> = parts.iter().map(String::as_str).collect();
+                // A sum broadcasts by itself, as long as one part has the full shape: that of a mean needs no pass of its own.
+                if !parts.iter().all(|part| self.expanded.contains_key(part)) {
+                    let source = |part| self.expanded.get(part).map_or(part, String::as_str);
+                    inputs = parts.iter().map(|part| source(part)).collect();
+                }
+                self.push(Node::new(if n == 2 { "Add" } else { "Sum" }, &inputs, &out));
+                Some(out)
+            }
+        }
+    }
+    /// Zeros of the shape and type of a forward value.
+    pub fn zeros(&mut self, like: &str) -> String {
+        let (dtype, shape) = self.types[like].clone();
+        self.filled(0.0, float_view(dtype), &shape)
+    }
+    fn scalar(&mut self, value: f32, dtype: DType) -> String {
+        let c = self.constant(Tensor::f32(&[], &[value]));
+        if dtype == DType::F32 {
+            return c;
+        }
+        let out = self.name("cast");
+        self.push(Node::new("Cast", &[&c], &out).with("to", dtype.code() as i64));
+        out
+    }
+    fn filled(&mut self, value: f32, dtype: DType, shape: &[i64]) -> String {
+        let value = self.scalar(value, dtype);
+        let shape = self.constant(Tensor::ints(shape));
+        let out = self.name("fill");
+        self.push(Node::new("Expand", &[&value, &shape], &out));
+        out
+    }
+}
+
+/// The type of a value's gradient: its own, and float32 for quantised integers.
+fn float_view(dtype: DType) -> DType {
+    if dtype.is_float() { dtype } else { DType::F32 }
+}
+
+/// Slope of a step in float32, 2¹²⁰: a power of two, so that products with it are exact and a step is where it should be.
+/// Positive numbers below 1e-36 count for less than 1.
+const STEEP: f32 = f32::from_bits((127 + 120) << 23);
+
+/// What a rule sees of its node: inputs, outputs, their shapes, the output gradients; and what it does with
+/// them: append nodes, and [`Cx::give`] each input its gradient.
+///
+/// Values are names. A forward value that a rule reads becomes a residual by being read.
+pub struct Cx<'a, 't> {
+    /// The node.
+    pub node: &'a Node,
+    graph: &'a Graph,
+    index: usize,
+    tape: &'a mut Tape<'t>,
+    gy: Vec<Option<String>>,
+    gy_read: Vec<bool>,
+    wants: Vec<bool>,
+    given: Vec<Vec<String>>,
+}
+
+impl<'a, 't> Cx<'a, 't> {
+    pub(super) fn new(
+        graph: &'a Graph,
+        node: &'a Node,
+        index: usize,
+        tape: &'a mut Tape<'t>,
+        gy: Vec<Option<String>>,
+        wants: Vec<bool>,
+    ) -> Self {
+        let given = vec![vec![]; node.inputs.len()];
+        let gy_read = vec![false; gy.len()];
+        Cx { node, graph, index, tape, gy, gy_read, wants, given }
+    }
+
+    /// An output whose gradient the rule has not looked at, so that it would be lost.
+    pub(super) fn unread(&self) -> Option<usize> {
+        (0..self.gy.len()).find(|&i| self.gy[i].is_some() && !self.gy_read[i])
+    }
+
+    /// The contributions by input; with `broadcasts` each is first summed down to its input's shape.
+    pub(super) fn finish(mut self, broadcasts: bool) -> Vec<(usize, Vec<String>)> {
+        let mut given = std::mem::take(&mut self.given);
+        if broadcasts {
+            let from = self.y_shape(0).to_vec();
+            for (i, parts) in given.iter_mut().enumerate().filter(|(_, parts)| !parts.is_empty()) {
+                let to = self.x_shape(i).to_vec();
+                for part in parts {
+                    *part = self.unbroadcast(part, &from, &to);
+                }
+            }
+        }
+        given.into_iter().enumerate().filter(|(_, parts)| !parts.is_empty()).collect()
+    }
+
+    /// Forward input `i`.
+    pub fn x(&self, i: usize) -> String {
+        self.node.inputs[i].clone()
+    }
+    /// Forward output `i`.
+    pub fn y(&self, i: usize) -> String {
+        self.node.outputs[i].clone()
+    }
+    /// Gradient of output 0. Zeros where only other outputs have one.
+    pub fn gy(&mut self) -> String {
+        self.gy_of(0)
+    }
+    /// Gradient of output `i`; zeros where it has none.
+    pub fn gy_of(&mut self, i: usize) -> String {
+        self.gy_read[i] = true;
+        match &self.gy[i] {
+            Some(g) => g.clone(),
+            None => self.tape.zeros(&self.node.outputs[i]),
+        }
+    }
+    /// Whether input `i` lies on the path, so that its gradient is wanted.
+    pub fn wants(&self, i: usize) -> bool {
+        self.wants.get(i).copied().unwrap_or(false)
+    }
+    /// Adds to the gradient of input `i`; ignored where it isn't wanted.
+    pub fn give(&mut self, i: usize, gradient: String) {
+        if self.wants(i) {
+            self.given[i].push(gradient);
+        }
+    }
+    /// Shape of input `i`.
+    pub fn x_shape(&self, i: usize) -> &'t [i64] {
+        &self.tape.types[&self.node.inputs[i]].1
+    }
+    /// Shape of output `i`.
+    pub fn y_shape(&self, i: usize) -> &'t [i64] {
+        &self.tape.types[&self.node.outputs[i]].1
+    }
+    /// Element type of input `i`.
+    pub fn x_type(&self, i: usize) -> DType {
+        self.tape.types[&self.node.inputs[i]].0
+    }
+    /// Element type of output `i`.
+    pub fn y_type(&self, i: usize) -> DType {
+        self.tape.types[&self.node.outputs[i]].0
+    }
+    /// The node that makes input `i`, unless it is an input of the graph or a constant.
+    pub fn maker(&self, i: usize) -> Option<&'t Node> {
+        self.tape.makers.get(self.node.input(i)?).copied()
+    }
+    /// Whether output `i` goes to max-pools and nowhere else.
+    pub fn only_pooled(&self, i: usize) -> bool {
+        self.tape.pooled.contains(self.node.outputs[i].as_str())
+    }
+    /// Input `i` as constant integers (axes, pads, …); `None` where the input is absent.
+    pub fn const_ints(&self, i: usize) -> Result<Option<Vec<i64>>, String> {
+        match self.node.input(i) {
+            None => Ok(None),
+            Some(name) => match self.graph.const_ints(name) {
+                Some(v) => Ok(Some(v)),
+                None => Err(format!("input {i} ({name}) must be a constant and is computed in the graph")),
+            },
+        }
+    }
+    /// Input `i` as constant floats; `None` where it is absent or computed.
+    pub fn const_f32s(&self, i: usize) -> Option<Vec<f32>> {
+        self.graph.constants.get(self.node.input(i)?)?.to_f32s()
+    }
+    /// The constant behind input `i`.
+    pub fn const_tensor(&self, i: usize) -> Option<&'a Tensor> {
+        self.graph.constants.get(self.node.input(i)?)
+    }
+    /// Has the forward node produce its optional output `slot`, of a given type and shape.
+    pub fn extra_output(&mut self, slot: usize, dtype: DType, shape: &[i64]) -> String {
+        if let Some(name) = self.node.output(slot) {
+            return name.to_string();
+        }
+        let name = format!("{}/output{slot}", self.node.outputs[0]);
+        self.tape.extra_outputs.push((self.index, slot, name.clone(), dtype, shape.to_vec()));
+        name
+    }
+
+    /// Appends an operator; returns its output.
+    pub fn op(&mut self, op: &str, inputs: &[&str]) -> String {
+        self.op_with(op, inputs, &[])
+    }
+    /// Appends an operator with attributes; returns its output.
+    pub fn op_with(&mut self, op: &str, inputs: &[&str], attrs: &[(&str, Attr)]) -> String {
+        let out = self.tape.name(op);
+        let mut node = Node::new(op, inputs, &out);
+        node.attrs = attrs.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
+        self.tape.push(node);
+        out
+    }
+    /// Appends an operator with several outputs.
+    pub fn op_outputs(&mut self, op: &str, inputs: &[&str], attrs: &[(&str, Attr)], n: usize) -> Vec<String> {
+        let outs: Vec<String> = (0..n).map(|_| self.tape.name(op)).collect();
+        let mut node = Node::new(op, inputs, "");
+        node.outputs = outs.clone();
+        node.attrs = attrs.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
+        self.tape.push(node);
+        outs
+    }
+    /// Element type of the gradients of output 0.
+    pub fn gy_type(&self) -> DType {
+        float_view(self.y_type(0))
+    }
+    /// Converts to another element type; `a` itself where it has that already.
+    pub fn cast(&mut self, a: &str, from: DType, to: DType) -> String {
+        if from == to {
+            return a.to_string();
+        }
+        self.op_with("Cast", &[a], &[("to", (to.code() as i64).into())])
+    }
+    /// A float constant of the gradients' element type.
+    pub fn scalar(&mut self, value: f32) -> String {
+        let dtype = self.gy_type();
+        self.tape.scalar(value, dtype)
+    }
+    /// A float32 constant, cast to the gradients' element type.
+    pub fn floats(&mut self, shape: &[i64], values: &[f32]) -> String {
+        let c = self.tape.constant(Tensor::f32(shape, values));
+        let to = self.gy_type();
+        self.cast(&c, DType::F32, to)
+    }
+    /// An identity matrix, in a shape that keeps the order of its n² values.
+    pub fn identity(&mut self, shape: &[i64], n: i64) -> String {
+        let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
+        self.floats(shape, &values)
+    }
+    /// A one-dimensional integer constant.
+    pub fn ints(&mut self, values: &[i64]) -> String {
+        self.tape.constant(Tensor::ints(values))
+    }
+    /// An integer constant of any shape.
+    pub fn int_tensor(&mut self, shape: &[i64], values: &[i64]) -> String {
+        self.tape.constant(Tensor::i64(shape, values))
+    }
+    /// Any tensor as a constant.
+    pub fn constant(&mut self, t: Tensor) -> String {
+        self.tape.constant(t)
+    }
+    /// One value all over a shape.
+    pub fn filled(&mut self, value: f32, shape: &[i64]) -> String {
+        let dtype = self.gy_type();
+        self.tape.filled(value, dtype, shape)
+    }
+    /// Zeros of a shape.
+    pub fn zeros(&mut self, shape: &[i64]) -> String {
+        self.filled(0.0, shape)
+    }
+    /// Zeros of a shape with `updates` added at `indices`, by ScatterND or ScatterElements.
+    ///
+    /// In half precision around float32: the runtime's CPU kernels add in no narrower type.
+    pub fn scatter_add(
+        &mut self,
+        op: &str,
+        shape: &[i64],
+        indices: &str,
+        updates: &str,
+        attrs: &[(&str, Attr)],
+    ) -> String {
+        let own = self.gy_type();
+        let wide = if own == DType::F64 { own } else { DType::F32 };
+        let zeros = self.tape.filled(0.0, wide, shape);
+        let updates = self.cast(updates, own, wide);
+        let attrs = [attrs, &[("reduction", "add".into())]].concat();
+        let sum = self.op_with(op, &[&zeros, indices, &updates], &attrs);
+        self.cast(&sum, wide, own)
+    }
+
+    /// a + b.
+    pub fn add(&mut self, a: &str, b: &str) -> String {
+        self.op("Add", &[a, b])
+    }
+    /// a − b.
+    pub fn sub(&mut self, a: &str, b: &str) -> String {
+        self.op("Sub", &[a, b])
+    }
+    /// a · b, elementwise.
+    pub fn mul(&mut self, a: &str, b: &str) -> String {
+        self.op("Mul", &[a, b])
+    }
+    /// a / b.
+    pub fn div(&mut self, a: &str, b: &str) -> String {
+        self.op("Div", &[a, b])
+    }
+    /// a · value.
+    pub fn scale(&mut self, a: &str, value: f32) -> String {
+        if value == 1.0 {
+            return a.to_string();
+        }
+        let v = self.scalar(value);
+        self.mul(a, &v)
+    }
+    /// `a` where the condition holds, else 0.
+    pub fn only_where(&mut self, condition: &str, a: &str) -> String {
+        let zero = self.scalar(0.0);
+        self.op("Where", &[condition, a, &zero])
+    }
+    /// 1 where `a` is positive and 0 where it is 0 or less, as floats. One pass on all threads, and one more to multiply by:
+    /// half the time of a comparison and Where, which ONNX Runtime (1.31, CPU) runs on one thread.
+    pub fn positive(&mut self, a: &str) -> String {
+        self.step(a, STEEP, 0.0)
+    }
+    /// 1 where `a` is below `value` and 0 elsewhere, as floats.
+    pub fn below(&mut self, a: &str, value: f32) -> String {
+        self.step(a, -STEEP, STEEP * value)
+    }
+    /// clip(slope·a + offset, 0, 1), steep enough to be a step.
+    fn step(&mut self, a: &str, slope: f32, offset: f32) -> String {
+        match self.gy_type() {
+            DType::F32 => {
+                self.op_with("HardSigmoid", &[a], &[("alpha", slope.into()), ("beta", offset.into())])
+            }
+            // Where this slope is infinite, or no kernel is there.
+            other => {
+                let on = if slope > 0.0 { self.greater(a, 0.0) } else { self.less(a, offset / STEEP) };
+                self.cast(&on, DType::Bool, other)
+            }
+        }
+    }
+    /// a > value.
+    pub fn greater(&mut self, a: &str, value: f32) -> String {
+        let v = self.scalar(value);
+        self.op("Greater", &[a, &v])
+    }
+    /// a < value.
+    pub fn less(&mut self, a: &str, value: f32) -> String {
+        let v = self.scalar(value);
+        self.op("Less", &[a, &v])
+    }
+    /// Reshape to fixed dimensions.
+    pub fn reshape(&mut self, a: &str, shape: &[i64]) -> String {
+        let s = self.ints(shape);
+        self.op_with("Reshape", &[a, &s], &[("allowzero", 1i64.into())])
+    }
+    /// Broadcast to fixed dimensions.
+    pub fn expand(&mut self, a: &str, shape: &[i64]) -> String {
+        let s = self.ints(shape);
+        self.op("Expand", &[a, &s])
+    }
+    /// Permute dimensions.
+    pub fn transpose(&mut self, a: &str, perm: &[i64]) -> String {
+        self.op_with("Transpose", &[a], &[("perm", perm.into())])
+    }
+    /// Sum over axes.
+    pub fn reduce_sum(&mut self, a: &str, axes: &[i64], keepdims: bool) -> String {
+        let axes = self.ints(axes);
+        self.op_with("ReduceSum", &[a, &axes], &[("keepdims", (keepdims as i64).into())])
+    }
+    /// Zero-pads (or, where negative, crops): `before` and `after` for every dimension.
+    pub fn pad(&mut self, a: &str, before: &[i64], after: &[i64]) -> String {
+        self.pad_with(a, 0.0, before, after)
+    }
+    /// The same with another value.
+    pub fn pad_with(&mut self, a: &str, value: f32, before: &[i64], after: &[i64]) -> String {
+        if before.iter().chain(after).all(|&p| p == 0) {
+            return a.to_string();
+        }
+        let pads = self.ints(&[before, after].concat());
+        if value == 0.0 {
+            return self.op("Pad", &[a, &pads]);
+        }
+        let value = self.scalar(value);
+        self.op("Pad", &[a, &pads, &value])
+    }
+    /// Sums a gradient of the broadcast shape `from` down to `to`.
+    pub fn unbroadcast(&mut self, g: &str, from: &[i64], to: &[i64]) -> String {
+        if from == to {
+            return g.to_string();
+        }
+        let lead = from.len() - to.len();
+        let axes: Vec<i64> = (0..from.len())
+            .filter(|&d| d < lead || (to[d - lead] == 1 && from[d] != 1))
+            .map(|d| d as i64)
+            .collect();
+        let summed = if axes.is_empty() { g.to_string() } else { self.reduce_sum(g, &axes, true) };
+        if lead == 0 { summed } else { self.reshape(&summed, to) }
+    }
+}

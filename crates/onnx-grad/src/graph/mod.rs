@@ -1,0 +1,325 @@
+//! ONNX files as graphs: load, save, rewrite to one canonical opset.
+//!
+//! Knows nothing of images, gradients or ONNX Runtime.
+
+mod canonical;
+
+mod load;
+mod precision;
+#[rustfmt::skip]
+#[allow(missing_docs, clippy::all, rustdoc::all)]
+mod proto;
+pub(crate) mod sane;
+mod save;
+mod tensor;
+
+pub(crate) use canonical::expanded;
+pub use canonical::{NEWEST, OLDEST, OPSET};
+pub use save::Encoded;
+pub use tensor::{DType, Tensor};
+
+use std::collections::{BTreeMap, HashSet};
+
+/// A graph: nodes in topological order, constants by name, inputs and outputs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// Nodes, each after the producers of its inputs.
+    pub nodes: Vec<Node>,
+    /// Initializers and the values of Constant nodes.
+    pub constants: BTreeMap<String, Tensor>,
+    /// Inputs that are no constants.
+    pub inputs: Vec<Value>,
+    /// Outputs.
+    pub outputs: Vec<Value>,
+    /// Version of each operator set, the standard one under the empty name.
+    pub opsets: BTreeMap<String, i64>,
+    /// The narrowest float that the file computes in, before it was widened to float32.
+    pub precision: DType,
+    /// Whatever else the file says of itself, by key (`metadata_props`).
+    pub metadata: BTreeMap<String, String>,
+    /// Local functions, as they are in the file.
+    pub(crate) functions: Vec<proto::FunctionProto>,
+}
+
+/// An input or output: name, element type, shape (`None`: rank unknown).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions, where the file states them.
+    pub shape: Option<Vec<Dim>>,
+}
+
+/// One dimension of a [`Value`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Dim {
+    /// A number.
+    Known(i64),
+    /// A name, such as "batch"; empty where the file gives none.
+    Free(String),
+}
+
+/// An operator applied to named values. An absent optional input or output has the empty name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// Operator, such as "Conv".
+    pub op: String,
+    /// Operator set; empty for the standard one.
+    pub domain: String,
+    /// The node's own name, for messages.
+    pub name: String,
+    /// Input values.
+    pub inputs: Vec<String>,
+    /// Output values.
+    pub outputs: Vec<String>,
+    /// Attributes.
+    pub attrs: BTreeMap<String, Attr>,
+}
+
+/// An attribute's value.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Attr {
+    Int(i64),
+    Float(f32),
+    Str(String),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Tensor(Tensor),
+    Graph(Box<Graph>),
+    /// A kind that no rule reads, carried through unchanged.
+    Other(Box<AttrProto>),
+}
+
+/// An attribute as protobuf, opaque outside this module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttrProto(proto::AttributeProto);
+
+impl Value {
+    /// A value of known shape.
+    pub fn new(name: impl Into<String>, dtype: DType, shape: &[i64]) -> Self {
+        Value { name: name.into(), dtype, shape: Some(shape.iter().map(|&d| Dim::Known(d)).collect()) }
+    }
+    /// The first dimension where it is a number, as that of an image whose batch is fixed.
+    pub fn fixed_batch(&self) -> Option<usize> {
+        match self.shape.as_deref()?.first()? {
+            Dim::Known(n) => Some(*n as usize),
+            Dim::Free(_) => None,
+        }
+    }
+    /// The shape in words, free dimensions by name: `[batch, 3, 224, 224]`.
+    pub fn shape_text(&self) -> String {
+        match &self.shape {
+            None => "[rank unknown]".into(),
+            Some(dims) => {
+                let dims: Vec<String> = dims
+                    .iter()
+                    .map(|d| match d {
+                        Dim::Known(n) => n.to_string(),
+                        Dim::Free(n) if n.is_empty() => "?".into(),
+                        Dim::Free(n) => n.clone(),
+                    })
+                    .collect();
+                format!("[{}]", dims.join(", "))
+            }
+        }
+    }
+}
+
+impl Node {
+    /// A node of the standard operator set with one output.
+    pub fn new(op: &str, inputs: &[&str], output: &str) -> Self {
+        Node {
+            op: op.into(),
+            inputs: inputs.iter().map(|s| s.to_string()).collect(),
+            outputs: vec![output.into()],
+            ..Default::default()
+        }
+    }
+    /// The same with an attribute.
+    pub fn with(mut self, name: &str, value: impl Into<Attr>) -> Self {
+        self.attrs.insert(name.into(), value.into());
+        self
+    }
+    /// How messages call the node: `Conv "layer1/conv1"`.
+    pub fn label(&self) -> String {
+        let op =
+            if self.domain.is_empty() { self.op.clone() } else { format!("{}::{}", self.domain, self.op) };
+        let name =
+            if self.name.is_empty() { self.outputs.iter().find(|o| !o.is_empty()) } else { Some(&self.name) };
+        format!("{op} \"{}\"", name.map_or("", |n| n))
+    }
+    /// Input `i`, `None` where absent.
+    pub fn input(&self, i: usize) -> Option<&str> {
+        self.inputs.get(i).map(String::as_str).filter(|s| !s.is_empty())
+    }
+    /// Output `i`, `None` where absent.
+    pub fn output(&self, i: usize) -> Option<&str> {
+        self.outputs.get(i).map(String::as_str).filter(|s| !s.is_empty())
+    }
+    /// Integer attribute with its default.
+    pub fn int(&self, name: &str, default: i64) -> i64 {
+        match self.attrs.get(name) {
+            Some(Attr::Int(v)) => *v,
+            _ => default,
+        }
+    }
+    /// Float attribute with its default.
+    pub fn float(&self, name: &str, default: f32) -> f32 {
+        match self.attrs.get(name) {
+            Some(Attr::Float(v)) => *v,
+            _ => default,
+        }
+    }
+    /// Integer list attribute.
+    pub fn ints(&self, name: &str) -> Option<&[i64]> {
+        match self.attrs.get(name) {
+            Some(Attr::Ints(v)) => Some(v),
+            _ => None,
+        }
+    }
+    /// String attribute with its default.
+    pub fn str<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
+        match self.attrs.get(name) {
+            Some(Attr::Str(v)) => v,
+            _ => default,
+        }
+    }
+}
+
+macro_rules! attr_from {
+    ($($from:ty => $variant:ident),*) => {$(
+        impl From<$from> for Attr {
+            fn from(v: $from) -> Attr { Attr::$variant(v.into()) }
+        }
+    )*};
+}
+attr_from!(i64 => Int, f32 => Float, &str => Str, &[i64] => Ints, Vec<i64> => Ints, Vec<f32> => Floats, Tensor => Tensor);
+
+impl Graph {
+    /// A graph of the canonical opset, its inputs and outputs yet to be named.
+    pub fn new(nodes: Vec<Node>, constants: BTreeMap<String, Tensor>) -> Graph {
+        Graph { nodes, constants, opsets: [(String::new(), OPSET)].into(), ..Default::default() }
+    }
+
+    /// Whether `node` is a call of a function that the file itself defines.
+    pub fn defines(&self, node: &Node) -> bool {
+        self.functions.iter().any(|f| f.name == node.op && f.domain == node.domain)
+    }
+
+    /// A node that repeats a sub-graph, in this graph or in a branch of it.
+    pub fn find_loop(&self) -> Option<&Node> {
+        self.nodes.iter().find_map(|node| match node.op.as_str() {
+            "Loop" | "Scan" | "SequenceMap" => Some(node),
+            _ => node.attrs.values().find_map(|a| match a {
+                Attr::Graph(g) => g.find_loop(),
+                _ => None,
+            }),
+        })
+    }
+
+    /// The constant of a name as integers, for axes, shapes, pads and the like.
+    pub fn const_ints(&self, name: &str) -> Option<Vec<i64>> {
+        self.constants.get(name)?.to_i64s()
+    }
+
+    /// Drops nodes whose outputs nobody reads, then constants nobody reads.
+    pub fn prune(&mut self) {
+        let mut wanted: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();
+        let mut kept = Vec::with_capacity(self.nodes.len());
+        for node in std::mem::take(&mut self.nodes).into_iter().rev() {
+            if node.outputs.iter().any(|o| !o.is_empty() && wanted.contains(o)) {
+                wanted.extend(node.inputs.iter().cloned());
+                node.each_captured(&mut |name| {
+                    wanted.insert(name.to_string());
+                });
+                kept.push(node);
+            }
+        }
+        kept.reverse();
+        self.nodes = kept;
+        self.constants.retain(|name, _| wanted.contains(name));
+    }
+
+    /// Gives a value another name, wherever it stands. A value that has that name already takes another.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        if from == to {
+            return;
+        }
+        let mut taken = HashSet::new();
+        self.each_name(&mut |name| {
+            taken.insert(name.clone());
+        });
+        let mut aside = format!("{to}/inner");
+        while taken.contains(&aside) {
+            aside.push('_');
+        }
+        self.each_name(&mut |name| {
+            if name == to {
+                name.clone_from(&aside);
+            } else if name == from {
+                *name = to.to_string();
+            }
+        });
+    }
+
+    /// Calls `f` with the name of every value, sub-graphs included, each time that it stands somewhere.
+    fn each_name(&mut self, f: &mut dyn FnMut(&mut String)) {
+        let constants = std::mem::take(&mut self.constants).into_iter();
+        self.constants = constants
+            .map(|(mut name, t)| {
+                f(&mut name);
+                (name, t)
+            })
+            .collect();
+        self.inputs.iter_mut().chain(&mut self.outputs).for_each(|value| f(&mut value.name));
+        for node in &mut self.nodes {
+            node.inputs.iter_mut().chain(&mut node.outputs).filter(|n| !n.is_empty()).for_each(&mut *f);
+            for attr in node.attrs.values_mut() {
+                if let Attr::Graph(g) = attr {
+                    g.each_name(f);
+                }
+            }
+        }
+    }
+
+    /// Drops inputs that no node reads and that are no output.
+    pub fn prune_inputs(&mut self) {
+        let mut read: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();
+        for node in &self.nodes {
+            read.extend(node.inputs.iter().cloned());
+            node.each_captured(&mut |name| {
+                read.insert(name.to_string());
+            });
+        }
+        self.inputs.retain(|i| read.contains(&i.name));
+    }
+}
+
+impl Node {
+    /// Calls `f` with every outer value that a sub-graph of this node reads.
+    pub fn each_captured(&self, f: &mut dyn FnMut(&str)) {
+        for attr in self.attrs.values() {
+            if let Attr::Graph(g) = attr {
+                let made = g.nodes.iter().flat_map(|n| &n.outputs);
+                let own: HashSet<&str> = made
+                    .chain(g.constants.keys())
+                    .chain(g.inputs.iter().map(|v| &v.name))
+                    .map(String::as_str)
+                    .collect();
+                let mut outer = |name: &str| {
+                    if !name.is_empty() && !own.contains(name) {
+                        f(name);
+                    }
+                };
+                for node in &g.nodes {
+                    node.inputs.iter().for_each(|n| outer(n));
+                    node.each_captured(&mut outer);
+                }
+                g.outputs.iter().for_each(|o| outer(&o.name));
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What no real model has and ONNX Runtime doesn't refuse by itself: some of its kernels read beyond their tensors at
+//! impossible attributes, and graphs of a million nodes take it hours.
+
+use super::{Attr, Node};
+
+/// Nodes that a graph may have. The largest vision models have some ten thousand.
+pub const MOST_NODES: usize = 100_000;
+
+/// Axes that a tensor may have.
+const RANK: i64 = 64;
+/// Sizes and counts.
+const MOST: i64 = 1 << 24;
+
+/// Attributes that are axes, counts and sizes, each with the least and the most that it may be.
+const LIMITS: &[(&str, i64, i64)] = &[
+    ("axes", -RANK, RANK),
+    ("axis", -RANK, RANK),
+    ("batch_axis", -RANK, RANK),
+    ("batch_dims", 0, RANK),
+    ("blocksize", 1, MOST),
+    ("dilations", 1, MOST),
+    ("group", 1, MOST),
+    ("kernel_shape", 1, MOST),
+    ("num_groups", 1, MOST),
+    ("num_heads", 1, MOST),
+    ("num_outputs", 1, MOST),
+    ("output_padding", 0, MOST),
+    ("output_shape", 0, MOST),
+    ("p", 0, MOST),
+    ("pads", -MOST, MOST),
+    ("perm", 0, RANK),
+    ("q_num_heads", 0, MOST),
+    ("kv_num_heads", 0, MOST),
+    ("size", 1, MOST),
+    ("split", 0, MOST),
+    ("strides", 1, MOST),
+    ("time_axis", -RANK, RANK),
+];
+
+/// Refuses a node of the standard set with an impossible attribute.
+pub(super) fn check(node: &Node) -> Result<(), String> {
+    if !node.domain.is_empty() && node.domain != "com.microsoft" {
+        return Ok(());
+    }
+    for &(name, least, most) in LIMITS {
+        let values = match node.attrs.get(name) {
+            Some(Attr::Int(v)) => std::slice::from_ref(v),
+            Some(Attr::Ints(v)) => v,
+            _ => continue,
+        };
+        if let Some(v) = values.iter().find(|v| !(least..=most).contains(*v)) {
+            return Err(format!(
+                "{}: attribute {name} is {v}, expected {least} to {most}. The file is damaged; export the model again",
+                node.label()
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Node {
+    /// Refuses what is impossible by the shapes of a node's inputs (−1 where unknown), as far as the runtime doesn't: its GatherND
+    /// reads beyond the data where the indices have more batches.
+    pub fn check_shapes<'a>(&self, shape: impl Fn(&str) -> Option<&'a [i64]>) -> Result<(), String> {
+        if self.op != "GatherND" || !self.domain.is_empty() {
+            return Ok(());
+        }
+        let of = |i: usize| self.input(i).and_then(&shape);
+        let (Some(data), Some(indices)) = (of(0), of(1)) else { return Ok(()) };
+        let batches = data.iter().zip(indices).take(self.int("batch_dims", 0).max(0) as usize);
+        match batches.into_iter().find(|(d, i)| **d >= 0 && **i >= 0 && d != i) {
+            None => Ok(()),
+            Some((d, i)) => Err(format!(
+                "{}: its indices have {i} batches where its data has {d}. The file is damaged, or made for another batch (--batch); \
+                 export the model again",
+                self.label()
+            )),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! [`Graph`] → protobuf bytes, weights inline or as one external file.
+
+use super::{Attr, Dim, Graph, Node, Tensor, Value, proto};
+use prost::Message;
+
+/// Weights of at least this many bytes go to the external file, if there is one.
+const EXTERNAL_FROM: usize = 1024;
+
+/// A model in the form that a runtime takes it: protobuf, and the bytes of the external file that it names.
+pub struct Encoded {
+    /// The model file.
+    pub model: Vec<u8>,
+    /// Content of the external file; empty where all weights are inline.
+    pub weights: Vec<u8>,
+}
+
+impl Encoded {
+    /// Name of the external file in the model.
+    pub const WEIGHTS: &'static str = "weights.bin";
+}
+
+impl Graph {
+    /// Bytes of all constants.
+    pub fn weight_bytes(&self) -> usize {
+        self.constants.values().map(|t| t.bytes.len()).sum()
+    }
+
+    /// Encodes as protobuf, weights inline. Protobuf ends at 2 GB: use [`Graph::encode_external`] above that.
+    pub fn encode(&self) -> Vec<u8> {
+        self.model(&mut |name, t| t.to_proto(name)).encode_to_vec()
+    }
+
+    /// Encodes with the large weights in a file of their own, [`Encoded::WEIGHTS`].
+    pub fn encode_external(&self) -> Encoded {
+        self.encode_beside(Encoded::WEIGHTS)
+    }
+
+    /// Encodes with the large weights in a file of their own, which the model calls `location`: a path relative to its own.
+    pub fn encode_beside(&self, location: &str) -> Encoded {
+        let mut weights = Vec::new();
+        let model = self
+            .model(&mut |name, t| {
+                if t.bytes.len() < EXTERNAL_FROM {
+                    return t.to_proto(name);
+                }
+                // Aligned, so that a runtime may map the file.
+                weights.resize(weights.len().next_multiple_of(64), 0);
+                let external_data = vec![
+                    entry("location", location.into()),
+                    entry("offset", weights.len().to_string()),
+                    entry("length", t.bytes.len().to_string()),
+                ];
+                weights.extend_from_slice(&t.bytes);
+                proto::TensorProto {
+                    name: name.into(),
+                    data_type: t.dtype.code(),
+                    dims: t.shape.clone(),
+                    data_location: proto::tensor_proto::DataLocation::External as i32,
+                    external_data,
+                    ..Default::default()
+                }
+            })
+            .encode_to_vec();
+        Encoded { model, weights }
+    }
+
+    fn model(&self, constant: &mut dyn FnMut(&str, &Tensor) -> proto::TensorProto) -> proto::ModelProto {
+        proto::ModelProto {
+            // IR 10 belongs to opset 21.
+            ir_version: 10,
+            producer_name: "audit".into(),
+            opset_import: self
+                .opsets
+                .iter()
+                .map(|(domain, &version)| proto::OperatorSetIdProto { domain: domain.clone(), version })
+                .collect(),
+            graph: Some(self.graph_proto(constant)),
+            functions: self.functions.clone(),
+            metadata_props: self.metadata.iter().map(|(key, value)| entry(key, value.clone())).collect(),
+            ..Default::default()
+        }
+    }
+
+    fn graph_proto(
+        &self,
+        constant: &mut dyn FnMut(&str, &Tensor) -> proto::TensorProto,
+    ) -> proto::GraphProto {
+        proto::GraphProto {
+            name: "audit".into(),
+            node: self.nodes.iter().map(node).collect(),
+            initializer: self.constants.iter().map(|(name, t)| constant(name, t)).collect(),
+            input: self.inputs.iter().map(value).collect(),
+            output: self.outputs.iter().map(value).collect(),
+            ..Default::default()
+        }
+    }
+}
+
+fn entry(key: &str, value: String) -> proto::StringStringEntryProto {
+    proto::StringStringEntryProto { key: key.into(), value }
+}
+
+fn node(n: &Node) -> proto::NodeProto {
+    proto::NodeProto {
+        op_type: n.op.clone(),
+        domain: n.domain.clone(),
+        name: n.name.clone(),
+        input: n.inputs.clone(),
+        output: n.outputs.clone(),
+        attribute: n.attrs.iter().map(|(name, a)| attr(name, a)).collect(),
+        ..Default::default()
+    }
+}
+
+fn attr(name: &str, a: &Attr) -> proto::AttributeProto {
+    use proto::attribute_proto::AttributeType as K;
+    let mut p = proto::AttributeProto { name: name.into(), ..Default::default() };
+    let kind = match a {
+        Attr::Int(v) => {
+            p.i = *v;
+            K::Int
+        }
+        Attr::Float(v) => {
+            p.f = *v;
+            K::Float
+        }
+        Attr::Str(v) => {
+            p.s = v.clone().into_bytes();
+            K::String
+        }
+        Attr::Ints(v) => {
+            p.ints = v.clone();
+            K::Ints
+        }
+        Attr::Floats(v) => {
+            p.floats = v.clone();
+            K::Floats
+        }
+        Attr::Tensor(t) => {
+            p.t = Some(t.to_proto(""));
+            K::Tensor
+        }
+        Attr::Graph(g) => {
+            p.g = Some(g.graph_proto(&mut |name, t| t.to_proto(name)));
+            K::Graph
+        }
+        Attr::Other(other) => return other.0.clone(),
+    };
+    p.r#type = kind as i32;
+    p
+}
+
+fn value(v: &Value) -> proto::ValueInfoProto {
+    use proto::tensor_shape_proto::{Dimension, dimension::Value as D};
+    let shape = v.shape.as_ref().map(|dims| proto::TensorShapeProto {
+        dim: dims
+            .iter()
+            .map(|d| Dimension {
+                value: match d {
+                    Dim::Known(n) => Some(D::DimValue(*n)),
+                    Dim::Free(name) if name.is_empty() => None,
+                    Dim::Free(name) => Some(D::DimParam(name.clone())),
+                },
+                ..Default::default()
+            })
+            .collect(),
+    });
+    // A value without element type is left for the runtime to infer.
+    let tensor = proto::type_proto::Tensor { elem_type: v.dtype.code(), shape };
+    let kind = (v.dtype.code() != 0).then_some(proto::TypeProto {
+        value: Some(proto::type_proto::Value::TensorType(tensor)),
+        ..Default::default()
+    });
+    proto::ValueInfoProto { name: v.name.clone(), r#type: kind, ..Default::default() }
+}

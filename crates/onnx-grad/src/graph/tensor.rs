@@ -1,0 +1,234 @@
+//! Constant tensors of a graph: an element type, a shape and little-endian bytes.
+
+use super::load::External;
+use super::proto;
+use half::{bf16, f16};
+use prost::bytes::Bytes;
+
+/// Element types by their ONNX code (`TensorProto.DataType`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum DType {
+    #[default]
+    F32,
+    F16,
+    BF16,
+    F64,
+    I64,
+    I32,
+    I16,
+    I8,
+    U64,
+    U32,
+    U16,
+    U8,
+    Bool,
+    /// Anything that no audited path carries: strings, complex, 4- and 8-bit floats.
+    Other(i32),
+}
+
+const CODES: [(DType, i32, usize); 13] = [
+    (DType::F32, 1, 4),
+    (DType::U8, 2, 1),
+    (DType::I8, 3, 1),
+    (DType::U16, 4, 2),
+    (DType::I16, 5, 2),
+    (DType::I32, 6, 4),
+    (DType::I64, 7, 8),
+    (DType::Bool, 9, 1),
+    (DType::F16, 10, 2),
+    (DType::F64, 11, 8),
+    (DType::U32, 12, 4),
+    (DType::U64, 13, 8),
+    (DType::BF16, 16, 2),
+];
+
+impl DType {
+    /// From the ONNX code.
+    pub fn from_code(code: i32) -> Self {
+        CODES.iter().find(|c| c.1 == code).map_or(DType::Other(code), |c| c.0)
+    }
+    /// The ONNX code.
+    pub fn code(self) -> i32 {
+        match self {
+            DType::Other(code) => code,
+            _ => CODES.iter().find(|c| c.0 == self).map_or(0, |c| c.1),
+        }
+    }
+    /// Bytes per element; `None` for types this crate doesn't store.
+    pub fn size(self) -> Option<usize> {
+        CODES.iter().find(|c| c.0 == self).map(|c| c.2)
+    }
+    /// Whether gradients can pass through values of this type.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
+    }
+}
+
+/// A constant. Cloning shares the bytes, since the forward and the backward graph use the same weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions; empty for a scalar.
+    pub shape: Vec<i64>,
+    /// Elements, little-endian, row-major.
+    pub bytes: Bytes,
+}
+
+impl Tensor {
+    /// A float32 tensor.
+    pub fn f32(shape: &[i64], values: &[f32]) -> Self {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor { dtype: DType::F32, shape: shape.to_vec(), bytes }
+    }
+    /// An int64 tensor.
+    pub fn i64(shape: &[i64], values: &[i64]) -> Self {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor { dtype: DType::I64, shape: shape.to_vec(), bytes }
+    }
+    /// A one-dimensional int64 tensor, the form of axes, shapes and pads.
+    pub fn ints(values: &[i64]) -> Self {
+        Self::i64(&[values.len() as i64], values)
+    }
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize
+    }
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The elements as int64; `None` unless the type is an integer or boolean.
+    pub fn to_i64s(&self) -> Option<Vec<i64>> {
+        Some(match self.dtype {
+            DType::I64 => self.each(i64::from_le_bytes),
+            DType::I32 => self.each(|b| i32::from_le_bytes(b) as i64),
+            DType::I16 => self.each(|b| i16::from_le_bytes(b) as i64),
+            DType::U16 => self.each(|b| u16::from_le_bytes(b) as i64),
+            DType::U32 => self.each(|b| u32::from_le_bytes(b) as i64),
+            DType::I8 => self.each(|b: [u8; 1]| b[0] as i8 as i64),
+            DType::U8 | DType::Bool => self.each(|b: [u8; 1]| b[0] as i64),
+            _ => return None,
+        })
+    }
+    /// The elements as float32; `None` unless the type is a float. Half precision is widened, double narrowed.
+    pub fn to_f32s(&self) -> Option<Vec<f32>> {
+        Some(match self.dtype {
+            DType::F32 => self.each(f32::from_le_bytes),
+            DType::F64 => self.each(|b| f64::from_le_bytes(b) as f32),
+            DType::BF16 => self.each(|b| bf16::from_le_bytes(b).to_f32()),
+            DType::F16 => self.each(|b| f16::from_le_bytes(b).to_f32()),
+            _ => return None,
+        })
+    }
+
+    /// A float32 tensor in float16, rounded to nearest; beyond ±65504 infinite. `None` of any other type.
+    pub fn to_half(&self) -> Option<Tensor> {
+        let values = (self.dtype == DType::F32).then(|| self.each(f32::from_le_bytes))?;
+        let bytes = values.into_iter().flat_map(|v| f16::from_f32(v).to_le_bytes()).collect();
+        Some(Tensor { dtype: DType::F16, shape: self.shape.clone(), bytes })
+    }
+
+    fn each<const N: usize, T>(&self, f: impl Fn([u8; N]) -> T) -> Vec<T> {
+        self.bytes
+            .chunks_exact(N)
+            .map(|chunk| {
+                let mut bytes = [0; N];
+                bytes.copy_from_slice(chunk);
+                f(bytes)
+            })
+            .collect()
+    }
+
+    /// Out of protobuf.
+    pub(super) fn from_proto(p: &mut proto::TensorProto, external: External) -> Result<Self, String> {
+        let dtype = DType::from_code(p.data_type);
+        let Some(size) = dtype.size() else {
+            return Err(format!("has element type {}, which is not supported", p.data_type));
+        };
+        let shape = p.dims.clone();
+        if shape.iter().any(|&d| d < 0) {
+            return Err(format!("has shape {shape:?}"));
+        }
+        let count = shape
+            .iter()
+            .try_fold(1u64, |n, &d| n.checked_mul(d as u64))
+            .filter(|n| n.checked_mul(size as u64).is_some_and(|bytes| bytes < 1 << 40))
+            .ok_or_else(|| format!("has shape {shape:?}"))?;
+        let bytes: Bytes = if p.data_location == proto::tensor_proto::DataLocation::External as i32 {
+            let entry = |key: &str| p.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
+            let number = |key: &str| entry(key).map(str::parse::<u64>).transpose();
+            let offset = number("offset").map_err(|e| format!("external offset: {e}"))?.unwrap_or(0);
+            let length = number("length").map_err(|e| format!("external length: {e}"))?;
+            external(entry("location").unwrap_or(""), offset, length)?.into()
+        } else if !p.raw_data.is_empty() {
+            std::mem::take(&mut p.raw_data)
+        } else {
+            match dtype {
+                DType::F32 => p.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+                DType::F64 => p.double_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+                DType::I64 => p.int64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+                DType::U32 => p.uint64_data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
+                DType::U64 => p.uint64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+                // int32_data carries every narrower type, one element each.
+                _ => p.int32_data.iter().flat_map(|v| v.to_le_bytes()[..size].to_vec()).collect(),
+            }
+        };
+        if bytes.len() as u64 != count * size as u64 {
+            return Err(format!(
+                "of shape {shape:?} should hold {} bytes and holds {}",
+                count * size as u64,
+                bytes.len()
+            ));
+        }
+        Ok(Tensor { dtype, shape, bytes })
+    }
+
+    pub(super) fn to_proto(&self, name: &str) -> proto::TensorProto {
+        proto::TensorProto {
+            name: name.to_string(),
+            data_type: self.dtype.code(),
+            dims: self.shape.clone(),
+            raw_data: self.bytes.clone(),
+            ..Default::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every float16 comes back, and the middle of two neighbours goes to the even one (IEEE 754's default).
+    #[test]
+    fn float16_is_rounded_to_nearest() {
+        let bits = |v: f32| {
+            let half = Tensor::f32(&[1], &[v]).to_half().unwrap();
+            (u16::from_le_bytes([half.bytes[0], half.bytes[1]]), half.to_f32s().unwrap()[0])
+        };
+        let value = |h: u16| {
+            let bytes = h.to_le_bytes().to_vec().into();
+            Tensor { dtype: DType::F16, shape: vec![1], bytes }.to_f32s().unwrap()[0]
+        };
+        for h in 0..=u16::MAX {
+            let v = value(h);
+            if v.is_nan() {
+                assert!(bits(v).1.is_nan());
+                continue;
+            }
+            assert_eq!(bits(v).0, h, "{v}");
+            let next = value(h.wrapping_add(1));
+            if next.is_finite() && h & 0x7fff < 0x7bff {
+                let middle = (v + next) / 2.0; // exact in float32
+                assert_eq!(bits(middle).0, h + (h & 1), "{middle}");
+                assert_eq!(bits(middle + (v - middle) / 64.0).0, h);
+                assert_eq!(bits(middle + (next - middle) / 64.0).0, h + 1);
+            }
+        }
+        assert_eq!(
+            [65519.0, 65520.0, 1e9, 1e-9, -1e-9].map(|v| bits(v).0),
+            [0x7bff, 0x7c00, 0x7c00, 0, 0x8000]
+        );
+    }
+}

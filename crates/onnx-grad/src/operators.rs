@@ -1,0 +1,61 @@
+//! What is covered: a row for each operator.
+
+use crate::grad::rules::{self, Class as Rule};
+use crate::graph::expanded;
+
+pub use crate::graph::{NEWEST, OLDEST, OPSET};
+
+/// An operator that may lie between the input and the output of a graph that is differentiated.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    /// Operator set; empty for the standard one.
+    pub domain: &'static str,
+    /// Its name, such as "Conv".
+    pub name: &'static str,
+    /// The first version of its operator set that has it.
+    pub since: i64,
+    /// How it passes a gradient.
+    pub class: Class,
+    /// Forms of it that are refused with a message, in words; empty if there are none.
+    pub refused: &'static str,
+}
+
+/// How an operator passes a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Its own derivative (at kinks, the one that PyTorch takes).
+    Exact,
+    /// It rounds to integers: the derivative of what it would be without rounding. Always in the notes.
+    StraightThrough,
+    /// Its output is no function of its inputs' values that a gradient could follow.
+    Discrete,
+    /// It is constant almost everywhere: zero, or straight-through if asked for. Always in the notes.
+    Flat,
+    /// [`Graph::load`](crate::Graph::load) writes it with other operators, and those are differentiated.
+    Expanded,
+}
+
+/// Every operator with a rule, and every operator that is expanded. An operator with both has two rows: graphs that were
+/// loaded never hold it.
+pub fn all() -> impl Iterator<Item = Operator> {
+    let ruled = rules::all().map(|rule| Operator {
+        domain: "",
+        name: rule.op,
+        since: rule.since(),
+        class: match rule.class {
+            Rule::Exact(_) => Class::Exact,
+            Rule::StraightThrough(_) => Class::StraightThrough,
+            Rule::Discrete => Class::Discrete,
+            Rule::Flat => Class::Flat,
+        },
+        refused: rule.limits,
+    });
+    let written = expanded().map(|e| Operator {
+        domain: e.domain,
+        name: e.op,
+        since: e.since,
+        class: Class::Expanded,
+        refused: e.refused,
+    });
+    ruled.chain(written)
+}

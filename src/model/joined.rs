@@ -1,0 +1,73 @@
+//! A model and its gradient as one graph of standard operators.
+
+use super::runtime::Options;
+use super::{Card, EMBEDDING, Info, Prepared, pick_input};
+use crate::{Error, Exit, Result};
+use onnx_grad::{Graph, batch};
+use std::path::Path;
+
+/// Names of inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
+pub const NAMES: [&str; 4] = ["image", "cotangent", "embedding", "gradient"];
+
+/// Batches whose graphs are compared to find what depends on the batch: primes that models rarely have as a dimension.
+const BATCHES: [usize; 2] = [11, 13];
+
+/// A model and its gradient.
+pub struct Joined {
+    /// The model.
+    pub info: Info,
+    /// (image, cotangent) → (embedding, gradient), in float32.
+    pub graph: Graph,
+    /// The batch; `None` where it is free.
+    pub batch: Option<usize>,
+}
+
+impl Joined {
+    /// Forms the gradient of a model for a `batch`, or for any. A model with a fixed batch keeps its own. `raw`: by the model's own
+    /// input instead of pixels. Errors (exit code 3): those of [`super::Model::open`]; the graphs of two batches differ in a way
+    /// that no batch explains.
+    pub fn form(
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        raw: bool,
+    ) -> Result<Joined> {
+        let own = || pick_input(&Graph::load(path)?, card).map(|input| input.fixed_batch());
+        let batch = match batch {
+            Some(n) => Some(n),
+            None => own().map_err(|e| e.context(path.display()))?,
+        };
+        let of = |n: usize| -> Result<(Info, Graph)> {
+            let prepared =
+                Prepared::read(path, card, options, Some(n), false, raw).map_err(|mut e| {
+                    if batch.is_none() && e.exit == Exit::Model {
+                        e.message += &format!(
+                            ".\nThis was for a batch of {n}, because the file leaves its batch open. If the model takes one batch \
+                             alone, state it: --batch 1"
+                        );
+                    }
+                    e
+                })?;
+            let image = if raw { &prepared.input } else { super::IMAGE };
+            let g = prepared.differentiate(image)?;
+            let names = [image, &g.cotangents[0], EMBEDDING, &g.gradients[0]].map(str::to_string);
+            let info = Info { notes: g.notes.clone(), ..prepared.info };
+            let mut graph = g.join();
+            names.iter().zip(NAMES).for_each(|(from, to)| graph.rename(from, to));
+            Ok((info, graph))
+        };
+        if let Some(n) = batch {
+            let (info, graph) = of(n)?;
+            return Ok(Joined { info, graph, batch });
+        }
+        let [(info, a), (_, b)] = [of(BATCHES[0])?, of(BATCHES[1])?];
+        let graph = batch::free([&a, &b], BATCHES.map(|n| n as i64), NAMES[0]).map_err(|e| {
+            Error::model(format!(
+                "{}: no graph for any batch can be made: {e}. Write one for a fixed batch: --batch 1",
+                path.display()
+            ))
+        })?;
+        Ok(Joined { info, graph, batch })
+    }
+}

@@ -1,0 +1,76 @@
+//! The table of operators, for `audit ops` and the documentation.
+
+use onnx_grad::operators::{self, Class, NEWEST, OLDEST, Operator};
+
+const HEAD: &str = "# Operators
+
+<!-- Written by `cargo run -- ops --markdown > docs/operators.md`; a test compares. -->
+
+Operators that may lie between the image and the embedding. A model whose path has another one, or a form listed as
+refused, is an error when it is loaded, which names the node. Operators off that path (on weights, shapes, positions)
+may be any that ONNX Runtime runs.
+
+";
+
+const EXPANDED: &str = "
+Written with other operators when the model is loaded (newer than the version that everything is brought to, or what
+ONNX Runtime's own optimiser writes into the models that it saves), and differentiated as those. Upsample (7-9) becomes
+Resize, and Scatter (9-10) ScatterElements.
+
+";
+
+/// Every operator with the opsets it is understood in, its class and what is refused; as Markdown or as text.
+pub fn table(markdown: bool) -> String {
+    let (mut expanded, mut ruled): (Vec<Operator>, Vec<Operator>) =
+        operators::all().partition(|o| o.class == Class::Expanded);
+    ruled.retain(|o| !expanded.iter().any(|e| e.domain == o.domain && e.name == o.name));
+    ruled.sort_by_key(|o| o.name);
+    expanded.sort_by_key(|e| (e.domain, e.name));
+    let opsets = |since: i64| format!("{}-{NEWEST}", since.max(OLDEST));
+    let mut text = String::new();
+    if markdown {
+        text += HEAD;
+        let mut classes: Vec<_> = ruled.iter().map(|o| class_name(o.class)).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        for (name, meaning) in classes {
+            text += &format!("- **{name}**: {meaning}.\n");
+        }
+        text += "\n| Operator | Opset | Class | Refused |\n|---|---|---|---|\n";
+    }
+    let row = |op: &str, opsets: &str, class: &str, refused: &str| {
+        if markdown {
+            return format!("| {op} | {opsets} | {class} | {refused} |\n");
+        }
+        let refused = if refused.is_empty() { String::new() } else { format!("refused: {refused}") };
+        format!("{op:<47} {opsets:<6} {class:<17} {refused}").trim_end().to_string() + "\n"
+    };
+    for o in ruled {
+        text += &row(o.name, &opsets(o.since), class_name(o.class).0, o.refused);
+    }
+    if markdown {
+        text += EXPANDED;
+        text += "| Operator | Opset | Class | Refused |\n|---|---|---|---|\n";
+    }
+    for e in expanded {
+        let (op, opsets) = match e.domain {
+            "" => (e.name.to_string(), opsets(e.since)),
+            domain => (format!("{domain}::{}", e.name), "1".to_string()),
+        };
+        text += &row(&op, &opsets, class_name(e.class).0, e.refused);
+    }
+    text
+}
+
+/// A class in a word, and what that means.
+fn class_name(class: Class) -> (&'static str, &'static str) {
+    match class {
+        Class::Exact => ("exact", "its own derivative; at kinks, the one PyTorch takes"),
+        Class::StraightThrough => {
+            ("straight-through", "the derivative as if nothing were rounded; the report names the nodes")
+        }
+        Class::Discrete => ("discrete", "carries no gradient"),
+        Class::Flat => ("flat", "zero almost everywhere; the report names the nodes"),
+        Class::Expanded => ("expanded", "written with other operators when the model is loaded"),
+    }
+}

@@ -1,0 +1,256 @@
+//! `audit grad`: a model and its gradient as one ONNX file, compared with the audit's own gradient before it is written.
+
+use crate::cli::Grad;
+use crate::data::Dataset;
+use crate::judge::check::gradient;
+use crate::model::Model;
+use crate::model::card::{Card, Preprocessing};
+use crate::model::joined::{Joined, NAMES};
+use crate::model::runtime::{self, Input, Options, Provider, Session};
+use crate::report::Destination;
+use crate::run::images::first_batch;
+use crate::run::settings::settle_card;
+use crate::{Error, Result};
+use ndarray::ArrayView2;
+use onnx_grad::{Encoded, Graph};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::path::{Path, PathBuf};
+
+/// Batches at which a file for any batch is run.
+const BATCHES: [usize; 3] = [1, 2, 5];
+/// Images at which a file for a fixed batch is run, at most; the rest of the batch is grey.
+const IMAGES: usize = 8;
+/// Accepted difference between two gradients of an image, or two embeddings, as a share of their length. Rounding moves a few
+/// values across the kink of a ReLU; what depends on the batch in another way is off by far more.
+const SAME: f64 = 1e-2;
+/// The same where values are quantised: the last bit of a float decides between neighbouring integers.
+const SAME_QUANTISED: f64 = 1e-1;
+/// Noise on the images, in pixel units: flat areas have every max-pool exactly on a tie.
+const JITTER: f32 = 0.02;
+/// Weights of so many bytes go to a file of their own: protobuf ends at 2 GB.
+const INLINE_LIMIT: usize = 1_500_000_000;
+
+/// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where the file's gradient isn't the audit's, or
+/// that isn't what finite differences of the untouched model say.
+pub fn run(flags: &Grad) -> Result<String> {
+    let path = flags.model.as_path();
+    if flags.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
+        return Err(Error::usage(format!(
+            "-o {}: a graph is written, name a file that ends in .onnx",
+            flags.file.display()
+        )));
+    }
+    let card = settle_card(flags.described.card()?, flags.described.card.as_deref(), path)?;
+    let to = Destination::open("-o", &flags.file)?;
+    runtime::load(flags.ort_lib.as_deref())?;
+    let options = Options { provider: Provider::Cpu, threads: flags.threads };
+    let mut joined = Joined::form(path, &card, options, flags.batch, flags.raw)?;
+    describe(&mut joined, flags.raw);
+    let checked = check(&joined, path, &card, options, flags.raw)?;
+    let written = write(&joined.graph, to, &flags.file)?;
+    Ok(render(&joined, &written, flags.raw, &checked))
+}
+
+/// What was found when the file was run.
+struct Checked {
+    batches: Vec<usize>,
+    /// Largest difference from the audit's gradient, as a share of its length.
+    difference: f64,
+    /// Of the audit's gradient from finite differences of the untouched model; `None` where there is nothing to compare with.
+    finite: Option<f64>,
+}
+
+/// Runs the graph as users will, and compares.
+fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool) -> Result<Checked> {
+    let count = joined.batch.unwrap_or(BATCHES[BATCHES.len() - 1]);
+    let mut model = Model::open(path, card, options, Some(count))?;
+    let dataset = Dataset::generated(0, count.min(IMAGES), 1);
+    let (mut images, real) = first_batch(&dataset, &model)?;
+    images.truncate(count * model.pixels());
+    let mut rng = ChaCha8Rng::seed_from_u64(0x6772_6164);
+    let mut unit = || (rng.next_u32() >> 8) as f32 / (1u32 << 24) as f32;
+    images.iter_mut().for_each(|v| *v += JITTER * (2.0 * unit() - 1.0));
+    let cotangent: Vec<f32> = (0..count * model.info.dim).map(|_| 2.0 * unit() - 1.0).collect();
+    let view = ArrayView2::from_shape((count, model.info.dim), &cotangent)
+        .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
+    let (embedding, gradient) = model.gradient(&images, view)?;
+
+    let pre = &joined.info.preprocessing;
+    let real = real.min(count);
+    let shape = pre.pixel_shape(real).map(|d| d as usize);
+    let pixels = real * model.pixels();
+    let errors =
+        gradient::compare(&mut model.reference()?, &images[..pixels], view, &gradient[..pixels], shape)?;
+    if let Some(e) = errors.filter(|e| !e.accepted()) {
+        let [smooth, own] = [100.0 * e.smooth, 100.0 * e.own];
+        let [most, most_own] = gradient::Errors::ACCEPTED;
+        return Err(Error::untrusted(format!(
+            "{}: the gradient is {smooth:.1} % from finite differences of the model ({most:.0} % is accepted), along itself {own:.1} % \
+             ({most_own:.0} %); nothing is written. `audit doctor` looks further",
+            path.display()
+        )));
+    }
+
+    // By the model's own input: its derivative by pixels, without the scale of the preprocessing.
+    let (inputs, expected) = match raw {
+        false => (images, gradient),
+        true => {
+            let inverse = Preprocessing {
+                scale: pre.scale.iter().map(|s| 1.0 / s).collect(),
+                shift: vec![0.0; pre.channels],
+                ..pre.clone()
+            };
+            (pre.apply(&images), inverse.apply(&gradient))
+        }
+    };
+    let mut session =
+        Session::as_shipped(&joined.graph, options).map_err(|e| e.context("the graph to be written"))?;
+    let batches = joined.batch.map_or(BATCHES.to_vec(), |n| vec![n]);
+    let (dim, pixels) = (model.info.dim, model.pixels());
+    let accepted = if model.info.notes.iter().any(|n| n.straight_through) { SAME_QUANTISED } else { SAME };
+    let mut difference = 0.0f64;
+    for &n in &batches {
+        let shape = if raw { pre.input_shape(n) } else { pre.pixel_shape(n) };
+        let feed = [
+            (NAMES[0], Input::Host(&shape, &inputs[..n * pixels])),
+            (NAMES[1], Input::Host(&[n as i64, dim as i64], &cotangent[..n * dim])),
+        ];
+        let found = session.run(&feed, &NAMES[2..])?;
+        let own = embedding.as_slice().unwrap_or_default();
+        let worst = apart(found[0].floats()?.1, &own[..n * dim], dim).max(apart(
+            found[1].floats()?.1,
+            &expected[..n * pixels],
+            pixels,
+        ));
+        if worst.is_nan() || worst > accepted {
+            let next = match joined.batch {
+                None => {
+                    "The model may treat images of a batch differently; write a file for a fixed batch: --batch 1"
+                }
+                Some(_) => "ONNX Runtime's optimiser may change the graph",
+            };
+            return Err(Error::untrusted(format!(
+                "{}: at a batch of {n} the graph to be written is {:.1e} from the audit's own embedding or gradient, as a share of \
+                 their length; {accepted:.0e} is accepted, and nothing is written. {next}",
+                path.display(),
+                worst
+            )));
+        }
+        difference = difference.max(worst);
+    }
+    Ok(Checked { batches, difference, finite: errors.map(|e| e.smooth) })
+}
+
+/// The largest ‖a − b‖ / ‖b‖ over rows of a length.
+fn apart(a: &[f32], b: &[f32], length: usize) -> f64 {
+    if a.len() != b.len() {
+        return f64::INFINITY;
+    }
+    let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
+    let rows = a.chunks(length).zip(b.chunks(length)).map(|(a, b)| {
+        let off = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
+        off / norm(&mut b.iter().map(|b| f64::from(*b))).max(f64::MIN_POSITIVE)
+    });
+    // `max` would lose a NaN.
+    rows.fold(0.0, |worst, row| if row <= worst { worst } else { row })
+}
+
+/// Puts into the graph's metadata what somebody who finds the file wants to know.
+fn describe(joined: &mut Joined, raw: bool) {
+    let info = &joined.info;
+    let nodes = |straight_through| {
+        let of = info.notes.iter().filter(|n| n.straight_through == straight_through);
+        of.map(|n| n.node.as_str()).collect::<Vec<_>>().join("\n")
+    };
+    let name = info.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let all = [
+        ("audit.version", env!("CARGO_PKG_VERSION").to_string()),
+        ("audit.model", name),
+        ("audit.model_sha256", info.sha256.clone()),
+        ("audit.embedding", info.output.clone()),
+        ("audit.image", image(joined, raw)),
+        ("audit.preprocessing", if raw { String::new() } else { info.preprocessing.words() }),
+        ("audit.straight_through", nodes(true)),
+        ("audit.zero_gradient", nodes(false)),
+    ];
+    let said = all.into_iter().filter(|(_, value)| !value.is_empty());
+    joined.graph.metadata.extend(said.map(|(key, value)| (key.to_string(), value)));
+}
+
+/// What the input holds, in words.
+fn image(joined: &Joined, raw: bool) -> String {
+    let p = &joined.info.preprocessing;
+    let colours = if p.channels == 1 { "grey" } else { "RGB" };
+    match raw {
+        true => "the model's own input".into(),
+        false => format!("pixels in [0,1], {colours}; further preprocessing is in the graph"),
+    }
+}
+
+/// Writes the graph, large weights beside it. Returns the files.
+fn write(graph: &Graph, to: Destination, path: &Path) -> Result<Vec<PathBuf>> {
+    if graph.weight_bytes() < INLINE_LIMIT {
+        to.write(&graph.encode())?;
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".data");
+    let beside = path.with_file_name(&name);
+    let weights = Destination::open("-o", &beside)?;
+    let encoded: Encoded = graph.encode_beside(&name.to_string_lossy());
+    weights.write(&encoded.weights)?;
+    to.write(&encoded.model)?;
+    Ok(vec![path.to_path_buf(), beside])
+}
+
+/// What stands in the terminal.
+fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) -> String {
+    let graph = &joined.graph;
+    let files: Vec<String> = written.iter().map(|p| p.display().to_string()).collect();
+    let mut text = format!("{}: {} nodes, opset 21\n", files.join(" and "), graph.nodes.len());
+    let embedding = format!("{} of the model", joined.info.output);
+    let meanings = [image(joined, raw), "∂L/∂embedding".into(), embedding, "∂L/∂image".into()];
+    for (name, meaning) in NAMES.iter().zip(meanings) {
+        let value = graph.inputs.iter().chain(&graph.outputs).find(|v| v.name == *name);
+        let shape = value.map_or(String::new(), |v| v.shape_text());
+        text += &format!("  {name:<10} float32 {shape:<23} {meaning}\n");
+    }
+    let batches: Vec<String> = checked.batches.iter().map(usize::to_string).collect();
+    let batches = match &batches[..] {
+        [one] => format!("a batch of {one}"),
+        many => format!("batches of {}", many.join(", ")),
+    };
+    text += &format!(
+        "Run at {batches}: {} the audit's own embedding and gradient. ",
+        match checked.difference {
+            0.0 => "equals".to_string(),
+            d => format!("within {d:.0e} (relative) of"),
+        }
+    );
+    text += &match checked.finite {
+        Some(e) => format!("That gradient is within {:.2} % of finite differences of the model\n", 100.0 * e),
+        None => "There are no finite differences to compare that gradient with\n".to_string(),
+    };
+    for (straight_through, meaning) in [
+        (true, "Straight through (the derivative as if nothing were rounded)"),
+        (false, "Gradient of zero (constant almost everywhere)"),
+    ] {
+        let nodes: Vec<&str> = (joined.info.notes.iter())
+            .filter(|n| n.straight_through == straight_through)
+            .map(|n| n.node.as_str())
+            .collect();
+        if !nodes.is_empty() {
+            text += &format!("{meaning}: {}\n", nodes.join(", "));
+        }
+    }
+    let foreign: Vec<String> =
+        (graph.nodes.iter()).filter(|n| !n.domain.is_empty()).map(|n| n.label()).collect();
+    if !foreign.is_empty() {
+        text += &format!(
+            "Not in ONNX's own operator set, so that few runtimes take them: {}\n",
+            foreign.join(", ")
+        );
+    }
+    text
+}

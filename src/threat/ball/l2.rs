@@ -1,0 +1,37 @@
+//! The Euclidean norm: all changes together are no longer than ε.
+
+use super::Ball;
+
+/// ‖x − x0‖₂ ≤ ε.
+pub const L2: Ball = Ball {
+    name: "l2",
+    about: "the Euclidean length of the change of all pixels",
+    size: |x, centre| length(x.iter().zip(centre).map(|(a, b)| a - b)),
+    project: |x, centre, eps| {
+        let size = length(x.iter().zip(centre).map(|(a, b)| a - b));
+        if size > eps {
+            let share = eps / size;
+            x.iter_mut().zip(centre).for_each(|(v, c)| *v = c + (*v - c) * share);
+        }
+    },
+    // A normal direction, at a radius whose P-th power is uniform.
+    start: |x, bound, draw| {
+        let direction: Vec<f32> = x.iter().map(|_| draw.normal()).collect();
+        let radius = bound.eps * draw.unit().powf(1.0 / x.len().max(1) as f32);
+        let per = radius / length(direction.iter().copied()).max(f32::MIN_POSITIVE);
+        x.iter_mut().zip(direction).for_each(|(v, d)| *v += d * per);
+    },
+    descend: |x, gradient, alpha| {
+        // Scaled first: squares of small gradients vanish in float32, and so may they in float64.
+        let largest = gradient.iter().fold(0.0f32, |most, g| g.abs().max(most));
+        if largest > 0.0 && largest.is_finite() {
+            let per = alpha / length(gradient.iter().map(|g| g / largest));
+            x.iter_mut().zip(gradient).for_each(|(v, g)| *v -= g / largest * per);
+        }
+    },
+    is_box: false,
+};
+
+fn length(values: impl Iterator<Item = f32>) -> f32 {
+    values.map(|v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt() as f32
+}

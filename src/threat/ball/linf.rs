@@ -1,0 +1,29 @@
+//! The maximum norm: no pixel changes by more than ε.
+
+use super::Ball;
+
+/// max |x − x0| ≤ ε.
+pub const LINF: Ball = Ball {
+    name: "linf",
+    about: "the largest change of a pixel",
+    size: |x, centre| x.iter().zip(centre).fold(0.0, |most, (a, b)| (a - b).abs().max(most)),
+    project: |x, centre, eps| {
+        for (v, c) in x.iter_mut().zip(centre) {
+            *v = v.max(c - eps).min(c + eps);
+        }
+    },
+    start: |x, bound, draw| {
+        for v in x {
+            // An image's box is cut off at 0 and at 1: uniform in what is left.
+            let (low, high) = bound.interval(*v);
+            *v = (low + draw.unit() * (high - low)).clamp(low, high);
+        }
+    },
+    descend: |x, gradient, alpha| {
+        for (v, g) in x.iter_mut().zip(gradient) {
+            let sign = if *g == 0.0 { 0.0 } else { g.signum() };
+            *v -= alpha * sign;
+        }
+    },
+    is_box: true,
+};

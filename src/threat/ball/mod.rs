@@ -1,0 +1,142 @@
+//! Where a perturbation may lie: one file and one row of [`BALLS`] each.
+
+mod l2;
+mod linf;
+
+use super::draw::Draw;
+use crate::{Error, Result};
+use std::fmt;
+
+/// Every ball; the first is the default.
+pub static BALLS: &[Ball] = &[linf::LINF, l2::L2];
+
+/// Perturbations that are no larger than ε in a norm. Vectors are images of P pixels, or perturbations themselves around 0.
+pub struct Ball {
+    /// The name in suites and on the command line.
+    pub name: &'static str,
+    /// What ε bounds, in a few words.
+    pub about: &'static str,
+    /// The size of x − centre in the norm: `(x, centre)`.
+    pub size: fn(&[f32], &[f32]) -> f32,
+    /// Moves x into the ball, `(x, centre, ε)`: to its nearest point.
+    pub project: fn(&mut [f32], &[f32], f32),
+    /// Replaces the centre by a random point, uniform in the ball, `(centre, bound, draw)`.
+    pub start: fn(&mut [f32], &Bound, &mut Draw),
+    /// Moves x by a step of size α along which a linear function with this gradient falls fastest, `(x, gradient, α)`.
+    pub descend: fn(&mut [f32], &[f32], f32),
+    /// Whether the ball is a box and `descend` a signed step, as [`crate::model::SignedSteps`] makes them.
+    pub is_box: bool,
+}
+
+impl Ball {
+    /// The ball called `name`. Error: exit code 2.
+    pub fn find(name: &str) -> Result<&'static Ball> {
+        BALLS.iter().find(|b| b.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
+            let all: Vec<&str> = BALLS.iter().map(|b| b.name).collect();
+            Error::usage(format!("unknown norm `{name}`: expected one of {}", all.join(", ")))
+        })
+    }
+}
+
+impl fmt::Debug for Ball {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Ball {
+    fn eq(&self, other: &Ball) -> bool {
+        self.name == other.name
+    }
+}
+
+/// The set that one perturbation is kept in.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound<'a> {
+    /// The shape of the set.
+    pub ball: &'static Ball,
+    /// Its radius, in units of the [0,1] range.
+    pub eps: f32,
+    /// Its centre [P]: the clean image, or zeros.
+    pub centre: &'a [f32],
+    /// Whether points are images, whose pixels stay in [0, 1], or perturbations.
+    pub pixels: bool,
+}
+
+impl Bound<'_> {
+    /// Moves x into the set. Cutting pixels off at 0 and 1 only makes the perturbation of an image smaller, so that the result lies
+    /// in both; for a box it is the nearest such point.
+    pub fn project(&self, x: &mut [f32]) {
+        (self.ball.project)(x, self.centre, self.eps);
+        if self.pixels {
+            x.iter_mut().for_each(|v| *v = v.clamp(0.0, 1.0));
+        }
+    }
+
+    /// A step of size α against `gradient`, and back into the set.
+    pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
+        (self.ball.descend)(x, gradient, alpha);
+        self.project(x);
+    }
+
+    /// A random point of the set.
+    pub fn start(&self, draw: &mut Draw) -> Vec<f32> {
+        let mut x = self.centre.to_vec();
+        (self.ball.start)(&mut x, self, draw);
+        self.project(&mut x);
+        x
+    }
+
+    /// The lowest and the highest value that a pixel can have, where it is `centre` in the middle of the set.
+    pub fn interval(&self, centre: f32) -> (f32, f32) {
+        let (low, high) = (centre - self.eps, centre + self.eps);
+        if self.pixels { (low.max(0.0), high.min(1.0)) } else { (low, high) }
+    }
+
+    /// The lowest and the highest value that each pixel of an image can have. A ball of any norm of order 1 or more lies in this box.
+    pub fn limits(&self) -> (Vec<f32>, Vec<f32>) {
+        self.centre.iter().map(|&v| self.interval(v)).unzip()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected values follow from the definitions: points outside come back to the surface, those inside stay, a step goes against
+    /// the gradient by α.
+    #[test]
+    fn every_ball_projects_starts_and_steps_within_itself() {
+        let centre: Vec<f32> = (0..60).map(|i| i as f32 / 59.0).collect();
+        for ball in BALLS {
+            let bound = Bound { ball, eps: 0.3, centre: &centre, pixels: true };
+            let mut far: Vec<f32> = centre.iter().map(|v| 1.0 - v).collect();
+            let outside = (ball.size)(&far, &centre);
+            assert!(outside > 0.3, "{ball:?}");
+            (ball.project)(&mut far, &centre, 0.3);
+            assert!(((ball.size)(&far, &centre) - 0.3).abs() < 1e-5, "{ball:?}");
+            bound.project(&mut far);
+            assert!((ball.size)(&far, &centre) <= 0.3 + 1e-5, "{ball:?}");
+            let inside: Vec<f32> = centre.iter().map(|v| v + 0.001).map(|v| v.min(1.0)).collect();
+            let mut same = inside.clone();
+            bound.project(&mut same);
+            assert!(inside.iter().zip(&same).all(|(a, b)| (a - b).abs() < 1e-6), "{ball:?}");
+            for seed in 0..20 {
+                let mut draw = Draw::new(seed, ball.name, "item", 1);
+                let start = bound.start(&mut draw);
+                let size = (ball.size)(&start, &centre);
+                assert!(size > 0.1 && size <= 0.3 + 1e-5, "{ball:?}: {size}");
+                assert!(start.iter().all(|v| (0.0..=1.0).contains(v)));
+            }
+            let gradient: Vec<f32> = (0..60).map(|i| (i as f32 * 0.7).sin()).collect();
+            let mut x = vec![0.0; 60];
+            (ball.descend)(&mut x, &gradient, 0.2);
+            assert!(((ball.size)(&x, &[0.0; 60]) - 0.2).abs() < 1e-6, "{ball:?}");
+            assert!(x.iter().zip(&gradient).all(|(x, g)| x * g <= 0.0), "{ball:?}");
+            let mut still = vec![0.5; 60];
+            (ball.descend)(&mut still, &[0.0; 60], 0.2);
+            assert_eq!(still, [0.5; 60]);
+        }
+        assert!(Ball::find("l1").unwrap_err().message.contains("linf, l2"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Losses of a batch of embeddings, and their gradients: what all searches step on.
+
+use super::objective::Loss;
+use super::select::Trial;
+use crate::model::Differentiable;
+use crate::record::Form;
+use crate::space::Gallery;
+use crate::{Error, Result};
+use ndarray::{Array2, ArrayView2};
+use rayon::prelude::*;
+
+/// Losses at single points that are worth another thread.
+const SHARE: usize = 64;
+
+/// Losses of a batch, and the buffers that a thread computes them in: a step allocates nothing here once batches have had their size.
+#[derive(Default)]
+pub struct Losses {
+    /// The points that losses are taken at [n, D].
+    pub points: Vec<f32>,
+    /// The losses, n, and ∂L/∂z [n, D].
+    pub losses: Vec<f64>,
+    pub gradient: Vec<f32>,
+    /// Of losses on the whole gallery, b of them: which, their z [b, D], distances and ∂L/∂d [b, N], losses, ∂L/∂z.
+    wide: Vec<usize>,
+    z: Vec<f32>,
+    d: Vec<f32>,
+    weights: Vec<f32>,
+    found: Vec<f64>,
+    pulled: Vec<f32>,
+    products: Vec<f32>,
+}
+
+impl Losses {
+    /// Puts raw embeddings [n, D] here, as points.
+    pub fn place(&mut self, raw: ArrayView2<f32>, gallery: &Gallery) {
+        self.points.clear();
+        self.points.extend(raw.iter());
+        self.points.chunks_mut(gallery.dim()).for_each(|point| gallery.metric.place(point));
+    }
+
+    /// The i-th point.
+    pub fn point(&self, i: usize, gallery: &Gallery) -> &[f32] {
+        &self.points[i * gallery.dim()..][..gallery.dim()]
+    }
+
+    /// Loss and ∂L/∂z of the i-th point by the i-th loss, 0 where there is none. Those on the whole gallery share two
+    /// matrix products; the flag says whether a loss is at the first step from the clean image.
+    pub fn evaluate<'l, 'a: 'l>(
+        &mut self,
+        gallery: &Gallery,
+        loss: &(dyn Fn(usize) -> Option<(&'l Loss<'a>, bool)> + Sync),
+    ) {
+        let Losses { points, losses, gradient, wide, z, d, weights, found, pulled, products } = self;
+        let (n, dim) = (gallery.len(), gallery.dim());
+        losses.clear();
+        losses.resize(points.len() / dim, 0.0);
+        gradient.clear();
+        gradient.resize(points.len(), 0.0);
+        let each = points.par_chunks(dim).zip(gradient.par_chunks_mut(dim)).zip(&mut *losses).enumerate();
+        each.with_min_len(SHARE).for_each(|(i, ((point, gradient), found))| {
+            if let Some((Loss::Point(loss), first)) = loss(i) {
+                *found = loss(point, first, gradient);
+            }
+        });
+        wide.clear();
+        z.clear();
+        for (i, point) in points.chunks(dim).enumerate() {
+            if let Some((Loss::Gallery(_), _)) = loss(i) {
+                wide.push(i);
+                z.extend_from_slice(point);
+            }
+        }
+        if wide.is_empty() {
+            return;
+        }
+        d.resize(wide.len() * n, 0.0);
+        weights.clear();
+        weights.resize(wide.len() * n, 0.0);
+        found.resize(wide.len(), 0.0);
+        pulled.resize(z.len(), 0.0);
+        gallery.distances_batch(z, d, products);
+        let rows = wide.par_iter().zip(&mut *found).zip(weights.par_chunks_mut(n).zip(d.par_chunks(n)));
+        rows.for_each(|((&i, found), (weights, d))| {
+            *found = match loss(i) {
+                Some((Loss::Gallery(loss), _)) if d.iter().all(|d| d.is_finite()) => loss(d, weights),
+                _ => f64::NAN, // inf − inf would pass for a closed hinge
+            }
+        });
+        gallery.gradient_batch(z, d, weights, pulled, products);
+        for (k, &i) in wide.iter().enumerate() {
+            losses[i] = found[k];
+            gradient[i * dim..][..dim].copy_from_slice(&pulled[k * dim..][..dim]);
+        }
+    }
+}
+
+/// Refuses embeddings of another shape than [n, D], or not finite; `trials` says whose the rows are.
+pub fn check_embeddings<'t>(
+    raw: ArrayView2<f32>,
+    n: usize,
+    gallery: &Gallery,
+    mut trials: impl Iterator<Item = (usize, &'t Trial)>,
+) -> Result<()> {
+    if raw.dim() != (n, gallery.dim()) {
+        return Err(Error::internal(format!(
+            "the model gave embeddings of shape {:?} where the gallery's make it {:?}",
+            raw.dim(),
+            (n, gallery.dim())
+        )));
+    }
+    match trials.find(|(row, _)| raw.row(*row).iter().any(|v| !v.is_finite())) {
+        None => Ok(()),
+        Some((_, trial)) => Err(Error::untrusted(format!(
+            "{} on query `{}`: the model's embedding is not finite; the audit can't be trusted. Check the model in \
+             float32",
+            trial.objective.code, gallery.ids[trial.query]
+        ))),
+    }
+}
+
+pub fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
+    if loss.is_finite() {
+        return Ok(());
+    }
+    Err(Error::untrusted(format!(
+        "{} on query `{}`: the loss is {loss}; embeddings this large overflow. Use a normalised metric",
+        trial.objective.code, gallery.ids[trial.query]
+    )))
+}
+
+/// Losses of images [n × C·H·W], the k-th for the k-th trial, and their points [n, D] in the metric space. `models` as for
+/// [`run`].
+pub fn losses(
+    models: Vec<&mut dyn Differentiable>,
+    gallery: &Gallery,
+    form: Form,
+    trials: &[Trial],
+    images: &[Vec<f32>],
+) -> Result<(Vec<f64>, Array2<f32>)> {
+    let share = trials.len().div_ceil(models.len()).max(1);
+    let parts = models.into_par_iter().zip(trials.par_chunks(share)).zip(images.par_chunks(share)).map(
+        |((model, trials), images)| {
+            let (mut all, mut points, mut batch) =
+                (Vec::with_capacity(trials.len()), Vec::new(), Losses::default());
+            for (trials, images) in trials.chunks(model.batch()).zip(images.chunks(model.batch())) {
+                let raw = model.embed(&images.concat())?;
+                check_embeddings(raw.view(), trials.len(), gallery, trials.iter().enumerate())?;
+                let losses: Vec<Loss> = trials.iter().map(|t| (t.objective.loss)(gallery, form, t)).collect();
+                batch.place(raw.view(), gallery);
+                batch.evaluate(gallery, &|i| losses.get(i).map(|loss| (loss, false)));
+                all.extend(&batch.losses);
+                points.extend(&batch.points);
+            }
+            Ok((all, points))
+        },
+    );
+    let (losses, points): (Vec<Vec<f64>>, Vec<Vec<f32>>) =
+        parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let points = Array2::from_shape_vec((trials.len(), gallery.dim()), points.concat())
+        .map_err(|e| Error::internal(format!("points of {} images: {e}", trials.len())))?;
+    Ok((losses.concat(), points))
+}

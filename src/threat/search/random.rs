@@ -1,0 +1,76 @@
+//! Square attack (Andriushchenko et al., ECCV 2020): a random search that needs no gradient. Squares of ±ε at random places, kept
+//! where the loss falls, smaller as time goes by. On a ball that is no box what is tried is brought back into it.
+
+use super::{Bound, Draw, Search, Setting, Walk};
+
+/// Thousandths of the way at which the share of the image that a square covers, 0.8 at first, is halved.
+const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
+
+/// As many images are tried as there are steps, and one to begin with.
+pub const RANDOM: Search = Search {
+    name: "random",
+    words: |steps, _| format!("random search of {steps} images"),
+    needs_gradient: false,
+    plain_steps: false,
+    takes_alpha: false,
+    begin: |setting, draw| Box::new(Square::new(setting, draw)),
+};
+
+struct Square {
+    draw: Draw,
+    shape: [usize; 3],
+    /// Images that are tried, the first included, and tried so far.
+    images: usize,
+    tried: usize,
+    first: Option<Vec<f32>>,
+    best: (f64, Vec<f32>),
+}
+
+impl Square {
+    fn new(setting: &Setting, mut draw: Draw) -> Square {
+        let Setting { bound, start, shape, steps, .. } = *setting;
+        // Vertical stripes to begin with.
+        let [channels, height, width] = shape;
+        let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * bound.eps).collect();
+        let at = |i: usize| stripes[i / (height * width) * width + i % width];
+        let mut first: Vec<f32> = bound.centre.iter().enumerate().map(|(i, v)| v + at(i)).collect();
+        bound.project(&mut first);
+        let best = (f64::INFINITY, start.to_vec());
+        Square { draw, shape, images: steps + 1, tried: 0, first: Some(first), best }
+    }
+}
+
+impl Walk for Square {
+    fn first(&mut self) -> Option<Vec<f32>> {
+        self.first.take()
+    }
+
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: &[f32]) {
+        if loss < self.best.0 {
+            self.best.0 = loss;
+            self.best.1.copy_from_slice(x);
+        }
+        self.tried += 1;
+        x.copy_from_slice(&self.best.1);
+        let [channels, height, width] = self.shape;
+        let past = HALVINGS.iter().filter(|&&at| 1000 * self.tried > at * self.images).count();
+        let share = 0.8 / f64::from(1u32 << past);
+        let side = ((share * (height * width) as f64).sqrt().round() as usize).clamp(1, height.min(width));
+        let (top, left) = (self.draw.index(height - side + 1), self.draw.index(width - side + 1));
+        for channel in 0..channels {
+            let by = self.draw.sign() * bound.eps;
+            for y in top..top + side {
+                let row = (channel * height + y) * width;
+                let at = row + left..row + left + side;
+                for (x, centre) in x[at.clone()].iter_mut().zip(&bound.centre[at]) {
+                    *x = centre + by;
+                }
+            }
+        }
+        bound.project(x);
+    }
+
+    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
+        Some(std::mem::take(&mut self.best))
+    }
+}

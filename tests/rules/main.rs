@@ -1,0 +1,252 @@
+//! Every gradient rule against central finite differences of ONNX Runtime's own forward: one-node graphs of random
+//! shapes and attributes, points kept away from kinks, tolerance 1e-3. A file has the cases of a family of rules.
+
+mod case;
+#[path = "../common/mod.rs"]
+mod common;
+mod conv;
+mod elementwise;
+mod index;
+mod linear;
+mod norm;
+mod pool;
+mod quantise;
+mod reduce;
+mod resize;
+mod shape;
+
+use audit::model::runtime::{self, Input, Optimise, Options, Provider, Session};
+use case::*;
+use onnx_grad::operators::{self, Class};
+use onnx_grad::{Differentiated, differentiate};
+
+const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
+const CASES: u64 = 100;
+
+/// The sample cases: one entry for each rule.
+fn samples() -> Vec<(&'static str, Sample)> {
+    let families = [
+        conv::samples(),
+        elementwise::samples(),
+        index::samples(),
+        linear::samples(),
+        norm::samples(),
+        pool::samples(),
+        quantise::samples(),
+        reduce::samples(),
+        resize::samples(),
+        shape::samples(),
+    ];
+    families.into_iter().flatten().collect()
+}
+
+/// ⟨a, b⟩ in double precision.
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| *a as f64 * *b as f64).sum()
+}
+
+/// Relative error of the gradient along one direction, at the best of several steps.
+fn error_along(
+    case: &Case,
+    forward: &mut Session,
+    cotangents: &[Vec<f32>],
+    gradient: &[Vec<f32>],
+    v: &[Vec<f32>],
+) -> f64 {
+    let names: Vec<&str> = case.graph.outputs.iter().map(|o| o.name.as_str()).collect();
+    let shapes: Vec<Vec<i64>> = case.graph.inputs.iter().map(shape).collect();
+    let mut phi = |h: f32| -> f64 {
+        let points: Vec<Vec<f32>> = case
+            .points
+            .iter()
+            .zip(v)
+            .map(|(x, v)| x.iter().zip(v).map(|(x, v)| x + h * v).collect())
+            .collect();
+        let feed: Vec<(&str, Input)> = case
+            .graph
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(i, input)| (input.name.as_str(), Input::Host(&shapes[i], &points[i])))
+            .collect();
+        let y = forward.run(&feed, &names).unwrap();
+        y.iter().zip(cotangents).map(|(y, c)| dot(y.floats().unwrap().1, c)).sum()
+    };
+    let along: f64 = gradient.iter().zip(v).map(|(g, v)| dot(g, v)).sum();
+    let scale = gradient.iter().map(|g| dot(g, g)).sum::<f64>().sqrt().max(1e-3);
+    [3e-2f32, 1e-2, 3e-3]
+        .iter()
+        .map(|&h| {
+            // Two central differences, extrapolated: the error falls with h⁴.
+            let central = |phi: &mut dyn FnMut(f32) -> f64, h: f32| (phi(h) - phi(-h)) / (2.0 * h as f64);
+            let (wide, narrow) = (central(&mut phi, h), central(&mut phi, h / 2.0));
+            ((4.0 * narrow - wide) / 3.0 - along).abs() / scale
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+fn shape(value: &Value) -> Vec<i64> {
+    use onnx_grad::Dim;
+    let dims = value.shape.as_deref().unwrap_or_default();
+    dims.iter().map(|d| if let Dim::Known(n) = d { *n } else { panic!("{value:?}") }).collect()
+}
+
+/// Forward graph, cotangents of the outputs, gradients of the inputs.
+type Found = (Session, Vec<Vec<f32>>, Vec<Vec<f32>>);
+
+/// Differentiates a case, for the cotangents that `choose` makes of its outputs' shapes.
+fn differentiated(case: &Case, choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>) -> Result<Found, String> {
+    let text = |e: audit::Error| e.to_string();
+    let types = runtime::infer(&case.graph).map_err(text)?;
+    let mut graph = case.graph.clone();
+    for out in &mut graph.outputs {
+        let (dtype, dims) = &types[&out.name];
+        *out = Value::new(out.name.clone(), *dtype, dims);
+    }
+    let wrt: Vec<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
+    let g = differentiate(&graph, &types, &wrt, false).map_err(|e| e.to_string())?;
+    let mut forward = Session::new(&g.forward, CPU, Optimise::Off).map_err(text)?;
+    let mut backward = Session::new(&g.backward, CPU, Optimise::All).map_err(text)?;
+
+    let shapes: Vec<Vec<i64>> = graph.inputs.iter().map(shape).collect();
+    let host = |name: &str| {
+        let i = graph.inputs.iter().position(|x| x.name == name)?;
+        Some(Input::Host(&shapes[i], &case.points[i]))
+    };
+    let feed: Vec<(&str, Input)> = wrt.iter().map(|n| (*n, host(n).unwrap())).collect();
+    let from_forward: Vec<&str> =
+        g.residuals.iter().map(String::as_str).filter(|n| host(n).is_none()).collect();
+    let held = forward.run(&feed, &from_forward).map_err(text)?;
+    let y_shapes: Vec<Vec<i64>> = graph.outputs.iter().map(shape).collect();
+    let cotangents = choose(&y_shapes);
+    let mut feed: Vec<(&str, Input)> =
+        from_forward.iter().copied().zip(held.iter().map(Input::Held)).collect();
+    feed.extend(g.residuals.iter().filter_map(|n| Some((n.as_str(), host(n)?))));
+    feed.extend(
+        g.cotangents.iter().enumerate().map(|(i, n)| (n.as_str(), Input::Host(&y_shapes[i], &cotangents[i]))),
+    );
+    feed.retain(|(n, _)| g.backward.inputs.iter().any(|i| i.name == *n));
+    let names: Vec<&str> = g.gradients.iter().map(String::as_str).collect();
+    let gradients = backward.run(&feed, &names).map_err(text)?;
+    let gradients: Vec<Vec<f32>> = gradients.iter().map(|g| g.floats().unwrap().1.to_vec()).collect();
+    drop(held);
+    Ok((forward, cotangents, gradients))
+}
+
+/// Median error over directions, or what went wrong.
+fn check(case: &Case, r: &mut Rng) -> Result<f64, String> {
+    let (mut forward, cotangents, gradients) =
+        differentiated(case, |shapes| shapes.iter().map(|s| normal(r, s)).collect())?;
+    let mut errors: Vec<f64> = (0..5)
+        .map(|_| {
+            let v: Vec<Vec<f32>> =
+                case.points.iter().map(|p| p.iter().map(|_| r.normal() / 2.0).collect()).collect();
+            error_along(case, &mut forward, &cotangents, &gradients, &v)
+        })
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    Ok(errors[2])
+}
+
+/// The graph of some nodes x → y, differentiated: y and the gradient at `x` for a cotangent.
+fn gradient(
+    nodes: Vec<Node>,
+    constants: &[(&str, Tensor)],
+    shape: &[i64],
+    x: &[f32],
+    cotangent: &[f32],
+) -> (Vec<f32>, Vec<f32>, Differentiated) {
+    let constants = constants.iter().map(|(n, t)| (n.to_string(), t.clone())).collect();
+    let mut graph = Graph::new(nodes, constants);
+    graph.inputs.push(Value::new("x", DType::F32, shape));
+    graph.outputs.push(Value::new("y", DType::F32, shape));
+    let types = runtime::infer(&graph).unwrap();
+    let g = differentiate(&graph, &types, &["x"], false).unwrap();
+    let mut forward = Session::new(&g.forward, CPU, Optimise::Off).unwrap();
+    let mut backward = Session::new(&g.backward, CPU, Optimise::All).unwrap();
+    let residuals = g.residuals.iter().map(String::as_str).filter(|r| !["x", "y"].contains(r));
+    let handed: Vec<&str> = std::iter::once("y").chain(residuals).collect();
+    let held = forward.run(&[("x", Input::Host(shape, x))], &handed).unwrap();
+    let mut feed: Vec<(&str, Input)> = handed.iter().copied().zip(held.iter().map(Input::Held)).collect();
+    feed.push(("x", Input::Host(shape, x)));
+    feed.push((&g.cotangents[0], Input::Host(shape, cotangent)));
+    feed.retain(|(name, _)| g.backward.inputs.iter().any(|i| i.name == *name));
+    let out = backward.run(&feed, &[&g.gradients[0]]).unwrap();
+    (held[0].floats().unwrap().1.to_vec(), out[0].floats().unwrap().1.to_vec(), g)
+}
+
+/// Part of a gradient would be missing without a word.
+#[test]
+fn what_no_rule_covers_is_refused() {
+    common::load_runtime();
+    let image = || vec![0.5; 12];
+    let clip = Case::new(Node::new("Clip", &["x", "low"], "y")).input("x", &[3, 4], image());
+    let pad = Case::new(Node::new("Pad", &["x", "pads"], "y").with("mode", "wrap"));
+    let one_hot = Case::new(Node::new("OneHot", &["at", "depth", "values"], "y"));
+    let cases = [
+        (clip.input("low", &[], vec![0.1]), "a bound computed from the image"),
+        (pad.input("x", &[3, 4], image()).ints("pads", &[-1, 0, 2, 0]), "wrap that crops"),
+        (
+            one_hot.ints("at", &[1]).ints("depth", &[4]).input("values", &[2], vec![0.0, 1.0]),
+            "values computed from the image",
+        ),
+    ];
+    for (case, expected) in cases {
+        let error = differentiated(&case, |_| vec![]).map(drop).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn every_rule_has_a_sample_case() {
+    let samples = samples();
+    let missing: Vec<&str> = operators::all()
+        .filter(|o| o.class == Class::Exact)
+        .map(|o| o.name)
+        .filter(|op| !samples.iter().any(|(name, _)| name == op))
+        .collect();
+    assert!(missing.is_empty(), "no sample case in tests/rules/ for {missing:?}");
+}
+
+#[test]
+fn every_rule_agrees_with_finite_differences() {
+    common::load_runtime();
+    let mut wrong = Vec::new();
+    // RULES=Conv,Resize: only these.
+    let only = std::env::var("RULES").ok();
+    for (op, sample) in samples() {
+        if only.as_ref().is_some_and(|only| !only.split(',').any(|o| o == op)) {
+            continue;
+        }
+        for seed in 0..CASES {
+            let mut r = Rng::new(seed * 1000 + op.len() as u64);
+            let case = sample(&mut r);
+            let node = case.graph.nodes.last().unwrap();
+            assert_eq!(node.op, op);
+            match check(&case, &mut r) {
+                Ok(error) if error < 1e-3 => {}
+                Ok(error) => wrong.push(format!(
+                    "{op} #{seed}: error {error:.1e}: {:?} {:?}",
+                    node.attrs,
+                    case.graph.inputs.iter().map(|i| i.shape_text()).collect::<Vec<_>>()
+                )),
+                Err(e) => wrong.push(format!(
+                    "{op} #{seed}: {e} {:?} {:?}",
+                    node.attrs,
+                    case.graph.inputs.iter().map(|i| i.shape_text()).collect::<Vec<_>>()
+                )),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn the_table_of_operators_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operators.md");
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == audit::operators::table(true),
+        "docs/operators.md is out of date: cargo run -- ops --markdown > docs/operators.md"
+    );
+}

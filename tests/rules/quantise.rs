@@ -1,0 +1,99 @@
+//! Quantisation.
+
+use crate::case::*;
+use crate::{common, differentiate, gradient};
+use audit::model::runtime;
+
+/// The sample cases.
+pub fn samples() -> Vec<(&'static str, Sample)> {
+    vec![entry("DequantizeLinear", dequantize)]
+}
+
+/// Quantised integers as constants, differentiated by the scale; the way through them is tested on its own.
+fn dequantize(r: &mut Rng) -> Case {
+    let shape = [r.int(1, 3), r.int(2, 4), r.int(1, 4)];
+    let per_axis = r.bool();
+    let scale = if per_axis { vec![shape[1]] } else { vec![] };
+    let bytes: Vec<u8> = (0..size(&shape)).map(|_| r.int(0, 255) as u8).collect();
+    let zero: Vec<u8> = (0..size(&scale)).map(|_| r.int(0, 255) as u8).collect();
+    let q = Tensor { dtype: DType::I8, shape: shape.to_vec(), bytes: bytes.into() };
+    let zero = Tensor { dtype: DType::I8, shape: scale.clone(), bytes: zero.into() };
+    Case::new(Node::new("DequantizeLinear", &["q", "s", "z"], "y").with("axis", 1))
+        .constant("q", q)
+        .input("s", &scale, positive(r, &scale))
+        .constant("z", zero)
+}
+
+fn quantised(middle: Option<Node>) -> Vec<Node> {
+    let after = if middle.is_some() { "moved" } else { "q" };
+    let mut nodes = vec![Node::new("QuantizeLinear", &["x", "s", "z"], "q")];
+    nodes.extend(middle);
+    nodes.push(Node::new("DequantizeLinear", &[after, "s", "z"], "y"));
+    nodes
+}
+
+#[test]
+fn quantisation_passes_gradients_straight_through_where_nothing_is_clipped() {
+    common::load_runtime();
+    let byte = |dtype, v: u8| Tensor { dtype, shape: vec![], bytes: vec![v].into() };
+    let scale = ("s", Tensor::f32(&[], &[0.1]));
+    // Eight bits without sign around 128: -12.8 to 12.7.
+    let constants = [scale.clone(), ("z", byte(DType::U8, 128))];
+    let x = [-13.0, -12.8, 0.03, 12.7, 12.8, 99.0];
+    let (_, g, grad) = gradient(quantised(None), &constants, &[6], &x, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let close = |g: &[f32], expected: &[f32]| g.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
+    assert!(close(&g, &[0.0, 2.0, 3.0, 4.0, 0.0, 0.0]), "{g:?}");
+    assert!(grad.notes.len() == 1 && grad.notes[0].straight_through, "{:?}", grad.notes);
+    // With sign, through an operator that moves integers.
+    let constants =
+        [scale, ("z", byte(DType::I8, 0)), ("axes", Tensor::ints(&[0])), ("flip", Tensor::ints(&[-1]))];
+    let ends = ("ends", Tensor::ints(&[i64::MIN]));
+    let constants = [constants.as_slice(), &[ends]].concat();
+    let flip = Node::new("Slice", &["q", "flip", "ends", "axes", "flip"], "moved");
+    let (_, g, _) = gradient(quantised(Some(flip)), &constants, &[2], &[0.5, 20.0], &[1.0, 2.0]);
+    assert!(close(&g, &[2.0, 0.0]), "{g:?}");
+}
+
+/// Values and gradients of tests/golden/quantise.json, by PyTorch's fake quantisation (tools/golden_quantise.py).
+#[test]
+fn quantisation_is_that_of_pytorch() {
+    common::load_runtime();
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/quantise.json")).unwrap();
+    let golden: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let numbers = |v: &serde_json::Value| -> Vec<f32> {
+        v.as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32).collect()
+    };
+    let shape: Vec<i64> = numbers(&golden["shape"]).iter().map(|d| *d as i64).collect();
+    let cases = golden["cases"].as_object().unwrap();
+    assert_eq!(cases.len(), 4);
+    for (name, case) in cases {
+        let [scale, zero, x, cotangent] = ["scale", "zero", "x", "cotangent"].map(|key| numbers(&case[key]));
+        let [y, expected] = ["y", "gradient"].map(|key| numbers(&case[key]));
+        let signed = case["low"].as_i64() == Some(-128);
+        let n = if scale.len() == 1 { vec![] } else { vec![scale.len() as i64] };
+        let zero: Vec<u8> = zero.iter().map(|z| if signed { *z as i8 as u8 } else { *z as u8 }).collect();
+        let dtype = if signed { DType::I8 } else { DType::U8 };
+        let zero = Tensor { dtype, shape: n.clone(), bytes: zero.into() };
+        let constants = [("s", Tensor::f32(&n, &scale)), ("z", zero)];
+        let (values, gradient, _) = gradient(quantised(None), &constants, &shape, &x, &cotangent);
+        let close =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * b.abs().max(1.0));
+        assert!(close(&values, &y), "{name}: values");
+        assert!(close(&gradient, &expected), "{name}: gradient");
+    }
+}
+
+#[test]
+fn computing_with_quantised_integers_is_refused() {
+    common::load_runtime();
+    let byte = Tensor { dtype: DType::U8, shape: vec![], bytes: vec![3].into() };
+    let constants = [("s".to_string(), Tensor::f32(&[], &[0.1])), ("z".to_string(), byte)];
+    let nodes = quantised(Some(Node::new("Max", &["q", "q"], "moved")));
+    let mut graph = Graph::new(nodes, constants.into());
+    graph.inputs.push(Value::new("x", DType::F32, &[2]));
+    graph.outputs.push(Value::new("y", DType::F32, &[2]));
+    let types = runtime::infer(&graph).unwrap();
+    let refused = differentiate(&graph, &types, &["x"], false).unwrap_err();
+    assert!(refused.to_string().contains("Max \"moved\": computes with quantised integers"), "{refused}");
+}
