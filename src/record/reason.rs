@@ -1,8 +1,5 @@
 //! Reasons to distrust a result. [`REASONS`] has a row for each, and findings are made of rows only.
 
-// `#[non_exhaustive]` would close these types to other crates only, not to the rest of this one.
-#![allow(clippy::manual_non_exhaustive)]
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
