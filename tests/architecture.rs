@@ -5,15 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, each of which may name those before it.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 19] = [
     "error",
     "record",
+    "guard",
+    "files",
+    "yaml",
+    "random",
     "interrupt",
     "progress",
     "columns",
+    "operators",
     "space",
-    "onnx",
-    "grad",
     "data",
     "model",
     "threat",
@@ -22,7 +25,6 @@ const LAYERS: [&str; 17] = [
     "report",
     "cli",
     "run",
-    "train",
 ];
 
 /// Layers whose files form no circle. In the others a table and its rows may name each other.
