@@ -219,7 +219,7 @@ fn completions_complete() {
         {
             assert!(done.out.contains(word), "{shell}: no {word}");
         }
-        dir.write(format!("audit.{shell}"), done.out);
+        dir.write(&format!("audit.{shell}"), done.out);
     }
     let complete = |words: &[&str]| {
         let program = format!(
