@@ -329,8 +329,8 @@ fn unreadable_images_are_left_out_and_named_or_fatal() {
     refused(&dir, &args, USAGE, &["broken.png"]);
     // None can be read.
     for class in ["a", "b"] {
-        dir.write(format!("junk/{class}/1.png"), b"no image");
-        dir.write(format!("junk/{class}/2.png"), b"no image");
+        dir.write(&format!("junk/{class}/1.png"), b"no image");
+        dir.write(&format!("junk/{class}/2.png"), b"no image");
     }
     refused(&dir, &["model.onnx", "-q", "--data", "junk"], EMPTY, &["junk", "no image can be read"]);
 }
