@@ -16,7 +16,6 @@
 //! `cargo xtask parity` exports the models and runs this.
 
 #[path = "../tests/common/npz.rs"]
-#[expect(dead_code, reason = "tests write arrays too")]
 mod npz;
 
 use audit::judge::check;
