@@ -4,6 +4,7 @@ mod l2;
 mod linf;
 
 use super::draw::Draw;
+use crate::error::did_you_mean;
 use crate::{Error, Result};
 use std::fmt;
 
@@ -33,7 +34,11 @@ impl Ball {
     pub fn find(name: &str) -> Result<&'static Ball> {
         BALLS.iter().find(|b| b.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
             let all: Vec<&str> = BALLS.iter().map(|b| b.name).collect();
-            Error::usage(format!("unknown norm `{name}`: expected one of {}", all.join(", ")))
+            Error::usage(format!(
+                "unknown norm `{name}`{}: expected one of {}",
+                did_you_mean(name, &all),
+                all.join(", ")
+            ))
         })
     }
 }

@@ -11,6 +11,7 @@ pub use random::RANDOM;
 
 use super::ball::{Ball, Bound};
 use super::draw::Draw;
+use crate::error::did_you_mean;
 use crate::{Error, Result};
 use std::fmt;
 
@@ -68,7 +69,11 @@ impl Search {
     pub fn find(name: &str) -> Result<&'static Search> {
         SEARCHES.iter().find(|s| s.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
             let all: Vec<&str> = SEARCHES.iter().map(|s| s.name).collect();
-            Error::usage(format!("unknown schedule `{name}`: expected one of {}", all.join(", ")))
+            Error::usage(format!(
+                "unknown schedule `{name}`{}: expected one of {}",
+                did_you_mean(name, &all),
+                all.join(", ")
+            ))
         })
     }
 
