@@ -1,5 +1,6 @@
 //! What attacked images come to: measured by the runner, never by the search.
 
+use super::objective::TOP;
 use super::select::Trial;
 use crate::record::{Form, Measures};
 use crate::space::ranks::{Ask, Mark};
@@ -53,7 +54,7 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
             Measure::Hit => found.hit = first.map(|&rank| rank == 0),
             Measure::Retained => {
                 let ranked = |t: &usize| !gallery.excluded(trial.query, *t);
-                found.retained = target.zip(first).map(|(t, &rank)| rank < 4 && ranked(t));
+                found.retained = target.zip(first).map(|(t, &rank)| rank < TOP && ranked(t));
             }
         }
         found

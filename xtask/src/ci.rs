@@ -24,7 +24,10 @@ const STEPS: [Step; 8] = [
             .args(["--", "-D", "warnings"]))
     }),
     ("tests", || test(cargo(&["test", "--locked"]).args(WITHOUT_LIBTORCH))),
-    ("docs", || run(cargo(&["doc", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings"))),
+    ("docs", || {
+        let doc = &mut cargo(&["doc", "--no-deps", "--locked"]);
+        run(doc.args(WITHOUT_LIBTORCH).env("RUSTDOCFLAGS", "-D warnings"))
+    }),
     ("trainer", trainer),
     ("parity", parity_if_possible),
     ("demo", demo::demo),

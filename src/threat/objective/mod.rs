@@ -12,6 +12,8 @@ mod ltm;
 mod qa;
 mod tma;
 
+pub use gtt::TOP;
+
 use super::draw::Draw;
 use super::measure::Measure;
 use super::select::Trial;
