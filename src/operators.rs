@@ -6,16 +6,16 @@ const HEAD: &str = "# Operators
 
 <!-- Written by `cargo run -- ops --markdown > docs/operators.md`; a test compares. -->
 
-Operators that may lie between the image and the embedding. A model whose path has another one, or a form listed as
-refused, is an error when it is loaded, which names the node. Operators off that path (on weights, shapes, positions)
-may be any that ONNX Runtime runs.
+These operators may lie on the path from the image to the embedding. Loading a model fails if this path has another operator, or
+a form that is listed as refused; the error names the node. Off this path (on weights, shapes, positions) a model may have any operator
+that ONNX Runtime runs.
 
 ";
 
 const EXPANDED: &str = "
-Written with other operators when the model is loaded (newer than the version that everything is brought to, or what
-ONNX Runtime's own optimiser writes into the models that it saves), and differentiated as those. Upsample (7-9) becomes
-Resize, and Scatter (9-10) ScatterElements.
+The operators below are newer than opset 21, to which all models are converted, or ONNX Runtime's optimiser writes them into the models
+that it saves. When a model is loaded, they are expanded into other operators, and those are differentiated. Upsample (7-9) becomes Resize,
+and Scatter (9-10) becomes ScatterElements.
 
 ";
 
@@ -65,12 +65,12 @@ pub fn table(markdown: bool) -> String {
 /// A class in a word, and what that means.
 fn class_name(class: Class) -> (&'static str, &'static str) {
     match class {
-        Class::Exact => ("exact", "its own derivative; at kinks, the one PyTorch takes"),
+        Class::Exact => ("exact", "the operator's derivative; at kinks, the value that PyTorch takes"),
         Class::StraightThrough => {
-            ("straight-through", "the derivative as if nothing were rounded; the report names the nodes")
+            ("straight-through", "the derivative without the rounding; the report names the nodes")
         }
-        Class::Discrete => ("discrete", "carries no gradient"),
-        Class::Flat => ("flat", "zero almost everywhere; the report names the nodes"),
+        Class::Discrete => ("discrete", "passes no gradient on"),
+        Class::Flat => ("flat", "the derivative is zero almost everywhere; the report names the nodes"),
         Class::Expanded => ("expanded", "written with other operators when the model is loaded"),
     }
 }
