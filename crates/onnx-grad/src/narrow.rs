@@ -1,6 +1,6 @@
 //! A float32 graph in float16: which nodes compute in it, and where values are cast.
 //!
-//! What does the arithmetic ([`HEAVY`]) is in float16. Everything else follows its inputs: it computes in float16 where one
+//! What does the arithmetic (`HEAVY`) is in float16. Everything else follows its inputs: it computes in float16 where one
 //! of them comes so, and in float32 where none does, so that preprocessing, statistics and what is made of cotangents
 //! before the first product keep their digits. [`FULL`] stays in float32 whatever comes in, each row for its reason. So does
 //! a node with a constant that float16 can't hold: weights beyond ±65504, or an ε below its normal numbers, which would
