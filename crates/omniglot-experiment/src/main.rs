@@ -1,6 +1,6 @@
 //! `cargo xtask experiment omniglot`: every defence at equal budgets and over several seeds, audited, and written up.
 //!
-//! [`specs`] says what is trained, [`lab`] has `audit-train` and `audit` make it, [`outcome`] reads their logs and reports.
+//! [`mod@specs`] says what is trained, [`lab`] has `audit-train` and `audit` make it, [`outcome`] reads their logs and reports.
 //! The [`page`] and its [`picture`] are pure functions of these.
 
 mod lab;
