@@ -4,7 +4,7 @@ use super::{Aim, Drawn, Loss, Measure, Objective, Reach, Targets, Trial, qa};
 use crate::space::Gallery;
 use crate::threat::term;
 
-/// QA− on the nearest item, judged by whether that stays among the first 4.
+/// QA− on the nearest item. The measure is whether that item stays among the first 4.
 pub const GTT: Objective = Objective {
     code: "GTT",
     about: "Perturbs a query until its best match is no longer among the first 4.",
