@@ -65,8 +65,8 @@ pub struct Calibration {
 impl Graphs {
     /// Narrows the forward and the backward graph. Errors (exit code 3): ONNX Runtime refuses them.
     pub fn new(g: &Differentiated, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
-        // On the CPU few operators have float16 kernels. ONNX Runtime would use float32 kernels instead and drop the casts
-        // between them, so that values would not be rounded to float16.
+        // On the CPU few operators have float16 kernels. ONNX Runtime would use float32 kernels instead and drop the
+        // casts between them, so that values would not be rounded to float16.
         let kernels = options.provider != Provider::Cpu;
         let types = element_types(&g.forward)?;
         let forward = g.forward.narrow(&types, &BTreeSet::new(), &[EMBEDDING], kernels);

@@ -9,8 +9,9 @@ use std::sync::{Mutex, OnceLock};
 static ENVIRONMENT: OnceLock<ort::environment::Environment> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
-/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the folders at and
-/// above the executable, where `cargo xtask setup` puts the library. Errors (exit code 2): not found, or it does not load.
+/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the folders at
+/// and above the executable, where `cargo xtask setup` puts the library. Errors (exit code 2): the library is not
+/// found, or it does not load.
 pub fn load(path: Option<&Path>) -> Result<()> {
     let _one_at_a_time = LOADING.lock();
     if ENVIRONMENT.get().is_some() {

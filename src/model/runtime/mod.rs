@@ -46,7 +46,7 @@ pub struct Options {
 pub enum Optimise {
     /// No rewriting, for reference results that others are compared with.
     Off,
-    /// Every optimisation except [`DISABLED`].
+    /// Every optimisation except `Pad_Fusion`.
     All,
 }
 
@@ -138,7 +138,7 @@ impl Session {
         Self::commit(graph, options.provider, builder(options, optimise)?)
     }
 
-    /// Compiles a graph with ONNX Runtime's defaults: every optimisation that is on by default, [`DISABLED`] included.
+    /// Compiles a graph with ONNX Runtime's defaults: every optimisation that is on by default, `Pad_Fusion` included.
     pub fn as_shipped(graph: &Graph, options: Options) -> Result<Session> {
         let b = builder(options, Optimise::All)?
             .with_config_entry("optimization.disable_specified_optimizers", "")
