@@ -197,8 +197,8 @@ impl Entry {
 }
 
 /// Compares the reports in `files` with the first. `anyway` accepts reports that are not comparable. `sort` names a
-/// metric that orders the models, the most robust first. Errors (exit code 2): fewer than two reports, an unknown
-/// metric, or reports that are not comparable.
+/// metric that orders the models, the most robust first. Errors: fewer than two reports, an unknown metric, or reports
+/// that are not comparable (exit code 2); a part of a run (exit code 13).
 pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Comparison> {
     let sort = sort.map(Quantity::find).transpose()?;
     let reports = files.iter().map(|f| Report::load(f)).collect::<Result<Vec<_>>>()?;

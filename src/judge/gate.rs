@@ -152,8 +152,8 @@ pub fn check(rule: &Rule) -> Result<()> {
 }
 
 impl Verdict {
-    /// Checks a report against rules and a baseline. Errors (exit code 2): the report or the baseline lacks a metric,
-    /// or the baseline was made under other conditions.
+    /// Checks a report against rules and a baseline. Errors: the report or the baseline lacks a metric, or the baseline
+    /// was made under other conditions (exit code 2); the report is a part of a run (exit code 13).
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
         report.whole()?;
         let mut rules = rules.clone();

@@ -70,7 +70,7 @@ pub struct Info {
     pub pooling: Option<Pooling>,
     /// Length D of an embedding.
     pub dim: usize,
-    /// The narrowest float type that the file computes in. This program always computes in float32.
+    /// The narrowest float type that the file computes in. This program computes in float32, except for [`half`] steps.
     pub precision: DType,
     /// Whether gradients are estimated from forward passes instead of computed by a gradient graph.
     pub estimated: bool,

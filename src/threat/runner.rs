@@ -80,8 +80,8 @@ pub type Images<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
 /// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops the run,
 /// only those finished so far.
 ///
-/// `models` are the lanes of one model; each runs in its own thread. Errors: an embedding or loss is not finite, or a
-/// clean image has values outside [0, 1] (exit code 12); those of `images` and of the model.
+/// `models` are the lanes of one model, which run in parallel. Errors: an embedding or loss is not finite, or a clean
+/// image has values outside [0, 1] (exit code 12); those of `images` and of the model.
 pub fn run(
     models: Vec<&mut dyn Differentiable>,
     gallery: &Gallery,
@@ -498,7 +498,7 @@ impl<'a> Task<'a> {
         let Task { gallery, trials, jobs, plan, .. } = *self;
         let (count, pixels) = (model.batch(), model.pixels());
         let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
-        // The seed depends on which queries share the perturbation, and not on their order.
+        // Random draws depend on which queries share the perturbation, and not on their order.
         let mut ids: Vec<&str> = members.iter().map(|t| gallery.ids[t.query].as_str()).collect();
         ids.sort_unstable();
         let all = ids.join("\0");
