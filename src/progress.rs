@@ -1,12 +1,12 @@
-//! How far the work is, on stderr: a bar with the time left on a terminal, a line every few seconds elsewhere (CI logs),
-//! JSON lines for programs, or nothing. Notes and errors take the same way, so that JSON stays JSON.
+//! Progress on stderr: a bar with the time left on a terminal, a line every few seconds elsewhere (CI logs), JSON lines
+//! for programs, or nothing. Notes and errors use the same mode, so that JSON output contains only JSON.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// What `--progress` asks for.
+/// The values of `--progress`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
     /// A bar on a terminal, plain lines elsewhere.
@@ -16,12 +16,12 @@ pub enum Mode {
     Plain,
     /// A JSON object on each line, one a second.
     Json,
-    /// Nothing but errors.
+    /// Warnings and errors only.
     None,
 }
 
 impl Mode {
-    /// A remark on the way. Said in every mode but `none`.
+    /// Prints a remark, except in mode `none`.
     pub fn note(self, text: &str) {
         match self {
             Mode::None => {}
@@ -30,7 +30,7 @@ impl Mode {
         }
     }
 
-    /// Something that was asked for and not done. Said in every mode.
+    /// Prints, in every mode, that something was asked for and not done.
     pub fn warn(self, text: &str) {
         match self {
             Mode::Json => line(json!({ "event": "warning", "text": text })),
@@ -38,7 +38,7 @@ impl Mode {
         }
     }
 
-    /// The error that ends the process.
+    /// Prints the error that ends the process.
     pub fn error(self, error: &crate::Error) {
         match self {
             Mode::Json => {
@@ -57,35 +57,35 @@ fn line(event: Value) {
     eprintln!("{event}");
 }
 
-/// What the attacks are at.
+/// The current position of the attacks.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
     /// The attack's code.
     pub attack: &'static str,
-    /// The step of a trial at work, of `steps`.
+    /// The step of one of the running trials, at most `steps`.
     pub step: usize,
     /// Steps of a trial.
     pub steps: usize,
-    /// Queries that this attack is done with, of `of`.
+    /// Finished queries of this attack, at most `of`.
     pub queries: usize,
-    /// Queries of this attack.
+    /// Number of queries of this attack.
     pub of: usize,
 }
 
-/// One phase of the work.
+/// One phase of an audit.
 pub struct Phase {
     name: &'static str,
     mode: Mode,
     bar: Option<ProgressBar>,
     total: u64,
-    /// What was done before this process came.
+    /// Steps done before this process started.
     earlier: u64,
     since: Instant,
     last: Instant,
 }
 
 impl Phase {
-    /// A phase of `total` steps.
+    /// Begins a phase of `total` steps.
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
         let bar = (mode == Mode::Auto && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(total);
@@ -107,7 +107,7 @@ impl Phase {
         phase
     }
 
-    /// The phase turns out to have `total` steps, of which `earlier` were done by another process.
+    /// Sets the number of steps to `total`, of which another process has done `earlier`.
     pub fn begin(&mut self, total: u64, earlier: u64) {
         (self.total, self.earlier) = (total, earlier);
         self.since = Instant::now();
@@ -118,7 +118,7 @@ impl Phase {
         }
     }
 
-    /// This process has done `done` steps.
+    /// Reports that this process has done `done` steps.
     pub fn set(&mut self, done: u64, at: Option<At>) {
         let position = (self.earlier + done).min(self.total);
         if let Some(bar) = &self.bar {
@@ -151,14 +151,14 @@ impl Phase {
         eprintln!("{}: {at}{} %, {} left", self.name, 100 * position / self.total.max(1), span(left));
     }
 
-    /// How long this process has been at it, and what is left by that after `done` steps, in seconds.
+    /// Returns the seconds that this process has spent, and the seconds left, estimated from `done` steps.
     pub fn times(&self, done: u64) -> (f64, f64) {
         let spent = self.since.elapsed().as_secs_f64();
         let left = (self.total - (self.earlier + done).min(self.total)) as f64;
         (spent, spent * left / done.max(1) as f64)
     }
 
-    /// [`Mode::note`], beside a bar.
+    /// Prints a note like [`Mode::note`], without disturbing the bar.
     pub fn note(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.mode.note(text)),
@@ -166,7 +166,7 @@ impl Phase {
         }
     }
 
-    /// The phase is over.
+    /// Ends the phase.
     pub fn finish(self) {
         let seconds = self.since.elapsed().as_secs_f64();
         match (&self.bar, self.mode) {
@@ -180,14 +180,14 @@ impl Phase {
 
 impl Drop for Phase {
     fn drop(&mut self) {
-        // What is said next must not stand on the bar's line.
+        // The next output must not share the bar's line.
         if let Some(bar) = self.bar.as_ref().filter(|bar| !bar.is_finished()) {
             bar.finish_and_clear();
         }
     }
 }
 
-/// "40 s", "12 min", "3 h 20 min"
+/// A duration in words: "40 s", "12 min", "3 h 20 min".
 pub fn span(seconds: f64) -> String {
     match seconds.round() as u64 {
         s @ 0..100 => format!("{s} s"),

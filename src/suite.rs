@@ -1,5 +1,4 @@
-//! Suites: which attacks, with what budget, on how many queries, towards which scores. The only file that
-//! names YAML.
+//! Suites: which attacks run, with which budget, on how many queries, and for which scores.
 
 use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The suites inside the program: name and YAML.
+/// The built-in suites: name and YAML.
 const BUILT_IN: [(&str, &str); 6] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
@@ -26,49 +25,49 @@ const BUILT_IN: [(&str, &str); 6] = [
 const PROTOCOLS_FILE: &str = "suites/protocols.yaml";
 const PROTOCOLS: &str = include_str!("../suites/protocols.yaml");
 
-/// A suite, checked.
+/// A suite that has been checked.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// Its name.
+    /// The suite's name.
     pub name: String,
-    /// One sentence.
+    /// A description in one sentence.
     pub description: String,
-    /// The reading of the attacks' definitions.
+    /// The form of the attacks' definitions.
     pub form: Form,
     /// The attacks.
     pub attacks: Vec<Entry>,
-    /// The budget.
+    /// The named budget.
     pub protocol: Protocol,
     /// The norm that bounds a perturbation.
     pub ball: &'static Ball,
-    /// Its largest size, instead of the protocol's.
+    /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
-    /// Step size, instead of the protocol's.
+    /// Step size α, in place of the protocol's.
     pub alpha: Option<f32>,
-    /// Steps, instead of the protocol's.
+    /// Number of steps, in place of the protocol's.
     pub steps: Option<usize>,
-    /// How images move.
+    /// The search algorithm.
     pub search: &'static Search,
-    /// Runs from random starts, beside the one from the clean image.
+    /// Number of runs from random starts, in addition to the one from the clean image.
     pub restarts: usize,
-    /// Queries at the most; all where `None`.
+    /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
-    /// Scores to give.
+    /// Scores to compute.
     pub scores: Vec<ScoreName>,
-    /// What the gate demands.
+    /// The gate's rules.
     pub gate: Vec<Rule>,
 }
 
 /// An attack of a suite.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The attack.
+    /// The objective of the attack.
     pub objective: &'static Objective,
-    /// Targets per trial (its w or m).
+    /// Number of targets per trial (w or m).
     pub count: usize,
 }
 
-/// A suite as it stands in YAML.
+/// The YAML form of a suite.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
@@ -97,7 +96,7 @@ fn auto() -> Protocol {
     Protocol::Auto
 }
 
-/// suites/protocols.yaml
+/// The content of suites/protocols.yaml.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Protocols {
@@ -130,7 +129,8 @@ impl Suite {
             .collect()
     }
 
-    /// The built-in suite called `name`, or the one in the file `name`.
+    /// The built-in suite called `name`, or the suite in the file `name`. Errors (exit code 2): neither exists, or the
+    /// file is not a valid suite.
     pub fn load(name: &str) -> Result<Suite> {
         if let Some((name, yaml)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
             return Suite::parse(&format!("built-in suite {name}"), yaml);
@@ -150,7 +150,7 @@ impl Suite {
         Suite::parse(name, &yaml)
     }
 
-    /// A suite out of YAML; `file` is what errors call it.
+    /// Parses a suite from YAML. `file` is its name in errors. Errors (exit code 2): the YAML is not a valid suite.
     pub fn parse(file: &str, yaml: &str) -> Result<Suite> {
         fn row_of<T>(
             file: &str,
@@ -219,7 +219,7 @@ impl Suite {
         })
     }
 
-    /// Whether an audit by this suite gives `quantity`.
+    /// Whether the report of an audit with this suite contains `quantity`.
     pub fn gives(&self, quantity: Quantity) -> bool {
         match quantity {
             Quantity::Score(score) => self.scores.contains(&score),
@@ -231,8 +231,8 @@ impl Suite {
         }
     }
 
-    /// How this suite's trials run on a model whose input's longer side is `side` pixels, and the protocol
-    /// that `auto` came to.
+    /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
+    /// input, in pixels.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
         let protocols: Protocols = yaml::read(PROTOCOLS_FILE, PROTOCOLS)?;
         let protocol = match self.protocol {
@@ -260,7 +260,8 @@ impl Suite {
                          pixel: state `eps` too, such as 2.0"
                     ))
                 })?;
-                // Steps that reach the border and can still turn (Madry et al., ICLR 2018).
+                // With this step size an image can reach the boundary and still change direction (Madry et al., ICLR
+                // 2018).
                 (eps, self.alpha.unwrap_or(2.5 * eps / steps as f32))
             }
         };
@@ -278,7 +279,7 @@ impl Suite {
     }
 }
 
-/// "CA+", or "CA+ w=5".
+/// Parses an attack: "CA+", or "CA+ w=5".
 fn entry(text: &str) -> Result<Entry> {
     let mut words = text.split_whitespace();
     let objective = Objective::find(words.next().unwrap_or_default())?;
@@ -297,7 +298,7 @@ fn entry(text: &str) -> Result<Entry> {
     Ok(Entry { objective, count })
 }
 
-/// Scores are means over fixed terms: a suite that asks for one must have them all.
+/// Checks that a suite with a score has all attacks of that score. A score is a mean over fixed terms.
 fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
     let name = Quantity::Score(score).name();
     let judged = |o: &Objective| terms_of(score).any(|term| o.judged_by(term));
@@ -318,7 +319,7 @@ fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
     Ok(())
 }
 
-/// A change of a pixel: "8/255" or "0.031", above 0 and at most 1.
+/// Parses a change of a pixel: "8/255" or "0.031", above 0 and at most 1.
 pub fn parse_fraction(text: &str) -> Result<f32> {
     let bounds = "above 0 and at most 1; pixels lie in [0, 1]";
     number(text).filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
@@ -326,7 +327,8 @@ pub fn parse_fraction(text: &str) -> Result<f32> {
     })
 }
 
-/// A size in the norm of `ball`. In that of the largest change it is a fraction; lengths may be longer.
+/// Parses a size in the norm of `ball`. In the maximum norm it is a fraction of at most 1; in other norms it may be
+/// larger.
 pub fn parse_size(text: &str, ball: &Ball) -> Result<f32> {
     if ball.is_box {
         return parse_fraction(text);
@@ -336,7 +338,7 @@ pub fn parse_size(text: &str, ball: &Ball) -> Result<f32> {
     })
 }
 
-/// A decimal, or a quotient of two.
+/// A decimal number, or a quotient of two.
 fn number(text: &str) -> Option<f64> {
     let decimal = |t: &str| t.trim().parse::<f64>().ok();
     match text.split_once('/') {
@@ -345,7 +347,7 @@ fn number(text: &str) -> Option<f64> {
     }
 }
 
-/// [`parse_size`] of the value of `key` in `file`.
+/// Parses the value of `key` in `file` with [`parse_size`].
 fn fraction(file: &str, key: &str, text: &Spanned<String>, ball: &Ball) -> Result<f32> {
     parse_size(&text.value, ball)
         .map_err(|e| e.context(format!("{file}, line {}: {key}", text.referenced.line())))

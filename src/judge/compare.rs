@@ -1,4 +1,4 @@
-//! Two or more reports side by side: whether they may be compared, and their differences with paired intervals.
+//! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
 
 use crate::judge::quantity::Quantity;
 use crate::judge::score::{self, Resampled};
@@ -9,19 +9,19 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// A change from one report to another.
+/// A difference between two reports.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Theirs minus the base's.
+    /// The other report's value minus the base's.
     pub value: f64,
-    /// Its 95 % interval by paired bootstrap; `None` for benign metrics, which run over the whole gallery, and where
-    /// the queries are not the same.
+    /// 95 % interval by paired bootstrap. `None` for benign metrics, which use the whole gallery, and where the two
+    /// reports attacked different queries.
     pub interval: Option<(f64, f64)>,
 }
 
 impl Difference {
-    /// Whether it is more than the choice of queries explains: the interval leaves out zero. What has no interval is
-    /// taken at its word.
+    /// Whether the difference is larger than the choice of queries explains: its interval excludes zero. A difference
+    /// without an interval always counts.
     pub fn counts(&self) -> bool {
         self.interval.is_none_or(|(low, high)| low > 0.0 || high < 0.0)
     }
@@ -35,16 +35,16 @@ pub struct Pair<'r> {
 }
 
 impl<'r> Pair<'r> {
-    /// Resamples both. Where their queries are not the same ones, differences have no interval.
+    /// Resamples both reports. Where their queries differ, differences have no interval.
     pub fn new(base: &'r Report, other: &'r Report) -> Pair<'r> {
-        // One seed for both: resample number i takes the same queries of each.
+        // Both use one seed, so resample number i contains the same queries in both.
         let resample = |r: &Report| score::resampled(&r.outcomes, &r.basis(), base.seed);
         let (a, b) = (resample(base), resample(other));
         let same = a.queries == b.queries;
         Pair { base, other, resampled: same.then_some((a, b)) }
     }
 
-    /// How `metric` differs; `None` where a report lacks it.
+    /// The difference in `metric`; `None` where a report lacks it.
     pub fn difference(&self, metric: Quantity) -> Option<Difference> {
         let value = metric.value(self.other)? - metric.value(self.base)?;
         let interval = self.resampled.as_ref().and_then(|(a, b)| {
@@ -58,8 +58,8 @@ impl<'r> Pair<'r> {
     }
 }
 
-/// What keeps two reports from being held against each other: other images, another protocol, other trials. Empty where
-/// nothing does.
+/// The reasons why two reports are not comparable: other images, another protocol, other trials. Empty where they are
+/// comparable.
 pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
     let (mut found, targets) = differences(a, b);
     if !targets.is_empty() {
@@ -72,7 +72,8 @@ pub fn mismatches(a: &Report, b: &Report) -> Vec<String> {
     found
 }
 
-/// The same in two: conditions in words, and the codes of attacks whose drawn targets differ for a query that both attack.
+/// The mismatches in two parts: the conditions in words, and the codes of attacks whose drawn targets differ for a
+/// query that both reports attacked.
 fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     let mut found = Vec::new();
     if a.data.sha256 != b.data.sha256 {
@@ -82,7 +83,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         };
         found.push(format!("data: {} and {}", brief(a), brief(b)));
     } else if a.data.gallery > 0 && b.data.gallery > 0 {
-        // 0 in reports of versions that knew no separate queries.
+        // Reports of versions without separate queries have 0 here.
         let roles = |r: &Report| format!("{} ranked, {} queries", r.data.gallery, r.data.queries);
         if roles(a) != roles(b) {
             found.push(format!("data: {} and {}", roles(a), roles(b)));
@@ -127,7 +128,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
 
 /// The trials of a report, for comparison.
 struct Trials {
-    /// Queries by attack, those that could not be run included: whether they can may depend on the model.
+    /// Queries by attack, including those that could not be attacked, because that may depend on the model.
     queries: BTreeMap<String, BTreeSet<String>>,
     /// Drawn targets by (attack, query).
     targets: BTreeMap<(String, String), Vec<String>>,
@@ -153,12 +154,12 @@ impl Trials {
     }
 }
 
-/// Several reports against the first.
+/// Several reports, compared with the first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The models, in the order asked for; the first given is the base.
+    /// The models, in the order given or sorted. The first one given is the base.
     pub models: Vec<Entry>,
-    /// Why the numbers may not compare, where they were compared all the same.
+    /// Reasons to doubt the comparison: mismatches that the user accepted, and remarks.
     pub cautions: Vec<String>,
 }
 
@@ -169,22 +170,22 @@ pub struct Entry {
     pub report: String,
     /// The model's file name.
     pub model: String,
-    /// Whether it is the base that the others are held against.
+    /// Whether this is the base of the comparison.
     pub base: bool,
-    /// Every metric it has.
+    /// The metrics that the report has.
     pub rows: Vec<Row>,
 }
 
 /// A metric of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// It.
+    /// Which metric.
     pub metric: Quantity,
     /// Its value.
     pub value: f64,
-    /// Its difference from the base.
+    /// Its difference from the base; `None` for the base itself.
     pub difference: Option<Difference>,
-    /// Whether the difference counts, and is for the better (1) or for the worse (−1); 0 otherwise.
+    /// 1 if the difference counts and is an improvement, −1 if it counts and is a loss, otherwise 0.
     pub direction: i8,
 }
 
@@ -195,8 +196,9 @@ impl Entry {
     }
 }
 
-/// Compares the reports in `files` with the first. With `anyway`, also such as don't compare; `sort` orders the
-/// models by a metric, the most robust first.
+/// Compares the reports in `files` with the first. `anyway` accepts reports that are not comparable. `sort` names a
+/// metric that orders the models, the most robust first. Errors: fewer than two reports, an unknown metric, or reports
+/// that are not comparable (exit code 2); a part of a run (exit code 13).
 pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Comparison> {
     let sort = sort.map(Quantity::find).transpose()?;
     let reports = files.iter().map(|f| Report::load(f)).collect::<Result<Vec<_>>>()?;

@@ -1,9 +1,10 @@
-//! The gate: thresholds and a baseline against a report. One [`Verdict`] is behind both the text and the exit code.
+//! The gate: checks a report against thresholds and a baseline. The text and the exit code come from the same
+//! [`Verdict`].
 //!
-//! - A threshold (`min`, `max`) is held against the number that the report prints.
-//! - A drop (`max_drop`) counts when the change for the worse exceeds the tolerance *and* the paired interval of the
-//!   change leaves out zero: noise of the choice of queries doesn't fail a build. Benign metrics run over the whole
-//!   gallery and have no interval; there the tolerance alone decides.
+//! - A threshold (`min`, `max`) applies to the number that the report prints.
+//! - A drop (`max_drop`) fails when the loss exceeds the tolerance *and* its paired interval excludes zero, so that
+//!   noise from the choice of queries does not fail a build. Benign metrics use the whole gallery and have no interval;
+//!   for them the tolerance alone decides.
 
 use crate::judge::compare::{Difference, Pair, mismatches};
 use crate::judge::quantity::{ARS, ERS, Quantity, R1};
@@ -11,50 +12,50 @@ use crate::record::{Baseline, Check, CheckResult, Kind, Level, Report, Verdict};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Points that R@1 without attack, and the scores where no drop is named, may lose against a baseline. A model can buy
-/// robustness with retrieval, up to collapse: R@1 is therefore always watched.
+/// Points that R@1 without attack may lose against a baseline, and the scores where no drop is stated. R@1 is always
+/// checked because a model can gain robustness by losing retrieval, up to collapse.
 pub const TOLERANCE: f64 = 1.0;
 
-/// Differences that are no more than rounding: 58 hits of 100 are 57.99999999999999 %.
+/// Differences up to this size are rounding errors: 58 hits of 100 are 57.99999999999999 %.
 const ROUNDING: f64 = 1e-9;
 
-/// The metrics that a baseline is held to where no `max_drop` is given at all.
+/// The metrics that are checked against a baseline where no `max_drop` is stated.
 const WATCHED: [Quantity; 2] = [ARS, ERS];
 
-/// The metric that a baseline is always held to.
+/// The metric that is always checked against a baseline.
 const ALWAYS: Quantity = R1;
 
-/// What is demanded of one metric, as it stands in a suite's `gate`.
+/// The bounds of one metric, as in a suite's `gate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Demand {
-    /// The least it may be.
+    /// The lowest value allowed.
     pub min: Option<f64>,
-    /// The most it may be.
+    /// The highest value allowed.
     pub max: Option<f64>,
-    /// The most it may lose against the baseline.
+    /// The largest loss allowed against the baseline.
     pub max_drop: Option<f64>,
-    /// What a failure leads to.
+    /// The consequence of a failure.
     #[serde(default)]
     pub level: Level,
 }
 
-/// A metric and what is demanded of it.
+/// A metric and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// The metric.
     pub metric: Quantity,
-    /// The demand.
+    /// Its bounds.
     pub demand: Demand,
 }
 
-/// Rules in the order they were given; no metric twice, but for what a baseline brings.
+/// Rules in the order given. No metric occurs twice, except in rules that a baseline adds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// The rules of a suite, overridden by flags such as `ars=45`. Errors (exit code 2): unknown metric, no number, or
-    /// a bound on the side where it demands nothing.
+    /// The rules of a suite, overridden by flags such as `ars=45`. Errors (exit code 2): an unknown metric, a value
+    /// that is not a number, or a bound on the side where every value passes.
     pub fn settle(suite: &[Rule], under: &[String], over: &[String], drop: &[String]) -> Result<Rules> {
         let mut rules = Rules(suite.to_vec());
         type Bound = fn(&mut Demand) -> &mut Option<f64>;
@@ -75,7 +76,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The demand on a metric, made if there is none.
+    /// The bounds of a metric. A rule is added where there is none.
     fn demand(&mut self, metric: Quantity) -> &mut Demand {
         let at = self.0.iter().position(|r| r.metric == metric).unwrap_or_else(|| {
             self.0.push(Rule { metric, demand: Demand::default() });
@@ -84,17 +85,17 @@ impl Rules {
         &mut self.0[at].demand
     }
 
-    /// Every metric that is demanded something of.
+    /// The metrics that have a rule, except those with level off.
     pub fn metrics(&self) -> impl Iterator<Item = Quantity> {
         self.0.iter().filter(|r| r.demand.level != Level::Off).map(|r| r.metric)
     }
 
-    /// Whether there is nothing to check.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// With what a baseline brings: R@1 is watched, and the scores unless drops are named.
+    /// Adds the rules of a baseline: R@1, and the scores unless a drop is stated for any metric.
     fn against(mut self, baseline: &Report, report: &Report) -> Rules {
         let named = self.0.iter().any(|r| r.demand.max_drop.is_some());
         for metric in WATCHED.into_iter().filter(|_| !named).chain([ALWAYS]) {
@@ -102,7 +103,7 @@ impl Rules {
             let own = self.0.iter().find(|r| r.metric == metric).map(|r| r.demand);
             let settled = own.is_some_and(|d| d.level == Level::Off || d.max_drop.is_some());
             if both && !settled {
-                // A rule of its own, so that a threshold at level warn doesn't make this one a warning.
+                // This is a separate rule, so that a threshold with level warn does not make this one a warning.
                 self.0
                     .push(Rule { metric, demand: Demand { max_drop: Some(TOLERANCE), ..Demand::default() } });
             }
@@ -111,7 +112,7 @@ impl Rules {
     }
 }
 
-/// "ars=45"
+/// Parses "ars=45".
 fn assignment(text: &str) -> Result<(Quantity, f64)> {
     let wrong = || Error::usage(format!("`{text}`: expected a metric and a number, such as ars=45"));
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
@@ -119,7 +120,7 @@ fn assignment(text: &str) -> Result<(Quantity, f64)> {
     Ok((Quantity::find(name)?, value))
 }
 
-/// Refuses what can only be a mistake.
+/// Refuses a rule that cannot be intended. Errors: exit code 2.
 pub fn check(rule: &Rule) -> Result<()> {
     let Rule { metric, demand } = rule;
     let name = metric.name();
@@ -151,8 +152,8 @@ pub fn check(rule: &Rule) -> Result<()> {
 }
 
 impl Verdict {
-    /// Holds a report against rules and a baseline. Errors (exit code 2): a metric that the report or the baseline
-    /// lacks; a baseline made under other conditions.
+    /// Checks a report against rules and a baseline. Errors: the report or the baseline lacks a metric, or the baseline
+    /// was made under other conditions (exit code 2); the report is a part of a run (exit code 13).
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
         report.whole()?;
         let mut rules = rules.clone();
@@ -180,7 +181,7 @@ impl Verdict {
     }
 }
 
-/// A number of the report that something is demanded of.
+/// A number of the report, with what its checks need.
 struct Held {
     metric: Quantity,
     level: Level,
@@ -189,7 +190,7 @@ struct Held {
 }
 
 impl Held {
-    /// Against a bound.
+    /// Checks the number against a bound.
     fn threshold(&self, kind: Kind, bound: f64) -> Check {
         let Held { metric, found, .. } = *self;
         let (failed, how) = match kind {
@@ -204,7 +205,7 @@ impl Held {
         self.check(kind, bound, failed, format!("{}{spread}, {how} {bound}", exact(metric, found, bound)))
     }
 
-    /// Against the baseline, from which it differs by `change`.
+    /// Checks the number against the baseline, from which it differs by `change`.
     fn drop(&self, tolerance: f64, change: Difference) -> Check {
         let Held { metric, found, .. } = *self;
         let drop = if metric.lower_is_better() { change.value } else { -change.value };
@@ -251,8 +252,8 @@ impl Held {
     }
 }
 
-/// Refuses a baseline that no drop can be told from (exit code 2): made on other images, under another protocol, with other
-/// trials. The report may lack its outcomes as yet.
+/// Refuses a baseline that is not comparable with the report (exit code 2): made on other images, under another
+/// protocol or with other trials. The report need not have outcomes yet.
 pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
     baseline.whole().map_err(|e| e.context("--baseline"))?;
     let differs = mismatches(baseline, report);
@@ -266,7 +267,7 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
     )))
 }
 
-/// With as many digits as it takes to see on which side of the bound a value lies.
+/// Formats a value with enough digits to show on which side of the bound it is.
 fn exact(metric: Quantity, found: f64, bound: f64) -> String {
     let shown = metric.show(found);
     let (low, high) = (found < bound - ROUNDING, found > bound + ROUNDING);

@@ -1,4 +1,4 @@
-//! What is concluded from outcomes: scores, reasons to distrust them, gates, comparisons.
+//! Conclusions from outcomes: scores, checks that look for reasons to distrust them, gates and comparisons.
 
 pub mod check;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! The numbers of a report by name, as gates and comparisons speak of them.
+//! The numbers of a report by name, for gates and comparisons.
 
 use super::score::{Replicate, Resampled};
 use crate::error::did_you_mean;
@@ -8,7 +8,7 @@ use crate::threat::term::{TERMS, Term, terms_of};
 use crate::{Error, Result};
 use serde::{Serialize, Serializer};
 
-/// A number that reports hold.
+/// A number in a report.
 #[derive(Clone, Copy)]
 pub enum Quantity {
     /// A score.
@@ -17,17 +17,17 @@ pub enum Quantity {
     Table,
     /// Mean of a term after the attack.
     After(&'static Term),
-    /// A term's resistance, per trial.
+    /// A term's resistance, averaged over trials.
     Resistance(&'static Term),
     /// A term's resistance from the ratio of means.
     Ratio(&'static Term),
     /// Retrieval without attack.
     Benign(&'static Retrieval),
-    /// A point of the cumulative match curve: the first so many.
+    /// A point of the cumulative match curve: the share of queries with a match among the first k.
     Cmc(usize),
 }
 
-/// A number of retrieval without attack.
+/// A measure of retrieval without attack.
 pub struct Retrieval {
     name: &'static str,
     read: fn(&Benign) -> Option<f64>,
@@ -53,19 +53,19 @@ static RETRIEVAL: [Retrieval; 9] = [
 ];
 
 impl Quantity {
-    /// Every quantity there is.
+    /// Every quantity.
     pub fn all() -> Vec<Quantity> {
         let scores = [ARS, Quantity::Table, ERS];
         let after = TERMS.iter().map(Quantity::After);
         let resistance = terms_of(ScoreName::Ars).map(Quantity::Resistance);
         let ratio = terms_of(ScoreName::Ars).map(Quantity::Ratio);
         let benign = RETRIEVAL.iter().map(Quantity::Benign);
-        // The curve's first point is R@1.
+        // The curve's first point is R@1, which is already in the list.
         let cmc = CMC[1..].iter().map(|&k| Quantity::Cmc(k));
         scores.into_iter().chain(after).chain(resistance).chain(ratio).chain(benign).chain(cmc).collect()
     }
 
-    /// `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance`, `benign.r1`, ...
+    /// The name, such as `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
     pub fn name(self) -> String {
         match self {
             Quantity::Score(score) => score.to_string().to_lowercase(),
@@ -78,7 +78,8 @@ impl Quantity {
         }
     }
 
-    /// The quantity called `name`, in any case and with a typographic minus sign too. Error: exit code 2.
+    /// The quantity called `name`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
+    /// quantity has this name.
     pub fn find(name: &str) -> Result<Quantity> {
         let plain = name.trim().replace('\u{2212}', "-");
         let all = Quantity::all();
@@ -101,27 +102,27 @@ impl Quantity {
         matches!(self, Quantity::After(term) if term.lower_is_better())
     }
 
-    /// Digits after the point that mean something.
+    /// Significant digits after the decimal point.
     fn digits(self) -> usize {
         if let Quantity::After(term) = self { term.digits } else { 1 }
     }
 
-    /// The lowest and the highest value.
+    /// The lowest and the highest possible value.
     pub fn range(self) -> [f64; 2] {
         if let Quantity::After(term) = self { term.range } else { [0.0, 100.0] }
     }
 
-    /// Whether it depends on attacks, and so on the choice of queries.
+    /// Whether the number depends on attacks, and so on the choice of queries.
     pub fn attacked(self) -> bool {
         !matches!(self, Quantity::Benign(_) | Quantity::Cmc(_))
     }
 
-    /// Whether it is there to be set beside published tables, and no reader of a comparison looks for it.
+    /// Whether the number exists only for comparison with published tables.
     pub fn as_published(self) -> bool {
         matches!(self, Quantity::Table | Quantity::Ratio(_))
     }
 
-    /// Its value in a report.
+    /// The value in a report.
     pub fn value(self, report: &Report) -> Option<f64> {
         match self {
             Quantity::Score(name) => score(report, name).map(|s| s.value),
@@ -134,7 +135,7 @@ impl Quantity {
         }
     }
 
-    /// Its 95 % interval in a report, where that holds one.
+    /// The 95 % interval in a report, where it has one.
     pub fn interval(self, report: &Report) -> Option<(f64, f64)> {
         match self {
             Quantity::Score(name) => score(report, name)?.interval,
@@ -144,7 +145,8 @@ impl Quantity {
         }
     }
 
-    /// Its value in a resample of `of`; `None` too for what is not resampled, retrieval without attack.
+    /// The value in a resample of `of`; `None` where undefined, and for retrieval without attack, which is not
+    /// resampled.
     pub fn in_replicate(self, of: &Resampled, replicate: &Replicate) -> Option<f64> {
         let at = |term: &Term| of.terms.iter().position(|t| *t == term);
         match self {
@@ -164,7 +166,7 @@ impl Quantity {
 
     /// Formats a change, with its sign.
     pub fn show_change(self, change: f64) -> String {
-        // No "-0.0".
+        // A change that rounds to zero is shown as "+0.0", not "-0.0".
         let shown = format!("{change:+.*}", self.digits());
         if shown.trim_start_matches(['+', '-']).chars().all(|c| matches!(c, '0' | '.')) {
             shown.replace('-', "+")
@@ -194,7 +196,7 @@ impl PartialEq for Quantity {
     }
 }
 
-/// By name.
+/// Serialised as its name.
 impl Serialize for Quantity {
     fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
         to.serialize_str(&self.name())
@@ -217,7 +219,7 @@ mod tests {
         assert_eq!(Quantity::find("ars").unwrap().show_change(-0.04), "+0.0");
     }
 
-    /// A new term is gated and compared without another line.
+    /// Gates and comparisons know every term of the table.
     #[test]
     fn every_term_has_its_quantities() {
         for term in TERMS {

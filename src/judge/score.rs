@@ -1,8 +1,8 @@
-//! Scores: what each attack did, ERS, ARS in both forms, and their intervals. Pure arithmetic on outcomes.
+//! Scores: the results of each attack, ERS, ARS in both forms, and their intervals, computed from outcomes alone.
 //!
-//! ERS and the attacks' terms follow Zhou et al. (T-PAMI 2024, arXiv:2106.03614), ARS follows Tian et al.
-//! (ICML 2024, arXiv:2312.07364), equation 30 (`per_trial`) and what its tables print (`table`). All are
-//! 0–100, higher is better.
+//! ERS and the attacks' terms follow Zhou et al. (T-PAMI 2024, arXiv:2106.03614). ARS follows Tian et al. (ICML 2024,
+//! arXiv:2312.07364): equation 30 (`per_trial`), and the numbers that its tables print (`table`). All scores are in
+//! 0–100; higher is better.
 
 use crate::random::Random;
 use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
@@ -11,22 +11,22 @@ use crate::threat::term::{Averaging, Term, terms_of};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
-/// Resamples of the queries behind an interval.
+/// Bootstrap resamples of the queries per interval.
 pub const RESAMPLES: usize = 1000;
 
-/// What outcomes alone don't say.
+/// The input of the scores besides the outcomes.
 #[derive(Clone, Copy, Debug)]
 pub struct Basis {
-    /// Items that a ranking holds: [`Form::ranked`].
+    /// Items in a ranking: [`Form::ranked`].
     pub ranked: usize,
-    /// The form the attacks ran in.
+    /// The form of the definitions that the attacks used.
     pub form: Form,
     /// The metric.
     pub metric: Metric,
 }
 
 impl Report {
-    /// What the scores' arithmetic needs beside the outcomes.
+    /// The input of the scores besides the outcomes.
     pub fn basis(&self) -> Basis {
         let (form, data) = (self.suite.form, &self.data);
         let ranked = match data.gallery {
@@ -40,60 +40,57 @@ impl Report {
 /// A number with its 95 % interval over queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// From all queries.
+    /// The value from all queries.
     pub value: f64,
-    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` where most resamples leave the number
-    /// undefined.
+    /// The 2.5 % and 97.5 % quantiles of the bootstrap; `None` where the number is undefined in most resamples.
     pub interval: Option<(f64, f64)>,
 }
 
-/// One term of the scores. Ranks are percentiles and shares are per cent (0–100); TMA is a cosine, ES:D a
-/// distance.
+/// One term of the scores. Ranks are percentiles and shares are in per cent (0–100); TMA is a cosine, ES:D a distance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// The term.
     pub term: &'static Term,
-    /// Trials that the means run over.
+    /// Number of trials in the means.
     pub queries: usize,
-    /// Trials without a resistance, or not run: nothing to attack (the rank already is where the attacker
-    /// wants it), or no other item of the query's class.
+    /// Number of trials that were not run or have no resistance. Reasons: the rank already has the attacker's goal, or
+    /// no other item has the query's class.
     pub skipped: usize,
     /// Mean before the attack; `None` for ES:D.
     pub before: Option<f64>,
-    /// Mean after it; `None` without trials.
+    /// Mean after the attack; `None` without trials.
     pub after: Option<Estimate>,
     /// The contribution to ERS.
     pub ers_term: Option<f64>,
-    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0,1], in per cent; for shares
-    /// after/before.
+    /// Mean over trials of 1 − (Or − Oi)/(Og − Oi), each clamped to [0,1], in per cent. For shares it is after/before.
     pub per_trial: Option<f64>,
-    /// The same of the means, unclamped: the number to set beside published tables.
+    /// The same formula applied to the means, unclamped, for comparison with published tables.
     pub table: Option<f64>,
 }
 
-/// The result of an audit.
+/// The scores of an audit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
     /// One row per term, in the table's order.
     pub summaries: Vec<Summary>,
     /// Empirical robustness score.
     pub ers: Option<Estimate>,
-    /// Adversarial resistance score, per trial: the headline.
+    /// Adversarial resistance score per trial, the main result.
     pub ars: Option<Estimate>,
     /// ARS from the ratio of means, for comparison with published tables.
     pub ars_table: Option<Estimate>,
-    /// Why a score is missing, with its name.
+    /// The missing scores, each with the reason.
     pub notes: Vec<(ScoreName, String)>,
 }
 
 /// The scores of one resample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replicate {
-    /// Mean after the attack of each summary, in their order.
+    /// Mean after the attack for each summary, in their order.
     pub after: Vec<Option<f64>>,
-    /// Resistance per trial of each summary.
+    /// Resistance per trial for each summary.
     pub per_trial: Vec<Option<f64>>,
-    /// Resistance from the ratio of means of each summary.
+    /// Resistance from the ratio of means for each summary.
     pub table: Vec<Option<f64>>,
     /// ERS.
     pub ers: Option<f64>,
@@ -104,7 +101,7 @@ pub struct Replicate {
 }
 
 impl Replicate {
-    /// A score.
+    /// The score called `name`.
     pub fn score(&self, name: ScoreName) -> Option<f64> {
         match name {
             ScoreName::Ers => self.ers,
@@ -113,8 +110,8 @@ impl Replicate {
     }
 }
 
-/// Scores `outcomes`; `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`]
-/// seeded resamples.
+/// Scores `outcomes`. `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`] seeded
+/// resamples.
 pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> Scores {
     let table = Table::new(outcomes, skipped, basis);
     let point = table.replicate(&vec![1.0; table.queries]);
@@ -145,24 +142,24 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
     }
 }
 
-/// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same
-/// resamples, whatever the model: the difference of two audits is resampled pair by pair.
+/// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same resamples for
+/// every model, so that the difference of two audits can be resampled in pairs.
 pub fn replicates(outcomes: &[Outcome], basis: &Basis, resamples: usize, seed: u64) -> Vec<Replicate> {
     Table::new(outcomes, &[], basis).resample(resamples, seed)
 }
 
-/// An audit resampled.
+/// The resamples of an audit.
 #[derive(Clone, Debug)]
 pub struct Resampled {
-    /// The terms that the replicates' lists are about.
+    /// The terms that the entries of the replicates' lists belong to.
     pub terms: Vec<&'static Term>,
-    /// Ids of the queries, ascending: equal ones make a pair of audits.
+    /// Ids of the queries, ascending. Two audits with equal ids can be paired.
     pub queries: Vec<String>,
-    /// [`RESAMPLES`] of them.
+    /// The [`RESAMPLES`] replicates.
     pub replicates: Vec<Replicate>,
 }
 
-/// [`RESAMPLES`] replicates and what they are about.
+/// Resamples an audit [`RESAMPLES`] times.
 pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
     let table = Table::new(outcomes, &[], basis);
     let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
@@ -173,21 +170,21 @@ pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
     }
 }
 
-/// ERS from the after-attack values of its terms: percentiles and shares in per cent, TMA a cosine, ES:D a distance in
-/// [0, 2]. `after` gives a term's value; `None` where any is missing.
+/// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a cosine, ES:D a
+/// distance in [0, 2]. `after` gives a term's value; the result is `None` where one is missing.
 pub fn ers(after: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
     let terms = terms_of(ScoreName::Ers);
     let sum = terms.clone().map(|term| Some((term.ers?)(after(term)?))).sum::<Option<f64>>();
     sum.map(|sum| sum / terms.count() as f64)
 }
 
-/// ARS from the resistances of its terms, in per cent; `None` where any is missing.
+/// ARS from the resistances of its terms, in per cent; `None` where one is missing.
 pub fn ars(resistance: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
     let terms = terms_of(ScoreName::Ars);
     terms.clone().map(resistance).sum::<Option<f64>>().map(|sum| sum / terms.count() as f64)
 }
 
-/// 1 − (after − before)/(goal − before), in per cent; `None` where there is nothing to attack.
+/// 1 − (after − before)/(goal − before), in per cent; `None` where the value already was the goal before the attack.
 pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
     (goal != before).then(|| 100.0 * (1.0 - (after - before) / (goal - before)))
 }
@@ -195,17 +192,17 @@ pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
 /// The trials of one term.
 struct Column {
     term: &'static Term,
-    /// What turns a value into the unit of [`Summary`].
+    /// The factor from a value to the unit of [`Summary`].
     unit: f64,
-    /// The attacker's goal, before the unit.
+    /// The attacker's goal, not converted to the unit.
     goal: f64,
-    /// Whether the value before an attack says something.
+    /// Whether the values before the attack are meaningful.
     known_before: bool,
     /// (query, before, after).
     trials: Vec<(usize, f64, f64)>,
-    /// Trials that give no value.
+    /// Number of trials without a value.
     left_out: usize,
-    /// Whether every trial has at most one target, as the scores are defined.
+    /// Whether every trial has at most one target, as the definition of the scores requires.
     single: bool,
 }
 
@@ -219,7 +216,7 @@ struct Means {
 }
 
 impl Column {
-    /// Means with a weight per query; `None` where nothing has weight.
+    /// The means with a weight per query; `None` where all weights are zero.
     fn means(&self, weights: &[f64]) -> Option<Means> {
         let (mut total, mut before, mut after) = (0.0, 0.0, 0.0);
         let (mut counted, mut resisted, mut nothing) = (0.0, 0.0, 0);
@@ -243,8 +240,8 @@ impl Column {
         let table = resistance(before, after, self.goal);
         let (per_trial, table, nothing) = match self.term.resistance {
             Some(Averaging::Trials) => ((counted > 0.0).then(|| resisted / counted), table, nothing),
-            // R@1 after / R@1 before: undefined, not 0, where it was 0 before. A miss that was one before is
-            // no trial to leave out: the ratio is defined on shares, not on single queries.
+            // R@1 after / R@1 before is undefined, not 0, if R@1 was 0 before. A query that was a miss before stays in
+            // the means, because the ratio is defined on shares and not on single queries.
             Some(Averaging::Means) => (table, table, 0),
             None => (None, None, 0),
         };
@@ -258,7 +255,7 @@ impl Column {
     }
 }
 
-/// Outcomes sorted into terms.
+/// Outcomes grouped by term.
 struct Table {
     columns: Vec<Column>,
     /// Number of distinct queries.
@@ -268,7 +265,7 @@ struct Table {
 
 impl Table {
     fn new(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis) -> Table {
-        // Sorted, so that neither the order of outcomes nor the model has a say in the resamples.
+        // The queries are sorted, so that resamples depend neither on the order of outcomes nor on the model.
         let ids: BTreeSet<&str> = outcomes.iter().map(|o| o.query.as_str()).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
         let ranked = basis.ranked as f64;
@@ -328,7 +325,7 @@ impl Table {
         }
     }
 
-    /// None of a single query, of which nothing varies.
+    /// Returns no resamples of a single query, because nothing varies.
     fn resample(&self, resamples: usize, seed: u64) -> Vec<Replicate> {
         let resamples = if self.queries < 2 { 0 } else { resamples };
         (0..resamples as u64)
@@ -344,13 +341,13 @@ impl Table {
             .collect()
     }
 
-    /// Why scores are missing.
+    /// The missing scores, each with the reason.
     fn notes(&self, point: &Replicate) -> Vec<(ScoreName, String)> {
         let missing = |&score: &ScoreName| point.score(score).is_none();
         ScoreName::ALL.into_iter().filter(missing).map(|score| (score, self.missing(score))).collect()
     }
 
-    /// Why there is no `score`.
+    /// The reason why `score` is missing.
     fn missing(&self, score: ScoreName) -> String {
         if score == ScoreName::Ers && self.metric == Metric::Euclidean {
             return "no ERS: it takes ES:D as a share of the largest distance, 2 between unit embeddings; under the \
@@ -377,7 +374,7 @@ impl Table {
     }
 }
 
-/// The 2.5 % and 97.5 % quantiles; `None` when under half of the resamples are defined.
+/// The 2.5 % and 97.5 % quantiles; `None` when fewer than half of the resamples are defined.
 pub fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     if values.len() * 2 < RESAMPLES {
         return None;
@@ -509,7 +506,7 @@ mod tests {
         assert!(scores.notes[0].1.contains("LTM is undefined"), "{:?}", scores.notes);
         assert!(scores.ers.is_some(), "ERS uses the values after the attack only");
 
-        // A query alone in its class has no R@1: left out, counted.
+        // A query alone in its class has no R@1. It is left out and counted.
         let mut outcomes = full();
         outcomes.iter_mut().filter(|o| o.attack == "ES" && o.query == "q1").for_each(|o| {
             o.before = Measures::default();
@@ -525,7 +522,7 @@ mod tests {
 
     #[test]
     fn intervals_cover_the_known_spread_and_ignore_order() {
-        // 400 trials with ranks after 0..=100 in a fixed shuffle: the mean's standard error is known.
+        // 400 trials have ranks 0..=100 after the attack, in a fixed shuffle, so the mean's standard error is known.
         let outcomes: Vec<Outcome> =
             (0..400).map(|q| outcome("CA+", q, rank(50.0), rank(f64::from((q as u32 * 37) % 101)))).collect();
         let scores = score(&outcomes, &[], &BASIS, 3);
@@ -546,7 +543,7 @@ mod tests {
 
     #[test]
     fn resamples_are_shared_by_attacks() {
-        // Two attacks with the same values: perfectly correlated over resamples.
+        // Two attacks with the same values are perfectly correlated over resamples.
         let mut outcomes = Vec::new();
         for q in 0..30 {
             outcomes.push(outcome("CA+", q, rank(50.0), rank(q as f64)));

@@ -1,25 +1,27 @@
-//! What an attack needs of a model.
+//! The interface between attacks and models.
 
 use crate::Result;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-/// Asked at each step, with the raw embeddings [B, D], for ∂L/∂embedding [B, D], which it overwrites.
+/// Called at each step with the raw embeddings [B, D]; overwrites its second argument with ∂L/∂embedding [B, D].
 pub type Cotangent<'c> = dyn FnMut(ArrayView2<f32>, ArrayViewMut2<f32>) + 'c;
 
-/// A model whose embedding can be differentiated with respect to its images, as one thread has it.
+/// One lane of a model whose embedding can be differentiated with respect to its images.
 ///
-/// Images are contiguous `f32` pixels in [0,1], C×H×W each. Embeddings are the model's own
-/// output, not normalised: metrics are the business of [`crate::space`].
+/// Images are contiguous `f32` pixels in [0,1], C×H×W each. Embeddings are the model's own output and not normalised;
+/// [`crate::space`] applies the metric.
 pub trait Differentiable: Send {
-    /// Images that one call processes at the most, B.
+    /// The number of images that one call processes at most, B.
     fn batch(&self) -> usize;
     /// The shape of an image, [C, H, W].
     fn shape(&self) -> [usize; 3];
     /// Embeddings [n, D] of n ≤ B images.
     fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>>;
-    /// Embeds a full batch of images [B, P], has `cotangent` write ∂L/∂embedding, and writes ∂L/∂image to `gradient`
-    /// [B, P]. `reach` is the largest change that a pixel of each image may make (B): a model that estimates its
-    /// gradient looks as far; 0 where nothing is known.
+    /// Embeds a full batch of images [B, P], calls `cotangent` for ∂L/∂embedding, and writes ∂L/∂image to `gradient`
+    /// [B, P].
+    ///
+    /// `reach` [B] is the largest change that an attack may make to a pixel of each image; 0 if unknown. A model that
+    /// estimates its gradient uses it as the scale of its finite differences.
     fn gradient(
         &mut self,
         images: &[f32],
@@ -27,7 +29,7 @@ pub trait Differentiable: Send {
         cotangent: &mut Cotangent,
         gradient: &mut [f32],
     ) -> Result<()>;
-    /// Signed steps in a box, made where the model computes; `None` where the model makes none.
+    /// Signed steps in a box that the model itself performs; `None` where it does not support them.
     fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
         None
     }
@@ -37,12 +39,13 @@ pub trait Differentiable: Send {
     }
 }
 
-/// A batch of images that moves where the model computes: on a GPU no image leaves it between its first and its last step.
+/// A batch of images that the model itself moves. On a GPU no image is copied to the host between its first and its
+/// last step.
 pub trait SignedSteps {
-    /// Puts an image [P] and the bounds of its pixels into a slot.
+    /// Stores an image [P] and the bounds of its pixels in a slot.
     fn put(&mut self, slot: usize, image: &[f32], low: &[f32], high: &[f32]) -> Result<()>;
-    /// One step of all slots: x ← clip(x − α·sign(∂L/∂x), low, high), where sign(0) = 0, with α per slot; 0 leaves an image as it
-    /// is.
+    /// Performs one step in all slots: x ← clip(x − α·sign(∂L/∂x), low, high), with sign(0) = 0. `alpha` has one value
+    /// per slot; 0 leaves the image unchanged.
     fn step(&mut self, alpha: &[f32], cotangent: &mut Cotangent) -> Result<()>;
     /// The image [P] in a slot.
     fn get(&mut self, slot: usize) -> Result<&[f32]>;

@@ -1,7 +1,7 @@
 //! Gradients estimated from forward passes alone: natural evolution strategies (NES; Ilyas et al., ICML 2018).
 //!
-//! The last resort for models that can't be differentiated, never chosen by itself: it is two orders of magnitude slower
-//! than a gradient, and noisy, so that attacks find less. For an output cotangent ē,
+//! The estimate is for models that cannot be differentiated, and the user must ask for it. It is two orders of
+//! magnitude slower than a gradient, and noisy, so attacks are weaker. For an output cotangent ē,
 //!
 //! ```text
 //! g ≈ mean over pairs of (⟨f(x + σu), ē⟩ − ⟨f(x − σu), ē⟩) / 2σ · u,   u normal
@@ -11,30 +11,32 @@ use crate::Result;
 use crate::random::Random;
 use ndarray::{Array2, ArrayView2};
 
-/// Points at which the model is evaluated, half of them mirrored.
+/// Points at which the model is evaluated per gradient; half of them mirror the others.
 pub const POPULATION: usize = 100;
-/// Above this side noise is drawn smaller and enlarged: a few passes say little about single pixels of a large image.
+/// Largest side of an image for which noise is drawn per pixel. For larger images coarser noise is drawn and enlarged,
+/// because a few passes say little about single pixels.
 const FINE: usize = 64;
-/// Side of the noise then.
+/// Side of the coarse noise.
 const COARSE: usize = 32;
 
-/// The estimator: random directions, and the price so far.
+/// The estimator: the seed of its random directions, and a count of passes.
 ///
-/// An image's directions follow from the seed and its pixels, not from what else is in the batch or went before, so that a
-/// trial comes out the same in every batch and after every interruption.
+/// The directions of an image depend only on the seed and the image's pixels, not on the rest of the batch or on
+/// earlier calls. A trial therefore has the same result in every batch and after every interruption.
 pub struct Estimator {
     seed: u64,
-    /// Forward passes of a batch.
+    /// Forward passes of one batch so far.
     pub passes: u64,
 }
 
 impl Estimator {
-    /// An estimator whose directions follow from `seed` alone.
+    /// An estimator whose directions follow from `seed`.
     pub fn new(seed: u64) -> Estimator {
         Estimator { seed, passes: 0 }
     }
 
-    /// The gradient of ⟨f(x), ē⟩ for a batch `x` of images of `shape` [B, C, H, W], each with its own σ.
+    /// Estimates the gradient of ⟨f(x), ē⟩ for a batch `x` of images of `shape` [B, C, H, W], with one σ per image.
+    /// Returns [B, C, H, W] as a flat vector.
     pub fn gradient(
         &mut self,
         forward: &mut dyn FnMut(&[f32]) -> Result<Array2<f32>>,
@@ -89,16 +91,16 @@ impl Directions {
         out
     }
 
-    /// Standard normal, by Box and Muller.
+    /// A standard normal number, by the Box–Muller transform.
     fn normal(&mut self) -> f32 {
-        // In the middle of its step of 2⁻²⁴, so that no logarithm is that of 0.
+        // The offset of half a step of 2⁻²⁴ avoids the logarithm of 0.
         let mut unit = || self.0.unit() + 0.5 / (1u32 << 24) as f32;
         let (radius, angle) = (unit(), unit());
         (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
     }
 }
 
-/// Bilinear, from COARSE × COARSE to h × w, appended to `out`.
+/// Enlarges COARSE × COARSE to h × w by bilinear interpolation, and appends the result to `out`.
 fn enlarge(small: &[f32], h: usize, w: usize, out: &mut Vec<f32>) {
     let source = |i: usize, n: usize| {
         let at = ((i as f32 + 0.5) * COARSE as f32 / n as f32 - 0.5).clamp(0.0, (COARSE - 1) as f32);

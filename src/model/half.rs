@@ -1,10 +1,10 @@
-//! Attack steps in float16: PGD takes only the gradient's sign, so that its steps may compute in half precision where
-//! every outcome is measured in float32.
+//! Attack steps in float16. PGD uses only the sign of the gradient, so its steps may run in half precision while every
+//! outcome is measured in float32.
 //!
-//! Both graphs are narrowed ([`Graph::narrow`]); images, embeddings, cotangents, gradient and update stay float32, so that
-//! an image moves by exactly α and stays in its box. What vanishes in float16 is kept from it by a power of two on the
-//! cotangent, found once on real images ([`Model::calibrate`]), which leaves every sign as it is. What overflows
-//! is an error, never a gradient of zero.
+//! Both graphs are narrowed to float16 ([`Graph::narrow`]). Images, embeddings, cotangents, the gradient and the update
+//! stay float32, so an image moves by exactly α and stays in its box. The cotangent is multiplied by a power of two, so
+//! that small gradients do not underflow; this changes no sign. The power is chosen once on real images
+//! ([`Model::calibrate`]). An overflow is an error and never becomes a gradient of zero.
 
 use super::lane::{Exact, Lane};
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
@@ -16,54 +16,57 @@ use onnx_grad::{DType, Differentiated, Graph, Node, Tensor, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The sum of an image's absolute gradient: not finite where any of it isn't.
+/// Output of the backward graph: the sum of an image's absolute gradient. It is finite only if the whole gradient is.
 const SIZE: &str = "audit/size";
-/// Exponents of the powers of two that are tried on the cotangent, the largest first.
+/// Exponents of the powers of two that are tried on the cotangent, from the largest.
 const EXPONENTS: [i32; 14] = [14, 12, 10, 8, 6, 4, 2, 0, -2, -4, -6, -8, -10, -12];
-/// Room left above the gradients of the first images, as an exponent: others may be larger.
+/// Safety margin below the largest power that did not overflow, as an exponent. Later images may have larger gradients
+/// than the first ones.
 const ROOM: i32 = 4;
 
 /// Both graphs in float16.
 pub(super) struct Graphs {
     pub forward: Arc<Session>,
     pub backward: Arc<Session>,
-    /// What the backward graph reads.
+    /// Inputs of the backward graph.
     inputs: Vec<Value>,
-    /// Its cotangent and its gradient.
+    /// Names of the backward graph's cotangent and gradient.
     names: [String; 2],
 }
 
-/// A lane's steps in float16.
+/// The float16 tensors and bindings of one lane.
 pub(super) struct Half {
     exact: Exact,
-    /// Of each image of the last step, the sum of its absolute gradient.
+    /// Sum of the absolute gradient of each image of the last step, [B].
     sizes: Place,
-    /// The power of two on the cotangent.
+    /// The power of two that multiplies the cotangent.
     scale: f32,
 }
 
-/// A lane whose gradients are computed in float16. What measures, embeddings, stays float32.
+/// A lane that computes gradients in float16. Embeddings that are measured stay float32.
 pub struct InHalf<'a> {
     lane: &'a mut Lane,
 }
 
-/// How float16 does on the first images.
+/// Agreement of float16 with float32 on the first images.
 #[derive(Clone, Copy, Debug)]
 pub struct Calibration {
-    /// The power of two that cotangents are multiplied with.
+    /// The power of two that multiplies cotangents.
     pub loss_scale: f32,
-    /// Pixels whose gradient has the sign that it has in float32, of those where that isn't zero, per cent.
+    /// Pixels whose float16 gradient has the sign of the float32 gradient, in per cent of those whose float32 gradient
+    /// is not zero.
     pub sign_agreement: f64,
-    /// Pixels whose gradient is exactly zero in float16, per cent.
+    /// Pixels whose float16 gradient is exactly zero, in per cent.
     pub zero: f64,
-    /// The same in float32.
+    /// Pixels whose float32 gradient is exactly zero, in per cent.
     pub zero_full: f64,
 }
 
 impl Graphs {
-    /// Narrows both graphs of a gradient. Error (exit code 3): ONNX Runtime doesn't take them.
+    /// Narrows the forward and the backward graph. Errors (exit code 3): ONNX Runtime refuses them.
     pub fn new(g: &Differentiated, info: &Info, lanes: Lanes, options: Options) -> Result<Graphs> {
-        // On the CPU there are few kernels, and ONNX Runtime drops the casts between those it puts in their place.
+        // On the CPU few operators have float16 kernels. ONNX Runtime would use float32 kernels instead and drop the
+        // casts between them, so that values would not be rounded to float16.
         let kernels = options.provider != Provider::Cpu;
         let types = element_types(&g.forward)?;
         let forward = g.forward.narrow(&types, &BTreeSet::new(), &[EMBEDDING], kernels);
@@ -85,7 +88,7 @@ impl Graphs {
         Ok(Graphs { forward, backward: back, inputs: backward.inputs, names })
     }
 
-    /// What one lane of `each` images has of them.
+    /// The tensors and bindings for one lane of `each` images.
     pub fn lane(&self, info: &Info, each: usize) -> Result<Half> {
         let Graphs { forward, backward, inputs, names } = self;
         let mut sizes = backward.place(&Value::new(SIZE, DType::F32, &[each as i64]), Side::Host)?;
@@ -97,7 +100,8 @@ impl Graphs {
 }
 
 impl Half {
-    /// Runs `pass` with the cotangent scaled. Errors (exit code 12): an embedding of the images `under_attack` isn't finite.
+    /// Runs `pass` with a scaled cotangent. Errors (exit code 12): the embedding of an image in `under_attack` is not
+    /// finite.
     fn scaled(
         exact: &mut Exact,
         scale: f32,
@@ -124,7 +128,7 @@ impl Half {
     }
 }
 
-/// Errors (exit code 12): an image under attack whose embedding or gradient isn't finite.
+/// Errors (exit code 12): the embedding or gradient of an image under attack is not finite.
 impl SignedSteps for Half {
     fn put(&mut self, slot: usize, image: &[f32], low: &[f32], high: &[f32]) -> Result<()> {
         self.exact.put(slot, image, low, high)
@@ -189,21 +193,23 @@ impl Differentiable for InHalf<'_> {
 }
 
 impl Model {
-    /// The lanes with gradients in float16, where the model was opened for that; else as [`Model::lanes`].
+    /// The lanes with float16 gradients, where the model was opened for them; otherwise the same as [`Model::lanes`].
     pub fn lanes_in_half(&mut self) -> Vec<InHalf<'_>> {
         self.lanes.iter_mut().map(|lane| InHalf { lane }).collect()
     }
 
-    /// Finds the power of two that keeps gradients in float16's range on a first batch of real images (`images` [B, P],
-    /// the first `count` are real), and compares them with float32's there. `None` unless the model was opened
-    /// for steps in float16. Errors (exit code 12): embeddings or gradients overflow whatever is done.
+    /// Finds the power of two that keeps gradients in float16's range on first real images, and compares these
+    /// gradients with float32's.
+    ///
+    /// `images` are [n, P] and fill batches; the first `count` of them are real. Returns `None` unless the model was
+    /// opened for steps in float16. Errors (exit code 12): embeddings or gradients overflow at every power.
     pub fn calibrate(&mut self, images: &[f32], count: usize) -> Result<Option<Calibration>> {
         if self.lanes[0].half.is_none() {
             return Ok(None);
         }
         let (each, pixels) = (self.batch(), self.pixels());
         let n = images.len() / pixels;
-        // As the attacks' own: the largest value of each row is 1.
+        // Random cotangents, scaled as those of attacks: the largest absolute value of each row is 1.
         let mut random = Random::seeded(0x6861_6c66);
         let mut ct = Array2::from_shape_simple_fn((n, self.info.dim), || random.sign_unit());
         for mut row in ct.axis_iter_mut(Axis(0)) {

@@ -1,4 +1,4 @@
-//! A model and its gradient as one graph of standard operators.
+//! A model and its gradient, joined into one graph of standard operators.
 
 use super::runtime::Options;
 use super::{Card, EMBEDDING, Info, Prepared, pick_input};
@@ -6,15 +6,16 @@ use crate::{Error, Exit, Result};
 use onnx_grad::{Graph, batch};
 use std::path::Path;
 
-/// Names of inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
+/// Names of the graph's inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
 pub const NAMES: [&str; 4] = ["image", "cotangent", "embedding", "gradient"];
 
-/// Batches whose graphs are compared to find what depends on the batch: primes that models rarely have as a dimension.
+/// Batches whose graphs are compared to find the values that depend on the batch. They are primes that models rarely
+/// have as a dimension.
 const BATCHES: [usize; 2] = [11, 13];
 
-/// A model and its gradient.
+/// A model and its gradient in one graph.
 pub struct Joined {
-    /// The model.
+    /// Facts about the model.
     pub info: Info,
     /// (image, cotangent) → (embedding, gradient), in float32.
     pub graph: Graph,
@@ -23,9 +24,11 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Forms the gradient of a model for a `batch`, or for any. A model with a fixed batch keeps its own. `raw`: by the model's own
-    /// input instead of pixels. Errors (exit code 3): those of [`super::Model::open`]; the graphs of two batches differ in a way
-    /// that no batch explains.
+    /// Builds the gradient of a model for a `batch`, or for any batch where it is `None`. A model with a fixed batch
+    /// keeps its own. With `raw`, the gradient is with respect to the model's own input instead of pixels.
+    ///
+    /// Errors (exit code 3): those of [`super::Model::open`]; the graphs of two batches differ in a way that the batch
+    /// does not explain.
     pub fn form(
         path: &Path,
         card: &Card,

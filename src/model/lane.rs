@@ -1,4 +1,4 @@
-//! A model as one thread has it: where its tensors lie, and how a step runs from the images to the next ones.
+//! One lane of a model: where its tensors are stored, and how an attack step runs. [`super::Lanes`] explains lanes.
 
 use super::estimate::Estimator;
 use super::half::Half;
@@ -10,50 +10,51 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use onnx_grad::{DType, Value};
 use std::sync::Arc;
 
-/// The model as one thread has it: sessions are shared, tensors its own.
+/// One lane of a model. Lanes share the sessions; each lane has its own tensors.
 pub(super) struct Lane {
     forward: Arc<Session>,
     /// Shape of the images, [B, C, H, W].
     shape: [usize; 4],
-    /// Length of an embedding.
+    /// Length of an embedding, D.
     dim: usize,
-    /// Where images are embedded outside of steps.
+    /// The forward pass that embeds images outside of attack steps.
     look: Look,
     pub(super) gradient: Gradient,
-    /// Where attack steps run in float16.
+    /// The float16 graphs, where attack steps run in float16.
     pub(super) half: Option<Half>,
 }
 
-/// Images on their way through the forward graph alone.
+/// The tensors and binding of a forward pass without a backward pass.
 struct Look {
     image: Place,
     embedding: Place,
     run: Binding,
 }
 
-/// Where gradients come from.
+/// The source of gradients.
 pub(super) enum Gradient {
     Exact(Box<Exact>),
     Estimate(Estimator),
 }
 
-/// Both graphs, where their tensors lie, and how they are run.
+/// The forward and backward graphs of an exact gradient, with their tensors and bindings.
 pub(super) struct Exact {
     forward: Arc<Session>,
     backward: Arc<Session>,
-    /// The cotangent as the host has it, [B, D].
+    /// The cotangent in host memory, [B, D].
     given: Array2<f32>,
     places: Places,
-    /// The forward pass.
+    /// Binding of the forward pass.
     there: Binding,
-    /// The backward pass that puts the next images in the place of the last.
+    /// Binding of the backward pass that overwrites the images with the next ones.
     pub(super) back: Binding,
-    /// The backward pass that gives the gradient, and where it lies.
+    /// Binding of the backward pass that computes the gradient, and the gradient's tensor.
     back_to_gradient: (Binding, Place),
     slots: Slots,
 }
 
-/// Images under signed steps as the host has them, and their bounds, each [B, P]; empty until the first is put there.
+/// Host copies of the images under signed steps and of their bounds, each [B, P]. They are empty until the first image
+/// is put.
 #[derive(Default)]
 struct Slots {
     x: Vec<f32>,
@@ -62,20 +63,20 @@ struct Slots {
     newest: Newest,
 }
 
-/// Where the newest images of [`Slots`] are.
+/// Which copy of the images in [`Slots`] is current.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Newest {
-    /// On the host: the places have others.
+    /// The host copy; the tensors in [`Places`] are out of date.
     #[default]
     Host,
-    /// In the places.
+    /// The tensors in [`Places`].
     Place,
-    /// In both.
+    /// Both.
     Both,
 }
 
-/// All that goes between the sessions, where they compute: per step only embeddings, their cotangents and step sizes come
-/// to the host and go back.
+/// The tensors that the two sessions exchange, stored where the sessions compute. In each step only the embeddings,
+/// their cotangents and the step sizes pass through the host.
 struct Places {
     image: Place,
     low: Place,
@@ -84,7 +85,7 @@ struct Places {
     embedding: Place,
     /// The backward graph's input ē.
     cotangent: (String, Place),
-    /// What else the backward graph reads of the forward pass.
+    /// The other values of the forward pass that the backward graph reads.
     residuals: Vec<(String, Place)>,
 }
 
@@ -110,7 +111,7 @@ impl Lane {
         Ok(Lane { forward: forward.clone(), shape, dim: info.dim, look, gradient, half })
     }
 
-    /// ∂⟨f(x), ē⟩/∂x of the lane's images: embeddings [B, D] and the gradient [B, P].
+    /// Computes ∂⟨f(x), ē⟩/∂x for one batch of images. Returns the embeddings [B, D] and the gradient [B, P].
     pub fn product(&mut self, images: &[f32], cotangent: ArrayView2<f32>) -> Result<(Array2<f32>, Vec<f32>)> {
         let mut e = Array2::zeros((0, 0));
         let mut gradient = vec![0.0; images.len()];
@@ -124,7 +125,7 @@ impl Lane {
 }
 
 impl Lane {
-    /// Signed steps along the exact gradient.
+    /// Signed steps along the exact gradient; `None` where gradients are estimated.
     pub(super) fn gradient_steps(&mut self) -> Option<&mut dyn SignedSteps> {
         match &mut self.gradient {
             Gradient::Exact(exact) => Some(exact.as_mut()),
@@ -134,7 +135,7 @@ impl Lane {
 }
 
 impl Look {
-    /// Embeddings of shape `size` of n images, of others where there are fewer.
+    /// Embeddings of shape `size` [B, D]. Where fewer than B images are given, the last rows belong to padding.
     fn embed(&mut self, forward: &Session, images: &[f32], size: [usize; 2]) -> Result<Array2<f32>> {
         self.image.write(images)?;
         forward.run_bound(&mut self.run)?;
@@ -144,7 +145,7 @@ impl Look {
 }
 
 impl Exact {
-    /// `reads` are the backward graph's inputs.
+    /// `reads` are the backward graph's inputs. The names are those of its cotangent input and its gradient output.
     pub fn new(
         forward: &Arc<Session>,
         backward: &Arc<Session>,
@@ -158,7 +159,7 @@ impl Exact {
             None => Err(Error::internal(format!("the backward graph has no input {name}"))),
         };
         let size = [each, info.dim];
-        // The node that makes the embedding has no need of it again.
+        // The embedding is left out: if the backward graph reads it, it is already bound.
         let known = [IMAGE, LOW, HIGH, ALPHA, EMBEDDING, cotangent];
         let others = reads.iter().map(|v| v.name.as_str()).filter(|name| !known.contains(name));
         let mut places = Places {
@@ -176,7 +177,8 @@ impl Exact {
         for (name, place) in &mut places.residuals {
             there.output(name, place)?;
         }
-        // All nodes lead to the last one, which alone writes: the images are read by then.
+        // Binding the output to an input's tensor is safe: only the last node writes it, and every other node runs
+        // before.
         let mut back = places.read_by(backward)?;
         back.output(NEXT, &mut places.image)?;
         let gradient = Value::new(gradient, DType::F32, &info.preprocessing.pixel_shape(each));
@@ -195,7 +197,7 @@ impl Exact {
         })
     }
 
-    /// The forward pass of the images in place, and the cotangent put in place.
+    /// Runs the forward pass on the stored images and stores the cotangent for the backward pass.
     fn run_forward(&mut self, cotangent: &mut Cotangent) -> Result<()> {
         self.forward.run_bound(&mut self.there)?;
         let e = ArrayView2::from_shape(self.given.dim(), self.places.embedding.read()?)
@@ -204,14 +206,14 @@ impl Exact {
         self.places.cotangent.1.write(self.given.as_slice().expect("made row-major"))
     }
 
-    /// ∂L/∂image of images [B, P], to `gradient`.
+    /// Computes ∂L/∂image of images [B, P] and writes it to `gradient` [B, P].
     pub fn gradient(
         &mut self,
         images: &[f32],
         cotangent: &mut Cotangent,
         gradient: &mut [f32],
     ) -> Result<()> {
-        // Images under signed steps lie in the same place: they come back to the host first.
+        // This call overwrites the tensor that images under signed steps use, so those are copied to the host first.
         self.bring_slots()?;
         self.slots.newest = Newest::Host;
         self.places.image.write(images)?;
@@ -222,7 +224,7 @@ impl Exact {
         Ok(())
     }
 
-    /// Brings the images of the slots to the host, where newer ones are in their place.
+    /// Copies the images to the host where the device has newer ones.
     fn bring_slots(&mut self) -> Result<()> {
         if self.slots.newest == Newest::Place {
             self.slots.x.copy_from_slice(self.places.image.read()?);
@@ -277,7 +279,7 @@ fn embedding_place(forward: &Session, size: [usize; 2]) -> Result<Place> {
 }
 
 impl Places {
-    /// Binds them as the backward session's inputs.
+    /// Binds these tensors as the backward session's inputs.
     fn read_by(&self, backward: &Session) -> Result<Binding> {
         let mut binding = backward.binding()?;
         let own = [(IMAGE, &self.image), (LOW, &self.low), (HIGH, &self.high), (ALPHA, &self.alpha)];

@@ -1,8 +1,8 @@
-//! Memory that is left, here and on a GPU.
+//! Free memory of the host and of a GPU.
 
 use super::runtime::{Cuda, Provider};
 
-/// Bytes that a session could still be given where `provider` computes; `None` where nobody says.
+/// Bytes that are free where `provider` computes; `None` where the system does not report them.
 pub fn available(provider: Provider) -> Option<u64> {
     match provider {
         Provider::Cpu => on_host(),
@@ -16,13 +16,13 @@ fn on_host() -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// Asks CUDA's runtime library, the one that ONNX Runtime has loaded by then.
+/// Asks CUDA's runtime library, which ONNX Runtime has loaded before.
 #[allow(unsafe_code)] // C functions, which ort doesn't wrap.
 fn on_device(cuda: Cuda) -> Option<u64> {
     use std::ffi::c_int;
     const LIBRARY: &str = if cfg!(windows) { "cudart64_13.dll" } else { "libcudart.so.13" };
     let (mut free, mut total) = (0usize, 0usize);
-    // SAFETY: the signatures are those of CUDA's documentation; both functions return 0 if nothing went wrong.
+    // SAFETY: the signatures are those of CUDA's documentation. Both functions return 0 on success.
     let failures = unsafe {
         let library = libloading::Library::new(LIBRARY).ok()?;
         let choose = library.get::<unsafe extern "C" fn(c_int) -> c_int>(b"cudaSetDevice\0").ok()?;

@@ -1,4 +1,4 @@
-//! An ONNX model as something to embed images with and to differentiate.
+//! An ONNX model that embeds images and whose embedding can be differentiated.
 
 pub mod card;
 mod differentiable;
@@ -28,7 +28,8 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The input of every graph made here: pixels in [0,1], RGB or grey, [batch, channels, height, width].
+/// The name of the image input of every graph built here. It holds pixels in [0,1], RGB or grey, [batch, channels,
+/// height, width].
 pub const IMAGE: &str = "audit/image";
 const EMBEDDING: &str = "audit/embedding";
 const NEXT: &str = "audit/next";
@@ -36,93 +37,101 @@ const LOW: &str = "audit/low";
 const HIGH: &str = "audit/high";
 const ALPHA: &str = "audit/alpha";
 
-/// Images that a thread takes through a graph at a time on the CPU, where nothing else is asked for: photographs, whose values
-/// stay in a core's cache from one operator to the next. Never one, for which some operators have other kernels, with other
-/// last bits.
+/// Default batch of one lane on the CPU for photographs. The values of two photographs stay in a core's cache from one
+/// operator to the next. The default is never one image: some operators use other kernels for a batch of one, and these
+/// round differently.
 const PHOTOGRAPHS: usize = 2;
-/// The same of small images: as many as make the operators worth their calls. Of larger ones fewer, in proportion.
+/// Default batch of one lane on the CPU for small images. It is large enough that the work of an operator outweighs the
+/// cost of its call. The default batch shrinks in proportion as images grow.
 const SMALL_IMAGES: usize = 32;
-/// Values of an image that is small.
+/// Number of values of an image up to which it counts as small.
 const SMALL: usize = 3 * 64 * 64;
-/// On a GPU, which wants to be filled: photographs, and small images, whose kernels would otherwise be done before the next
-/// is launched.
+/// Default batches on a GPU for photographs and for small images. A GPU needs large batches to be busy: with few small
+/// images a kernel finishes before the next one is launched.
 const PHOTOGRAPHS_ON_GPU: usize = 64;
 const SMALL_ON_GPU: usize = 512;
 
-/// Values in a batch of pixels, at most: 2 GB of them. What asks for more is a damaged file.
+/// The largest number of values in a batch of pixels: 2 GB of float32. A model that needs more is taken for a damaged
+/// file.
 const MOST_VALUES: usize = 1 << 29;
 
-/// What was found in the model file, for reports.
+/// What the report states about the model file and the graphs built from it.
 #[derive(Clone, Debug)]
 pub struct Info {
-    /// The file.
+    /// Path of the model file.
     pub path: PathBuf,
-    /// Its SHA-256, hexadecimal.
+    /// SHA-256 of the file, hexadecimal.
     pub sha256: String,
-    /// Inputs with their shapes, as the file has them.
+    /// The inputs and their shapes, as the file declares them.
     pub inputs: Vec<String>,
-    /// The value that is the embedding.
+    /// Name of the value that is the embedding.
     pub output: String,
-    /// How it becomes one vector per image, where it isn't.
+    /// How tokens or a feature map are pooled to one vector per image; `None` where the output already is one vector.
     pub pooling: Option<Pooling>,
-    /// Length of an embedding.
+    /// Length D of an embedding.
     pub dim: usize,
-    /// The narrowest float that the file computes in. Everything here computes in float32.
+    /// The narrowest float type that the file computes in. This program computes in float32, except for [`half`] steps.
     pub precision: DType,
-    /// Whether gradients are estimated from forward passes, rather than formed.
+    /// Whether gradients are estimated from forward passes instead of computed by a gradient graph.
     pub estimated: bool,
-    /// What is done to pixels before the model's input.
+    /// The preprocessing of pixels before the model's own input.
     pub preprocessing: Preprocessing,
-    /// Nodes whose gradient isn't that of the function itself.
+    /// Nodes whose gradient rule differs from the true derivative.
     pub notes: Vec<Note>,
-    /// Kinds of operators in the model as it is differentiated, sorted.
+    /// Kinds of operators in the graph that is differentiated, sorted.
     pub operators: Vec<String>,
-    /// Nodes of the model, and of the graphs made of it: forward, backward, values handed over.
+    /// Node counts of the file, the forward graph and the backward graph, and the number of values that the forward
+    /// graph hands to the backward graph.
     pub nodes: [usize; 4],
-    /// Nodes of these graphs that run on the CPU though another provider was asked for.
+    /// Nodes of these graphs that run on the CPU although another provider was asked for.
     pub cpu_nodes: Vec<String>,
 }
 
 /// A model in ONNX Runtime, with its gradient.
 pub struct Model {
-    /// What it is.
+    /// Facts about the model, for reports.
     pub info: Info,
-    /// The model's own input.
+    /// Name of the model's own input.
     input: String,
     lanes: Vec<Lane>,
     options: Options,
 }
 
-/// How work is divided. On the CPU each lane has a thread of its own, from the images to the last node: one batch for all
-/// would wait within each operator for the slowest thread, and run on one in those that ONNX Runtime doesn't divide.
+/// How work is divided into lanes. A lane is one thread's share: its own tensors and its own batch of images.
+///
+/// On the CPU each lane runs its batch through the whole graph in its own thread. With one batch for all threads, every
+/// operator would wait for the slowest thread, and operators that ONNX Runtime does not parallelise would use one
+/// thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lanes {
     count: usize,
-    /// Images in a lane: the batch of the graphs.
+    /// Images per lane: the batch that the graphs are built for.
     each: usize,
 }
 
-/// A model ready to run forward, not differentiated yet.
+/// A model that is ready to run forward and is not differentiated yet.
 struct Prepared {
     info: Info,
     input: String,
     graph: Graph,
     types: Types,
     lanes: Lanes,
-    /// Whether the model takes any batch.
+    /// Whether the model accepts any batch.
     free: bool,
 }
 
 impl Model {
     /// Loads a model, puts its preprocessing in front and differentiates it.
     ///
-    /// `batch` is how many images each thread takes through it at a time; a model with a fixed batch keeps its own. Errors
-    /// (exit code 3): not an ONNX file, no image input or several, ambiguous output, operators without a rule.
+    /// `batch` is the number of images that each lane processes at a time. A model with a fixed batch keeps its own.
+    /// Errors (exit code 3): the file is not ONNX; it has no image input or several; the output is ambiguous; an
+    /// operator has no gradient rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
         Model::open_in(path, card, options, batch, false)
     }
 
-    /// The same, with `half` so that attack steps run in float16 ([`half`]): [`Model::calibrate`] before the first.
+    /// Like [`Model::open`]. With `half`, attack steps run in float16 ([`half`]); then [`Model::calibrate`] must be
+    /// called before the first step.
     pub fn open_in(
         path: &Path,
         card: &Card,
@@ -164,8 +173,8 @@ impl Model {
         Ok(Model { info, input, lanes, options })
     }
 
-    /// Loads a model to be attacked through forward passes alone ([`estimate`]), for what [`Model::open`] can't
-    /// differentiate.
+    /// Loads a model that is attacked through forward passes alone ([`estimate`]). It serves models that
+    /// [`Model::open`] cannot differentiate.
     pub fn open_estimated(
         path: &Path,
         card: &Card,
@@ -187,12 +196,12 @@ impl Model {
         Ok(Model { info, input, lanes, options })
     }
 
-    /// Images in a run of a graph.
+    /// Images per run of a graph, B.
     pub fn batch(&self) -> usize {
         self.lanes[0].batch()
     }
 
-    /// Images that all threads together have at work.
+    /// Images that all lanes process at the same time.
     pub fn at_once(&self) -> usize {
         self.lanes.len() * self.batch()
     }
@@ -202,12 +211,12 @@ impl Model {
         self.info.preprocessing.pixels()
     }
 
-    /// The model as each thread has it, for [`crate::threat::run`].
+    /// The lanes, for [`crate::threat::run`].
     pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }
 
-    /// Forward passes (of a lane's images each) that estimated gradients have cost so far.
+    /// Forward passes, each of one lane's batch, that gradient estimation has used so far.
     pub fn passes(&self) -> u64 {
         let of = |lane: &Lane| match &lane.gradient {
             Gradient::Exact(_) => 0,
@@ -223,8 +232,8 @@ impl Model {
         stack(parts.iter().chain([&none]))
     }
 
-    /// ∂⟨f(x), ē⟩/∂x of n images [n, P] that fill batches, for `cotangent` ē [n, D]. Returns embeddings [n, D] and the
-    /// gradient [n, P].
+    /// Computes ∂⟨f(x), ē⟩/∂x for images [n, P] and `cotangent` ē [n, D], where n is a multiple of the batch. Returns
+    /// the embeddings [n, D] and the gradient [n, P].
     pub fn gradient(
         &mut self,
         images: &[f32],
@@ -237,7 +246,8 @@ impl Model {
         Ok((stack(&embeddings)?, gradients.concat()))
     }
 
-    /// Has the lanes work on a batch of images each, until there are no more; `work` hears which is the first. Results in order.
+    /// Divides the images into batches and runs `work` on them in all lanes. `work` gets the lane, the index of the
+    /// batch's first image, and the batch. The results are in the order of the images.
     fn by_lanes<T: Send>(
         &mut self,
         images: &[f32],
@@ -254,20 +264,20 @@ impl Model {
         Ok(all.into_iter().map(|(_, part)| part).collect())
     }
 
-    /// The model file as it is, to compare with: on the CPU, wherever the model itself runs.
+    /// The unchanged model file, for comparison. It runs on the CPU whichever provider the model uses.
     pub fn reference(&self) -> Result<Reference> {
         let options = Options { provider: Provider::Cpu, ..self.options };
         Reference::open(&self.info, &self.input, self.batch(), options)
     }
 
-    /// Whether products may round their factors to TensorFloat-32.
+    /// Whether matrix products may round their factors to TensorFloat-32.
     pub fn tf32(&self) -> bool {
         matches!(self.options.provider, Provider::Cuda(cuda) if cuda.tf32)
     }
 }
 
 impl Lanes {
-    /// What does well for images of so many values.
+    /// The default lanes for images of `pixels` values.
     fn usual(options: Options, pixels: usize) -> Lanes {
         let (count, few, many) = match options.provider {
             Provider::Cpu => (threads(options), PHOTOGRAPHS, SMALL_IMAGES),
@@ -276,8 +286,10 @@ impl Lanes {
         Lanes { count, each: (many * SMALL / pixels.max(1)).clamp(few, many) }
     }
 
-    /// Less at once, where a step of all doesn't fit into half of the memory: values of the forward pass (`bytes` of a lane) are
-    /// kept for the backward pass, which makes about as many. `free`: whether the batch is ours to choose.
+    /// Reduces the lanes until one attack step of all of them fits into half of the `available` memory.
+    ///
+    /// The values of the forward pass (`bytes` per lane) are kept for the backward pass, which computes about as many.
+    /// `free` says whether the batch may be reduced too.
     fn fitting(self, free: bool, bytes: u64, available: Option<u64>) -> Lanes {
         let Some(available) = available else { return self };
         let bytes = bytes / self.each as u64;
@@ -288,7 +300,7 @@ impl Lanes {
         Lanes { count, each }
     }
 
-    /// Options of the sessions: what threads are left go to each operator.
+    /// Session options: the threads are divided among the lanes, for use within operators.
     fn options(self, options: Options) -> Options {
         match options.provider {
             Provider::Cpu => Options { threads: (threads(options) / self.count).max(1), ..options },
@@ -297,20 +309,21 @@ impl Lanes {
     }
 }
 
-/// Threads that are asked for, or one per core.
+/// The number of threads asked for, or one per core.
 fn threads(options: Options) -> usize {
     if options.threads > 0 { options.threads } else { runtime::cores() }
 }
 
-/// Rows of all parts.
+/// The rows of all parts, in one array.
 fn stack<'a>(parts: impl IntoIterator<Item = &'a Array2<f32>>) -> Result<Array2<f32>> {
     let views: Vec<ArrayView2<f32>> = parts.into_iter().map(|part| part.view()).collect();
     concatenate(Axis(0), &views).map_err(|e| Error::internal(format!("embeddings: {e}")))
 }
 
 impl Prepared {
-    /// `loops`: whether the graph may have some. They can't be differentiated, and until then may run for ever. `raw`: whether
-    /// the model's own input stays as it is, without preprocessing.
+    /// Reads and prepares a model. `loops` says whether the graph may have loops. A loop has no gradient here, and
+    /// running it to infer shapes might not end. `raw` says whether the graph keeps the model's own input, without
+    /// preprocessing.
     fn read(
         path: &Path,
         card: &Card,
@@ -388,7 +401,7 @@ impl Prepared {
         Ok(Prepared { info, input: input.name, graph, types, lanes, free })
     }
 
-    /// The graph differentiated by its input `image`.
+    /// Differentiates the graph with respect to its input `image`.
     fn differentiate(&self, image: &str) -> Result<Differentiated> {
         differentiate(&self.graph, &self.types, &[image], false).map_err(|missing| {
             Error::model(format!(
@@ -400,8 +413,9 @@ impl Prepared {
         })
     }
 
-    /// Bytes of all values that a forward pass of one lane computes, and of its images twice: these lie there four times, with
-    /// their bounds and where they are embedded.
+    /// Bytes of all values that a forward pass of one lane computes, plus two copies of its images. [`Lanes::fitting`]
+    /// doubles the sum, which then covers the four copies that a lane holds: the images, their two bounds, and the
+    /// images that are only embedded.
     fn bytes(&self) -> u64 {
         let outputs = self.graph.nodes.iter().flat_map(|n| &n.outputs);
         let sizes = outputs.filter_map(|name| runtime::bytes_of(self.types.get(name)?));
@@ -410,7 +424,7 @@ impl Prepared {
     }
 }
 
-/// Nodes that CUDA left to the CPU. Errors (exit code 3) where that wasn't allowed.
+/// The nodes that CUDA left to the CPU. Errors (exit code 3): there are some, and the options do not allow them.
 fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
     let nodes: Vec<String> = sessions.iter().flat_map(|s| s.cpu_nodes()).cloned().collect();
     match options.provider {
@@ -470,7 +484,7 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     Ok(input.clone())
 }
 
-/// Refuses a graph that depends on other inputs than the images; `all` are the file's.
+/// Refuses a graph that depends on inputs other than the images. `all` lists the file's inputs for the message.
 fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
     if graph.inputs.iter().all(|i| i.name == image) {
         return Ok(());
@@ -482,7 +496,8 @@ fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
     )))
 }
 
-/// Names what ONNX Runtime itself can't know; it would stop at the first.
+/// Refuses operators that ONNX Runtime does not know. It lists all of them; ONNX Runtime itself would stop at the
+/// first.
 fn foreign_operators(graph: &Graph) -> Result<()> {
     const KNOWN: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
     let labels: Vec<String> = graph
@@ -501,7 +516,7 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
     )))
 }
 
-/// Lanes of as many images as `asked`, the model's own batch where it is fixed, else as many as do well.
+/// The lanes for this input. The batch is the model's own where it is fixed, else `asked`, else the default.
 fn lanes_of(input: &Value, asked: Option<usize>, p: &Preprocessing, options: Options) -> Result<Lanes> {
     let usual = Lanes::usual(options, p.pixels());
     let each = match (input.fixed_batch(), asked) {
@@ -531,7 +546,7 @@ fn fix_input(graph: &mut Graph, name: &str, p: &Preprocessing, batch: usize) {
     }
 }
 
-/// Outputs keep their names only: what the file says of their shapes may not hold for a fixed batch.
+/// Drops the declared types and shapes of the outputs. The declared shapes may be wrong once the batch is fixed.
 fn forget_shapes(graph: &mut Graph) {
     for out in &mut graph.outputs {
         out.dtype = DType::Other(0);
@@ -539,7 +554,7 @@ fn forget_shapes(graph: &mut Graph) {
     }
 }
 
-/// Lets a graph in half precision take and give float32.
+/// Adds casts so that a graph in half precision reads and writes float32.
 fn as_f32(graph: &mut Graph, input: &str, output: &str) {
     let float = DType::F32.code() as i64;
     if let Some(value) = graph.inputs.iter_mut().find(|v| v.name == input && v.dtype != DType::F32) {
@@ -551,7 +566,7 @@ fn as_f32(graph: &mut Graph, input: &str, output: &str) {
         }
         graph.nodes.insert(0, Node::new("Cast", &[input], &inner).with("to", to));
     }
-    // The output keeps its name; its producer takes another.
+    // The output keeps its name, so its producer gets a new one.
     let inner = format!("audit/half-of/{output}");
     for node in &mut graph.nodes {
         for name in node.inputs.iter_mut().chain(&mut node.outputs).filter(|n| *n == output) {
@@ -561,8 +576,8 @@ fn as_f32(graph: &mut Graph, input: &str, output: &str) {
     graph.nodes.push(Node::new("Cast", &[&inner], output).with("to", float));
 }
 
-/// The PGD update as the tail of the backward graph, so that images need not leave the device:
-/// clip(x − α·sign(g), low, high).
+/// Appends the PGD update clip(x − α·sign(g), low, high) to the backward graph. Images then need not leave the device
+/// between steps.
 fn append_update(backward: &mut Graph, gradient: &str, shape: &[i64; 4]) {
     let alpha = [shape[0], 1, 1, 1];
     for (name, dims) in [(LOW, &shape[..]), (HIGH, &shape[..]), (ALPHA, &alpha[..])] {
@@ -604,7 +619,7 @@ mod tests {
         let lanes = |count, each| Lanes { count, each };
         let fitting = |free, bytes, available| lanes(2, 4).fitting(free, bytes, available);
         assert_eq!(fitting(true, 1 << 29, None), lanes(2, 4));
-        // 1 GB of values, as many again on the way back: 4 GB leave half.
+        // 1 GiB of values for both lanes and as many for the backward pass: 2 GiB, half of 4 GiB.
         assert_eq!(fitting(true, 1 << 29, Some(4 << 30)), lanes(2, 4));
         assert_eq!(fitting(true, 1 << 29, Some(3 << 30)), lanes(1, 4));
         assert_eq!(fitting(true, 1 << 29, Some(1 << 30)), lanes(1, 2));

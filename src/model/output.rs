@@ -1,4 +1,4 @@
-//! Which output is the embedding, and how it becomes one vector per image.
+//! Choice of the embedding among a model's outputs, and its pooling to one vector per image.
 
 use super::EMBEDDING;
 use super::card::Layout;
@@ -7,23 +7,23 @@ use ndarray::Array2;
 use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
 use serde::{Deserialize, Serialize};
 
-/// How tokens, or the places of a feature map, become one embedding.
+/// How the tokens or the positions of a feature map are pooled to one embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
     /// The first token.
     Cls,
-    /// Their mean.
+    /// The mean over tokens or positions.
     Mean,
-    /// Their maximum, per dimension.
+    /// The maximum over tokens or positions, per dimension.
     Max,
 }
 
-/// What an output's shape says, for a known batch.
+/// How an output's shape is interpreted, for a known batch.
 enum Reading {
-    /// One vector of this length per image, whatever dimensions of 1 lie around it.
+    /// One vector per image. Other dimensions may be 1.
     Vector,
-    /// Tokens, or a feature map: the axes to pool over and the one that stays.
+    /// Tokens or a feature map: the axes to pool over, and the axis to keep.
     Places(Vec<usize>, usize),
 }
 
@@ -45,7 +45,7 @@ fn read(shape: &[i64], batch: usize, layout: Layout) -> Option<Reading> {
     }
 }
 
-/// Makes a value of a graph its only output.
+/// Makes a value of a graph its only output. Errors (exit code 3): no node computes a value of that name.
 pub(super) fn choose(graph: &mut Graph, name: &str) -> Result<()> {
     let exists = graph.nodes.iter().any(|n| n.outputs.iter().any(|o| o == name));
     if !exists {
@@ -56,8 +56,9 @@ pub(super) fn choose(graph: &mut Graph, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Finds the embedding among the outputs of a specialised graph and brings it to [batch, D] under a fixed name. Returns
-/// its name in the file, and D.
+/// Finds the embedding among the outputs of a specialised graph and brings it to shape [batch, D] under a fixed name.
+/// Returns its name in the file, and D. Errors (exit code 3): no output or several qualify, or the output is not
+/// float32.
 pub(super) fn pick(
     graph: &mut Graph,
     types: &mut Types,
@@ -142,7 +143,7 @@ pub(super) fn pick(
             let axes: Vec<i64> = axes.iter().map(|&a| a as i64).collect();
             let axes = constant("audit/pooled-axes", Tensor::ints(&axes));
             let op = if pooling == Some(Pooling::Max) { "ReduceMax" } else { "ReduceMean" };
-            // Under a name of its own: the gradient of a maximum reads it again.
+            // The pooled value has its own name because the gradient of a maximum reads it again.
             let pooled = "audit/pooled";
             graph.nodes.push(Node::new(op, &[&name, &axes], pooled).with("keepdims", 0));
             types.insert(pooled.into(), (DType::F32, fixed.to_vec()));
@@ -164,7 +165,7 @@ pub(super) fn pick(
     Ok((name, dim as usize))
 }
 
-/// The same on the CPU, independent of any graph: an output's values to embeddings [batch, D].
+/// Pools an output's values to embeddings [batch, D] without a graph, as a reference for [`pick`].
 pub(super) fn pool(
     shape: &[i64],
     values: &[f32],
@@ -184,7 +185,7 @@ pub(super) fn pool(
     };
     let dim = shape[kept] as usize;
     let count = axes.iter().map(|&a| shape[a] as usize).product::<usize>();
-    // With the kept dimension last, places are rows; with it second, they are columns.
+    // If the kept axis is last, each position is contiguous. If it is second, each channel is.
     let at = |image: usize, place: usize, d: usize| {
         let image = image * count * dim;
         values[image + if kept == 1 { d * count + place } else { place * dim + d }]

@@ -1,60 +1,61 @@
-//! What is known of attacks whose steps ran in float16.
+//! Data about attacks whose steps ran in float16.
 
 use super::Outcome;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Steps in float16, and what is known of them.
+/// The accuracy of float16 steps.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HalfPrecision {
-    /// The power of two that cotangents were multiplied with, so that small gradients don't vanish.
+    /// The power of two that multiplied the cotangents, so that small gradients did not underflow.
     pub loss_scale: f32,
-    /// On the first images, with a random cotangent: pixels whose gradient has the sign that it has in float32, of those
-    /// where that isn't zero, per cent.
+    /// On the first images, with a random cotangent: pixels whose float16 gradient has the sign of the float32
+    /// gradient, in per cent of those whose float32 gradient is not zero.
     pub sign_agreement: f64,
-    /// Pixels whose gradient is exactly zero in float16 there, per cent.
+    /// Pixels of these images whose float16 gradient is exactly zero, in per cent.
     pub zero: f64,
-    /// The same in float32.
+    /// Pixels of these images whose float32 gradient is exactly zero, in per cent.
     pub zero_full: f64,
-    /// Trials repeated with float32 steps: what came of them.
+    /// Outcomes of the trials that were repeated with float32 steps.
     pub sample: Vec<Outcome>,
-    /// The same trials with float16 steps beside them; absent in a part of a run.
+    /// The comparison of these trials with float16 and float32 steps; absent in a part of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<HalfComparison>,
 }
 
-/// The sample both ways. Scores are 0–100, higher is more robust: a higher one in float16 means a weaker attack.
+/// The sample with float16 and with float32 steps. Scores are 0–100, and higher is more robust, so a higher score in
+/// float16 means a weaker attack.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HalfComparison {
     /// Queries in the sample.
     pub queries: usize,
     /// Trials in the sample.
     pub trials: usize,
-    /// Which score: ARS, ERS where there is no ARS, or the mean of the attacks' terms.
+    /// Name of the score: ARS, or ERS where there is no ARS, or else the mean of the attacks' terms.
     pub score: String,
-    /// It, with float16 steps.
+    /// The score with float16 steps.
     pub half: f64,
-    /// It, with float32 steps.
+    /// The score with float32 steps.
     pub full: f64,
     /// `half` − `full`.
     pub difference: f64,
-    /// Its 95 % interval, by paired bootstrap over queries.
+    /// 95 % interval of the difference, by paired bootstrap over queries.
     pub interval: Option<(f64, f64)>,
-    /// Attack by attack.
+    /// The comparison of each attack.
     pub attacks: Vec<HalfTerm>,
 }
 
-/// An attack both ways.
+/// One attack with float16 and with float32 steps.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HalfTerm {
-    /// CA+, ES:R and so on.
+    /// The term's name, such as CA+ or ES:R.
     pub code: String,
-    /// Resistance, per cent, with float16 steps; of ES:D and TMA, which have none, the term of ERS.
+    /// Resistance in per cent with float16 steps. For ES:D and TMA, which have no resistance, the contribution to ERS.
     pub half: f64,
-    /// The same with float32 steps.
+    /// The same number with float32 steps.
     pub full: f64,
     /// `half` − `full`.
     pub difference: f64,
-    /// Its standard error, by paired bootstrap over queries.
+    /// Standard error of the difference, by paired bootstrap over queries.
     pub error: f64,
 }

@@ -1,5 +1,5 @@
-//! Plain data that an audit leaves: trials, outcomes, findings, verdicts, and the report that holds them. A leaf: it names no
-//! other module of this crate but [`crate::error`], so that whatever writes or reads it can depend on it.
+//! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them. This module
+//! uses no other module of the crate except [`crate::error`], so that every writer and reader can depend on it.
 
 mod float16;
 mod names;

@@ -1,4 +1,4 @@
-//! Choices that flags, suites and reports name by the same words.
+//! Options that have the same names in flags, suites and reports.
 
 use crate::{Error, Result};
 use clap::ValueEnum;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How far apart two embeddings are.
+/// The distance between two embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// ‖a/‖a‖ − b/‖b‖‖, in [0, 2]. The field's default.
+    /// ‖a/‖a‖ − b/‖b‖‖, in [0, 2]. The usual choice in the literature.
     #[serde(alias = "N")]
     NormalizedEuclidean,
     /// ‖a − b‖.
@@ -35,7 +35,7 @@ impl Metric {
         }
     }
 
-    /// The letter the literature's evaluation codes use: N, E or C.
+    /// The letter that published evaluation codes use: N, E or C.
     pub fn letter(self) -> &'static str {
         match self {
             Metric::NormalizedEuclidean => "N",
@@ -44,7 +44,7 @@ impl Metric {
         }
     }
 
-    /// Whether points have unit norm.
+    /// Whether embeddings are normalised to unit length.
     pub fn normalizes(self) -> bool {
         self != Metric::Euclidean
     }
@@ -69,15 +69,15 @@ impl FromStr for Metric {
     }
 }
 
-/// A named budget.
+/// A named budget of attacks: ε, α and the number of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// One of the others, by the size of the model's input.
+    /// Rob28 or Rob224, depending on the size of the model's input.
     Auto,
-    /// Small line images.
+    /// Budget for small line images.
     Rob28,
-    /// Photographs.
+    /// Budget for photographs.
     Rob224,
 }
 
@@ -98,11 +98,11 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What the attacks' steps compute in.
+/// The precision that attack steps compute in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// float32, as everything else.
+    /// float32, as in all other computations.
     #[default]
     Fp32,
     /// float16.
@@ -118,7 +118,7 @@ impl fmt::Display for Precision {
     }
 }
 
-/// A score a suite can ask for.
+/// A score that a suite can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreName {
@@ -164,8 +164,8 @@ pub enum Channels {
     Bgr,
 }
 
-/// How pixels between pixels are found. `aliased` looks only at the nearest pixels however much an image shrinks, as
-/// OpenCV does, and torchvision on tensors with `antialias=False`.
+/// How images are interpolated when resized. The `aliased` forms read only the nearest pixels, however much an image
+/// shrinks. OpenCV does the same, and so does torchvision on tensors with `antialias=False`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -178,14 +178,14 @@ pub enum Interpolation {
     Nearest,
 }
 
-/// What an image is there for.
+/// The role of an image in retrieval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Every image queries all others.
+    /// Every image is a query and ranks all others.
     #[default]
     Both,
-    /// Searched with, never found.
+    /// The image is only a query, and is not ranked.
     Query,
-    /// Found, never searched with.
+    /// The image is only ranked, and is not a query.
     Gallery,
 }

@@ -1,19 +1,19 @@
-//! Which queries a part of a run takes.
+//! The assignment of queries to the parts of a run.
 
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// Parts of a run, at most.
+/// The largest number of parts.
 const MOST: u64 = 100_000;
 
-/// Part `index` of `of`, counted from 1, by a hash of the query's id: a query stays in its part whatever other queries
-/// there are.
+/// Part `index` of `of` of a run. A hash of the query's id assigns each query to a part, so the assignment does not
+/// depend on other queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// From 1.
+    /// The part's number, from 1.
     pub index: u64,
-    /// Parts in all.
+    /// Number of parts.
     pub of: u64,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Partition {
 }
 
 impl Partition {
-    /// Whether the query called `id` is in this part.
+    /// Whether this part contains the query `id`.
     pub fn takes(self, id: &str) -> bool {
         let hash: [u8; 32] = Sha256::digest(id).into();
         let hash = hash[..8].iter().fold(0u64, |all, &byte| all << 8 | u64::from(byte));
@@ -58,7 +58,7 @@ mod tests {
             assert_eq!(takers.len(), 1);
             sizes[takers[0]] += 1;
         }
-        // 1000 each; the standard deviation is 29.
+        // The mean is 1000 per part, and the standard deviation is 29.
         assert!(sizes.iter().all(|n| n.abs_diff(1000) < 150), "{sizes:?}");
         for wrong in ["1/3", "hash:0/3", "hash:4/3", "hash:1/0", "hash:1", "hash:-1/3", "count:1/3", ""] {
             assert!(wrong.parse::<Partition>().is_err(), "{wrong}");

@@ -1,24 +1,24 @@
-//! Reasons to distrust a result. [`REASONS`] has a row for each, and findings are made of rows only.
+//! Reasons to distrust a result. [`REASONS`] has a row for each, and findings are created only from rows.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How much a finding weighs.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing found.
+    /// No fault was found.
     Ok,
-    /// Worth knowing when reading the numbers.
+    /// A fact that helps to interpret the scores.
     Info,
-    /// The numbers may not mean what they seem to.
+    /// The scores may be misleading.
     Warning,
-    /// The numbers mean nothing.
+    /// The scores are invalid.
     Error,
 }
 
 impl Severity {
-    /// In a word.
+    /// The severity as one word, for people.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Ok => "ok",
@@ -29,58 +29,58 @@ impl Severity {
     }
 }
 
-/// What a check found: its weight, and what, in words.
+/// The result of a check: its severity and a text.
 pub type Found = (Severity, String);
 
 /// A reason to distrust a result: a row of [`REASONS`].
 #[derive(Debug)]
 #[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
 pub struct Reason {
-    /// Stable name of its findings.
+    /// Stable identifier of its findings.
     pub id: &'static str,
-    /// When it is looked for, as docs/trust.md says it.
+    /// When the reason is checked, in the words of docs/trust.md.
     pub when: &'static str,
-    /// What is asked, in a few words.
+    /// The question, in a few words.
     pub asks: &'static str,
-    /// What to do about a finding; empty where the finding says it.
+    /// What to do about a finding; empty where the finding states it.
     pub advice: &'static str,
     _row: (),
 }
 
-/// What came of looking for a reason, with what to do. Made by [`Reason::finding`].
+/// The result of checking a reason, with advice. [`Reason::finding`] creates it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
 pub struct Finding {
     /// The reason's id.
     pub check: String,
-    /// What it asks.
+    /// The reason's question.
     pub asks: String,
-    /// Weight: ok, info, warning or error.
+    /// The severity: ok, info, warning or error.
     pub severity: Severity,
     /// What was found.
     pub found: String,
-    /// What to do about it; empty where nothing is to be done.
+    /// What to do about it; empty where no action is needed.
     pub advice: String,
     #[serde(skip)]
     row: (),
 }
 
-/// A finding of a report. Made by [`Finding::warning`].
+/// A finding in a report. [`Finding::warning`] creates it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
 pub struct Warning {
     /// The reason's id.
     pub id: String,
-    /// Its weight.
+    /// The severity.
     pub severity: Severity,
-    /// What was found and what to do about it.
+    /// What was found, and what to do about it.
     pub text: String,
     #[serde(skip)]
     row: (),
 }
 
 impl Reason {
-    /// The finding that `found` makes.
+    /// Creates a finding of this reason from the result `found`.
     pub fn finding(&self, (severity, found): Found) -> Finding {
         let advice = if severity > Severity::Info { self.advice } else { "" };
         Finding {
@@ -93,29 +93,29 @@ impl Reason {
         }
     }
 
-    /// A finding of weight `warning`, for a report.
+    /// Creates a finding of severity `warning`, for a report.
     pub fn warning(&self, found: impl Into<String>) -> Warning {
         self.finding((Severity::Warning, found.into())).into_warning()
     }
 
-    /// A finding of weight `info`, for a report.
+    /// Creates a finding of severity `info`, for a report.
     pub fn note(&self, found: impl Into<String>) -> Warning {
         self.finding((Severity::Info, found.into())).into_warning()
     }
 
-    /// Whether a finding of a report is one of this reason.
+    /// Whether a finding of a report belongs to this reason.
     pub fn made(&self, warning: &Warning) -> bool {
         warning.id == self.id
     }
 }
 
 impl Finding {
-    /// Whether `reason` leaves the numbers without a meaning.
+    /// Whether this finding belongs to `reason` and invalidates the scores.
     pub fn condemns(&self, reason: &Reason) -> bool {
         self.check == reason.id && self.severity == Severity::Error
     }
 
-    /// For a report; `None` where nothing was found.
+    /// Converts the finding for a report; `None` where no fault was found.
     pub fn warning(self) -> Option<Warning> {
         (self.severity > Severity::Ok).then(|| self.into_warning())
     }
@@ -127,7 +127,7 @@ impl Finding {
     }
 }
 
-/// A constant and a row of the table for each reason: its id, when it is looked for, what is asked, the advice.
+/// Defines a constant and a row of the table for each reason: its id, when it is checked, its question, its advice.
 macro_rules! reasons {
     ($($name:ident = $id:literal, $when:literal, $asks:literal, $advice:literal;)*) => {
         $(#[doc = $asks] pub static $name: Reason =

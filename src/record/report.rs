@@ -1,4 +1,4 @@
-//! The result of an audit as one serialisable value. Every format is a pure function of it.
+//! The result of an audit as one serialisable value. Every report format is a pure function of it.
 
 use super::{
     Channels, Form, HalfPrecision, Interpolation, Layout, Metric, Outcome, Precision, Protocol, ScoreName,
@@ -10,62 +10,62 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Grows when a field changes its meaning or goes away; new fields leave it.
+/// Increases when a field changes its meaning or is removed. New fields do not change it.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// All that an audit found, and how it was measured.
+/// The results of an audit, and how they were measured.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this format: [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// What made the report.
+    /// The program that wrote the report.
     pub tool: Tool,
     /// The model.
     pub model: Model,
     /// The images.
     pub data: Data,
-    /// What was run.
+    /// The suite that was run.
     pub suite: Suite,
-    /// Fixes the trials, the random starts and the resampling.
+    /// Seed of the trials, the random starts and the resampling.
     pub seed: u64,
-    /// Whether findings of weight error were to be lived with.
+    /// Whether the user accepted findings of severity error.
     #[serde(default)]
     pub allow_untrusted: bool,
-    /// Retrieval without attack, in per cent but for NMI.
+    /// Retrieval without attack, in per cent.
     pub benign: Benign,
-    /// A row per measure.
+    /// One row per measure.
     pub attacks: Vec<Attack>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
     pub trials: TrialList,
-    /// What came of each trial.
+    /// The outcome of each trial.
     pub outcomes: Vec<Outcome>,
-    /// Trials that could not be run.
+    /// Queries that attacks could not be run on.
     pub skipped: Vec<Skipped>,
-    /// Where the attacks' steps ran in float16: how that does, and the trials repeated in float32.
+    /// The accuracy of float16 steps, where attack steps ran in float16.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub half_precision: Option<HalfPrecision>,
     /// Reasons to distrust the result.
     pub warnings: Vec<Warning>,
-    /// Which part of a run this is, where it is not a whole one.
+    /// The part of a run that this report covers; absent for a whole run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub part: Option<Part>,
-    /// What the gate says, where one was asked for.
+    /// The result of the gate, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gate: Option<Verdict>,
-    /// A few attacks to look at, where a page was asked for.
+    /// A few attacks to show, where an HTML page was asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub examples: Option<Examples>,
     /// The command line.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub command: Option<String>,
-    /// Where the time went. It and `command` are all that differs between two runs of the same audit.
+    /// Time spent. Two runs of the same audit differ only in `timing` and `command`.
     pub timing: Timing,
 }
 
 impl Report {
-    /// Reads a saved report. Errors (exit code 2): not a report, or one of a newer audit.
+    /// Reads a saved report. Errors (exit code 2): the file is not a report, or a newer version of audit wrote it.
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();
         let json =
@@ -73,9 +73,9 @@ impl Report {
         Report::parse(&json).map_err(|e| e.context(name))
     }
 
-    /// [`Report::load`] of JSON text.
+    /// Like [`Report::load`], from JSON text.
     pub fn parse(json: &str) -> Result<Report> {
-        /// All that a report of any version has.
+        /// The field that reports of all versions have.
         #[derive(Deserialize)]
         struct Stamp {
             schema_version: u32,
@@ -94,7 +94,7 @@ impl Report {
             .map_err(|e| Error::usage(format!("not a whole report (schema_version {schema_version}): {e}")))
     }
 
-    /// Refuses a part of a run (exit code 13): its numbers are not the model's.
+    /// Refuses a part of a run (exit code 13), because its scores are not those of the model.
     pub fn whole(&self) -> Result<()> {
         match &self.part {
             None => Ok(()),
@@ -106,13 +106,13 @@ impl Report {
         }
     }
 
-    /// Findings that leave the numbers without a meaning.
+    /// Findings that invalidate the scores.
     pub fn errors(&self) -> impl Iterator<Item = &Warning> {
         self.warnings.iter().filter(|w| w.severity == Severity::Error)
     }
 
-    /// The exit code that the report asks for, if not success: of a result that is not to be trusted, unless that was to
-    /// be lived with; then of the gate.
+    /// The exit code of the report, if not success: 12 if the result is not trusted and the user did not accept that,
+    /// otherwise the gate's.
     pub fn exit(&self) -> Option<Exit> {
         match self.errors().next() {
             Some(_) if !self.allow_untrusted => Some(Exit::Untrusted),
@@ -120,7 +120,7 @@ impl Report {
         }
     }
 
-    /// What stands above everything else where there are findings of weight error.
+    /// The text at the top of a report with findings of severity error.
     pub fn alarm(&self) -> Option<String> {
         let found: Vec<&str> = self.errors().map(|w| w.id.as_str()).collect();
         let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };
@@ -135,7 +135,7 @@ impl Report {
         })
     }
 
-    /// Whether the attacks had only estimates of the gradient.
+    /// Whether gradients were estimated.
     pub fn estimated(&self) -> bool {
         self.warnings.iter().any(|w| reason::GRADIENT_ESTIMATED.made(w))
     }
@@ -145,45 +145,45 @@ impl Report {
         self.model.path.rsplit(['/', '\\']).next().unwrap_or(&self.model.path)
     }
 
-    /// What a later audit needs to compare itself with this one: all but pictures, verdict and command line.
+    /// The report without pictures, verdict and command line. A later audit needs no more for comparison.
     pub fn as_baseline(&self) -> Report {
         Report { gate: None, examples: None, command: None, ..self.clone() }
     }
 }
 
-/// A part of a run, by queries.
+/// A part of a run: a subset of its queries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
-    /// "hash:1/3": the first of three.
+    /// The part, such as "hash:1/3" for the first of three.
     pub partition: String,
-    /// Trials of the whole.
+    /// Number of trials of the whole run.
     pub trials: usize,
-    /// Trials of the whole that can't be run.
+    /// Number of trials of the whole run that cannot be run.
     pub skipped: usize,
-    /// Where this part's outcomes stand in the whole's.
+    /// Positions of this part's outcomes in the outcomes of the whole run.
     pub places: Vec<usize>,
-    /// The same of the trials that could not be run.
+    /// Positions of this part's skipped trials in those of the whole run.
     pub skipped_places: Vec<usize>,
-    /// Over the whole's trials.
+    /// SHA-256 over the trials of the whole run.
     pub trials_sha256: String,
     /// Scores of the suite.
     pub scores: Vec<ScoreName>,
 }
 
-/// A few attacks to look at: for some attacks, the trial that moved its embedding farthest.
+/// A few attacks to show: for some attacks, the trial whose embedding moved farthest.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Examples {
-    /// What differences of pixels are multiplied with in [`Example::difference`].
+    /// The factor that pixel differences are multiplied by in [`Example::difference`].
     pub amplification: f32,
     /// The trials.
     pub trials: Vec<Example>,
     /// Small pictures (PNG in base64) of the gallery items that the trials name, by id.
     pub thumbnails: BTreeMap<String, String>,
-    /// Embeddings in the plane.
+    /// A map of embeddings in the plane.
     pub map: Map,
 }
 
-/// A trial to look at. Pictures are PNG in base64.
+/// A trial to show. Pictures are PNG in base64.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Example {
     /// The attack's code.
@@ -198,11 +198,11 @@ pub struct Example {
     pub clean: String,
     /// The attacked image.
     pub attacked: String,
-    /// Their difference, amplified, around mid-grey.
+    /// Their difference, amplified, with mid-grey for no difference.
     pub difference: String,
-    /// The items nearest before the attack, the query left out.
+    /// The nearest items before the attack, without the query.
     pub nearest_before: Vec<Neighbour>,
-    /// The items nearest after it.
+    /// The nearest items after the attack, without the query.
     pub nearest_after: Vec<Neighbour>,
     /// The loss at each step.
     pub losses: Vec<f64>,
@@ -211,48 +211,48 @@ pub struct Example {
 /// A gallery item that was retrieved.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Neighbour {
-    /// Its id.
+    /// The item's id.
     pub id: String,
-    /// Whether it has the query's class.
+    /// Whether the item has the query's class.
     pub relevant: bool,
 }
 
-/// Embeddings in the plane: the two directions in which the gallery varies most.
+/// Embeddings projected onto the two directions in which the gallery varies most.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Map {
     /// The attack whose trials are shown.
     pub attack: String,
-    /// Share of the gallery's variance that the plane holds, per cent.
+    /// Share of the gallery's variance in the plane, in per cent.
     pub variance: f64,
-    /// Some of the gallery.
+    /// A sample of the gallery.
     pub gallery: Vec<Place>,
-    /// Some attacked queries.
+    /// A sample of attacked queries.
     pub queries: Vec<Move>,
 }
 
 /// A gallery item on the map.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Place {
-    /// Its class.
+    /// The item's class.
     pub class: String,
-    /// Where it lies.
+    /// The item's position.
     pub at: [f32; 2],
 }
 
 /// An attacked query on the map.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Move {
-    /// Its id.
+    /// The query's id.
     pub query: String,
-    /// Its class.
+    /// The query's class.
     pub class: String,
-    /// Before the attack.
+    /// Position before the attack.
     pub from: [f32; 2],
-    /// After it.
+    /// Position after the attack.
     pub to: [f32; 2],
 }
 
-/// What made a report.
+/// The program that wrote a report.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub struct Tool {
@@ -260,18 +260,18 @@ pub struct Tool {
     pub version: String,
     /// ONNX Runtime's version.
     pub runtime: String,
-    /// cpu or cuda:n.
+    /// The execution provider: cpu or cuda:n.
     pub provider: String,
-    /// Whether factors of products were allowed to be rounded to TensorFloat-32 (--fast-math).
+    /// Whether factors of matrix products could be rounded to TensorFloat-32 (--fast-math).
     #[serde(default)]
     pub fast_math: bool,
-    /// Nodes that ran on the CPU though CUDA was asked for (--allow-cpu-nodes).
+    /// Nodes that ran on the CPU although CUDA was asked for (--allow-cpu-nodes).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_nodes: Vec<String>,
 }
 
 impl Tool {
-    /// The tool, the runtime, and where and how precisely the model ran.
+    /// The program, the runtime, the provider and the precision in words.
     pub fn in_words(&self) -> String {
         let tf32 = if self.fast_math { " with TF32" } else { "" };
         format!("{} {}, {} on {}{tf32}", self.name, self.version, self.runtime, self.provider)
@@ -281,82 +281,83 @@ impl Tool {
 /// The audited model.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Model {
-    /// As given on the command line.
+    /// Path of the model file, as given on the command line.
     pub path: String,
-    /// Of the file.
+    /// SHA-256 of the model file.
     pub sha256: String,
     /// Inputs with their shapes.
     pub inputs: Vec<String>,
-    /// The value taken as embedding.
+    /// Name of the value that is the embedding.
     pub output: String,
     /// Length of an embedding.
     pub dim: usize,
-    /// The distance.
+    /// The distance between embeddings.
     pub metric: Metric,
-    /// What is done to pixels before the model's input.
+    /// The preprocessing of pixels before the model's input.
     pub preprocessing: Preprocessing,
-    /// From the model card.
+    /// Licence, from the model card.
     pub licence: Option<String>,
-    /// From the model card.
+    /// Source, from the model card.
     pub source: Option<String>,
-    /// The check at load.
+    /// Result of the check at load.
     pub gradient_check: GradientCheck,
 }
 
-/// The images audited on.
+/// The images of the audit.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Data {
     /// Folder or generator.
     pub source: String,
-    /// Images, or embeddings given instead of images; queries included.
+    /// Number of images, or of embeddings given instead of images; queries included.
     pub images: usize,
-    /// Those of them that are ranked; 0 in reports of versions that knew no separate queries.
+    /// Number of those that are ranked; 0 in reports of versions without separate queries.
     #[serde(default)]
     pub gallery: usize,
-    /// Those of them that search.
+    /// Number of those that are queries.
     #[serde(default)]
     pub queries: usize,
-    /// Their classes.
+    /// Number of classes.
     pub classes: usize,
-    /// Over ids, classes and file contents.
+    /// SHA-256 over ids, classes and file contents.
     pub sha256: String,
     /// Files that could not be read, with the reason.
     pub unreadable: Vec<String>,
 }
 
-/// What was run.
+/// The suite that was run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Suite {
-    /// Its name.
+    /// The suite's name.
     pub name: String,
-    /// The reading of the definitions.
+    /// The form of the definitions.
     pub form: Form,
-    /// The budget.
+    /// The named budget.
     pub protocol: Protocol,
     /// The norm that bounds perturbations.
     #[serde(default = "linf", skip_serializing_if = "is_linf")]
     pub norm: String,
-    /// Their largest size in it, in units of the [0,1] range.
+    /// Largest size ε of a perturbation in this norm, in units of the [0,1] range.
     pub eps: f32,
-    /// Step size, same units.
+    /// Step size α, in the same units.
     pub alpha: f32,
-    /// PGD steps.
+    /// Steps per run.
     pub steps: usize,
-    /// How the step size runs.
+    /// The search algorithm, by its name as a suite's `schedule`.
     pub schedule: String,
-    /// Random starts beside the clean one.
+    /// Number of random starts besides the clean image.
     pub restarts: usize,
-    /// What steps were computed in; float32 before there was a choice. Outcomes are measured in float32.
+    /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
+    /// float32.
     #[serde(default)]
     pub attack_precision: Precision,
-    /// Queries attacked.
+    /// Number of queries attacked.
     pub queries: usize,
-    /// How they were chosen, where they are not all.
+    /// How the queries were chosen; absent where all were attacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
 }
 
-/// The norm of reports that name none: the largest change of a pixel.
+/// The norm of reports that do not name one: the largest change of a pixel.
 fn linf() -> String {
     "linf".into()
 }
@@ -366,12 +367,12 @@ fn is_linf(norm: &str) -> bool {
 }
 
 impl Suite {
-    /// What is to be said of the steps beside their number, where they ran in float16.
+    /// An addition to the number of steps, where they ran in float16.
     pub fn in_half(&self) -> &'static str {
         if self.attack_precision == Precision::Fp16 { " in float16" } else { "" }
     }
 
-    /// How many queries were attacked, and how they were chosen where they are not all.
+    /// The number of queries attacked and, where they are a sample, how they were chosen.
     pub fn asked(&self) -> String {
         self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
     }
@@ -390,7 +391,7 @@ pub struct Benign {
     pub map_at_r: f64,
     /// Normalised mutual information of a k-means clustering with the classes, per cent.
     pub nmi: Option<f64>,
-    /// The same adjusted for chance, per cent.
+    /// Adjusted mutual information of the same clustering, which corrects for chance, per cent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ami: Option<f64>,
     /// Mean reciprocal rank of the first match, per cent.
@@ -402,33 +403,33 @@ pub struct Benign {
     /// mAP@C, per cent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_at_c: Option<f64>,
-    /// Cumulative match curve: queries with a match among the first k.
+    /// Cumulative match curve: the share of queries with a match among the first k.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cmc: Vec<CmcPoint>,
-    /// Retrieval class by class.
+    /// Retrieval of each class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassRow>,
-    /// Images these run over.
+    /// Number of queries in these numbers.
     pub queries: usize,
-    /// Images with nothing to find, left out.
+    /// Number of queries without a possible match, which are left out.
     pub without_positive: usize,
 }
 
 /// A point of the cumulative match curve.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CmcPoint {
-    /// The first so many.
+    /// Number of first items, k.
     pub k: usize,
-    /// Queries with a match among them, per cent.
+    /// Queries with a match among the first k items, per cent.
     pub value: f64,
 }
 
 /// Retrieval of one class.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ClassRow {
-    /// Its name.
+    /// The class's name.
     pub class: String,
-    /// Its queries with something to find.
+    /// Number of its queries with a possible match.
     pub queries: usize,
     /// Recall at 1, per cent.
     pub r1: f64,
@@ -436,20 +437,20 @@ pub struct ClassRow {
     pub map_at_r: f64,
 }
 
-/// One measure. Ranks are percentiles and shares per cent; TMA is a cosine, ES:D a distance.
+/// One measure. Ranks are percentiles and shares are in per cent; TMA is a cosine, ES:D a distance.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Attack {
     /// The term's name.
     pub code: String,
-    /// The reading of the definitions.
+    /// The form of the definitions.
     pub form: Form,
-    /// Trials behind the numbers.
+    /// Number of trials in the means.
     pub queries: usize,
-    /// Trials that could not be run or had nothing to attack.
+    /// Number of trials that could not be run, or whose rank already was the attacker's goal.
     pub skipped: usize,
     /// Mean before the attack.
     pub before: Option<f64>,
-    /// Mean after it.
+    /// Mean after the attack.
     pub after: Option<f64>,
     /// 95 % interval of `after`, by bootstrap over queries.
     pub after_interval: Option<(f64, f64)>,
@@ -464,7 +465,7 @@ pub struct Attack {
 pub struct Resistance {
     /// Mean over trials, each clamped: equation 30 of the CA-TRIDE paper.
     pub per_trial: Option<f64>,
-    /// Ratio of means: what its tables print.
+    /// Ratio of means, as in the paper's tables.
     pub table: Option<f64>,
 }
 
@@ -475,12 +476,12 @@ pub struct Scores {
     pub ers: Option<Score>,
     /// Adversarial resistance score.
     pub ars: Option<Score>,
-    /// Why one is missing.
+    /// The reasons for missing scores.
     pub notes: Vec<String>,
 }
 
 impl Scores {
-    /// A score, if there is one.
+    /// The score called `name`, if there is one.
     pub fn get(&self, name: ScoreName) -> Option<&Score> {
         match name {
             ScoreName::Ers => self.ers.as_ref(),
@@ -492,36 +493,36 @@ impl Scores {
 /// A score and its interval.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Score {
-    /// The headline.
+    /// The score. For ARS it is the form per trial.
     pub value: f64,
-    /// Its 95 % interval, by bootstrap over queries.
+    /// 95 % interval of the score, by bootstrap over queries.
     pub interval: Option<(f64, f64)>,
     /// The ratio-of-means form, for ARS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub table: Option<f64>,
-    /// Its 95 % interval.
+    /// 95 % interval of the ratio-of-means form.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub table_interval: Option<(f64, f64)>,
 }
 
-/// Seconds spent.
+/// Time spent, in seconds, and the amount of work.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Timing {
     /// Loading, differentiating and compiling the model.
     pub model_s: f64,
-    /// Decoding and embedding the gallery, benign metrics included.
+    /// Decoding and embedding the gallery, with benign metrics.
     pub gallery_s: f64,
     /// The check at load.
     pub check_s: f64,
     /// The attacks.
     pub attacks_s: f64,
-    /// All of it.
+    /// The whole audit.
     pub total_s: f64,
-    /// PGD steps of single images that were paid for.
+    /// Computed attack steps of single images.
     pub image_steps: usize,
     /// Images per model run.
     pub batch: usize,
-    /// Threads asked for; 0 for one per core.
+    /// Threads asked for; 0 means one per core.
     pub threads: usize,
 }
 
@@ -537,7 +538,7 @@ impl Timing {
     }
 }
 
-/// From pixels in [0,1], RGB, channels first, to what the model's input takes.
+/// The conversion of pixels in [0,1], RGB, channels first, to the model's input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Preprocessing {
     /// Channels of the input.
@@ -550,35 +551,35 @@ pub struct Preprocessing {
     pub layout: Layout,
     /// Order of channels.
     pub order: Channels,
-    /// Multiplied with a pixel of each channel of the input, in the input's order.
+    /// Factor for the pixels of each channel, in the input's order.
     pub scale: Vec<f32>,
-    /// Added after that.
+    /// Constant added to each channel after the multiplication.
     pub shift: Vec<f32>,
-    /// Resize before the centre crop.
+    /// Size [height, width] that images are resized to before the centre crop.
     pub resize: Option<[usize; 2]>,
     /// Length of the shorter side before the centre crop, instead of `resize`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize_shorter: Option<usize>,
-    /// How images are resized.
+    /// The interpolation of resizing.
     #[serde(default)]
     pub interpolation: Interpolation,
-    /// Whether mean and std were assumed rather than stated.
+    /// Whether mean and std were assumed and not stated.
     pub assumed: bool,
 }
 
-/// What the check at load measured.
+/// Results of the check at load.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GradientCheck {
-    /// Largest difference between our embeddings and the untouched model's, as a share of the largest value. Absent
-    /// where ONNX Runtime can't run the model as it is.
+    /// Largest difference between this program's embeddings and the untouched model's, as a share of the largest value.
+    /// Absent where ONNX Runtime cannot run the untouched model.
     pub embedding_error: Option<f64>,
-    /// Relative error of directional derivatives against central differences of the untouched model's forward (in
-    /// float32, and with rounding to integers held still): median over directions and images, best step, along smooth
-    /// directions. Absent where there is nothing to compare with, which a warning says.
+    /// Relative error of directional derivatives against central differences of the untouched model's forward pass,
+    /// computed in float32 and with rounding to integers held fixed. It is the median over directions and images at the
+    /// best step, along smooth directions. Absent where finite differences are not possible; a warning then says so.
     pub gradient_error: Option<f64>,
-    /// The same along the gradient itself.
+    /// The same error along the gradient itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_error: Option<f64>,
-    /// Directional derivatives compared.
+    /// Number of directional derivatives compared.
     pub directions: usize,
 }

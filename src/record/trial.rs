@@ -1,35 +1,35 @@
-//! Trials as files and reports hold them, and what came of each.
+//! Trials as files and reports store them, and their outcomes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Which reading of the definitions.
+/// The form of the definitions.
 ///
-/// `Published` does what the released evaluation code behind the published tables computes, flaws included;
-/// `Corrected` does what the papers define. They differ in:
+/// `Published` computes what the released evaluation code behind the published tables computes, with its errors.
+/// `Corrected` computes what the papers define. The differences are:
 ///
-/// - GTM's target: an index into a filtered list used as an index into the gallery, and "another class"
-///   judged against the class of the nearest item; corrected: the nearest item of a class other than the
-///   query's;
-/// - LTM's "own class", which holds the query itself; corrected: it does not;
-/// - ES:D, taken one step before the end; corrected: at the end;
-/// - ranks, which count the clean copies of the query and of the target; corrected: they do not, and random
-///   targets are never the query itself;
-/// - an offset of 1e-6 in the pairwise distance of ES and GTM; corrected: none.
+/// - GTM's target. Published: an index into a filtered list is used as an index into the gallery, and "another class"
+///   means another class than that of the nearest item. Corrected: the nearest item of a class other than the query's.
+/// - LTM's "own class". Published: it contains the query itself. Corrected: it does not.
+/// - ES:D. Published: it is measured one step before the end. Corrected: at the end.
+/// - Ranks. Published: they count the clean copies of the query and of the target. Corrected: they do not, and random
+///   targets are never the query itself.
+/// - The pairwise distance of ES and GTM. Published: an offset of 1e-6 is added to each coordinate. Corrected: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
     /// Comparable with published tables.
     Published,
-    /// As defined.
+    /// As the papers define.
     Corrected,
 }
 
 impl Form {
-    /// Items that a ranking holds in a gallery of `n`: ranks lie in 0..ranked, and percentiles refer to it.
-    /// The published form ranks the query's clean copy too. `outside`: some queries have none in the gallery.
+    /// The number of items in a ranking of a gallery of `n`. Ranks are in 0..ranked, and percentiles refer to this
+    /// number. The published form also ranks the query's clean copy. `outside` says that some queries are not in the
+    /// gallery.
     pub fn ranked(self, n: usize, outside: bool) -> usize {
         match self {
             Form::Corrected if !outside => n - 1,
@@ -47,16 +47,16 @@ impl fmt::Display for Form {
     }
 }
 
-/// What was measured in one state, clean or attacked: what the objective asks for, the others `None`.
+/// The measures of one state, clean or attacked. Those that the objective does not use are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measures {
-    /// Rank, 0 = nearest, mean over targets.
+    /// Mean rank over targets; 0 = nearest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<f64>,
     /// Cosine similarity with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
-    /// Whether the nearest item that the query may rank has its class; `None` where no such item has it.
+    /// Whether the nearest item that the query may rank has its class; `None` if no such item has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hit: Option<bool>,
     /// Whether the target is among the nearest 4 items other than the query.
@@ -64,18 +64,18 @@ pub struct Measures {
     pub retained: Option<bool>,
 }
 
-/// What became of one trial.
+/// The outcome of one trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// The attack's code.
     pub attack: String,
     /// The query's id.
     pub query: String,
-    /// Ids of the targets; empty where there are none.
+    /// Ids of the targets; empty for attacks without targets.
     pub targets: Vec<String>,
-    /// Which start gave this result: 0 = the clean image, others random.
+    /// The start of the run that counts: 0 = the clean image, others are random.
     pub start: usize,
-    /// Steps that could still move the image.
+    /// Number of steps that could still move the image.
     pub steps: usize,
     /// Loss at the first iterate.
     pub loss_first: f64,
@@ -84,51 +84,53 @@ pub struct Outcome {
     /// Lowest loss at any image of the run.
     #[serde(default)]
     pub loss_best: f64,
-    /// Share of the loss's whole fall that came in the last 10 steps; 0 where it didn't fall.
+    /// Share of the loss's decrease that happened in the last 10 steps; 0 where the loss did not decrease.
     #[serde(default)]
     pub late_fall: f64,
     /// Distance from the clean embedding to the final one.
     pub shift: f64,
-    /// The same before the last step.
+    /// Distance from the clean embedding to the one before the last step.
     pub shift_before_last: f64,
     /// Largest change of a pixel.
     pub linf: f32,
-    /// The size of the perturbation in the norm that bounds it, where that is not the largest change of a pixel.
+    /// The size of the perturbation in the norm that bounds it; absent where that norm is the largest change of a
+    /// pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<f32>,
-    /// At the clean embedding.
+    /// Measures at the clean embedding.
     pub before: Measures,
-    /// At the final embedding.
+    /// Measures at the final embedding.
     pub after: Measures,
 }
 
-/// A query that an attack can't be run on.
+/// A query that an attack cannot be run on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Skipped {
     /// The attack's code.
     pub attack: String,
     /// The query's id.
     pub query: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// Every random choice of an audit, with item ids as identities: what `--trials` reads. Fields are in alphabetical order, in
-/// which reports have always had them; parts of a run compare hashes of this text.
+/// Every random choice of an audit, with items identified by id. `--trials` reads this form. The fields are in
+/// alphabetical order, as in all earlier reports, because parts of a run compare hashes of this text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrialList {
     /// The trials of each attack, by its code in lower case.
     pub attacks: BTreeMap<String, Vec<TrialRow>>,
-    /// The reading of the definitions that the trials were made for.
+    /// The form of the definitions that the trials were made for.
     pub form: Form,
-    /// The metric they were made under, by name or letter: "the nearest 1 %" depends on it.
+    /// The metric that the trials were made under, by name or letter. It matters because "the nearest 1 %" depends on
+    /// it.
     pub metric: String,
     /// The protocol, by name.
     pub protocol: String,
 }
 
-/// The text in JSON.
+/// Writes the list as JSON.
 impl fmt::Display for TrialList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)

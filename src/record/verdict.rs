@@ -1,72 +1,72 @@
-//! What the gate says of a report.
+//! The result of the gate.
 
 use crate::Exit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a failed check leads to.
+/// The consequence of a failed check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// It is not checked.
+    /// The check is not made.
     Off,
-    /// It is said.
+    /// The failure is reported, and the gate passes.
     Warn,
     /// The gate fails.
     #[default]
     Error,
 }
 
-/// What the gate says.
+/// The result of the gate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
-    /// The baseline's model (path and SHA-256), where there is one.
+    /// The baseline's model, where there is a baseline.
     pub baseline: Option<Baseline>,
-    /// One for each thing demanded.
+    /// One check per bound.
     pub checks: Vec<Check>,
 }
 
-/// What a report was held against.
+/// The model of the baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Baseline {
     /// The model's path.
     pub model: String,
-    /// Its file's SHA-256.
+    /// SHA-256 of the model file.
     pub sha256: String,
 }
 
-/// One thing demanded and what was found.
+/// A bound and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// The metric's name.
     pub metric: String,
-    /// What was demanded.
+    /// The kind of bound.
     pub kind: Kind,
-    /// The bound, or the tolerance.
+    /// The bound, or the tolerance of a drop.
     pub limit: f64,
     /// The metric's value.
     pub found: f64,
-    /// Its 95 % interval.
+    /// 95 % interval of the value.
     pub interval: Option<(f64, f64)>,
     /// The baseline's value, for drops.
     pub baseline: Option<f64>,
-    /// The 95 % interval of the change from the baseline.
+    /// 95 % interval of the change from the baseline.
     pub change_interval: Option<(f64, f64)>,
-    /// What came of it.
+    /// The result.
     pub result: CheckResult,
-    /// The same in words.
+    /// The result in words.
     pub text: String,
 }
 
-/// What a check demands.
+/// The kinds of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// No less than the bound.
+    /// The value must not be below the bound.
     Min,
-    /// No more than the bound.
+    /// The value must not be above the bound.
     Max,
-    /// No drop beyond the tolerance.
+    /// The loss against the baseline must not exceed the tolerance.
     Drop,
 }
 
@@ -81,20 +81,20 @@ impl Kind {
     }
 }
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckResult {
-    /// As demanded.
+    /// The bound is met.
     Pass,
-    /// Not as demanded, at level warn.
+    /// The bound is not met, at level warn.
     Warn,
-    /// Not as demanded, at level error.
+    /// The bound is not met, at level error.
     Fail,
 }
 
 impl CheckResult {
-    /// In a word.
+    /// The result as one word, for people.
     pub fn word(self) -> &'static str {
         match self {
             CheckResult::Pass => "pass",
@@ -105,12 +105,12 @@ impl CheckResult {
 }
 
 impl Verdict {
-    /// How many checks came out so.
+    /// The number of checks with this result.
     pub fn count(&self, result: CheckResult) -> usize {
         self.checks.iter().filter(|c| c.result == result).count()
     }
 
-    /// The exit code of a failed gate: 10 where a threshold is missed, 11 where only the baseline is.
+    /// The exit code of a failed gate: 10 if a threshold is missed, 11 if only a drop from the baseline failed.
     pub fn exit(&self) -> Option<Exit> {
         let failed = |drop: bool| {
             self.checks.iter().any(|c| c.result == CheckResult::Fail && (c.kind == Kind::Drop) == drop)
@@ -122,7 +122,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict in one line.
+    /// The result in one line.
     pub fn headline(&self) -> String {
         let warned = match self.count(CheckResult::Warn) {
             0 => String::new(),
@@ -142,7 +142,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict for a terminal.
+    /// The result for a terminal.
     pub fn render(&self) -> String {
         let width = self.checks.iter().map(|c| c.metric.chars().count()).max().unwrap_or(0);
         let line = |c: &Check| format!("  {}  {:<width$}  {}\n", c.result.word(), c.metric, c.text);

@@ -1,4 +1,4 @@
-//! A comparison of reports: for a terminal, and as files.
+//! A comparison of reports, for a terminal and as files.
 
 use super::shown::{cells, shown, word};
 use super::{Destination, by_ending, escape, html};
@@ -10,10 +10,10 @@ use std::path::Path;
 /// Renders a comparison as a file.
 type Render = fn(&Comparison) -> Result<Vec<u8>>;
 
-/// Formats of comparisons, by the file name's ending.
+/// Formats of comparisons, by the extension of the file name.
 const FORMATS: &[(&str, Render)] = &[("html", html::comparison), ("json", json), ("md", markdown)];
 
-/// Writes a comparison to a file, in the format that its name says.
+/// Writes a comparison to a file, in the format of its extension.
 pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
     let at = by_ending(path, FORMATS.iter().map(|f| f.0))?;
     Destination::open("-o", path)?.write(&FORMATS[at].1(comparison)?)

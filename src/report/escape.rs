@@ -1,6 +1,7 @@
-//! Text from files and command lines, made harmless in the formats it is put into.
+//! Escaping of texts from files and command lines, for each format.
 
-/// For HTML and XML, in text and in quoted attributes. Control characters, which XML forbids, become spaces.
+/// Escapes a text for HTML and XML, in text and in quoted attributes. Control characters, which XML forbids, become
+/// spaces.
 pub fn markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -18,7 +19,8 @@ pub fn markup(text: &str) -> String {
     out
 }
 
-/// For one line of Markdown, table cells included: nothing is a link, a mention, a tag or emphasis.
+/// Escapes a text for one line of Markdown, table cells included. No part of it acts as a link, a mention, a tag or
+/// emphasis.
 pub fn markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! JSON: the report itself.
+//! The report as JSON.
 
 use crate::record::Report;
 use crate::{Error, Result};

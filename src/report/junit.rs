@@ -1,5 +1,5 @@
-//! JUnit XML: a test case per check of the gate, per reason to distrust and per attack. What fails is what the exit code is
-//! about: checks of the gate, and findings that leave the numbers without a meaning.
+//! JUnit XML: one test case per check of the gate, per reason to distrust the result and per attack. The failures are
+//! those that decide the exit code: failed checks of the gate, and findings that invalidate the scores.
 
 use super::escape::markup as escape;
 use super::shown::{measures, number};

@@ -1,14 +1,14 @@
-//! Markdown: fits a pull request's comment (65,536 characters) and a CI step's summary.
+//! The report as Markdown. It fits into a pull request's comment (65,536 characters) and a CI step's summary.
 
 use super::escape::markdown;
 use super::shown::{bound, measures, number, percent, stepping};
 use crate::Result;
 use crate::record::{CheckResult, Report, Score, ScoreName, Severity};
 
-/// Characters of any one text, so that all of them fit: a comment takes 65,536.
+/// The largest number of characters of one text, so that all texts together fit into a comment.
 const LONGEST: usize = 500;
 
-/// Text, made harmless and cut to fit.
+/// Escapes a text and cuts it to [`LONGEST`] characters.
 fn escape(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         None => markdown(text),

@@ -1,4 +1,4 @@
-//! SARIF 2.1.0: what failed and what casts doubt, for code scanning. What passed is not in it.
+//! SARIF 2.1.0 for code scanning. It contains failed checks and findings, and no passed checks.
 
 use crate::model::hex;
 use crate::record::{CheckResult, Report, Severity};
@@ -14,7 +14,8 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             rules.push(json!({ "id": id, "shortDescription": { "text": about } }));
             rules.len() - 1
         });
-        // Stable between runs and machines, so that code scanning knows an alert again: numbers have no part in it.
+        // The fingerprint is the same in all runs and on all machines, so that code scanning recognises an alert. It
+        // therefore contains no numbers.
         let fingerprint = Sha256::digest(format!("{}\n{id}", report.model_name()));
         results.push(json!({
             "ruleId": id,
@@ -66,7 +67,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A relative URI: code scanning places alerts in the repository, and a path that leaves it has no place there.
+/// A relative URI. Code scanning places alerts in the repository, so a path outside of it cannot be used.
 fn uri(path: &str) -> String {
     let plain = path.replace('\\', "/");
     let plain = plain.strip_prefix("./").unwrap_or(&plain);

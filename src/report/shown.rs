@@ -1,16 +1,16 @@
-//! How numbers are shown, in every format that people read.
+//! How numbers are formatted in every report for people.
 
 use crate::judge::compare::{Comparison, Entry, Row};
 use crate::record::{Attack, Suite};
 use crate::threat::term::Term;
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 
-/// What the numbers of a row are, in a few words; nothing of a term that a later version knows.
+/// The label of a row's numbers; empty for a term that only a later version knows.
 pub(super) fn measures(row: &Attack) -> &'static str {
     Term::find(&row.code).map_or("", |t| t.label)
 }
 
-/// What the attack does that an objective's code, or its term's name, stands for.
+/// The description of the attack with this code, or of the attack that has this term.
 pub(super) fn about(code: &str) -> &'static str {
     let named = |o: &&Objective| o.code == code || o.terms.iter().any(|t| t.name == code);
     OBJECTIVES.iter().find(named).map_or("", |o| o.about)
@@ -27,14 +27,14 @@ pub(super) fn percent(value: Option<f64>) -> String {
     value.map_or("–".into(), |v| format!("{v:.1}"))
 }
 
-/// With its first letter upper case.
+/// The text with its first letter in upper case.
 pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    // An ε stays one.
+    // Only ASCII letters change, so that ε stays ε.
     chars.next().map_or(String::new(), |c| std::iter::once(c.to_ascii_uppercase()).chain(chars).collect())
 }
 
-/// The bound of perturbations: `0.30196 (77.0/255)`, where it is the largest change of a pixel.
+/// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77.0/255)`.
 pub(super) fn bound(suite: &Suite) -> String {
     let eps = suite.eps;
     match Ball::find(&suite.norm) {
@@ -51,7 +51,7 @@ pub(super) fn stepping(suite: &Suite) -> String {
     }
 }
 
-/// The cells that every rendering shows of a row: value, base's value, change, interval.
+/// The cells that every format shows of a row: value, the base's value, change, interval.
 pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
     let metric = row.metric;
     let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
@@ -65,7 +65,7 @@ pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
     ]
 }
 
-/// What a row's difference amounts to, in a word.
+/// The meaning of a row's difference, in one word.
 pub(super) fn word(row: &Row) -> &'static str {
     match row.direction {
         1 => "better",
@@ -75,7 +75,7 @@ pub(super) fn word(row: &Row) -> &'static str {
     }
 }
 
-/// The rows people look at: the rest is in the JSON.
+/// The rows that reports for people show. The JSON format has all rows.
 pub(super) fn shown(entry: &Entry) -> impl Iterator<Item = &Row> {
     entry.rows.iter().filter(|r| !r.metric.as_published())
 }

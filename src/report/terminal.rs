@@ -1,4 +1,4 @@
-//! The report on a terminal: as wide as it is, within reason; 80 columns where there is none.
+//! The report on a terminal. It uses the terminal's width up to a limit, and 80 columns where there is no terminal.
 
 use super::shown::{bound, capital, measures, number, percent, stepping};
 use crate::record::{Finding, Report, Severity};
@@ -6,10 +6,10 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, pr
 
 /// Longer lines are hard to read.
 const WIDEST: usize = 120;
-/// Without a terminal.
+/// Width without a terminal.
 const WIDTH: usize = 80;
 
-/// Columns to write in.
+/// Number of columns to use.
 fn width() -> usize {
     Table::new().width().map_or(WIDTH, |w| usize::from(w).clamp(WIDTH, WIDEST))
 }
@@ -19,7 +19,7 @@ pub fn render(report: &Report) -> String {
     render_in(report, width())
 }
 
-/// The same in so many columns.
+/// Renders the report in `width` columns.
 pub fn render_in(report: &Report, width: usize) -> String {
     let mut out = String::new();
     let wrap = |text: &str| wrap_in(text, width);
@@ -52,7 +52,7 @@ pub fn render_in(report: &Report, width: usize) -> String {
         s.in_half(),
         if s.restarts > 0 { format!(", {} random starts", s.restarts) } else { String::new() },
         s.asked(),
-        // A sample names it.
+        // The text about the sample already contains the seed.
         if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
     )));
     let b = &report.benign;
@@ -98,7 +98,7 @@ pub fn render_in(report: &Report, width: usize) -> String {
         line(wrap(note));
     }
     line("0–100, higher is more robust".into());
-    // The gravest first; the order of the checks within.
+    // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
             line(wrap(&format!("{} [{}]: {}", severity.word(), w.id, w.text)));
@@ -113,12 +113,12 @@ pub fn render_in(report: &Report, width: usize) -> String {
     out
 }
 
-/// A table of findings, each with what to do about it.
+/// A table of findings, each with its advice.
 pub fn findings(findings: &[Finding]) -> String {
     findings_in(findings, width())
 }
 
-/// The same in so many columns.
+/// A table of findings in `width` columns.
 pub fn findings_in(findings: &[Finding], width: usize) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
@@ -129,7 +129,7 @@ pub fn findings_in(findings: &[Finding], width: usize) -> String {
         let asked = format!("{} {}{advice}", f.asks, capital(&f.found));
         table.add_row([f.check.clone(), f.severity.word().to_string(), asked]);
     }
-    // Names and levels stay whole.
+    // The columns of names and severities do not wrap.
     for i in 0..2 {
         if let Some(column) = table.column_mut(i) {
             column.set_constraint(ColumnConstraint::ContentWidth);
@@ -138,7 +138,7 @@ pub fn findings_in(findings: &[Finding], width: usize) -> String {
     table.to_string() + "\n"
 }
 
-/// Breaks a paragraph at spaces; later lines are indented.
+/// Wraps a paragraph at spaces. Lines after the first are indented.
 pub fn wrap(text: &str) -> String {
     wrap_in(text, width())
 }

@@ -1,17 +1,17 @@
-//! A row per trial, for pandas, polars, DuckDB or a spreadsheet: as CSV and as Parquet.
+//! One row per trial, as CSV and as Parquet, for pandas, polars, DuckDB or a spreadsheet.
 
 use super::escape;
 use crate::Result;
 use crate::columns::{self, Column};
 use crate::record::{Outcome, Report};
 
-/// The trials as named columns: those that were run, then those that could not be.
+/// The trials as named columns: first those that were run, then those that could not be run.
 fn table(report: &Report) -> Vec<(&'static str, Column)> {
     let (run, skipped) = (&report.outcomes, &report.skipped);
     let names = |of_run: fn(&Outcome) -> &str, of_skipped: Vec<String>| {
         Column::Text(run.iter().map(|o| of_run(o).to_owned()).chain(of_skipped).map(Some).collect())
     };
-    /// The values of the trials that were run, followed by nothing for the others.
+    /// The values of the trials that were run, followed by `None` for the others.
     fn values<V>(report: &Report, of: impl Fn(&Outcome) -> Option<V>) -> Vec<Option<V>> {
         report.outcomes.iter().map(of).chain(report.skipped.iter().map(|_| None)).collect()
     }
@@ -42,12 +42,12 @@ fn table(report: &Report) -> Vec<(&'static str, Column)> {
     ]
 }
 
-/// As Parquet.
+/// The table as Parquet.
 pub(super) fn parquet(report: &Report) -> Result<Vec<u8>> {
     columns::write("trials", &table(report))
 }
 
-/// As CSV. Lists are joined by semicolons: a space would not do, as names have some.
+/// The table as CSV. Lists are joined by semicolons, because ids may contain spaces.
 pub(super) fn csv(report: &Report) -> Result<Vec<u8>> {
     let table = table(report);
     let mut out = table.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");

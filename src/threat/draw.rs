@@ -1,18 +1,19 @@
-//! The one source of random choices in attacks.
+//! The only source of random choices in attacks.
 
 use super::objective::Targets;
 use crate::random::Random;
 
-/// The stream of images that are nothing but noise, far from those of random starts.
+/// The stream of noise images. It is far from the streams of random starts.
 pub const NOISE: u64 = 1 << 32;
 
-/// The random choices of one trial. They depend on (seed, attack, query id) alone, so that a trial is the
-/// same in every batch, order, shard and subset of queries.
+/// The random choices of one trial. They depend only on (seed, attack, query id), so a trial is the same in every
+/// batch, order, shard and subset of queries.
 pub struct Draw(Random);
 
 impl Draw {
-    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id. Stream 0 is for targets, the k-th for the
-    /// k-th random start, [`NOISE`] for noise, and those after it for what a search draws from each start.
+    /// ChaCha8, keyed with SHA-256 of the seed, the attack's code and the query's id. Stream 0 is for targets, stream k
+    /// for the k-th random start, and [`NOISE`] for noise images. Stream `NOISE + 1 + k` is for the choices of a search
+    /// from start k.
     pub fn new(seed: u64, code: &str, id: &str, stream: u64) -> Self {
         let parts = [&seed.to_le_bytes(), code.as_bytes(), &[0], id.as_bytes()];
         Draw(Random::keyed(&parts).stream(stream))
@@ -23,7 +24,7 @@ impl Draw {
         self.0.index(n)
     }
 
-    /// `count` of `items`, each drawn from all.
+    /// `count` independent draws, each uniform over `items`.
     pub(super) fn from(&mut self, items: &[usize], count: usize) -> Targets {
         match items {
             [] => Targets::Skip("no other item to choose from"),
@@ -36,12 +37,12 @@ impl Draw {
         self.0.unit()
     }
 
-    /// −1 or 1.
+    /// −1 or 1, equally likely.
     pub fn sign(&mut self) -> f32 {
         if self.index(2) == 0 { 1.0 } else { -1.0 }
     }
 
-    /// Roughly normal, mean 0 and standard deviation 1: twelve uniform numbers less 6.
+    /// Approximately normal with mean 0 and standard deviation 1: the sum of twelve uniform numbers, minus 6.
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }

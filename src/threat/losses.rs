@@ -1,4 +1,4 @@
-//! Losses of a batch of embeddings, and their gradients: what all searches step on.
+//! Losses of a batch of embeddings, and their gradients.
 
 use super::objective::Loss;
 use super::select::Trial;
@@ -9,18 +9,20 @@ use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
-/// Losses at single points that are worth another thread.
+/// The number of [`Loss::Point`] losses from which another thread is worth its cost.
 const SHARE: usize = 64;
 
-/// Losses of a batch, and the buffers that a thread computes them in: a step allocates nothing here once batches have had their size.
+/// Losses of a batch, and the buffers to compute them. Each thread keeps one, so that steps allocate nothing after the
+/// first batches.
 #[derive(Default)]
 pub struct Losses {
-    /// The points that losses are taken at [n, D].
+    /// The points at which losses are taken, [n, D].
     pub points: Vec<f32>,
-    /// The losses, n, and ∂L/∂z [n, D].
+    /// The losses [n] and ∂L/∂z [n, D].
     pub losses: Vec<f64>,
     pub gradient: Vec<f32>,
-    /// Of losses on the whole gallery, b of them: which, their z [b, D], distances and ∂L/∂d [b, N], losses, ∂L/∂z.
+    /// Buffers for the b losses on the whole gallery: their indices, z [b, D], distances and ∂L/∂d [b, N], losses,
+    /// ∂L/∂z.
     wide: Vec<usize>,
     z: Vec<f32>,
     d: Vec<f32>,
@@ -31,7 +33,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Puts raw embeddings [n, D] here, as points.
+    /// Converts raw embeddings [n, D] to points of the metric space and stores them.
     pub fn place(&mut self, raw: ArrayView2<f32>, gallery: &Gallery) {
         self.points.clear();
         self.points.extend(raw.iter());
@@ -43,8 +45,8 @@ impl Losses {
         &self.points[i * gallery.dim()..][..gallery.dim()]
     }
 
-    /// Loss and ∂L/∂z of the i-th point by the i-th loss, 0 where there is none. Those on the whole gallery share two
-    /// matrix products; the flag says whether a loss is at the first step from the clean image.
+    /// Computes the i-th loss and its ∂L/∂z at the i-th point; both are 0 where there is no loss. Losses on the whole
+    /// gallery share two matrix products. The flag of a loss says whether this is the first step from the clean image.
     pub fn evaluate<'l, 'a: 'l>(
         &mut self,
         gallery: &Gallery,
@@ -94,7 +96,8 @@ impl Losses {
     }
 }
 
-/// Refuses embeddings of another shape than [n, D], or not finite; `trials` says whose the rows are.
+/// Refuses embeddings that are not finite (exit code 12) or not of shape [n, D]. `trials` yields each row and its
+/// trial.
 pub fn check_embeddings<'t>(
     raw: ArrayView2<f32>,
     n: usize,
@@ -128,8 +131,8 @@ pub fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
     )))
 }
 
-/// Losses of images [n × C·H·W], the k-th for the k-th trial, and their points [n, D] in the metric space. `models` as for
-/// [`run`].
+/// Losses [n] of images [n, C·H·W], image k for trial k, and their points [n, D] in the metric space. `models` are as
+/// in [`run`].
 pub fn losses(
     models: Vec<&mut dyn Differentiable>,
     gallery: &Gallery,

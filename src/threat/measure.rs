@@ -1,4 +1,4 @@
-//! What attacked images come to: measured by the runner, never by the search.
+//! Measures of attacked images. The runner computes them, never the search.
 
 use super::objective::TOP;
 use super::select::Trial;
@@ -6,12 +6,12 @@ use crate::record::{Form, Measures};
 use crate::space::ranks::{Ask, Mark};
 use crate::space::{self, Angle, Gallery, wide};
 
-/// What is asked of rankings for an objective's terms.
+/// What is measured for an objective's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Rank of the perturbed item in its targets' rankings, mean over targets.
+    /// Mean rank of the perturbed item in the rankings of its targets.
     CandidateRank,
-    /// Rank of the targets in the perturbed query's ranking, mean over targets.
+    /// Mean rank of the targets in the ranking of the perturbed query.
     QueryRank,
     /// Cosine similarity with the target.
     Cosine,
@@ -21,13 +21,13 @@ pub enum Measure {
     Retained,
 }
 
-/// Measures the point `z` (D) as `trial` is judged.
+/// Measures the point `z` [D] for `trial`.
 pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measures {
     measure_all(gallery, form, &[(trial, z)]).swap_remove(0)
 }
 
-/// The same of many: they share matrix products with the gallery, and what near ties hang on is compared by direct
-/// difference.
+/// Measures many points at once, so that they share matrix products with the gallery. Near ties are decided by direct
+/// differences.
 pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<Measures> {
     let (mut asks, mut owners) = (Vec::new(), Vec::new());
     for (owner, &(trial, z)) in at.iter().enumerate() {
@@ -62,10 +62,10 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
     judged.collect()
 }
 
-/// The places in rankings that say how `trial` stands at `z`.
+/// The ranks that must be known to measure `trial` at `z`.
 fn questions<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, z: &'a [f32]) -> Vec<Ask<'a>> {
     let query = trial.query;
-    // The published form ranks clean copies as well.
+    // The corrected form leaves the clean copy out of rankings; the published form ranks it.
     let own = form == Form::Corrected;
     let items = |targets: &[usize]| targets.iter().map(|&t| Mark::Item(t)).collect();
     match trial.objective.measure {
@@ -84,7 +84,7 @@ fn questions<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, z: &'a [f32]) 
             vec![Ask { z, marks: items(&trial.targets), left_out: gallery.left_out(query, own) }]
         }
         Measure::Cosine => Vec::new(),
-        // The nearest of its class is in front of all others of it: what is before that is of another class.
+        // The rank of the nearest item of the class decides: at rank 0 no item of another class is nearer.
         Measure::Hit => {
             let far = |i: usize| gallery.metric.distance(z, gallery.point(i));
             let positives = gallery.positives(query).map(|i| (far(i), i));

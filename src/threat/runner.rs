@@ -1,9 +1,9 @@
-//! Runs trials: fills batches, has a search move each image within its bounds, and measures what comes of it. It trusts neither the
-//! model nor the search.
+//! Runs trials. The runner fills batches, lets a search move each image within its bounds, and measures the result. It
+//! trusts neither the model nor the search.
 //!
-//! Trials of all objectives go through a batch slot by slot: a trial that is done leaves, the next one takes its place with a
-//! step counter of its own, and the batch stays full to the end. Each thread has a batch of its own, and all take their
-//! work from one list: none waits for another.
+//! A batch has slots. When a trial ends, the next one takes its slot, with its own step counter and of any objective,
+//! so the batch stays full until the list is empty. Each thread has its own batch, and all threads take trials from one
+//! list, so that no thread waits for another.
 
 use super::ball::{Ball, Bound};
 use super::draw::{Draw, NOISE};
@@ -22,65 +22,66 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Steps at the end of a run in which nothing much should happen any more ([`Outcome::late_fall`]).
+/// Number of last steps over which a converged run should hardly improve ([`Outcome::late_fall`]).
 pub const LAST: usize = 10;
 
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The reading of the definitions.
+    /// The form of the definitions.
     pub form: Form,
-    /// Where a perturbation may lie.
+    /// The norm that bounds a perturbation.
     pub ball: &'static Ball,
-    /// Its largest size ε in the ball's norm, in units of the [0,1] range.
+    /// Largest size ε of a perturbation in the ball's norm, in units of the [0,1] range.
     pub eps: f32,
-    /// Step size α of searches that are given one. A single step takes ε instead (FGSM).
+    /// Step size α of searches that use it. A single step has size ε instead (FGSM).
     pub alpha: f32,
-    /// Steps T.
+    /// Number of steps T.
     pub steps: usize,
-    /// How images move.
+    /// The search algorithm.
     pub search: &'static Search,
-    /// Further runs of each trial from uniform random starts in the ball; the run with the lowest final loss
-    /// counts.
+    /// Number of additional runs of each trial, from uniform random starts in the ball. The run with the lowest final
+    /// loss counts.
     pub restarts: usize,
-    /// Seeds the random starts, and what searches draw.
+    /// Seed of the random starts and of the searches' random choices.
     pub seed: u64,
 }
 
-/// News of a run in progress.
+/// Progress of a run.
 pub enum Event<'a> {
-    /// The batch made a step.
+    /// A batch has made a step.
     Step {
-        /// Steps of single images so far; a trial that ends early counts in full.
+        /// Steps of single images so far. A trial that ends early counts with all its steps.
         done: usize,
-        /// A trial at work and its step, where one is left.
+        /// One of the running trials and its step, if any is left.
         at: Option<(&'a Trial, usize)>,
     },
-    /// A trial, by its place in the list, is done.
+    /// The trial at this position in the list is done.
     Done(usize, &'a Outcome, &'a Evidence),
 }
 
-/// What lies behind an outcome: more than a report keeps of every trial.
+/// Details of a trial that reports do not keep for every trial.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// The attacked image, C·H·W.
     pub image: Vec<f32>,
-    /// Its point in the metric space, D.
+    /// Its point in the metric space, [D].
     pub point: Vec<f32>,
     /// The loss at each iterate of the run that counts, and at the attacked image.
     pub losses: Vec<f64>,
 }
 
-/// Hears of progress, and may break off.
+/// Receives progress events, and may stop the run.
 pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
 
-/// The clean image (C·H·W values in [0,1]) of a gallery item.
+/// Returns the clean image of a gallery item: C·H·W values in [0,1].
 pub type Images<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
 
-/// Runs `trials`, each with a perturbation of its own, and returns their outcomes in the same order, or those finished so far where
-/// `watch` breaks off.
+/// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops the run,
+/// only those finished so far.
 ///
-/// `models` are one model, ready to run in as many threads.
+/// `models` are the lanes of one model, which run in parallel. Errors: an embedding or loss is not finite, or a clean
+/// image has values outside [0, 1] (exit code 12); those of `images` and of the model.
 pub fn run(
     models: Vec<&mut dyn Differentiable>,
     gallery: &Gallery,
@@ -93,8 +94,9 @@ pub fn run(
     run_jobs(models, gallery, images, trials, &jobs, plan, watch)
 }
 
-/// The same of jobs: trials (by their places in `trials`) that share one perturbation δ, x = clip(x0 + δ, 0, 1), whose loss is the mean
-/// of theirs. A job of one trial is that trial. Each trial is in one job.
+/// Like [`run`], for jobs of trials that share one perturbation δ, x = clip(x0 + δ, 0, 1). A job lists its trials by
+/// their index in `trials`, and each trial is in one job. The loss of a job is the mean of the losses of its trials. A
+/// job of one trial is the same as in [`run`].
 pub fn run_jobs(
     models: Vec<&mut dyn Differentiable>,
     gallery: &Gallery,
@@ -116,7 +118,7 @@ pub fn run_jobs(
         ended: false,
     });
     let models: Vec<Mutex<&mut dyn Differentiable>> = models.into_iter().map(Mutex::new).collect();
-    // A thread of the pool for each: what is parallel within a step finds its own thread first.
+    // Each lane runs in a thread of the pool, so that parallel work within a step finds that thread's queue first.
     let ran = rayon::broadcast(|thread| {
         let mine = models.iter().skip(thread.index()).step_by(thread.num_threads());
         mine.into_iter().try_for_each(|model| {
@@ -131,12 +133,12 @@ pub fn run_jobs(
     Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
-/// A panic elsewhere ends the program anyhow.
+/// Locks even after a panic in another thread, which ends the program anyway.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A clean image, checked.
+/// Loads a clean image and checks its size and range.
 fn load(gallery: &Gallery, images: &Images, item: usize, pixels: usize) -> Result<Vec<f32>> {
     let id = &gallery.ids[item];
     let image = images(item).map_err(|e| e.context(format!("image `{id}`")))?;
@@ -154,7 +156,7 @@ fn load(gallery: &Gallery, images: &Images, item: usize, pixels: usize) -> Resul
     Ok(image)
 }
 
-/// What stays the same throughout a run.
+/// The constant input of all runs.
 #[derive(Clone, Copy)]
 struct Task<'a> {
     gallery: &'a Gallery,
@@ -164,31 +166,31 @@ struct Task<'a> {
     plan: &'a Plan,
 }
 
-/// What all threads have a part in.
+/// The state that all threads share.
 struct Shared<'a, 'w> {
     task: Task<'a>,
-    /// The next run to begin; each job has one from each of its starts.
+    /// Number of the next run to begin. Each job has one run per start.
     next: usize,
     /// Steps of single images so far.
     steps: usize,
-    /// By job and start: what is measured of runs of which not all is.
+    /// By (job, start): the measured trials of runs whose other trials are not measured yet.
     measured: HashMap<[usize; 2], Vec<Measured>>,
-    /// Of jobs with runs to come, by job: runs measured so far, and the best.
+    /// By job, for jobs with runs left: the number of runs measured so far, and the best of them.
     best: HashMap<usize, (usize, Measurement)>,
     /// Finished trials.
     outcomes: Vec<(usize, Outcome)>,
     watch: &'w mut Watch<'w>,
-    /// Whether nothing more is to be done.
+    /// Whether all threads must stop.
     ended: bool,
 }
 
-/// A trial and what came of it in one run.
+/// A trial and its result in one run.
 type Measured = (usize, Outcome, Evidence);
 
 /// A run of a job: its loss, its start, and its trials.
 type Measurement = (f64, usize, Vec<Measured>);
 
-/// A trial at work, from one start.
+/// A run of one trial from one start.
 struct Run<'a> {
     job: usize,
     trial: usize,
@@ -199,31 +201,31 @@ struct Run<'a> {
     clean: Vec<f32>,
     /// Whether the first image is the clean one.
     begins_clean: bool,
-    /// How the image moves, where it does so by itself.
+    /// The state of the search; `None` in a job of several trials.
     walk: Option<Box<dyn Walk>>,
     /// Steps made.
     step: usize,
-    /// Loss at each iterate embedded.
+    /// The loss at each iterate.
     losses: Vec<f64>,
-    /// Distance from the clean embedding to that of the last iterate embedded, once that is known.
+    /// Distance from the clean embedding to the embedding of the last iterate. It is set near the end of the run.
     shift: f64,
-    /// Whether the last gradient was zero, so that no step moves the image any more.
+    /// Whether the last gradient was zero. No further step would move the image.
     stuck: bool,
-    /// What ∂L/∂embedding was multiplied with.
+    /// The factor applied to ∂L/∂embedding.
     scale: f32,
 }
 
-/// A batch of images, one in each slot.
+/// A batch of images, one per slot.
 struct Slots {
-    /// Whether the model moves them itself; then `x` is not used.
+    /// Whether the model moves the images itself; then `x` is not used.
     in_place: bool,
-    /// B×P.
+    /// The images, [B, P].
     x: Vec<f32>,
-    /// ∂L/∂x, B×P.
+    /// ∂L/∂x, [B, P].
     gradient: Vec<f32>,
-    /// The largest change of a pixel that each may make, B; 0 in empty slots.
+    /// Largest change that a pixel of each image may make, [B]; 0 in empty slots.
     reach: Vec<f32>,
-    /// The step size of each, B; 0 in empty slots.
+    /// Step size of each image, [B]; 0 in empty slots.
     alpha: Vec<f32>,
     pixels: usize,
 }
@@ -239,7 +241,7 @@ impl Slots {
         slot * self.pixels..(slot + 1) * self.pixels
     }
 
-    /// Puts an image into a slot.
+    /// Stores an image in a slot.
     fn put(&mut self, model: &mut dyn Differentiable, slot: usize, x: &[f32], bound: &Bound) -> Result<()> {
         let (low, high) = bound.limits();
         self.reach[slot] = low.iter().zip(&high).fold(0.0f32, |m, (low, high)| m.max(high - low));
@@ -253,7 +255,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Empties a slot: the image that was in it.
+    /// Empties a slot and returns its image.
     fn take(&mut self, model: &mut dyn Differentiable, slot: usize) -> Result<Vec<f32>> {
         (self.alpha[slot], self.reach[slot]) = (0.0, 0.0);
         match model.signed_steps().filter(|_| self.in_place) {
@@ -264,7 +266,7 @@ impl Slots {
 }
 
 impl<'a> Task<'a> {
-    /// One thread's share: begins runs as long as there are any. `alone`: no other thread has a share.
+    /// Runs one lane until no runs are left. `alone` says that this is the only lane.
     fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<Shared>) -> Result<()> {
         let Task { gallery, images, trials, jobs, plan } = *self;
         let (count, pixels) = (model.batch(), model.pixels());
@@ -303,8 +305,8 @@ impl<'a> Task<'a> {
             }
             if plan.steps > 0 {
                 let mut step = || self.step(&mut active, &mut slots, model, &mut buffers);
-                // Beside a model that is alone, as on a GPU, the other threads are free: as many images as end in a step, on
-                // average, are decoded during one. Else each thread has a model of its own.
+                // If this lane is alone, as on a GPU, the other threads are free. They decode images during the step,
+                // as many as end per step on average. Otherwise every thread has its own lane.
                 match alone {
                     true => {
                         let some = count.div_ceil(plan.steps).min(count.saturating_sub(ready.len()));
@@ -323,7 +325,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Begins a run: what is known of it, and its first image in a slot.
+    /// Prepares a run and stores its first image in a slot.
     fn begin(
         &self,
         job: usize,
@@ -344,7 +346,7 @@ impl<'a> Task<'a> {
         Ok(Run { walk: Some(walk), begins_clean, ..self.member(job, jobs[job][0], start, clean) })
     }
 
-    /// A run of a trial that nothing moves yet.
+    /// A run of a trial without a search.
     fn member(&self, job: usize, trial: usize, start: usize, clean: Vec<f32>) -> Run<'a> {
         let Task { gallery, trials, plan, .. } = *self;
         Run {
@@ -363,7 +365,8 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// The first point of a run number `start` within `bound`, how it moves from there, and whether the search chose it.
+    /// Returns the first point of run number `start` within `bound`, the state of its search, and whether the search
+    /// chose the point.
     fn walk(
         &self,
         bound: Bound,
@@ -381,12 +384,12 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// The step size of searches that are given one.
+    /// The step size of searches that use it.
     fn alpha(&self) -> f32 {
         if self.plan.steps == 1 { self.plan.eps } else { self.plan.alpha }
     }
 
-    /// Losses and gradients of all slots; a model that steps in place moves its images too.
+    /// Computes losses and gradients in all slots. A model with signed steps also moves its images.
     fn step(
         &self,
         active: &mut [Option<Run>],
@@ -411,8 +414,8 @@ impl<'a> Task<'a> {
         fault.map_or(Ok(()), Err)
     }
 
-    /// Takes in the raw embeddings [B, D] of the active slots: their losses, and where it is asked for ∂L/∂embedding to `out`
-    /// [B, D], zero on entry.
+    /// Records the losses of the active slots at their raw embeddings [B, D]. Where `out` [B, D] is given, zero on
+    /// entry, writes ∂L/∂embedding to it.
     fn look(
         &self,
         active: &mut [Option<Run>],
@@ -436,8 +439,8 @@ impl<'a> Task<'a> {
                 gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
                 let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
                 run.stuck = largest == 0.0;
-                // Only directions count downstream. A power of two leaves them, and every bit of the rest, as they
-                // are, and keeps small gradients (a mean over the gallery) from vanishing in half precision.
+                // Only the direction of the gradient matters later. Scaling by a power of two keeps the other bits
+                // unchanged, and keeps small gradients (a mean over the gallery) from underflowing in half precision.
                 run.scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
                 out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * run.scale);
             }
@@ -449,8 +452,8 @@ impl<'a> Task<'a> {
         Ok(())
     }
 
-    /// Counts a step in every slot, and has searches make theirs. Runs that are at their end leave, with their images. Returns the
-    /// steps of single images that are done with it.
+    /// Counts a step in every slot and lets the searches move their images. Moves finished runs and their images to
+    /// `ended`. Returns the number of steps that are done; a run that ends early counts with all its steps.
     fn advance(
         &self,
         active: &mut [Option<Run<'a>>],
@@ -463,7 +466,7 @@ impl<'a> Task<'a> {
         for (slot, place) in active.iter_mut().enumerate() {
             let Some(run) = place else { continue };
             let left = plan.steps - run.step;
-            // A gradient of exactly zero, as of a closed hinge, never moves the image again.
+            // After a gradient of exactly zero, such as that of a closed hinge, the image never moves again.
             run.step += usize::from(!run.stuck && left > 0);
             if let Some(walk) = run.walk.as_mut().filter(|_| left > 0 && !slots.in_place) {
                 let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &run.clean, pixels: true };
@@ -482,7 +485,7 @@ impl<'a> Task<'a> {
         Ok(steps)
     }
 
-    /// Runs a job of several trials from one start: one perturbation, moved by the mean of their losses.
+    /// Runs a job of several trials from one start. The mean of their losses moves their common perturbation.
     fn work_together(
         &self,
         job: usize,
@@ -495,7 +498,7 @@ impl<'a> Task<'a> {
         let Task { gallery, trials, jobs, plan, .. } = *self;
         let (count, pixels) = (model.batch(), model.pixels());
         let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
-        // What is drawn depends on which queries share the perturbation, not on their order.
+        // Random draws depend on which queries share the perturbation, and not on their order.
         let mut ids: Vec<&str> = members.iter().map(|t| gallery.ids[t.query].as_str()).collect();
         ids.sort_unstable();
         let all = ids.join("\0");
@@ -512,7 +515,7 @@ impl<'a> Task<'a> {
         let moved = |run: &Run, delta: &[f32]| -> Vec<f32> {
             run.clean.iter().zip(delta).map(|(x, d)| (x + d).clamp(0.0, 1.0)).collect()
         };
-        // The mean loss, and the mean gradient [P] of what is not cut off at 0 or 1.
+        // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
         let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
             let (mut loss, mut gradient) = (0.0, vec![0.0f32; pixels]);
             let per = 1.0 / runs.len() as f32;
@@ -565,7 +568,7 @@ impl<'a> Task<'a> {
         self.measure(&mut waiting, true, model, buffers, shared)
     }
 
-    /// The mean loss of runs at one image each.
+    /// The mean loss of `runs` at `images`, one image per run.
     fn mean_loss(
         &self,
         runs: &[Option<Run>],
@@ -587,7 +590,7 @@ impl<'a> Task<'a> {
 }
 
 impl Shared<'_, '_> {
-    /// The next run: its job, and which of its starts.
+    /// The next run to begin: its job and its start.
     fn next(&mut self) -> Option<(usize, usize)> {
         let starts = self.task.plan.restarts + 1;
         let run = (!self.ended && self.next < self.task.jobs.len() * starts).then_some(self.next)?;
@@ -595,14 +598,15 @@ impl Shared<'_, '_> {
         Some((run / starts, run % starts))
     }
 
-    /// Counts steps; whether that was all.
+    /// Counts steps. Returns whether all threads must stop.
     fn stepped(&mut self, steps: usize, at: Option<(&Trial, usize)>) -> bool {
         self.steps += steps;
         self.ended = self.ended || (self.watch)(Event::Step { done: self.steps, at }).is_break();
         self.ended
     }
 
-    /// Counts what one run made of one trial in. After the last trial of the last run of a job, its best run counts.
+    /// Records the result of one trial in one run. After the last trial of the last run of a job, the outcomes of its
+    /// best run count.
     fn settle(&mut self, [job, start]: [usize; 2], trial: usize, outcome: Outcome, evidence: Evidence) {
         let measured = self.measured.entry([job, start]).or_default();
         measured.push((trial, outcome, evidence));
@@ -614,7 +618,7 @@ impl Shared<'_, '_> {
         let found = (loss, start, found);
         let (runs, best) = match self.best.remove(&job) {
             None => (1, found),
-            // Of equal losses the earlier start's, in whatever order the runs came in.
+            // Among equal losses the earliest start counts, so that the order in which runs end does not matter.
             Some((runs, best)) if (found.0, found.1) < (best.0, best.1) => (runs + 1, found),
             Some((runs, best)) => (runs + 1, best),
         };
@@ -630,8 +634,8 @@ impl Shared<'_, '_> {
 }
 
 impl<'a> Task<'a> {
-    /// Embeds the images of runs that made their steps, a full batch at a time, and turns the runs into outcomes; with
-    /// `rest`, also those that make no full batch.
+    /// Embeds the images of finished runs, a full batch at a time, and turns the runs into outcomes. With `rest` it
+    /// also processes an incomplete last batch.
     fn measure(
         &self,
         waiting: &mut Vec<(Run<'a>, Vec<f32>)>,
@@ -653,8 +657,7 @@ impl<'a> Task<'a> {
             let losses = &buffers.losses;
             let mut last = Vec::with_capacity(some.len());
             for (i, (mut run, x)) in some.into_iter().enumerate() {
-                // A search may have seen a better image than its last: then that one is measured
-                // instead.
+                // If the search has seen a better image than its last, that image is measured instead.
                 match run.walk.take().and_then(|mut walk| walk.best()) {
                     Some((best, image)) if best < losses[i] => waiting.push((run, image)),
                     _ => last.push((i, run, x)),
@@ -691,7 +694,7 @@ impl<'a> Task<'a> {
         check_loss(loss, gallery, trial)?;
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
         let size = (plan.ball.size)(x, &run.clean);
-        // Written so that NaN fails too.
+        // This form of the condition is false for NaN too.
         let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= plan.eps * (1.0 + 1e-5) + 1e-6;
         if !inside {
             return Err(Error::internal(format!(
@@ -722,7 +725,7 @@ impl<'a> Task<'a> {
     }
 }
 
-/// The lowest loss of a run, and the share of its fall that came in the last steps.
+/// The lowest loss of a run, and the share of its decrease that happened in the last [`LAST`] steps.
 fn course(losses: &[f64], last: f64) -> (f64, f64) {
     let lowest = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
     let best = lowest(losses).min(last);

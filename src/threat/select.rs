@@ -1,4 +1,4 @@
-//! Which trials an audit runs: drawn here, or read from a file.
+//! Choice of the trials of an audit: random draws, or a trial file.
 
 use super::{Draw, Drawn, Measure, OBJECTIVES, Objective, Query, Targets};
 use crate::record::{Form, Skipped, TrialList, TrialRow};
@@ -8,31 +8,32 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// One attack on one query. Indices are the gallery's.
+/// One attack on one query. Items are given by their gallery index.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// What the attacker wants.
+    /// The attacker's objective.
     pub objective: &'static Objective,
     /// The item whose image is perturbed.
     pub query: usize,
-    /// The items the attack is about; empty for attacks without a target.
+    /// The target items; empty for attacks without a target.
     pub targets: Vec<usize>,
 }
 
-/// What [`select`] chose.
+/// The result of [`select`].
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// To be run.
+    /// Trials to run.
     pub trials: Vec<Trial>,
-    /// Not to be run.
+    /// Queries that cannot be attacked, with the reason.
     pub skipped: Vec<Skipped>,
 }
 
-/// At most `most` of the queries, ascending, stratified by class: of any class about its share of them.
+/// Draws at most `most` of the queries, stratified by class: each class gets about its share. The result is ascending.
 ///
-/// All queries are put in one order, of which a sample is the start, so that a smaller one is part of every larger
-/// one. Within a class of n, hashes of (seed, id) set the order; the j-th has its place at (j + u)/n of the whole, u
-/// being drawn for the class. This is systematic sampling (Cochran, Sampling Techniques, chapter 8).
+/// The queries have one order per seed, and a sample is the first part of it, so a smaller sample is part of every
+/// larger one. Within a class of n queries, hashes of (seed, id) define the order. The j-th query of the class gets the
+/// position (j + u)/n in the whole order, where u is drawn once per class. This is systematic sampling (Cochran,
+/// Sampling Techniques, chapter 8).
 pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<usize> {
     let all = gallery.queries();
     let Some(most) = most.filter(|&most| most < all.len()) else { return all.to_vec() };
@@ -48,7 +49,8 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(all.len());
     for mut members in classes.into_values() {
         members.sort_unstable();
-        // The class goes by its first member's name, as labels are numbers that other images would shift.
+        // The hash uses the id of the class's first member. Labels are numbers that would change if other images were
+        // added.
         let start = (hash(b"class\0", &gallery.ids[members[0].1]) >> 11) as f64 / (1u64 << 53) as f64;
         let n = members.len() as f64;
         order.extend(members.into_iter().enumerate().map(|(j, (_, i))| ((j as f64 + start) / n, i)));
@@ -60,8 +62,9 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
 }
 
 impl Selection {
-    /// Adds the queries that an attack could not be run on when this selection was made. Where targets follow from the model
-    /// this one may have them; what was drawn, or could not be, stays as it was.
+    /// Reconsiders the queries that were skipped when the trials were first selected. Where the target follows from the
+    /// model, this model may have one, so the trial is added. Where targets were drawn, the query stays skipped. Errors
+    /// (exit code 2): a query or an attack is unknown.
     pub fn again(&mut self, skipped: Vec<Skipped>, form: Form, gallery: &Gallery) -> Result<()> {
         for was in skipped {
             let objective = Objective::find(&was.attack)?;
@@ -83,8 +86,8 @@ impl Selection {
     }
 }
 
-/// The trials of one attack on `queries` (gallery indices), each on `count` targets, in the order of the
-/// queries. What is drawn depends on (seed, attack, query id) and the gallery alone.
+/// The trials of one attack on `queries` (gallery indices) with `count` targets each, in the order of the queries.
+/// Random choices depend only on (seed, attack, query id) and the gallery.
 pub fn select(
     gallery: &Gallery,
     objective: &'static Objective,
@@ -112,22 +115,22 @@ pub fn select(
     Ok(selection)
 }
 
-/// A trial file: every random choice of an audit, with item ids as identities. Attacks whose target follows
-/// from the model carry the query alone.
+/// A trial file. It holds every random choice of an audit and identifies items by id. Attacks whose target follows from
+/// the model list only the query.
 #[derive(Clone, Debug)]
 pub struct TrialFile {
-    /// The protocol the trials were made for, as the file names it.
+    /// The protocol that the trials were made for, as the file names it.
     pub protocol: String,
-    /// The form they were made for.
+    /// The form of the definitions that the trials were made for.
     pub form: Form,
-    /// The metric they were made under: "the nearest 1 %" depends on it.
+    /// The metric that the trials were made under. It matters because "the nearest 1 %" depends on it.
     pub metric: Metric,
-    /// The trials, those of one attack together.
+    /// The trials, grouped by attack.
     pub selection: Selection,
 }
 
-/// Reads a trial file (JSON) against a gallery; `name` is what errors call the file. Targets that follow from
-/// the model are chosen here, in the file's form.
+/// Reads a trial file (JSON) for a gallery. `name` is the file's name in errors. Targets that follow from the model are
+/// chosen here, in the file's form. Errors (exit code 2): the file is malformed, or names an unknown attack or item.
 pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFile> {
     let raw: TrialList =
         serde_json::from_str(json).map_err(|e| Error::usage(format!("{name} is not a trial file: {e}")))?;
@@ -154,7 +157,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
             match (&row.targets, objective.drawn != Drawn::No) {
                 (Some(ids), true) if !ids.is_empty() && (objective.several.is_some() || ids.len() == 1) => {
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
-                    // Candidates are ranked by queries; everything else is about items of the gallery.
+                    // For CA±, targets are queries. For all other attacks they must be gallery items.
                     let by_queries = objective.measure == Measure::CandidateRank;
                     if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !by_queries) {
                         return Err(Error::usage(format!(
@@ -181,7 +184,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
                 }
             }
         }
-        // No draw is involved, hence no seed.
+        // These targets follow from the model, so the seed and the count do not matter.
         let chosen = select(gallery, objective, 1, raw.form, 0, &following)?;
         selection.trials.extend(chosen.trials);
         selection.skipped.extend(chosen.skipped);
@@ -190,7 +193,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
     Ok(TrialFile { protocol: raw.protocol, form: raw.form, metric, selection })
 }
 
-/// Trials in the form that files and reports hold them, to be read by [`read_trials`].
+/// Trials in the form that files and reports store and [`read_trials`] reads.
 pub fn list(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> TrialList {
     let id = |i: usize| gallery.ids[i].clone();
     let rows = trials.iter().map(|t| (t.objective, id(t.query), t.targets.iter().map(|&i| id(i)).collect()));
@@ -202,7 +205,7 @@ pub fn list(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> 
     }
 }
 
-/// Rows by attack of trials as (objective, query's id, targets' ids).
+/// Groups trials, given as (objective, query id, target ids), into rows by attack.
 pub fn rows_of(
     trials: impl Iterator<Item = (&'static Objective, String, Vec<String>)>,
 ) -> BTreeMap<String, Vec<TrialRow>> {

@@ -1,67 +1,68 @@
-//! Terms: what attacks are judged by. [`TERMS`] is the only place that knows anything of one; scores, gates, comparisons, checks
+//! Terms: the measures of attacks. [`TERMS`] is the only place that defines them; scores, gates, comparisons, checks
 //! and every report format read it.
 
 use crate::record::{Form, Outcome, ScoreName};
 
-/// A measure of what attacks come to, before and after.
+/// A measure of an attack's result, before and after.
 pub struct Term {
-    /// Its name in reports, gates and tables: the code of the objective, with an ending where that has several.
+    /// Name in reports, gates and tables: the objective's code, with a suffix where the objective has several terms.
     pub name: &'static str,
-    /// What its numbers are, in a few words.
+    /// What the numbers are, in a few words.
     pub label: &'static str,
-    /// What its numbers count.
+    /// The unit of the numbers.
     pub unit: Unit,
     /// The lowest and the highest value, in the unit.
     pub range: [f64; 2],
-    /// Which end of the range the attacker wants.
+    /// The end of the range that the attacker wants.
     pub goal: Goal,
-    /// Digits after the point that mean something.
+    /// Significant digits after the decimal point.
     pub digits: usize,
-    /// The value before an attack (`None` where it is always the same and says nothing) and after it, before the unit; `None` where
-    /// the outcome has none.
+    /// Reads the values before the attack (`None` where it is a constant) and after it, not yet converted to the unit.
+    /// Returns `None` where the outcome has no such value.
     pub read: Read,
-    /// Its contribution to ERS, from the mean after the attack (Zhou et al., T-PAMI 2024, section 5); `None` where it has none.
+    /// The term's contribution to ERS, as a function of the mean after the attack (Zhou et al., T-PAMI 2024, section
+    /// 5); `None` where it has none.
     pub ers: Option<fn(f64) -> f64>,
-    /// Whether it is the way that the embedding itself goes, which a map of embeddings shows.
+    /// Whether the term measures the path of the embedding itself, which a map of embeddings shows.
     pub way: bool,
-    /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where there is no such thing, and ARS leaves
-    /// the term out.
+    /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where resistance is not defined, so
+    /// that ARS leaves the term out.
     pub resistance: Option<Averaging>,
 }
 
 /// See [`Term::read`].
 pub type Read = fn(&Outcome, Form) -> Option<(Option<f64>, f64)>;
 
-/// What the numbers of a term count.
+/// The unit of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Ranks, in per cent of the items ranked.
     Percentile,
     /// Shares of the trials, in per cent.
     Percent,
-    /// A cosine or a distance, as it is.
+    /// A cosine or a distance, unscaled.
     Plain,
 }
 
-/// Which end of its range the attacker drives a term to.
+/// The end of a term's range that is the attacker's goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// The lowest value.
     Lowest,
-    /// The highest.
+    /// The highest value.
     Highest,
 }
 
-/// How the resistances of trials become one.
+/// How resistance is averaged over trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Averaging {
-    /// Each trial's, clamped to [0, 1], then their mean.
+    /// The mean of the trials' resistances, each clamped to [0, 1].
     Trials,
-    /// That of the means: a share has no resistance of a single trial.
+    /// The resistance of the means. Shares have no resistance of a single trial.
     Means,
 }
 
-/// Every term, in the order reports list them.
+/// Every term, in the order of reports.
 pub static TERMS: &[Term] = &[CA_RAISE, CA_LOWER, QA_RAISE, QA_LOWER, TMA, ES_D, ES_R, LTM, GTM, GTT];
 
 const RANK: Term = Term {
@@ -87,13 +88,13 @@ const SHARE: Term = Term {
 const RAISED: Term = RANK;
 const LOWERED: Term = Term { goal: Goal::Highest, ers: Some(|after| 100.0 - after), ..RANK };
 
-/// The candidate's rank in the queries' rankings, which is to fall to 0.
+/// The candidate's rank in the queries' rankings. The attacker lowers it to 0.
 pub const CA_RAISE: Term = Term { name: "CA+", label: CANDIDATE, ..RAISED };
-/// The same, which is to rise.
+/// The candidate's rank in the queries' rankings. The attacker increases it.
 pub const CA_LOWER: Term = Term { name: "CA-", label: CANDIDATE, ..LOWERED };
-/// The candidates' rank in the query's ranking, which is to fall to 0.
+/// The candidates' rank in the query's ranking. The attacker lowers it to 0.
 pub const QA_RAISE: Term = Term { name: "QA+", label: QUERY, ..RAISED };
-/// The same, which is to rise.
+/// The candidates' rank in the query's ranking. The attacker increases it.
 pub const QA_LOWER: Term = Term { name: "QA-", label: QUERY, ..LOWERED };
 /// The cosine between the query's embedding and its target's.
 pub const TMA: Term = Term {
@@ -108,7 +109,7 @@ pub const TMA: Term = Term {
     way: false,
     resistance: None,
 };
-/// How far the embedding was shifted: by the published form one step before the end.
+/// The shift of the embedding. The published form measures it one step before the end.
 pub const ES_D: Term = Term {
     name: "ES:D",
     label: "embedding shift",
@@ -129,7 +130,7 @@ pub const ES_D: Term = Term {
     way: true,
     resistance: None,
 };
-/// R@1 after the embedding was shifted.
+/// R@1 after ES.
 pub const ES_R: Term = Term { name: "ES:R", ..SHARE };
 /// R@1 after LTM.
 pub const LTM: Term = Term { name: "LTM", ..SHARE };
@@ -151,7 +152,7 @@ fn share(yes: bool) -> f64 {
 }
 
 impl Term {
-    /// The term called `name`, exactly.
+    /// The term called `name`. Case matters.
     pub fn find(name: &str) -> Option<&'static Term> {
         TERMS.iter().find(|t| t.name == name)
     }
@@ -161,7 +162,7 @@ impl Term {
         self.goal == Goal::Highest
     }
 
-    /// What turns a value that was read into the unit, where rankings hold `ranked` items.
+    /// The factor from a value that was read to the unit, where rankings hold `ranked` items.
     pub fn scale(&self, ranked: f64) -> f64 {
         match self.unit {
             Unit::Percentile => 100.0 / ranked,
@@ -179,7 +180,7 @@ impl Term {
         }
     }
 
-    /// The value that the attacker wants, as it is read.
+    /// The attacker's goal, as a value that is read.
     pub fn target(&self, ranked: f64) -> f64 {
         let [lowest, highest] = self.bounds(ranked);
         match self.goal {
@@ -188,7 +189,7 @@ impl Term {
         }
     }
 
-    /// How far the attacker has come when `value` is read, per cent of the way from the worst for him to his goal.
+    /// The attacker's success at a `value` that was read, in per cent: 0 is his worst value, 100 his goal.
     pub fn success(&self, value: f64, ranked: f64) -> f64 {
         let [lowest, highest] = self.bounds(ranked);
         let share = 100.0 * (value - lowest) / (highest - lowest).max(1e-9);
@@ -198,14 +199,14 @@ impl Term {
         }
     }
 
-    /// How the model stands at `value` (in the unit), from 0, the attacker's goal, to 100.
+    /// The model's score at `value` (in the unit), from 0, the attacker's goal, to 100.
     pub fn standing(&self, value: f64) -> f64 {
         let [lowest, highest] = self.range;
         let share = 100.0 * (value - lowest) / (highest - lowest);
         if self.lower_is_better() { 100.0 - share } else { share }
     }
 
-    /// The value that the attacker wants least, in the unit.
+    /// The attacker's worst value, in the unit.
     pub fn untouched(&self) -> f64 {
         if self.lower_is_better() { self.range[0] } else { self.range[1] }
     }
@@ -216,7 +217,7 @@ impl Term {
     }
 }
 
-/// The terms whose mean a score is.
+/// The terms that a score averages.
 pub fn terms_of(score: ScoreName) -> impl Iterator<Item = &'static Term> + Clone {
     TERMS.iter().filter(move |term| match score {
         ScoreName::Ers => term.ers.is_some(),
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
     use crate::threat::OBJECTIVES;
 
-    /// An objective can be judged by nothing else, or gates and tables would not know of it.
+    /// Gates and tables would not know a term of an objective that is missing here.
     #[test]
     fn the_terms_of_objectives_are_those_of_the_table_in_its_order() {
         let judged: Vec<&str> = OBJECTIVES.iter().flat_map(|o| o.terms).map(|t| t.name).collect();

@@ -1,29 +1,30 @@
-//! Checks on what the attacks of an audit came to. They look at outcomes alone, which may come from several runs.
+//! Checks on the outcomes of an audit's attacks. They read only outcomes, which may come from several runs.
 
 use crate::record::{Form, Found, HalfPrecision, Kind, Outcome, Report, Severity, Warning, reason};
 use crate::threat::{LAST, Objective};
 use std::collections::BTreeMap;
 
-/// Share of the loss's whole fall that may come in them (Pintor et al.).
+/// Largest share of the loss's decrease that may happen in the last steps (Pintor et al.).
 const LATE: f64 = 0.05;
-/// Trials whose direction says something of the attack: two go the same way by luck, and have no spread then.
+/// Fewest trials from which the direction of an attack is judged. Two trials may agree by chance and then have no
+/// variance.
 const ENOUGH: usize = 8;
-/// Per cent of the way to the goal that is as good as all of it.
+/// Success from which an attacker counts as having reached his goal, in per cent.
 const ARRIVED: f64 = 98.0;
 
-/// What the attacks came to.
+/// The outcomes of attacks, with what their checks need.
 pub struct Outcomes<'a> {
-    /// Trial by trial.
+    /// One outcome per trial.
     pub outcomes: &'a [Outcome],
-    /// Largest change of a pixel.
+    /// Largest size ε of a perturbation.
     pub eps: f32,
-    /// Steps.
+    /// Steps per run.
     pub steps: usize,
-    /// The reading of the definitions.
+    /// The form of the definitions.
     pub form: Form,
-    /// Items that ranks run over.
+    /// Items in a ranking.
     pub ranked: f64,
-    /// Where steps ran in float16.
+    /// The comparison with float32, where attack steps ran in float16.
     pub half: Option<&'a HalfPrecision>,
 }
 
@@ -40,13 +41,13 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
     }
 }
 
-/// Whether the attacker has reached his goal, so that nobody can do better.
+/// Whether the attacker reached his goal, so that no attack could do better.
 pub fn arrived(o: &Outcome, form: Form, ranked: f64) -> bool {
     let found = Objective::find(&o.attack).ok().and_then(|objective| objective.success(o, form, ranked));
     found.is_some_and(|(_, after)| after > ARRIVED)
 }
 
-/// A mean difference and its standard error.
+/// A mean with its standard error.
 #[derive(Clone, Copy, Debug)]
 pub struct Mean {
     /// The mean.
@@ -56,7 +57,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Of `values`; `None` where there are none.
+    /// The mean of `values`; `None` where there are none.
     pub fn of(values: &[f64]) -> Option<Mean> {
         let n = values.len() as f64;
         let value = values.iter().sum::<f64>() / n;
@@ -64,7 +65,7 @@ impl Mean {
         (n > 0.0).then(|| Mean { value, error: (variance / n).sqrt() })
     }
 
-    /// Whether it is more than `least` and more than chance explains (three standard errors).
+    /// Whether the mean is larger than `least` and larger than three standard errors.
     pub fn clearly_above(self, least: f64) -> bool {
         self.value > least && self.value > 3.0 * self.error
     }
@@ -101,7 +102,8 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         if away && moved.len() >= ENOUGH {
             backwards.push(code);
         }
-        // A hinge that is closed at the start asks for nothing. A run that ends at its first image did nothing.
+        // A trial with a closed hinge at the start has no gradient and is not judged. A trial whose loss is not zero
+        // but whose embedding did not move is.
         let asked: Vec<&&Outcome> =
             outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
         let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, all.form, all.ranked)).count();
@@ -177,7 +179,7 @@ pub(super) fn worst_case(all: &Outcomes) -> Found {
     )
 }
 
-/// Says where a gate tolerates less than chance explains: a drop of that size can't be seen.
+/// Warns where the interval of a drop is wider than a gate's tolerance. The gate cannot detect a drop of that size.
 pub fn sampling_noise(report: &Report) -> Option<Warning> {
     let drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == Kind::Drop);
     let blurred: Vec<String> = drops
@@ -199,7 +201,7 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
 mod tests {
     use super::*;
 
-    /// A trial of QA+ that got half of the way, as a report has it.
+    /// A trial of QA+ that reached half of its goal, as in a report.
     fn outcome(linf: f32, loss_best: f64) -> Outcome {
         let text = format!(
             r#"{{"attack": "QA+", "query": "q", "targets": ["t"], "start": 0, "steps": 32, "loss_first": 1.0,
@@ -209,7 +211,7 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// No audit leaves the bounds, so the faults that these look for are made by hand.
+    /// No audit leaves the bounds, so the test constructs the faults that these checks look for.
     #[test]
     fn what_leaves_its_bounds_or_passed_a_better_image_is_found() {
         let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {

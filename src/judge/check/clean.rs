@@ -1,16 +1,16 @@
-//! Checks on the clean embeddings: whether there is retrieval to be attacked.
+//! Checks on the clean embeddings: whether the model retrieves anything without attack.
 
 use crate::record::{Found, Metric, Severity};
 use crate::space::Gallery;
 use crate::space::benign::Benign;
 use std::collections::HashMap;
 
-/// Points that distances and variances are taken of, at the most.
+/// The largest number of points used for distances and variances.
 const SAMPLE: usize = 500;
-/// Mean distance of two points of the unit sphere below which nothing is told apart.
+/// Mean distance of two points on the unit sphere below which embeddings count as collapsed.
 const CLOSE: f64 = 0.05;
 
-/// The clean embeddings and how they retrieve.
+/// The clean embeddings and their retrieval.
 pub struct Retrieval<'a> {
     /// The gallery.
     pub gallery: &'a Gallery,
@@ -19,13 +19,13 @@ pub struct Retrieval<'a> {
 }
 
 impl Retrieval<'_> {
-    /// Every so many-th point, at most [`SAMPLE`].
+    /// At most [`SAMPLE`] points, evenly spaced in the gallery.
     fn sample(&self) -> Vec<&[f32]> {
         let stride = self.gallery.len().div_ceil(SAMPLE).max(1);
         (0..self.gallery.len()).step_by(stride).map(|i| self.gallery.point(i)).collect()
     }
 
-    /// R@1 of a random ranking: the mean over queries of the share that has their class.
+    /// R@1 of a random ranking: the mean over queries of the share of items that have their class.
     fn chance(&self) -> f64 {
         let g = self.gallery;
         let mut sizes: HashMap<usize, usize> = HashMap::new();
@@ -39,8 +39,8 @@ impl Retrieval<'_> {
     }
 }
 
-/// Mean distance, as a share of the mean norm; effective dimensions, (Σλ)² / Σλ² over the variances λ; and the share of
-/// the largest of them.
+/// Returns the mean distance as a share of the mean norm; the effective dimensions, (Σλ)² / Σλ² over the variances λ;
+/// and the share of the largest variance.
 fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
     let n = points.len();
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
@@ -58,7 +58,7 @@ fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
         (0..dim).map(|k| (points.iter().map(|p| f64::from(p[k])).sum::<f64>() / n as f64) as f32).collect();
     let centred: Vec<Vec<f32>> =
         points.iter().map(|p| p.iter().zip(&mean).map(|(p, m)| p - m).collect()).collect();
-    // The Gram matrix has the covariance's eigenvalues, and is the smaller of the two.
+    // The Gram matrix has the same nonzero eigenvalues as the covariance and is smaller.
     let gram: Vec<Vec<f64>> = centred.iter().map(|a| centred.iter().map(|b| dot(a, b)).collect()).collect();
     let trace: f64 = (0..n).map(|i| gram[i][i]).sum();
     let squares: f64 = gram.iter().flatten().map(|v| v * v).sum();
@@ -93,9 +93,9 @@ pub(super) fn collapse(r: &Retrieval) -> Found {
         100.0 * r1,
         100.0 * chance
     );
-    // 1 − cos of points that far apart.
+    // The cosine distance 1 − cos of two points at this Euclidean distance.
     let close = if r.gallery.metric == Metric::Cosine { CLOSE * CLOSE / 2.0 } else { CLOSE };
-    // Twice chance where chance is small; never more than can be had.
+    // The limit is about twice chance where chance is small, and never above 1.
     let hardly = r.benign.queries > 0 && r1 < chance + chance * (1.0 - chance);
     let severity = match () {
         _ if distance < close || hardly => Severity::Error,
@@ -115,7 +115,7 @@ pub(super) fn duplicates(r: &Retrieval) -> Found {
     let g = r.gallery;
     let mut groups: HashMap<Vec<u32>, Vec<usize>> = HashMap::new();
     for i in 0..g.len() {
-        // -0 is 0.
+        // Adding 0 turns -0 into 0.
         let bits = g.point(i).iter().map(|v| (v + 0.0).to_bits()).collect();
         groups.entry(bits).or_default().push(i);
     }
@@ -124,7 +124,8 @@ pub(super) fn duplicates(r: &Retrieval) -> Found {
         return (Severity::Ok, "no two are the same".into());
     }
     let pairs: usize = groups.iter().map(|items| items.len() * (items.len() - 1) / 2).sum();
-    // A query among its copies finds one of them first: its class, surely, perhaps or never.
+    // If a query has equal embeddings in the gallery, one of them ranks first. Its class then is the query's always,
+    // depending on the tie, or never.
     let (mut surely, mut perhaps, mut found) = (0usize, 0usize, 0usize);
     for items in &groups {
         for &q in items.iter().filter(|q| g.queries().binary_search(q).is_ok()) {

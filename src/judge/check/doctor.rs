@@ -1,8 +1,8 @@
-//! Checks that attack anew, with other means: whether the audit's attack is the best there is.
+//! Checks that run further attacks, to see whether the audit's attack is weaker than others.
 //!
-//! Two yardsticks. *Success* is what the audit measures, from 0 to 100 for the attacker; variants of the attack are
-//! compared by its mean, query by query. *Loss* is what the attack minimises; whoever gets it lower on the same trial,
-//! within the same bounds, is the better attacker, and that it should not be one who knows nothing of the gradient.
+//! There are two measures. *Success* is what the audit measures, from 0 to 100 for the attacker; variants of the attack
+//! are compared by its mean, paired by query. *Loss* is what the attack minimises; on the same trial and within the
+//! same bounds, the attack with the lower loss is better. An attack without the gradient should not be.
 
 use super::attacked::{Mean, arrived};
 use crate::model::Model;
@@ -16,28 +16,28 @@ use std::rc::Rc;
 
 /// Random images per trial.
 const NOISE: usize = 100;
-/// Images that the attack without gradients looks at, per trial.
+/// Images that the attack without gradients evaluates, per trial.
 const LOOKS: usize = 300;
 /// Random starts.
 const STARTS: usize = 5;
-/// Points of success that make a difference.
+/// Smallest difference in success that counts, in points.
 const POINT: f64 = 1.0;
-/// Share of the trials that a worse attacker may win, per cent.
+/// Largest share of the trials in which a weaker attack may have the lower loss, in per cent.
 const LUCK: f64 = 1.0;
 
-/// A model under examination, with a few trials.
+/// A model and a few trials to examine.
 pub struct Patient<'a> {
     /// The model.
     pub model: &'a mut Model,
     /// Its clean embeddings.
     pub gallery: &'a Gallery,
-    /// Clean images, C·H·W, by index in the gallery.
+    /// Clean images, C·H·W, by gallery index.
     pub images: &'a Images<'a>,
     /// The trials.
     pub trials: &'a [Trial],
-    /// The plan of the audit.
+    /// The audit's plan.
     pub plan: &'a Plan,
-    /// Another model that sees the same images, with its embeddings of them.
+    /// Another model for the same images, with its embeddings of them.
     pub surrogate: Option<(Model, Gallery)>,
     /// Runs made so far, by plan.
     made: Vec<(Plan, Rc<Vec<Shot>>)>,
@@ -46,20 +46,20 @@ pub struct Patient<'a> {
     at_start: Vec<f64>,
 }
 
-/// What an attack came to on one trial.
+/// The result of an attack on one trial.
 struct Shot {
     outcome: Outcome,
     image: Vec<f32>,
 }
 
-/// Where two runs differ.
+/// The gain in success of one run over another.
 struct Gain {
     what: String,
     by: Mean,
 }
 
 impl<'a> Patient<'a> {
-    /// Takes the patient in: loads the clean images and their losses.
+    /// Loads the clean images and computes their losses.
     pub fn new(
         model: &'a mut Model,
         gallery: &'a Gallery,
@@ -73,7 +73,7 @@ impl<'a> Patient<'a> {
         Ok(Patient { model, gallery, images, trials, plan, surrogate, made: Vec::new(), clean, at_start })
     }
 
-    /// The trials under `plan`; a plan that was run before isn't run again.
+    /// Runs the trials under `plan`, once per plan.
     fn run(&mut self, plan: Plan) -> Result<Rc<Vec<Shot>>> {
         if let Some((_, shots)) = self.made.iter().find(|(other, _)| *other == plan) {
             return Ok(shots.clone());
@@ -89,12 +89,12 @@ impl<'a> Patient<'a> {
         Ok(self.base()?.iter().map(|shot| shot.outcome.clone()).collect())
     }
 
-    /// The audit's own attack.
+    /// The run of the audit's own attack.
     fn base(&mut self) -> Result<Rc<Vec<Shot>>> {
         self.run(self.plan.clone())
     }
 
-    /// How far the attack came on a trial, per cent.
+    /// The attacker's success on a trial, in per cent.
     fn success(&self, trial: usize, shot: &Shot) -> Option<f64> {
         let (form, objective) = (self.plan.form, self.trials[trial].objective);
         Some(objective.success(&shot.outcome, form, form.ranked_in(self.gallery) as f64)?.1)
@@ -110,7 +110,8 @@ impl<'a> Patient<'a> {
         all.into_iter().filter_map(|(code, v)| Some((code, mean(v)?))).collect()
     }
 
-    /// What `better` achieves beyond `worse`, in points of success: of each attack, and of all of them, query by query.
+    /// The gain of `better` over `worse`, in points of success: first over all attacks, paired by query, then of each
+    /// attack.
     fn gains(&self, better: &[Shot], worse: &[Shot]) -> Vec<Gain> {
         let mut of_attack: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut of_query: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
@@ -130,7 +131,7 @@ impl<'a> Patient<'a> {
         all.into_iter().chain(each).collect()
     }
 
-    /// A finding of weight `severity` where `better` clearly achieves more than `worse`.
+    /// A finding of weight `severity` where `better` has clearly more success than `worse`.
     fn compared(&self, severity: Severity, how: &str, better: &[Shot], worse: &[Shot]) -> Found {
         let gains = self.gains(better, worse);
         let clear: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(POINT)))
@@ -145,7 +146,8 @@ impl<'a> Patient<'a> {
         }
     }
 
-    /// The trials on which the base attack falls short of its goal, and `losses` fall by a twentieth more than its do.
+    /// The trials on which the base attack misses its goal and `losses` decrease by more than its loss, by a margin of
+    /// a twentieth.
     fn beaten(&mut self, losses: &[f64]) -> Result<Vec<usize>> {
         let base = self.base()?;
         let form = self.plan.form;
@@ -161,7 +163,8 @@ impl<'a> Patient<'a> {
         Ok(losses.iter().enumerate().filter(|&at| beats(at)).map(|(i, _)| i).collect())
     }
 
-    /// A finding of weight `severity` where an attacker who ought to be worse isn't, on more trials than luck explains.
+    /// A finding of weight `severity` where an attack that should be weaker has the lower loss on more than [`LUCK`]
+    /// per cent of the trials.
     fn outdone(&mut self, severity: Severity, who: &str, losses: &[f64]) -> Result<Found> {
         let beaten = self.beaten(losses)?;
         let count = beaten.len();
@@ -169,7 +172,7 @@ impl<'a> Patient<'a> {
         codes.dedup();
         let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
         let share = 100.0 * count as f64 / losses.len().max(1) as f64;
-        // A single trial is no share.
+        // With few trials one alone exceeds the share, so at least two are required.
         let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
         Ok((
             severity,
@@ -180,12 +183,12 @@ impl<'a> Patient<'a> {
         ))
     }
 
-    /// Losses of one image for each trial.
+    /// The loss of one image per trial.
     fn losses(&mut self, images: &[Vec<f32>]) -> Result<Vec<f64>> {
         Ok(threat::losses(self.model.lanes(), self.gallery, self.plan.form, self.trials, images)?.0)
     }
 
-    /// R@1 by chance, per cent: what is left where an attack has won.
+    /// R@1 by chance, in per cent. This much remains after a successful attack.
     fn chance(&self) -> f64 {
         let g = self.gallery;
         let queries: std::collections::BTreeSet<usize> = self.trials.iter().map(|t| t.query).collect();
@@ -260,8 +263,8 @@ pub(super) fn one_step(p: &mut Patient) -> Result<Found> {
     p.outdone(Severity::Error, "a single step of ε", &losses)
 }
 
-/// From the clean image each time, as the audit does: started from a smaller ε's result, a larger one could never be seen
-/// to be worse.
+/// Every run starts from the clean image, as in the audit. If the run with the larger ε started from the result of the
+/// smaller ε, it could never be worse.
 pub(super) fn budget(p: &mut Patient) -> Result<Found> {
     let at = |factor: f32| Plan { eps: (factor * p.plan.eps).min(1.0), ..p.plan.clone() };
     let (half, twice) = (p.run(at(0.5))?, p.run(at(2.0))?);
@@ -276,8 +279,8 @@ fn without_bounds(plan: &Plan) -> Plan {
     Plan { eps: 1.0, steps, alpha: plan.alpha.max(2.5 / steps as f32), ..plan.clone() }
 }
 
-/// Goals that can be reached, as another image would reach them: an item at another's place, a query at its target's or
-/// at another class's. That an item be last in a ranking isn't one of them.
+/// Checks the goals that another image in place of the query would reach: the rank of another item, the embedding of
+/// the target, or another class. The last rank in a ranking is not one of them.
 pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
     let plan = without_bounds(p.plan);
     let shots = p.run(plan.clone())?;
@@ -285,7 +288,7 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
     let mut short = Vec::new();
     for (code, success) in p.means(&shots) {
         let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
-        // What may be left: a point above chance and two standard errors for R@1.
+        // The tolerance for R@1 is a point above chance and two standard errors.
         let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
         let most = match (threat::Objective::find(code)?.reach)(plan.form) {
             Reach::Almost(points) => points,
@@ -312,7 +315,7 @@ pub(super) fn curve(p: &mut Patient) -> Result<Found> {
     for plan in plans {
         let eps = plan.eps;
         let shots = p.run(plan)?;
-        // The worst recall attack of each query counts.
+        // A query counts as a hit only if it is one under every attack on R@1.
         let mut hits: BTreeMap<usize, bool> = BTreeMap::new();
         for (trial, shot) in p.trials.iter().zip(shots.iter()) {
             if let Some(hit) = shot.outcome.after.hit {
@@ -341,7 +344,7 @@ pub(super) fn noise(p: &mut Patient) -> Result<Found> {
                     .iter()
                     .map(|x| {
                         let u = 2.0 * draw.unit() - 1.0;
-                        // Corners of the box and its inside by turns.
+                        // Even numbers draw corners of the box, odd numbers points inside.
                         let by = if k % 2 == 0 { u.signum() } else { u };
                         (x + eps * by).clamp(0.0, 1.0)
                     })

@@ -1,5 +1,5 @@
-//! Attacks whose steps ran in float16: were they as strong as in float32? A sample of the trials is repeated with float32
-//! steps, and the scores of both are compared, trial by trial the same.
+//! Checks whether attacks with float16 steps were as strong as with float32 steps. A sample of the trials is repeated
+//! with float32 steps, and the scores of the same trials are compared.
 
 use super::attacked::Outcomes;
 use crate::judge::score::{self, Replicate, Scores, Summary};
@@ -10,19 +10,19 @@ use crate::threat::Trial;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// The sample: one query in so many,
+/// The sample contains one query in this many,
 const ONE_IN: usize = 10;
-/// but at least this many,
+/// but at least this many queries,
 const LEAST: usize = 128;
 /// and at most this many.
 const MOST: usize = 1024;
-/// Points by which scores may differ.
+/// Largest accepted difference of scores, in points.
 pub const POINTS: f64 = 0.5;
-/// Standard errors beyond which a single attack's difference is no chance.
+/// Number of standard errors from which a single attack's difference counts as real.
 const ERRORS: f64 = 3.0;
 
 impl HalfPrecision {
-    /// What is known before the attacks.
+    /// The facts that are known before the attacks.
     pub fn new(c: Calibration) -> HalfPrecision {
         HalfPrecision {
             loss_scale: c.loss_scale,
@@ -34,7 +34,7 @@ impl HalfPrecision {
         }
     }
 
-    /// That of a whole run: the samples of its parts, in the order of the whole's `outcomes`. `None` of no parts.
+    /// Merges the parts of a run: their samples, in the order of the whole run's `outcomes`. `None` without parts.
     pub fn merged<'a>(
         parts: impl Iterator<Item = &'a HalfPrecision>,
         outcomes: &[Outcome],
@@ -46,8 +46,8 @@ impl HalfPrecision {
     }
 }
 
-/// The queries to repeat, of those that have trials: by a hash of seed and id, the same for every attack, in every part of
-/// a run and after every interruption.
+/// The queries of `trials` to repeat. A hash of seed and id selects them, so they are the same for every attack, in
+/// every part of a run and after every interruption.
 pub fn sample(trials: &[Trial], gallery: &Gallery, seed: u64) -> BTreeSet<usize> {
     let queries: BTreeSet<usize> = trials.iter().map(|t| t.query).collect();
     let count = queries.len().div_ceil(ONE_IN).clamp(LEAST, MOST);
@@ -62,7 +62,7 @@ pub fn sample(trials: &[Trial], gallery: &Gallery, seed: u64) -> BTreeSet<usize>
     drawn.into_iter().take(count).map(|(_, query)| query).collect()
 }
 
-/// Outcomes, found by their trials.
+/// Outcomes by trial.
 struct ByTrial<'a>(HashMap<String, VecDeque<&'a Outcome>>);
 
 impl<'a> ByTrial<'a> {
@@ -72,18 +72,18 @@ impl<'a> ByTrial<'a> {
         ByTrial(all)
     }
 
-    /// The next outcome of the trial that `o` is of.
+    /// The next outcome of the same trial as `o`.
     fn take(&mut self, o: &Outcome) -> Option<&'a Outcome> {
         self.0.get_mut(&trial(o))?.pop_front()
     }
 }
 
-/// What tells an outcome's trial from others.
+/// A key that identifies an outcome's trial.
 fn trial(o: &Outcome) -> String {
     format!("{}\0{}\0{}", o.attack, o.query, o.targets.join("\0"))
 }
 
-/// The sample of `report` both ways; `None` where there is none.
+/// Scores the sample of `report` in float16 and float32; `None` where there is no sample.
 pub fn compare(report: &Report) -> Option<HalfComparison> {
     let half = report.half_precision.as_ref().filter(|h| !h.sample.is_empty())?;
     let mut all = ByTrial::new(report.outcomes.iter());
@@ -131,7 +131,7 @@ pub fn compare(report: &Report) -> Option<HalfComparison> {
     })
 }
 
-/// `None` where any is missing.
+/// The mean; `None` where a value is missing.
 fn mean(values: Vec<Option<f64>>) -> Option<f64> {
     let count = values.len() as f64;
     values.into_iter().sum::<Option<f64>>().map(|sum| sum / count)
@@ -143,12 +143,12 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt()
 }
 
-/// An error where the attack got weaker: the sample's score is higher by more than [`POINTS`], beyond chance, or a single
-/// attack's is.
+/// Reports an error where float16 made the attack weaker: the sample's score is higher by more than [`POINTS`] and
+/// beyond chance, or that of a single attack is.
 ///
-/// Pairing takes away the choice of queries, not all chance: in 32 steps one sign in a thousand that differs leads to another
-/// image, and where an attack hovers at the edge of success some trials come out otherwise, in both directions (on
-/// a hardened net 64 queries are good for ± 1.7 points). What the sample can't tell is said.
+/// Pairing removes the noise from the choice of queries, but not all noise. In 32 steps, one different sign in a
+/// thousand leads to a different image. Where an attack is close to success, some trials then end differently, in both
+/// directions (on a hardened net, 64 queries give ± 1.7 points). The finding states what the sample cannot decide.
 pub(super) fn weaker(all: &Outcomes) -> Found {
     let Some(half) = all.half else { return (Severity::Ok, "they ran in float32".into()) };
     let ran = format!(

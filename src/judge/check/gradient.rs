@@ -1,48 +1,50 @@
-//! A gradient against finite differences of the untouched model.
+//! Comparison of a gradient with finite differences of the untouched model.
 
 use crate::Result;
 use crate::model::reference::Reference;
 use crate::random::Random;
 use ndarray::ArrayView2;
 
-/// Steps of the finite differences, in pixel units. In deep ReLU nets a step of a thousandth crosses so many kinks that
-/// the difference is off by tens of per cent; in smooth nets one of a hundred-thousandth drowns in rounding.
+/// Steps of the finite differences, in pixel units. In deep ReLU nets a step of 1e-3 crosses so many kinks that the
+/// difference is off by tens of per cent. In smooth nets rounding errors dominate at a step of 1e-5.
 const STEPS: [f32; 5] = [1e-3, 1e-4, 3e-5, 1e-5, 3e-6];
-/// Derivatives to take of each kind; a batch gives one for each image and direction.
+/// Fewest derivatives of each kind. A batch gives one per image and direction.
 const DIRECTIONS: usize = 16;
 
 /// Relative errors of directional derivatives: medians over directions and images, at the best step.
 #[derive(Clone, Copy, Debug)]
 pub struct Errors {
-    /// Along directions that are half a random smooth field and half the smoothed gradient: whether the gradient is right
-    /// where it is large over whole areas.
+    /// The error along directions that are half a random smooth field and half the smoothed gradient. It shows whether
+    /// the gradient is right where it is large over whole areas.
     pub smooth: f64,
-    /// Along the gradient itself: whether it holds what doesn't belong to it. An error e across the right gradient g leaves
-    /// ⟨g, g + e⟩ = ‖g‖² of ‖g‖² + ‖e‖², whatever it looks like, where smooth directions don't see a fine-grained one.
+    /// The error along the gradient itself. It shows parts that do not belong to the gradient. Suppose the gradient is
+    /// g + e, where g is right and e is an error orthogonal to g. Finite differences then give ⟨g, g + e⟩ = ‖g‖²
+    /// instead of ‖g‖² + ‖e‖². Smooth directions miss an error e that is fine-grained.
     pub own: f64,
-    /// Derivatives compared.
+    /// Number of derivatives compared.
     pub directions: usize,
 }
 
 /// Largest accepted error along smooth directions (reference/gradients).
 const SMOOTH: f64 = 1e-2;
-/// Along the gradient itself, which runs across the kinks of a ReLU net as no other direction does: right gradients are 2 %
-/// off in places (OSNet, MobileNet v2). A wrong one is off by the square of what is across: this is a third of its length.
+/// Largest accepted error along the gradient itself. This direction crosses more kinks of a ReLU net than any other, so
+/// right gradients are off by up to 2 % (OSNet, MobileNet v2). An orthogonal error contributes its squared relative
+/// length, so the limit detects errors longer than about a third of the gradient.
 const OWN: f64 = 1e-1;
 
 impl Errors {
     /// Whether the gradient is accepted.
     pub fn accepted(&self) -> bool {
-        // NaN isn't.
+        // The comparisons are false for NaN.
         self.smooth <= SMOOTH && self.own <= OWN
     }
 
-    /// What is accepted of each, per cent.
+    /// The largest accepted errors along smooth directions and along the gradient, in per cent.
     pub const ACCEPTED: [f64; 2] = [100.0 * SMOOTH, 100.0 * OWN];
 }
 
-/// Compares `gradient` [n, P] of ⟨f(x), ē⟩ at `images` [n, P] with central differences of the model's own forward.
-/// `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `None` where there is nothing to take differences of.
+/// Compares `gradient` [n, P] of ⟨f(x), ē⟩ at `images` [n, P] with central differences of the model's own forward pass.
+/// `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `None` where finite differences are not possible.
 pub fn compare(
     reference: &mut Reference,
     images: &[f32],
@@ -65,7 +67,7 @@ pub fn compare(
                 Ok((moved, phi))
             };
             let ((up, phi_up), (down, phi_down)) = (at(1.0)?, at(-1.0)?);
-            // What the images really moved by: of so small a step, rounding takes a share.
+            // The actual change of the images. For such small steps, rounding of the images matters.
             let moved: Vec<f32> = up.iter().zip(&down).map(|(a, b)| a - b).collect();
             errors.extend((0..count).map(|i| {
                 let expected = dot(gradient, &moved, i, pixels);
@@ -88,7 +90,7 @@ pub fn compare(
     Ok(Some(Errors { smooth: best(smooth), own: best(own), directions }))
 }
 
-/// The median at the step where it is smallest; NaN where every one is.
+/// The median error at the step where it is smallest; NaN where all are NaN.
 fn best(errors: Vec<Vec<f64>>) -> f64 {
     let median = |mut v: Vec<f64>| {
         v.sort_by(f64::total_cmp);
@@ -97,7 +99,7 @@ fn best(errors: Vec<Vec<f64>>) -> f64 {
     errors.into_iter().map(median).fold(f64::NAN, f64::min)
 }
 
-/// Largest value 1.
+/// Scales a vector so that its largest absolute value is 1.
 fn unit_length(v: &mut [f32]) {
     let most = v.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
     v.iter_mut().for_each(|v| *v /= most);
@@ -108,10 +110,12 @@ fn dot(g: &[f32], v: &[f32], image: usize, pixels: usize) -> f64 {
     g[at.clone()].iter().zip(&v[at]).map(|(a, b)| *a as f64 * *b as f64).sum()
 }
 
-/// Directions [B, C, H, W], largest value 1: for each image a random smooth one and the smoothed gradient, in equal parts.
+/// Directions [B, C, H, W] with largest absolute value 1. Each is the sum of a random smooth field and the smoothed
+/// gradient, in equal parts.
 ///
-/// Along purely random directions the function hardly changes, next to what rounding and kinks do: on ResNet-50 a right
-/// gradient is 5 % off at its best step, along these 0.3 % (finite differences against PyTorch's double-precision gradient).
+/// Along purely random directions the change of the function is small compared with rounding and kinks. On ResNet-50 a
+/// right gradient is 5 % off at its best step there, and 0.3 % along these directions (finite differences against
+/// PyTorch's double-precision gradient).
 fn direction(shape: &[usize; 4], gradient: &[f32], seed: u64) -> Vec<f32> {
     let [b, c, h, w] = *shape;
     let mut v = smooth(shape, seed);
@@ -130,7 +134,7 @@ fn direction(shape: &[usize; 4], gradient: &[f32], seed: u64) -> Vec<f32> {
     v
 }
 
-/// Means over boxes of a sixteenth of the side to either hand, twice along each axis.
+/// Box blur with a radius of a sixteenth of the side, applied twice along each axis.
 fn blur(plane: &mut [f32], h: usize, w: usize) {
     let mut line = Vec::new();
     for _ in 0..2 {
@@ -148,7 +152,7 @@ fn blur(plane: &mut [f32], h: usize, w: usize) {
     }
 }
 
-/// Random smooth fields [B, C, H, W]: a few low waves per channel.
+/// Random smooth fields [B, C, H, W]: the mean of a few low-frequency waves per channel.
 fn smooth(shape: &[usize; 4], seed: u64) -> Vec<f32> {
     const WAVES: usize = 4;
     let [b, c, h, w] = *shape;

@@ -1,4 +1,4 @@
-//! Checks on a first batch of real images, before anything else: the model against the untouched file.
+//! Checks on a first batch of real images, before the attacks: the model against the untouched file.
 
 use super::gradient::{self, Errors};
 use crate::model::Model;
@@ -9,22 +9,21 @@ use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use onnx_grad::DType;
 
-/// Largest accepted difference between two runs, or two batches, as a share of the largest value.
+/// Largest accepted difference between two runs or two batches, as a share of the largest value.
 const SAME: f64 = 1e-4;
 /// Runs of the same batch.
 const RUNS: usize = 5;
-/// Noise on the images that derivatives are compared at, in pixel units: a few grey levels.
+/// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
 const JITTER: f32 = 0.02;
-/// Noise that the gradient's direction should survive: one grey level.
+/// Noise that should not change the gradient's direction much: one grey level.
 const GREY_LEVEL: f32 = 1.0 / 255.0;
-/// A pixel without influence.
+/// Absolute gradient below which a pixel has no influence.
 const DEAD: f32 = 1e-12;
 
-/// Largest accepted difference of embeddings, by the model's own precision: we compute in float32. A float16 ResNet-18
-/// is 2e-3 from its float32 form, deeper models more; bfloat16 has three bits less. Where values are quantised, the last
-/// bit of a float decides between neighbouring integers.
-///
-/// TensorFloat-32 has float16's mantissa.
+/// Largest accepted difference of embeddings, by the model's own precision, since this program computes in float32. A
+/// float16 ResNet-18 differs by 2e-3 from its float32 form, and deeper models by more. bfloat16 has three bits less.
+/// Where values are quantised, the last bit of a float may decide between neighbouring integers. TensorFloat-32 has
+/// float16's mantissa.
 fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
     match precision {
         DType::F32 | DType::F64 if tf32 => 2e-2,
@@ -35,23 +34,23 @@ fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
     }
 }
 
-/// What was measured on the first batch. Differences are shares of the largest value.
+/// Measurements on the first batch. Differences are shares of the largest value.
 pub struct Measured {
     finite: bool,
-    /// Between our embeddings and the file's.
+    /// Difference between this program's embeddings and the file's.
     parity: Option<f64>,
     tolerance: f64,
-    /// Between the file's embeddings unoptimised and as users run it.
+    /// Difference between the file's embeddings without optimisation and with ONNX Runtime's defaults.
     shipped: Option<f64>,
-    /// Between runs of the same batch.
+    /// Largest difference between runs of the same batch.
     repeat: f64,
-    /// Of the first image's embedding among other images; `None` where a batch is one image.
+    /// Difference of the first image's embedding when the other images change; `None` where a batch is one image.
     company: Option<f64>,
     precision: DType,
     estimated: bool,
-    /// Images looked at.
+    /// Number of images.
     count: usize,
-    /// `None`: estimated, or embeddings that aren't finite.
+    /// `None` where gradients are estimated or embeddings are not finite.
     gradient: Option<Gradients>,
     straight_through: Option<String>,
     flat: Option<String>,
@@ -59,18 +58,18 @@ pub struct Measured {
 
 struct Gradients {
     finite: bool,
-    /// Images without.
+    /// Number of images with a gradient of zero.
     zero: usize,
-    /// Share of pixels without influence, per cent.
+    /// Share of pixels without influence, in per cent.
     dead: f64,
-    /// Cosine of the gradients at points a grey level apart: median over images.
+    /// Cosine between the gradients at points a grey level apart: the median over images.
     steady: f64,
-    /// `None` where there is nothing to compare with.
+    /// `None` where finite differences are not possible.
     errors: Option<Errors>,
 }
 
 impl Measured {
-    /// What reports keep of it.
+    /// The part that reports keep.
     pub fn summary(&self) -> GradientCheck {
         let errors = self.gradient.as_ref().and_then(|g| g.errors);
         GradientCheck {
@@ -82,8 +81,8 @@ impl Measured {
     }
 }
 
-/// Measures embeddings and gradient of `model` on real images (`images` [B, P] in [0,1], padded to full batches; the first
-/// `count` are real) against the untouched file.
+/// Compares the embeddings and the gradient of `model` with the untouched file on real images. `images` are [n, P] in
+/// [0,1], padded to full batches; the first `count` are real.
 pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measured> {
     let alone = model.batch() == 1;
     let pixels = model.pixels();
@@ -136,7 +135,7 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     })
 }
 
-/// `images` fill batches.
+/// Measures the gradient. `images` fill batches; the first `count` are real.
 fn gradients(
     model: &mut Model,
     reference: &mut crate::model::reference::Reference,
@@ -152,7 +151,8 @@ fn gradients(
     let mut near = |images: &[f32], by: f32| -> Vec<f32> {
         images.iter().map(|x| x + by * random.sign_unit()).collect()
     };
-    // Flat areas of real images put every max-pool window there exactly on a tie, where no derivative exists.
+    // In flat areas of real images every max-pool window has a tie, where the derivative does not exist. Noise breaks
+    // the ties.
     let images = near(images, JITTER);
     let (_, gradient) = model.gradient(&images, cotangent)?;
     let real = &gradient[..count * pixels];
@@ -185,7 +185,7 @@ fn difference(a: &Array2<f32>, b: &Array2<f32>) -> f64 {
     a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((*a as f64 - *b as f64).abs())) / scale
 }
 
-/// The nodes of one kind, a few by name.
+/// The nodes of one kind of note, up to eight by name.
 fn noted(model: &Model, straight_through: bool) -> Option<String> {
     let all = model.info.notes.iter().filter(|n| n.straight_through == straight_through);
     let nodes: Vec<&str> = all.map(|n| n.node.as_str()).collect();
@@ -230,7 +230,7 @@ pub(super) fn parity(m: &Measured) -> Found {
             Severity::Warning,
             "ONNX Runtime can't run the file as it is here: nothing to compare with".into(),
         ),
-        // Written so that NaN fails too.
+        // This form of the condition is false for NaN too.
         Some(e) if e <= m.tolerance => (Severity::Ok, format!("to {e:.0e} of the largest value")),
         Some(e) => (
             Severity::Error,
@@ -296,7 +296,7 @@ pub(super) fn estimated(m: &Measured) -> Found {
     }
 }
 
-/// What a check of the gradient says where there is none.
+/// The finding of a gradient check where no gradient was computed.
 fn unformed(m: &Measured) -> Found {
     match m.estimated {
         true => (Severity::Info, "not looked at: gradients are estimated".into()),
@@ -313,7 +313,7 @@ pub(super) fn zero(m: &Measured) -> Found {
             (Severity::Error, format!("the gradient is zero on every image of the first batch{flat}"))
         }
         zero => {
-            // More than 1 %: one in a batch of eight may be chance, two aren't.
+            // In a batch of eight, one image without gradient may be chance; two are not.
             let severity = if zero > 1 { Severity::Error } else { Severity::Warning };
             (severity, format!("the gradient is zero on {zero} of {} images{flat}", m.count))
         }
@@ -377,9 +377,9 @@ pub(super) fn flat(m: &Measured) -> Found {
 }
 
 pub(super) fn saturated(m: &Measured) -> Found {
-    /// Share of dead pixels that is no longer a black border, per cent.
+    /// Share of dead pixels, in per cent, above which they are more than a black border.
     const MOST_DEAD: f64 = 90.0;
-    /// Cosine that is as good as none.
+    /// Cosine below which the gradient's direction counts as lost.
     const UNSTEADY: f64 = 0.1;
     let Some(g) = &m.gradient else { return unformed(m) };
     if g.zero == m.count {
@@ -396,7 +396,8 @@ pub(super) fn saturated(m: &Measured) -> Found {
 mod tests {
     use super::*;
 
-    /// Only a fault of our own makes our embeddings differ from the file's: none is kept to test with.
+    /// Only a fault of this program makes its embeddings differ from the file's, so the test constructs the
+    /// measurement.
     #[test]
     fn embeddings_of_another_model_are_found() {
         let level = |error: f64, precision: DType| {

@@ -1,10 +1,10 @@
-//! Looks for reasons to distrust a result: [`CHECKS`] has a function for each of
-//! [`reason::REASONS`] that takes one; the others are plain to see where an audit prepares or ends.
+//! Checks that look for reasons to distrust a result. [`CHECKS`] has a function for each of [`reason::REASONS`] that
+//! needs one; the other reasons are found directly where an audit prepares or ends.
 //!
-//! Every audit makes the checks that cost next to nothing: on a first batch of images ([`load`]), on the clean embeddings
-//! ([`clean`]) and on the outcomes of its attacks ([`attacked`]). `audit doctor` makes these and the ones that attack anew
-//! ([`doctor`]): with more steps, other budgets, noise, no gradient. A finding of level error means that the numbers mean
-//! nothing: exit code 12, unless told to go on.
+//! Every audit runs the cheap checks: on a first batch of images ([`load`]), on the clean embeddings ([`clean`]) and on
+//! the outcomes of its attacks ([`attacked`]). `audit doctor` also runs the checks that attack again ([`doctor`]): with
+//! more steps, other budgets, noise, or no gradient. A finding of level error means that the scores are invalid. The
+//! exit code then is 12, unless the user chose to continue.
 //!
 //! The checks follow the lists of Carlini et al., "On Evaluating Adversarial Robustness" (arXiv:1902.06705), Athalye et
 //! al. (ICML 2018), Pintor et al., "Indicators of Attack Failure" (NeurIPS 2022), and the flags of AutoAttack.
@@ -20,25 +20,25 @@ pub mod preprocessing;
 use crate::record::{Finding, Found, Reason, Severity, Warning, reason};
 use crate::{Error, Result};
 
-/// A check: what it asks, and how it is made.
+/// A check: its question and its function.
 pub struct Check {
-    /// What it asks, and what to do where it finds something.
+    /// The question, and the advice where the check finds a fault.
     pub reason: &'static Reason,
-    /// How it is made.
+    /// The function.
     pub run: Run,
 }
 
-/// How a check is made: on what it looks.
+/// The function of a check, by its input.
 pub enum Run {
-    /// On a first batch of images and their gradients.
+    /// A first batch of images and their gradients.
     Load(fn(&load::Measured) -> Found),
-    /// On a sample of images, preprocessed in other ways.
+    /// A sample of images, preprocessed in other ways.
     Preprocessing(fn(&mut preprocessing::Sample) -> Result<Found>),
-    /// On the clean embeddings.
+    /// The clean embeddings.
     Clean(fn(&clean::Retrieval) -> Found),
-    /// On the outcomes of the attacks.
+    /// The outcomes of the attacks.
     Attacked(fn(&attacked::Outcomes) -> Found),
-    /// By attacking anew.
+    /// Further attacks.
     Doctor(fn(&mut doctor::Patient) -> Result<Found>),
 }
 
@@ -46,7 +46,7 @@ const fn check(reason: &'static Reason, run: Run) -> Check {
     Check { reason, run }
 }
 
-/// Every check, in the order of `audit doctor`'s table: of several errors at load the first ends an audit.
+/// Every check, in the order of `audit doctor`'s table. Of several errors at load, the first ends an audit.
 pub static CHECKS: &[Check] = &[
     check(&reason::FINITE, Run::Load(load::finite)),
     check(&reason::RANDOMISED, Run::Load(load::repeatable)),
@@ -83,12 +83,12 @@ pub static CHECKS: &[Check] = &[
     check(&reason::EIGHT_BIT, Run::Doctor(doctor::eight_bit)),
 ];
 
-/// The findings of the checks that `of` gives a finding for.
+/// Runs the checks for which `of` returns a finding.
 fn findings(mut of: impl FnMut(&Run) -> Option<Found>) -> Vec<Finding> {
     CHECKS.iter().filter_map(|c| Some(c.reason.finding(of(&c.run)?))).collect()
 }
 
-/// On the first batch.
+/// Runs the checks on the first batch.
 pub fn at_load(measured: &load::Measured) -> Vec<Finding> {
     findings(|run| match run {
         Run::Load(check) => Some(check(measured)),
@@ -96,7 +96,7 @@ pub fn at_load(measured: &load::Measured) -> Vec<Finding> {
     })
 }
 
-/// On a sample of images.
+/// Runs the checks of the preprocessing.
 pub fn of_preprocessing(sample: &mut preprocessing::Sample) -> Result<Vec<Finding>> {
     let mut all = Vec::new();
     for c in CHECKS {
@@ -107,7 +107,7 @@ pub fn of_preprocessing(sample: &mut preprocessing::Sample) -> Result<Vec<Findin
     Ok(all)
 }
 
-/// On the clean embeddings.
+/// Runs the checks on the clean embeddings.
 pub fn of_retrieval(retrieval: &clean::Retrieval) -> Vec<Finding> {
     findings(|run| match run {
         Run::Clean(check) => Some(check(retrieval)),
@@ -115,7 +115,7 @@ pub fn of_retrieval(retrieval: &clean::Retrieval) -> Vec<Finding> {
     })
 }
 
-/// On outcomes.
+/// Runs the checks on outcomes.
 pub fn of_outcomes(outcomes: &attacked::Outcomes) -> Vec<Finding> {
     findings(|run| match run {
         Run::Attacked(check) => Some(check(outcomes)),
@@ -123,17 +123,17 @@ pub fn of_outcomes(outcomes: &attacked::Outcomes) -> Vec<Finding> {
     })
 }
 
-/// For a report: whatever was found.
+/// The findings that are warnings, for a report.
 pub fn warnings(findings: Vec<Finding>) -> impl Iterator<Item = Warning> {
     findings.into_iter().filter_map(Finding::warning)
 }
 
-/// Refuses to go on where an audit could only end in numbers that mean nothing. Error: exit code 12.
+/// Refuses to continue where the scores of an audit would be invalid. Errors: exit code 12.
 pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
     match findings.iter().find(|f| f.severity == Severity::Error) {
         None => Ok(()),
         Some(f) => {
-            // There is nothing to attack in embeddings that are no numbers.
+            // Embeddings that are not finite cannot be attacked, so --allow-untrusted is not offered.
             let next =
                 if f.condemns(&reason::FINITE) { "" } else { "; --allow-untrusted audits it all the same" };
             Err(Error::untrusted(format!(

@@ -1,4 +1,4 @@
-//! A check of the preprocessing: other usual ones retrieve no better.
+//! A check of the preprocessing: whether another common one retrieves better.
 
 use crate::data::{Dataset, Preparation};
 use crate::model::Model;
@@ -8,23 +8,24 @@ use crate::{Error, Result};
 use ndarray::Array2;
 use rayon::prelude::*;
 
-/// Images, and the model that they are fed to.
+/// The images and the model of the check.
 pub struct Sample<'a> {
     /// The images.
     pub dataset: &'a Dataset,
     /// The model.
     pub model: &'a mut Model,
-    /// The distance.
+    /// The metric of the embeddings.
     pub metric: Metric,
-    /// How images are decoded for it.
+    /// How images are decoded for the model.
     pub prep: Preparation,
 }
 
-/// Whether another common preprocessing retrieves clearly better: a wrong mean and channels in the wrong order are the
-/// commonest mistakes, and an audit of a model so fed is of no use.
+/// Checks whether another common preprocessing retrieves clearly better. A wrong mean and a wrong channel order are the
+/// most common mistakes, and the audit of a model with such input is useless.
 ///
-/// Compares hits at 1 query by query; clearly is by 5 % of them and three standard errors of the difference. Where this
-/// preprocessing misses so little that no other can be, they are not tried.
+/// The check compares hits at rank 1 query by query. "Clearly better" means by 5 % of the queries and by three standard
+/// errors of the difference. If the stated preprocessing misses so few queries that none can be clearly better, no
+/// other is tried.
 pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
     let Sample { dataset, model, metric, prep } = sample;
     const CLASSES: usize = 24;
@@ -46,7 +47,8 @@ pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
     let mut hits = |other: &Preprocessing| -> Result<Vec<bool>> {
         let mut raw: Vec<f32> = Vec::new();
         for some in pixels.chunks(model.at_once()) {
-            // The model's own preprocessing stays in front of it: it is undone here.
+            // The graph contains the stated preprocessing. The images are changed so that it yields the other one's
+            // result.
             let disguised: Vec<f32> = some.iter().flat_map(|image| stated.disguise(image, other)).collect();
             raw.extend(model.embed(&disguised)?.iter());
         }
@@ -62,7 +64,7 @@ pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
     };
     let ours = hits(&stated)?;
     let share = |hits: &[bool]| 100.0 * hits.iter().filter(|hit| **hit).count() as f64 / hits.len() as f64;
-    // At best another hits where this one misses, and misses nowhere else.
+    // At best, another preprocessing hits every query that this one misses and loses none.
     if !clearly_better(ours.len(), ours.iter().filter(|hit| !**hit).count(), 0) {
         let (r1, n) = (share(&ours), ours.len());
         return Ok((Severity::Ok, format!("none can by much: R@1 is {r1:.0} % on a sample of {n} images")));
@@ -91,7 +93,8 @@ pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
     })
 }
 
-/// Whether hits at `won` of `n` queries where there were none, and none at `lost` where there were, are no chance.
+/// Whether an advantage is clear: of `n` queries, the other preprocessing hits `won` that this one misses, and misses
+/// `lost` that this one hits.
 fn clearly_better(n: usize, won: usize, lost: usize) -> bool {
     won as f64 - lost as f64 > (0.05 * n as f64).max(3.0 * ((won + lost) as f64).sqrt())
 }
@@ -100,7 +103,7 @@ fn clearly_better(n: usize, won: usize, lost: usize) -> bool {
 mod tests {
     use super::clearly_better;
 
-    /// The others are left out where none of them could be clearly better, and only there.
+    /// The other preprocessings are skipped exactly where none of them could be clearly better.
     #[test]
     fn what_misses_little_cannot_be_beaten() {
         for n in [8, 40, 96, 300] {

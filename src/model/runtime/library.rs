@@ -1,4 +1,4 @@
-//! Finding and loading the library.
+//! Finding and loading ONNX Runtime's shared library.
 
 use super::version::VERSION;
 use crate::{Error, Result};
@@ -9,8 +9,9 @@ use std::sync::{Mutex, OnceLock};
 static ENVIRONMENT: OnceLock<ort::environment::Environment> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
-/// Loads the library, once per process: `path` if given, else ORT_DYLIB_PATH, else beside the executable or where
-/// `cargo xtask setup` puts it.
+/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the folders at
+/// and above the executable, where `cargo xtask setup` puts the library. Errors (exit code 2): the library is not
+/// found, or it does not load.
 pub fn load(path: Option<&Path>) -> Result<()> {
     let _one_at_a_time = LOADING.lock();
     if ENVIRONMENT.get().is_some() {
@@ -29,18 +30,19 @@ pub fn load(path: Option<&Path>) -> Result<()> {
         .with_telemetry(false)
         .build()
         .map_err(|e| failed(e.to_string()))?;
-    // Warnings of the runtime about our own graphs mean nothing to the user; its errors come back as ours.
+    // ONNX Runtime's warnings are about graphs that this program built, so users cannot act on them. Its errors are
+    // returned.
     environment.set_log_level(ort::logging::LogLevel::Fatal);
     let _ = ENVIRONMENT.set(environment);
     Ok(())
 }
 
-/// What the library was loaded as.
+/// The environment of the loaded library. Errors: [`load`] was not called.
 pub(super) fn environment() -> Result<&'static ort::environment::Environment> {
     ENVIRONMENT.get().ok_or_else(|| Error::internal("ONNX Runtime is used before it is loaded"))
 }
 
-/// Which ONNX Runtime is loaded, as it says itself: a release's version, or else the commit it was built from.
+/// The version that the loaded ONNX Runtime states: of a release its version, else the commit that it was built from.
 pub fn version() -> String {
     let info = ort::info();
     let field = |key: &str| info.split(key).nth(1).and_then(|v| v.split([',', ' ']).next());
@@ -83,7 +85,7 @@ fn find_library(given: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
-/// The runtime's shared library in a folder; providers' libraries beside it have longer names.
+/// Finds the runtime's shared library in a folder. The libraries of its providers beside it have longer names.
 fn library_in(dir: &Path) -> Option<PathBuf> {
     let is_library = |name: &str| {
         name == "onnxruntime.dll"
@@ -99,7 +101,8 @@ fn library_in(dir: &Path) -> Option<PathBuf> {
     found.pop()
 }
 
-/// Cores that a process may use: threads of one core would only wait for each other's arithmetic.
+/// The number of physical cores that this process may use. Two threads on one core would compete for its arithmetic
+/// units.
 pub fn cores() -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let core = |cpu: usize| {

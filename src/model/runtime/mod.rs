@@ -1,4 +1,4 @@
-//! ONNX Runtime: sessions, and what they are fed. Only this folder names `ort`.
+//! ONNX Runtime: sessions and their tensors. Only this folder uses the crate `ort`.
 
 mod library;
 mod provider;
@@ -23,34 +23,34 @@ use std::borrow::Cow;
 use std::sync::Mutex;
 use tempfile::TempDir;
 
-/// Protobuf messages end at 2 GB; models near it travel with their weights apart.
+/// Bytes of weights from which they are passed beside the model. A protobuf message cannot be larger than 2 GB.
 const INLINE_LIMIT: usize = 1_500_000_000;
-/// Models whose copies are nothing to mind.
+/// Bytes of weights below which an extra copy in memory does not matter.
 const SMALL: usize = 16_000_000;
 
-/// Basic optimisation turns a zero Pad before a MaxPool into the pool's own padding, which pads with −∞: wrong for
-/// negative values (ONNX Runtime 1.31, reference/census). It stays off in every session.
+/// An optimiser that is off in every session. It replaces a zero Pad before a MaxPool by the pool's own padding, which
+/// pads with −∞. The result is wrong for negative values (ONNX Runtime 1.31, reference/census).
 const DISABLED: &str = "Pad_Fusion";
 
-/// How sessions are made.
+/// Options of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Execution provider.
     pub provider: Provider,
-    /// Threads within an operator; 0 leaves it to ONNX Runtime (one per core).
+    /// Threads within an operator; 0 leaves the choice to ONNX Runtime (one per core).
     pub threads: usize,
 }
 
 /// How far ONNX Runtime may rewrite a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Optimise {
-    /// Not at all: the reference that everything else is compared with.
+    /// No rewriting, for reference results that others are compared with.
     Off,
-    /// All it can.
+    /// Every optimisation except `Pad_Fusion`.
     All,
 }
 
-/// What a failed call of the runtime becomes.
+/// Turns a failed call of ONNX Runtime into an internal error.
 fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
     move |e| {
         Error::internal(format!("ONNX Runtime failed while {doing}: {}", e.to_string().trim_end_matches('.')))
@@ -73,7 +73,8 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
     };
     let b = configure().map_err(fault("setting up"))?;
     let Provider::Cuda(cuda) = options.provider else { return Ok(b) };
-    // The search would time algorithms and take the fastest, which may be another one, with other last bits, next time.
+    // The exhaustive search times algorithms and takes the fastest. The choice may differ between runs, and with it the
+    // rounding.
     let provider = ort::ep::CUDA::default()
         .with_device_id(cuda.device)
         .with_tf32(cuda.tf32)
@@ -86,57 +87,58 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
     configure().map_err(|e| no_cuda(cuda, &e.to_string()))
 }
 
-/// Has the runtime remember which provider took which node.
+/// Makes ONNX Runtime record which provider took which node.
 const ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
 
-/// A graph ready to run.
+/// A compiled graph.
 pub struct Session {
     inner: ort::session::Session,
     provider: Provider,
-    /// Held while a graph runs that may not run twice at a time.
+    /// Locked during a run where the provider does not support concurrent runs.
     alone: Mutex<()>,
     /// Nodes that the provider left to the CPU, as "Operator (name)".
     cpu_nodes: Vec<String>,
 }
 
-/// A tensor that the runtime owns, on whatever device it lies.
+/// A tensor that ONNX Runtime owns, on any device.
 pub struct Held(DynValue);
 
 /// An input of a run.
 pub enum Input<'a> {
-    /// float32 values in host memory.
+    /// Shape and float32 values in host memory.
     Host(&'a [i64], &'a [f32]),
-    /// An output of an earlier run, not copied.
+    /// An output of an earlier run, without a copy.
     Held(&'a Held),
 }
 
-/// A tensor that stays where it is from run to run: what one session writes there ([`Binding::output`]) another reads
+/// A tensor that keeps its memory from run to run. One session writes it ([`Binding::output`]) and another reads it
 /// ([`Binding::input`]), without a copy and without an allocation.
 pub struct Place {
     tensor: DynTensor,
-    /// The way to and from the host, of a tensor on a device.
+    /// Host buffer for transfers, where the tensor is on a device.
     staging: Option<DynTensor>,
 }
 
-/// Where a [`Place`] is.
+/// The memory that a [`Place`] is allocated in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where the session computes.
+    /// Memory of the device that the session computes on.
     Device,
-    /// In host memory.
+    /// Host memory.
     Host,
 }
 
-/// A session's inputs and outputs, each at its [`Place`], for any number of runs. Outputs that are not bound aren't made.
+/// The assignment of a session's inputs and outputs to [`Place`]s, for any number of runs. Outputs that are not bound
+/// are not computed.
 pub struct Binding(IoBinding);
 
 impl Session {
-    /// Compiles a graph. Errors of the runtime about the graph itself are errors about the model (exit code 3).
+    /// Compiles a graph. Errors (exit code 3): ONNX Runtime refuses the graph.
     pub fn new(graph: &Graph, options: Options, optimise: Optimise) -> Result<Session> {
         Self::commit(graph, options.provider, builder(options, optimise)?)
     }
 
-    /// Compiles a graph as users do: every optimisation that is on by default, those we switch off included.
+    /// Compiles a graph with ONNX Runtime's defaults: every optimisation that is on by default, `Pad_Fusion` included.
     pub fn as_shipped(graph: &Graph, options: Options) -> Result<Session> {
         let b = builder(options, Optimise::All)?
             .with_config_entry("optimization.disable_specified_optimizers", "")
@@ -147,7 +149,7 @@ impl Session {
     fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
         let refused = |e: String| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
         let weights = graph.weight_bytes();
-        // By way of a file, large weights aren't in memory once more while the runtime makes its copies.
+        // Loading from a file avoids one more copy of large weights in memory while ONNX Runtime makes its own.
         let folder = (SMALL..INLINE_LIMIT).contains(&weights).then(scratch).transpose()?;
         let file = folder.as_ref().map(|folder| folder.path().join("model.onnx"));
         if let Some(file) = &file {
@@ -165,7 +167,7 @@ impl Session {
             b.with_external_initializer_file_in_memory(Encoded::WEIGHTS, encoded.weights.into())?
                 .commit_from_memory(&encoded.model)
         };
-        // Of a damaged graph the runtime may infer a negative size, at which ort panics.
+        // ONNX Runtime may infer a negative size for a damaged graph, and ort panics at it.
         match guard::quietly(commit) {
             Ok(committed) => {
                 let inner = committed.map_err(|e| refused(e.to_string()))?;
@@ -181,12 +183,12 @@ impl Session {
         }
     }
 
-    /// Nodes that the provider asked for left to the CPU, as "Operator (name)".
+    /// Nodes that the chosen provider left to the CPU, as "Operator (name)".
     pub fn cpu_nodes(&self) -> &[String] {
         &self.cpu_nodes
     }
 
-    /// Runs the graph for the outputs named, in that order.
+    /// Runs the graph and returns the named outputs in the given order.
     pub fn run(&mut self, inputs: &[(&str, Input)], outputs: &[&str]) -> Result<Vec<Held>> {
         if outputs.is_empty() {
             return Ok(vec![]);
@@ -216,7 +218,7 @@ impl Session {
         run().map_err(fault("running the graph"))
     }
 
-    /// Memory for a value of fixed shape, kept until it is dropped; what it holds at first is undefined. Errors: no memory.
+    /// Allocates a tensor for a value of fixed shape. Its initial content is undefined. Errors: no memory.
     pub fn place(&self, value: &Value, side: Side) -> Result<Place> {
         let shape = fixed_shape(value)?;
         let make = || -> ort::Result<DynTensor> {
@@ -236,21 +238,22 @@ impl Session {
         Ok(Place { tensor, staging: None })
     }
 
-    /// A binding of nothing yet.
+    /// A binding without inputs or outputs.
     pub fn binding(&self) -> Result<Binding> {
         self.inner.create_binding().map(Binding).map_err(fault("binding tensors"))
     }
 
-    /// Runs the graph on what lies in the places of its inputs; what it finds lies in those of its outputs. On the CPU
-    /// several threads may do so at once, each with its binding.
+    /// Runs the graph. It reads inputs from their places and writes outputs to theirs. On the CPU several threads may
+    /// call it at once, each with its own binding.
     #[allow(unsafe_code)] // ort wants the session for itself, for the sake of other providers.
     pub fn run_bound(&self, binding: &mut Binding) -> Result<()> {
         use ort::{AsPointer, ortsys};
         let _alone = (self.provider != Provider::Cpu).then(|| self.alone.lock());
         let run = || -> ort::Result<()> {
-            // SAFETY: the session and the binding are borrowed while this runs, so that both pointers are good; the
-            // binding, borrowed alone, is nobody else's. The runtime doesn't change the session through its pointer, and
-            // lets several threads run it at once; with providers of which ort doubts that, the lock keeps it to one.
+            // SAFETY: the session and the binding are borrowed during the call, so both pointers are valid. The binding
+            // is borrowed mutably, so nothing else uses it. ONNX Runtime does not change the session through its
+            // pointer and allows concurrent runs. For providers where ort does not rely on that, the lock allows one
+            // run at a time.
             ortsys![unsafe RunWithBinding(self.inner.ptr().cast_mut(), std::ptr::null(), binding.0.ptr())?];
             Ok(())
         };
@@ -273,7 +276,7 @@ impl Session {
 }
 
 impl Held {
-    /// Shape and values in host memory. Errors: not float32.
+    /// Shape and values in host memory. Errors: the tensor is not float32.
     pub fn floats(&self) -> Result<(&[i64], &[f32])> {
         let (shape, values) = self.0.try_extract_tensor::<f32>().map_err(fault("reading a result"))?;
         Ok((shape, values))
@@ -286,20 +289,21 @@ impl Held {
 }
 
 impl Binding {
-    /// The input `name` is what lies at `place` when the session runs.
+    /// Binds the input `name` to `place`.
     pub fn input(&mut self, name: &str, place: &Place) -> Result<()> {
         self.0.bind_input(name, &place.tensor).map_err(fault("binding an input"))
     }
 
-    /// The output `name` goes to `place`. That may be an input's place too, where every node that reads the input comes
-    /// before the one that makes the output.
+    /// Binds the output `name` to `place`. An input may use the same place if every node that reads the input runs
+    /// before the node that writes the output.
     pub fn output(&mut self, name: &str, place: &mut Place) -> Result<()> {
         self.0.bind_output(name, &mut place.tensor).map_err(fault("binding an output"))
     }
 }
 
 impl Place {
-    /// Replaces the values, the first where there are fewer: the others become zero. Errors: not float32, or too many.
+    /// Writes `values` to the start of the tensor and zeros to the rest. Errors: the tensor is not float32, or there
+    /// are too many values.
     pub fn write(&mut self, values: &[f32]) -> Result<()> {
         let mut write = || match self.on_host() {
             true => fill(&mut self.tensor, values),
@@ -311,7 +315,7 @@ impl Place {
         write().map_err(fault("writing a tensor"))
     }
 
-    /// The values, brought to the host if they are elsewhere. Errors: not float32.
+    /// The values, copied to the host where the tensor is on a device. Errors: the tensor is not float32.
     pub fn read(&mut self) -> Result<&[f32]> {
         self.values().map_err(fault("reading a tensor"))
     }
@@ -328,7 +332,7 @@ impl Place {
         self.tensor.memory_info().is_cpu_accessible()
     }
 
-    /// The host's copy, made at the first use.
+    /// The host buffer, allocated at the first use.
     fn staging(&mut self) -> ort::Result<&mut DynTensor> {
         let staging = match self.staging.take() {
             Some(staging) => staging,
@@ -370,7 +374,7 @@ fn element_type(dtype: DType) -> ort::Result<TensorElementType> {
     })
 }
 
-/// A list for messages: the first few, and how many more.
+/// A list for messages: the first few nodes, and the number of the others.
 pub fn shortened(nodes: &[String]) -> String {
     const SHOWN: usize = 12;
     let more = nodes.len().saturating_sub(SHOWN);
@@ -378,50 +382,50 @@ pub fn shortened(nodes: &[String]) -> String {
     if more > 0 { format!("{some} and {more} more") } else { some }
 }
 
-/// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]: as basic optimisation left the graph,
-/// before kernels are fused.
+/// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]. They are the nodes after basic
+/// optimisation and before kernels are fused.
 #[allow(unsafe_code)] // Not wrapped by ort.
 fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<String>> {
     use ort::{AsPointer, ortsys};
     use std::ffi::{CStr, c_char};
     use std::ptr::null;
     /// # Safety
-    /// `from` is null, or a string that ends in 0 and stays as it is while this runs.
+    /// `from` is null, or points to a zero-terminated string that does not change during the call.
     unsafe fn text(from: *const c_char) -> String {
         if from.is_null() {
             return String::new();
         }
-        // SAFETY: not null, and the caller vouches for the rest.
+        // SAFETY: `from` is not null; the caller guarantees the rest.
         unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
     }
-    // All that is asked for here belongs to the session, which is borrowed throughout: arrays, what they point to, and
-    // strings stay where they are. Results are written to locals of the types that the C header declares.
+    // Everything that these calls return belongs to the session, which is borrowed throughout. Arrays, their elements
+    // and strings stay valid. Results are written to locals of the types that the C header declares.
     let mut nodes = Vec::new();
     let (mut groups, mut count) = (null(), 0);
     // SAFETY: the session is alive; both results are locals.
     ortsys![unsafe Session_GetEpGraphAssignmentInfo(session.ptr(), &mut groups, &mut count)?];
     for group in 0..count {
-        // SAFETY: the call above succeeded, so that `groups` points to `count` pointers, and `group` is below that.
+        // SAFETY: the call above succeeded, so `groups` points to `count` pointers, and `group` is below `count`.
         let group = unsafe { *groups.add(group) };
         let mut name = null();
-        // SAFETY: `group` is one of the session's; the result is a local.
+        // SAFETY: `group` belongs to the session; the result is a local.
         ortsys![unsafe EpAssignedSubgraph_GetEpName(group, &mut name)?];
-        // SAFETY: the call above succeeded, so that `name` is a string of the session's.
+        // SAFETY: the call above succeeded, so `name` is a string of the session.
         if unsafe { text(name) } != provider {
             continue;
         }
         let (mut members, mut count) = (null(), 0);
-        // SAFETY: `group` is one of the session's; both results are locals.
+        // SAFETY: `group` belongs to the session; both results are locals.
         ortsys![unsafe EpAssignedSubgraph_GetNodes(group, &mut members, &mut count)?];
         for member in 0..count {
-            // SAFETY: the call above succeeded, so that `members` points to `count` pointers, and `member` is below that.
+            // SAFETY: the call above succeeded, so `members` points to `count` pointers, and `member` is below `count`.
             let member = unsafe { *members.add(member) };
             let (mut op, mut name) = (null(), null());
             // SAFETY: `member` is one of the session's nodes; the result is a local.
             ortsys![unsafe EpAssignedNode_GetOperatorType(member, &mut op)?];
             // SAFETY: as above.
             ortsys![unsafe EpAssignedNode_GetName(member, &mut name)?];
-            // SAFETY: both calls succeeded, so that both are strings of the session's.
+            // SAFETY: both calls succeeded, so both are strings of the session.
             nodes.push(match unsafe { (text(op), text(name)) } {
                 (op, name) if name.is_empty() => op,
                 (op, name) => format!("{op} ({name})"),
@@ -450,7 +454,7 @@ fn dtype(ty: TensorElementType) -> DType {
     }
 }
 
-/// A folder of our own under the system's temporary one, gone when dropped.
+/// A temporary folder that is deleted when it is dropped.
 fn scratch() -> Result<TempDir> {
     tempfile::Builder::new().prefix("audit-").tempdir().map_err(|e| {
         Error::internal(format!("can't make a temporary folder in {}: {e}", std::env::temp_dir().display()))
@@ -462,7 +466,7 @@ mod tests {
     use super::*;
     use onnx_grad::Node;
 
-    /// Without a GPU every node is the CPU's, which is what the check for nodes that CUDA left out looks for.
+    /// Without a GPU every node runs on the CPU. The check for nodes that CUDA left out reads the same record.
     #[test]
     fn nodes_are_told_by_provider() {
         if load(None).is_err() {

@@ -1,4 +1,4 @@
-//! Execution providers: which there are, and what to do where one can't be used.
+//! Execution providers, and the error messages for those that cannot be used.
 
 use super::{Input, Optimise, Options, Session, VERSION, builder};
 use crate::{Error, Result};
@@ -6,7 +6,7 @@ use onnx_grad::{DType, Graph, Node, Value};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a graph runs.
+/// The execution provider of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     /// The CPU execution provider.
@@ -15,14 +15,14 @@ pub enum Provider {
     Cuda(Cuda),
 }
 
-/// How CUDA is used.
+/// Settings of the CUDA provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cuda {
     /// The device's number.
     pub device: i32,
-    /// Whether products may round their factors to TensorFloat-32 (10 bits of mantissa in place of 23).
+    /// Whether matrix products may round their factors to TensorFloat-32 (10 bits of mantissa instead of 23).
     pub tf32: bool,
-    /// Whether nodes that CUDA has no kernel for may run on the CPU, with what they need copied back and forth.
+    /// Whether nodes without a CUDA kernel may run on the CPU. Their tensors are then copied to the host and back.
     pub cpu_nodes: bool,
 }
 
@@ -52,8 +52,8 @@ impl fmt::Display for Provider {
     }
 }
 
-/// Refuses a provider that can't be used here, before any model is loaded (exit code 2): the library has no CUDA, its own
-/// libraries or the driver are missing, there is no such device.
+/// Tests the provider before any model is loaded. Errors (exit code 2): the library was built without CUDA; CUDA's
+/// libraries or the driver are missing; the device does not exist.
 pub fn require(options: Options) -> Result<()> {
     let Provider::Cuda(cuda) = options.provider else { return Ok(()) };
     let value = |name: &str| Value::new(name, DType::F32, &[1]);
@@ -73,7 +73,8 @@ pub fn require(options: Options) -> Result<()> {
     }
 }
 
-/// What a failure of CUDA becomes. The runtime's own words are long; the end of the first line has what happened.
+/// Turns a failure of CUDA into a usage error with the next step. ONNX Runtime's message is long; the end of its first
+/// line states the cause.
 pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
     let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
     let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {

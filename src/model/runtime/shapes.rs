@@ -1,15 +1,16 @@
-//! What ONNX Runtime knows of a graph: constants folded, the type and shape of every value.
+//! Constant folding, and type and shape inference, by ONNX Runtime.
 
 use super::{Input, Optimise, Options, Provider, Session, builder, fault, scratch};
 use crate::{Error, Result};
 use onnx_grad::{DType, Graph, Node, Types, Value};
 use ort::session::builder::GraphOptimizationLevel;
 
-/// Has ONNX Runtime fold what is constant in a graph of fixed input shapes: shape arithmetic, batch norms into
-/// convolutions, dead nodes. The result has only standard operators, and no shape arithmetic.
+/// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and dead
+/// nodes, and merges batch norms into convolutions. The result has only standard operators.
 pub fn specialise(graph: &Graph) -> Result<Graph> {
     let once = fold(graph)?;
-    // Operators without a kernel are inlined after shapes were inferred: what that adds folds the second time.
+    // ONNX Runtime inlines operators without a kernel after it inferred shapes. Their shape arithmetic folds in a
+    // second pass.
     let left = |n: &Node| matches!(n.op.as_str(), "Shape" | "Size") && n.domain.is_empty();
     if once.nodes.iter().any(left) { fold(&once) } else { Ok(once) }
 }
@@ -28,14 +29,14 @@ fn fold(graph: &Graph) -> Result<Graph> {
         Error::internal(format!("ONNX Runtime left no specialised graph at {}: {e}", path.display()))
     })?;
     let mut specialised = Graph::decode_as_is(bytes.into(), &path)?;
-    // The file declares every operator set that the runtime knows.
+    // The file declares every operator set that ONNX Runtime knows.
     specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
     specialised.precision = graph.precision;
     specialised.prune();
     Ok(specialised)
 }
 
-/// Bytes of a value; `None` where its shape isn't known. As many as can be said, where that is not enough.
+/// Bytes of a value, at most `u64::MAX`; `None` where the shape or the element size is not known.
 pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
     let size = |&d: &i64| u64::try_from(d).ok();
     let count = shape.iter().map(size).try_fold(1u64, |all, d| Some(all.saturating_mul(d?)))?;
@@ -44,15 +45,15 @@ pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
 
 /// Element type and shape of every value of a graph whose input shapes are fixed.
 ///
-/// The graph runs once, on zeros: what its kernels don't take must not be differentiated (inference lets impossible
-/// attributes pass), and the run tells the shapes that inference leaves open or is known to get wrong.
+/// The graph runs once, on zeros. The run rejects graphs that inference accepts and kernels do not, such as those with
+/// impossible attributes. It also yields the shapes that inference leaves open or is known to get wrong.
 pub fn infer(graph: &Graph) -> Result<Types> {
     let mut types: Types =
         graph.constants.iter().map(|(n, t)| (n.clone(), (t.dtype, t.shape.clone()))).collect();
     for input in &graph.inputs {
         types.insert(input.name.clone(), (input.dtype, fixed_shape(input)?));
     }
-    // The runtime names no type for values that nobody asks for: ask for all.
+    // ONNX Runtime gives types only for outputs, so all values are made outputs.
     let mut probe = graph.clone();
     let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
     probe.outputs = graph
@@ -63,13 +64,13 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         .collect();
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
     let session = Session::new(&probe, cpu, Optimise::Off)?;
-    // Inference counts pooling windows that start beyond the padding in ceil_mode; the kernels leave them out.
-    // Nor is its rank of a ConvTranspose with output_shape the kernel's.
+    // In ceil_mode, inference counts pooling windows that start beyond the padding; kernels omit them. For a
+    // ConvTranspose with output_shape, inference gets the rank wrong.
     let doubtful =
         graph.nodes.iter().any(|n| n.int("ceil_mode", 0) != 0 || n.attrs.contains_key("output_shape"));
     let mut open = Vec::new();
     for (name, dtype, shape) in session.output_types() {
-        // An empty shape may be a scalar's or stand for an unknown rank.
+        // An empty shape is either a scalar's or an unknown rank.
         if doubtful || shape.is_empty() || shape.iter().any(|&d| d < 0) {
             open.push(name.clone());
         }
@@ -93,7 +94,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
             )));
         }
     }
-    // All values at once would fill the memory: run for the outputs and the shapes alone.
+    // All values together would fill the memory. This run keeps only the outputs and the open shapes.
     let shape_of = |name: &str| format!("audit/shape-of/{name}");
     let mut probe = graph.clone();
     for name in &open {

@@ -7,7 +7,7 @@ use crate::judge::quantity::{ARS, ERS, R1};
 use crate::report::shown::{cells, shown, word};
 use maud::{Markup, html};
 
-/// Renders a comparison.
+/// Renders a comparison as an HTML page.
 pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
     let models = html! {
         .card.scroll { table {
@@ -71,7 +71,7 @@ fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {
     section(&format!("{} against {base}", entry.model), lead, table)
 }
 
-/// A difference, from the whole range for the worse to the whole range for the better: right is better.
+/// A difference on a scale from the largest possible loss (left) to the largest possible gain (right).
 fn plot(row: &Row) -> Markup {
     let Some(difference) = row.difference else { return Markup::default() };
     let [low, high] = row.metric.range();

@@ -1,4 +1,4 @@
-//! "Show me": attacked queries, what they retrieve, the loss along the way, and the map of embeddings.
+//! The section of examples: attacked queries, what they retrieve, the loss by step, and the map of embeddings.
 
 use super::page::{section as framed, sentence};
 use crate::record::{Example, Examples, Map, Neighbour, Report};
@@ -24,7 +24,7 @@ pub(super) fn section(report: &Report) -> Markup {
     html! { (framed("Show me", lead, cards)) (map(&examples.map)) }
 }
 
-/// An image, if it is what it should be: base64 and nothing else.
+/// An image. Anything but base64 is refused, because the text may come from a file.
 fn image(base64: &str, alt: &str) -> Markup {
     let sound =
         !base64.is_empty() && base64.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
@@ -48,7 +48,7 @@ fn card(e: &Example, examples: &Examples) -> Markup {
     }
 }
 
-/// What was retrieved, nearest first.
+/// The retrieved items, nearest first.
 fn rank(name: &str, list: &[Neighbour], e: &Example, examples: &Examples) -> Markup {
     html! {
         .rank {
@@ -78,7 +78,7 @@ fn losses(losses: &[f64]) -> Markup {
         format!("{:.1},{:.1}", 300.0 * i as f64 / steps as f64, 40.0 - 36.0 * (v - low) / spread)
     };
     let points: Vec<String> = finite.iter().enumerate().map(at).collect();
-    // + 0.0: no "-0.000".
+    // Adding 0.0 avoids "-0.000".
     let brief = |v: f64| format!("{:.3}", (v * 1000.0).round() / 1000.0 + 0.0);
     let (first, last) = (brief(finite[0]), brief(finite[steps]));
     html! {
@@ -94,22 +94,22 @@ fn losses(losses: &[f64]) -> Markup {
     }
 }
 
-/// Side of a map, in its own units.
+/// Side of a map, in SVG units.
 const SIDE: f64 = 480.0;
-/// Around what is on it.
+/// Margin around the points of a map.
 const MARGIN: f64 = 20.0;
 
-/// From the plane to a drawing.
+/// The transformation from the plane to the drawing.
 struct Frame {
     low: [f64; 2],
     unit: f64,
-    /// Left of what is narrower than the drawing.
+    /// Horizontal offset that centres points narrower than the drawing.
     indent: f64,
     height: f64,
 }
 
 impl Frame {
-    /// Around `points`; `None` where there are none.
+    /// The frame around `points`; `None` without points.
     fn around(points: impl Iterator<Item = [f32; 2]>) -> Option<Frame> {
         let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
         for p in points.map(|p| p.map(f64::from)).filter(|p| p.iter().all(|v| v.is_finite())) {
@@ -117,7 +117,7 @@ impl Frame {
                 (low[k], high[k]) = (low[k].min(p[k]), high[k].max(p[k]));
             }
         }
-        // One scale for both axes: distances are to be read off it.
+        // Both axes have the same scale, so that distances can be compared.
         let [wide, tall] = [0, 1].map(|k| high[k] - low[k]);
         let inside = SIDE - 2.0 * MARGIN;
         let unit = inside / wide.max(tall).max(1e-12);

@@ -1,5 +1,6 @@
-//! HTML: one page, one file, no network and no script. It answers in this order: how robust, can I trust it, where is
-//! it weak, show me, how was it measured.
+//! The report as HTML: one page in one file, without network access or scripts. The sections answer these questions in
+//! order: how robust is the model, can I trust the result, where is the model weak, what do attacks look like, how was
+//! it measured.
 
 mod compare;
 mod examples;
@@ -28,7 +29,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     Ok(page("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }
 
-/// How robust.
+/// The section on robustness.
 fn robustness(report: &Report) -> Markup {
     let b = &report.benign;
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
@@ -58,7 +59,7 @@ fn robustness(report: &Report) -> Markup {
     }
 }
 
-/// What the gate says.
+/// The result of the gate.
 fn banner(gate: &Verdict) -> Markup {
     html! {
         section.card.banner.fail[gate.exit().is_some()] {
@@ -78,7 +79,7 @@ fn banner(gate: &Verdict) -> Markup {
     }
 }
 
-/// A number from 0 to 100, on its scale: its interval as a band, the baseline as a tick.
+/// A number on its scale from 0 to 100, with its interval as a band and the baseline as a tick.
 fn score(report: &Report, of: Quantity, name: &str, long: &str, about: &str) -> Markup {
     let Some(value) = of.value(report) else { return Markup::default() };
     let interval = of.interval(report);
@@ -111,7 +112,7 @@ fn score(report: &Report, of: Quantity, name: &str, long: &str, about: &str) -> 
     }
 }
 
-/// Can I trust it.
+/// The section on trust.
 fn trust(report: &Report) -> Markup {
     let mut gravest: Vec<_> = report.warnings.iter().collect();
     gravest.sort_by_key(|w| std::cmp::Reverse(w.severity));
@@ -154,7 +155,7 @@ fn trust(report: &Report) -> Markup {
     section("Can I trust it?", lead, rows)
 }
 
-/// Where it is weak.
+/// The section on weaknesses.
 fn weaknesses(report: &Report) -> Markup {
     let mut rows: Vec<&Attack> = report.attacks.iter().collect();
     let withstood = |a: &Attack| a.resistance.per_trial.or(a.ers_term).unwrap_or(f64::INFINITY);
@@ -193,9 +194,9 @@ fn weaknesses(report: &Report) -> Markup {
 
 fn row(a: &Attack) -> Markup {
     let term = Term::find(&a.code);
-    // From the attacker's goal (0) to the opposite end (100).
+    // The position from 0, the attacker's goal, to 100, the opposite end.
     let place = |v: f64| term.map_or(v, |t| t.standing(v)).clamp(0.0, 100.0);
-    // What says nothing before an attack starts where the attacker wants it least.
+    // A term without a meaningful value before the attack starts at the attacker's worst value.
     let before = a.before.or_else(|| a.after.and(term).map(Term::untouched));
     let (shown_before, shown_after) = (number(a, before), number(a, a.after));
     html! {
@@ -225,7 +226,7 @@ fn row(a: &Attack) -> Markup {
     }
 }
 
-/// How it was measured.
+/// The section on the method.
 fn measured(report: &Report) -> Markup {
     let (s, m, t, d) = (&report.suite, &report.model, &report.timing, &report.data);
     let starts = if s.restarts == 1 { "start" } else { "starts" };

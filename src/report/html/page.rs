@@ -1,9 +1,9 @@
-//! What all pages share.
+//! The layout that all HTML pages share.
 
 use crate::report::shown::capital;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// A whole page around sections of HTML. `lead` and `sections` are HTML, the other texts are not.
+/// A complete page around sections of HTML. `lead` and `sections` are HTML; the other texts are plain.
 pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
     let page = html! {
         (DOCTYPE)
@@ -22,7 +22,7 @@ pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
             }
         }
     };
-    // Names of files may hold control characters, which no page may.
+    // File names may contain control characters, which HTML does not allow.
     let sound = |c: char| if c.is_control() && c != '\n' && c != '\t' { ' ' } else { c };
     page.into_string().chars().map(sound).collect::<String>().into_bytes()
 }
@@ -32,16 +32,16 @@ pub(super) fn section(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } p.lead { (lead) } (content) } }
 }
 
-/// A finding: its weight as a coloured word, and what it is.
+/// A finding: its severity as a coloured word, and its text.
 pub(super) fn finding(class: &str, word: &str, text: Markup) -> Markup {
     html! { .finding { span.tag.(class) { (word) } p { (text) } } }
 }
 
-/// A sentence, in which `backticks` enclose code.
+/// A sentence in which `backticks` enclose code.
 pub(super) fn sentence(text: &str) -> Markup {
     let text = capital(text);
     let parts: Vec<&str> = text.split('`').collect();
-    // An odd one encloses nothing.
+    // With an odd number of backticks, none encloses code.
     if parts.len().is_multiple_of(2) {
         return html! { (text) };
     }
@@ -52,12 +52,12 @@ pub(super) fn sentence(text: &str) -> Markup {
     }
 }
 
-/// A place on a line, as SVG wants it.
+/// A position on a line, formatted for SVG.
 pub(super) fn at(share: f64) -> String {
     format!("{share:.2}%")
 }
 
-/// An interval on a line, from one share to the other, wide enough to be seen.
+/// An interval on a line, from one share to the other, at least wide enough to be visible.
 pub(super) fn band(a: f64, b: f64, colour: &str) -> Markup {
     let (low, high) = (a.min(b), a.max(b));
     html! {

@@ -1,4 +1,4 @@
-//! The Euclidean norm: all changes together are no longer than ε.
+//! The Euclidean norm: the change of all pixels together has length at most ε.
 
 use super::Ball;
 
@@ -14,7 +14,7 @@ pub const L2: Ball = Ball {
             x.iter_mut().zip(centre).for_each(|(v, c)| *v = c + (*v - c) * share);
         }
     },
-    // A normal direction, at a radius whose P-th power is uniform.
+    // A point is uniform in the ball if its direction is normal and the P-th power of its radius is uniform.
     start: |x, bound, draw| {
         let direction: Vec<f32> = x.iter().map(|_| draw.normal()).collect();
         let radius = bound.eps * draw.unit().powf(1.0 / x.len().max(1) as f32);
@@ -22,7 +22,7 @@ pub const L2: Ball = Ball {
         x.iter_mut().zip(direction).for_each(|(v, d)| *v += d * per);
     },
     descend: |x, gradient, alpha| {
-        // Scaled first: squares of small gradients vanish in float32, and so may they in float64.
+        // Dividing by the largest entry keeps the squares of small gradients from underflowing, even in float64.
         let largest = gradient.iter().fold(0.0f32, |most, g| g.abs().max(most));
         if largest > 0.0 && largest.is_finite() {
             let per = alpha / length(gradient.iter().map(|g| g / largest));

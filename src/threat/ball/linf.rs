@@ -14,7 +14,7 @@ pub const LINF: Ball = Ball {
     },
     start: |x, bound, draw| {
         for v in x {
-            // An image's box is cut off at 0 and at 1: uniform in what is left.
+            // The start is uniform in the part of the box within [0,1].
             let (low, high) = bound.interval(*v);
             *v = (low + draw.unit() * (high - low)).clamp(low, high);
         }

@@ -1,4 +1,4 @@
-//! Where a perturbation may lie: one file and one row of [`BALLS`] each.
+//! The sets that bound a perturbation. Each has one file and one row of [`BALLS`].
 
 mod l2;
 mod linf;
@@ -11,26 +11,28 @@ use std::fmt;
 /// Every ball; the first is the default.
 pub static BALLS: &[Ball] = &[linf::LINF, l2::L2];
 
-/// Perturbations that are no larger than ε in a norm. Vectors are images of P pixels, or perturbations themselves around 0.
+/// The perturbations of norm at most ε. A vector [P] is an image (the centre is the clean image) or a perturbation (the
+/// centre is 0).
 pub struct Ball {
     /// The name in suites and on the command line.
     pub name: &'static str,
-    /// What ε bounds, in a few words.
+    /// The quantity that ε bounds, in a few words.
     pub about: &'static str,
-    /// The size of x − centre in the norm: `(x, centre)`.
+    /// The norm of x − centre. Arguments: x, centre.
     pub size: fn(&[f32], &[f32]) -> f32,
-    /// Moves x into the ball, `(x, centre, ε)`: to its nearest point.
+    /// Moves x to the nearest point of the ball. Arguments: x, centre, ε.
     pub project: fn(&mut [f32], &[f32], f32),
-    /// Replaces the centre by a random point, uniform in the ball, `(centre, bound, draw)`.
+    /// Replaces the centre by a random point, uniform in the ball. Arguments: centre, bound, draw.
     pub start: fn(&mut [f32], &Bound, &mut Draw),
-    /// Moves x by a step of size α along which a linear function with this gradient falls fastest, `(x, gradient, α)`.
+    /// Moves x by the step of size α that decreases a linear function with this gradient most. Arguments: x, gradient,
+    /// α.
     pub descend: fn(&mut [f32], &[f32], f32),
-    /// Whether the ball is a box and `descend` a signed step, as [`crate::model::SignedSteps`] makes them.
+    /// Whether the ball is a box and `descend` is a signed step, as in [`crate::model::SignedSteps`].
     pub is_box: bool,
 }
 
 impl Ball {
-    /// The ball called `name`. Error: exit code 2.
+    /// The ball called `name`. Errors (exit code 2): no ball has this name.
     pub fn find(name: &str) -> Result<&'static Ball> {
         BALLS.iter().find(|b| b.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
             let all: Vec<&str> = BALLS.iter().map(|b| b.name).collect();
@@ -55,22 +57,22 @@ impl PartialEq for Ball {
     }
 }
 
-/// The set that one perturbation is kept in.
+/// The set that contains one perturbed image or one perturbation.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound<'a> {
-    /// The shape of the set.
+    /// The norm.
     pub ball: &'static Ball,
-    /// Its radius, in units of the [0,1] range.
+    /// The radius ε, in units of the [0,1] range.
     pub eps: f32,
-    /// Its centre [P]: the clean image, or zeros.
+    /// The centre [P]: the clean image, or zeros.
     pub centre: &'a [f32],
-    /// Whether points are images, whose pixels stay in [0, 1], or perturbations.
+    /// Whether points are images, whose pixels stay in [0, 1]; otherwise they are perturbations.
     pub pixels: bool,
 }
 
 impl Bound<'_> {
-    /// Moves x into the set. Cutting pixels off at 0 and 1 only makes the perturbation of an image smaller, so that the result lies
-    /// in both; for a box it is the nearest such point.
+    /// Moves x into the set. It first projects x onto the ball and then clips pixels to [0, 1]. Clipping makes the
+    /// perturbation only smaller, so the result is in both sets. For a box it is the nearest such point.
     pub fn project(&self, x: &mut [f32]) {
         (self.ball.project)(x, self.centre, self.eps);
         if self.pixels {
@@ -78,7 +80,7 @@ impl Bound<'_> {
         }
     }
 
-    /// A step of size α against `gradient`, and back into the set.
+    /// Makes a step of size α against `gradient` and projects the result into the set.
     pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
         (self.ball.descend)(x, gradient, alpha);
         self.project(x);
@@ -92,13 +94,14 @@ impl Bound<'_> {
         x
     }
 
-    /// The lowest and the highest value that a pixel can have, where it is `centre` in the middle of the set.
+    /// The lowest and the highest value of a pixel whose value at the centre of the set is `centre`.
     pub fn interval(&self, centre: f32) -> (f32, f32) {
         let (low, high) = (centre - self.eps, centre + self.eps);
         if self.pixels { (low.max(0.0), high.min(1.0)) } else { (low, high) }
     }
 
-    /// The lowest and the highest value that each pixel of an image can have. A ball of any norm of order 1 or more lies in this box.
+    /// The lowest and the highest value of each pixel, each [P]. The ball of any p-norm with p ≥ 1 lies within this
+    /// box.
     pub fn limits(&self) -> (Vec<f32>, Vec<f32>) {
         self.centre.iter().map(|&v| self.interval(v)).unzip()
     }
@@ -108,8 +111,8 @@ impl Bound<'_> {
 mod tests {
     use super::*;
 
-    /// Expected values follow from the definitions: points outside come back to the surface, those inside stay, a step goes against
-    /// the gradient by α.
+    /// The expected values follow from the definitions. Projection moves points outside to the surface and leaves
+    /// points inside unchanged. A step moves by α against the gradient.
     #[test]
     fn every_ball_projects_starts_and_steps_within_itself() {
         let centre: Vec<f32> = (0..60).map(|i| i as f32 / 59.0).collect();

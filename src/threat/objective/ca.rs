@@ -1,11 +1,11 @@
-//! CA±: the candidate moves, its targets are queries; their rankings of it rise or fall.
+//! CA±: the candidate is perturbed. Its targets are queries, and its rank for them is raised or lowered.
 
 use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial};
 use crate::Result;
 use crate::space::{Gallery, wide};
 use crate::threat::term;
 
-/// Raises the candidate's rank for w queries drawn from all.
+/// Raises the candidate's rank for w queries drawn from all queries.
 pub const RAISE: Objective = Objective {
     code: "CA+",
     about: "Perturbs a candidate until random queries rank it first.",
@@ -35,18 +35,18 @@ fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
     Ok(draw.from(&query.top_percent_of_queries(), query.count))
 }
 
-/// One target: its point, and its distances to what it ranks.
+/// One target query, with its distances to the items that it ranks.
 struct Ranking {
-    /// The query's point.
+    /// The query's point [D].
     query: Vec<f64>,
-    /// Its distances, ascending.
+    /// The distances, ascending.
     sorted: Vec<f64>,
-    /// Sums of the nearest of these, none to all.
+    /// Prefix sums of `sorted`: entry k is the sum of the k smallest distances.
     sums: Vec<f64>,
 }
 
-/// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) stay as they are while c̃ moves: sorted once and summed,
-/// they say at each step which terms are open and what these come to.
+/// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) are constant while c̃ moves. With them sorted and their
+/// prefix sums, a binary search finds the positive terms of a step and their sum.
 fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
     let metric = gallery.metric;
     let ranking = |&q: &usize| {

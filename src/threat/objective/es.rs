@@ -1,4 +1,4 @@
-//! ES: embedding shift. The query runs away from where it was.
+//! ES: embedding shift. The query's embedding moves away from its clean position.
 
 use super::{Drawn, Loss, Measure, Objective, Reach, Targets};
 use crate::space::wide;
@@ -14,9 +14,9 @@ pub const ES: Objective = Objective {
     drawn: Drawn::No,
     several: None,
     targets: |_, _| Ok(Targets::Chosen(Vec::new())),
-    // −d(q̃, e0). At the clean image the distance is 0 and has no direction: the first step runs away from e0
-    // + 1e-7. e0 is then taken to be z itself, the same embedding out of another call of the model, as
-    // rounding between the two would otherwise drown out the 1e-7.
+    // −d(q̃, e0). At the clean image the distance is 0 and has no gradient, so the first step maximises the distance
+    // from e0 + 1e-7. In that step e0 is z itself and not the embedding of an earlier call: the rounding difference
+    // between two calls could be larger than 1e-7.
     loss: |gallery, form, trial| {
         let (metric, clean) = (gallery.metric, wide(gallery.point(trial.query)));
         Loss::Point(Box::new(move |z, first, gradient| {

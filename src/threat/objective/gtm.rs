@@ -1,4 +1,4 @@
-//! GTM: greedy top-1 misranking. The query joins the nearest item of another class.
+//! GTM: greedy top-1 misranking. The query moves to the nearest item of another class.
 
 use super::{Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, ltm};
 use crate::Result;
@@ -11,7 +11,7 @@ pub const GTM: Objective = Objective {
     about: "Perturbs a query until the nearest item of another class comes first.",
     terms: &[term::GTM],
     measure: Measure::Hit,
-    // The published form may aim at an item of the query's own class.
+    // The published form may choose an item of the query's own class.
     reach: |form| match form {
         Form::Published => Reach::Unknown,
         Form::Corrected => Reach::Chance,
@@ -37,20 +37,21 @@ fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
     let nearest = |keep: &dyn Fn(usize) -> bool| query.gallery.nearest(&d, 1, |i| ranked(i) && keep(i));
     let chosen = match query.form {
         Form::Corrected => nearest(&|i| labels[i] != labels[own]),
-        // The released code filters the gallery by class, that of the nearest item and not of the query,
-        // finds the nearest item's place in the filtered list, and takes that for an index into the whole
-        // gallery.
+        // The released code has an indexing error, which this form reproduces. It filters the gallery by the class of
+        // the nearest item, not of the query. It finds the nearest item's position in the filtered list and uses that
+        // position as an index into the whole gallery.
         Form::Published => {
             let class = labels[nearest(&|_| true)[0]];
             let place = |u: &usize| labels[..*u].iter().filter(|&&l| l != class).count();
             let index = nearest(&|i| labels[i] != class).first().map(place);
-            // That code knows no cameras: an index that falls on what the query may not rank is no target.
+            // The released code does not know cameras. Where its index is an item that the query does not rank, the
+            // corrected target is used.
             match index.filter(|&i| !query.gallery.same_view(own, i)) {
                 None if index.is_some() => nearest(&|i| labels[i] != labels[own]),
                 index => index.into_iter().collect(),
             }
         }
     };
-    // Empty when the query is the only item outside the nearest item's class.
+    // The choice is empty if the query is the only item outside the nearest item's class.
     Ok(if chosen.is_empty() { Targets::Skip("no other class to join") } else { Targets::Chosen(chosen) })
 }

@@ -7,7 +7,7 @@ use crate::threat::term;
 /// The best match is kept while it is among so many.
 pub const TOP: usize = 4;
 
-/// QA− on the nearest item, judged by whether that stays among the first 4.
+/// QA− on the nearest item. The measure is whether that item stays among the first 4.
 pub const GTT: Objective = Objective {
     code: "GTT",
     about: "Perturbs a query until its best match is no longer among the first 4.",

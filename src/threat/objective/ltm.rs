@@ -1,5 +1,5 @@
-//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes comes closer than
-//! the nearest of the query's own.
+//! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes becomes nearer than the
+//! nearest item of the query's class.
 
 use super::{Drawn, Loss, Measure, Objective, Query, Reach, Targets};
 use crate::threat::term;
@@ -14,8 +14,8 @@ pub const LTM: Objective = Objective {
     drawn: Drawn::No,
     several: None,
     targets: |query, _| Ok(classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
-    // [max over other classes of d − min over own class of d]₊. The published form's own class holds the
-    // query itself, so that the minimum is nearly always the way back to the clean embedding.
+    // [max over other classes of d − min over own class of d]₊. In the published form the query's class contains the
+    // query itself, so the minimum is nearly always the distance to the clean embedding.
     loss: |gallery, form, trial| {
         let (query, class) = (trial.query, gallery.labels[trial.query]);
         Loss::Gallery(Box::new(move |d, weights| {
@@ -39,7 +39,8 @@ pub const LTM: Objective = Objective {
     },
 };
 
-/// Why a query can't be misranked: there must be items of its class besides itself, and of another.
+/// Checks that a query can be misranked: the gallery needs another item of its class and an item of another class. The
+/// error is the reason.
 pub fn classes(query: &Query) -> Result<(), &'static str> {
     let class = query.gallery.labels[query.index];
     if query.gallery.labels[..query.gallery.len()].iter().all(|&l| l == class) {

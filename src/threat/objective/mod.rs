@@ -1,8 +1,8 @@
-//! What an attacker wants: one file and one row of [`OBJECTIVES`] each.
+//! Attack objectives. Each has one file and one row of [`OBJECTIVES`].
 //!
-//! To add one, write `<code>.rs` with that row and name it in the table. Definitions follow Zhou et al., "Adversarial Attack and
-//! Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et al. (CVPR
-//! 2020) for LTM.
+//! To add one, write `<code>.rs` with that row and name it in the table. Definitions follow Zhou et al., "Adversarial
+//! Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et
+//! al. (CVPR 2020) for LTM.
 
 mod ca;
 mod es;
@@ -23,29 +23,30 @@ use crate::space::Gallery;
 use crate::{Error, Result};
 use std::fmt;
 
-/// Every objective, in the order reports list them.
+/// Every objective, in the order of reports.
 pub static OBJECTIVES: &[Objective] =
     &[ca::RAISE, ca::LOWER, qa::RAISE, qa::LOWER, tma::TMA, es::ES, ltm::LTM, gtm::GTM, gtt::GTT];
 
-/// What an attacker wants: whom it targets, the loss it minimises at the embedding, what it is judged by.
+/// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
+/// success.
 pub struct Objective {
-    /// The code in suites, reports and seeds: "CA+".
+    /// The code in suites, reports and seeds, such as "CA+".
     pub code: &'static str,
-    /// What it does, in one sentence.
+    /// What the attack does, in one sentence.
     pub about: &'static str,
-    /// The terms that it is judged by, in the order of reports. By the last it has succeeded or not.
+    /// The terms that measure the attack, in the order of reports. The last one decides whether a trial succeeded.
     pub terms: &'static [Term],
-    /// What is asked of rankings for them.
+    /// What the runner measures for these terms.
     pub measure: Measure,
-    /// What an attack without bounds comes to.
+    /// What an attack without bounds achieves.
     pub reach: fn(Form) -> Reach,
-    /// Where targets come from.
+    /// The source of the targets.
     pub drawn: Drawn,
-    /// The suite parameter that sets the number of targets ("w", "m"), for attacks on several.
+    /// The suite parameter that sets the number of targets ("w", "m"), for attacks on several targets.
     pub several: Option<&'static str>,
-    /// Chooses the gallery items a trial is about.
+    /// Chooses the targets of a trial.
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
-    /// Prepares the loss of one trial. It is minimised.
+    /// Prepares the loss of one trial. Searches minimise it.
     pub loss: for<'a> fn(&'a Gallery, Form, &Trial) -> Loss<'a>,
 }
 
@@ -56,7 +57,8 @@ impl fmt::Debug for Objective {
 }
 
 impl Objective {
-    /// The objective called `code`: any case, and a typographic minus sign will do.
+    /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
+    /// objective has this code.
     pub fn find(code: &str) -> Result<&'static Objective> {
         let plain = code.trim().replace('\u{2212}', "-");
         OBJECTIVES.iter().find(|a| a.code.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
@@ -65,13 +67,13 @@ impl Objective {
         })
     }
 
-    /// Whether `term` is one of its terms.
+    /// Whether `term` is one of this objective's terms.
     pub fn judged_by(&self, term: &Term) -> bool {
         self.terms.contains(term)
     }
 
-    /// How far the attacker was before and after, per cent of the way from the worst for him to his goal; `None` where nothing was
-    /// measured. Rankings hold `ranked` items.
+    /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` where nothing
+    /// was measured. `ranked` is the number of items in a ranking.
     pub fn success(&self, outcome: &Outcome, form: Form, ranked: f64) -> Option<(f64, f64)> {
         let term = self.terms.last()?;
         let (before, after) = (term.read)(outcome, form)?;
@@ -79,31 +81,31 @@ impl Objective {
     }
 }
 
-/// Where the targets of an objective come from.
+/// The source of an objective's targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drawn {
-    /// They follow from the model, or there are none.
+    /// The targets follow from the model, or the attack has none.
     No,
-    /// Drawn from all.
+    /// Drawn from all items.
     Anywhere,
-    /// Drawn from the nearest neighbours of each query, as the model has them.
+    /// Drawn from the nearest neighbours of each query under the model.
     FromNeighbours,
 }
 
-/// What an attack without bounds comes to: any image may then become any other.
+/// What an attack without bounds achieves, where any image may become any other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reach {
-    /// Its goal, but for so many per cent of the way.
+    /// It comes within this many per cent of its goal.
     Almost(f64),
-    /// Its goal in all but so many per cent of the trials, and what chance adds to that.
+    /// It reaches its goal in all but this many per cent of the trials, plus sampling error.
     Share(f64),
-    /// R@1 of a random embedding.
+    /// It lowers R@1 to that of a random embedding.
     Chance,
-    /// Nobody can say: that an item be last in a ranking may be out of reach.
+    /// Unknown. For example, no image may exist that makes an item last in a ranking.
     Unknown,
 }
 
-/// Where a ranking attack wants the item.
+/// The rank that a ranking attack aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
     /// Rank 0.
@@ -122,31 +124,32 @@ impl Aim {
     }
 }
 
-/// A query that asks for targets.
+/// The input of the choice of targets.
 pub struct Query<'a> {
     /// The gallery.
     pub gallery: &'a Gallery,
-    /// The query's index; below N where it is an item of the gallery itself.
+    /// The query's index. It is below N if the query is also a gallery item.
     pub index: usize,
-    /// Targets wanted (w or m).
+    /// Number of targets wanted (w or m).
     pub count: usize,
-    /// The reading of the definitions.
+    /// The form of the definitions.
     pub form: Form,
 }
 
 impl Query<'_> {
-    /// Distances of the clean query to every item, N.
+    /// Distances of the clean query to every gallery item, [N].
     pub fn distances(&self) -> Vec<f64> {
         self.gallery.distances(self.gallery.point(self.index))
     }
 
-    /// The ⌊0.01·N⌋ items nearest to the query (at least 1) of those it may rank, nearest first.
+    /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
     pub fn top_percent(&self) -> Vec<usize> {
         let n = self.gallery.len();
         self.gallery.nearest(&self.distances(), (n / 100).max(1), |i| !self.gallery.excluded(self.index, i))
     }
 
-    /// The same of the queries, to a candidate: the ⌊1 %⌋ nearest that may rank it.
+    /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank it,
+    /// nearest first.
     pub fn top_percent_of_queries(&self) -> Vec<usize> {
         let gallery = self.gallery;
         let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
@@ -157,14 +160,14 @@ impl Query<'_> {
         near.into_iter().map(|(_, q)| q).collect()
     }
 
-    /// So many items, each uniform over those of the gallery that the query ranks.
+    /// Draws `count` gallery items, each uniform over those that the query ranks.
     fn any_items(&self, count: usize, draw: &mut Draw) -> Targets {
         let ranked = |&i: &usize| self.form.ranks(self.gallery, self.index, i);
         let items: Vec<usize> = (0..self.gallery.len()).filter(ranked).collect();
         draw.from(&items, count)
     }
 
-    /// So many queries, each uniform over those that rank this candidate.
+    /// Draws `count` queries, each uniform over those that rank this candidate.
     fn any_queries(&self, count: usize, draw: &mut Draw) -> Targets {
         let ranks = |&&q: &&usize| self.form.ranks(self.gallery, q, self.index);
         let queries: Vec<usize> = self.gallery.queries().iter().filter(ranks).copied().collect();
@@ -172,16 +175,16 @@ impl Query<'_> {
     }
 }
 
-/// What choosing targets led to.
+/// The result of the choice of targets.
 pub enum Targets {
-    /// Gallery indices; none for attacks without a target.
+    /// Gallery indices; empty for attacks without a target.
     Chosen(Vec<usize>),
-    /// This query can't be attacked so, and why.
+    /// The query cannot be attacked, with the reason.
     Skip(&'static str),
 }
 
 impl Form {
-    /// Items that a ranking holds in `gallery`.
+    /// The number of items in a ranking of `gallery`.
     pub fn ranked_in(self, gallery: &Gallery) -> usize {
         self.ranked(gallery.len(), gallery.points.nrows() > gallery.len())
     }
@@ -194,7 +197,7 @@ impl Form {
         }
     }
 
-    /// What is added to each coordinate of a difference inside the pairwise distance of ES and GTM.
+    /// The constant added to each coordinate of a difference in the pairwise distance of ES and GTM.
     fn offset(self) -> f64 {
         match self {
             Form::Published => 1e-6,
@@ -203,12 +206,13 @@ impl Form {
     }
 }
 
-/// A loss at the point z (D) of the metric space.
+/// A loss at the point z [D] of the metric space.
 pub enum Loss<'a> {
-    /// A function of the point: (z, first step of a run from the clean image, ∂L/∂z [D], zero on entry) → loss.
+    /// A function of the point. Arguments: z; whether this is the first step of a run from the clean image; ∂L/∂z [D],
+    /// zero on entry. Returns the loss.
     Point(Box<PointLoss<'a>>),
-    /// A function of the distances d from z to the whole gallery: (d [N], ∂L/∂d [N], zero on entry) → loss.
-    /// Only these pay for matrix products with the gallery.
+    /// A function of the distances d from z to the whole gallery. Arguments: d [N]; ∂L/∂d [N], zero on entry. Returns
+    /// the loss. Only these losses need matrix products with the gallery.
     Gallery(Box<GalleryLoss<'a>>),
 }
 

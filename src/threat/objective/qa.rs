@@ -1,4 +1,4 @@
-//! QA±: the query moves, its targets are candidates; its ranking of them rises or falls.
+//! QA±: the query is perturbed. Its targets are candidates, and their rank for the query is raised or lowered.
 
 use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial};
 use crate::space::Gallery;
@@ -18,7 +18,7 @@ pub const RAISE: Objective = Objective {
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
 };
 
-/// Lowers m distinct candidates drawn from the 1 % nearest.
+/// Lowers m distinct candidates drawn from the 1 % nearest to the query.
 pub const LOWER: Objective = Objective {
     code: "QA-",
     about: "Perturbs a query until it ranks its own best candidates last.",
@@ -56,7 +56,7 @@ pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<
     let targets = trial.targets.clone();
     let terms = (targets.len() * gallery.len()) as f64;
     let (sign, per) = (aim.sign(), aim.sign() / terms as f32);
-    // What x runs over: all but the query's own view, if there are views.
+    // The ranges of x: all items, without the query's own view if items have views.
     let mut seen = Vec::new();
     let mut from = 0;
     for to in (0..gallery.len()).filter(|&x| gallery.same_view(trial.query, x)).chain([gallery.len()]) {
@@ -78,8 +78,10 @@ pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<
     }))
 }
 
-/// Σ [±(at − d)]₊, and how many are open; each of these takes `per` from its weight. In lanes without branches, which
-/// the compiler keeps in vector registers: this is done for all items at every step.
+/// Returns Σ [±(at − d)]₊ and the number of positive terms, and subtracts `per` from the weight of each positive term.
+///
+/// The loop has no branches and sums into separate accumulators, so the compiler can use vector registers. It runs over
+/// all items in every step.
 fn hinges(d: &[f32], at: f32, sign: f32, per: f32, weights: &mut [f32]) -> (f64, f32) {
     const LANES: usize = 16;
     let (mut sums, mut open) = ([0.0f64; LANES], [0.0f32; LANES]);

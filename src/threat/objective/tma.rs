@@ -1,5 +1,5 @@
-//! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on another
-//! item's embedding.
+//! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on the embedding of
+//! another item.
 
 use super::{Drawn, Loss, Measure, Objective, Reach};
 use crate::space::{Angle, wide};
@@ -15,7 +15,7 @@ pub const TMA: Objective = Objective {
     drawn: Drawn::Anywhere,
     several: None,
     targets: |query, draw| Ok(query.any_items(1, draw)),
-    // 1 − cos(q̃, t), under any metric
+    // 1 − cos(q̃, t), under every metric
     loss: |gallery, _, trial| {
         let target = trial.targets.first().map_or_else(Vec::new, |&t| wide(gallery.point(t)));
         Loss::Point(Box::new(move |z, _, gradient| {

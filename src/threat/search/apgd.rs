@@ -1,9 +1,9 @@
-//! APGD (Croce & Hein, ICML 2020, algorithm 1): large steps with momentum, halved and restarted from the best image so far whenever
-//! the loss stops falling. The best image seen counts.
+//! APGD (Croce & Hein, ICML 2020, algorithm 1). Steps are large and have momentum. When the loss stops decreasing, the
+//! step size is halved and the search restarts from the best image so far. The best image is the result.
 
 use super::{Bound, Search, Setting, Walk};
 
-/// The step size is 2ε at first, then as the loss demands; α is not used.
+/// The step size is 2ε at first and then follows from the loss; α is not used.
 pub const APGD: Search = Search {
     name: "adaptive",
     words: |steps, _| format!("{steps} adaptive steps"),
@@ -13,39 +13,38 @@ pub const APGD: Search = Search {
     begin: |setting, _| Box::new(Apgd::new(setting)),
 };
 
-/// Share of the steps between two checkpoints that must lower the loss (ρ).
+/// Share of the steps between two checkpoints that must decrease the loss (ρ).
 const ENOUGH: f64 = 0.75;
-/// Weight of a step against the movement before it.
+/// Weight of the new step relative to the momentum.
 const STEP_WEIGHT: f32 = 0.75;
 
 struct Apgd {
     /// The step size.
     alpha: f32,
-    /// Steps at whose end the step size is reconsidered, descending: the next one last.
+    /// Step numbers at which the step size is reconsidered, in descending order.
     checkpoints: Vec<usize>,
     /// Steps made.
     step: usize,
     /// The image that the latest gradient belongs to.
     at: Vec<f32>,
-    /// The one before it.
+    /// The image before `at`.
     before: Vec<f32>,
-    /// The latest loss; `None` at the start and after going back, where there is none to compare the next
-    /// with.
+    /// The latest loss; `None` at the start and after a restart, where the next loss has no predecessor.
     loss: Option<f64>,
-    /// Steps since the last checkpoint whose effect is known, and how many of them lowered the loss.
+    /// Steps since the last checkpoint whose effect is known, and how many of them decreased the loss.
     since: (usize, usize),
-    /// At the last checkpoint: whether the step was halved, and the best loss.
+    /// State at the last checkpoint: whether the step size was halved, and the best loss.
     halved: bool,
     best_then: f64,
-    /// Lowest loss and its image.
+    /// The lowest loss and its image.
     best: (f64, Vec<f32>),
 }
 
 impl Apgd {
     fn new(setting: &Setting) -> Apgd {
         let Setting { steps, start, .. } = *setting;
-        // w_j = ⌈p_j·T⌉ with p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j − p_{j−1} − 0.03, 0.06); p in
-        // hundredths
+        // w_j = ⌈p_j·T⌉ with p_0 = 0, p_1 = 0.22, p_{j+1} = p_j + max(p_j − p_{j−1} − 0.03, 0.06); `last` and `next`
+        // are p in hundredths.
         let (mut last, mut next) = (0usize, 22usize);
         let mut checkpoints = Vec::new();
         while next < 100 {
@@ -56,7 +55,7 @@ impl Apgd {
         checkpoints.reverse();
         let eps = setting.bound.eps;
         Apgd {
-            // A single step goes as far as it may, as FGSM does.
+            // A single step has the size ε, as in FGSM.
             alpha: if steps == 1 { eps } else { 2.0 * eps },
             checkpoints,
             step: 0,
@@ -72,7 +71,7 @@ impl Apgd {
 }
 
 impl Walk for Apgd {
-    /// The loss at the new x will be known one step later, so that going back to the best image costs one step.
+    /// The loss at the new x is known only in the next call, so going back to the best image costs one step.
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
         bound.descend(x, gradient, self.alpha);
         if let Some(previous) = self.loss.replace(loss) {
@@ -132,7 +131,7 @@ mod tests {
         assert!(Apgd::new(&setting(1, &[0.0], &[0.5])).checkpoints.iter().all(|&w| w == 1));
     }
 
-    /// |x − 0.3| in the box [0, 1], by signs: a fixed step of 0.4 would jump over the bottom for ever.
+    /// Minimises |x − 0.3| in the box [0, 1] with signed steps. A fixed step of 0.4 would never settle at the minimum.
     #[test]
     fn steps_shrink_until_the_bottom_is_found() {
         let mut x = vec![0.9f32];
@@ -147,7 +146,7 @@ mod tests {
         assert!(loss < 0.01 && (best[0] - 0.3).abs() < 0.01, "{loss} at {best:?}");
     }
 
-    /// While the loss falls with every step, the step stays.
+    /// The step size stays the same while every step decreases the loss.
     #[test]
     fn steps_that_help_are_kept() {
         let mut x = vec![1.0f32];

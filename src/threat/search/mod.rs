@@ -1,5 +1,5 @@
-//! How images move: one file and one row of [`SEARCHES`] each. A search sees losses and gradients, and moves one image; the runner
-//! fills batches, keeps to the bounds and measures what comes of it.
+//! Search algorithms. Each has one file and one row of [`SEARCHES`]. A search moves one image, given losses and
+//! gradients. The runner fills batches, enforces the bounds and measures the result.
 
 mod apgd;
 mod pgd;
@@ -18,54 +18,55 @@ use std::fmt;
 /// Every search; the first is the default.
 pub static SEARCHES: &[Search] = &[PGD, APGD, RANDOM];
 
-/// A way to look for an image with a low loss.
+/// An algorithm that searches for an image with a low loss.
 pub struct Search {
     /// The name as a suite's `schedule`.
     pub name: &'static str,
-    /// The steps in words, as reports have them: `(steps, α)`.
+    /// The steps in words, for reports. Arguments: the number of steps, α.
     pub words: fn(usize, f32) -> String,
-    /// Whether a step needs the loss's gradient, or its value alone.
+    /// Whether a step needs the gradient of the loss; otherwise it needs only the value.
     pub needs_gradient: bool,
-    /// Whether every step is one of the same size from the image before it. On a ball that is a box a model may then make the
-    /// steps itself.
+    /// Whether every step has the same size and starts from the previous image. A model may then perform the steps
+    /// itself if the ball is a box.
     pub plain_steps: bool,
-    /// Whether it is given a step size; otherwise α is not used.
+    /// Whether the search uses the step size α.
     pub takes_alpha: bool,
     /// Begins a run.
     pub begin: fn(&Setting, Draw) -> Box<dyn Walk>,
 }
 
-/// What a run begins with.
+/// The input of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
-    /// Where the image may lie.
+    /// The set that the image must stay in.
     pub bound: Bound<'a>,
-    /// The image that the run starts from [P].
+    /// The first image of the run [P].
     pub start: &'a [f32],
     /// The image's shape, [C, H, W].
     pub shape: [usize; 3],
-    /// Steps T.
+    /// Number of steps T.
     pub steps: usize,
-    /// The step size of searches that are given one.
+    /// The step size α, for searches that use it.
     pub alpha: f32,
 }
 
-/// One image under way.
+/// The state of a search on one image.
 pub trait Walk: Send + Sync {
-    /// The image to begin with, where it isn't the run's own start.
+    /// The first image, where the search does not begin at [`Setting::start`].
     fn first(&mut self) -> Option<Vec<f32>> {
         None
     }
-    /// Takes in the loss at x and its gradient [P] (empty for searches that need none), and moves x within `bound`.
+    /// Receives the loss at x and its gradient [P] (empty for searches that need none), and moves x within `bound`.
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]);
-    /// The best image seen and its loss, for searches that keep it: it counts where the last image isn't better.
+    /// The best image so far and its loss, for searches that record it. It is the result if the last image has a higher
+    /// loss.
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
         None
     }
 }
 
 impl Search {
-    /// The search called `name`. Error: exit code 2.
+    /// The search called `name`. Errors (exit code 2): no search has this name.
     pub fn find(name: &str) -> Result<&'static Search> {
         SEARCHES.iter().find(|s| s.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
             let all: Vec<&str> = SEARCHES.iter().map(|s| s.name).collect();
@@ -77,7 +78,7 @@ impl Search {
         })
     }
 
-    /// Whether a model that makes signed steps can make all of this search's on `ball`.
+    /// Whether a model with signed steps can perform all steps of this search on `ball`.
     pub fn in_place(&self, ball: &Ball) -> bool {
         self.plain_steps && ball.is_box
     }

@@ -1,12 +1,13 @@
-//! Square attack (Andriushchenko et al., ECCV 2020): a random search that needs no gradient. Squares of ±ε at random places, kept
-//! where the loss falls, smaller as time goes by. On a ball that is no box what is tried is brought back into it.
+//! Square attack (Andriushchenko et al., ECCV 2020): a random search without gradients. It sets squares at random
+//! positions to ±ε and keeps those that decrease the loss. The squares shrink over time. Candidates outside a ball that
+//! is not a box are projected into it.
 
 use super::{Bound, Draw, Search, Setting, Walk};
 
-/// Thousandths of the way at which the share of the image that a square covers, 0.8 at first, is halved.
+/// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at first.
 const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
 
-/// As many images are tried as there are steps, and one to begin with.
+/// A run tries one image per step, after the first one.
 pub const RANDOM: Search = Search {
     name: "random",
     words: |steps, _| format!("random search of {steps} images"),
@@ -19,7 +20,7 @@ pub const RANDOM: Search = Search {
 struct Square {
     draw: Draw,
     shape: [usize; 3],
-    /// Images that are tried, the first included, and tried so far.
+    /// Number of images to try, the first included, and number tried so far.
     images: usize,
     tried: usize,
     first: Option<Vec<f32>>,
@@ -29,7 +30,7 @@ struct Square {
 impl Square {
     fn new(setting: &Setting, mut draw: Draw) -> Square {
         let Setting { bound, start, shape, steps, .. } = *setting;
-        // Vertical stripes to begin with.
+        // The search begins with vertical stripes.
         let [channels, height, width] = shape;
         let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * bound.eps).collect();
         let at = |i: usize| stripes[i / (height * width) * width + i % width];
