@@ -20,7 +20,7 @@ mod npz;
 
 use audit::judge::check;
 use audit::model::Model;
-use audit::model::card::{Card, Layout};
+use audit::model::card::{Axes, Card};
 use audit::model::joined::{Joined, NAMES};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
 use ndarray::ArrayView2;
@@ -208,7 +208,7 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
     let load = start.elapsed().as_secs_f64();
     let size = std::fs::metadata(&file).map_or(0, |m| m.len()) as f64 / 1e6;
     let memory = before.map(|before| memory::peak().unwrap_or(before) - before);
-    let nhwc = model.info.preprocessing.layout == Layout::Nhwc;
+    let nhwc = model.info.preprocessing.layout == Axes::Nhwc;
     let planes = |v: &[f64]| -> Vec<f64> {
         if !nhwc {
             return v.to_vec();

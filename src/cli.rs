@@ -1,11 +1,11 @@
-//! The command line: flags to [`Settings`]. No logic.
+//! The command line as flags. No logic.
 
 use crate::data::Split;
 use crate::model::card::Card;
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
-use crate::record::{Channels, Form, Interpolation, Layout, Metric, Partition, Precision};
+use crate::record::{Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -47,7 +47,18 @@ pub struct Cli {
     pub command: Option<Command>,
     /// The audit.
     #[command(flatten)]
-    pub run: Run,
+    pub run: AuditFlags,
+}
+
+impl Cli {
+    /// How progress and errors are shown.
+    pub fn mode(&self) -> Mode {
+        match &self.command {
+            None => self.run.mode(),
+            Some(Command::Run(flags)) => flags.mode(),
+            Some(_) => Mode::Auto,
+        }
+    }
 }
 
 /// Commands beside the audit itself.
@@ -55,9 +66,9 @@ pub struct Cli {
 pub enum Command {
     /// Audit a model (the default)
     #[command(after_help = EXAMPLES)]
-    Run(Box<Run>),
+    Run(Box<AuditFlags>),
     /// Look for reasons to distrust an audit of this model: every check there is
-    Doctor(Box<Doctor>),
+    Doctor(Box<DoctorFlags>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
     Ops {
@@ -75,15 +86,15 @@ pub enum Command {
     #[command(after_help = "Example:\n  audit --suite smoke model.onnx")]
     Suites,
     /// Render a saved report in other formats
-    Report(Render),
+    Report(ReportFlags),
     /// Compare reports with the first: differences with 95 % intervals
-    Compare(Compare),
+    Compare(CompareFlags),
     /// Put the parts of a run (`--partition`) together
-    Merge(Merge),
+    Merge(MergeFlags),
     /// Hold a saved report against thresholds and a baseline
-    Gate(Gate),
+    Gate(GateFlags),
     /// Write the model and its gradient as one ONNX graph, for any ONNX runtime
-    Grad(Box<Grad>),
+    Grad(Box<GradFlags>),
     /// Print the JSON Schema of reports
     #[command(after_help = "Example:\n  audit schema > report.schema.json")]
     Schema,
@@ -106,7 +117,7 @@ pub enum Command {
     },
     /// Write generated images as PNG class folders
     #[command(hide = true)]
-    Images(Images),
+    Images(ImagesFlags),
 }
 
 /// Flags of `audit doctor`.
@@ -121,10 +132,10 @@ pub enum Command {
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
     mut_arg("max_queries", |a| a.help("Attack at most so many queries, of each class its share [default: 16]"))
 )]
-pub struct Doctor {
+pub struct DoctorFlags {
     /// The audit that is to be trusted.
     #[command(flatten)]
-    pub run: Run,
+    pub run: AuditFlags,
     /// Another model of the same input, whose attacked images are tried on this one
     #[arg(long, value_name = "FILE")]
     pub surrogate: Option<PathBuf>,
@@ -139,7 +150,7 @@ pub struct Doctor {
     0 written · 2 usage · 3 no gradient, or none for any batch · 12 the file disagrees with the audit's own gradient, or that with \
     finite differences: nothing is written"
 )]
-pub struct Grad {
+pub struct GradFlags {
     /// The model, an .onnx file
     pub model: PathBuf,
     /// File to write to, .onnx; weights of 1.5 GB and more go to a second file, its name with .data added
@@ -165,7 +176,7 @@ pub struct Grad {
 /// Flags of `audit report`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  audit report report.json -o report.html -o report.md")]
-pub struct Render {
+pub struct ReportFlags {
     /// A saved report, .json
     pub report: PathBuf,
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
@@ -178,7 +189,7 @@ pub struct Render {
 #[command(
     after_help = "Example:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html"
 )]
-pub struct Compare {
+pub struct CompareFlags {
     /// Saved reports, .json; the first is the base
     #[arg(required = true, num_args = 2..)]
     pub reports: Vec<PathBuf>,
@@ -202,7 +213,7 @@ pub struct Compare {
     one run, but for timing and command line. For pictures in the page give every part an .html too: the .json then holds \
     them.\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or parts missing: each is named"
 )]
-pub struct Merge {
+pub struct MergeFlags {
     /// The reports of all parts, .json, in any order
     #[arg(required = true)]
     pub parts: Vec<PathBuf>,
@@ -218,7 +229,7 @@ pub struct Merge {
     --max-drop ars=1.0\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
     or missing metric"
 )]
-pub struct Gate {
+pub struct GateFlags {
     /// A saved report, .json
     pub report: PathBuf,
     /// What is demanded.
@@ -261,7 +272,7 @@ impl Demands {
 /// Flags of `audit images`.
 #[derive(Debug, Args)]
 #[allow(missing_docs)]
-pub struct Images {
+pub struct ImagesFlags {
     /// Folder to write to
     #[arg(long)]
     pub out: PathBuf,
@@ -281,7 +292,7 @@ pub struct Images {
 
 /// Flags of an audit.
 #[derive(Clone, Debug, Args)]
-pub struct Run {
+pub struct AuditFlags {
     /// The model, an .onnx file
     #[arg(required = true)]
     pub model: Option<PathBuf>,
@@ -348,7 +359,7 @@ pub struct Run {
     pub described: Described,
     /// Where gradients come from: formed out of the graph, or, as a last resort, estimated from many forward passes
     #[arg(long, value_enum, default_value = "exact", help_heading = "Model")]
-    pub gradient: Gradient,
+    pub gradient: GradientSource,
     /// What the attacks' steps compute in. fp16 is meant for GPUs, and slower on a CPU. Outcomes are measured in float32 all
     /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
@@ -410,7 +421,7 @@ pub struct Described {
     pub size: Option<[usize; 2]>,
     /// Order of the input's dimensions
     #[arg(long, value_enum, help_heading = "Model")]
-    pub image_layout: Option<Layout>,
+    pub image_layout: Option<Axes>,
     /// Order of the input's channels
     #[arg(long, value_enum, help_heading = "Model")]
     pub channels: Option<Channels>,
@@ -436,7 +447,7 @@ pub struct Described {
 
 /// Where gradients come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Gradient {
+pub enum GradientSource {
     /// Formed out of the model's graph.
     Exact,
     /// Estimated from forward passes.
@@ -473,7 +484,7 @@ impl Described {
     }
 }
 
-impl Run {
+impl AuditFlags {
     /// What the flags say of the model.
     pub fn card(&self) -> crate::Result<Card> {
         Ok(Card { metric: self.metric, ..self.described.card()? })

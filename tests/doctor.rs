@@ -33,7 +33,7 @@ fn examine(graph: &Graph, more: &[&str], surrogate: Option<&Graph>) -> Examinati
         all.extend(["--max-queries", "8"]);
     }
     all.extend(more);
-    let flags = audit::cli::Doctor { run: flags(&all), surrogate };
+    let flags = audit::cli::DoctorFlags { run: flags(&all), surrogate };
     doctor::run(&flags).unwrap()
 }
 
@@ -78,7 +78,7 @@ fn behind(nodes: Vec<Node>, weights: Weights) -> Graph {
 fn a_trained_net_passes() {
     let model = bundled("plain.onnx");
     let run = flags(&[model.to_str().unwrap(), "--max-queries", "12"]);
-    let e = doctor::run(&audit::cli::Doctor { run, surrogate: Some(bundled("hardened.onnx")) }).unwrap();
+    let e = doctor::run(&audit::cli::DoctorFlags { run, surrogate: Some(bundled("hardened.onnx")) }).unwrap();
     sound(&e);
     assert_eq!(level(&e, "transfer"), Severity::Ok, "{}", e.render());
     assert!(e.findings.iter().all(|f| f.severity < Severity::Warning), "{}", e.render());
@@ -97,7 +97,7 @@ fn an_untrained_net_and_a_linear_one_pass() {
 fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
     let model = bundled("hardened.onnx");
     let run = flags(&[model.to_str().unwrap(), "--max-queries", "12"]);
-    let e = doctor::run(&audit::cli::Doctor { run, surrogate: None }).unwrap();
+    let e = doctor::run(&audit::cli::DoctorFlags { run, surrogate: None }).unwrap();
     fires(&e, Severity::Error, &["black-box"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
 }

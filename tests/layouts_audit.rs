@@ -5,7 +5,7 @@ mod common;
 
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;
-use audit::model::card::{Card, Layout};
+use audit::model::card::{Axes, Card};
 use audit::model::runtime::{Options, Provider};
 use audit::record::Report;
 use common::models::{SIDE, Weights, free, grey, value};
@@ -169,8 +169,8 @@ fn coloured(root: &Path, channel: usize, (low, high): (f32, f32)) {
 
 /// A model that sees what is between `low` and `high` in one channel of its input, and hardly anything else: to the rest,
 /// it is saturated.
-fn seeing(root: &Path, layout: Layout, channel: i64, (low, high): (f32, f32)) -> PathBuf {
-    let nhwc = layout == Layout::Nhwc;
+fn seeing(root: &Path, layout: Axes, channel: i64, (low, high): (f32, f32)) -> PathBuf {
+    let nhwc = layout == Axes::Nhwc;
     let nodes = vec![
         Node::new("Gather", &["image", "channel"], "plane").with("axis", if nhwc { 3i64 } else { 1 }),
         Node::new("Clip", &["plane", "low", "high"], "clipped"),
@@ -213,7 +213,7 @@ fn common_mistakes_are_named() {
         ((0.1, 0.9), 0, (20.0, 235.0), 0, &["--range", "0,255"], &[], "--range 0,255"),
         ((0.02, 0.12), 0, (-0.98, -0.75), 0, &["--range=-1,1"], &[], "--range=-1,1"),
     ];
-    for layout in [Layout::Nchw, Layout::Nhwc] {
+    for layout in [Axes::Nchw, Axes::Nhwc] {
         for (number, (pixels, channel, sees, at, right, wrong, words)) in cases.iter().enumerate() {
             let root = Temp::new();
             coloured(&root.join("images"), *channel, *pixels);

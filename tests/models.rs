@@ -3,7 +3,7 @@
 
 mod common;
 
-use audit::model::card::{Card, Channels, Layout, Preprocessing};
+use audit::model::card::{Axes, Card, Channels, Preprocessing};
 use audit::model::runtime::{Input, Optimise, Options, Provider, Session};
 use audit::model::{IMAGE, Model};
 use audit::record::Report;
@@ -226,8 +226,8 @@ fn operators_that_were_replaced_compute_what_they_did() {
 }
 
 /// A colour model: [N, 3, 12, 12], or with channels last, [N, 12, 12, 3].
-fn colour(layout: Layout) -> Graph {
-    let first = layout == Layout::Nchw;
+fn colour(layout: Axes) -> Graph {
+    let first = layout == Axes::Nchw;
     let mut nodes = trunk(if first { "image" } else { "planes" }, "embedding", "");
     if !first {
         nodes.insert(0, Node::new("Transpose", &["image"], "planes").with("perm", vec![0i64, 3, 1, 2]));
@@ -254,10 +254,10 @@ fn preprocessing_in_front_of_the_graph_is_what_is_stated() {
     load_runtime();
     let (n, h, w) = (2usize, 5usize, 4usize);
     let x = pixels(n * 3 * h * w);
-    for layout in [Layout::Nchw, Layout::Nhwc] {
+    for layout in [Axes::Nchw, Axes::Nhwc] {
         for order in [Channels::Rgb, Channels::Bgr] {
             for (range, mean, std) in SCALINGS {
-                let dims = if layout == Layout::Nchw { [2, 3, 5, 4] } else { [2, 5, 4, 3] };
+                let dims = if layout == Axes::Nchw { [2, 3, 5, 4] } else { [2, 5, 4, 3] };
                 let input = Value::new("image", DType::F32, &dims);
                 let card = Card {
                     channels: Some(order),
@@ -279,8 +279,8 @@ fn preprocessing_in_front_of_the_graph_is_what_is_stated() {
                     let (image, colour, at) = (i / (3 * h * w), i / (h * w) % 3, i % (h * w));
                     let c = if order == Channels::Bgr { 2 - colour } else { colour };
                     let to = match layout {
-                        Layout::Nchw => (image * 3 + c) * h * w + at,
-                        Layout::Nhwc => (image * h * w + at) * 3 + c,
+                        Axes::Nchw => (image * 3 + c) * h * w + at,
+                        Axes::Nhwc => (image * h * w + at) * 3 + c,
                     };
                     expected[to] = (range[0] + v * (range[1] - range[0]) - mean[c]) / std[c];
                 }
@@ -305,7 +305,7 @@ fn preprocessing_that_nobody_states_is_the_papers() {
     for (c, (mean, std)) in [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)].into_iter().enumerate() {
         assert!((p.scale[c] - 1.0 / std).abs() < 1e-6 && (p.shift[c] + mean / std).abs() < 1e-6, "{p:?}");
     }
-    assert_eq!(of(&[1, 224, 224, 3], &plain).unwrap().layout, Layout::Nhwc);
+    assert_eq!(of(&[1, 224, 224, 3], &plain).unwrap().layout, Axes::Nhwc);
     let shorter = of(&[1, 3, 224, 224], &Card { resize_shorter: Some(256), ..plain.clone() }).unwrap();
     assert_eq!((shorter.resize, shorter.resize_shorter), (None, Some(256)));
     // Another size is resized to straight; characters are taken as they are.
@@ -321,7 +321,7 @@ fn preprocessing_that_nobody_states_is_the_papers() {
     let free = Value { name: "image".into(), dtype: DType::F32, shape: Some(shape) };
     for channels in [None, Some(Channels::Bgr)] {
         let card = Card { channels, size: Some([224, 224]), ..plain.clone() };
-        assert_eq!(Preprocessing::of(&free, &card).unwrap().layout, Layout::Nhwc, "{channels:?}");
+        assert_eq!(Preprocessing::of(&free, &card).unwrap().layout, Axes::Nhwc, "{channels:?}");
     }
     // A cut that is larger than what it is cut from.
     for card in [
@@ -335,7 +335,7 @@ fn preprocessing_that_nobody_states_is_the_papers() {
 
 #[test]
 fn layouts_channel_orders_and_ranges_are_audited_as_stated() {
-    for (layout, flag) in [(Layout::Nchw, "nchw"), (Layout::Nhwc, "nhwc")] {
+    for (layout, flag) in [(Axes::Nchw, "nchw"), (Axes::Nhwc, "nhwc")] {
         let report = audited(&colour(layout), 3, &["--image-layout", flag]);
         assert_eq!(report.model.preprocessing.layout, layout);
     }
@@ -351,16 +351,16 @@ fn layouts_channel_orders_and_ranges_are_audited_as_stated() {
         "--output",
         "embedding",
     ];
-    let report = audited(&colour(Layout::Nhwc), 3, &args);
+    let report = audited(&colour(Axes::Nhwc), 3, &args);
     let p = &report.model.preprocessing;
-    assert_eq!((p.layout, p.order), (Layout::Nhwc, Channels::Bgr));
+    assert_eq!((p.layout, p.order), (Axes::Nhwc, Channels::Bgr));
     assert!((p.scale[0] - 255.0 / 57.0).abs() < 1e-6 && (p.shift[2] + 123.0 / 59.0).abs() < 1e-6, "{p:?}");
     // ε stays in pixel units, whatever the range: the largest change of a pixel is the protocol's.
     assert!(report.outcomes.iter().all(|o| o.linf <= report.suite.eps + 1e-6));
     let most = report.outcomes.iter().fold(0.0f32, |m, o| m.max(o.linf));
     assert!(most > 2.0 * report.suite.alpha, "{most}");
     // A model that expects 0..255 and gets 0..1 is another model.
-    let other = audited(&colour(Layout::Nhwc), 3, &[]);
+    let other = audited(&colour(Axes::Nhwc), 3, &[]);
     assert_ne!(other.benign.map, report.benign.map);
 }
 

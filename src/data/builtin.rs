@@ -29,29 +29,29 @@ pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {
 /// Draws image `sample` of `class`. It depends on these, the seed, the size and the number of channels alone;
 /// [`Preparation::resize`] has nothing to say, as the image is drawn in its final size.
 pub fn pixels(seed: u64, class: usize, sample: usize, prep: &Preparation) -> Pixels {
-    let mut dice = Dice::new(seed, &[class]);
-    let glyph = Glyph::invent(&mut dice);
-    let typical = Colours::invent(&mut dice);
-    let mut dice = Dice::new(seed, &[class, sample]);
-    let writing = glyph.write(&mut dice);
-    let light = Light::cast(&mut dice);
+    let mut random = Sampler::new(seed, &[class]);
+    let glyph = Glyph::invent(&mut random);
+    let typical = Colours::invent(&mut random);
+    let mut random = Sampler::new(seed, &[class, sample]);
+    let writing = glyph.write(&mut random);
+    let light = Light::cast(&mut random);
     let colours = match prep.channels {
-        1 => Colours::grey(&mut dice),
-        _ => typical.vary(&mut dice),
+        1 => Colours::grey(&mut random),
+        _ => typical.vary(&mut random),
     };
     let cover = writing.cover(prep.height, prep.width);
-    let bytes = light.develop(&cover, &colours, prep, &mut dice);
+    let bytes = light.develop(&cover, &colours, prep, &mut random);
     let data = bytes.iter().map(|&value| f32::from(value) / 255.0).collect();
     Pixels { data, digest: Sha256::digest(&bytes).into() }
 }
 
-/// Random numbers that depend on the seed and a path of indices.
-struct Dice(Random);
+/// Random numbers of the distributions used here. They depend on the seed and a path of indices.
+struct Sampler(Random);
 
-impl Dice {
-    fn new(seed: u64, path: &[usize]) -> Dice {
+impl Sampler {
+    fn new(seed: u64, path: &[usize]) -> Sampler {
         let path: Vec<u8> = path.iter().flat_map(|&index| (index as u64).to_le_bytes()).collect();
-        Dice(Random::keyed(&[b"audit built-in images 1", &seed.to_le_bytes(), &path]))
+        Sampler(Random::keyed(&[b"audit built-in images 1", &seed.to_le_bytes(), &path]))
     }
 
     fn between(&mut self, low: f32, high: f32) -> f32 {
@@ -113,20 +113,20 @@ struct Stroke {
 }
 
 impl Glyph {
-    fn invent(dice: &mut Dice) -> Glyph {
+    fn invent(random: &mut Sampler) -> Glyph {
         let mut strokes: Vec<Stroke> = Vec::new();
-        let count = dice.between(2.0, 5.0) as usize;
+        let count = random.between(2.0, 5.0) as usize;
         while strokes.len() < count {
-            let joint = (!strokes.is_empty() && dice.between(0.0, 1.0) < 0.65).then(|| {
-                let earlier = dice.between(0.0, strokes.len() as f32) as usize;
+            let joint = (!strokes.is_empty() && random.between(0.0, 1.0) < 0.65).then(|| {
+                let earlier = random.between(0.0, strokes.len() as f32) as usize;
                 // As often from its end as from somewhere on its way.
-                (earlier.min(strokes.len() - 1), dice.between(0.0, 2.0).min(1.0))
+                (earlier.min(strokes.len() - 1), random.between(0.0, 2.0).min(1.0))
             });
             let start =
-                joint.map_or_else(|| dice.point(), |(earlier, share)| along(strokes[earlier].curve, share));
-            let end = dice.point();
+                joint.map_or_else(|| random.point(), |(earlier, share)| along(strokes[earlier].curve, share));
+            let end = random.point();
             let length = start.distance(end);
-            let swing = dice.between(-0.9, 0.9);
+            let swing = random.between(-0.9, 0.9);
             if length < 0.7 {
                 continue;
             }
@@ -152,28 +152,28 @@ impl Glyph {
     }
 
     /// The strokes as one hand writes them once.
-    fn write(&self, dice: &mut Dice) -> Writing {
+    fn write(&self, random: &mut Sampler) -> Writing {
         let mut curves: Vec<Curve> = Vec::with_capacity(self.0.len());
         for stroke in &self.0 {
             let [start, bend, end] =
-                stroke.curve.map(|point| point.moved(dice.about(JITTER), dice.about(JITTER)));
+                stroke.curve.map(|point| point.moved(random.about(JITTER), random.about(JITTER)));
             let start = stroke.joint.map_or(start, |(earlier, share)| {
-                along(curves[earlier], share).moved(dice.about(JITTER / 4.0), dice.about(JITTER / 4.0))
+                along(curves[earlier], share).moved(random.about(JITTER / 4.0), random.about(JITTER / 4.0))
             });
             curves.push([start, bend, end]);
         }
         // Half the tangent of the angle gives its sine and cosine without either.
-        let half = dice.about(0.08);
+        let half = random.about(0.08);
         let (cosine, sine) = ((1.0 - half * half) / (1.0 + half * half), 2.0 * half / (1.0 + half * half));
-        let shear = dice.about(0.15);
-        let size = dice.between(0.55, 0.75);
-        let (wide, tall) = (size * dice.between(0.85, 1.15), size * dice.between(0.85, 1.15));
-        let (right, down) = (dice.about(0.1), dice.about(0.1));
+        let shear = random.about(0.15);
+        let size = random.between(0.55, 0.75);
+        let (wide, tall) = (size * random.between(0.85, 1.15), size * random.between(0.85, 1.15));
+        let (right, down) = (random.about(0.1), random.about(0.1));
         for point in curves.iter_mut().flatten() {
             let (x, y) = ((point.x + shear * point.y) * wide, point.y * tall);
             *point = Point { x: cosine * x - sine * y + right, y: sine * x + cosine * y + down };
         }
-        Writing { curves, pen: dice.between(0.045, 0.085) }
+        Writing { curves, pen: random.between(0.045, 0.085) }
     }
 }
 
@@ -230,19 +230,19 @@ struct Colours {
 
 impl Colours {
     /// Bright ink on dark paper.
-    fn grey(dice: &mut Dice) -> Colours {
-        Colours { paper: vec![dice.between(0.0, 0.12)], ink: vec![dice.between(0.65, 1.0)] }
+    fn grey(random: &mut Sampler) -> Colours {
+        Colours { paper: vec![random.between(0.0, 0.12)], ink: vec![random.between(0.65, 1.0)] }
     }
 
     /// A colour pair that a class is mostly seen in.
-    fn invent(dice: &mut Dice) -> Colours {
-        let mut three = |low, high| (0..3).map(|_| dice.between(low, high)).collect();
+    fn invent(random: &mut Sampler) -> Colours {
+        let mut three = |low, high| (0..3).map(|_| random.between(low, high)).collect();
         Colours { paper: three(0.05, 0.45), ink: three(0.45, 1.0) }
     }
 
     /// The pair as one image of the class has it.
-    fn vary(&self, dice: &mut Dice) -> Colours {
-        let mut stray = |values: &[f32]| values.iter().map(|value| value + dice.about(0.1)).collect();
+    fn vary(&self, random: &mut Sampler) -> Colours {
+        let mut stray = |values: &[f32]| values.iter().map(|value| value + random.about(0.1)).collect();
         Colours { paper: stray(&self.paper), ink: stray(&self.ink) }
     }
 }
@@ -255,12 +255,12 @@ struct Light {
 }
 
 impl Light {
-    fn cast(dice: &mut Dice) -> Light {
-        Light { right: dice.about(0.08), down: dice.about(0.08), twist: dice.about(0.05) }
+    fn cast(random: &mut Sampler) -> Light {
+        Light { right: random.about(0.08), down: random.about(0.08), twist: random.about(0.05) }
     }
 
     /// The picture as 8-bit values, C×H×W, with the noise of the camera.
-    fn develop(&self, cover: &[f32], colours: &Colours, prep: &Preparation, dice: &mut Dice) -> Vec<u8> {
+    fn develop(&self, cover: &[f32], colours: &Colours, prep: &Preparation, random: &mut Sampler) -> Vec<u8> {
         let (height, width) = (prep.height, prep.width);
         let mut bytes = Vec::with_capacity(prep.channels * cover.len());
         for (paper, ink) in colours.paper.iter().zip(&colours.ink) {
@@ -268,7 +268,7 @@ impl Light {
                 let x = ((at % width) as f32 + 0.5) / width as f32 * 2.0 - 1.0;
                 let y = ((at / width) as f32 + 0.5) / height as f32 * 2.0 - 1.0;
                 let light = 1.0 + self.right * x + self.down * y + self.twist * x * y;
-                let value = (paper + (ink - paper) * cover) * light + dice.about(NOISE);
+                let value = (paper + (ink - paper) * cover) * light + random.about(NOISE);
                 // The conversion saturates at 0 and 255.
                 bytes.push((value * 255.0 + 0.5) as u8);
             }

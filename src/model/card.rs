@@ -1,7 +1,7 @@
 //! The model card: what a file of weights doesn't say about its input, and the preprocessing that follows from it.
 
 use super::output::Pooling;
-pub use crate::record::{Channels, Layout, Preprocessing};
+pub use crate::record::{Axes, Channels, Preprocessing};
 use crate::record::{Interpolation, Metric};
 use crate::{Error, Result};
 use clap::ValueEnum;
@@ -22,7 +22,7 @@ pub struct Card {
     #[serde(default, deserialize_with = "sides")]
     pub size: Option<[usize; 2]>,
     /// Whether channels come first or last.
-    pub layout: Option<Layout>,
+    pub layout: Option<Axes>,
     /// Channel order.
     pub channels: Option<Channels>,
     /// What pixel values 0 and 255 are before mean and std are applied: [0, 1] (default), [0, 255], [-1, 1].
@@ -130,7 +130,7 @@ impl Preprocessing {
             ));
         };
         let dims = input.shape.as_deref().unwrap_or_default();
-        let at = if layout == Layout::Nchw { 2 } else { 1 };
+        let at = if layout == Axes::Nchw { 2 } else { 1 };
         let side = |i: usize, name: &str| match (&dims[at + i], card.size) {
             (Dim::Known(n), Some(size)) if *n != size[i] as i64 => {
                 Err(wrong(format!("its {name} is fixed to {n}, and {} was asked for", size[i])))
@@ -257,7 +257,7 @@ impl Preprocessing {
     /// Shape of the model's own input.
     pub fn input_shape(&self, batch: usize) -> [i64; 4] {
         let [b, c, h, w] = self.pixel_shape(batch);
-        if self.layout == Layout::Nchw { [b, c, h, w] } else { [b, h, w, c] }
+        if self.layout == Axes::Nchw { [b, c, h, w] } else { [b, h, w, c] }
     }
 
     /// Puts the preprocessing in front of input `name` of a graph; the new input is [`super::IMAGE`].
@@ -274,7 +274,7 @@ impl Preprocessing {
         if self.shift.iter().any(|s| *s != 0.0) {
             steps.push(("Add", Some(Tensor::f32(&[1, c, 1, 1], &self.shift)), None));
         }
-        if self.layout == Layout::Nhwc {
+        if self.layout == Axes::Nhwc {
             steps.push(("Transpose", None, Some(("perm", Attr::Ints(vec![0, 2, 3, 1])))));
         }
         if steps.is_empty() {
@@ -373,7 +373,7 @@ impl Preprocessing {
             for c in 0..self.channels {
                 let from = if self.order == Channels::Bgr { self.channels - 1 - c } else { c };
                 for (i, v) in image[from * plane..][..plane].iter().enumerate() {
-                    let to = if self.layout == Layout::Nchw { c * plane + i } else { i * self.channels + c };
+                    let to = if self.layout == Axes::Nchw { c * plane + i } else { i * self.channels + c };
                     target[to] = v * self.scale[c] + self.shift[c];
                 }
             }
@@ -382,8 +382,8 @@ impl Preprocessing {
     }
 }
 
-/// Layout and channels of an input that looks like a batch of images.
-pub fn image_like(input: &Value, card: &Card) -> Option<(Layout, usize)> {
+/// Order of axes, and channels, of an input that looks like a batch of images.
+pub fn image_like(input: &Value, card: &Card) -> Option<(Axes, usize)> {
     let dims = input.shape.as_deref()?;
     if dims.len() != 4 {
         return None;
@@ -395,15 +395,15 @@ pub fn image_like(input: &Value, card: &Card) -> Option<(Layout, usize)> {
         (Dim::Free(_), stated) => stated,
     };
     match card.layout {
-        Some(Layout::Nchw) => Some((Layout::Nchw, channels(&dims[1])?)),
-        Some(Layout::Nhwc) => Some((Layout::Nhwc, channels(&dims[3])?)),
+        Some(Axes::Nchw) => Some((Axes::Nchw, channels(&dims[1])?)),
+        Some(Axes::Nhwc) => Some((Axes::Nhwc, channels(&dims[3])?)),
         None => match (channels(&dims[1]), channels(&dims[3])) {
             // What the graph says counts for more than that it leaves a dimension open.
             (Some(_), Some(c)) if matches!((&dims[1], &dims[3]), (Dim::Free(_), Dim::Known(_))) => {
-                Some((Layout::Nhwc, c))
+                Some((Axes::Nhwc, c))
             }
-            (Some(c), _) => Some((Layout::Nchw, c)),
-            (None, Some(c)) => Some((Layout::Nhwc, c)),
+            (Some(c), _) => Some((Axes::Nchw, c)),
+            (None, Some(c)) => Some((Axes::Nhwc, c)),
             (None, None) => None,
         },
     }

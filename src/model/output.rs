@@ -1,7 +1,7 @@
 //! Choice of the embedding among a model's outputs, and its pooling to one vector per image.
 
 use super::EMBEDDING;
-use super::card::Layout;
+use super::card::Axes;
 use crate::{Error, Result};
 use ndarray::Array2;
 use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
@@ -27,7 +27,7 @@ enum Reading {
     Places(Vec<usize>, usize),
 }
 
-fn read(shape: &[i64], batch: usize, layout: Layout) -> Option<Reading> {
+fn read(shape: &[i64], batch: usize, layout: Axes) -> Option<Reading> {
     let b = batch as i64;
     match shape {
         [d] if b == 1 && *d > 1 => Some(Reading::Vector),
@@ -36,8 +36,8 @@ fn read(shape: &[i64], batch: usize, layout: Layout) -> Option<Reading> {
             _ if shape.contains(&0) => None,
             _ => match (rest.len(), layout) {
                 (2, _) => Some(Reading::Places(vec![1], 2)),
-                (3, Layout::Nchw) => Some(Reading::Places(vec![2, 3], 1)),
-                (3, Layout::Nhwc) => Some(Reading::Places(vec![1, 2], 3)),
+                (3, Axes::Nchw) => Some(Reading::Places(vec![2, 3], 1)),
+                (3, Axes::Nhwc) => Some(Reading::Places(vec![1, 2], 3)),
                 _ => None,
             },
         },
@@ -64,7 +64,7 @@ pub(super) fn pick(
     types: &mut Types,
     batch: usize,
     pooling: Option<Pooling>,
-    layout: Layout,
+    layout: Axes,
 ) -> Result<(String, usize)> {
     let all: Vec<(String, DType, Vec<i64>)> = graph
         .outputs
@@ -171,7 +171,7 @@ pub(super) fn pool(
     values: &[f32],
     batch: usize,
     pooling: Option<Pooling>,
-    layout: Layout,
+    layout: Axes,
 ) -> Result<Array2<f32>> {
     let unexpected = || Error::internal(format!("the embedding has shape {shape:?}, for a batch of {batch}"));
     let shaped = |values: Vec<f32>| {

@@ -10,7 +10,7 @@ mod trial;
 mod verdict;
 
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
-pub use names::{Channels, Interpolation, Layout, Metric, Precision, Protocol, Role, ScoreName};
+pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{

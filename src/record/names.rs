@@ -145,7 +145,8 @@ impl fmt::Display for ScoreName {
 /// Order of an image tensor's dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Layout {
+#[schemars(rename = "Layout")]
+pub enum Axes {
     /// [batch, channels, height, width]
     Nchw,
     /// [batch, height, width, channels]

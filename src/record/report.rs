@@ -1,7 +1,7 @@
 //! The result of an audit as one serialisable value. Every report format is a pure function of it.
 
 use super::{
-    Channels, Form, HalfPrecision, Interpolation, Layout, Metric, Outcome, Precision, Protocol, ScoreName,
+    Axes, Channels, Form, HalfPrecision, Interpolation, Metric, Outcome, Precision, Protocol, ScoreName,
     Severity, Skipped, TrialList, Verdict, Warning, reason,
 };
 use crate::{Error, Exit, Result};
@@ -548,7 +548,7 @@ pub struct Preprocessing {
     /// Input width.
     pub width: usize,
     /// Order of dimensions.
-    pub layout: Layout,
+    pub layout: Axes,
     /// Order of channels.
     pub order: Channels,
     /// Factor for the pixels of each channel, in the input's order.

@@ -12,7 +12,7 @@ pub mod terminal;
 mod trials;
 
 use crate::record::Report;
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use std::path::{Path, PathBuf};
 
 /// A file format of reports.
@@ -21,17 +21,19 @@ pub struct Format {
     pub extension: &'static str,
     /// Renders it.
     pub render: fn(&Report) -> Result<Vec<u8>>,
+    /// Whether it shows the pictures of [`crate::record::Examples`].
+    pub shows_examples: bool,
 }
 
 /// Every format; `-o` chooses by the file name's ending.
 pub const FORMATS: &[Format] = &[
-    Format { extension: "json", render: json::render },
-    Format { extension: "html", render: html::render },
-    Format { extension: "md", render: markdown::render },
-    Format { extension: "junit.xml", render: junit::render },
-    Format { extension: "sarif", render: sarif::render },
-    Format { extension: "csv", render: trials::csv },
-    Format { extension: "parquet", render: trials::parquet },
+    Format { extension: "json", render: json::render, shows_examples: false },
+    Format { extension: "html", render: html::render, shows_examples: true },
+    Format { extension: "md", render: markdown::render, shows_examples: false },
+    Format { extension: "junit.xml", render: junit::render, shows_examples: false },
+    Format { extension: "sarif", render: sarif::render, shows_examples: false },
+    Format { extension: "csv", render: trials::csv, shows_examples: false },
+    Format { extension: "parquet", render: trials::parquet, shows_examples: false },
 ];
 
 /// The report as JSON.
@@ -47,12 +49,8 @@ pub fn schema() -> Result<String> {
         .map_err(|e| Error::internal(format!("schema: {e}")))
 }
 
-/// A file to be written: tried before the work, so that a bad path fails at once, and given its name when complete, so
-/// that nothing half-written stays.
-pub struct Destination {
-    path: PathBuf,
-    partial: PathBuf,
-}
+/// A file to be written, tried before the work so that a bad path fails at once.
+pub struct Destination(PathBuf);
 
 impl Destination {
     /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable.
@@ -60,30 +58,20 @@ impl Destination {
         if path.is_dir() {
             return Err(Error::usage(format!("{flag} {}: is a folder; name a file in it", path.display())));
         }
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.partial", std::process::id()));
-        let partial = path.with_file_name(name);
-        // Removed again, so that a process that is killed leaves nothing behind.
-        std::fs::File::create(&partial).and_then(|_| std::fs::remove_file(&partial)).map_err(|e| {
+        // Dropped at once, so that a process that is killed leaves nothing behind.
+        files::partial(path).map(drop).map_err(|e| {
             Error::usage(format!(
                 "{flag} {}: can't write there: {e}. Make the folder, or choose another",
                 path.display()
             ))
         })?;
-        Ok(Destination { path: path.to_path_buf(), partial })
+        Ok(Destination(path.into()))
     }
 
-    /// Writes the file.
+    /// Writes the file, whole or not at all.
     pub fn write(self, bytes: &[u8]) -> Result<()> {
-        let wrong = |e: std::io::Error| Error::internal(format!("can't write {}: {e}", self.path.display()));
-        std::fs::write(&self.partial, bytes).map_err(wrong)?;
-        std::fs::rename(&self.partial, &self.path).map_err(wrong)
-    }
-}
-
-impl Drop for Destination {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.partial);
+        files::replace(&self.0, bytes)
+            .map_err(|e| Error::internal(format!("can't write {}: {e}", self.0.display())))
     }
 }
 
@@ -101,9 +89,14 @@ impl Target {
         Ok(Target { destination: Destination::open("-o", path)?, format: &FORMATS[at] })
     }
 
-    /// Whether it is a page, which shows examples.
+    /// Claims every path, in this order.
+    pub fn open_all(paths: &[PathBuf]) -> Result<Vec<Target>> {
+        paths.iter().map(|path| Target::open(path)).collect()
+    }
+
+    /// Whether the format shows pictures of attacks.
     pub fn shows_examples(&self) -> bool {
-        self.format.extension == "html"
+        self.format.shows_examples
     }
 
     /// Writes the report.

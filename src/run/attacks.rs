@@ -1,10 +1,12 @@
 //! The attacks of a run: what the journal holds is taken from it, the rest is run, and every trial that ends is written down.
 
+use super::identity::Identity;
 use super::journal::Journal;
+use crate::cli::AuditFlags;
 use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
-use crate::progress::{At, Phase, span};
-use crate::record::Outcome;
+use crate::progress::{At, Mode, Phase, span};
+use crate::record::{Outcome, Report};
 use crate::run::examples::Collector;
 use crate::space::Gallery;
 use crate::threat::{self, Event, Plan, Trial, Watch};
@@ -28,6 +30,26 @@ pub struct Attacks<'a> {
     pub trials: &'a [Trial],
     /// How each is run.
     pub plan: &'a Plan,
+}
+
+/// What an earlier process did of the report's `trials` trials, by place: the journal begins, or goes on. Errors (exit code 2):
+/// the journal is of another run.
+pub fn earlier(
+    journal: &mut Option<Journal>,
+    flags: &AuditFlags,
+    report: &Report,
+    trials: usize,
+) -> Result<Vec<(usize, Outcome)>> {
+    let done = match journal {
+        Some(j) => j.begin(Identity::of(report), flags.partition.map(|p| p.to_string()), trials)?,
+        None => Vec::new(),
+    };
+    match done.len() {
+        0 if flags.resume => flags.mode().note("no trial is done yet: the run begins anew"),
+        0 => {}
+        n => flags.mode().note(&format!("{n} of {trials} trials are done already")),
+    }
+    Ok(done)
 }
 
 impl Attacks<'_> {
@@ -79,8 +101,9 @@ impl Attacks<'_> {
         &self,
         model: &mut Model,
         queries: &BTreeSet<usize>,
-        progress: &mut Phase,
+        mode: Mode,
     ) -> Result<Vec<Outcome>> {
+        let mut progress = Phase::new("sample in float32", 0, mode);
         let places: Vec<usize> =
             (0..self.trials.len()).filter(|&i| queries.contains(&self.trials[i].query)).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; places.len()];
@@ -98,6 +121,7 @@ impl Attacks<'_> {
         });
         end?;
         ran?;
+        progress.finish();
         Ok(outcomes.into_iter().flatten().collect())
     }
 

@@ -1,24 +1,21 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
-use crate::cli::{Doctor, Run};
-use crate::data::{Dataset, vectors};
+use super::prepare::{Clean, Subject, metric, open_model};
+use super::settings::settle_card;
+use super::{images, summary};
+use crate::cli::{AuditFlags, DoctorFlags};
 use crate::judge::check::attacked::Outcomes;
-use crate::judge::check::clean::Retrieval;
 use crate::judge::check::doctor::Patient;
-use crate::judge::check::preprocessing::Sample;
 use crate::judge::check::{self, CHECKS};
 use crate::model::Model;
-use crate::model::card::Card;
 use crate::progress::Phase;
-use crate::record::{self, Finding, Metric, Precision, Severity, reason};
+use crate::record::{self, Finding, Precision, Severity, reason};
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
-use crate::run::{images, open_model, selection, settings::Settings, summary};
 use crate::space::Gallery;
-use crate::space::benign::benign;
-use crate::threat::{Plan, Selection};
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
@@ -46,74 +43,30 @@ pub struct Examination {
 }
 
 /// Makes every check, and writes the findings to every file that was asked for.
-pub fn run(flags: &Doctor) -> Result<Examination> {
-    let mut run = flags.run.clone();
-    run.max_queries = run.max_queries.or(Some(QUERIES));
-    let files = run.reports.drain(..).map(json_file).collect::<Result<Vec<_>>>()?;
-    if run.demands.asked() || run.save_baseline.is_some() {
-        return Err(Error::usage(
-            "the doctor holds nothing against a gate: leave the gate's flags out, or run an audit",
-        ));
-    }
-    if run.attack_precision != Precision::Fp32 {
-        return Err(Error::usage(
-            "the doctor looks into the attack with float32 steps: leave --attack-precision out. An audit compares its own \
-             float16 steps with float32 ones",
-        ));
-    }
-    if run.resume || run.journal.is_some() || run.partition.is_some() {
-        return Err(Error::usage(
-            "the doctor is done in one go: leave --resume, --journal and --partition out",
-        ));
-    }
-    let Settings { suite, model: path, card, .. } = Settings::settle(&run)?;
-    let mut dataset = images::open(&run)?;
-    let given = run.gallery.as_deref().map(vectors::read).transpose()?;
-    let mut model = open_model(&run, &path, &card)?;
-    let preprocessing = model.info.preprocessing.clone();
-    let prep = images::preparation(&preprocessing);
-    let (protocol, plan) = suite.plan(preprocessing.height.max(preprocessing.width), run.seed)?;
-
-    let (first, count) = images::first_batch(&dataset, &model)?;
-    let measured = check::load::measure(&mut model, &first, count)?;
-    let mut findings = check::at_load(&measured);
-    let metric = card.metric.unwrap_or(Metric::NormalizedEuclidean);
-    if run.data.is_some() {
-        let mut sample = Sample { dataset: &dataset, model: &mut model, metric, prep: prep.clone() };
-        findings.extend(check::of_preprocessing(&mut sample)?);
-    }
+pub fn run(flags: &DoctorFlags) -> Result<Examination> {
+    let (run, files) = settle(&flags.run)?;
+    let mut subject = Subject::open(&run)?;
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
-        tool: summary::tool(&run, &model),
-        model: summary::model(&model, &card, metric, measured.summary()),
+        tool: summary::tool(&run, &subject.model),
+        model: summary::model(&subject),
         data: record::Data::default(),
-        suite: summary::suite(&suite, protocol, &plan, run.attack_precision, None),
+        suite: summary::suite(&subject, run.attack_precision, None),
         seed: run.seed,
-        allow_untrusted: run.allow_untrusted,
-        findings,
+        allow_untrusted: flags.run.allow_untrusted,
+        findings: Vec::new(),
     };
     // Embeddings that aren't finite make no gallery, and nothing to attack.
-    if !examination.findings.iter().any(|f| f.condemns(&reason::FINITE)) {
-        let gallery_given = given.is_some();
-        let (gallery, data) = images::embed(&run, &mut dataset, given, &mut model, metric)?;
-        examination.data = data;
-        let benign = benign(&gallery, None, run.seed)?;
-        examination.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
-        let Selection { trials, .. } = selection::select(&run, &suite, protocol, &plan, &gallery)?;
-        let queries: std::collections::BTreeSet<usize> = trials.iter().map(|t| t.query).collect();
+    if !subject.findings.iter().any(|f| f.condemns(&reason::FINITE)) {
+        let clean = subject.embed(&run, None)?;
+        let queries: BTreeSet<usize> = clean.selection.trials.iter().map(|t| t.query).collect();
         examination.suite.queries = queries.len();
-        examination.suite.sampling = selection::sampling(&run, &suite, &gallery);
-        let surrogate = match &flags.surrogate {
-            Some(_) if gallery_given => {
-                return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
-            }
-            Some(path) => Some(surrogate(&run, path, &model, &mut dataset)?),
-            None => None,
-        };
-        let pixels = |i: usize| dataset.pixels(i, &prep).map(|p| p.data);
-        let mut patient = Patient::new(&mut model, &gallery, &pixels, &trials, &plan, surrogate)?;
-        examination.findings.extend(attacks(&run, &mut patient, &plan, plan.form.ranked_in(&gallery))?);
+        examination.suite.sampling = clean.sampling.clone();
+        examination.data = clean.data.clone();
+        let found = attacks(&run, flags.surrogate.as_deref(), &mut subject, &clean)?;
+        subject.findings.extend(found);
     }
+    examination.findings = subject.findings;
     for file in files {
         let mut bytes = serde_json::to_vec_pretty(&examination)
             .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?;
@@ -123,8 +76,45 @@ pub fn run(flags: &Doctor) -> Result<Examination> {
     Ok(examination)
 }
 
+/// The audit that is looked into, and the files that the findings go to. Whatever a check finds, the others are made too.
+fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
+    let mut run = flags.clone();
+    run.max_queries = run.max_queries.or(Some(QUERIES));
+    run.allow_untrusted = true;
+    let files = run.reports.drain(..).map(json_file).collect::<Result<Vec<_>>>()?;
+    let refused = [
+        (
+            run.demands.asked() || run.save_baseline.is_some(),
+            "the doctor holds nothing against a gate: leave the gate's flags out, or run an audit",
+        ),
+        (
+            run.attack_precision != Precision::Fp32,
+            "the doctor looks into the attack with float32 steps: leave --attack-precision out. An audit compares its own \
+             float16 steps with float32 ones",
+        ),
+        (
+            run.resume || run.journal.is_some() || run.partition.is_some(),
+            "the doctor is done in one go: leave --resume, --journal and --partition out",
+        ),
+    ];
+    match refused.into_iter().find(|(asked, _)| *asked) {
+        Some((_, why)) => Err(Error::usage(why)),
+        None => Ok((run, files)),
+    }
+}
+
 /// The checks that attack.
-fn attacks(run: &Run, patient: &mut Patient, plan: &Plan, ranked: usize) -> Result<Vec<Finding>> {
+fn attacks(
+    run: &AuditFlags,
+    other: Option<&Path>,
+    subject: &mut Subject,
+    clean: &Clean,
+) -> Result<Vec<Finding>> {
+    let other = other.map(|path| surrogate(run, path, subject)).transpose()?;
+    let Subject { model, dataset, prep, plan, .. } = subject;
+    let Clean { gallery, selection, .. } = clean;
+    let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
+    let mut patient = Patient::new(model, gallery, &pixels, &selection.trials, plan, other)?;
     let mut progress = Phase::new("checks", CHECKS.len() as u64, run.mode());
     let outcomes = patient.outcomes()?;
     let all = Outcomes {
@@ -132,14 +122,14 @@ fn attacks(run: &Run, patient: &mut Patient, plan: &Plan, ranked: usize) -> Resu
         eps: plan.eps,
         steps: plan.steps,
         form: plan.form,
-        ranked: ranked as f64,
+        ranked: plan.form.ranked_in(gallery) as f64,
         half: None,
     };
     let mut findings = check::of_outcomes(&all);
     for (i, c) in CHECKS.iter().enumerate() {
         if let check::Run::Doctor(examine) = c.run {
             progress.set(i as u64, None);
-            findings.push(c.reason.finding(examine(patient)?));
+            findings.push(c.reason.finding(examine(&mut patient)?));
         }
     }
     progress.finish();
@@ -154,24 +144,26 @@ fn json_file(path: std::path::PathBuf) -> Result<Destination> {
 }
 
 /// Another model of the same images, and its embeddings of them.
-fn surrogate(run: &Run, path: &Path, model: &Model, dataset: &mut Dataset) -> Result<(Model, Gallery)> {
-    let card: Card = crate::run::settings::settle_card(run.card()?, None, path)?;
+fn surrogate(run: &AuditFlags, path: &Path, subject: &mut Subject) -> Result<(Model, Gallery)> {
+    if run.gallery.is_some() {
+        return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
+    }
+    let card = settle_card(run.card()?, None, path)?;
     let mut other = open_model(run, path, &card)?;
     let size = |m: &Model| {
         let p = &m.info.preprocessing;
         [p.channels, p.height, p.width]
     };
-    if size(&other) != size(model) {
+    if size(&other) != size(&subject.model) {
         return Err(Error::usage(format!(
             "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
              same input",
             path.display(),
             size(&other),
-            size(model)
+            size(&subject.model)
         )));
     }
-    let metric = card.metric.unwrap_or(Metric::NormalizedEuclidean);
-    let (gallery, _) = images::embed(run, dataset, None, &mut other, metric)?;
+    let (gallery, _) = images::embed(run, &mut subject.dataset, None, &mut other, metric(&card))?;
     Ok((other, gallery))
 }
 

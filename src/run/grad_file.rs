@@ -1,6 +1,6 @@
 //! `audit grad`: a model and its gradient as one ONNX file, compared with the audit's own gradient before it is written.
 
-use crate::cli::Grad;
+use crate::cli::GradFlags;
 use crate::data::Dataset;
 use crate::judge::check::gradient;
 use crate::model::Model;
@@ -32,7 +32,7 @@ const INLINE_LIMIT: usize = 1_500_000_000;
 
 /// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where the file's gradient isn't the audit's, or
 /// that isn't what finite differences of the untouched model say.
-pub fn run(flags: &Grad) -> Result<String> {
+pub fn run(flags: &GradFlags) -> Result<String> {
     let path = flags.model.as_path();
     if flags.file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
         return Err(Error::usage(format!(

@@ -1,9 +1,9 @@
 //! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all embeddings.
 
 use super::attacks::interrupted;
-use crate::cli::Run;
+use crate::cli::AuditFlags;
 use crate::data::vectors::Vectors;
-use crate::data::{BUILTIN_SEED, Dataset, Item, Preparation, Resize};
+use crate::data::{BUILTIN_SEED, Dataset, Item, Pixels, Preparation, Resize};
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
 use crate::progress::Phase;
@@ -13,9 +13,10 @@ use crate::{Error, Result};
 use ndarray::Array2;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 
 /// The data set that the flags name, or the built-in one. Errors (exit code 4): no class has two images.
-pub fn open(flags: &Run) -> Result<Dataset> {
+pub fn open(flags: &AuditFlags) -> Result<Dataset> {
     if flags.data.is_none() && (flags.layout.is_some() || flags.split.is_some()) {
         let flag = if flags.layout.is_some() { "--layout" } else { "--split" };
         return Err(Error::usage(format!(
@@ -79,7 +80,7 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
 
 /// Decodes and embeds every image. Those that can't be read are left out of the data set, or end the audit.
 pub fn embed(
-    flags: &Run,
+    flags: &AuditFlags,
     dataset: &mut Dataset,
     vectors: Option<Vectors>,
     model: &mut Model,
@@ -98,95 +99,131 @@ pub fn embed(
         }
         dataset.search_in(&name, vectors)?;
     }
-    let prep = preparation(&model.info.preprocessing);
-    let n = dataset.items.len();
-    let mut progress = Phase::new("gallery", n as u64, flags.mode());
-    let mut readable = vec![false; n];
-    let mut unreadable = Vec::new();
-    let mut contents = Sha256::new();
-    // A gallery given as embeddings comes first.
-    let given = vectors.as_ref().map_or(0, |v| v.ids.len());
-    let mut embeddings = vectors.map_or_else(Vec::new, |v| v.embeddings.into_raw_vec_and_offset().0);
-    for (item, point) in dataset.items[..given].iter().zip(embeddings.chunks(model.info.dim)) {
-        contents.update(format!("{}\t{}\t", item.id, dataset.classes[item.class]));
-        point.iter().for_each(|v| contents.update(v.to_le_bytes()));
-    }
-    readable[..given].fill(true);
-    embeddings.reserve_exact((n - given) * model.info.dim);
-    let mut waiting: Vec<f32> = Vec::new();
-    let batch = model.at_once();
-    let full = batch * model.pixels();
-    let mut flush = |waiting: &mut Vec<f32>, all: bool| -> Result<()> {
-        while waiting.len() >= full || (all && !waiting.is_empty()) {
-            let rest = waiting.split_off(full.min(waiting.len()));
-            embeddings.extend(model.embed(waiting)?.iter());
-            *waiting = rest;
+    let mut embedded = Embedded::begin(dataset, vectors, model.info.dim);
+    embedded.rest(flags, dataset, model)?;
+    dataset.keep(|i| embedded.readable[i]);
+    embedded.gallery(dataset, metric, model.info.dim)
+}
+
+/// Embeddings of the images, as far as they are done.
+struct Embedded {
+    /// Of those that can be read, one after the other.
+    embeddings: Vec<f32>,
+    /// Of every image of the data set.
+    readable: Vec<bool>,
+    /// Why others can't be.
+    unreadable: Vec<String>,
+    /// The hash of ids, classes and pixels.
+    contents: Sha256,
+}
+
+impl Embedded {
+    /// A gallery given as embeddings comes first, and is done already.
+    fn begin(dataset: &Dataset, vectors: Option<Vectors>, dim: usize) -> Embedded {
+        let n = dataset.items.len();
+        let given = vectors.as_ref().map_or(0, |v| v.ids.len());
+        let mut embeddings = vectors.map_or_else(Vec::new, |v| v.embeddings.into_raw_vec_and_offset().0);
+        let mut contents = Sha256::new();
+        for (item, point) in dataset.items[..given].iter().zip(embeddings.chunks(dim)) {
+            contents.update(format!("{}\t{}\t", item.id, dataset.classes[item.class]));
+            point.iter().for_each(|v| contents.update(v.to_le_bytes()));
         }
-        Ok(())
-    };
-    // Decoded a few batches at a time, the next while the model is at work on the last: all cores busy, the gallery
-    // never in memory as pixels.
-    let chunk = batch.max(64);
-    let images: &Dataset = dataset;
-    std::thread::scope(|scope| -> Result<()> {
-        let (sender, decoded) = std::sync::mpsc::sync_channel(1);
-        let prep = &prep;
-        scope.spawn(move || {
-            for from in (given..n).step_by(chunk) {
-                let range = from..n.min(from + chunk);
-                let all: Vec<Result<_>> = range.into_par_iter().map(|i| images.pixels(i, prep)).collect();
-                if sender.send((from, all)).is_err() {
-                    break; // the audit ended
-                }
-            }
-        });
-        for (from, all) in decoded {
-            let to = from + all.len();
-            for (item, (i, pixels)) in images.items[from..].iter().zip((from..).zip(all)) {
-                match pixels {
-                    Ok(p) => {
-                        readable[i] = true;
-                        contents.update(format!("{}\t{}\t", item.id, images.classes[item.class]));
-                        contents.update(p.digest);
-                        waiting.extend(p.data);
+        embeddings.reserve_exact((n - given) * dim);
+        let mut readable = vec![true; given];
+        readable.reserve_exact(n - given);
+        Embedded { embeddings, readable, unreadable: Vec::new(), contents }
+    }
+
+    /// Embeds the images that are left. They are decoded a few batches at a time, the next while the model is at work on the
+    /// last: all cores are busy, and the gallery is never in memory as pixels.
+    fn rest(&mut self, flags: &AuditFlags, dataset: &Dataset, model: &mut Model) -> Result<()> {
+        let n = dataset.items.len();
+        let mut progress = Phase::new("gallery", n as u64, flags.mode());
+        let prep = preparation(&model.info.preprocessing);
+        let batch = model.at_once();
+        let (chunk, full) = (batch.max(64), batch * model.pixels());
+        let mut waiting: Vec<f32> = Vec::new();
+        let left = self.readable.len()..n;
+        std::thread::scope(|scope| -> Result<()> {
+            let (sender, decoded) = std::sync::mpsc::sync_channel(1);
+            scope.spawn(move || {
+                for from in left.step_by(chunk) {
+                    let range = from..n.min(from + chunk);
+                    let all: Vec<_> = range.into_par_iter().map(|i| dataset.pixels(i, &prep)).collect();
+                    if sender.send(all).is_err() {
+                        break; // the audit ended
                     }
-                    Err(e) if flags.strict_data => return Err(e),
-                    Err(e) => unreadable.push(e.message),
                 }
+            });
+            for all in decoded {
+                for pixels in all {
+                    self.take(flags, dataset, pixels, &mut waiting)?;
+                }
+                while waiting.len() >= full {
+                    let rest = waiting.split_off(full);
+                    self.embeddings.extend(model.embed(&waiting)?.iter());
+                    waiting = rest;
+                }
+                progress.set(self.readable.len() as u64, None);
+                interrupted(" before the attacks; the same command begins again")?;
             }
-            flush(&mut waiting, false)?;
-            progress.set(to as u64, None);
-            interrupted(" before the attacks; the same command begins again")?;
+            Ok(())
+        })?;
+        if !waiting.is_empty() {
+            self.embeddings.extend(model.embed(&waiting)?.iter());
+        }
+        progress.finish();
+        Ok(())
+    }
+
+    /// The next image, decoded: its pixels wait to be embedded.
+    fn take(
+        &mut self,
+        flags: &AuditFlags,
+        dataset: &Dataset,
+        pixels: Result<Pixels>,
+        waiting: &mut Vec<f32>,
+    ) -> Result<()> {
+        let item = &dataset.items[self.readable.len()];
+        self.readable.push(pixels.is_ok());
+        match pixels {
+            Ok(p) => {
+                self.contents.update(format!("{}\t{}\t", item.id, dataset.classes[item.class]));
+                self.contents.update(p.digest);
+                waiting.extend(p.data);
+            }
+            Err(e) if flags.strict_data => return Err(e),
+            Err(e) => self.unreadable.push(e.message),
         }
         Ok(())
-    })?;
-    flush(&mut waiting, true)?;
-    progress.finish();
-    dataset.keep(|i| readable[i]);
-    let raw = Array2::from_shape_vec((dataset.items.len(), model.info.dim), embeddings)
-        .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
-    let labels: Vec<usize> = dataset.items.iter().map(|i| i.class).collect();
-    let ids = dataset.items.iter().map(|i| i.id.clone()).collect();
-    let classes = labels.iter().collect::<std::collections::BTreeSet<_>>().len();
-    let cameras: Vec<Option<u32>> = dataset.items.iter().map(Item::camera).collect();
-    let roles = dataset.roles();
-    // Who may find whom. Folders of images say nothing of it, and keep the sum that they had.
-    if roles.iter().any(|role| *role != Role::Both) || cameras.iter().any(Option::is_some) {
-        for (role, camera) in roles.iter().zip(&cameras) {
-            let camera = camera.map_or(String::new(), |camera| camera.to_string());
-            contents.update(format!("{}\t{camera}\t", *role as u8));
-        }
     }
-    let images = labels.len();
-    let gallery = Gallery::new(metric, raw, labels, ids)?.with_roles(&roles, cameras)?;
-    let data = record::Data {
-        source: dataset.source.clone(),
-        images,
-        gallery: gallery.len(),
-        queries: gallery.queries().len(),
-        classes,
-        sha256: hex(&contents.finalize()),
-        unreadable,
-    };
-    Ok((gallery, data))
+
+    /// The gallery of all that `dataset` kept, and what reports say of it.
+    fn gallery(mut self, dataset: &Dataset, metric: Metric, dim: usize) -> Result<(Gallery, record::Data)> {
+        let raw = Array2::from_shape_vec((dataset.items.len(), dim), self.embeddings)
+            .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
+        let labels: Vec<usize> = dataset.items.iter().map(|i| i.class).collect();
+        let ids = dataset.items.iter().map(|i| i.id.clone()).collect();
+        let (images, classes) = (labels.len(), labels.iter().collect::<BTreeSet<_>>().len());
+        let cameras: Vec<Option<u32>> = dataset.items.iter().map(Item::camera).collect();
+        let roles = dataset.roles();
+        // Who may find whom. Folders of images say nothing of it, and keep the sum that they had.
+        if roles.iter().any(|role| *role != Role::Both) || cameras.iter().any(Option::is_some) {
+            for (role, camera) in roles.iter().zip(&cameras) {
+                let camera = camera.map_or(String::new(), |camera| camera.to_string());
+                self.contents.update(format!("{}\t{camera}\t", *role as u8));
+            }
+        }
+        let gallery = Gallery::new(metric, raw, labels, ids)?.with_roles(&roles, cameras)?;
+        let data = record::Data {
+            source: dataset.source.clone(),
+            images,
+            gallery: gallery.len(),
+            queries: gallery.queries().len(),
+            classes,
+            sha256: hex(&self.contents.finalize()),
+            unreadable: self.unreadable,
+        };
+        Ok((gallery, data))
+    }
 }

@@ -2,6 +2,7 @@
 //! modules beneath hold what its lines call.
 
 mod attacks;
+pub mod commands;
 pub mod doctor;
 pub mod examples;
 pub mod grad_file;
@@ -9,154 +10,62 @@ pub mod identity;
 pub mod images;
 mod journal;
 pub mod partition;
+mod prepare;
 mod reservations;
 pub(crate) mod selection;
 pub(crate) mod settings;
 pub(crate) mod summary;
 
-use crate::cli::{Gradient, Run};
-use crate::data::vectors;
+use crate::cli::AuditFlags;
 use crate::judge::check;
-use crate::judge::check::clean::Retrieval;
-use crate::judge::check::preprocessing::Sample;
 use crate::judge::gate::{self, Rules};
-use crate::model::Model;
-use crate::model::card::Card;
-use crate::model::runtime;
 use crate::progress::Phase;
-use crate::record::{self, HalfPrecision, Metric, Precision, Report, Verdict, Warning};
+use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::run::examples::Collector;
-use crate::run::identity::{Identity, trials_hash};
-use crate::space::benign::benign;
-use crate::threat::{self, Selection};
 use crate::{Error, Exit, Result};
 use attacks::Attacks;
 use journal::Journal;
+use prepare::{CLUSTERINGS, Subject};
 use settings::{Files, Settings};
-use std::path::Path;
-use std::time::Instant;
-
-/// Restarts of the k-means behind NMI.
-const CLUSTERINGS: usize = 4;
-/// Items × classes × dimensions beyond which there is no clustering: an iteration would take seconds, and there are
-/// hundreds.
-const MOST_CLUSTERING: f64 = 5e9;
 
 /// Runs an audit and returns its report, written to every file that was asked for. `command` is the command line that the
 /// report states.
-pub fn run(flags: &Run, command: &str) -> Result<Report> {
-    let mut clock = Clock::start();
-    let mut timing = record::Timing { threads: flags.threads, ..record::Timing::default() };
-
-    // What was asked for, and where it goes: whatever is wrong with that is said before the work.
-    let Settings { files, mut journal, baseline, suite, rules, model: path, card } = Settings::settle(flags)?;
-    let mut dataset = images::open(flags)?;
-    let vectors = flags.gallery.as_deref().map(vectors::read).transpose()?;
-
-    // The model, its gradient, and whether both are right.
-    let mut model = open_model(flags, &path, &card)?;
-    let preprocessing = model.info.preprocessing.clone();
-    let (protocol, plan) = suite.plan(preprocessing.height.max(preprocessing.width), flags.seed)?;
-    timing.batch = model.batch();
-    timing.model_s = clock.lap();
-    let (first, count) = images::first_batch(&dataset, &model)?;
-    let measured = check::load::measure(&mut model, &first, count)?;
-    let found = check::at_load(&measured);
-    if !flags.allow_untrusted {
-        check::admit(&path.display().to_string(), &found)?;
-    }
-    let mut warnings: Vec<Warning> = check::warnings(found).collect();
-    let in_half = model.calibrate(&first, count)?;
-    timing.check_s = clock.lap();
-
-    // The gallery: clean embeddings, and retrieval without attack.
-    let metric = card.metric.unwrap_or(Metric::NormalizedEuclidean);
-    if flags.data.is_some() {
-        let prep = images::preparation(&preprocessing);
-        let mut sample = Sample { dataset: &dataset, model: &mut model, metric, prep };
-        warnings.extend(check::warnings(check::of_preprocessing(&mut sample)?));
-    }
-    let (gallery, data) = images::embed(flags, &mut dataset, vectors, &mut model, metric)?;
-    let clustering = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
-    let clusterings = (clustering <= MOST_CLUSTERING).then_some(CLUSTERINGS);
-    let benign = benign(&gallery, clusterings, flags.seed)?;
-    let retrieval = Retrieval { gallery: &gallery, benign: &benign };
-    warnings.extend(check::warnings(check::of_retrieval(&retrieval)));
-    warnings.extend(reservations::before_attacks(flags, &model.info, &data, &benign));
-    warnings.extend(reservations::of_machine(flags, &model.info.cpu_nodes));
-    timing.gallery_s = clock.lap();
+pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
+    // Settings, model and images, and whether they can be trusted; then clean embeddings and the selection of trials.
+    let mut subject = Subject::open(flags)?;
+    let clean = subject.embed(flags, Some(CLUSTERINGS))?;
 
     // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
-    let whole = selection::select(flags, &suite, protocol, &plan, &gallery)?;
-    let trials = |of: &Selection| threat::list(protocol.name(), plan.form, &gallery, &of.trials);
-    let mut report = Report {
-        schema_version: record::SCHEMA_VERSION,
-        tool: summary::tool(flags, &model),
-        model: summary::model(&model, &card, metric, measured.summary()),
-        data,
-        suite: summary::suite(
-            &suite,
-            protocol,
-            &plan,
-            flags.attack_precision,
-            selection::sampling(flags, &suite, &gallery),
-        ),
-        seed: flags.seed,
-        allow_untrusted: flags.allow_untrusted,
-        benign: summary::benign(&benign, &dataset),
-        trials: trials(&whole),
-        skipped: whole.skipped.clone(),
-        half_precision: in_half.map(HalfPrecision::new),
-        warnings,
-        command: Some(command.into()),
-        timing,
-        // To come:
-        part: None,
-        outcomes: Vec::new(),
-        attacks: Vec::new(),
-        scores: record::Scores { ers: None, ars: None, notes: Vec::new() },
-        gate: None,
-        examples: None,
-    };
+    let mut report = summary::begin(flags, command, &subject, &clean);
+    let Subject { settings, dataset, mut model, prep, plan, mut clock, .. } = subject;
+    let Settings { files, mut journal, baseline, suite, rules, .. } = settings;
+    let (gallery, whole) = (&clean.gallery, &clean.selection);
     if let Some(baseline) = &baseline {
         gate::comparable(baseline, &report)?;
     }
-    let mut ours = whole.trials.clone();
-    if let Some(partition) = flags.partition {
-        let (selection, part) = partition.split(&whole, &gallery, trials_hash(&report), &suite.scores);
-        report.trials = trials(&selection);
-        (report.skipped, report.part, ours) = (selection.skipped, Some(part), selection.trials);
-    }
+    let trials = partition::share(&mut report, flags.partition, whole, gallery, &suite.scores);
 
-    // The attacks, as far as no earlier process ran them, and what follows from their outcomes.
+    // The attacks, as far as no earlier process ran them.
     let mut phase = Phase::new("attacks", 0, flags.mode());
-    let done = match &mut journal {
-        Some(j) => j.begin(Identity::of(&report), flags.partition.map(|p| p.to_string()), ours.len())?,
-        None => Vec::new(),
-    };
-    match done.len() {
-        0 if flags.resume => flags.mode().note("no trial is done yet: the run begins anew"),
-        0 => {}
-        n => flags.mode().note(&format!("{n} of {} trials are done already", ours.len())),
-    }
-    let mut collector =
-        files.targets.iter().any(Target::shows_examples).then(|| Collector::new(&gallery, &whole.trials));
-    let prep = images::preparation(&preprocessing);
-    let attacks = Attacks { dataset: &dataset, prep: &prep, gallery: &gallery, trials: &ours, plan: &plan };
+    let done = attacks::earlier(&mut journal, flags, &report, trials.len())?;
+    let pictures = files.targets.iter().any(Target::shows_examples);
+    let mut collector = pictures.then(|| Collector::new(gallery, &whole.trials));
+    let attacks = Attacks { dataset: &dataset, prep: &prep, gallery, trials: &trials, plan: &plan };
     report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
     phase.finish();
     report.timing.attacks_s = clock.lap();
+
+    // What follows from their outcomes.
     if let Some(half) = &mut report.half_precision {
-        let mut phase = Phase::new("sample in float32", 0, flags.mode());
-        let queries = check::float16::sample(&whole.trials, &gallery, flags.seed);
-        let repeated = attacks.in_float32(&mut model, &queries, &mut phase);
+        let queries = check::float16::sample(&whole.trials, gallery, flags.seed);
+        let repeated = attacks.in_float32(&mut model, &queries, flags.mode());
         half.sample = repeated.map_err(|e| kept(e, &journal))?;
-        phase.finish();
     }
     report.timing.check_s += clock.lap();
-    if let Some(c) = collector {
-        report.examples = c.finish(&gallery, &dataset, &prep, plan.eps).map_err(|e| kept(e, &journal))?;
+    if let Some(collector) = collector {
+        let examples = collector.finish(gallery, &dataset, &prep, plan.eps);
+        report.examples = examples.map_err(|e| kept(e, &journal))?;
     }
     report.timing.attacks_s += clock.lap();
     report.timing.image_steps = report.outcomes.iter().map(|o| o.steps).sum::<usize>() * (plan.restarts + 1);
@@ -174,7 +83,7 @@ pub fn run(flags: &Run, command: &str) -> Result<Report> {
 /// Judges the report where something is demanded, and writes it.
 fn deliver(
     report: &mut Report,
-    flags: &Run,
+    flags: &AuditFlags,
     baseline: Option<&Report>,
     rules: &Rules,
     files: Files,
@@ -214,39 +123,4 @@ fn kept(mut error: Error, journal: &Option<Journal>) -> Error {
         );
     }
     error
-}
-
-pub(crate) fn open_model(flags: &Run, path: &Path, card: &Card) -> Result<Model> {
-    runtime::load(flags.ort_lib.as_deref())?;
-    let options = flags.options();
-    runtime::require(options)?;
-    match flags.gradient {
-        Gradient::Exact => {
-            let half = flags.attack_precision == Precision::Fp16;
-            Model::open_in(path, card, options, flags.batch, half)
-        }
-        Gradient::Estimate => Model::open_estimated(path, card, options, flags.batch, flags.seed),
-    }
-}
-
-/// Seconds since the start, and since the last look.
-struct Clock {
-    start: Instant,
-    last: Instant,
-}
-
-impl Clock {
-    fn start() -> Clock {
-        let now = Instant::now();
-        Clock { start: now, last: now }
-    }
-
-    fn lap(&mut self) -> f64 {
-        let last = std::mem::replace(&mut self.last, Instant::now());
-        (self.last - last).as_secs_f64()
-    }
-
-    fn total(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
-    }
 }

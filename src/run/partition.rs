@@ -5,9 +5,9 @@ use crate::progress::Mode;
 use crate::record::{
     Examples, HalfPrecision, Outcome, Part, Partition, Report, ScoreName, Skipped, Timing, TrialList, reason,
 };
-use crate::run::identity::Identity;
+use crate::run::identity::{Identity, trials_hash};
 use crate::space::Gallery;
-use crate::threat::{self, Objective, Selection};
+use crate::threat::{self, Objective, Selection, Trial};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -35,6 +35,22 @@ impl Partition {
         };
         (Selection { trials, skipped }, part)
     }
+}
+
+/// The trials that this process runs: all of the `whole`, or a part's share of it. The report then is that part's. `asked` are
+/// the scores of the suite.
+pub fn share(
+    report: &mut Report,
+    partition: Option<Partition>,
+    whole: &Selection,
+    gallery: &Gallery,
+    asked: &[ScoreName],
+) -> Vec<Trial> {
+    let Some(partition) = partition else { return whole.trials.clone() };
+    let (Selection { trials, skipped }, part) = partition.split(whole, gallery, trials_hash(report), asked);
+    report.trials = threat::list(report.suite.protocol.name(), report.suite.form, gallery, &trials);
+    (report.skipped, report.part) = (skipped, Some(part));
+    trials
 }
 
 /// The report of a part.

@@ -1,6 +1,6 @@
 //! Reasons for reserve that the audit itself sees: in model and data before the attacks, in the outcomes after them.
 
-use crate::cli::Run;
+use crate::cli::AuditFlags;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
 use crate::model::Info;
@@ -12,7 +12,7 @@ use crate::space::benign::Benign;
 const CLASSES: [usize; 5] = [1000, 1001, 21_841, 21_842, 21_843];
 
 /// What a reader should know of model and data before trusting the numbers.
-pub fn before_attacks(flags: &Run, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {
+pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {
     let mut found = Vec::new();
     if flags.data.is_none() {
         found.push(reason::BUILT_IN_DATA.warning(
@@ -55,7 +55,7 @@ pub fn before_attacks(flags: &Run, model: &Info, data: &Data, benign: &Benign) -
 }
 
 /// What a reader should know of how the machine computed.
-pub fn of_machine(flags: &Run, cpu_nodes: &[String]) -> Vec<Warning> {
+pub fn of_machine(flags: &AuditFlags, cpu_nodes: &[String]) -> Vec<Warning> {
     let mut found = Vec::new();
     if flags.fast_math {
         found.push(reason::FAST_MATH.warning(

@@ -1,6 +1,6 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline.
 
-use crate::cli::Run;
+use crate::cli::AuditFlags;
 use crate::record::{Protocol, Skipped};
 use crate::space::Gallery;
 use crate::suite::Suite;
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 /// The trials: drawn, or replayed.
 pub fn select(
-    flags: &Run,
+    flags: &AuditFlags,
     suite: &Suite,
     protocol: Protocol,
     plan: &Plan,
@@ -80,7 +80,7 @@ fn trials_of(json: &str) -> (String, Vec<Skipped>) {
 }
 
 /// How the queries were chosen, where they are not all.
-pub fn sampling(flags: &Run, suite: &Suite, gallery: &Gallery) -> Option<String> {
+pub fn sampling(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Option<String> {
     let all = gallery.queries().len();
     let replayed = flags.trials.is_some() || flags.demands.baseline.is_some();
     let most = suite.max_queries.filter(|&most| most < all && !replayed)?;

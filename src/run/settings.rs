@@ -1,7 +1,7 @@
-//! What was asked for: flags, the suite and the model card brought together, output files claimed.
+//! What was asked for: the flags, the suite and the model card put together, and the output files tried.
 
 use super::journal::Journal;
-use crate::cli::{Gradient, Run};
+use crate::cli::{AuditFlags, GradientSource};
 use crate::judge::gate::Rules;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
@@ -19,17 +19,14 @@ pub struct Files {
     pub keep: Option<Destination>,
 }
 
-/// All that is known before any work.
+/// What is known before any work.
 pub struct Settings {
-    /// Files that the report goes to.
     pub files: Files,
-    /// Where the trials that are done are written down.
     pub journal: Option<Journal>,
     /// The report of `--baseline`.
     pub baseline: Option<Report>,
     /// The suite, with what flags override.
     pub suite: Suite,
-    /// What the gate demands.
     pub rules: Rules,
     /// The model's file.
     pub model: PathBuf,
@@ -38,10 +35,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Brings them together. Errors (exit code 2): whatever can be wrong with flags, suite, card or output files.
-    pub fn settle(flags: &Run) -> Result<Settings> {
+    /// Puts them together. Errors (exit code 2): whatever can be wrong with flags, suite, card or output files.
+    pub fn settle(flags: &AuditFlags) -> Result<Settings> {
         refuse_one_file_for_two(flags)?;
-        let targets = flags.reports.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
+        let targets = Target::open_all(&flags.reports)?;
         let keep =
             flags.save_baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
         let baseline = flags.demands.baseline.as_deref().map(Report::load).transpose()?;
@@ -51,7 +48,7 @@ impl Settings {
         let card = settle_card(flags.card()?, flags.described.card.as_deref(), &model)?;
         refuse_without_cuda(flags)?;
         refuse_partial_gate(flags)?;
-        if flags.attack_precision == Precision::Fp16 && flags.gradient == Gradient::Estimate {
+        if flags.attack_precision == Precision::Fp16 && flags.gradient == GradientSource::Estimate {
             return Err(Error::usage(
                 "--attack-precision fp16 is about gradients that are formed out of the graph; --gradient estimate takes \
                  differences of embeddings, which float16 would round away. Leave one of them out",
@@ -62,8 +59,9 @@ impl Settings {
     }
 }
 
-/// Of two that write the same file only the last would stay, or none: a journal is removed in the end.
-fn refuse_one_file_for_two(flags: &Run) -> Result<()> {
+/// Of two reports in the same file only the last would stay, and where the journal is one of the two, none: it is removed in the
+/// end.
+fn refuse_one_file_for_two(flags: &AuditFlags) -> Result<()> {
     let reports = flags.reports.iter().map(|path| ("-o", path));
     let others = [("--save-baseline", &flags.save_baseline), ("--journal", &flags.journal)];
     let all = reports.chain(others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))));
@@ -85,7 +83,7 @@ fn refuse_one_file_for_two(flags: &Run) -> Result<()> {
 }
 
 /// The journal: where the flags say, or beside the first report.
-fn settle_journal(flags: &Run) -> Result<Option<Journal>> {
+fn settle_journal(flags: &AuditFlags) -> Result<Option<Journal>> {
     let beside = flags.reports.first().map(|path| {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".journal");
@@ -100,42 +98,40 @@ fn settle_journal(flags: &Run) -> Result<Option<Journal>> {
     }
 }
 
-/// What is CUDA's alone.
-fn refuse_without_cuda(flags: &Run) -> Result<()> {
-    let refused = |flag: &str, why: &str| {
-        Err(Error::usage(format!(
+/// Flags that only CUDA knows are refused without it.
+fn refuse_without_cuda(flags: &AuditFlags) -> Result<()> {
+    let cuda = [
+        ("--fast-math", flags.fast_math, "which computes in full float32 and has nothing faster"),
+        ("--allow-cpu-nodes", flags.allow_cpu_nodes, "where all nodes are"),
+    ];
+    match cuda.iter().find(|(_, given, _)| *given && flags.ep == Provider::Cpu) {
+        Some((flag, _, why)) => Err(Error::usage(format!(
             "{flag} is about CUDA, and this audit runs on the CPU, {why}. Leave it out, or add --ep cuda"
-        )))
-    };
-    match flags.ep {
-        Provider::Cuda(_) => Ok(()),
-        Provider::Cpu if flags.fast_math => {
-            refused("--fast-math", "which computes in full float32 and has nothing faster")
-        }
-        Provider::Cpu if flags.allow_cpu_nodes => refused("--allow-cpu-nodes", "where all nodes are"),
-        Provider::Cpu => Ok(()),
+        ))),
+        None => Ok(()),
     }
 }
 
-/// A part's numbers are not the model's: nothing is demanded of them.
-fn refuse_partial_gate(flags: &Run) -> Result<()> {
+/// The gate judges the numbers of a whole run, and those of a part are others.
+fn refuse_partial_gate(flags: &AuditFlags) -> Result<()> {
     let demands = &flags.demands;
-    let flag = match () {
-        _ if flags.partition.is_none() => return Ok(()),
-        _ if !demands.fail_under.is_empty() => "--fail-under",
-        _ if !demands.fail_over.is_empty() => "--fail-over",
-        _ if !demands.max_drop.is_empty() => "--max-drop",
-        _ if flags.save_baseline.is_some() => "--save-baseline",
-        _ => return Ok(()),
-    };
-    Err(Error::usage(format!(
-        "{flag} is about a whole run, and --partition runs a part. Leave it out here; hold the report of `audit merge` to it \
-         with `audit gate`"
-    )))
+    let whole = [
+        ("--fail-under", !demands.fail_under.is_empty()),
+        ("--fail-over", !demands.fail_over.is_empty()),
+        ("--max-drop", !demands.max_drop.is_empty()),
+        ("--save-baseline", flags.save_baseline.is_some()),
+    ];
+    match whole.iter().find(|(_, given)| *given && flags.partition.is_some()) {
+        Some((flag, _)) => Err(Error::usage(format!(
+            "{flag} is about a whole run, and --partition runs a part. Leave it out here; hold the report of `audit merge` \
+             to it with `audit gate`"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The suite, with what flags override.
-fn settle_suite(flags: &Run) -> Result<Suite> {
+fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
     let mut suite = Suite::load(&flags.suite)?;
     let share = |flag: &str, text: &Option<String>| {
         text.as_ref().map(|t| suite::parse_size(t, suite.ball).map_err(|e| e.context(flag))).transpose()
@@ -154,26 +150,20 @@ fn settle_suite(flags: &Run) -> Result<Suite> {
     suite.steps = flags.steps.or(suite.steps);
     suite.max_queries = flags.max_queries.or(suite.max_queries);
     suite.form = flags.form.unwrap_or(suite.form);
-    suite.protocol = match flags.protocol.as_deref() {
-        None => suite.protocol,
-        Some("auto") => Protocol::Auto,
-        Some("rob28") => Protocol::Rob28,
-        Some("rob224") => Protocol::Rob224,
-        Some(other) => {
-            return Err(Error::usage(format!("--protocol {other}: expected auto, rob28 or rob224")));
-        }
-    };
+    if let Some(name) = &flags.protocol {
+        let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];
+        suite.protocol = known
+            .into_iter()
+            .find(|p| p.name() == name)
+            .ok_or_else(|| Error::usage(format!("--protocol {name}: expected auto, rob28 or rob224")))?;
+    }
     Ok(suite)
 }
 
 /// What the gate demands; a metric that the audit won't give is refused before the work.
-fn settle_rules(flags: &Run, suite: &Suite) -> Result<Rules> {
-    let rules = Rules::settle(
-        &suite.gate,
-        &flags.demands.fail_under,
-        &flags.demands.fail_over,
-        &flags.demands.max_drop,
-    )?;
+fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
+    let demands = &flags.demands;
+    let rules = Rules::settle(&suite.gate, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
     if let Some(metric) = rules.metrics().find(|m| !suite.gives(*m)) {
         return Err(Error::usage(format!(
             "the gate demands `{}`, which suite {} doesn't measure; choose another suite or drop the demand",
@@ -181,7 +171,7 @@ fn settle_rules(flags: &Run, suite: &Suite) -> Result<Rules> {
             suite.name
         )));
     }
-    if !flags.demands.max_drop.is_empty() && flags.demands.baseline.is_none() {
+    if !demands.max_drop.is_empty() && demands.baseline.is_none() {
         return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
     }
     Ok(rules)

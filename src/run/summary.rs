@@ -1,18 +1,50 @@
 //! The report as a value: what is known before the attacks, and what follows from their outcomes.
 
+use super::prepare::{Clean, Subject};
 use super::reservations;
-use crate::cli::Run;
+use crate::cli::AuditFlags;
 use crate::data::Dataset;
-use crate::judge::check::float16;
+use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
 use crate::model::Model;
-use crate::model::card::Card;
 use crate::model::runtime;
-use crate::record::{self, Form, GradientCheck, Metric, Precision, Protocol, Report, ScoreName};
+use crate::record::{self, Form, Precision, Report, ScoreName, Warning};
 use crate::space::benign::{Benign, CMC};
-use crate::suite::Suite;
-use crate::threat::Plan;
+use crate::threat;
 use std::collections::BTreeSet;
+
+/// The report before the attacks: everything that they don't change.
+pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean) -> Report {
+    let Clean { gallery, data, benign: retrieval, selection, sampling } = clean;
+    let info = &subject.model.info;
+    let plan = &subject.plan;
+    let mut warnings: Vec<Warning> = check::warnings(subject.findings.clone()).collect();
+    warnings.extend(reservations::before_attacks(flags, info, data, retrieval));
+    warnings.extend(reservations::of_machine(flags, &info.cpu_nodes));
+    Report {
+        schema_version: record::SCHEMA_VERSION,
+        tool: tool(flags, &subject.model),
+        model: model(subject),
+        data: data.clone(),
+        suite: suite(subject, flags.attack_precision, sampling.clone()),
+        seed: flags.seed,
+        allow_untrusted: flags.allow_untrusted,
+        benign: benign(retrieval, &subject.dataset),
+        trials: threat::list(subject.protocol.name(), plan.form, gallery, &selection.trials),
+        skipped: selection.skipped.clone(),
+        half_precision: subject.in_half.clone(),
+        warnings,
+        command: Some(command.into()),
+        timing: subject.timing.clone(),
+        // To come:
+        part: None,
+        outcomes: Vec::new(),
+        attacks: Vec::new(),
+        scores: record::Scores { ers: None, ars: None, notes: Vec::new() },
+        gate: None,
+        examples: None,
+    }
+}
 
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
 pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
@@ -31,7 +63,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
 }
 
 /// What makes the report.
-pub fn tool(flags: &Run, model: &Model) -> record::Tool {
+pub fn tool(flags: &AuditFlags, model: &Model) -> record::Tool {
     record::Tool {
         name: "audit".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -43,17 +75,12 @@ pub fn tool(flags: &Run, model: &Model) -> record::Tool {
 }
 
 /// What is run, as reports describe it. The number of queries follows from the outcomes.
-pub fn suite(
-    suite: &Suite,
-    protocol: Protocol,
-    plan: &Plan,
-    precision: Precision,
-    sampling: Option<String>,
-) -> record::Suite {
+pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) -> record::Suite {
+    let plan = &subject.plan;
     record::Suite {
-        name: suite.name.clone(),
+        name: subject.settings.suite.name.clone(),
         form: plan.form,
-        protocol,
+        protocol: subject.protocol,
         norm: plan.ball.name.into(),
         eps: plan.eps,
         alpha: plan.alpha,
@@ -67,19 +94,19 @@ pub fn suite(
 }
 
 /// The model as reports describe it.
-pub fn model(model: &Model, card: &Card, metric: Metric, gradient_check: GradientCheck) -> record::Model {
-    let info = &model.info;
+pub fn model(subject: &Subject) -> record::Model {
+    let (info, card) = (&subject.model.info, &subject.settings.card);
     record::Model {
         path: info.path.display().to_string(),
         sha256: info.sha256.clone(),
         inputs: info.inputs.clone(),
         output: info.output.clone(),
         dim: info.dim,
-        metric,
+        metric: subject.metric,
         preprocessing: info.preprocessing.clone(),
         licence: card.licence.clone(),
         source: card.source.clone(),
-        gradient_check,
+        gradient_check: subject.gradient_check,
     }
 }
 

@@ -132,7 +132,7 @@ impl Rng {
 }
 
 /// The flags of an audit as a command line gives them, quiet.
-pub fn flags(args: &[&str]) -> audit::cli::Run {
+pub fn flags(args: &[&str]) -> audit::cli::AuditFlags {
     use clap::Parser;
     let mut flags = match audit::cli::Cli::try_parse_from(["audit", "-q"].iter().chain(args)) {
         Ok(cli) => cli.run,

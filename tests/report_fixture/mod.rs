@@ -3,7 +3,7 @@
 
 use audit::judge::score::{self, Basis};
 use audit::record::{
-    Attack, Benign, Channels, Data, Example, Examples, Form, GradientCheck, Layout, Map, Measures, Metric,
+    Attack, Axes, Benign, Channels, Data, Example, Examples, Form, GradientCheck, Map, Measures, Metric,
     Model, Move, Neighbour, Outcome, Place, Precision, Preprocessing, Protocol, Report, Resistance,
     SCHEMA_VERSION, Score, Scores, Skipped, Suite, Timing, Tool, Warning,
 };
@@ -133,7 +133,7 @@ pub fn report(strength: f64) -> Report {
                 channels: 1,
                 height: 28,
                 width: 28,
-                layout: Layout::Nchw,
+                layout: Axes::Nchw,
                 order: Channels::Grey,
                 scale: vec![1.0],
                 shift: vec![0.0],

@@ -1,0 +1,165 @@
+//! Every command of the program, from its flags to what it prints.
+
+use super::{doctor, grad_file, partition};
+use crate::cli::{AuditFlags, Cli, Command, CompareFlags, GateFlags, ImagesFlags, MergeFlags, ReportFlags};
+use crate::data::{Dataset, Preparation};
+use crate::judge::compare;
+use crate::judge::gate::Rules;
+use crate::record::{Report, Verdict};
+use crate::report::{self, Target};
+use crate::suite::Suite;
+use crate::{Error, Exit, Result, interrupt, operators, threat};
+use clap::CommandFactory;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What a command prints, and its exit code where that is not 0.
+pub type Done = (String, Option<Exit>);
+
+/// Runs the command that `cli` names. `words` are those of the command line after the program's name.
+pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
+    match cli.command {
+        None => audit(&cli.run, &command_line(words)),
+        Some(Command::Run(flags)) => audit(&flags, &command_line(words)),
+        Some(Command::Merge(flags)) => merge(&flags, &command_line(words)),
+        Some(Command::Doctor(flags)) => {
+            limit(flags.run.threads);
+            doctor::run(&flags).map(|e| (e.render(), e.exit()))
+        }
+        Some(Command::Report(flags)) => render(&flags),
+        Some(Command::Gate(flags)) => gate(&flags),
+        Some(Command::Compare(flags)) => comparison(&flags).map(passed),
+        Some(Command::Ops { markdown }) => Ok(passed(operators::table(markdown))),
+        Some(Command::Attacks) => Ok(passed(attacks())),
+        Some(Command::Suites) => suites().map(passed),
+        Some(Command::Grad(flags)) => {
+            limit(flags.threads);
+            grad_file::run(&flags).map(passed)
+        }
+        Some(Command::Schema) => report::schema().map(passed),
+        Some(Command::Completions { shell }) => Ok(passed(completions(shell))),
+        Some(Command::Man { command }) => man(command.as_deref()).map(passed),
+        Some(Command::Images(flags)) => images(&flags).map(passed),
+    }
+}
+
+fn passed(text: String) -> Done {
+    (text, None)
+}
+
+fn shown(report: &Report) -> Done {
+    let verdict = report.gate.as_ref().map_or(String::new(), Verdict::render);
+    (report::terminal::render(report) + &verdict, report.exit())
+}
+
+fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
+    interrupt::listen()?;
+    limit(flags.threads);
+    Ok(shown(&super::run(flags, command)?))
+}
+
+/// The command line, quoted where a shell needs it.
+fn command_line(words: impl Iterator<Item = OsString>) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
+    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let words = words.map(|word| quote(word.to_string_lossy().into_owned()));
+    std::iter::once("audit".to_string()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Losses, ranks and decoding keep to the threads asked for, as the model does. 0: one per core.
+fn limit(threads: usize) {
+    // The pool is made once in a process, and this is the first to ask for it.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+}
+
+fn merge(flags: &MergeFlags, command: &str) -> Result<Done> {
+    let targets = Target::open_all(&flags.output)?;
+    let report = partition::merge(&flags.parts, command)?;
+    targets.into_iter().try_for_each(|target| target.write(&report))?;
+    Ok(shown(&report))
+}
+
+fn write(report: &Report, files: &[PathBuf]) -> Result<()> {
+    Target::open_all(files)?.into_iter().try_for_each(|target| target.write(report))
+}
+
+/// Renders a saved report. Its verdict was given when it was made: it is shown, and not given again.
+fn render(flags: &ReportFlags) -> Result<Done> {
+    let report = Report::load(&flags.report)?;
+    write(&report, &flags.output)?;
+    Ok(passed(if flags.output.is_empty() { shown(&report).0 } else { String::new() }))
+}
+
+fn gate(flags: &GateFlags) -> Result<Done> {
+    let mut report = Report::load(&flags.report)?;
+    let demands = &flags.demands;
+    let baseline = demands.baseline.as_deref().map(Report::load).transpose()?;
+    let suite = flags.suite.as_deref().map(Suite::load).transpose()?;
+    let suite = suite.map_or(Vec::new(), |s| s.gate);
+    let rules = Rules::settle(&suite, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
+    if rules.is_empty() && baseline.is_none() {
+        return Err(Error::usage(
+            "nothing is demanded: add --fail-under ars=45, --baseline FILE or --suite FILE",
+        ));
+    }
+    if baseline.is_none() && !demands.max_drop.is_empty() {
+        return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
+    }
+    let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
+    let shown = verdict.render();
+    report.gate = Some(verdict);
+    write(&report, &flags.output)?;
+    let alarm = report.alarm().map_or(String::new(), |alarm| alarm + "\n");
+    Ok((alarm + &shown, report.exit()))
+}
+
+fn comparison(flags: &CompareFlags) -> Result<String> {
+    let comparison = compare::compare(&flags.reports, flags.sort.as_deref(), flags.anyway)?;
+    flags.output.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
+    Ok(report::compare::render(&comparison))
+}
+
+fn completions(shell: clap_complete::Shell) -> String {
+    let mut bytes = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "audit", &mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn man(command: Option<&str>) -> Result<String> {
+    let mut all = Cli::command();
+    all.build();
+    let page = match command {
+        None => all,
+        Some(name) => {
+            let shown = all.get_subcommands().filter(|c| !c.is_hide_set());
+            let names: Vec<String> = shown.map(|c| c.get_name().to_string()).collect();
+            let found = all.get_subcommands().find(|c| c.get_name() == name).cloned();
+            found.ok_or_else(|| {
+                Error::usage(format!("there is no command `{name}`: expected one of {}", names.join(", ")))
+            })?
+        }
+    };
+    let mut bytes = Vec::new();
+    clap_mangen::Man::new(page)
+        .render(&mut bytes)
+        .map_err(|e| Error::internal(format!("manual page: {e}")))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn attacks() -> String {
+    threat::OBJECTIVES.iter().map(|a| format!("{:<5} {}\n", a.code, a.about)).collect()
+}
+
+fn suites() -> Result<String> {
+    let all = Suite::built_in()?;
+    Ok(all.into_iter().map(|(name, about)| format!("{name:<12} {about}\n")).collect())
+}
+
+fn images(flags: &ImagesFlags) -> Result<String> {
+    let prep = Preparation::new(flags.channels, flags.size, flags.size);
+    let count = Dataset::generated(flags.seed, flags.classes, flags.samples).export(&flags.out, &prep)?;
+    Ok(format!("{count} images in {}\n", flags.out.display()))
+}
