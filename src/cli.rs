@@ -330,7 +330,7 @@ pub struct AuditFlags {
     /// Reading of the definitions: published (as released code computes them) or corrected (as defined)
     #[arg(long, value_parser = form)]
     pub form: Option<Form>,
-    /// Largest change of a pixel, such as 8/255 [default: by protocol]
+    /// Largest change of a pixel, such as 8/255; where the suite states another `norm`, the largest size in it [default: by protocol]
     #[arg(long)]
     pub eps: Option<String>,
     /// Step size, such as 3/255 [default: by protocol]

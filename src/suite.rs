@@ -166,6 +166,14 @@ impl Suite {
         let number = |text: &Option<Spanned<String>>, key| {
             text.as_ref().map(|text| fraction(file, key, text, ball)).transpose()
         };
+        let search = row_of(file, &raw.schedule, Search::find, &SEARCHES[0])?;
+        if let Some(alpha) = raw.alpha.as_ref().filter(|_| !search.takes_alpha) {
+            return Err(Error::usage(format!(
+                "{file}, line {}: `alpha` is a fixed step size, and schedule {} finds its own: leave `alpha` out",
+                alpha.referenced.line(),
+                search.name
+            )));
+        }
         let positive = |value: &Option<Spanned<usize>>, key| match value {
             Some(v) if v.value == 0 => {
                 Err(Error::usage(format!("{file}, line {}: `{key}` must be at least 1", v.referenced.line())))
@@ -212,7 +220,7 @@ impl Suite {
             eps: number(&raw.eps, "eps")?,
             alpha: number(&raw.alpha, "alpha")?,
             steps: positive(&raw.steps, "steps")?,
-            search: row_of(file, &raw.schedule, Search::find, &SEARCHES[0])?,
+            search,
             restarts: raw.restarts,
             max_queries: positive(&raw.max_queries, "max_queries")?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
@@ -432,6 +440,13 @@ mod tests {
             let message = refused(&format!("{BASE}eps: {eps}\n"));
             assert!(message.contains("line 3") && message.contains("at most 1"), "{message}");
         }
+        assert!(refused(&format!("{BASE}schedule: adaptive\nalpha: 0.1\n")).contains("line 4: `alpha`"));
+        assert!(refused(&format!("{BASE}schedule: adaptiv\n")).contains("did you mean `adaptive`?"));
+        assert!(refused(&format!("{BASE}norm: l2\neps: -1\n")).contains("above 0"));
+        let l2 = Suite::parse("my.yaml", &format!("{BASE}norm: l2\n")).unwrap();
+        assert!(l2.plan(28, 0).unwrap_err().message.contains("state `eps` too"));
+        let l2 = Suite::parse("my.yaml", &format!("{BASE}norm: l2\neps: 2.5\nsteps: 10\n")).unwrap();
+        assert_eq!((l2.plan(28, 0).unwrap().1.eps, l2.plan(28, 0).unwrap().1.alpha), (2.5, 0.625));
         assert!(refused(&format!("{BASE}steps: 0\n")).contains("line 3: `steps` must be at least 1"));
         assert!(refused(&format!("{BASE}max_queries: 0\n")).contains("`max_queries` must be at least 1"));
         assert!(refused(&format!("{BASE}steps: many\n")).contains("line 3"));
