@@ -123,7 +123,8 @@ impl Differentiable for Linear<'_> {
             *count += usize::from(wait.counted);
             changed.notify_all();
             let minute = Duration::from_secs(60);
-            let (_, waited) = changed.wait_timeout_while(count, minute, |n| *n < wait.wanted).unwrap();
+            let (count, waited) = changed.wait_timeout_while(count, minute, |n| *n < wait.wanted).unwrap();
+            drop(count);
             wait.met = !waited.timed_out();
         }
         self.steps += 1;
@@ -525,14 +526,14 @@ fn batches_stay_full_and_closed_trials_leave() {
     let gallery = gallery(&model, N, &images);
     // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is
     // closed.
-    let target = |q: usize| if q % 2 == 0 { q } else { 99 - q };
+    let target = |q: usize| if q.is_multiple_of(2) { q } else { 99 - q };
     let trial = |query| Trial { objective: find("QA+"), query, targets: vec![target(query)] };
     let trials: Vec<Trial> = (0..20).map(trial).collect();
     let (mut last, mut finished) = (0, 0);
-    let mut watch = |event| {
+    let mut watch = |event: Event| {
         match event {
             Event::Step { done, at } => {
-                assert!(done >= last && at.is_none_or(|(_, step): (_, usize)| step < 16));
+                assert!(done >= last && at.is_none_or(|(_, step)| step < 16));
                 last = done;
             }
             Event::Done(..) => finished += 1,

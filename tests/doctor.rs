@@ -291,7 +291,8 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     let eps = 0.1f32;
     let (form, ball, search) = (Form::Published, &BALLS[0], &PGD);
     let plan = Plan { form, eps, alpha: 0.011, steps: 32, ball, search, restarts: 0, seed: 0 };
-    let (image, mut watch) = (|i: usize| Ok(images[i].clone()), |_| std::ops::ControlFlow::Continue(()));
+    let image = |i: usize| Ok(images[i].clone());
+    let mut watch = |_: threat::Event| std::ops::ControlFlow::Continue(());
     let outcomes = threat::run(model.lanes(), &gallery, &image, &trials, &plan, &mut watch).unwrap();
     let farthest = f64::from(eps) * weights.iter().map(|w| f64::from(w.abs())).sum::<f64>();
     for o in outcomes {

@@ -67,12 +67,12 @@ fn cub() -> Temp {
     let files = ["099.Wren/a.jpg", "100.Gull/a.jpg", "101.Tern/a.jpg", "101.Tern/b.jpg", "102.Auk/a.jpg"];
     let lines =
         |of: &dyn Fn(usize) -> String| (0..5).map(|i| format!("{} {}\n", i + 1, of(i))).collect::<String>();
-    root.write("CUB_200_2011/images.txt", &lines(&|i| files[i].into()));
+    root.write("CUB_200_2011/images.txt", lines(&|i| files[i].into()));
     root.write(
         "CUB_200_2011/image_class_labels.txt",
-        &lines(&|i| files[i][..3].trim_start_matches('0').into()),
+        lines(&|i| files[i][..3].trim_start_matches('0').into()),
     );
-    root.write("CUB_200_2011/train_test_split.txt", &lines(&|i| (i % 2).to_string()));
+    root.write("CUB_200_2011/train_test_split.txt", lines(&|i| (i % 2).to_string()));
     root.write("CUB_200_2011/classes.txt", "99 099.Wren\n100 100.Gull\n101 101.Tern\n102 102.Auk\n");
     images(&root.join("CUB_200_2011/images"), &files);
     root
@@ -279,13 +279,13 @@ fn msmt17_reads_its_lists() {
     ];
     images(&root.join("test"), &[a, b]);
     images(&root.join("train"), &[a, b, c]);
-    root.write("list_query.txt", &format!("{a} 0\n"));
-    root.write("list_gallery.txt", &format!("{b} 0\n"));
-    root.write("list_train.txt", &format!("{a} 0\n{b} 0\n"));
-    root.write("list_val.txt", &format!("{c} 1\n"));
+    root.write("list_query.txt", format!("{a} 0\n"));
+    root.write("list_gallery.txt", format!("{b} 0\n"));
+    root.write("list_train.txt", format!("{a} 0\n{b} 0\n"));
+    root.write("list_val.txt", format!("{c} 1\n"));
     assert_eq!(summary(&open(&root, None)), [format!("0000: {b} g c7"), format!("0000: {a} q c1")]);
     assert_eq!(open(&root, Some(Split::Train)).items.len(), 3);
-    root.write("list_gallery.txt", &format!("{b}\n"));
+    root.write("list_gallery.txt", format!("{b}\n"));
     refused(&root, &["list_gallery.txt, line 1", "expected 2 fields, `path identity`"]);
     fs::remove_file(root.join("list_gallery.txt")).unwrap();
     refused_as(

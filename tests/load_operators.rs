@@ -220,7 +220,7 @@ fn rms(domain: &'static str, op: &'static str) -> impl Fn(&mut Rng) -> Case {
         let rank = shape.len() as i64;
         // ONNX Runtime's own operator knows the last axis only.
         let axis = if op == "RMSNormalization" { r.int(0, rank - 1) } else { rank - 1 };
-        let mut c = case(domain, op, &["x", "scale"], &["y"])
+        let c = case(domain, op, &["x", "scale"], &["y"])
             .input(r, "x", &shape)
             .weights(r, "scale", &shape[axis as usize..])
             .with("axis", if r.bool() { axis } else { axis - rank });
