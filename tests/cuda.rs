@@ -10,11 +10,10 @@ use audit::model::memory;
 use audit::model::runtime::{self, Cuda, Options, Provider};
 use audit::record::Report;
 use audit::run::identity::Identity;
-use common::{Ran, Rng, Temp, program, ran, says};
+use common::{CPU, Ran, Rng, Temp, program, ran, says};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use std::path::{Path, PathBuf};
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 const GPU: Options =
     Options { provider: Provider::Cuda(Cuda { device: 0, tf32: false, cpu_nodes: false }), threads: 1 };
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");

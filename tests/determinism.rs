@@ -2,44 +2,28 @@
 
 mod common;
 
-use audit::record::Outcome;
-use audit::record::Report;
-use common::models::{images, small};
-use common::{Temp, audit};
-use serde_json::Value;
+use audit::record::{Outcome, Report};
+use common::lasting;
+use common::models::{Bench, small};
 use std::collections::BTreeMap;
 
-struct Stage {
-    temp: Temp,
-    args: Vec<String>,
-}
+struct Stage(Bench);
 
 impl Stage {
-    /// 6 classes of 5 images and the plainest model; 12 queries of suite full, 6 steps, seed 5.
+    /// 6 classes of 5 images and the plainest model; 6 steps.
     fn new() -> Stage {
-        let temp = Temp::new();
-        let model = temp.write("model.onnx", small().encode());
-        let data = images(&temp, "data", 6, 5, 1);
-        let args = [&model.display().to_string(), "--data", &data.display().to_string(), "--steps", "6"];
-        Stage { temp, args: args.map(String::from).into() }
+        Stage(Bench::new(&small(), 6, 5, 1))
     }
     fn run(&self, args: &[&str]) -> Report {
         self.run_suite("full", args)
     }
     fn run_suite(&self, suite: &str, args: &[&str]) -> Report {
-        let common: Vec<&str> = self.args.iter().map(String::as_str).collect();
-        audit(&[&common[..], &["--suite", suite], args].concat()).unwrap()
+        self.0.audit(&[&["--steps", "6", "--suite", suite], args].concat()).unwrap()
     }
 }
 
+/// 12 queries, seed 5.
 const SEEDED: [&str; 4] = ["--max-queries", "12", "--seed", "5"];
-
-/// A report as JSON, without its timing.
-fn lasting(report: &Report) -> Value {
-    let mut value = serde_json::to_value(report).unwrap();
-    assert!(value.as_object_mut().unwrap().remove("timing").is_some());
-    value
-}
 
 #[test]
 fn batch_size_and_threads_do_not_change_the_trials() {
@@ -112,7 +96,7 @@ fn fewer_queries_are_a_part_of_more_with_the_same_outcomes() {
 fn trials_of_an_earlier_report_replay_to_the_same_outcomes() {
     let stage = Stage::new();
     for form in ["published", "corrected"] {
-        let path = stage.temp.join(&format!("{form}.json")).display().to_string();
+        let path = stage.0.path(&format!("{form}.json"));
         let first = stage.run(&[&SEEDED[..], &["--form", form, "-o", &path]].concat());
         // The seed is another, and has no say.
         let again = stage.run(&["--trials", &path, "--seed", "77", "--form", form]);
@@ -120,7 +104,7 @@ fn trials_of_an_earlier_report_replay_to_the_same_outcomes() {
         assert_eq!((&again.trials, &again.skipped), (&first.trials, &first.skipped));
         assert_eq!(again.scores.ers.as_ref().unwrap().value, first.scores.ers.as_ref().unwrap().value);
         // The trials alone, in a file of their own, do as well.
-        let alone = stage.temp.write("trials.json", first.trials.to_string()).display().to_string();
+        let alone = stage.0.temp.write("trials.json", first.trials.to_string()).display().to_string();
         assert_eq!(stage.run(&["--trials", &alone, "--form", form]).outcomes, first.outcomes);
     }
 }
@@ -128,8 +112,8 @@ fn trials_of_an_earlier_report_replay_to_the_same_outcomes() {
 #[test]
 fn every_report_file_is_complete_and_what_the_audit_returned() {
     let stage = Stage::new();
-    let before = stage.temp.names();
-    let paths = ["a.json", "b.json"].map(|name| stage.temp.join(name).display().to_string());
+    let before = stage.0.temp.names();
+    let paths = ["a.json", "b.json"].map(|name| stage.0.path(name));
     let report = stage.run(&[&SEEDED[..], &["-o", &paths[0], "-o", &paths[1]]].concat());
     for path in &paths {
         let text = std::fs::read_to_string(path).unwrap();
@@ -141,5 +125,5 @@ fn every_report_file_is_complete_and_what_the_audit_returned() {
     }
     let mut expected = [before, vec!["a.json".into(), "b.json".into()]].concat();
     expected.sort();
-    assert_eq!(stage.temp.names(), expected);
+    assert_eq!(stage.0.temp.names(), expected);
 }

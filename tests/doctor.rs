@@ -4,31 +4,25 @@ mod common;
 
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::model::runtime::{Options, Provider};
 use audit::record::{Form, Severity};
 use audit::run::doctor::{self, Examination};
 use audit::space::{Gallery, Metric};
 use audit::threat::{self, BALLS, Objective, PGD, Plan, Trial};
-use common::models::{DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
-use common::{Rng, Temp, flags};
+use common::models::{Bench, DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
+use common::{CPU, Rng, Temp, bundled, flags, says, warning};
 use onnx_grad::{Graph, Node};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
+/// Pixels as they are.
+const AS_THEY_ARE: [&str; 4] = ["--mean", "0", "--std", "1"];
 const PIXELS: usize = (SIDE * SIDE) as usize;
-
-fn bundled(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(name)
-}
 
 /// The doctor's findings on `graph`, over twelve classes of six small images.
 fn examine(graph: &Graph, more: &[&str], surrogate: Option<&Graph>) -> Examination {
-    let temp = Temp::new();
-    let model = temp.write("model.onnx", graph.encode());
-    let surrogate = surrogate.map(|g| temp.write("surrogate.onnx", g.encode()));
-    let data = images(&temp, "images", 12, 6, 1);
-    let mut all =
-        vec![model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--mean", "0", "--std", "1"];
+    let bench = Bench::new(graph, 12, 6, 1);
+    let surrogate = surrogate.map(|g| bench.temp.write("surrogate.onnx", g.encode()));
+    let mut all = vec![bench.model.as_str(), "--data", &bench.data];
+    all.extend(AS_THEY_ARE);
     if !more.contains(&"--max-queries") {
         all.extend(["--max-queries", "8"]);
     }
@@ -63,10 +57,12 @@ fn sound(e: &Examination) {
 }
 
 fn linear() -> Graph {
-    grey(
-        vec![Node::new("Flatten", &["image"], "flat"), Node::new("MatMul", &["flat", "w"], "embedding")],
-        Weights::new(1).normal("w", &[PIXELS as i64, DIM], 0.2),
-    )
+    linear_by(Weights::new(1).normal("w", &[PIXELS as i64, DIM], 0.2))
+}
+
+fn linear_by(w: Weights) -> Graph {
+    let flat = Node::new("Flatten", &["image"], "flat");
+    grey(vec![flat, Node::new("MatMul", &["flat", "w"], "embedding")], w)
 }
 
 /// `trunk` behind nodes that turn "image" into "seen".
@@ -74,11 +70,27 @@ fn behind(nodes: Vec<Node>, weights: Weights) -> Graph {
     grey([nodes, trunk("seen", "embedding", "")].concat(), trunk_weights(weights, "", 1))
 }
 
+/// `trunk` before nodes that turn "e" into "embedding".
+fn before(nodes: Vec<Node>, weights: Weights) -> Graph {
+    grey([trunk("image", "e", ""), nodes].concat(), trunk_weights(weights, "", 1))
+}
+
+/// Embeddings that are all but the same.
+fn constant() -> Graph {
+    let nodes =
+        vec![Node::new("Mul", &["e", "little"], "small"), Node::new("Add", &["small", "one"], "embedding")];
+    before(nodes, Weights::new(1).floats("little", &[], &[1e-3]).floats("one", &[], &[1.0]))
+}
+
+/// The findings on a model that comes with the program.
+fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
+    let run = flags(&[bundled(name).to_str().unwrap(), "--max-queries", "12"]);
+    doctor::run(&audit::cli::DoctorFlags { run, surrogate: surrogate.map(bundled) }).unwrap()
+}
+
 #[test]
 fn a_trained_net_passes() {
-    let model = bundled("plain.onnx");
-    let run = flags(&[model.to_str().unwrap(), "--max-queries", "12"]);
-    let e = doctor::run(&audit::cli::DoctorFlags { run, surrogate: Some(bundled("hardened.onnx")) }).unwrap();
+    let e = examine_bundled("plain.onnx", Some("hardened.onnx"));
     sound(&e);
     assert_eq!(level(&e, "transfer"), Severity::Ok, "{}", e.render());
     assert!(e.findings.iter().all(|f| f.severity < Severity::Warning), "{}", e.render());
@@ -95,9 +107,7 @@ fn an_untrained_net_and_a_linear_one_pass() {
 /// reference: R@1 63 under ES, 50 from a random start): the doctor sees it too.
 #[test]
 fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
-    let model = bundled("hardened.onnx");
-    let run = flags(&[model.to_str().unwrap(), "--max-queries", "12"]);
-    let e = doctor::run(&audit::cli::DoctorFlags { run, surrogate: None }).unwrap();
+    let e = examine_bundled("hardened.onnx", None);
     fires(&e, Severity::Error, &["black-box"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
 }
@@ -118,9 +128,7 @@ fn rounding_in_front_is_caught() {
 
 #[test]
 fn a_head_without_gradient_is_caught() {
-    let mut nodes = trunk("image", "e", "");
-    nodes.push(Node::new("Sign", &["e"], "embedding"));
-    let e = examine(&grey(nodes, trunk_weights(Weights::new(1), "", 1)), &[], None);
+    let e = examine(&before(vec![Node::new("Sign", &["e"], "embedding")], Weights::new(1)), &[], None);
     fires(&e, Severity::Error, &["zero-gradient", "direction", "black-box"]);
     fires(&e, Severity::Warning, &["duplicates"]);
 }
@@ -128,27 +136,21 @@ fn a_head_without_gradient_is_caught() {
 #[test]
 fn randomness_is_caught() {
     let noise = Node::new("RandomNormal", &[], "noise").with("shape", vec![1i64, DIM]).with("scale", 0.05f32);
-    let nodes = [trunk("image", "e", ""), vec![noise, Node::new("Add", &["e", "noise"], "embedding")]];
-    let e = examine(&grey(nodes.concat(), trunk_weights(Weights::new(1), "", 1)), &[], None);
+    let nodes = vec![noise, Node::new("Add", &["e", "noise"], "embedding")];
+    let e = examine(&before(nodes, Weights::new(1)), &[], None);
     fires(&e, Severity::Error, &["randomised"]);
 }
 
 #[test]
 fn a_constant_is_caught() {
-    let mut nodes = trunk("image", "e", "");
-    nodes.push(Node::new("Mul", &["e", "little"], "small"));
-    nodes.push(Node::new("Add", &["small", "one"], "embedding"));
-    let weights = trunk_weights(Weights::new(1), "", 1).floats("little", &[], &[1e-3]);
-    let e = examine(&grey(nodes, weights.floats("one", &[], &[1.0])), &[], None);
+    let e = examine(&constant(), &[], None);
     fires(&e, Severity::Error, &["collapse"]);
 }
 
 #[test]
 fn values_that_are_not_finite_are_caught_and_nothing_is_attacked() {
-    let mut nodes = trunk("image", "e", "");
-    nodes.push(Node::new("Div", &["e", "zero"], "embedding"));
-    let e =
-        examine(&grey(nodes, trunk_weights(Weights::new(1).floats("zero", &[], &[0.0]), "", 1)), &[], None);
+    let nodes = vec![Node::new("Div", &["e", "zero"], "embedding")];
+    let e = examine(&before(nodes, Weights::new(1).floats("zero", &[], &[0.0])), &[], None);
     assert_eq!(errors(&e)[0], "finite");
     assert!(e.findings.iter().all(|f| f.check != "noise"));
 }
@@ -177,10 +179,9 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
 /// Each image's embedding counts from the batch's mean, as batch normalisation in training mode would have it.
 #[test]
 fn dependence_on_the_batch_is_caught() {
-    let mut nodes = trunk("image", "e", "");
-    nodes.push(Node::new("ReduceMean", &["e", "first"], "mean").with("keepdims", 1i64));
-    nodes.push(Node::new("Sub", &["e", "mean"], "embedding"));
-    let e = examine(&grey(nodes, trunk_weights(Weights::new(1).ints("first", &[0]), "", 1)), &[], None);
+    let mean = Node::new("ReduceMean", &["e", "first"], "mean").with("keepdims", 1i64);
+    let nodes = vec![mean, Node::new("Sub", &["e", "mean"], "embedding")];
+    let e = examine(&before(nodes, Weights::new(1).ints("first", &[0])), &[], None);
     fires(&e, Severity::Warning, &["batch-dependence"]);
 }
 
@@ -245,41 +246,24 @@ fn a_gate_finer_than_the_sample_is_told() {
     audited(small(), "a.onnx", &["-o", base.to_str().unwrap()]);
     let gate = ["--baseline", base.to_str().unwrap(), "--max-drop", "ers=0.01"];
     let report = audited(linear(), "b.onnx", &gate);
-    let told = report.warnings.iter().find(|w| w.id == "sampling-noise").expect("sampling-noise");
-    assert!(told.text.contains("ers to ±"), "{}", told.text);
+    says(&warning(&report, "sampling-noise"), &["ers to ±"]);
 }
 
 #[test]
 fn lone_and_double_images_are_told() {
-    let temp = Temp::new();
-    let model = temp.write("model.onnx", small().encode());
-    let data = images(&temp, "images", 8, 3, 1);
-    let first = std::fs::read_dir(&data).unwrap().next().unwrap().unwrap().path();
+    let bench = Bench::new(&small(), 8, 3, 1);
+    let first = std::fs::read_dir(&bench.data).unwrap().next().unwrap().unwrap().path();
     let image = std::fs::read_dir(&first).unwrap().next().unwrap().unwrap().path();
-    std::fs::create_dir(data.join("lone")).unwrap();
-    std::fs::copy(&image, data.join("lone/copy.png")).unwrap();
-    let report = common::audit(&[
-        model.to_str().unwrap(),
-        "--data",
-        data.to_str().unwrap(),
-        "--mean",
-        "0",
-        "--std",
-        "1",
-        "--suite",
-        "smoke",
-    ])
-    .unwrap();
-    let text = |id: &str| {
-        report.warnings.iter().find(|w| w.id == id).unwrap_or_else(|| panic!("no {id}")).text.clone()
-    };
-    assert!(text("lone-images").starts_with("1 queries have nothing to find"), "{}", text("lone-images"));
-    assert!(
-        text("duplicates").starts_with("2 embeddings have an equal, 1 pair in all"),
-        "{}",
-        text("duplicates")
-    );
-    assert!(text("worst-case").contains("ES, LTM, GTM"), "{}", text("worst-case"));
+    bench.temp.write("data/lone/copy.png", std::fs::read(image).unwrap());
+    let report = bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke"]].concat()).unwrap();
+    for (id, start) in [
+        ("lone-images", "1 queries have nothing to find"),
+        ("duplicates", "2 embeddings have an equal, 1 pair in all"),
+    ] {
+        let text = warning(&report, id);
+        assert!(text.starts_with(start), "{text}");
+    }
+    says(&warning(&report, "worst-case"), &["ES, LTM, GTM"]);
 }
 
 /// The closed form: under the maximum norm the farthest that w·x moves is ε‖w‖₁, and the attack gets there.
@@ -289,10 +273,7 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     let weights: Vec<f32> = (0..PIXELS).map(|i| ((i * 37 % 23) as f32 - 11.0) / 50.0).collect();
     // The second dimension is always 0.
     let both: Vec<f32> = weights.iter().flat_map(|w| [*w, 0.0]).collect();
-    let mut graph = grey(
-        vec![Node::new("Flatten", &["image"], "flat"), Node::new("MatMul", &["flat", "w"], "embedding")],
-        Weights::new(1).floats("w", &[PIXELS as i64, 2], &both),
-    );
+    let mut graph = linear_by(Weights::new(1).floats("w", &[PIXELS as i64, 2], &both));
     graph.outputs = vec![common::models::value("embedding", common::models::free(), &[2])];
     let temp = Temp::new();
     let path = temp.write("linear.onnx", graph.encode());
@@ -308,21 +289,11 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     let es = Objective::find("ES").unwrap();
     let trials: Vec<Trial> = (0..4).map(|query| Trial { objective: es, query, targets: vec![] }).collect();
     let eps = 0.1f32;
-    let plan = Plan {
-        form: Form::Published,
-        eps,
-        alpha: 0.011,
-        steps: 32,
-        ball: &BALLS[0],
-        search: &PGD,
-        restarts: 0,
-        seed: 0,
-    };
-    let outcomes =
-        threat::run(model.lanes(), &gallery, &|i| Ok(images[i].clone()), &trials, &plan, &mut |_| {
-            std::ops::ControlFlow::Continue(())
-        })
-        .unwrap();
+    let (form, ball, search) = (Form::Published, &BALLS[0], &PGD);
+    let plan = Plan { form, eps, alpha: 0.011, steps: 32, ball, search, restarts: 0, seed: 0 };
+    let image = |i: usize| Ok(images[i].clone());
+    let mut watch = |_: threat::Event| std::ops::ControlFlow::Continue(());
+    let outcomes = threat::run(model.lanes(), &gallery, &image, &trials, &plan, &mut watch).unwrap();
     let farthest = f64::from(eps) * weights.iter().map(|w| f64::from(w.abs())).sum::<f64>();
     for o in outcomes {
         assert!((o.shift - farthest).abs() < 1e-4 * farthest, "{} of {farthest}", o.shift);
@@ -332,21 +303,16 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
 /// What an error finding means for an audit: refused, or done and said first; and no baseline is made of it.
 #[test]
 fn errors_end_an_audit_unless_allowed() {
-    let temp = Temp::new();
-    let nodes = vec![Node::new("Round", &["image"], "seen")];
-    let model = temp.write("rounded.onnx", behind(nodes, Weights::new(1)).encode());
-    let data = images(&temp, "images", 6, 4, 1);
-    let base = temp.join("base.json");
-    let (model, data) = (model.to_str().unwrap(), data.to_str().unwrap());
-    let plain = [model, "--data", data, "--mean", "0", "--std", "1", "--suite", "smoke"];
-    let error = common::audit(&plain).unwrap_err();
+    let rounded = behind(vec![Node::new("Round", &["image"], "seen")], Weights::new(1));
+    let audited =
+        |bench: &Bench, more: &[&str]| bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke"], more].concat());
+    let bench = Bench::new(&rounded, 6, 4, 1);
+    let error = audited(&bench, &[]).unwrap_err();
     assert_eq!(error.exit, audit::Exit::Untrusted);
-    assert!(error.message.contains("--allow-untrusted") && error.message.contains("audit doctor"), "{error}");
-    let allowed: Vec<&str> = plain.iter().copied().chain(["--allow-untrusted"]).collect();
-    let report = common::audit(&allowed).unwrap();
+    says(&error.message, &["--allow-untrusted", "audit doctor"]);
+    let report = audited(&bench, &["--allow-untrusted"]).unwrap();
     assert_eq!(report.exit(), None);
-    let alarm = report.alarm().unwrap();
-    assert!(alarm.contains("zero-gradient") && alarm.contains("--allow-untrusted"), "{alarm}");
+    says(&report.alarm().unwrap(), &["zero-gradient", "--allow-untrusted"]);
     for format in audit::report::FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
         let text = String::from_utf8((format.render)(&report).unwrap()).unwrap();
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in {}", format.extension));
@@ -355,16 +321,9 @@ fn errors_end_an_audit_unless_allowed() {
     assert!(audit::report::terminal::render(&report).starts_with("!! Not to be trusted"));
 
     // A collapsed net gets a report, which can't be a baseline.
-    let mut nodes = trunk("image", "e", "");
-    nodes.push(Node::new("Mul", &["e", "little"], "small"));
-    nodes.push(Node::new("Add", &["small", "one"], "embedding"));
-    let weights =
-        trunk_weights(Weights::new(1), "", 1).floats("little", &[], &[1e-3]).floats("one", &[], &[1.0]);
-    let model = temp.write("constant.onnx", grey(nodes, weights).encode());
-    let base = base.to_str().unwrap();
-    let flags = [model.to_str().unwrap(), "--data", data, "--mean", "0", "--std", "1", "--suite", "smoke"];
-    let flags: Vec<&str> = flags.into_iter().chain(["--save-baseline", base]).collect();
-    let report = common::audit(&flags).unwrap();
+    let bench = Bench::new(&constant(), 6, 4, 1);
+    let base = bench.path("base.json");
+    let report = audited(&bench, &["--save-baseline", &base]).unwrap();
     assert_eq!(report.exit(), Some(audit::Exit::Untrusted));
-    assert!(!Path::new(base).exists());
+    assert!(!Path::new(&base).exists());
 }

@@ -5,13 +5,11 @@ mod common;
 use audit::judge::check::gradient::{Errors, compare};
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::model::runtime::{Options, Provider};
 use common::models::{DIM, SIDE, Weights, free, grey, trunk, trunk_weights, value};
-use common::{Rng, Temp};
+use common::{CPU, Rng, Temp};
 use ndarray::Array2;
 use onnx_grad::{Graph, Node};
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 const BATCH: usize = 8;
 
 fn colour(nodes: Vec<Node>, weights: Weights) -> Graph {
@@ -44,24 +42,27 @@ struct Bench {
 
 impl Bench {
     fn new(temp: &Temp) -> Bench {
+        let [whole, a, b] = branches().map(|graph| Bench::of(temp, &graph));
+        Bench { parts: [a.right, b.right], ..whole }
+    }
+
+    /// Of a model of one part.
+    fn of(temp: &Temp, graph: &Graph) -> Bench {
         common::load_runtime();
         let card = Card { mean: Some(vec![0.0; 3]), std: Some(vec![1.0; 3]), ..Card::default() };
-        let mut models = branches().map(|graph| {
-            let path = temp.write(&format!("{}.onnx", graph.nodes.len()), graph.encode());
-            Model::open(&path, &card, CPU, Some(BATCH)).unwrap()
-        });
+        let path = temp.write(&format!("{}.onnx", graph.nodes.len()), graph.encode());
+        let mut model = Model::open(&path, &card, CPU, Some(BATCH)).unwrap();
         let mut r = Rng::new(4);
-        let images: Vec<f32> = (0..BATCH * models[0].pixels()).map(|_| r.unit()).collect();
+        let images = r.units(BATCH * model.pixels());
         let cotangent = Array2::from_shape_fn((BATCH, DIM as usize), |_| r.normal());
-        let mut of = |i: usize| models[i].gradient(&images, cotangent.view()).unwrap().1;
-        let (right, parts) = (of(0), [of(1), of(2)]);
-        let [model, ..] = models;
-        Bench { model, images, cotangent, right, parts }
+        let right = model.gradient(&images, cotangent.view()).unwrap().1;
+        Bench { model, images, cotangent, right, parts: [vec![], vec![]] }
     }
 
     fn errors(&self, gradient: &[f32]) -> Errors {
         let mut reference = self.model.reference().unwrap();
-        let shape = [BATCH, 3, SIDE as usize, SIDE as usize];
+        let side = (self.model.pixels() / 3).isqrt();
+        let shape = [BATCH, 3, side, side];
         compare(&mut reference, &self.images, self.cotangent.view(), gradient, shape).unwrap().unwrap()
     }
 
@@ -141,19 +142,10 @@ fn smooth_directions_alone_would_miss_fine_errors_on_large_images() {
     ];
     let mut graph = grey(nodes, weights);
     graph.inputs = vec![value("image", free(), &[3, LARGE, LARGE])];
-    let path = temp.write("large.onnx", graph.encode());
-    common::load_runtime();
-    let card = Card { mean: Some(vec![0.0; 3]), std: Some(vec![1.0; 3]), ..Card::default() };
-    let mut model = Model::open(&path, &card, CPU, Some(BATCH)).unwrap();
-    let mut r = Rng::new(4);
-    let images: Vec<f32> = (0..BATCH * model.pixels()).map(|_| r.unit()).collect();
-    let cotangent = Array2::from_shape_fn((BATCH, DIM as usize), |_| r.normal());
-    let right = model.gradient(&images, cotangent.view()).unwrap().1;
-    let bench = Bench { model, images, cotangent, right, parts: [vec![], vec![]] };
+    let bench = Bench::of(&temp, &graph);
+    let mut r = Rng::new(5);
     let wrong = bench.across(0.5, |_| r.normal());
-    let shape = [BATCH, 3, LARGE as usize, LARGE as usize];
-    let mut reference = bench.model.reference().unwrap();
-    let e = compare(&mut reference, &bench.images, bench.cotangent.view(), &wrong, shape).unwrap().unwrap();
+    let e = bench.errors(&wrong);
     println!("fine noise of half its length, {LARGE}² pixels: {e:?}");
     assert!(100.0 * e.smooth < Errors::ACCEPTED[0] && !e.accepted() && (e.own - 0.2).abs() < 0.02, "{e:?}");
 }

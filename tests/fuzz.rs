@@ -11,13 +11,11 @@ use audit::judge::check;
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::output::Pooling;
-use audit::model::runtime::{Options, Provider};
-use common::{Rng, Temp};
+use common::{CPU, Rng, Temp};
 use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 const SIDE: i64 = 12;
 
 /// What is done to a model: which kind, where (taken modulo what there is), and with which value.
@@ -32,22 +30,18 @@ struct Mutation {
 fn mutation() -> impl Strategy<Value = Mutation> {
     let value = prop_oneof![
         -3i64..20,
-        prop_oneof![
-            Just(i64::MIN),
-            Just(i64::MAX),
-            Just(i32::MAX as i64),
-            Just(i32::MIN as i64),
-            Just(1 << 33),
-            Just(1 << 20),
-            Just(-(1 << 20)),
-        ],
+        proptest::sample::select(vec![
+            i64::MIN,
+            i64::MAX,
+            i32::MAX.into(),
+            i32::MIN.into(),
+            1 << 33,
+            1 << 20,
+            -(1 << 20),
+        ]),
     ];
-    (0u8..KINDS, any::<u32>(), any::<u32>(), value).prop_map(|(kind, at, other, value)| Mutation {
-        kind,
-        at,
-        other,
-        value,
-    })
+    let all = (0u8..KINDS, any::<u32>(), any::<u32>(), value);
+    all.prop_map(|(kind, at, other, value)| Mutation { kind, at, other, value })
 }
 
 proptest! {
@@ -91,9 +85,8 @@ fn load(bytes: &[u8]) -> audit::Result<audit::record::GradientCheck> {
         Err(_) => Model::open(&path, &Card::default(), CPU, None)?,
         model => model?,
     };
-    let mut r = Rng::new(1);
     let batch = model.batch();
-    let pixels: Vec<f32> = (0..batch * model.pixels()).map(|_| r.unit()).collect();
+    let pixels = Rng::new(1).units(batch * model.pixels());
     let measured = check::load::measure(&mut model, &pixels, batch)?;
     check::admit("mutated.onnx", &check::at_load(&measured))?;
     Ok(measured.summary())
@@ -264,14 +257,7 @@ fn model(base: usize) -> Graph {
             vec![
                 ("sx", Tensor::f32(&[], &[1.0 / 255.0])),
                 ("zx", Tensor { dtype: DType::U8, shape: vec![], bytes: vec![0].into() }),
-                (
-                    "qw",
-                    Tensor {
-                        dtype: DType::I8,
-                        shape: vec![4, 1, 3, 3],
-                        bytes: (0..36).collect::<Vec<u8>>().into(),
-                    },
-                ),
+                ("qw", Tensor { dtype: DType::I8, shape: vec![4, 1, 3, 3], bytes: (0..36).collect() }),
                 ("sw", Tensor::f32(&[4], &[0.02, 0.03, 0.01, 0.02])),
                 ("sc", Tensor::f32(&[], &[0.02])),
                 ("zc", Tensor { dtype: DType::I8, shape: vec![], bytes: vec![3].into() }),
@@ -285,9 +271,8 @@ fn model(base: usize) -> Graph {
                 g.outputs = vec![Value { name: "chosen".into(), dtype: DType::F32, shape: None }];
                 Attr::Graph(Box::new(g))
             };
-            let mut condition = node("If", &["is_map"], "z");
-            condition.attrs.insert("then_branch".into(), branch("Sigmoid"));
-            condition.attrs.insert("else_branch".into(), branch("Identity"));
+            let condition = node("If", &["is_map"], "z").with("then_branch", branch("Sigmoid"));
+            let condition = condition.with("else_branch", branch("Identity"));
             image_to(
                 vec![
                     node("Conv", &["x", "w"], "c").with("auto_pad", "SAME_UPPER"),
@@ -389,10 +374,9 @@ fn mutate(g: &mut Graph, m: &Mutation) {
             }
         }
         11 => {
-            let key = g.nodes[i].attrs.keys().nth(other % g.nodes[i].attrs.len().max(1)).cloned();
-            if let Some(key) = key {
-                g.nodes[i].attrs.remove(&key);
-            }
+            let attrs = &mut g.nodes[i].attrs;
+            let key = attrs.keys().nth(other % attrs.len().max(1)).cloned();
+            key.inspect(|key| drop(attrs.remove(key)));
         }
         12 => {
             let key = g.nodes[i].attrs.keys().next().cloned().unwrap_or("axis".into());

@@ -1,9 +1,8 @@
 //! What a CI user runs: the scripts behind action.yml, as action.yml calls them.
 
 mod common;
-mod report_fixture;
 
-use report_fixture::folder;
+use common::{Temp, says};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -81,7 +80,7 @@ fn stand_in(dir: &Path, name: &str) -> String {
 #[cfg(unix)]
 #[test]
 fn the_actions_steps_install_audit_report_and_fail() {
-    let dir = folder("ci");
+    let dir = Temp::new();
     let home = home(&dir);
     let steps = action().runs.steps;
     let step = |name: &str, variables: &[(&str, &str)]| {
@@ -112,13 +111,11 @@ fn the_actions_steps_install_audit_report_and_fail() {
     let base = [env[0], env[1], ("AUDIT_MODEL", &model), ("AUDIT_SUITE", "smoke"), ("AUDIT_OUT", "out")];
     let with = |more: &[(&'static str, &'static str)]| [&base[..], more].concat();
     // The first time there is no baseline: said, and no failure.
-    let (code, err) = step(
-        "Audit",
-        &with(&[("AUDIT_BASELINE", "base.json"), ("AUDIT_ARGS", "-q\n--save-baseline=base.json\n")]),
-    );
+    let first = [("AUDIT_BASELINE", "base.json"), ("AUDIT_ARGS", "-q\n--save-baseline=base.json\n")];
+    let (code, err) = step("Audit", &with(&first));
     assert!(code == 0 && err.contains("no baseline at base.json yet"), "{code} {err}");
     for ending in ["json", "html", "md", "junit.xml", "sarif"] {
-        assert!(dir.join(format!("out/report.{ending}")).is_file(), "{ending}");
+        assert!(dir.join(&format!("out/report.{ending}")).is_file(), "{ending}");
     }
     assert!(dir.join("base.json").is_file());
     // Against itself: passed.
@@ -126,8 +123,8 @@ fn the_actions_steps_install_audit_report_and_fail() {
     assert_eq!(code, 0, "{err}");
     assert!(read("summary.md").contains("gate passed"));
     // A threshold that no model meets: the step fails with the gate's code, and the reports say so.
-    let (code, err) =
-        step("Audit", &with(&[("AUDIT_ARGS", "-q\n--fail-under=ars=101\n--save-baseline=worse.json")]));
+    let worse = [("AUDIT_ARGS", "-q\n--fail-under=ars=101\n--save-baseline=worse.json")];
+    let (code, err) = step("Audit", &with(&worse));
     assert_eq!(code, 10, "{err}");
     assert!(!dir.join("worse.json").exists(), "a failed gate must not lower the bar");
     assert!(read("out/report.junit.xml").contains("<failure"));
@@ -137,10 +134,8 @@ fn the_actions_steps_install_audit_report_and_fail() {
     let path = stand_in(&dir, "gh");
     let comment = [("PATH", path.as_str()), ("NUMBER", "7"), ("REPOSITORY", "o/r"), ("OUT", "out")];
     let (code, err) = step("Comment on the pull request", &comment);
-    assert!(
-        code == 0 && read("called").starts_with("pr\ncomment\n7\n--repo\no/r\n--body-file\nout/report.md\n"),
-        "{err}"
-    );
+    assert_eq!(code, 0, "{err}");
+    assert!(read("called").starts_with("pr\ncomment\n7\n--repo\no/r\n--body-file\nout/report.md\n"), "{err}");
     // The journal of a job that was killed doesn't stop the next.
     std::fs::write(dir.join("out/report.json.journal"), "of another commit\n").unwrap();
     let (code, err) = step("Audit", &with(&[("AUDIT_ARGS", "-q")]));
@@ -168,7 +163,7 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
     let yaml = section.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let jobs: BTreeMap<String, Job> = audit::yaml::read("docs/ci.md", yaml).unwrap();
     let job = &jobs["robustness"];
-    let dir = folder("gitlab");
+    let dir = Temp::new();
     let home = home(&dir);
     let path = stand_in(&dir, "curl");
     let shell = |lines: &[String], token: &str| {
@@ -179,11 +174,8 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
         command.args(["-e", "-c", &text]).current_dir(&dir).envs(&job.variables).env("AUDIT_HOME", &home);
         command.env("AUDIT_MODEL", format!("{ROOT}/models/hardened.onnx")).env("AUDIT_SUITE", "smoke");
         command.env("AUDIT_DATA", "").env("AUDIT_ARGS", "-q").env("PATH", &path).env("AUDIT_TOKEN", token);
-        command
-            .env("CI_API_V4_URL", "https://gitlab/api/v4")
-            .env("CI_PROJECT_ID", "5")
-            .env("CI_MERGE_REQUEST_IID", "9");
-        command.env_remove("ORT_DYLIB_PATH");
+        command.env("CI_PROJECT_ID", "5").env("CI_MERGE_REQUEST_IID", "9").env_remove("ORT_DYLIB_PATH");
+        command.env("CI_API_V4_URL", "https://gitlab/api/v4");
         let done = command.output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     };
@@ -195,10 +187,6 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
     shell(&job.after_script, "");
     assert_eq!(called(), "", "no token, no comment");
     shell(&job.after_script, "secret");
-    assert!(
-        called().contains("PRIVATE-TOKEN: secret") && called().contains("body@audit-reports/report.md"),
-        "{}",
-        called()
-    );
+    says(&called(), &["PRIVATE-TOKEN: secret", "body@audit-reports/report.md"]);
     assert!(called().ends_with("https://gitlab/api/v4/projects/5/merge_requests/9/notes\n"), "{}", called());
 }

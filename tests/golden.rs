@@ -9,7 +9,7 @@ use audit::space::benign::{benign, nmi};
 use audit::space::{Gallery, Metric};
 use audit::threat::{Draw, OBJECTIVES, Objective, Query, Targets, Trial, measure, read_trials};
 use common::golden::Golden;
-use common::shared;
+use common::{outcome, shared};
 use ndarray::Array2;
 use serde_json::Value;
 
@@ -160,44 +160,30 @@ fn scores_of_known_outcomes() {
             let (shift, previous): (Vec<f32>, Vec<f32>) =
                 (golden.array(&format!("{code}/shift")), golden.array(&format!("{code}/shift_prev")));
             let mut states = |when: &str| -> Vec<Measures> {
-                let none = || query.iter().map(|_| Measures::default());
+                let none = Measures::default;
+                let numbers =
+                    |golden: &mut Golden, of: &str| golden.array::<f32>(&format!("{code}/{of}_{when}"));
+                let flags =
+                    |golden: &mut Golden, of: &str| golden.array::<bool>(&format!("{code}/{of}_{when}"));
+                let rank = |r: f32| Measures { rank: Some(r.into()), ..none() };
+                let cosine = |c: f32| Measures { cosine: Some(c.into()), ..none() };
+                let retained = |r| Measures { retained: Some(r), ..none() };
+                let hit = |h| Measures { hit: Some(h), ..none() };
                 match code {
                     "CA+" | "CA-" | "QA+" | "QA-" => {
-                        let ranks = golden.array::<f32>(&format!("{code}/rank_{when}"));
-                        none().zip(ranks).map(|(m, r)| Measures { rank: Some(r.into()), ..m }).collect()
+                        numbers(&mut golden, "rank").into_iter().map(rank).collect()
                     }
-                    "TMA" => {
-                        let cosines = golden.array::<f32>(&format!("{code}/cos_{when}"));
-                        none().zip(cosines).map(|(m, c)| Measures { cosine: Some(c.into()), ..m }).collect()
-                    }
-                    "GTT" => {
-                        let retained = golden.array::<bool>(&format!("{code}/retain_{when}"));
-                        none().zip(retained).map(|(m, r)| Measures { retained: Some(r), ..m }).collect()
-                    }
-                    _ => {
-                        let hits = golden.array::<bool>(&format!("{code}/hit1_{when}"));
-                        none().zip(hits).map(|(m, h)| Measures { hit: Some(h), ..m }).collect()
-                    }
+                    "TMA" => numbers(&mut golden, "cos").into_iter().map(cosine).collect(),
+                    "GTT" => flags(&mut golden, "retain").into_iter().map(retained).collect(),
+                    _ => flags(&mut golden, "hit1").into_iter().map(hit).collect(),
                 }
             };
             let (before, after) = (states("before"), states("after"));
             for (i, (before, after)) in before.into_iter().zip(after).enumerate() {
                 outcomes.push(Outcome {
-                    attack: code.into(),
-                    query: golden.names[query[i]].clone(),
-                    targets: Vec::new(),
-                    start: 0,
-                    steps: 32,
-                    loss_first: 0.0,
-                    loss_last: 0.0,
-                    loss_best: 0.0,
-                    late_fall: 0.0,
                     shift: shift[i].into(),
                     shift_before_last: previous[i].into(),
-                    linf: 0.0,
-                    size: None,
-                    before,
-                    after,
+                    ..outcome(code, &golden.names[query[i]], before, after)
                 });
             }
         }
@@ -205,10 +191,8 @@ fn scores_of_known_outcomes() {
         let scores = score(&outcomes, &[], &basis, 1);
         let expect = |found: Option<f64>, expected: &Value, what: &str| {
             let (found, expected) = (found.unwrap(), expected.as_f64().unwrap());
-            assert!(
-                (found - expected).abs() < 1e-4 * (1.0 + expected),
-                "{model} {what}: {found} vs {expected}"
-            );
+            let off = (found - expected).abs();
+            assert!(off < 1e-4 * (1.0 + expected), "{model} {what}: {found} vs {expected}");
         };
         let golden = &golden.summary;
         expect(scores.ers.map(|e| e.value), &golden["ERS"], "ERS");

@@ -5,15 +5,14 @@ mod report_fixture;
 
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::model::runtime::{Input, Options, Provider, Session};
+use audit::model::runtime::{Input, Session};
 use common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights, value};
-use common::{Ran, Rng, Temp, program, ran};
+use common::{CPU, Ran, Rng, Temp, program, ran};
 use ndarray::{Array2, ArrayView2};
 use onnx_grad::{DType, Dim, Graph, Node, Tensor};
 use report_fixture::python;
 use std::path::Path;
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 const PLAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
 
 fn grad(dir: &Temp, args: &[&str]) -> Ran {

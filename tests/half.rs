@@ -2,38 +2,25 @@
 
 mod common;
 
-use audit::judge::check;
-use audit::judge::check::attacked::Outcomes;
-use audit::judge::check::float16::compare;
-
+use audit::judge::check::{self, attacked::Outcomes, float16::compare};
 use audit::model::card::Card;
-use audit::model::runtime::{Input, Optimise, Options, Provider, Session, infer};
+use audit::model::runtime::{Input, Optimise, Session, infer};
 use audit::model::{Differentiable, Model};
-use audit::record::Form;
-use audit::record::{HalfComparison, HalfPrecision, HalfTerm, Precision, Report, Severity};
+use audit::record::{Form, HalfComparison, HalfPrecision, HalfTerm, Precision, Report, Severity};
 use audit::report::terminal;
 use audit::run::partition;
 use audit::{Exit, Result};
-use common::models::{DIM, Weights, grey, images, small, trunk_weights};
-use common::{Rng, Temp, audit, load_runtime};
+use common::models::{Bench, DIM, Weights, grey, small, trunk_weights};
+use common::{CPU, Rng, Temp, bundled, load_runtime, says};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use onnx_grad::{DType, Graph, Node, Tensor, Value, differentiate, narrow::half_name};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
-
 /// An audit with float16 steps of a model on 6 classes of 5 images.
 fn in_half(graph: &Graph, args: &[&str]) -> Result<Report> {
-    let temp = Temp::new();
-    let model = temp.write("model.onnx", graph.encode()).display().to_string();
-    let data = images(&temp, "data", 6, 5, 1).display().to_string();
-    let common = [&model, "--data", &data, "--steps", "8", "--attack-precision", "fp16"];
-    audit(&[&common[..], args].concat())
-}
-
-fn bundled(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(name)
+    let fixed = ["--steps", "8", "--attack-precision", "fp16"];
+    Bench::new(graph, 6, 5, 1).audit(&[&fixed[..], args].concat())
 }
 
 /// A model for float16 steps, and a batch of random images.
@@ -42,8 +29,7 @@ fn opened(path: &Path, batch: usize) -> (Model, Vec<f32>) {
     let beside = std::fs::read_to_string(path.with_extension("yaml")).ok();
     let card: Card = beside.map_or(Card::default(), |yaml| audit::yaml::read("card", &yaml).unwrap());
     let model = Model::open_in(path, &card, CPU, Some(batch), true).unwrap();
-    let mut rng = Rng::new(3);
-    let pixels = (0..batch * model.pixels()).map(|_| rng.unit()).collect();
+    let pixels = Rng::new(3).units(batch * model.pixels());
     (model, pixels)
 }
 
@@ -166,7 +152,7 @@ fn graphs_with_float16_kernels_are_whole() {
         let types = infer(&graph).unwrap();
         let g = differentiate(&graph, &types, &["image"], false).unwrap();
         let mut rng = Rng::new(4);
-        let x: Vec<f32> = (0..2 * 144).map(|_| rng.unit()).collect();
+        let x = rng.units(2 * 144);
         let ct: Vec<f32> = (0..2 * DIM).map(|_| rng.normal()).collect();
         let run = |forward: &Graph, backward: &Graph, handed: Vec<String>| -> Vec<f32> {
             let mut sessions = [forward, backward].map(|g| Session::new(g, CPU, Optimise::All).unwrap());
@@ -264,19 +250,14 @@ fn an_audit_says_what_ran_in_float16_and_repeats_a_sample() {
     let codes: Vec<&str> = c.attacks.iter().map(|a| a.code.as_str()).collect();
     assert_eq!(codes, ["CA+", "CA-", "QA+", "QA-", "TMA", "ES:D", "ES:R", "LTM", "GTM", "GTT"]);
     // The sample is what an audit in float32 comes to.
-    let temp = Temp::new();
-    let model = temp.write("model.onnx", small().encode()).display().to_string();
-    let data = images(&temp, "data", 6, 5, 1).display().to_string();
-    let full = audit(&[&model, "--data", &data, "--steps", "8", "--suite", "full"]).unwrap();
+    let full = Bench::new(&small(), 6, 5, 1).audit(&["--steps", "8", "--suite", "full"]).unwrap();
     assert_eq!(half.sample, full.outcomes);
     assert!((c.full - full.scores.ars.as_ref().unwrap().value).abs() < 1e-9);
     assert!(full.half_precision.is_none() && full.suite.attack_precision == Precision::Fp32);
     assert!(!serde_json::to_string(&full).unwrap().contains("half_precision"));
     // In words too.
-    let text = terminal::render(&report);
-    for words in ["8 steps in float16", "[half-precision]", "sample of 30 queries"] {
-        assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(words), "{words}: {text}");
-    }
+    let text = terminal::render(&report).split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&text, &["8 steps in float16", "[half-precision]", "sample of 30 queries"]);
     assert!(!terminal::render(&full).contains("float16"));
     // Another precision is another run.
     let differs = audit::judge::compare::mismatches(&report, &full);
@@ -294,7 +275,7 @@ fn an_attack_that_float16_weakens_is_not_trusted() {
     assert!(c.half > c.full + 10.0, "{c:?}");
     let found = report.warnings.iter().find(|w| w.id == "half-precision").unwrap();
     assert_eq!(found.severity, Severity::Error);
-    assert!(found.text.contains("weaker") && found.text.contains("--attack-precision"), "{}", found.text);
+    says(&found.text, &["weaker", "--attack-precision"]);
     assert_eq!(report.exit(), Some(Exit::Untrusted));
     // The sample beside itself.
     let full = Report { outcomes: half.sample.clone(), ..report.clone() };
@@ -305,9 +286,7 @@ fn an_attack_that_float16_weakens_is_not_trusted() {
 fn what_overflows_is_an_error() {
     let error = in_half(&overflowing(), &["--suite", "smoke"]).unwrap_err();
     assert_eq!(error.exit, Exit::Untrusted);
-    for words in ["--attack-precision", "overflow", "not finite", "float32"] {
-        assert!(error.message.contains(words), "{}", error.message);
-    }
+    says(&error.message, &["--attack-precision", "overflow", "not finite", "float32"]);
     // Overflow that comes only under attack: calibrated on black images, then given bright ones.
     let temp = Temp::new();
     let (mut model, x) = opened(&temp.write("model.onnx", overflowing().encode()), 4);
@@ -319,21 +298,17 @@ fn what_overflows_is_an_error() {
         steps.put(slot, image, &vec![0.0; pixels], &vec![1.0; pixels]).unwrap();
     }
     let error = steps.step(&[0.1; 4], &mut |_, mut out| out.fill(1.0)).unwrap_err();
-    assert!(error.message.contains("not finite"), "{}", error.message);
+    says(&error.message, &["not finite"]);
     // Slots without a trial may hold what they will.
     steps.step(&[0.0; 4], &mut |_, mut out| out.fill(1.0)).unwrap();
 }
 
 #[test]
 fn parts_and_the_journal_know_of_it() {
-    let temp = Temp::new();
-    let model = temp.write("model.onnx", small().encode()).display().to_string();
-    let data = images(&temp, "data", 8, 20, 1).display().to_string();
-    let path = |name: &str| temp.join(name).display().to_string();
+    let bench = Bench::new(&small(), 8, 20, 1);
     let run_in = |precision: &str, args: &[&str]| {
-        let common =
-            [&model, "--data", &data, "--steps", "2", "--suite", "ers", "--attack-precision", precision];
-        audit(&[&common[..], args].concat()).unwrap()
+        let fixed = ["--steps", "2", "--suite", "ers", "--attack-precision", precision];
+        bench.audit(&[&fixed[..], args].concat()).unwrap()
     };
     let run = |args: &[&str]| run_in("fp16", args);
     let whole = run(&[]);
@@ -341,72 +316,58 @@ fn parts_and_the_journal_know_of_it() {
     let queries: std::collections::BTreeSet<&str> = half.sample.iter().map(|o| o.query.as_str()).collect();
     assert_eq!((queries.len(), whole.suite.queries), (128, 160));
     let parts = ["hash:1/2", "hash:2/2"].map(|part| {
-        let file = path(&format!("part{}.json", &part[5..6]));
+        let file = bench.path(&format!("part{}.json", &part[5..6]));
         let report = run(&["--partition", part, "-o", &file]);
         assert!(report.half_precision.unwrap().comparison.is_none());
         PathBuf::from(file)
     });
     let merged = partition::merge(&parts, "audit merge").unwrap();
-    let lasting = |r: &Report| {
-        let mut v = serde_json::to_value(Report { command: None, ..r.clone() }).unwrap();
-        assert!(v.as_object_mut().unwrap().remove("timing").is_some());
-        v
-    };
-    assert_eq!(lasting(&merged), lasting(&whole));
+    let without_command = |r: &Report| common::lasting(&Report { command: None, ..r.clone() });
+    assert_eq!(without_command(&merged), without_command(&whole));
     // A part in float32 is of another run.
-    let other = path("other.json");
+    let other = bench.path("other.json");
     run_in("fp32", &["--partition", "hash:2/2", "-o", &other]);
     let error = partition::merge(&[parts[0].clone(), other.into()], "").unwrap_err();
-    assert!(error.message.contains("attack precision: fp16 and fp32"), "{}", error.message);
+    says(&error.message, &["attack precision: fp16 and fp32"]);
 }
 
 #[test]
 fn what_makes_no_sense_is_refused() {
     let error = in_half(&small(), &["--gradient", "estimate"]).unwrap_err();
     assert_eq!(error.exit, Exit::Usage);
-    assert!(error.message.contains("--gradient estimate"), "{}", error.message);
+    says(&error.message, &["--gradient estimate"]);
     let temp = Temp::new();
     let path = temp.write("model.onnx", small().encode()).display().to_string();
     let ran = common::ran(common::program(temp.path()).args(["doctor", &path, "--attack-precision", "fp16"]));
     assert_eq!(ran.code, Some(2));
-    assert!(ran.err.contains("leave --attack-precision out"), "{}", ran.err);
+    says(&ran.err, &["leave --attack-precision out"]);
 }
 
 /// A comparison as a report has it.
 fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severity {
+    let (full, of_term) = (50.0 - difference, single.0);
     let term = HalfTerm {
         code: "GTM".into(),
         half: 50.0,
-        full: 50.0 - single.0,
-        difference: single.0,
+        full: 50.0 - of_term,
+        difference: of_term,
         error: single.1,
     };
-    let comparison = HalfComparison {
-        queries: 64,
-        trials: 512,
-        score: "ARS".into(),
-        half: 50.0,
-        full: 50.0 - difference,
-        difference,
-        interval: Some(interval),
-        attacks: vec![term],
-    };
+    let (queries, trials, score, attacks) = (64, 512, "ARS".into(), vec![term]);
+    let interval = Some(interval);
+    let comparison =
+        HalfComparison { queries, trials, score, half: 50.0, full, difference, interval, attacks };
+    let (sample, comparison) = (vec![], Some(comparison));
     let half = HalfPrecision {
         loss_scale: 256.0,
         sign_agreement: 99.0,
         zero: 1.0,
         zero_full: 1.0,
-        sample: vec![],
-        comparison: Some(comparison),
+        sample,
+        comparison,
     };
-    let all = Outcomes {
-        outcomes: &[],
-        eps: 0.1,
-        steps: 32,
-        form: Form::Published,
-        ranked: 100.0,
-        half: Some(&half),
-    };
+    let (form, half) = (Form::Published, Some(&half));
+    let all = Outcomes { outcomes: &[], eps: 0.1, steps: 32, form, ranked: 100.0, half };
     check::of_outcomes(&all).into_iter().find(|f| f.check == "half-precision").unwrap().severity
 }
 

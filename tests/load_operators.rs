@@ -3,13 +3,12 @@
 
 mod common;
 
-use audit::model::runtime::{self, Input, Optimise, Options, Provider, Session};
-use common::Rng;
+use audit::model::runtime::{self, Input, Optimise, Session};
+use common::{CPU, Rng, says};
 use onnx_grad::operators::{self, Class};
 use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use std::path::Path;
 
-const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 const CASES: u64 = 24;
 /// Largest difference, as a share of the largest value: float32 sums in another order.
 const TOLERANCE: f32 = 1e-5;
@@ -49,10 +48,12 @@ impl Case {
         self.graph.inputs.push(Value::new(name, DType::F32, shape));
         self
     }
-    fn weights(mut self, r: &mut Rng, name: &str, shape: &[i64]) -> Case {
+    fn weights(self, r: &mut Rng, name: &str, shape: &[i64]) -> Case {
         let values: Vec<f32> = (0..shape.iter().product::<i64>()).map(|_| r.normal()).collect();
-        self.graph.constants.insert(name.into(), Tensor::f32(shape, &values));
-        self
+        self.constant(name, Tensor::f32(shape, &values))
+    }
+    fn when(self, yes: bool, then: impl FnOnce(Case) -> Case) -> Case {
+        if yes { then(self) } else { self }
     }
     fn constant(mut self, name: &str, t: Tensor) -> Case {
         self.graph.constants.insert(name.into(), t);
@@ -66,20 +67,14 @@ fn bools(shape: &[i64], values: &[bool]) -> Tensor {
 
 fn run(graph: &Graph, case: &Case) -> Vec<Vec<f32>> {
     let mut session = Session::new(graph, CPU, Optimise::Off).unwrap();
-    let shapes: Vec<Vec<i64>> = case
-        .graph
-        .inputs
-        .iter()
-        .map(|i| i.shape.iter().flatten().map(|d| if let Dim::Known(n) = d { *n } else { 0 }).collect())
-        .collect();
-    let feed: Vec<(&str, Input)> = case
-        .graph
-        .inputs
-        .iter()
-        .zip(&shapes)
-        .zip(&case.points)
-        .map(|((i, shape), values)| (i.name.as_str(), Input::Host(shape, values)))
-        .collect();
+    let inputs = &case.graph.inputs;
+    let known = |d: &Dim| if let Dim::Known(n) = d { *n } else { 0 };
+    let shapes: Vec<Vec<i64>> =
+        inputs.iter().map(|i| i.shape.iter().flatten().map(known).collect()).collect();
+    let mut feed: Vec<(&str, Input)> = Vec::new();
+    for ((input, shape), values) in inputs.iter().zip(&shapes).zip(&case.points) {
+        feed.push((&input.name, Input::Host(shape, values)));
+    }
     let names: Vec<&str> = case.graph.outputs.iter().map(|o| o.name.as_str()).collect();
     session.run(&feed, &names).unwrap().iter().map(|h| h.floats().unwrap().1.to_vec()).collect()
 }
@@ -150,16 +145,9 @@ fn attention(r: &mut Rng) -> Case {
         3 => c.weights(r, "mask", &shape),
         _ => c,
     };
-    if r.bool() {
-        c = c.with("is_causal", 1);
-    }
-    if r.bool() {
-        c = c.with("scale", 0.1 + r.unit());
-    }
-    if r.bool() {
-        c = c.with("softcap", 0.5 + 3.0 * r.unit());
-    }
-    c
+    c = c.when(r.bool(), |c| c.with("is_causal", 1));
+    c = c.when(r.bool(), |c| c.with("scale", 0.1 + r.unit()));
+    c.when(r.bool(), |c| c.with("softcap", 0.5 + 3.0 * r.unit()))
 }
 
 fn rotary(r: &mut Rng) -> Case {
@@ -176,12 +164,8 @@ fn rotary(r: &mut Rng) -> Case {
     } else {
         c.input(r, "x", &[b, n, s, size])
     };
-    if partial {
-        c = c.with("rotary_embedding_dim", 2 * half);
-    }
-    if r.bool() {
-        c = c.with("interleaved", 1);
-    }
+    c = c.when(partial, |c| c.with("rotary_embedding_dim", 2 * half));
+    c = c.when(r.bool(), |c| c.with("interleaved", 1));
     if positions {
         let at: Vec<i64> = (0..b * s).map(|_| r.int(0, 7)).collect();
         c = c.constant("at", Tensor::i64(&[b, s], &at));
@@ -203,20 +187,13 @@ fn packed_attention(r: &mut Rng) -> Case {
         .weights(r, "w", &[width, total])
         .weights(r, "b", &[total])
         .with("num_heads", n);
-    if own_v {
-        c = c.with("qkv_hidden_sizes", vec![n * size, n * size, n * v]);
-    }
+    c = c.when(own_v, |c| c.with("qkv_hidden_sizes", vec![n * size, n * size, n * v]));
     if biased {
         let shape = [if r.bool() { b } else { 1 }, if r.bool() { n } else { 1 }, s, s];
         c = c.input(r, "bias", &shape);
     }
-    if r.bool() {
-        c = c.with("unidirectional", 1);
-    }
-    if r.bool() {
-        c = c.with("scale", 0.1 + r.unit());
-    }
-    c
+    c = c.when(r.bool(), |c| c.with("unidirectional", 1));
+    c.when(r.bool(), |c| c.with("scale", 0.1 + r.unit()))
 }
 
 fn multi_head(r: &mut Rng) -> Case {
@@ -229,17 +206,12 @@ fn multi_head(r: &mut Rng) -> Case {
         .input(r, "k", &[b, t, n * size])
         .input(r, "v", &[b, t, n * v])
         .with("num_heads", n);
-    if bias {
-        c = c.weights(r, "b", &[n * (2 * size + v)]);
-    }
+    c = c.when(bias, |c| c.weights(r, "b", &[n * (2 * size + v)]));
     if added {
         let shape = [if r.bool() { b } else { 1 }, if r.bool() { n } else { 1 }, s, t];
         c = c.input(r, "bias", &shape);
     }
-    if s == t && r.bool() {
-        c = c.with("unidirectional", 1);
-    }
-    c
+    c.when(s == t && r.bool(), |c| c.with("unidirectional", 1))
 }
 
 fn rms(domain: &'static str, op: &'static str) -> impl Fn(&mut Rng) -> Case {
@@ -248,14 +220,11 @@ fn rms(domain: &'static str, op: &'static str) -> impl Fn(&mut Rng) -> Case {
         let rank = shape.len() as i64;
         // ONNX Runtime's own operator knows the last axis only.
         let axis = if op == "RMSNormalization" { r.int(0, rank - 1) } else { rank - 1 };
-        let mut c = case(domain, op, &["x", "scale"], &["y"])
+        let c = case(domain, op, &["x", "scale"], &["y"])
             .input(r, "x", &shape)
             .weights(r, "scale", &shape[axis as usize..])
             .with("axis", if r.bool() { axis } else { axis - rank });
-        if r.bool() {
-            c = c.with("epsilon", 0.01);
-        }
-        c
+        c.when(r.bool(), |c| c.with("epsilon", 0.01))
     }
 }
 
@@ -273,13 +242,8 @@ fn skip(op: &'static str) -> impl Fn(&mut Rng) -> Case {
             .input(r, "skip", &[b, s, d])
             .weights(r, "gamma", &[d])
             .with("epsilon", 1e-3);
-        if plain {
-            c = c.weights(r, "beta", &[d]);
-        }
-        if bias {
-            c = c.weights(r, "bias", &[d]);
-        }
-        c
+        c = c.when(plain, |c| c.weights(r, "beta", &[d]));
+        c.when(bias, |c| c.weights(r, "bias", &[d]))
     }
 }
 
@@ -364,13 +328,8 @@ fn gelu(op: &'static str, bias: bool) -> impl Fn(&mut Rng) -> Case {
         let shape = [r.int(1, 3), r.int(1, 3), r.int(1, 6)];
         let bias = bias && (op == "BiasGelu" || r.bool());
         let mut c = case(MS, op, if bias { &["x", "b"] } else { &["x"] }, &["y"]).input(r, "x", &shape);
-        if bias {
-            c = c.weights(r, "b", &shape[2..]);
-        }
-        if op == "QuickGelu" && r.bool() {
-            c = c.with("alpha", 0.5 + r.unit());
-        }
-        c
+        c = c.when(bias, |c| c.weights(r, "b", &shape[2..]));
+        c.when(op == "QuickGelu" && r.bool(), |c| c.with("alpha", 0.5 + r.unit()))
     }
 }
 
@@ -433,14 +392,11 @@ fn every_expansion_has_a_case() {
 #[test]
 fn what_is_not_covered_is_refused_by_name() {
     let r = &mut Rng::new(0);
-    let past = case("", "Attention", &["q", "k", "v", "", "p", "p"], &["y"]);
+    let mode = "qk_matmul_output_mode";
     let cases = [
-        (past, "past_key"),
+        (case("", "Attention", &["q", "k", "v", "", "p", "p"], &["y"]), "past_key"),
         (case("", "Attention", &["q", "k", "v"], &["y", "pk"]), "present_key"),
-        (
-            case("", "Attention", &["q", "k", "v"], &["y"]).with("qk_matmul_output_mode", 2),
-            "qk_matmul_output_mode",
-        ),
+        (case("", "Attention", &["q", "k", "v"], &["y"]).with(mode, 2), mode),
         (case(MS, "Attention", &["x", "w", "b", "m"], &["y"]).with("num_heads", 2), "mask_index"),
         (case(MS, "Attention", &["x", "w", "b"], &["y"]), "num_heads"),
         (case(MS, "MultiHeadAttention", &["q"], &["y"]).with("num_heads", 2), "packed"),
@@ -450,6 +406,6 @@ fn what_is_not_covered_is_refused_by_name() {
     ];
     for (case, expected) in cases {
         let error = decode(&case.input(r, "x", &[1, 2, 3, 4]).graph).unwrap_err().to_string();
-        assert!(error.contains(expected) && error.contains("\"node\""), "{error}");
+        says(&error, &[expected, "\"node\""]);
     }
 }

@@ -7,8 +7,8 @@ use audit::judge::gate::Rules;
 use audit::record::reason::REASONS;
 use audit::record::{Report, Severity, Verdict};
 use audit::report::{self, FORMATS, Target};
-use report_fixture::{NASTY, PIXEL, folder, python, warning};
-use std::path::Path;
+use common::{Ran, Temp, bundled, program, ran, says};
+use report_fixture::{NASTY, PIXEL, python, warning};
 use std::process::Command;
 
 /// With a verdict: one check passes, one fails.
@@ -47,7 +47,7 @@ fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
     let newer = rendered(&judged(), "json").replacen("\"schema_version\": 1", "\"schema_version\": 2", 1);
     let error = Report::parse(&newer).unwrap_err();
     assert_eq!(error.exit, audit::Exit::Usage);
-    assert!(error.message.contains("newer") && error.message.contains("reads up to 1"), "{error}");
+    says(&error.message, &["newer", "reads up to 1"]);
     for other in ["", "{}", "[1]", "not json", "{\"schema_version\": 1}"] {
         assert_eq!(Report::parse(other).unwrap_err().exit, audit::Exit::Usage, "{other}");
     }
@@ -55,28 +55,16 @@ fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
 
 #[test]
 fn the_files_ending_chooses_the_format() {
-    let dir = folder("endings");
-    for (name, known) in [
-        ("a.json", true),
-        ("a.junit.xml", true),
-        ("A.SARIF", true),
-        ("a.b.html", true),
-        ("a.xml", false),
-        ("json", false),
-    ] {
-        match Target::open(&dir.join(name)) {
-            Ok(target) => {
-                assert!(known, "{name}");
-                target.write(&judged()).unwrap();
-                assert!(dir.join(name).is_file());
-            }
-            Err(e) => assert!(!known && e.message.contains(".junit.xml"), "{name}: {e}"),
-        }
+    let dir = Temp::new();
+    for name in ["a.json", "a.junit.xml", "A.SARIF", "a.b.html"] {
+        Target::open(&dir.join(name)).unwrap().write(&judged()).unwrap();
+        assert!(dir.join(name).is_file());
     }
-    let left = std::fs::read_dir(&dir).unwrap().flatten();
-    assert!(left.map(|e| e.file_name()).all(|n| !n.to_string_lossy().contains("partial")));
-    let nowhere = Target::open(&dir.join("none/a.json")).err().unwrap();
-    assert!(nowhere.message.contains("Make the folder"), "{nowhere}");
+    for (name, word) in [("a.xml", ".junit.xml"), ("json", ".junit.xml"), ("none/a.json", "Make the folder")]
+    {
+        says(&Target::open(&dir.join(name)).err().expect(name).message, &[word]);
+    }
+    assert!(dir.names().iter().all(|name| !name.contains("partial")));
 }
 
 #[test]
@@ -89,10 +77,7 @@ fn text_from_files_stays_text() {
         assert!(!text.contains('\u{1}'), "{format}");
     }
     let page = rendered(&report, "html");
-    assert!(
-        !page.contains("http://") && !page.contains("https://") && !page.contains("@import"),
-        "no network"
-    );
+    assert!(["http://", "https://", "@import"].iter().all(|link| !page.contains(link)), "no network");
     let mut broken = judged();
     let examples = broken.examples.as_mut().unwrap();
     examples.trials[0].clean = format!("{PIXEL}\" onerror=\"x");
@@ -105,12 +90,11 @@ fn text_from_files_stays_text() {
 
 #[test]
 fn a_schema_is_published_and_reports_follow_it() {
-    let dir = folder("schema");
-    let (schema, good, bad) = (dir.join("schema.json"), dir.join("good.json"), dir.join("bad.json"));
-    std::fs::write(&schema, report::schema().unwrap()).unwrap();
+    let dir = Temp::new();
+    let schema = dir.write("schema.json", report::schema().unwrap());
     let json = rendered(&judged(), "json");
-    std::fs::write(&good, &json).unwrap();
-    std::fs::write(&bad, json.replacen("\"seed\": 0", "\"seed\": \"none\"", 1)).unwrap();
+    let good = dir.write("good.json", &json);
+    let bad = dir.write("bad.json", json.replacen("\"seed\": 0", "\"seed\": \"none\"", 1));
     let program = "import sys, json, jsonschema\n\
         schema = json.load(open(sys.argv[1])); jsonschema.Draft202012Validator.check_schema(schema)\n\
         v = jsonschema.Draft202012Validator(schema)\n\
@@ -125,42 +109,34 @@ fn a_schema_is_published_and_reports_follow_it() {
 #[test]
 fn a_real_audit_follows_the_schema_and_shows_examples() {
     common::load_runtime();
-    let dir = folder("real");
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
-    let at = |name: &str| dir.join(name).to_str().unwrap().to_string();
-    let (json, html) = (at("r.json"), at("r.html"));
-    let library = std::env::var("ORT_DYLIB_PATH").unwrap_or_else(|_| {
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime").to_str().unwrap().into()
-    });
-    let flags = ["--suite", "smoke", model, "-q", "--ort-lib", &library, "-o", &json, "-o", &html];
-    let (code, _, stderr) = report_fixture::audit(&flags);
-    assert_eq!(code, 0, "{stderr}");
-    let report = Report::load(Path::new(&json)).unwrap();
+    let dir = Temp::new();
+    let flags = ["--suite", "smoke", "-q", "-o", "r.json", "-o", "r.html"];
+    let Ran { code, err, .. } = ran(program(&dir).args(flags).arg(bundled("hardened.onnx")));
+    assert_eq!(code, Some(0), "{err}");
+    let json = dir.join("r.json");
+    let report = Report::load(&json).unwrap();
     let examples = report.examples.unwrap();
     assert_eq!(examples.trials.len(), 6);
     for e in &examples.trials {
         assert_eq!((e.nearest_before.len(), e.nearest_after.len()), (5, 5));
-        assert_eq!(
-            e.losses.len(),
-            report.outcomes.iter().find(|o| o.query == e.query && o.attack == e.attack).unwrap().steps + 1
-        );
+        let outcome = report.outcomes.iter().find(|o| o.query == e.query && o.attack == e.attack).unwrap();
+        assert_eq!(e.losses.len(), outcome.steps + 1);
         let shown = e.nearest_before.iter().chain(&e.nearest_after);
         assert!(shown.into_iter().all(|n| examples.thumbnails.contains_key(&n.id)));
     }
     assert!(!examples.map.queries.is_empty() && examples.map.gallery.len() > 100);
-    let schema = dir.join("schema.json");
-    std::fs::write(&schema, report::schema().unwrap()).unwrap();
+    let schema = dir.write("schema.json", report::schema().unwrap());
     let program = "import sys, json, jsonschema\n\
         jsonschema.Draft202012Validator(json.load(open(sys.argv[1]))).validate(json.load(open(sys.argv[2])))";
-    python("jsonschema", program, &[schema.to_str().unwrap(), &json]);
+    python("jsonschema", program, &[&schema, &json].map(|p| p.to_str().unwrap()));
 }
 
 #[test]
 fn machines_read_junit_sarif_and_csv() {
-    let dir = folder("machines");
+    let dir = Temp::new();
     let report = judged();
     for extension in ["junit.xml", "sarif", "csv"] {
-        std::fs::write(dir.join(format!("r.{extension}")), rendered(&report, extension)).unwrap();
+        dir.write(&format!("r.{extension}"), rendered(&report, extension));
     }
     let program = r#"
 import sys, csv, json, xml.etree.ElementTree as E
@@ -203,7 +179,8 @@ fn parquet_holds_the_rows_of_csv() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
     let report = judged();
-    let file = folder("parquet").join("r.parquet");
+    let dir = Temp::new();
+    let file = dir.join("r.parquet");
     Target::open(&file).unwrap().write(&report).unwrap();
     let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
     let csv = rendered(&report, "csv");
@@ -217,16 +194,13 @@ fn parquet_holds_the_rows_of_csv() {
         assert_eq!(row.get_column_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), header);
         let optional = |v: Option<f64>| v.map_or(Field::Null, Field::Double);
         let flag = |v: Option<bool>| v.map_or(Field::Null, Field::Bool);
-        let Field::ListInternal(targets) = fields["targets"] else {
-            panic!("a list: {:?}", fields["targets"])
-        };
+        let Field::ListInternal(targets) = fields["targets"] else { panic!("{:?}", fields["targets"]) };
         let Some(o) = report.outcomes.get(i) else {
             let skipped = &report.skipped[i - report.outcomes.len()];
             assert_eq!(*fields["status"], text(&format!("skipped: {}", skipped.why)));
             assert_eq!((fields["query"], targets.elements().len()), (&text(&skipped.query), 0));
-            assert!(
-                ["loss_first", "steps", "linf", "hit_after"].iter().all(|name| *fields[name] == Field::Null)
-            );
+            let none = ["loss_first", "steps", "linf", "hit_after"];
+            assert!(none.iter().all(|name| *fields[name] == Field::Null));
             continue;
         };
         assert_eq!(targets.elements(), o.targets.iter().map(|t| text(t)).collect::<Vec<_>>());
@@ -256,17 +230,17 @@ fn parquet_holds_the_rows_of_csv() {
 
 #[test]
 fn other_programs_read_parquet() {
-    let dir = folder("parquet-read");
+    let dir = Temp::new();
     let report = judged();
     for extension in ["parquet", "json"] {
         let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
-        std::fs::write(dir.join(format!("r.{extension}")), (format.render)(&report).unwrap()).unwrap();
+        dir.write(&format!("r.{extension}"), (format.render)(&report).unwrap());
     }
     // (module, how it makes a list of rows as dictionaries)
     for (module, rows) in [
         (
             "duckdb",
-            "(lambda t: [dict(zip(t.columns, row)) for row in t.fetchall()])(duckdb.read_parquet(path))",
+            "[dict(zip(t.columns, row)) for t in [duckdb.read_parquet(path)] for row in t.fetchall()]",
         ),
         ("polars", "polars.read_parquet(path).to_dicts()"),
         ("pandas", "pandas.read_parquet(path, dtype_backend='pyarrow').to_dict('records')"),
@@ -354,20 +328,13 @@ fn checks_and_reasons_belong_together() {
 fn the_page_answers_in_order() {
     let page = rendered(&judged(), "html");
     let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("no {what}"));
-    let order = [
-        "How robust is it?",
-        "Can I trust it?",
-        "Where is it weak?",
-        "Show me",
-        "Where do the embeddings go?",
-        "How was it measured?",
-    ];
+    let first = ["How robust is it?", "Can I trust it?", "Where is it weak?"];
+    let order = [&first[..], &["Show me", "Where do the embeddings go?", "How was it measured?"]].concat();
     assert!(order.windows(2).all(|w| at(w[0]) < at(w[1])));
     // A loss curve and five images before and after for the one trial.
     assert_eq!((page.matches("class=\"loss\"").count(), page.matches("<i>✓</i>").count()), (1, 5));
     assert!(page.matches("class=\"miss").count() == 5 && page.contains("difference ×1.7"));
-    let said = r"command";
-    assert!(page.to_lowercase().contains(said) && page.contains(&"ab".repeat(32)));
+    assert!(page.to_lowercase().contains("command") && page.contains(&"ab".repeat(32)));
 }
 
 /// What the terminal shows keeps to its width, and names the gravest first.
@@ -398,13 +365,11 @@ fn the_terminal_is_kept_to() {
 }
 
 /// Two reports compared, as a page.
-fn comparison(dir: &Path) -> String {
+fn comparison(dir: &Temp) -> String {
     let files = [0.5, 0.3].map(|strength| {
         let mut report = report_fixture::report(strength);
         report.model.path = format!("models/a_rather_long_name-of-a-model-checkpoint-{strength}.onnx");
-        let file = dir.join(format!("{strength}.json"));
-        std::fs::write(&file, rendered(&report, "json")).unwrap();
-        file
+        dir.write(&format!("{strength}.json"), rendered(&report, "json"))
     });
     let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
     String::from_utf8(report::html::comparison(&comparison).unwrap()).unwrap()
@@ -420,7 +385,7 @@ fn the_pages_open_in_a_browser() {
         eprintln!("skipped: needs Chromium");
         return;
     };
-    let dir = folder("browser");
+    let dir = Temp::new();
     let escape = report::escape::markup;
     let mut alarming = judged();
     alarming.warnings.push(warning("an-error", "error", NASTY));
@@ -435,19 +400,18 @@ fn the_pages_open_in_a_browser() {
              i.naturalWidth == 0).length, page.documentElement.scrollWidth > {width}, page.scripts.length].join(' ') + '</p>' }})\
              </script></body></html>"
         );
-        let path = dir.join(format!("{name}{width}.html"));
-        std::fs::write(&path, wrapper).unwrap();
-        let profile = format!("--user-data-dir={}", dir.join(format!("profile-{name}{width}")).display());
-        let flags = [
+        let path = dir.write(&format!("{name}{width}.html"), wrapper);
+        let profile = dir.join(&format!("profile-{name}{width}"));
+        let mut command = Command::new(browser);
+        command.args([
             "--headless",
             "--no-sandbox",
             "--disable-gpu",
             "--enable-logging=stderr",
             "--dump-dom",
-            &profile,
-        ];
-        let done =
-            Command::new(browser).args(flags).arg(format!("file://{}", path.display())).output().unwrap();
+        ]);
+        command.arg(format!("--user-data-dir={}", profile.display()));
+        let done = command.arg(format!("file://{}", path.display())).output().unwrap();
         let dom = String::from_utf8_lossy(&done.stdout);
         let log = String::from_utf8_lossy(&done.stderr);
         assert!(!log.contains("CONSOLE"), "{log}");

@@ -5,10 +5,14 @@ pub mod golden;
 pub mod models;
 pub mod npz;
 
-use audit::model::runtime;
+use audit::model::runtime::{self, Options, Provider};
 use audit::random::Random;
+use audit::record::{Measures, Outcome};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// One thread of the CPU.
+pub const CPU: Options = Options { provider: Provider::Cpu, threads: 1 };
 
 /// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
 pub fn runtime_folder() -> Option<PathBuf> {
@@ -97,6 +101,11 @@ pub fn shared(what: &str) -> Option<PathBuf> {
     None
 }
 
+/// A file of the models that come with the program.
+pub fn bundled(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(name)
+}
+
 pub struct Rng(Random);
 
 impl Rng {
@@ -120,6 +129,10 @@ impl Rng {
     /// Roughly normal: mean 0, standard deviation 1.
     pub fn normal(&mut self) -> f32 {
         self.0.normal()
+    }
+    /// So many values, uniform in [0, 1).
+    pub fn units(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.unit()).collect()
     }
     pub fn shape(&mut self, rank: i64) -> Vec<i64> {
         (0..rank).map(|_| self.int(1, 5)).collect()
@@ -145,6 +158,30 @@ pub fn flags(args: &[&str]) -> audit::cli::AuditFlags {
 /// An audit, its flags given as on the command line.
 pub fn audit(args: &[&str]) -> audit::Result<audit::record::Report> {
     audit::run::run(&flags(args), "audit")
+}
+
+/// What came of a trial of 32 steps, all but its measures 0.
+pub fn outcome(attack: &str, query: &str, before: Measures, after: Measures) -> Outcome {
+    let state = serde_json::json!({
+        "attack": attack, "query": query, "targets": [], "start": 0, "steps": 32,
+        "loss_first": 0.0, "loss_last": 0.0, "loss_best": 0.0, "late_fall": 0.0,
+        "shift": 0.0, "shift_before_last": 0.0, "linf": 0.0, "before": before, "after": after,
+    });
+    serde_json::from_value(state).unwrap()
+}
+
+/// A report as JSON, without its timing.
+pub fn lasting(report: &audit::record::Report) -> serde_json::Value {
+    let mut value = serde_json::to_value(report).unwrap();
+    assert!(value.as_object_mut().unwrap().remove("timing").is_some());
+    value
+}
+
+/// What a report warns of under a name.
+#[track_caller]
+pub fn warning(report: &audit::record::Report, id: &str) -> String {
+    let found = report.warnings.iter().find(|w| w.id == id);
+    found.unwrap_or_else(|| panic!("no {id} in {:?}", report.warnings)).text.clone()
 }
 
 /// What the program did.

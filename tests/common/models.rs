@@ -107,3 +107,30 @@ pub fn stage(classes: usize, samples: usize) -> Temp {
     images(&temp, "data", classes, samples, 1);
     temp
 }
+
+/// A model file, and class folders of images for it.
+pub struct Bench {
+    pub temp: Temp,
+    pub model: String,
+    pub data: String,
+}
+
+impl Bench {
+    /// `classes` classes of `samples` images of `channels` channels.
+    pub fn new(graph: &Graph, classes: usize, samples: usize, channels: usize) -> Bench {
+        let temp = Temp::new();
+        let model = temp.write("model.onnx", graph.encode()).display().to_string();
+        let data = images(&temp, "data", classes, samples, channels).display().to_string();
+        Bench { temp, model, data }
+    }
+
+    /// An audit of the model on the images.
+    pub fn audit(&self, args: &[&str]) -> audit::Result<audit::record::Report> {
+        super::audit(&[&[self.model.as_str(), "--data", &self.data], args].concat())
+    }
+
+    /// The path of a file beside the model.
+    pub fn path(&self, name: &str) -> String {
+        self.temp.join(name).display().to_string()
+    }
+}

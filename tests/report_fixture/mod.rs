@@ -1,14 +1,11 @@
 //! A report made by hand, with text in it that no format may let through.
 #![allow(dead_code)]
 
+use crate::common::outcome;
 use audit::judge::score::{self, Basis};
-use audit::record::{
-    Attack, Axes, Benign, Channels, Data, Example, Examples, Form, GradientCheck, Map, Measures, Metric,
-    Model, Move, Neighbour, Outcome, Place, Precision, Preprocessing, Protocol, Report, Resistance,
-    SCHEMA_VERSION, Score, Scores, Skipped, Suite, Timing, Tool, Warning,
-};
+use audit::record::{Form, Measures, Metric, Outcome, Report, SCHEMA_VERSION, Skipped, Warning};
+use serde_json::{Value, from_value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// Closes attributes, tags, tables, code spans and fields.
 pub const NASTY: &str = "\"><script>alert('x')</script>|`*[a](b),\n\u{1}&amp;";
@@ -19,21 +16,6 @@ pub const PIXEL: &str =
 
 /// Images in the gallery.
 const GALLERY: usize = 201;
-
-/// A folder of its own for a test.
-pub fn folder(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
-}
-
-/// Runs the program; its exit code, stdout and stderr.
-pub fn audit(arguments: &[&str]) -> (i32, String, String) {
-    let done = std::process::Command::new(env!("CARGO_BIN_EXE_audit")).args(arguments).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (done.status.code().unwrap(), text(&done.stdout), text(&done.stderr))
-}
 
 /// Runs a Python program, which gets `arguments`; `None` and a message where Python or a module is missing.
 pub fn python(needs: &str, program: &str, arguments: &[&str]) -> Option<String> {
@@ -62,38 +44,26 @@ pub fn report(strength: f64) -> Report {
             let luck = ((q * 37 + a * 11) % 60) as f64 / 60.0;
             let share = (strength + 0.2 * (luck - 0.5)).clamp(0.0, 1.0);
             let rank = |r: f64| Measures { rank: Some(r.round()), ..Measures::default() };
+            let cosine = |v| Measures { cosine: Some(v), ..Measures::default() };
+            let kept = |v| Measures { retained: Some(v), ..Measures::default() };
+            let hit = |v| Measures { hit: Some(v), ..Measures::default() };
             let (before, after) = match code {
                 "CA+" | "QA+" => (rank(n / 2.0), rank(n / 2.0 * share)),
                 "CA-" | "QA-" => (rank(1.0), rank(1.0 + (n - 2.0) * (1.0 - share))),
-                "TMA" => {
-                    let cosine = |v| Measures { cosine: Some(v), ..Measures::default() };
-                    (cosine(0.1), cosine(1.0 - 0.9 * share))
-                }
-                "GTT" => {
-                    let kept = |v| Measures { retained: Some(v), ..Measures::default() };
-                    (kept(true), kept(luck < strength))
-                }
-                _ => {
-                    let hit = |v| Measures { hit: Some(v), ..Measures::default() };
-                    (hit(true), hit(luck < strength))
-                }
+                "TMA" => (cosine(0.1), cosine(1.0 - 0.9 * share)),
+                "GTT" => (kept(true), kept(luck < strength)),
+                _ => (hit(true), hit(luck < strength)),
             };
+            let query = format!("class/{q:02}{}", if q == 0 { NASTY } else { "" });
             outcomes.push(Outcome {
-                attack: code.into(),
-                query: format!("class/{q:02}{}", if q == 0 { NASTY } else { "" }),
                 targets: if code == "ES" { vec![] } else { vec![format!("class/{:02}", (q + 1) % 60)] },
-                start: 0,
-                steps: 32,
                 loss_first: 1.0,
                 loss_last: 0.25,
                 loss_best: 0.25,
-                late_fall: 0.0,
                 shift: 1.5 * (1.0 - share),
                 shift_before_last: 1.4 * (1.0 - share),
                 linf: 0.03,
-                size: None,
-                before,
-                after,
+                ..outcome(code, &query, before, after)
             });
         }
     }
@@ -101,171 +71,97 @@ pub fn report(strength: f64) -> Report {
         vec![Skipped { attack: "GTM".into(), query: "class/60".into(), why: "alone, in its class".into() }];
     let basis = Basis { ranked: GALLERY, form: Form::Published, metric: Metric::NormalizedEuclidean };
     let scores = score::score(&outcomes, &skipped, &basis, 0);
-    let mut trials: BTreeMap<String, Vec<serde_json::Value>> = BTreeMap::new();
+    let mut trials: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for o in &outcomes {
         let row = match o.targets.is_empty() {
-            true => serde_json::json!({ "query": o.query }),
-            false => serde_json::json!({ "query": o.query, "targets": o.targets }),
+            true => json!({ "query": o.query }),
+            false => json!({ "query": o.query, "targets": o.targets }),
         };
         trials.entry(o.attack.to_lowercase()).or_default().push(row);
     }
-    let headline = |e: Option<score::Estimate>| {
-        e.map(|e| Score { value: e.value, interval: e.interval, table: None, table_interval: None })
-    };
-    Report {
-        schema_version: SCHEMA_VERSION,
-        tool: Tool {
-            name: "audit".into(),
-            version: "0.1.0".into(),
-            runtime: "ONNX Runtime".into(),
-            fast_math: false,
-            cpu_nodes: vec![],
-            provider: "cpu".into(),
-        },
-        model: Model {
-            path: format!("models/{NASTY}.onnx"),
-            sha256: "ab".repeat(32),
-            inputs: vec!["x".into()],
-            output: NASTY.into(),
-            dim: 8,
-            metric: Metric::NormalizedEuclidean,
-            preprocessing: Preprocessing {
-                channels: 1,
-                height: 28,
-                width: 28,
-                layout: Axes::Nchw,
-                order: Channels::Grey,
-                scale: vec![1.0],
-                shift: vec![0.0],
-                resize: None,
-                resize_shorter: None,
-                interpolation: Default::default(),
-                assumed: true,
+    let attacks = scores.summaries.iter().map(|s| {
+        json!({
+            "code": s.term.name, "form": "published", "queries": s.queries, "skipped": s.skipped,
+            "before": s.before, "after": s.after.map(|e| e.value),
+            "after_interval": s.after.and_then(|e| e.interval), "ers_term": s.ers_term,
+            "resistance": { "per_trial": s.per_trial, "table": s.table },
+        })
+    });
+    let value = |e: Option<score::Estimate>| e.map(|e| e.value);
+    let interval = |e: Option<score::Estimate>| e.and_then(|e| e.interval);
+    let notes: Vec<String> = scores.notes.iter().map(|(_, note)| note.to_string()).collect();
+    let report = json!({
+        "schema_version": SCHEMA_VERSION,
+        "tool": { "name": "audit", "version": "0.1.0", "runtime": "ONNX Runtime", "provider": "cpu" },
+        "model": {
+            "path": format!("models/{NASTY}.onnx"), "sha256": "ab".repeat(32),
+            "inputs": ["x"], "output": NASTY, "dim": 8, "metric": "normalized-euclidean",
+            "preprocessing": {
+                "channels": 1, "height": 28, "width": 28, "layout": "nchw", "order": "grey",
+                "scale": [1.0], "shift": [0.0], "resize": null, "assumed": true,
             },
-            licence: Some(NASTY.into()),
-            source: None,
-            gradient_check: GradientCheck {
-                embedding_error: Some(1e-7),
-                gradient_error: Some(1e-3),
-                own_error: None,
-                directions: 16,
+            "licence": NASTY, "source": null,
+            "gradient_check": { "embedding_error": 1e-7, "gradient_error": 1e-3, "directions": 16 },
+        },
+        "data": {
+            "source": NASTY, "images": GALLERY, "gallery": GALLERY, "queries": GALLERY, "classes": 12,
+            "sha256": "cd".repeat(32), "unreadable": [],
+        },
+        "suite": {
+            "name": "full", "form": "published", "protocol": "rob28", "eps": 0.30196, "alpha": 0.011764,
+            "steps": 32, "schedule": "fixed", "restarts": 0, "queries": 60,
+        },
+        "seed": 0,
+        "benign": {
+            "r1": 70.0, "r2": 80.0, "map": 50.0, "map_at_r": 40.0, "nmi": 60.0,
+            "queries": GALLERY, "without_positive": 0,
+        },
+        "attacks": attacks.collect::<Vec<_>>(),
+        "scores": {
+            "ers": { "value": value(scores.ers), "interval": interval(scores.ers) },
+            "ars": {
+                "value": value(scores.ars), "interval": interval(scores.ars),
+                "table": value(scores.ars_table), "table_interval": interval(scores.ars_table),
             },
+            "notes": notes,
         },
-        data: Data {
-            source: NASTY.into(),
-            images: GALLERY,
-            gallery: GALLERY,
-            queries: GALLERY,
-            classes: 12,
-            sha256: "cd".repeat(32),
-            unreadable: vec![],
+        "trials": {
+            "protocol": "rob28", "form": "published", "metric": "normalized-euclidean", "attacks": trials,
         },
-        half_precision: None,
-        suite: Suite {
-            attack_precision: Precision::Fp32,
-            name: "full".into(),
-            form: Form::Published,
-            protocol: Protocol::Rob28,
-            norm: "linf".into(),
-            eps: 0.30196,
-            alpha: 0.011764,
-            steps: 32,
-            schedule: "fixed".into(),
-            restarts: 0,
-            queries: 60,
-            sampling: None,
-        },
-        seed: 0,
-        allow_untrusted: false,
-        benign: Benign {
-            r1: 70.0,
-            r2: 80.0,
-            map: 50.0,
-            map_at_r: 40.0,
-            nmi: Some(60.0),
-            ami: None,
-            mrr: None,
-            r_precision: None,
-            map_at_c: None,
-            cmc: vec![],
-            classes: vec![],
-            queries: GALLERY,
-            without_positive: 0,
-        },
-        attacks: scores
-            .summaries
-            .iter()
-            .map(|s| Attack {
-                code: s.term.name.into(),
-                form: Form::Published,
-                queries: s.queries,
-                skipped: s.skipped,
-                before: s.before,
-                after: s.after.map(|e| e.value),
-                after_interval: s.after.and_then(|e| e.interval),
-                ers_term: s.ers_term,
-                resistance: Resistance { per_trial: s.per_trial, table: s.table },
-            })
-            .collect(),
-        scores: Scores {
-            ers: headline(scores.ers),
-            ars: headline(scores.ars).map(|s| Score {
-                table: scores.ars_table.map(|e| e.value),
-                table_interval: scores.ars_table.and_then(|e| e.interval),
-                ..s
-            }),
-            notes: scores.notes.into_iter().map(|(_, note)| note).collect(),
-        },
-        trials: serde_json::from_value(serde_json::json!({
-            "protocol": "rob28", "form": "published", "metric": "normalized-euclidean", "attacks": trials
-        }))
-        .unwrap(),
-        outcomes,
-        skipped,
-        warnings: vec![warning("a-warning", "warning", NASTY), warning("a-note", "info", "worth knowing")],
-        part: None,
-        gate: None,
-        examples: Some(examples()),
-        command: Some(format!("audit {NASTY}")),
-        timing: Timing::default(),
-    }
+        "outcomes": outcomes,
+        "skipped": skipped,
+        "warnings": [warning("a-warning", "warning", NASTY), warning("a-note", "info", "worth knowing")],
+        "examples": examples(),
+        "command": format!("audit {NASTY}"),
+        "timing": audit::record::Timing::default(),
+    });
+    from_value(report).unwrap()
 }
 
 /// A finding of a reason that only a later version knows, as its reports hold it.
 pub fn warning(id: &str, severity: &str, text: &str) -> Warning {
-    serde_json::from_value(serde_json::json!({ "id": id, "severity": severity, "text": text })).unwrap()
+    from_value(json!({ "id": id, "severity": severity, "text": text })).unwrap()
 }
 
-fn examples() -> Examples {
-    let neighbours = |relevant| vec![Neighbour { id: NASTY.into(), relevant }; 5];
+fn examples() -> Value {
+    let neighbours = |relevant: bool| vec![json!({ "id": NASTY, "relevant": relevant }); 5];
     let place = |i: usize| [(i as f32).sin(), (i as f32 * 1.7).cos()];
-    Examples {
-        amplification: 1.7,
-        trials: vec![Example {
-            attack: "ES".into(),
-            query: NASTY.into(),
-            class: NASTY.into(),
-            targets: vec![NASTY.into()],
-            clean: PIXEL.into(),
-            attacked: PIXEL.into(),
-            difference: PIXEL.into(),
-            nearest_before: neighbours(true),
-            nearest_after: neighbours(false),
-            losses: (0..33).map(|i| 1.0 / (1.0 + f64::from(i))).collect(),
+    let losses: Vec<f64> = (0..33).map(|i| 1.0 / (1.0 + f64::from(i))).collect();
+    let item = |i: usize| json!({ "class": format!("c{}", i % 5), "at": place(i) });
+    let moved =
+        |i: usize| json!({ "query": NASTY, "class": format!("c{i}"), "from": place(i), "to": place(i + 9) });
+    json!({
+        "amplification": 1.7,
+        "trials": [{
+            "attack": "ES", "query": NASTY, "class": NASTY, "targets": [NASTY],
+            "clean": PIXEL, "attacked": PIXEL, "difference": PIXEL,
+            "nearest_before": neighbours(true), "nearest_after": neighbours(false), "losses": losses,
         }],
-        thumbnails: BTreeMap::from([(NASTY.into(), PIXEL.into())]),
-        map: Map {
-            attack: "ES".into(),
-            variance: 42.0,
-            gallery: (0..50).map(|i| Place { class: format!("c{}", i % 5), at: place(i) }).collect(),
-            queries: (0..4)
-                .map(|i| Move {
-                    query: NASTY.into(),
-                    class: format!("c{i}"),
-                    from: place(i),
-                    to: place(i + 9),
-                })
-                .collect(),
+        "thumbnails": { NASTY: PIXEL },
+        "map": {
+            "attack": "ES", "variance": 42.0,
+            "gallery": (0..50).map(item).collect::<Vec<_>>(),
+            "queries": (0..4).map(moved).collect::<Vec<_>>(),
         },
-    }
+    })
 }

@@ -28,6 +28,11 @@ impl Case {
         self.points.push(values);
         self
     }
+    /// [`Case::input`] of normal values.
+    pub fn normal(self, r: &mut Rng, name: &str, shape: &[i64]) -> Case {
+        let values = normal(r, shape);
+        self.input(name, shape, values)
+    }
     /// Integers that the graph computes, as far as the rule can see.
     pub fn computed(mut self, name: &str, shape: &[i64], values: &[i64]) -> Case {
         let t = Tensor::i64(shape, values);
@@ -48,13 +53,7 @@ impl Case {
         self
     }
     /// A float input: constant or, as if it were computed from the image, differentiated too.
-    pub fn maybe(
-        self,
-        r: &mut Rng,
-        name: &str,
-        shape: &[i64],
-        values: fn(&mut Rng, &[i64]) -> Vec<f32>,
-    ) -> Case {
+    pub fn maybe(self, r: &mut Rng, name: &str, shape: &[i64], values: Values) -> Case {
         let values = values(r, shape);
         if r.bool() {
             self.input(name, shape, values)

@@ -2,7 +2,6 @@
 
 use crate::case::*;
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![entry("Col2Im", col2im), entry("Conv", conv), entry("ConvTranspose", conv_transpose)]
 }
@@ -31,7 +30,7 @@ fn conv_in_blocks(r: &mut Rng) -> Case {
     };
     let x = [1, 8, odd(r, stride * y[0]), odd(r, stride * y[1])];
     let w = [8, if depthwise { 1 } else { 8 }, kernel[0], kernel[1]];
-    Case::new(node).input("x", &x, normal(r, &x)).constant("w", Tensor::f32(&w, &normal(r, &w)))
+    Case::new(node).normal(r, "x", &x).constant("w", Tensor::f32(&w, &normal(r, &w)))
 }
 
 fn conv(r: &mut Rng) -> Case {
@@ -68,7 +67,7 @@ fn conv(r: &mut Rng) -> Case {
 /// Image, weights and bias, the latter two constant or on the path.
 fn weighted(r: &mut Rng, node: Node, x: &[i64], w: &[i64], channels: i64) -> Case {
     let bias = node.inputs.len() == 3;
-    let case = Case::new(node).input("x", x, normal(r, x)).maybe(r, "w", w, normal);
+    let case = Case::new(node).normal(r, "x", x).maybe(r, "w", w, normal);
     if bias { case.maybe(r, "b", &[channels], normal) } else { case }
 }
 
@@ -115,5 +114,5 @@ fn col2im(r: &mut Rng) -> Case {
         .with("strides", vec![stride; 2])
         .with("dilations", vec![dilation; 2])
         .with("pads", vec![pad; 4]);
-    Case::new(node).input("x", &x, normal(r, &x)).ints("image", &image).ints("block", &block)
+    Case::new(node).normal(r, "x", &x).ints("image", &image).ints("block", &block)
 }

@@ -2,7 +2,6 @@
 
 use crate::case::*;
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![
         entry("CumSum", cum_sum),
@@ -38,7 +37,7 @@ fn slice(r: &mut Rng) -> Case {
         steps.push(step);
     }
     Case::new(Node::new("Slice", &["x", "starts", "ends", "axes", "steps"], "y"))
-        .input("x", &shape, normal(r, &shape))
+        .normal(r, "x", &shape)
         .ints("starts", &starts)
         .ints("ends", &ends)
         .ints("axes", &axes)
@@ -59,7 +58,7 @@ fn gather(r: &mut Rng) -> Case {
     };
     let indices: Vec<i64> = (0..self::size(&of)).map(|_| r.int(-size, size - 1)).collect();
     Case::new(Node::new("Gather", &["x", "i"], "y").with("axis", axis))
-        .input("x", &shape, normal(r, &shape))
+        .normal(r, "x", &shape)
         .indices(r, "i", &of, &indices)
 }
 
@@ -71,7 +70,7 @@ fn gather_elements(r: &mut Rng) -> Case {
     let of: Vec<i64> = (0..shape.len()).map(|d| r.int(1, if d == at { 6 } else { shape[d] })).collect();
     let indices: Vec<i64> = (0..size(&of)).map(|_| r.int(-shape[at], shape[at] - 1)).collect();
     Case::new(Node::new("GatherElements", &["x", "i"], "y").with("axis", axis))
-        .input("x", &shape, normal(r, &shape))
+        .normal(r, "x", &shape)
         .indices(r, "i", &of, &indices)
 }
 
@@ -99,7 +98,7 @@ fn gather_nd(r: &mut Rng) -> Case {
     let indices = rows(r, &shape[batch..batch + depth], size(&of), false);
     of.push(depth as i64);
     Case::new(Node::new("GatherND", &["x", "i"], "y").with("batch_dims", batch as i64))
-        .input("x", &shape, normal(r, &shape))
+        .normal(r, "x", &shape)
         .indices(r, "i", &of, &indices)
 }
 
@@ -171,14 +170,14 @@ fn cum_sum(r: &mut Rng) -> Case {
     let node =
         Node::new("CumSum", &["x", "axis"], "y").with("exclusive", r.int(0, 1)).with("reverse", r.int(0, 1));
     let axis = Tensor::i64(&[], &[r.int(-rank, rank - 1)]);
-    Case::new(node).input("x", &shape, normal(r, &shape)).constant("axis", axis)
+    Case::new(node).normal(r, "x", &shape).constant("axis", axis)
 }
 
 fn trilu(r: &mut Rng) -> Case {
     let rank = r.int(2, 4);
     let shape = r.shape(rank);
     let node = Node::new("Trilu", &["x", "k"], "y").with("upper", r.int(0, 1));
-    let mut case = Case::new(node).input("x", &shape, normal(r, &shape));
+    let mut case = Case::new(node).normal(r, "x", &shape);
     if r.bool() {
         return case.constant("k", Tensor::i64(&[], &[r.int(-3, 3)]));
     }
@@ -193,6 +192,6 @@ fn pad(r: &mut Rng) -> Case {
     let low = if mode == "constant" { -1 } else { 0 };
     let pads: Vec<i64> = (0..2 * rank).map(|_| if r.bool() { r.int(low, 2) } else { 0 }).collect();
     Case::new(Node::new("Pad", &["x", "pads"], "y").with("mode", mode))
-        .input("x", &shape, normal(r, &shape))
+        .normal(r, "x", &shape)
         .ints("pads", &pads)
 }

@@ -2,7 +2,6 @@
 
 use crate::case::*;
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![entry("Einsum", einsum), entry("Gemm", gemm), entry("MatMul", matmul)]
 }
@@ -23,8 +22,8 @@ fn gemm(r: &mut Rng) -> Case {
         .with("beta", 0.5 + r.unit())
         .with("transA", ta)
         .with("transB", tb);
-    let case = Case::new(node).input("a", &a, normal(r, &a)).input("b", &b, normal(r, &b));
-    if with_c { case.input("c", &c, normal(r, &c)) } else { case }
+    let case = Case::new(node).normal(r, "a", &a).normal(r, "b", &b);
+    if with_c { case.normal(r, "c", &c) } else { case }
 }
 
 fn matmul(r: &mut Rng) -> Case {
@@ -32,11 +31,7 @@ fn matmul(r: &mut Rng) -> Case {
     let (batch_a, batch_b) = if r.bool() { broadcast_pair(r) } else { (vec![], vec![]) };
     let a = if r.int(0, 4) == 0 { vec![k] } else { [batch_a, vec![m, k]].concat() };
     let b = if r.int(0, 4) == 0 { vec![k] } else { [batch_b, vec![k, n]].concat() };
-    Case::new(Node::new("MatMul", &["a", "b"], "y")).input("a", &a, normal(r, &a)).input(
-        "b",
-        &b,
-        normal(r, &b),
-    )
+    Case::new(Node::new("MatMul", &["a", "b"], "y")).normal(r, "a", &a).normal(r, "b", &b)
 }
 
 fn einsum(r: &mut Rng) -> Case {

@@ -2,7 +2,6 @@
 
 use crate::case::*;
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![
         entry("BatchNormalization", norm("BatchNormalization")),
@@ -17,7 +16,7 @@ pub fn samples() -> Vec<(&'static str, Sample)> {
     ]
 }
 
-fn with_axis(op: &'static str, values: fn(&mut Rng, &[i64]) -> Vec<f32>) -> impl Fn(&mut Rng) -> Case {
+fn with_axis(op: &'static str, values: Values) -> impl Fn(&mut Rng) -> Case {
     move |r| {
         let rank = r.int(1, 4);
         let shape = r.shape(rank);
@@ -53,7 +52,7 @@ fn norm(op: &'static str) -> impl Fn(&mut Rng) -> Case {
             node.inputs.extend(["mean".into(), "var".into()]);
         }
         let case = Case::new(node)
-            .input("x", &x, normal(r, &x))
+            .normal(r, "x", &x)
             .maybe(r, "scale", &scale, positive)
             .maybe(r, "bias", &scale, normal);
         if op != "BatchNormalization" {
@@ -72,7 +71,7 @@ fn local_response(r: &mut Rng) -> Case {
         .with("alpha", 0.5f32)
         .with("beta", 0.6f32)
         .with("bias", 1.5f32);
-    Case::new(node).input("x", &x, normal(r, &x))
+    Case::new(node).normal(r, "x", &x)
 }
 
 fn mean_variance(r: &mut Rng) -> Case {
@@ -82,7 +81,7 @@ fn mean_variance(r: &mut Rng) -> Case {
     if r.bool() {
         node = node.with("axes", vec![2, 3]);
     }
-    Case::new(node).input("x", &x, normal(r, &x))
+    Case::new(node).normal(r, "x", &x)
 }
 
 fn lp_normalization(r: &mut Rng) -> Case {

@@ -3,7 +3,6 @@
 use crate::case::*;
 use crate::{common, differentiated};
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![
         entry("AveragePool", pool("AveragePool")),

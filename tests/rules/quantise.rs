@@ -4,7 +4,6 @@ use crate::case::*;
 use crate::{common, differentiate, gradient};
 use audit::model::runtime;
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![entry("DequantizeLinear", dequantize)]
 }

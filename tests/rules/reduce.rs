@@ -2,23 +2,18 @@
 
 use crate::case::*;
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
-    vec![
-        entry("ReduceL1", reduce("ReduceL1", away_from_zero)),
-        entry("ReduceL2", reduce("ReduceL2", positive)),
-        entry("ReduceLogSum", reduce("ReduceLogSum", positive)),
-        entry("ReduceLogSumExp", reduce("ReduceLogSumExp", normal)),
-        entry("ReduceMax", reduce("ReduceMax", distinct)),
-        entry("ReduceMean", reduce("ReduceMean", normal)),
-        entry("ReduceMin", reduce("ReduceMin", distinct)),
-        entry("ReduceProd", reduce("ReduceProd", with_zeros)),
-        entry("ReduceSum", reduce("ReduceSum", normal)),
-        entry("ReduceSumSquare", reduce("ReduceSumSquare", normal)),
-    ]
+    let values: [(Values, &[&str]); 5] = [
+        (away_from_zero, &["ReduceL1"]),
+        (positive, &["ReduceL2", "ReduceLogSum"]),
+        (normal, &["ReduceLogSumExp", "ReduceMean", "ReduceSum", "ReduceSumSquare"]),
+        (distinct, &["ReduceMax", "ReduceMin"]),
+        (with_zeros, &["ReduceProd"]),
+    ];
+    values.iter().flat_map(|&(of, ops)| ops.iter().map(move |op| entry(op, reduce(op, of)))).collect()
 }
 
-fn reduce(op: &'static str, values: fn(&mut Rng, &[i64]) -> Vec<f32>) -> impl Fn(&mut Rng) -> Case {
+fn reduce(op: &'static str, values: Values) -> impl Fn(&mut Rng) -> Case {
     move |r| {
         let rank = r.int(1, 4);
         let shape = r.shape(rank);

@@ -2,7 +2,6 @@
 
 use crate::case::*;
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![entry("Resize", resize)]
 }
@@ -35,7 +34,7 @@ fn resize(r: &mut Rng) -> Case {
         node = node.with("axes", vec![2, 3]);
     }
     let lead = if few { 0 } else { 2 };
-    let mut case = Case::new(node).input("x", &x, normal(r, &x));
+    let mut case = Case::new(node).normal(r, "x", &x);
     let node = &mut case.graph.nodes[0];
     let mut extra: Vec<(&str, Tensor)> = vec![];
     if coordinates == "tf_crop_and_resize" {

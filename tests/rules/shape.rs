@@ -2,7 +2,6 @@
 
 use crate::case::*;
 
-/// The sample cases.
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![
         entry("Concat", concat),
@@ -28,7 +27,7 @@ fn with_ints(
         let rank = r.int(1, 4);
         let shape = r.shape(rank);
         let values = ints(r, &shape);
-        Case::new(Node::new(op, &["x", name], "y")).input("x", &shape, normal(r, &shape)).ints(name, &values)
+        Case::new(Node::new(op, &["x", name], "y")).normal(r, "x", &shape).ints(name, &values)
     }
 }
 
@@ -45,18 +44,14 @@ fn squeeze(r: &mut Rng) -> Case {
     let mut shape = r.shape(rank);
     let at = r.int(0, rank);
     shape.insert(at as usize, 1);
-    Case::new(Node::new("Squeeze", &["x", "axes"], "y"))
-        .input("x", &shape, normal(r, &shape))
-        .ints("axes", &[at])
+    Case::new(Node::new("Squeeze", &["x", "axes"], "y")).normal(r, "x", &shape).ints("axes", &[at])
 }
 
 fn unsqueeze(r: &mut Rng) -> Case {
     let rank = r.int(0, 3);
     let shape = r.shape(rank);
     let at = r.int(-rank - 1, rank);
-    Case::new(Node::new("Unsqueeze", &["x", "axes"], "y"))
-        .input("x", &shape, normal(r, &shape))
-        .ints("axes", &[at])
+    Case::new(Node::new("Unsqueeze", &["x", "axes"], "y")).normal(r, "x", &shape).ints("axes", &[at])
 }
 
 fn transpose(r: &mut Rng) -> Case {
@@ -68,7 +63,7 @@ fn transpose(r: &mut Rng) -> Case {
     if r.bool() {
         node = node.with("perm", perm);
     }
-    Case::new(node).input("x", &shape, normal(r, &shape))
+    Case::new(node).normal(r, "x", &shape)
 }
 
 fn concat(r: &mut Rng) -> Case {
@@ -78,7 +73,7 @@ fn concat(r: &mut Rng) -> Case {
     let mut b = a.clone();
     b[((axis + rank) % rank) as usize] = r.int(1, 4);
     let node = Node::new("Concat", &["a", "b", "a"], "y").with("axis", axis);
-    Case::new(node).input("a", &a, normal(r, &a)).input("b", &b, normal(r, &b))
+    Case::new(node).normal(r, "a", &a).normal(r, "b", &b)
 }
 
 fn split(r: &mut Rng) -> Case {
@@ -95,7 +90,7 @@ fn split(r: &mut Rng) -> Case {
         node.inputs.truncate(1);
         node = node.with("num_outputs", 3);
     }
-    let mut case = Case::new(node).input("x", &shape, normal(r, &shape));
+    let mut case = Case::new(node).normal(r, "x", &shape);
     if r.bool() {
         // A part that nobody uses.
         case.graph.outputs.remove(1);
@@ -115,7 +110,7 @@ fn blocks(op: &'static str) -> impl Fn(&mut Rng) -> Case {
             x[2] *= b;
             x[3] *= b;
         }
-        Case::new(node).input("x", &x, normal(r, &x))
+        Case::new(node).normal(r, "x", &x)
     }
 }
 
@@ -127,14 +122,10 @@ fn expand_to(r: &mut Rng) -> Case {
     if r.bool() {
         to.insert(0, 2);
     }
-    Case::new(Node::new("Expand", &["x", "to"], "y")).input("x", &x, normal(r, &x)).ints("to", &to)
+    Case::new(Node::new("Expand", &["x", "to"], "y")).normal(r, "x", &x).ints("to", &to)
 }
 
 fn flatten(r: &mut Rng) -> Case {
     let shape = r.shape(4);
-    Case::new(Node::new("Flatten", &["x"], "y").with("axis", r.int(0, 4))).input(
-        "x",
-        &shape,
-        normal(r, &shape),
-    )
+    Case::new(Node::new("Flatten", &["x"], "y").with("axis", r.int(0, 4))).normal(r, "x", &shape)
 }
