@@ -12,6 +12,7 @@ pub(crate) mod rules;
 mod tape;
 
 use tape::Cx;
+pub(crate) use tape::refs;
 
 use crate::{Attr, DType, Graph, Node, Value};
 use rules::Class;
@@ -152,8 +153,8 @@ pub fn differentiate(
             }
         };
         let wants = node.inputs.iter().map(|i| path.active.contains(i)).collect();
-        let mut cx = Cx::new(graph, node, index, &mut tape, gy, wants);
-        if let Err(why) = apply(&mut cx) {
+        let cx = Cx::new(graph, node, index, &mut tape, gy, wants);
+        if let Err(why) = apply(&cx) {
             unsupported.nodes.push((node.label(), why));
             continue;
         }

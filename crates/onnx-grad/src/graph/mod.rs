@@ -180,6 +180,10 @@ impl Node {
             _ => None,
         }
     }
+    /// The same with a default.
+    pub(crate) fn ints_or(&self, name: &str, default: &[i64]) -> Vec<i64> {
+        self.ints(name).unwrap_or(default).to_vec()
+    }
     /// String attribute with its default.
     pub fn str<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
         match self.attrs.get(name) {

@@ -16,8 +16,11 @@ mod shape;
 use super::Cx;
 use crate::Node;
 
-/// What a rule does: appends the gradient of its node, or says what form of the operator is not covered.
-pub type Apply = fn(&mut Cx) -> Result<(), String>;
+/// `Err` says what form of the operator is not covered.
+type Done = Result<(), String>;
+
+/// What a rule does: appends the gradient of its node.
+pub type Apply = fn(&Cx) -> Done;
 
 /// How an operator passes a gradient.
 #[derive(Clone, Copy)]
@@ -111,40 +114,11 @@ const WITHOUT: &[Rule] = &[
 const SINCE: &[(i64, &[&str])] = &[
     (7, &["Acos", "Asin", "Atan", "Cos", "Sin", "Tan"]),
     (8, &["Expand"]),
-    (
-        9,
-        &[
-            "Acosh",
-            "Asinh",
-            "Atanh",
-            "ConstantOfShape",
-            "Cosh",
-            "Erf",
-            "EyeLike",
-            "IsNaN",
-            "MeanVarianceNormalization",
-            "NonZero",
-            "OneHot",
-            "Shrink",
-            "Sign",
-            "Sinh",
-            "Where",
-        ],
-    ),
+    (9, &["Acosh", "Asinh", "Atanh", "ConstantOfShape", "Cosh", "Erf", "EyeLike", "IsNaN"]),
+    (9, &["MeanVarianceNormalization", "NonZero", "OneHot", "Shrink", "Sign", "Sinh", "Where"]),
     (10, &["DequantizeLinear", "IsInf", "Mod", "QuantizeLinear", "Resize", "ThresholdedRelu"]),
-    (
-        11,
-        &[
-            "CumSum",
-            "DynamicQuantizeLinear",
-            "GatherElements",
-            "GatherND",
-            "Range",
-            "Round",
-            "ScatterElements",
-            "ScatterND",
-        ],
-    ),
+    (11, &["CumSum", "DynamicQuantizeLinear", "GatherElements", "GatherND", "Range", "Round"]),
+    (11, &["ScatterElements", "ScatterND"]),
     (12, &["Celu", "Einsum", "GreaterOrEqual", "LessOrEqual"]),
     (14, &["HardSwish", "Trilu"]),
     (17, &["LayerNormalization"]),
@@ -181,8 +155,6 @@ pub fn find(node: &Node) -> Option<&'static Rule> {
 }
 
 /// The gradient of the identity.
-pub(super) fn pass_through(cx: &mut Cx) -> Result<(), String> {
-    let gy = cx.gy();
-    cx.give(0, gy);
-    Ok(())
+pub(super) fn pass_through(cx: &Cx) -> Done {
+    cx.give_first(cx.gy())
 }
