@@ -28,14 +28,10 @@ impl<'a> Tape<'a> {
         let is_pool = |node: &Node| node.op == "MaxPool" && node.domain.is_empty();
         let (pools, others): (Vec<&Node>, Vec<&Node>) = graph.nodes.iter().partition(|node| is_pool(node));
         let mut pooled: HashSet<&str> = pools.iter().filter_map(|pool| pool.input(0)).collect();
-        let mut read_elsewhere = |name: &str| {
-            pooled.remove(name);
-        };
-        for node in others {
-            node.inputs.iter().for_each(|name| read_elsewhere(name));
-            node.each_captured(&mut read_elsewhere);
+        let outputs = graph.outputs.iter().map(|out| out.name.clone());
+        for name in others.into_iter().flat_map(Node::reads).chain(outputs) {
+            pooled.remove(name.as_str());
         }
-        graph.outputs.iter().for_each(|out| read_elsewhere(&out.name));
         Tape {
             types,
             makers,
@@ -60,8 +56,7 @@ impl<'a> Tape<'a> {
     fn constant(&mut self, t: Tensor) -> String {
         // The same axes and scalars come again and again; one initializer each is enough.
         if t.len() <= 16 {
-            let same = |c: &&Tensor| c.dtype == t.dtype && c.shape == t.shape && c.bytes == t.bytes;
-            if let Some((name, _)) = self.constants.iter().find(|(_, c)| same(c)) {
+            if let Some((name, _)) = self.constants.iter().find(|(_, c)| **c == t) {
                 return name.clone();
             }
         }

@@ -99,9 +99,9 @@ impl Window {
         pad_spatial(cx, &g, &skipped, &rest)
     }
 
-    /// Makes the window fit exactly `counts` times into an image (spatial sizes `sizes`): the image, cropped where
+    /// Makes the window fit exactly `counts` times into an input (spatial sizes `sizes`): the input, cropped where
     /// padding would be negative; its spatial sizes then; the pads of what remains.
-    fn fit(&self, cx: &Cx, image: &str, sizes: &[i64], counts: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
+    fn fit(&self, cx: &Cx, input: &str, sizes: &[i64], counts: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
         let n = self.kernel.len();
         let after: Vec<i64> = (0..n)
             .map(|d| (counts[d] - 1) * self.strides[d] + self.extent(d) - self.before[d] - sizes[d])
@@ -110,29 +110,29 @@ impl Window {
         let padded = [part(&self.before, i64::max), part(&after, i64::max)];
         let cropped = [part(&self.before, i64::min), part(&after, i64::min)];
         if cropped.iter().flatten().all(|&p| p == 0) {
-            return (image.to_string(), sizes.to_vec(), padded.concat());
+            return (input.to_string(), sizes.to_vec(), padded.concat());
         }
         // Padded before it is cropped, for a window may lie in the padding altogether.
-        let mut image = image.to_string();
+        let mut input = input.to_string();
         for [front, back] in [&padded, &cropped] {
-            image = pad_spatial(cx, &image, front, back);
+            input = pad_spatial(cx, &input, front, back);
         }
         let sizes = (0..n).map(|d| sizes[d] + self.before[d] + after[d]).collect();
-        (image, sizes, vec![0; 2 * n])
+        (input, sizes, vec![0; 2 * n])
     }
 
-    /// Slides the window over an image: the Conv of which [`Window::transpose`] is the transpose.
+    /// Slides the window over an input: the Conv of which [`Window::transpose`] is the transpose.
     fn slide(
         &self,
         cx: &Cx,
-        image: &str,
+        input: &str,
         weights: &str,
         group: i64,
         sizes: &[i64],
         counts: &[i64],
     ) -> String {
-        let (image, _, pads) = self.fit(cx, image, sizes, counts);
-        cx.op_with("Conv", &[&image, weights], &attrs(&self.strides, &self.dilations, pads, group))
+        let (input, _, pads) = self.fit(cx, input, sizes, counts);
+        cx.op_with("Conv", &[&input, weights], &attrs(&self.strides, &self.dilations, pads, group))
     }
 
     /// The transpose of this window at stride 1, as a Conv with the weights [`turned`]: from `y` (spatial sizes) back to `x`.
@@ -142,19 +142,19 @@ impl Window {
         Window { before, strides, ..self.clone() }.slide(cx, gy, turned, group, y, x)
     }
 
-    /// The gradient of the weights: `image` (N, C, …) convolved with the output's gradient `g` (N, M, …) over the
+    /// The gradient of the weights: `input` (N, C, …) convolved with the output's gradient `g` (N, M, …) over the
     /// batch, stride and dilation having changed places. Groups stay groups. Shape (M, C/group, kernel).
-    fn weights(&self, cx: &Cx, image: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
+    fn weights(&self, cx: &Cx, input: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
         let (n, c) = (x[0], x[1] / group);
-        let (image, sizes, pads) = self.fit(cx, image, &x[2..], &y[2..]);
+        let (input, sizes, pads) = self.fit(cx, input, &x[2..], &y[2..]);
         let spatial: Vec<i64> = (2..x.len() as i64).collect();
         let swap = [&[1, 0], spatial.as_slice()].concat();
-        let image = cx.reshape(&image, &[&[n, group, c], sizes.as_slice()].concat());
+        let input = cx.reshape(&input, &[&[n, group, c], sizes.as_slice()].concat());
         let after: Vec<i64> = spatial.iter().map(|d| d + 1).collect();
-        let image = cx.transpose(&image, &[&[2, 1, 0], after.as_slice()].concat());
-        let image = cx.reshape(&image, &[&[c, group * n], sizes.as_slice()].concat());
+        let input = cx.transpose(&input, &[&[2, 1, 0], after.as_slice()].concat());
+        let input = cx.reshape(&input, &[&[c, group * n], sizes.as_slice()].concat());
         let g = cx.transpose(g, &swap);
-        let w = cx.op_with("Conv", &[&image, &g], &attrs(&self.dilations, &self.strides, pads, group));
+        let w = cx.op_with("Conv", &[&input, &g], &attrs(&self.dilations, &self.strides, pads, group));
         cx.transpose(&w, &swap)
     }
 }
@@ -166,8 +166,8 @@ fn attrs(strides: &[i64], dilations: &[i64], pads: Vec<i64>, group: i64) -> [(&'
 }
 
 /// Pads, or crops, the spatial axes of (N, C, …).
-fn pad_spatial(cx: &Cx, image: &str, before: &[i64], after: &[i64]) -> String {
-    cx.pad(image, &[&[0, 0], before].concat(), &[&[0, 0], after].concat())
+fn pad_spatial(cx: &Cx, input: &str, before: &[i64], after: &[i64]) -> String {
+    cx.pad(input, &[&[0, 0], before].concat(), &[&[0, 0], after].concat())
 }
 
 /// A bias adds to every position of its channel.

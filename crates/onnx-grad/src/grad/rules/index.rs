@@ -139,7 +139,7 @@ fn pad(cx: &Cx) -> Done {
         after[axis(a, rank)] = pads[axes.len() + k];
     }
     if cx.wants(2) {
-        return Err("a value to pad with that is computed from the image is not covered".into());
+        return Err("a value to pad with that is computed from the input is not covered".into());
     }
     let mode = cx.node.str("mode", "constant");
     let mut g = cx.gy();

@@ -20,7 +20,7 @@ pub(super) const RULES: &[Rule] = &[
 fn batch_norm(cx: &Cx) -> Done {
     if cx.node.int("training_mode", 0) != 0 {
         return Err(
-            "was exported in training mode, so that an embedding depends on the other images of its batch. \
+            "was exported in training mode, so that an output depends on the other inputs of its batch. \
                     Call model.eval() and export it again"
                 .into(),
         );
@@ -73,7 +73,7 @@ fn standardise(cx: &Cx, x: &str, epsilon: f32, axes: &[i64]) -> (String, String)
     (cx.mul(&centred, &inverse_std), inverse_std)
 }
 
-/// Gives scale (input 1) and bias (input 2) their gradients, where they are computed from the image: those of a
+/// Gives scale (input 1) and bias (input 2) their gradients, where they are computed from the input: those of a
 /// product and a sum, which broadcast from shape `to` and are held in the inputs' own.
 fn scale_and_bias(cx: &Cx, xhat: &str, to: [&[i64]; 2]) {
     for (i, to) in [(1, to[0]), (2, to[1])] {

@@ -127,7 +127,7 @@ impl Line {
         cx.pad_with(a, value, &whole(before), &whole(after))
     }
 
-    /// What each place of all windows sees; −∞ outside the image.
+    /// What each place of all windows sees; −∞ outside the input.
     fn seen(&self, cx: &Cx, values: &str) -> Vec<String> {
         let (part, stride) = (self.part(), self.stride);
         let values = cx.reshape(values, &self.shape(self.size));
@@ -197,7 +197,7 @@ fn average_pool(cx: &Cx) -> Done {
     let include_pad = cx.node.int("count_include_pad", 0) != 0;
     let same = cx.node.str("auto_pad", "NOTSET").starts_with("SAME");
     let stated = cx.node.ints("pads").filter(|_| cx.node.str("auto_pad", "NOTSET") != "VALID");
-    // Values that one output averages, per axis: inside the image, or inside image and padding; a window that
+    // Values that one output averages, per axis: inside the input, or inside input and padding; a window that
     // ceil_mode lets hang over the padding counts only what lies within.
     let counts: Vec<Vec<f32>> = (0..n)
         .map(|d| {

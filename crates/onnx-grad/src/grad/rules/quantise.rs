@@ -36,7 +36,7 @@ fn broadcast_shape(cx: &Cx) -> Result<Vec<i64>, String> {
 
 fn quantize(cx: &Cx) -> Done {
     if cx.wants(1) {
-        return Err("a scale computed from the image is not covered".into());
+        return Err("a scale computed from the input is not covered".into());
     }
     let (low, high) = match cx.y_type(0) {
         DType::U8 => (0.0, 255.0),
