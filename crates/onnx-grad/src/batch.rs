@@ -4,8 +4,8 @@
 //! batch, and is computed from the shape of an input instead. Three forms of difference are understood, for a batch of N:
 //!
 //! - integers k·N + c, such as the target of a Reshape or an Expand;
-//! - a tensor that repeats along one axis for each image, such as a class token;
-//! - integers that rise along one axis with the image, such as row numbers.
+//! - a tensor that repeats along one axis for each entry of the batch, such as a class token;
+//! - integers that rise along one axis with the entry, such as row numbers.
 //!
 //! Two batches don't prove what holds for all: run the result at others.
 
@@ -108,17 +108,11 @@ impl<'a> Freeing<'a> {
                 _ => return Err(format!("reads {b:?} in place of {a:?} for another batch")),
             }
         }
-        let mut captured = None;
-        a.each_captured(&mut |name| {
-            let same = match graphs.map(|g| g.constants.get(name)) {
-                [None, None] => self.renamed.get(name) == Some(&name),
-                [x, y] => x == y,
-            };
-            if !same {
-                captured = Some(name.to_string());
-            }
-        });
-        if let Some(name) = captured {
+        let same = |name: &str| match graphs.map(|g| g.constants.get(name)) {
+            [None, None] => self.renamed.get(name) == Some(&name),
+            [x, y] => x == y,
+        };
+        if let Some(name) = a.captured().into_iter().rfind(|name| !same(name)) {
             return Err(format!("its branch reads {name:?}, which depends on the batch"));
         }
         self.renamed.extend(a.outputs.iter().map(String::as_str).zip(b.outputs.iter().map(String::as_str)));
@@ -160,7 +154,7 @@ impl<'a> Freeing<'a> {
         Some(self.cast(value, dtype))
     }
 
-    /// A tensor that repeats, or rises, with the image along one axis.
+    /// A tensor that repeats, or rises, along one axis with the entry of the batch.
     fn along_an_axis(&mut self, pair: [&Tensor; 2]) -> Option<String> {
         let [a, b] = pair;
         let differs: Vec<usize> =
@@ -171,22 +165,22 @@ impl<'a> Freeing<'a> {
         if a.dtype != b.dtype || a.shape.len() != b.shape.len() || rows == 0 || !proportional {
             return None;
         }
-        let first = images(a, axis, rows).next()?;
+        let first = entries(a, axis, rows).next()?;
         let rank = a.shape.len();
         let along: Vec<i64> = (0..rank).map(|i| i64::from(i == axis)).collect();
-        if pair.iter().all(|t| images(t, axis, rows).all(|image| image == first)) {
+        if pair.iter().all(|t| entries(t, axis, rows).all(|entry| entry == first)) {
             let others: Vec<i64> = along.iter().map(|on| 1 - on).collect();
             let repeats = self.scaled(&[rank as i64], &along, &others);
             let first = self.constant(first);
             return Some(self.push("Tile", &[&first, &repeats]));
         }
         let base = first.to_i64s()?;
-        let second = images(a, axis, rows).nth(1)?.to_i64s()?;
+        let second = entries(a, axis, rows).nth(1)?.to_i64s()?;
         let steps = second.iter().zip(&base).map(|(s, b)| s.checked_sub(*b)).collect::<Option<Vec<i64>>>()?;
         let rises = |t: &Tensor| {
-            images(t, axis, rows).zip(0..).all(|(image, i)| {
+            entries(t, axis, rows).zip(0..).all(|(entry, i)| {
                 let expected = base.iter().zip(&steps).map(|(b, s)| b + i * s);
-                image.to_i64s().is_some_and(|found| found.into_iter().eq(expected))
+                entry.to_i64s().is_some_and(|found| found.into_iter().eq(expected))
             })
         };
         if rows != 1 || ![DType::I64, DType::I32].contains(&a.dtype) || !pair.into_iter().all(rises) {
@@ -221,10 +215,7 @@ impl<'a> Freeing<'a> {
         if let Some(size) = &self.size {
             return size.clone();
         }
-        let shape = self.push("Shape", &[self.input]);
-        if let Some(node) = self.nodes.last_mut() {
-            node.attrs.insert("end".into(), 1i64.into());
-        }
+        let shape = self.push_with("Shape", &[self.input], Some(("end", 1)));
         let size = self.push("Squeeze", &[&shape]);
         self.size.insert(size).clone()
     }
@@ -233,16 +224,17 @@ impl<'a> Freeing<'a> {
         if to == DType::I64 {
             return value;
         }
-        let cast = self.push("Cast", &[&value]);
-        if let Some(node) = self.nodes.last_mut() {
-            node.attrs.insert("to".into(), (to.code() as i64).into());
-        }
-        cast
+        self.push_with("Cast", &[&value], Some(("to", to.code() as i64)))
     }
 
     fn push(&mut self, op: &str, inputs: &[&str]) -> String {
+        self.push_with(op, inputs, None)
+    }
+
+    fn push_with(&mut self, op: &str, inputs: &[&str], attr: Option<(&str, i64)>) -> String {
         let out = format!("batch/{op}_{}", self.nodes.len());
-        self.nodes.push(Node::new(op, inputs, &out));
+        let node = Node::new(op, inputs, &out);
+        self.nodes.push(attr.into_iter().fold(node, |node, (name, value)| node.with(name, value)));
         out
     }
 
@@ -256,8 +248,8 @@ impl<'a> Freeing<'a> {
     }
 }
 
-/// What each image has of a tensor whose `axis` holds so many `rows` for each.
-fn images(t: &Tensor, axis: usize, rows: i64) -> impl Iterator<Item = Tensor> {
+/// What each entry of the batch has of a tensor whose `axis` holds so many `rows` for each.
+fn entries(t: &Tensor, axis: usize, rows: i64) -> impl Iterator<Item = Tensor> {
     let inner = t.shape[axis + 1..].iter().product::<i64>() as usize * t.dtype.size().unwrap_or(0);
     let (each, outer) = (rows as usize * inner, t.shape[axis] as usize * inner);
     let mut shape = t.shape.clone();
@@ -273,7 +265,7 @@ mod tests {
     use super::*;
     use crate::{Types, differentiate};
 
-    /// y = (x reshaped by image, plus a token of each image) · w + row numbers, for a batch of n.
+    /// y = (x reshaped by entry, plus a token of each entry) · w + row numbers, for a batch of n.
     fn graph(n: i64, token: impl Fn(i64) -> f32) -> Graph {
         let nodes = vec![
             Node::new("Reshape", &["x", "rows"], "r"),

@@ -155,9 +155,7 @@ impl<'a> Narrowing<'a> {
                 false => self.form(name, false),
             };
         }
-        let mut captured = Vec::new();
-        node.each_captured(&mut |name| captured.push(name.to_string()));
-        captured.iter().for_each(|name| drop(self.form(name, false)));
+        node.captured().iter().for_each(|name| drop(self.form(name, false)));
         let mut casts = Vec::new();
         for (i, name) in made.outputs.iter_mut().enumerate().filter(|(_, name)| !name.is_empty()) {
             // Mean and deviation come in float32 whatever goes in.
@@ -222,9 +220,10 @@ impl<'a> Narrowing<'a> {
             || (op == "Mul" && node.inputs[0] == node.inputs[1]);
         // Doubles, and what is no tensor, such as a sequence of them.
         let other = |name: &String| self.types.get(name).is_none_or(|t| t.is_float() && *t != DType::F32);
-        let mut captures = false;
-        node.each_captured(&mut |_| captures = true);
-        if full || captures || node.inputs.iter().chain(&node.outputs).filter(named).any(other) {
+        if full
+            || !node.captured().is_empty()
+            || node.inputs.iter().chain(&node.outputs).filter(named).any(other)
+        {
             return false;
         }
         let floats: Vec<&String> =

@@ -1,6 +1,6 @@
 //! What is covered: a row for each operator.
 
-use crate::grad::rules::{self, Class as Rule};
+use crate::grad::rules;
 use crate::graph::expanded;
 
 pub use crate::graph::{NEWEST, OLDEST, OPSET};
@@ -42,12 +42,7 @@ pub fn all() -> impl Iterator<Item = Operator> {
         domain: "",
         name: rule.op,
         since: rule.since(),
-        class: match rule.class {
-            Rule::Exact(_) => Class::Exact,
-            Rule::StraightThrough(_) => Class::StraightThrough,
-            Rule::Discrete => Class::Discrete,
-            Rule::Flat => Class::Flat,
-        },
+        class: rule.class,
         refused: rule.limits,
     });
     let written = expanded().map(|e| Operator {

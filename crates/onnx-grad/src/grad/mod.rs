@@ -6,15 +6,16 @@
 //!
 //! The walk is here: which values carry a gradient, fan-out sums, un-broadcasting, what is missing. A rule
 //! (see [`rules::RULES`]) only says how one node's output gradient becomes gradients of its inputs.
-//! Knows nothing of images, attacks or ONNX Runtime.
+//! Knows nothing of ONNX Runtime.
 
 pub(crate) mod rules;
 mod tape;
 
 use tape::Cx;
+pub(crate) use tape::refs;
 
+use crate::operators::Class;
 use crate::{Attr, DType, Graph, Node, Value};
-use rules::Class;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Element type and shape of every value of a graph, constants included.
@@ -80,7 +81,7 @@ impl std::error::Error for Unsupported {}
 impl std::fmt::Display for Unsupported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.disconnected {
-            return write!(f, "the output doesn't depend on the image through differentiable operators");
+            return write!(f, "the output doesn't depend on the input through differentiable operators");
         }
         let mut parts = Vec::new();
         for (op, nodes) in &self.operators {
@@ -117,43 +118,32 @@ pub fn differentiate(
     }
 
     let mut tape = tape::Tape::new(graph, types);
+    let cotangents: Vec<String> = outputs.iter().map(|out| format!("cotangent/{out}")).collect();
     let mut sums: HashMap<String, Vec<String>> = HashMap::new();
-    let mut cotangents = Vec::new();
-    for out in &outputs {
-        let name = format!("cotangent/{out}");
-        sums.entry(out.to_string()).or_default().push(name.clone());
-        cotangents.push(name);
+    for (out, cotangent) in outputs.iter().zip(&cotangents) {
+        sums.entry(out.to_string()).or_default().push(cotangent.clone());
     }
     let mut notes = path.notes.clone();
     for &index in path.nodes.iter().rev() {
         let node = &graph.nodes[index];
-        let mut gy = Vec::with_capacity(node.outputs.len());
-        for out in &node.outputs {
-            let parts = sums.remove(out).unwrap_or_default();
-            gy.push(tape.sum(parts));
-        }
+        let sum = |out| tape.sum(sums.remove(out).unwrap_or_default());
+        let gy: Vec<Option<String>> = node.outputs.iter().map(sum).collect();
         if gy.iter().all(Option::is_none) {
             continue;
         }
         let Some(rule) = rules::find(node) else { continue };
-        let apply = match rule.class {
-            Class::Exact(apply) => apply,
-            Class::StraightThrough(apply) => {
-                notes.push(Note { node: node.label(), straight_through: true });
-                apply
-            }
-            Class::Discrete => continue,
-            Class::Flat => {
-                notes.push(Note { node: node.label(), straight_through });
-                if !straight_through {
-                    continue;
-                }
-                rules::pass_through
-            }
-        };
+        match rule.class {
+            Class::Exact => {}
+            Class::StraightThrough => notes.push(Note { node: node.label(), straight_through: true }),
+            Class::Flat => notes.push(Note { node: node.label(), straight_through }),
+            Class::Discrete | Class::Expanded => continue,
+        }
+        if rule.class == Class::Flat && !straight_through {
+            continue;
+        }
         let wants = node.inputs.iter().map(|i| path.active.contains(i)).collect();
-        let mut cx = Cx::new(graph, node, index, &mut tape, gy, wants);
-        if let Err(why) = apply(&mut cx) {
+        let cx = Cx::new(graph, node, index, &mut tape, gy, wants);
+        if let Err(why) = (rule.apply)(&cx) {
             unsupported.nodes.push((node.label(), why));
             continue;
         }
@@ -316,19 +306,14 @@ impl Path {
         for (i, node) in graph.nodes.iter().enumerate().rev() {
             if node.outputs.iter().any(|o| needed.contains(o)) {
                 useful[i] = true;
-                needed.extend(node.inputs.iter().cloned());
-                node.each_captured(&mut |name| {
-                    needed.insert(name.to_string());
-                });
+                needed.extend(node.reads());
             }
         }
         let is_float = |name: &str| types.get(name).is_some_and(|t| t.0.is_float());
         let mut active: HashSet<String> = wrt.iter().map(|s| s.to_string()).collect();
         let mut path = Path { active: HashSet::new(), nodes: vec![], notes: vec![], refused: vec![] };
         for (i, node) in graph.nodes.iter().enumerate() {
-            let mut captures = false;
-            node.each_captured(&mut |name| captures |= active.contains(name));
-            if !useful[i] || !(captures || node.inputs.iter().any(|x| active.contains(x))) {
+            if !useful[i] || !node.reads().iter().any(|x| active.contains(x)) {
                 continue;
             }
             let class = rules::find(node).map(|rule| rule.class);
@@ -339,7 +324,7 @@ impl Path {
                 path.refused.push((node.label(), "values computed from the image are not covered".into()));
                 continue;
             }
-            if matches!(class, Some(Class::Discrete)) {
+            if class == Some(Class::Discrete) {
                 continue;
             }
             // Of active values the integers are quantised ones, whose gradient is that of the numbers they stand for.
@@ -351,7 +336,7 @@ impl Path {
                 path.refused.push((node.label(), why.into()));
                 continue;
             }
-            let passing: Vec<&String> = if matches!(class, Some(Class::StraightThrough(_))) {
+            let passing: Vec<&String> = if class == Some(Class::StraightThrough) {
                 node.outputs.iter().take(1).collect()
             } else {
                 node.outputs.iter().filter(|o| is_float(o) || (quantised && moves)).collect()
@@ -373,11 +358,7 @@ impl Path {
         for &i in &self.nodes {
             let node = &graph.nodes[i];
             if rules::find(node).is_none() {
-                let op = if node.domain.is_empty() {
-                    node.op.clone()
-                } else {
-                    format!("{}::{}", node.domain, node.op)
-                };
+                let op = node.operator();
                 let name = node.label().split_once(' ').map_or(String::new(), |(_, n)| n.to_string());
                 match unsupported.operators.iter_mut().find(|(o, _)| *o == op) {
                     Some((_, nodes)) => nodes.push(name),

@@ -2,6 +2,7 @@
 
 use super::Types;
 use crate::{Attr, DType, Graph, Node, Tensor};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The backward graph while it grows.
@@ -27,14 +28,10 @@ impl<'a> Tape<'a> {
         let is_pool = |node: &Node| node.op == "MaxPool" && node.domain.is_empty();
         let (pools, others): (Vec<&Node>, Vec<&Node>) = graph.nodes.iter().partition(|node| is_pool(node));
         let mut pooled: HashSet<&str> = pools.iter().filter_map(|pool| pool.input(0)).collect();
-        let mut read_elsewhere = |name: &str| {
-            pooled.remove(name);
-        };
-        for node in others {
-            node.inputs.iter().for_each(|name| read_elsewhere(name));
-            node.each_captured(&mut read_elsewhere);
+        let outputs = graph.outputs.iter().map(|out| out.name.clone());
+        for name in others.into_iter().flat_map(Node::reads).chain(outputs) {
+            pooled.remove(name.as_str());
         }
-        graph.outputs.iter().for_each(|out| read_elsewhere(&out.name));
         Tape {
             types,
             makers,
@@ -59,8 +56,7 @@ impl<'a> Tape<'a> {
     fn constant(&mut self, t: Tensor) -> String {
         // The same axes and scalars come again and again; one initializer each is enough.
         if t.len() <= 16 {
-            let same = |c: &&Tensor| c.dtype == t.dtype && c.shape == t.shape && c.bytes == t.bytes;
-            if let Some((name, _)) = self.constants.iter().find(|(_, c)| same(c)) {
+            if let Some((name, _)) = self.constants.iter().find(|(_, c)| **c == t) {
                 return name.clone();
             }
         }
@@ -74,7 +70,7 @@ impl<'a> Tape<'a> {
             0 | 1 => parts.into_iter().next(),
             n => {
                 let out = self.name("sum");
-                let mut inputs: Vec<&str> = parts.iter().map(String::as_str).collect();
+                let mut inputs = refs(&parts);
                 // A sum broadcasts by itself, as long as one part has the full shape: that of a mean needs no pass of its own.
                 if !parts.iter().all(|part| self.expanded.contains_key(part)) {
                     let source = |part| self.expanded.get(part).map_or(part, String::as_str);
@@ -120,17 +116,19 @@ const STEEP: f32 = f32::from_bits((127 + 120) << 23);
 /// What a rule sees of its node: inputs, outputs, their shapes, the output gradients; and what it does with
 /// them: append nodes, and [`Cx::give`] each input its gradient.
 ///
-/// Values are names. A forward value that a rule reads becomes a residual by being read.
+/// Values are names. A forward value that a rule reads becomes a residual by being read. Every method takes `&self`, so that
+/// calls nest as the formula does.
 pub struct Cx<'a, 't> {
     /// The node.
     pub node: &'a Node,
     graph: &'a Graph,
     index: usize,
-    tape: &'a mut Tape<'t>,
+    tape: RefCell<&'a mut Tape<'t>>,
+    types: &'t Types,
     gy: Vec<Option<String>>,
-    gy_read: Vec<bool>,
+    gy_read: Vec<Cell<bool>>,
     wants: Vec<bool>,
-    given: Vec<Vec<String>>,
+    given: RefCell<Vec<Vec<String>>>,
 }
 
 impl<'a, 't> Cx<'a, 't> {
@@ -142,29 +140,24 @@ impl<'a, 't> Cx<'a, 't> {
         gy: Vec<Option<String>>,
         wants: Vec<bool>,
     ) -> Self {
-        let given = vec![vec![]; node.inputs.len()];
-        let gy_read = vec![false; gy.len()];
-        Cx { node, graph, index, tape, gy, gy_read, wants, given }
+        let given = RefCell::new(vec![vec![]; node.inputs.len()]);
+        let gy_read = vec![Cell::new(false); gy.len()];
+        Cx { node, graph, index, types: tape.types, tape: RefCell::new(tape), gy, gy_read, wants, given }
     }
 
     /// An output whose gradient the rule has not looked at, so that it would be lost.
     pub(super) fn unread(&self) -> Option<usize> {
-        (0..self.gy.len()).find(|&i| self.gy[i].is_some() && !self.gy_read[i])
+        (0..self.gy.len()).find(|&i| self.gy[i].is_some() && !self.gy_read[i].get())
     }
 
     /// The contributions by input; with `broadcasts` each is first summed down to its input's shape.
-    pub(super) fn finish(mut self, broadcasts: bool) -> Vec<(usize, Vec<String>)> {
-        let mut given = std::mem::take(&mut self.given);
-        if broadcasts {
-            let from = self.y_shape(0).to_vec();
-            for (i, parts) in given.iter_mut().enumerate().filter(|(_, parts)| !parts.is_empty()) {
-                let to = self.x_shape(i).to_vec();
-                for part in parts {
-                    *part = self.unbroadcast(part, &from, &to);
-                }
-            }
-        }
-        given.into_iter().enumerate().filter(|(_, parts)| !parts.is_empty()).collect()
+    pub(super) fn finish(self, broadcasts: bool) -> Vec<(usize, Vec<String>)> {
+        let given = self.given.take().into_iter().enumerate().filter(|(_, parts)| !parts.is_empty());
+        let summed = |i: usize, part: &String| match broadcasts {
+            true => self.unbroadcast(part, self.y_shape(0), self.x_shape(i)),
+            false => part.clone(),
+        };
+        given.map(|(i, parts)| (i, parts.iter().map(|part| summed(i, part)).collect())).collect()
     }
 
     /// Forward input `i`.
@@ -176,98 +169,96 @@ impl<'a, 't> Cx<'a, 't> {
         self.node.outputs[i].clone()
     }
     /// Gradient of output 0. Zeros where only other outputs have one.
-    pub fn gy(&mut self) -> String {
+    pub fn gy(&self) -> String {
         self.gy_of(0)
     }
     /// Gradient of output `i`; zeros where it has none.
-    pub fn gy_of(&mut self, i: usize) -> String {
-        self.gy_read[i] = true;
-        match &self.gy[i] {
-            Some(g) => g.clone(),
-            None => self.tape.zeros(&self.node.outputs[i]),
-        }
+    pub fn gy_of(&self, i: usize) -> String {
+        self.gy_read[i].set(true);
+        let zeros = || self.tape.borrow_mut().zeros(&self.node.outputs[i]);
+        self.gy[i].clone().unwrap_or_else(zeros)
     }
     /// Whether input `i` lies on the path, so that its gradient is wanted.
     pub fn wants(&self, i: usize) -> bool {
         self.wants.get(i).copied().unwrap_or(false)
     }
     /// Adds to the gradient of input `i`; ignored where it isn't wanted.
-    pub fn give(&mut self, i: usize, gradient: String) {
+    pub fn give(&self, i: usize, gradient: String) {
         if self.wants(i) {
-            self.given[i].push(gradient);
+            self.given.borrow_mut()[i].push(gradient);
         }
+    }
+    /// Adds to the gradient of input 0, as the last step of a rule.
+    pub fn give_first(&self, gradient: String) -> Result<(), String> {
+        self.give(0, gradient);
+        Ok(())
     }
     /// Shape of input `i`.
     pub fn x_shape(&self, i: usize) -> &'t [i64] {
-        &self.tape.types[&self.node.inputs[i]].1
+        &self.types[&self.node.inputs[i]].1
     }
     /// Shape of output `i`.
     pub fn y_shape(&self, i: usize) -> &'t [i64] {
-        &self.tape.types[&self.node.outputs[i]].1
+        &self.types[&self.node.outputs[i]].1
     }
     /// Element type of input `i`.
     pub fn x_type(&self, i: usize) -> DType {
-        self.tape.types[&self.node.inputs[i]].0
+        self.types[&self.node.inputs[i]].0
     }
     /// Element type of output `i`.
     pub fn y_type(&self, i: usize) -> DType {
-        self.tape.types[&self.node.outputs[i]].0
+        self.types[&self.node.outputs[i]].0
     }
     /// The node that makes input `i`, unless it is an input of the graph or a constant.
     pub fn maker(&self, i: usize) -> Option<&'t Node> {
-        self.tape.makers.get(self.node.input(i)?).copied()
+        self.tape.borrow().makers.get(self.node.input(i)?).copied()
     }
     /// Whether output `i` goes to max-pools and nowhere else.
     pub fn only_pooled(&self, i: usize) -> bool {
-        self.tape.pooled.contains(self.node.outputs[i].as_str())
+        self.tape.borrow().pooled.contains(self.node.outputs[i].as_str())
     }
     /// Input `i` as constant integers (axes, pads, …); `None` where the input is absent.
     pub fn const_ints(&self, i: usize) -> Result<Option<Vec<i64>>, String> {
-        match self.node.input(i) {
-            None => Ok(None),
-            Some(name) => match self.graph.const_ints(name) {
-                Some(v) => Ok(Some(v)),
-                None => Err(format!("input {i} ({name}) must be a constant and is computed in the graph")),
-            },
-        }
+        let Some(name) = self.node.input(i) else { return Ok(None) };
+        let values = self.graph.const_ints(name);
+        let computed = || format!("input {i} ({name}) must be a constant and is computed in the graph");
+        values.map(Some).ok_or_else(computed)
     }
     /// Input `i` as constant floats; `None` where it is absent or computed.
     pub fn const_f32s(&self, i: usize) -> Option<Vec<f32>> {
-        self.graph.constants.get(self.node.input(i)?)?.to_f32s()
+        self.const_tensor(i)?.to_f32s()
     }
     /// The constant behind input `i`.
     pub fn const_tensor(&self, i: usize) -> Option<&'a Tensor> {
         self.graph.constants.get(self.node.input(i)?)
     }
     /// Has the forward node produce its optional output `slot`, of a given type and shape.
-    pub fn extra_output(&mut self, slot: usize, dtype: DType, shape: &[i64]) -> String {
+    pub fn extra_output(&self, slot: usize, dtype: DType, shape: &[i64]) -> String {
         if let Some(name) = self.node.output(slot) {
             return name.to_string();
         }
         let name = format!("{}/output{slot}", self.node.outputs[0]);
-        self.tape.extra_outputs.push((self.index, slot, name.clone(), dtype, shape.to_vec()));
+        let output = (self.index, slot, name.clone(), dtype, shape.to_vec());
+        self.tape.borrow_mut().extra_outputs.push(output);
         name
     }
 
     /// Appends an operator; returns its output.
-    pub fn op(&mut self, op: &str, inputs: &[&str]) -> String {
+    pub fn op(&self, op: &str, inputs: &[&str]) -> String {
         self.op_with(op, inputs, &[])
     }
     /// Appends an operator with attributes; returns its output.
-    pub fn op_with(&mut self, op: &str, inputs: &[&str], attrs: &[(&str, Attr)]) -> String {
-        let out = self.tape.name(op);
-        let mut node = Node::new(op, inputs, &out);
-        node.attrs = attrs.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
-        self.tape.push(node);
-        out
+    pub fn op_with(&self, op: &str, inputs: &[&str], attrs: &[(&str, Attr)]) -> String {
+        self.op_outputs(op, inputs, attrs, 1).remove(0)
     }
     /// Appends an operator with several outputs.
-    pub fn op_outputs(&mut self, op: &str, inputs: &[&str], attrs: &[(&str, Attr)], n: usize) -> Vec<String> {
-        let outs: Vec<String> = (0..n).map(|_| self.tape.name(op)).collect();
+    pub fn op_outputs(&self, op: &str, inputs: &[&str], attrs: &[(&str, Attr)], n: usize) -> Vec<String> {
+        let mut tape = self.tape.borrow_mut();
+        let outs: Vec<String> = (0..n).map(|_| tape.name(op)).collect();
         let mut node = Node::new(op, inputs, "");
         node.outputs = outs.clone();
         node.attrs = attrs.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
-        self.tape.push(node);
+        tape.push(node);
         outs
     }
     /// Element type of the gradients of output 0.
@@ -275,54 +266,46 @@ impl<'a, 't> Cx<'a, 't> {
         float_view(self.y_type(0))
     }
     /// Converts to another element type; `a` itself where it has that already.
-    pub fn cast(&mut self, a: &str, from: DType, to: DType) -> String {
+    pub fn cast(&self, a: &str, from: DType, to: DType) -> String {
         if from == to {
             return a.to_string();
         }
         self.op_with("Cast", &[a], &[("to", (to.code() as i64).into())])
     }
     /// A float constant of the gradients' element type.
-    pub fn scalar(&mut self, value: f32) -> String {
-        let dtype = self.gy_type();
-        self.tape.scalar(value, dtype)
+    pub fn scalar(&self, value: f32) -> String {
+        self.tape.borrow_mut().scalar(value, self.gy_type())
     }
     /// A float32 constant, cast to the gradients' element type.
-    pub fn floats(&mut self, shape: &[i64], values: &[f32]) -> String {
-        let c = self.tape.constant(Tensor::f32(shape, values));
-        let to = self.gy_type();
-        self.cast(&c, DType::F32, to)
+    pub fn floats(&self, shape: &[i64], values: &[f32]) -> String {
+        self.cast(&self.constant(Tensor::f32(shape, values)), DType::F32, self.gy_type())
     }
     /// An identity matrix, in a shape that keeps the order of its n² values.
-    pub fn identity(&mut self, shape: &[i64], n: i64) -> String {
+    pub fn identity(&self, shape: &[i64], n: i64) -> String {
         let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
         self.floats(shape, &values)
     }
     /// A one-dimensional integer constant.
-    pub fn ints(&mut self, values: &[i64]) -> String {
-        self.tape.constant(Tensor::ints(values))
-    }
-    /// An integer constant of any shape.
-    pub fn int_tensor(&mut self, shape: &[i64], values: &[i64]) -> String {
-        self.tape.constant(Tensor::i64(shape, values))
+    pub fn ints(&self, values: &[i64]) -> String {
+        self.constant(Tensor::ints(values))
     }
     /// Any tensor as a constant.
-    pub fn constant(&mut self, t: Tensor) -> String {
-        self.tape.constant(t)
+    pub fn constant(&self, t: Tensor) -> String {
+        self.tape.borrow_mut().constant(t)
     }
     /// One value all over a shape.
-    pub fn filled(&mut self, value: f32, shape: &[i64]) -> String {
-        let dtype = self.gy_type();
-        self.tape.filled(value, dtype, shape)
+    pub fn filled(&self, value: f32, shape: &[i64]) -> String {
+        self.tape.borrow_mut().filled(value, self.gy_type(), shape)
     }
     /// Zeros of a shape.
-    pub fn zeros(&mut self, shape: &[i64]) -> String {
+    pub fn zeros(&self, shape: &[i64]) -> String {
         self.filled(0.0, shape)
     }
     /// Zeros of a shape with `updates` added at `indices`, by ScatterND or ScatterElements.
     ///
     /// In half precision around float32: the runtime's CPU kernels add in no narrower type.
     pub fn scatter_add(
-        &mut self,
+        &self,
         op: &str,
         shape: &[i64],
         indices: &str,
@@ -331,7 +314,7 @@ impl<'a, 't> Cx<'a, 't> {
     ) -> String {
         let own = self.gy_type();
         let wide = if own == DType::F64 { own } else { DType::F32 };
-        let zeros = self.tape.filled(0.0, wide, shape);
+        let zeros = self.tape.borrow_mut().filled(0.0, wide, shape);
         let updates = self.cast(updates, own, wide);
         let attrs = [attrs, &[("reduction", "add".into())]].concat();
         let sum = self.op_with(op, &[&zeros, indices, &updates], &attrs);
@@ -339,49 +322,61 @@ impl<'a, 't> Cx<'a, 't> {
     }
 
     /// a + b.
-    pub fn add(&mut self, a: &str, b: &str) -> String {
+    pub fn add(&self, a: &str, b: &str) -> String {
         self.op("Add", &[a, b])
     }
     /// a − b.
-    pub fn sub(&mut self, a: &str, b: &str) -> String {
+    pub fn sub(&self, a: &str, b: &str) -> String {
         self.op("Sub", &[a, b])
     }
     /// a · b, elementwise.
-    pub fn mul(&mut self, a: &str, b: &str) -> String {
+    pub fn mul(&self, a: &str, b: &str) -> String {
         self.op("Mul", &[a, b])
     }
+    /// a · a, elementwise.
+    pub fn square(&self, a: &str) -> String {
+        self.mul(a, a)
+    }
     /// a / b.
-    pub fn div(&mut self, a: &str, b: &str) -> String {
+    pub fn div(&self, a: &str, b: &str) -> String {
         self.op("Div", &[a, b])
     }
+    /// −a.
+    pub fn neg(&self, a: &str) -> String {
+        self.op("Neg", &[a])
+    }
     /// a · value.
-    pub fn scale(&mut self, a: &str, value: f32) -> String {
+    pub fn scale(&self, a: &str, value: f32) -> String {
         if value == 1.0 {
             return a.to_string();
         }
-        let v = self.scalar(value);
-        self.mul(a, &v)
+        self.mul(a, &self.scalar(value))
+    }
+    /// aᵖ, elementwise.
+    pub fn power(&self, a: &str, p: f32) -> String {
+        self.op("Pow", &[a, &self.scalar(p)])
     }
     /// `a` where the condition holds, else 0.
-    pub fn only_where(&mut self, condition: &str, a: &str) -> String {
-        let zero = self.scalar(0.0);
-        self.op("Where", &[condition, a, &zero])
+    pub fn only_where(&self, condition: &str, a: &str) -> String {
+        self.op("Where", &[condition, a, &self.scalar(0.0)])
+    }
+    /// 1 where `a` equals `b` and 0 elsewhere, as floats.
+    pub fn equal(&self, a: &str, b: &str) -> String {
+        self.cast(&self.op("Equal", &[a, b]), DType::Bool, self.gy_type())
     }
     /// 1 where `a` is positive and 0 where it is 0 or less, as floats. One pass on all threads, and one more to multiply by:
     /// half the time of a comparison and Where, which ONNX Runtime (1.31, CPU) runs on one thread.
-    pub fn positive(&mut self, a: &str) -> String {
+    pub fn positive(&self, a: &str) -> String {
         self.step(a, STEEP, 0.0)
     }
     /// 1 where `a` is below `value` and 0 elsewhere, as floats.
-    pub fn below(&mut self, a: &str, value: f32) -> String {
+    pub fn below(&self, a: &str, value: f32) -> String {
         self.step(a, -STEEP, STEEP * value)
     }
     /// clip(slope·a + offset, 0, 1), steep enough to be a step.
-    fn step(&mut self, a: &str, slope: f32, offset: f32) -> String {
+    fn step(&self, a: &str, slope: f32, offset: f32) -> String {
         match self.gy_type() {
-            DType::F32 => {
-                self.op_with("HardSigmoid", &[a], &[("alpha", slope.into()), ("beta", offset.into())])
-            }
+            DType::F32 => self.hard_sigmoid(a, slope, offset),
             // Where this slope is infinite, or no kernel is there.
             other => {
                 let on = if slope > 0.0 { self.greater(a, 0.0) } else { self.less(a, offset / STEEP) };
@@ -389,41 +384,53 @@ impl<'a, 't> Cx<'a, 't> {
             }
         }
     }
+    /// clip(slope·a + offset, 0, 1).
+    pub fn hard_sigmoid(&self, a: &str, slope: f32, offset: f32) -> String {
+        self.op_with("HardSigmoid", &[a], &[("alpha", slope.into()), ("beta", offset.into())])
+    }
     /// a > value.
-    pub fn greater(&mut self, a: &str, value: f32) -> String {
-        let v = self.scalar(value);
-        self.op("Greater", &[a, &v])
+    pub fn greater(&self, a: &str, value: f32) -> String {
+        self.op("Greater", &[a, &self.scalar(value)])
     }
     /// a < value.
-    pub fn less(&mut self, a: &str, value: f32) -> String {
-        let v = self.scalar(value);
-        self.op("Less", &[a, &v])
+    pub fn less(&self, a: &str, value: f32) -> String {
+        self.op("Less", &[a, &self.scalar(value)])
     }
     /// Reshape to fixed dimensions.
-    pub fn reshape(&mut self, a: &str, shape: &[i64]) -> String {
-        let s = self.ints(shape);
-        self.op_with("Reshape", &[a, &s], &[("allowzero", 1i64.into())])
+    pub fn reshape(&self, a: &str, shape: &[i64]) -> String {
+        self.op_with("Reshape", &[a, &self.ints(shape)], &[("allowzero", 1i64.into())])
+    }
+    /// Reshape from one shape to another; `a` itself where they are equal.
+    pub fn reshape_from(&self, a: &str, from: &[i64], to: &[i64]) -> String {
+        if from == to { a.to_string() } else { self.reshape(a, to) }
     }
     /// Broadcast to fixed dimensions.
-    pub fn expand(&mut self, a: &str, shape: &[i64]) -> String {
-        let s = self.ints(shape);
-        self.op("Expand", &[a, &s])
+    pub fn expand(&self, a: &str, shape: &[i64]) -> String {
+        self.op("Expand", &[a, &self.ints(shape)])
     }
     /// Permute dimensions.
-    pub fn transpose(&mut self, a: &str, perm: &[i64]) -> String {
+    pub fn transpose(&self, a: &str, perm: &[i64]) -> String {
         self.op_with("Transpose", &[a], &[("perm", perm.into())])
     }
+    /// The transpose that undoes one with `perm`.
+    pub fn untranspose(&self, a: &str, perm: &[i64]) -> String {
+        let mut inverse = vec![0; perm.len()];
+        for (to, &from) in perm.iter().enumerate() {
+            inverse[from as usize] = to as i64;
+        }
+        self.transpose(a, &inverse)
+    }
     /// Sum over axes.
-    pub fn reduce_sum(&mut self, a: &str, axes: &[i64], keepdims: bool) -> String {
-        let axes = self.ints(axes);
-        self.op_with("ReduceSum", &[a, &axes], &[("keepdims", (keepdims as i64).into())])
+    pub fn reduce_sum(&self, a: &str, axes: &[i64], keepdims: bool) -> String {
+        let keepdims = i64::from(keepdims).into();
+        self.op_with("ReduceSum", &[a, &self.ints(axes)], &[("keepdims", keepdims)])
     }
     /// Zero-pads (or, where negative, crops): `before` and `after` for every dimension.
-    pub fn pad(&mut self, a: &str, before: &[i64], after: &[i64]) -> String {
+    pub fn pad(&self, a: &str, before: &[i64], after: &[i64]) -> String {
         self.pad_with(a, 0.0, before, after)
     }
     /// The same with another value.
-    pub fn pad_with(&mut self, a: &str, value: f32, before: &[i64], after: &[i64]) -> String {
+    pub fn pad_with(&self, a: &str, value: f32, before: &[i64], after: &[i64]) -> String {
         if before.iter().chain(after).all(|&p| p == 0) {
             return a.to_string();
         }
@@ -431,11 +438,10 @@ impl<'a, 't> Cx<'a, 't> {
         if value == 0.0 {
             return self.op("Pad", &[a, &pads]);
         }
-        let value = self.scalar(value);
-        self.op("Pad", &[a, &pads, &value])
+        self.op("Pad", &[a, &pads, &self.scalar(value)])
     }
     /// Sums a gradient of the broadcast shape `from` down to `to`.
-    pub fn unbroadcast(&mut self, g: &str, from: &[i64], to: &[i64]) -> String {
+    pub fn unbroadcast(&self, g: &str, from: &[i64], to: &[i64]) -> String {
         if from == to {
             return g.to_string();
         }
@@ -447,4 +453,9 @@ impl<'a, 't> Cx<'a, 't> {
         let summed = if axes.is_empty() { g.to_string() } else { self.reduce_sum(g, &axes, true) };
         if lead == 0 { summed } else { self.reshape(&summed, to) }
     }
+}
+
+/// Names as operators take them.
+pub fn refs(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
 }

@@ -1,6 +1,6 @@
 //! ONNX files as graphs: load, save, rewrite to one canonical opset.
 //!
-//! Knows nothing of images, gradients or ONNX Runtime.
+//! Knows nothing of gradients or ONNX Runtime.
 
 mod canonical;
 
@@ -102,7 +102,7 @@ impl Value {
     pub fn new(name: impl Into<String>, dtype: DType, shape: &[i64]) -> Self {
         Value { name: name.into(), dtype, shape: Some(shape.iter().map(|&d| Dim::Known(d)).collect()) }
     }
-    /// The first dimension where it is a number, as that of an image whose batch is fixed.
+    /// The first dimension, the batch, where it is a number.
     pub fn fixed_batch(&self) -> Option<usize> {
         match self.shape.as_deref()?.first()? {
             Dim::Known(n) => Some(*n as usize),
@@ -145,11 +145,13 @@ impl Node {
     }
     /// How messages call the node: `Conv "layer1/conv1"`.
     pub fn label(&self) -> String {
-        let op =
-            if self.domain.is_empty() { self.op.clone() } else { format!("{}::{}", self.domain, self.op) };
         let name =
             if self.name.is_empty() { self.outputs.iter().find(|o| !o.is_empty()) } else { Some(&self.name) };
-        format!("{op} \"{}\"", name.map_or("", |n| n))
+        format!("{} \"{}\"", self.operator(), name.map_or("", |n| n))
+    }
+    /// The operator, with its operator set unless that is the standard one.
+    pub(crate) fn operator(&self) -> String {
+        if self.domain.is_empty() { self.op.clone() } else { format!("{}::{}", self.domain, self.op) }
     }
     /// Input `i`, `None` where absent.
     pub fn input(&self, i: usize) -> Option<&str> {
@@ -179,6 +181,10 @@ impl Node {
             Some(Attr::Ints(v)) => Some(v),
             _ => None,
         }
+    }
+    /// The same with a default.
+    pub(crate) fn ints_or(&self, name: &str, default: &[i64]) -> Vec<i64> {
+        self.ints(name).unwrap_or(default).to_vec()
     }
     /// String attribute with its default.
     pub fn str<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
@@ -231,10 +237,7 @@ impl Graph {
         let mut kept = Vec::with_capacity(self.nodes.len());
         for node in std::mem::take(&mut self.nodes).into_iter().rev() {
             if node.outputs.iter().any(|o| !o.is_empty() && wanted.contains(o)) {
-                wanted.extend(node.inputs.iter().cloned());
-                node.each_captured(&mut |name| {
-                    wanted.insert(name.to_string());
-                });
+                wanted.extend(node.reads());
                 kept.push(node);
             }
         }
@@ -288,17 +291,22 @@ impl Graph {
     /// Drops inputs that no node reads and that are no output.
     pub fn prune_inputs(&mut self) {
         let mut read: HashSet<String> = self.outputs.iter().map(|o| o.name.clone()).collect();
-        for node in &self.nodes {
-            read.extend(node.inputs.iter().cloned());
-            node.each_captured(&mut |name| {
-                read.insert(name.to_string());
-            });
-        }
+        read.extend(self.nodes.iter().flat_map(Node::reads));
         self.inputs.retain(|i| read.contains(&i.name));
     }
 }
 
 impl Node {
+    /// Every value that the node or a sub-graph of it reads.
+    pub(crate) fn reads(&self) -> Vec<String> {
+        self.inputs.iter().cloned().chain(self.captured()).collect()
+    }
+    /// Every outer value that a sub-graph of this node reads.
+    pub(crate) fn captured(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.each_captured(&mut |name| names.push(name.to_string()));
+        names
+    }
     /// Calls `f` with every outer value that a sub-graph of this node reads.
     pub fn each_captured(&self, f: &mut dyn FnMut(&str)) {
         for attr in self.attrs.values() {

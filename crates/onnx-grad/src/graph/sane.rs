@@ -11,30 +11,14 @@ const RANK: i64 = 64;
 /// Sizes and counts.
 const MOST: i64 = 1 << 24;
 
-/// Attributes that are axes, counts and sizes, each with the least and the most that it may be.
-const LIMITS: &[(&str, i64, i64)] = &[
-    ("axes", -RANK, RANK),
-    ("axis", -RANK, RANK),
-    ("batch_axis", -RANK, RANK),
-    ("batch_dims", 0, RANK),
-    ("blocksize", 1, MOST),
-    ("dilations", 1, MOST),
-    ("group", 1, MOST),
-    ("kernel_shape", 1, MOST),
-    ("num_groups", 1, MOST),
-    ("num_heads", 1, MOST),
-    ("num_outputs", 1, MOST),
-    ("output_padding", 0, MOST),
-    ("output_shape", 0, MOST),
-    ("p", 0, MOST),
-    ("pads", -MOST, MOST),
-    ("perm", 0, RANK),
-    ("q_num_heads", 0, MOST),
-    ("kv_num_heads", 0, MOST),
-    ("size", 1, MOST),
-    ("split", 0, MOST),
-    ("strides", 1, MOST),
-    ("time_axis", -RANK, RANK),
+/// Attributes that are axes, counts and sizes: the least and the most that they may be.
+const LIMITS: [(i64, i64, &[&str]); 6] = [
+    (-RANK, RANK, &["axes", "axis", "batch_axis", "time_axis"]),
+    (0, RANK, &["batch_dims", "perm"]),
+    (-MOST, MOST, &["pads"]),
+    (0, MOST, &["kv_num_heads", "output_padding", "output_shape", "p", "q_num_heads", "split"]),
+    (1, MOST, &["blocksize", "dilations", "group", "kernel_shape", "num_groups", "num_heads"]),
+    (1, MOST, &["num_outputs", "size", "strides"]),
 ];
 
 /// Refuses a node of the standard set with an impossible attribute.
@@ -42,12 +26,14 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
     if !node.domain.is_empty() && node.domain != "com.microsoft" {
         return Ok(());
     }
-    for &(name, least, most) in LIMITS {
-        let values = match node.attrs.get(name) {
-            Some(Attr::Int(v)) => std::slice::from_ref(v),
-            Some(Attr::Ints(v)) => v,
+    for (name, attr) in &node.attrs {
+        let values = match attr {
+            Attr::Int(v) => std::slice::from_ref(v),
+            Attr::Ints(v) => v,
             _ => continue,
         };
+        let limits = LIMITS.iter().find(|(_, _, names)| names.contains(&name.as_str()));
+        let Some(&(least, most, _)) = limits else { continue };
         if let Some(v) = values.iter().find(|v| !(least..=most).contains(*v)) {
             return Err(format!(
                 "{}: attribute {name} is {v}, expected {least} to {most}. The file is damaged; export the model again",
@@ -71,7 +57,7 @@ impl Node {
         match batches.into_iter().find(|(d, i)| **d >= 0 && **i >= 0 && d != i) {
             None => Ok(()),
             Some((d, i)) => Err(format!(
-                "{}: its indices have {i} batches where its data has {d}. The file is damaged, or made for another batch (--batch); \
+                "{}: its indices have {i} batches where its data has {d}. The file is damaged, or made for another batch; \
                  export the model again",
                 self.label()
             )),

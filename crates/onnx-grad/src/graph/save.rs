@@ -51,14 +51,9 @@ impl Graph {
                     entry("length", t.bytes.len().to_string()),
                 ];
                 weights.extend_from_slice(&t.bytes);
-                proto::TensorProto {
-                    name: name.into(),
-                    data_type: t.dtype.code(),
-                    dims: t.shape.clone(),
-                    data_location: proto::tensor_proto::DataLocation::External as i32,
-                    external_data,
-                    ..Default::default()
-                }
+                let data_location = proto::tensor_proto::DataLocation::External as i32;
+                let raw_data = Default::default();
+                proto::TensorProto { data_location, external_data, raw_data, ..t.to_proto(name) }
             })
             .encode_to_vec();
         Encoded { model, weights }
@@ -114,40 +109,21 @@ fn node(n: &Node) -> proto::NodeProto {
 
 fn attr(name: &str, a: &Attr) -> proto::AttributeProto {
     use proto::attribute_proto::AttributeType as K;
-    let mut p = proto::AttributeProto { name: name.into(), ..Default::default() };
-    let kind = match a {
-        Attr::Int(v) => {
-            p.i = *v;
-            K::Int
-        }
-        Attr::Float(v) => {
-            p.f = *v;
-            K::Float
-        }
-        Attr::Str(v) => {
-            p.s = v.clone().into_bytes();
-            K::String
-        }
-        Attr::Ints(v) => {
-            p.ints = v.clone();
-            K::Ints
-        }
-        Attr::Floats(v) => {
-            p.floats = v.clone();
-            K::Floats
-        }
-        Attr::Tensor(t) => {
-            p.t = Some(t.to_proto(""));
-            K::Tensor
-        }
+    let typed =
+        |kind: K| proto::AttributeProto { name: name.into(), r#type: kind as i32, ..Default::default() };
+    match a {
+        Attr::Int(v) => proto::AttributeProto { i: *v, ..typed(K::Int) },
+        Attr::Float(v) => proto::AttributeProto { f: *v, ..typed(K::Float) },
+        Attr::Str(v) => proto::AttributeProto { s: v.clone().into_bytes(), ..typed(K::String) },
+        Attr::Ints(v) => proto::AttributeProto { ints: v.clone(), ..typed(K::Ints) },
+        Attr::Floats(v) => proto::AttributeProto { floats: v.clone(), ..typed(K::Floats) },
+        Attr::Tensor(t) => proto::AttributeProto { t: Some(t.to_proto("")), ..typed(K::Tensor) },
         Attr::Graph(g) => {
-            p.g = Some(g.graph_proto(&mut |name, t| t.to_proto(name)));
-            K::Graph
+            let g = g.graph_proto(&mut |name, t| t.to_proto(name));
+            proto::AttributeProto { g: Some(g), ..typed(K::Graph) }
         }
-        Attr::Other(other) => return other.0.clone(),
-    };
-    p.r#type = kind as i32;
-    p
+        Attr::Other(other) => other.0.clone(),
+    }
 }
 
 fn value(v: &Value) -> proto::ValueInfoProto {

@@ -23,7 +23,7 @@ pub enum DType {
     U16,
     U8,
     Bool,
-    /// Anything that no audited path carries: strings, complex, 4- and 8-bit floats.
+    /// Anything that the crate doesn't store: strings, complex, 4- and 8-bit floats.
     Other(i32),
 }
 
@@ -125,23 +125,15 @@ impl Tensor {
 
     /// A float32 tensor in float16, rounded to nearest; beyond ±65504 infinite. `None` of any other type.
     pub fn to_half(&self) -> Option<Tensor> {
-        let values = (self.dtype == DType::F32).then(|| self.each(f32::from_le_bytes))?;
+        let values = (self.dtype == DType::F32).then(|| self.to_f32s())??;
         let bytes = values.into_iter().flat_map(|v| f16::from_f32(v).to_le_bytes()).collect();
         Some(Tensor { dtype: DType::F16, shape: self.shape.clone(), bytes })
     }
 
     fn each<const N: usize, T>(&self, f: impl Fn([u8; N]) -> T) -> Vec<T> {
-        self.bytes
-            .chunks_exact(N)
-            .map(|chunk| {
-                let mut bytes = [0; N];
-                bytes.copy_from_slice(chunk);
-                f(bytes)
-            })
-            .collect()
+        self.bytes.as_chunks::<N>().0.iter().map(|bytes| f(*bytes)).collect()
     }
 
-    /// Out of protobuf.
     pub(super) fn from_proto(p: &mut proto::TensorProto, external: External) -> Result<Self, String> {
         let dtype = DType::from_code(p.data_type);
         let Some(size) = dtype.size() else {
@@ -176,11 +168,8 @@ impl Tensor {
             }
         };
         if bytes.len() as u64 != count * size as u64 {
-            return Err(format!(
-                "of shape {shape:?} should hold {} bytes and holds {}",
-                count * size as u64,
-                bytes.len()
-            ));
+            let (expected, found) = (count * size as u64, bytes.len());
+            return Err(format!("of shape {shape:?} should hold {expected} bytes and holds {found}"));
         }
         Ok(Tensor { dtype, shape, bytes })
     }

@@ -1,10 +1,8 @@
 //! Convolutions. Also the geometry that convolutions and average pools share.
 
-use super::{Rule, exact};
+use super::{Done, Rule, exact};
 use crate::grad::Cx;
 use crate::{Attr, Node, Tensor};
-
-type Done = Result<(), String>;
 
 pub(super) const RULES: &[Rule] = &[
     exact("Col2Im", col2im),
@@ -27,10 +25,10 @@ impl Window {
     /// Out of a Conv's or pool's attributes and the shapes at hand, `auto_pad` resolved.
     pub fn of(node: &Node, kernel: &[i64], x: &[i64]) -> Result<Window, String> {
         let n = kernel.len();
-        let list = |name: &str| node.ints(name).map_or_else(|| vec![1; n], <[i64]>::to_vec);
-        let (strides, dilations) = (list("strides"), list("dilations"));
+        let (strides, dilations) =
+            (node.ints_or("strides", &vec![1; n]), node.ints_or("dilations", &vec![1; n]));
         let before = match node.str("auto_pad", "NOTSET") {
-            "NOTSET" | "" => node.ints("pads").map_or_else(|| vec![0; n], |p| p[..n].to_vec()),
+            "NOTSET" | "" => node.ints_or("pads", &vec![0; n])[..n].to_vec(),
             "VALID" => vec![0; n],
             // ONNX Runtime pads dilated kernels in its own way (measured, 1.31).
             "SAME_UPPER" | "SAME_LOWER" if dilations.iter().any(|&d| d != 1) => {
@@ -52,20 +50,19 @@ impl Window {
         Ok(Window { kernel: kernel.to_vec(), strides, dilations, before })
     }
 
-    fn extent(&self, d: usize) -> i64 {
+    /// That of a pool, out of its node.
+    pub fn of_pool(cx: &Cx) -> Result<Window, String> {
+        let kernel = cx.node.ints("kernel_shape").ok_or("has no kernel_shape")?;
+        Window::of(cx.node, kernel, &cx.x_shape(0)[2..])
+    }
+
+    /// How far it reaches along an axis, gaps included.
+    pub fn extent(&self, d: usize) -> i64 {
         (self.kernel[d] - 1) * self.dilations[d] + 1
     }
 
     /// The transpose of sliding this window over `x` (spatial sizes): ConvTranspose from `y` back to `x`.
-    pub fn transpose(
-        &self,
-        cx: &mut Cx,
-        gy: &str,
-        weights: &str,
-        group: i64,
-        x: &[i64],
-        y: &[i64],
-    ) -> String {
+    pub fn transpose(&self, cx: &Cx, gy: &str, weights: &str, group: i64, x: &[i64], y: &[i64]) -> String {
         let n = self.kernel.len();
         let (mut before, mut skipped) = (vec![0; n], vec![0; n]);
         let (mut after, mut extra) = (vec![0; n], vec![0; n]);
@@ -98,16 +95,13 @@ impl Window {
             attrs.push(("output_padding", within.as_slice().into()));
         }
         let g = cx.op_with("ConvTranspose", &[gy, weights], &attrs);
-        let rest = (0..n).map(|d| extra[d] - left[d]);
-        let spatial =
-            |v: &mut dyn Iterator<Item = i64>| -> Vec<i64> { [0, 0].into_iter().chain(v).collect() };
-        let (front, rest) = (spatial(&mut skipped.iter().copied()), spatial(&mut { rest }));
-        cx.pad(&g, &front, &rest)
+        let rest: Vec<i64> = (0..n).map(|d| extra[d] - left[d]).collect();
+        pad_spatial(cx, &g, &skipped, &rest)
     }
 
-    /// Makes the window fit exactly `counts` times into an image (spatial sizes `sizes`): the image, cropped where
+    /// Makes the window fit exactly `counts` times into an input (spatial sizes `sizes`): the input, cropped where
     /// padding would be negative; its spatial sizes then; the pads of what remains.
-    fn fit(&self, cx: &mut Cx, image: &str, sizes: &[i64], counts: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
+    fn fit(&self, cx: &Cx, input: &str, sizes: &[i64], counts: &[i64]) -> (String, Vec<i64>, Vec<i64>) {
         let n = self.kernel.len();
         let after: Vec<i64> = (0..n)
             .map(|d| (counts[d] - 1) * self.strides[d] + self.extent(d) - self.before[d] - sizes[d])
@@ -116,74 +110,71 @@ impl Window {
         let padded = [part(&self.before, i64::max), part(&after, i64::max)];
         let cropped = [part(&self.before, i64::min), part(&after, i64::min)];
         if cropped.iter().flatten().all(|&p| p == 0) {
-            return (image.to_string(), sizes.to_vec(), padded.concat());
+            return (input.to_string(), sizes.to_vec(), padded.concat());
         }
         // Padded before it is cropped, for a window may lie in the padding altogether.
-        let mut image = image.to_string();
+        let mut input = input.to_string();
         for [front, back] in [&padded, &cropped] {
-            image =
-                cx.pad(&image, &[&[0, 0], front.as_slice()].concat(), &[&[0, 0], back.as_slice()].concat());
+            input = pad_spatial(cx, &input, front, back);
         }
         let sizes = (0..n).map(|d| sizes[d] + self.before[d] + after[d]).collect();
-        (image, sizes, vec![0; 2 * n])
+        (input, sizes, vec![0; 2 * n])
     }
 
-    /// Slides the window over an image: the Conv of which [`Window::transpose`] is the transpose.
+    /// Slides the window over an input: the Conv of which [`Window::transpose`] is the transpose.
     fn slide(
         &self,
-        cx: &mut Cx,
-        image: &str,
+        cx: &Cx,
+        input: &str,
         weights: &str,
         group: i64,
         sizes: &[i64],
         counts: &[i64],
     ) -> String {
-        let (image, _, pads) = self.fit(cx, image, sizes, counts);
-        let attrs: [(&str, Attr); 4] = [
-            ("strides", self.strides.as_slice().into()),
-            ("dilations", self.dilations.as_slice().into()),
-            ("pads", pads.into()),
-            ("group", group.into()),
-        ];
-        cx.op_with("Conv", &[&image, weights], &attrs)
+        let (input, _, pads) = self.fit(cx, input, sizes, counts);
+        cx.op_with("Conv", &[&input, weights], &attrs(&self.strides, &self.dilations, pads, group))
     }
 
     /// The transpose of this window at stride 1, as a Conv with the weights [`turned`]: from `y` (spatial sizes) back to `x`.
-    fn dense(&self, cx: &mut Cx, gy: &str, turned: &str, group: i64, y: &[i64], x: &[i64]) -> String {
+    fn dense(&self, cx: &Cx, gy: &str, turned: &str, group: i64, y: &[i64], x: &[i64]) -> String {
         let before = (0..self.kernel.len()).map(|d| self.extent(d) - 1 - self.before[d]).collect();
         let strides = vec![1; self.kernel.len()];
         Window { before, strides, ..self.clone() }.slide(cx, gy, turned, group, y, x)
     }
 
-    /// The gradient of the weights: `image` (N, C, …) convolved with the output's gradient `g` (N, M, …) over the
+    /// The gradient of the weights: `input` (N, C, …) convolved with the output's gradient `g` (N, M, …) over the
     /// batch, stride and dilation having changed places. Groups stay groups. Shape (M, C/group, kernel).
-    fn weights(&self, cx: &mut Cx, image: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
+    fn weights(&self, cx: &Cx, input: &str, g: &str, group: i64, x: &[i64], y: &[i64]) -> String {
         let (n, c) = (x[0], x[1] / group);
-        let (image, sizes, pads) = self.fit(cx, image, &x[2..], &y[2..]);
+        let (input, sizes, pads) = self.fit(cx, input, &x[2..], &y[2..]);
         let spatial: Vec<i64> = (2..x.len() as i64).collect();
         let swap = [&[1, 0], spatial.as_slice()].concat();
-        let image = cx.reshape(&image, &[&[n, group, c], sizes.as_slice()].concat());
+        let input = cx.reshape(&input, &[&[n, group, c], sizes.as_slice()].concat());
         let after: Vec<i64> = spatial.iter().map(|d| d + 1).collect();
-        let image = cx.transpose(&image, &[&[2, 1, 0], after.as_slice()].concat());
-        let image = cx.reshape(&image, &[&[c, group * n], sizes.as_slice()].concat());
+        let input = cx.transpose(&input, &[&[2, 1, 0], after.as_slice()].concat());
+        let input = cx.reshape(&input, &[&[c, group * n], sizes.as_slice()].concat());
         let g = cx.transpose(g, &swap);
-        let attrs: [(&str, Attr); 4] = [
-            ("strides", self.dilations.as_slice().into()),
-            ("dilations", self.strides.as_slice().into()),
-            ("pads", pads.into()),
-            ("group", group.into()),
-        ];
-        let w = cx.op_with("Conv", &[&image, &g], &attrs);
+        let w = cx.op_with("Conv", &[&input, &g], &attrs(&self.dilations, &self.strides, pads, group));
         cx.transpose(&w, &swap)
     }
 }
 
+/// What a Conv is told of its windows.
+fn attrs(strides: &[i64], dilations: &[i64], pads: Vec<i64>, group: i64) -> [(&'static str, Attr); 4] {
+    let (strides, dilations) = (strides.into(), dilations.into());
+    [("strides", strides), ("dilations", dilations), ("pads", pads.into()), ("group", group.into())]
+}
+
+/// Pads, or crops, the spatial axes of (N, C, …).
+fn pad_spatial(cx: &Cx, input: &str, before: &[i64], after: &[i64]) -> String {
+    cx.pad(input, &[&[0, 0], before].concat(), &[&[0, 0], after].concat())
+}
+
 /// A bias adds to every position of its channel.
-fn bias(cx: &mut Cx, gy: &str) {
+fn bias(cx: &Cx, gy: &str) {
     if cx.wants(2) {
         let axes: Vec<i64> = (0..cx.y_shape(0).len() as i64).filter(|&d| d != 1).collect();
-        let g = cx.reduce_sum(gy, &axes, false);
-        cx.give(2, g);
+        cx.give(2, cx.reduce_sum(gy, &axes, false));
     }
 }
 
@@ -268,7 +259,7 @@ fn phases(window: &Window, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<(Te
 ///
 /// Three quarters of the products are with zeros, and it is faster by far, as ConvTranspose does a matrix of one row for each
 /// channel. Measured (1.31, one thread, 2 images): 3×3 1.1 to 1.7 times, 5×5 2.5 to 3.5, 7×7 3.3 to 5.3.
-fn spread(cx: &mut Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<String> {
+fn spread(cx: &Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y: &[i64]) -> Option<String> {
     let channels = weights.shape[0];
     let depthwise = weights.shape[1] == 1 && y[1] == channels && x[1] == channels;
     if !depthwise || window.strides != [2, 2] || window.kernel == [1, 1] || channels % BLOCK != 0 {
@@ -279,47 +270,43 @@ fn spread(cx: &mut Cx, window: &Window, gy: &str, weights: &Tensor, x: &[i64], y
     let point = Window { kernel: vec![1, 1], dilations: vec![1, 1], before: vec![0, 0], ..window.clone() };
     let sizes: Vec<i64> = y[2..].iter().map(|&y| 2 * (y - 1) + 1).collect();
     let spread = point.transpose(cx, gy, &one, channels, &sizes, &y[2..]);
-    let turned = cx.constant(turned);
-    Some(window.dense(cx, &spread, &turned, channels, &sizes, &x[2..]))
+    Some(window.dense(cx, &spread, &cx.constant(turned), channels, &sizes, &x[2..]))
 }
 
-fn conv(cx: &mut Cx) -> Done {
+fn conv(cx: &Cx) -> Done {
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
     let window = Window::of(cx.node, &w[2..], &x[2..])?;
     let group = cx.node.int("group", 1);
-    let (gy, image, weights) = (cx.gy(), cx.x(0), cx.x(1));
+    let gy = cx.gy();
     if cx.wants(0) {
         let dense = window.strides.iter().all(|&s| s == 1);
         let known = cx.const_tensor(1);
         let g = if let Some(weights) = known.filter(|_| dense).and_then(|w| turned(w, group)) {
-            let weights = cx.constant(weights);
-            window.dense(cx, &gy, &weights, group, &y[2..], &x[2..])
+            window.dense(cx, &gy, &cx.constant(weights), group, &y[2..], &x[2..])
         } else if let Some(g) = known.and_then(|weights| spread(cx, &window, &gy, weights, x, y)) {
             g
         } else if let Some((kernels, pads)) =
             known.filter(|_| group == 1).and_then(|w| phases(&window, w, &x[2..], &y[2..]))
         {
-            let kernels = cx.constant(kernels);
-            let g = cx.op_with("Conv", &[&gy, &kernels], &[("pads", pads.into())]);
+            let g = cx.op_with("Conv", &[&gy, &cx.constant(kernels)], &[("pads", pads.into())]);
             cx.op_with("DepthToSpace", &[&g], &[("blocksize", 2.into()), ("mode", "CRD".into())])
         } else {
-            window.transpose(cx, &gy, &weights, group, &x[2..], &y[2..])
+            window.transpose(cx, &gy, &cx.x(1), group, &x[2..], &y[2..])
         };
         cx.give(0, g);
     }
     if cx.wants(1) {
-        let g = window.weights(cx, &image, &gy, group, x, y);
-        cx.give(1, g);
+        cx.give(1, window.weights(cx, &cx.x(0), &gy, group, x, y));
     }
     bias(cx, &gy);
     Ok(())
 }
 
 /// The transpose of a Conv from its output's space to its input's: input and output change places.
-fn conv_transpose(cx: &mut Cx) -> Done {
+fn conv_transpose(cx: &Cx) -> Done {
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
     let (node, n) = (cx.node, w.len() - 2);
-    let list = |name: &str, default: i64| node.ints(name).map_or_else(|| vec![default; n], <[i64]>::to_vec);
+    let list = |name: &str, default: i64| node.ints_or(name, &vec![default; n]);
     let mut window = Window {
         kernel: w[2..].to_vec(),
         strides: list("strides", 1),
@@ -342,14 +329,12 @@ fn conv_transpose(cx: &mut Cx) -> Done {
         }
     }
     let group = node.int("group", 1);
-    let (gy, image, weights) = (cx.gy(), cx.x(0), cx.x(1));
+    let gy = cx.gy();
     if cx.wants(0) {
-        let g = window.slide(cx, &gy, &weights, group, &y[2..], &x[2..]);
-        cx.give(0, g);
+        cx.give(0, window.slide(cx, &gy, &cx.x(1), group, &y[2..], &x[2..]));
     }
     if cx.wants(1) {
-        let g = window.weights(cx, &gy, &image, group, y, x);
-        cx.give(1, g);
+        cx.give(1, window.weights(cx, &gy, &cx.x(0), group, y, x));
     }
     bias(cx, &gy);
     Ok(())
@@ -357,17 +342,16 @@ fn conv_transpose(cx: &mut Cx) -> Done {
 
 /// Sums blocks (N, C·K, L) into images (N, C, …); the transpose picks each block's pixels out again: a Conv whose K
 /// kernels have a single one each.
-fn col2im(cx: &mut Cx) -> Done {
+fn col2im(cx: &Cx) -> Done {
     let y = cx.y_shape(0);
     let block = cx.const_ints(2)?.ok_or("has no block_shape")?;
     let n = block.len();
-    let list =
-        |name: &str, default: i64| cx.node.ints(name).map_or_else(|| vec![default; 2 * n], <[i64]>::to_vec);
-    let (pads, strides, dilations) = (list("pads", 0), list("strides", 1), list("dilations", 1));
+    let list = |name: &str, default: i64, n: usize| cx.node.ints_or(name, &vec![default; n]);
+    let pads = list("pads", 0, 2 * n);
     let window = Window {
         kernel: block.clone(),
-        strides: strides[..n].to_vec(),
-        dilations: dilations[..n].to_vec(),
+        strides: list("strides", 1, n),
+        dilations: list("dilations", 1, n),
         before: pads[..n].to_vec(),
     };
     let counts: Vec<i64> = (0..n)
@@ -375,10 +359,7 @@ fn col2im(cx: &mut Cx) -> Done {
         .collect();
     let kernels: i64 = block.iter().product();
     let picks = cx.identity(&[&[kernels, 1], block.as_slice()].concat(), kernels);
-    let gy = cx.gy();
-    let planes = cx.reshape(&gy, &[&[y[0] * y[1], 1], &y[2..]].concat());
+    let planes = cx.reshape(&cx.gy(), &[&[y[0] * y[1], 1], &y[2..]].concat());
     let g = window.slide(cx, &planes, &picks, 1, &y[2..], &counts);
-    let g = cx.reshape(&g, cx.x_shape(0));
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(cx.reshape(&g, cx.x_shape(0)))
 }

@@ -1,11 +1,9 @@
 //! Einsum. The gradient of an operand is an Einsum too: of the other operands and the output's gradient, with the
 //! operand's subscripts as output.
 
-use super::{Rule, exact};
+use super::{Done, Rule, exact};
 use crate::grad::Cx;
 use std::collections::HashMap;
-
-type Done = Result<(), String>;
 
 pub(super) const RULES: &[Rule] = &[exact("Einsum", einsum)];
 
@@ -60,7 +58,7 @@ impl Equation {
     }
 }
 
-fn einsum(cx: &mut Cx) -> Done {
+fn einsum(cx: &Cx) -> Done {
     let n = cx.node.inputs.len();
     let ranks: Vec<usize> = (0..n).map(|i| cx.x_shape(i).len()).collect();
     let mut equation = Equation::parse(cx.node.str("equation", ""), &ranks)?;
@@ -114,10 +112,8 @@ fn einsum(cx: &mut Cx) -> Done {
                 None => name.clone(),
             });
         }
-        let g = product.ok_or("has no operands")?;
-        let g = cx.reshape(&g, &axes);
-        let g = if axes == shape { g } else { cx.expand(&g, shape) };
-        cx.give(i, g);
+        let g = cx.reshape(&product.ok_or("has no operands")?, &axes);
+        cx.give(i, if axes == shape { g } else { cx.expand(&g, shape) });
     }
     Ok(())
 }

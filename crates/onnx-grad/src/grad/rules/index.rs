@@ -4,11 +4,12 @@
 //! every value is known, so its gradient is gathered, which is faster than scattering and has a fixed order of
 //! summation.
 
-use super::{Rule, exact, shape::axis};
+use super::{
+    Done, Rule, exact,
+    shape::{axis, axis_of},
+};
 use crate::grad::Cx;
-use crate::{Attr, DType};
-
-type Done = Result<(), String>;
+use crate::{Attr, DType, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
     exact("CumSum", same_sum_backwards),
@@ -16,8 +17,11 @@ pub(super) const RULES: &[Rule] = &[
     exact("GatherElements", gather_elements),
     exact("GatherND", gather_nd),
     exact("Pad", pad).but("pads or axes computed in the graph; a value computed from the image"),
-    exact("ScatterElements", scatter_elements).but(MUL),
-    exact("ScatterND", scatter_nd).but(MUL),
+    exact("ScatterElements", |cx| {
+        scattered(cx, "GatherElements", &[("axis", (axis_of(cx, 0) as i64).into())])
+    })
+    .but(MUL),
+    exact("ScatterND", |cx| scattered(cx, "GatherND", &[])).but(MUL),
     exact("Slice", slice).but("bounds, axes or steps computed in the graph"),
     exact("TopK", top_k),
     exact("Trilu", trilu),
@@ -29,14 +33,14 @@ const MUL: &str = "reduction=mul where the updates are computed from the image";
 const MOST_GATHERS: usize = 4;
 
 /// The transpose of `y = x[.., picks, ..]` along `at` (size `size` in x): sums gy over each position's picks.
-fn unpick(cx: &mut Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64]) -> String {
+fn unpick(cx: &Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &[i64]) -> String {
     let mut sources: Vec<Vec<i64>> = vec![vec![]; size as usize];
     for (k, &p) in picks.iter().enumerate() {
         sources[p as usize].push(k as i64);
     }
     let most = sources.iter().map(Vec::len).max().unwrap_or(0);
     if most > MOST_GATHERS {
-        let index = cx.int_tensor(&[picks.len() as i64, 1], picks);
+        let index = cx.constant(Tensor::i64(&[picks.len() as i64, 1], picks));
         return scatter(cx, gy, at, &index, size, y_shape);
     }
     // One more row, of zeros, for the positions that nobody picked (or not that often).
@@ -48,9 +52,8 @@ fn unpick(cx: &mut Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &
         let full = sources.iter().all(|s| s.len() > round);
         let index: Vec<i64> =
             sources.iter().map(|s| s.get(round).copied().unwrap_or(picks.len() as i64)).collect();
-        let index = cx.ints(&index);
         let from = if full { gy } else { &padded };
-        let part = cx.op_with("Gather", &[from, &index], &[("axis", (at as i64).into())]);
+        let part = cx.op_with("Gather", &[from, &cx.ints(&index)], &[("axis", (at as i64).into())]);
         sum = Some(match sum {
             Some(s) => cx.add(&s, &part),
             None => part,
@@ -60,50 +63,35 @@ fn unpick(cx: &mut Cx, gy: &str, at: usize, picks: &[i64], size: i64, y_shape: &
 }
 
 /// [`unpick`] by an adding scatter along the first axis; `index` holds the picks as a column.
-fn scatter(cx: &mut Cx, gy: &str, at: usize, index: &str, size: i64, y_shape: &[i64]) -> String {
-    let rank = y_shape.len();
-    let mut perm: Vec<i64> = (0..rank as i64).collect();
-    perm.remove(at);
-    perm.insert(0, at as i64);
+fn scatter(cx: &Cx, gy: &str, at: usize, index: &str, size: i64, y_shape: &[i64]) -> String {
+    let mut perm: Vec<i64> = (0..y_shape.len() as i64).collect();
+    perm[..=at].rotate_right(1);
     let mut shape: Vec<i64> = perm.iter().map(|&p| y_shape[p as usize]).collect();
     shape[0] = size;
-    let front = cx.transpose(gy, &perm);
-    let summed = cx.scatter_add("ScatterND", &shape, index, &front, &[]);
-    let mut back = vec![0; rank];
-    for (to, &from) in perm.iter().enumerate() {
-        back[from as usize] = to as i64;
-    }
-    cx.transpose(&summed, &back)
+    let summed = cx.scatter_add("ScatterND", &shape, index, &cx.transpose(gy, &perm), &[]);
+    cx.untranspose(&summed, &perm)
 }
 
-fn gather(cx: &mut Cx) -> Done {
+fn gather(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
-    let at = axis(cx.node.int("axis", 0), x.len());
+    let at = axis_of(cx, 0);
     let size = x[at];
     if cx.const_tensor(1).is_none() {
         let count = cx.x_shape(1).iter().product();
         let index = cx.cast(&cx.x(1), cx.x_type(1), DType::I64);
         let index = cx.reshape(&index, &[count, 1]);
         let flat = [&x[..at], &[count], &x[at + 1..]].concat();
-        let gy = cx.gy();
-        let gy = cx.reshape(&gy, &flat);
-        let g = scatter(cx, &gy, at, &index, size, &flat);
-        cx.give(0, g);
-        return Ok(());
+        let gy = cx.reshape(&cx.gy(), &flat);
+        return cx.give_first(scatter(cx, &gy, at, &index, size, &flat));
     }
-    let picks: Vec<i64> = cx
-        .const_ints(1)?
-        .ok_or("has no indices")?
-        .into_iter()
-        .map(|p| if p < 0 { p + size } else { p })
-        .collect();
+    let picks = cx.const_ints(1)?.ok_or("has no indices")?;
+    let picks: Vec<i64> = picks.into_iter().map(|p| if p < 0 { p + size } else { p }).collect();
     if picks.iter().any(|&p| p < 0 || p >= size) {
         return Err(format!("has an index outside of its axis of size {size}"));
     }
     // Whatever the rank of the indices, one axis of picks.
     let flat: Vec<i64> = [&x[..at], &[picks.len() as i64], &x[at + 1..]].concat();
-    let gy = cx.gy();
-    let gy = if flat == cx.y_shape(0) { gy } else { cx.reshape(&gy, &flat) };
+    let gy = cx.reshape_from(&cx.gy(), cx.y_shape(0), &flat);
     let g = if let [only] = picks[..] {
         let (mut before, mut after) = (vec![0; x.len()], vec![0; x.len()]);
         (before[at], after[at]) = (only, size - 1 - only);
@@ -111,11 +99,10 @@ fn gather(cx: &mut Cx) -> Done {
     } else {
         unpick(cx, &gy, at, &picks, size, &flat)
     };
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(g)
 }
 
-fn slice(cx: &mut Cx) -> Done {
+fn slice(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
     let starts = cx.const_ints(1)?.ok_or("has no starts")?;
     let axes = cx.const_ints(3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
@@ -128,11 +115,7 @@ fn slice(cx: &mut Cx) -> Done {
         let (size, step) = (x[at], steps[k]);
         let from_end = |v: i64| if v < 0 { v.saturating_add(size) } else { v };
         // Clamped as the specification of Slice says; a negative step may end before position 0.
-        let start = if step > 0 {
-            from_end(starts[k]).clamp(0, size)
-        } else {
-            from_end(starts[k]).clamp(0, size - 1)
-        };
+        let start = from_end(starts[k]).clamp(0, if step > 0 { size } else { size - 1 });
         if step == 1 {
             before[at] = start;
             after[at] = size - start - shape[at];
@@ -142,12 +125,10 @@ fn slice(cx: &mut Cx) -> Done {
         g = unpick(cx, &g, at, &picks, size, &shape);
         shape[at] = size;
     }
-    let g = cx.pad(&g, &before, &after);
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(cx.pad(&g, &before, &after))
 }
 
-fn pad(cx: &mut Cx) -> Done {
+fn pad(cx: &Cx) -> Done {
     let x = cx.x_shape(0);
     let rank = x.len();
     let pads = cx.const_ints(1)?.ok_or("has no pads")?;
@@ -158,15 +139,13 @@ fn pad(cx: &mut Cx) -> Done {
         after[axis(a, rank)] = pads[axes.len() + k];
     }
     if cx.wants(2) {
-        return Err("a value to pad with that is computed from the image is not covered".into());
+        return Err("a value to pad with that is computed from the input is not covered".into());
     }
     let mode = cx.node.str("mode", "constant");
     let mut g = cx.gy();
     if mode == "constant" {
         let minus = |v: &[i64]| v.iter().map(|p| -p).collect::<Vec<i64>>();
-        let g = cx.pad(&g, &minus(&before), &minus(&after));
-        cx.give(0, g);
-        return Ok(());
+        return cx.give_first(cx.pad(&g, &minus(&before), &minus(&after)));
     }
     // The other modes pick border values, axis by axis.
     let mut shape = cx.y_shape(0).to_vec();
@@ -193,21 +172,17 @@ fn pad(cx: &mut Cx) -> Done {
         g = unpick(cx, &g, at, &picks?, size, &shape);
         shape[at] = size;
     }
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(g)
 }
 
-fn gather_elements(cx: &mut Cx) -> Done {
-    let axis = axis(cx.node.int("axis", 0), cx.x_shape(0).len()) as i64;
-    let (gy, index, shape) = (cx.gy(), cx.x(1), cx.x_shape(0));
-    let g = cx.scatter_add("ScatterElements", shape, &index, &gy, &[("axis", axis.into())]);
-    cx.give(0, g);
-    Ok(())
+fn gather_elements(cx: &Cx) -> Done {
+    let axis = [("axis", (axis_of(cx, 0) as i64).into())];
+    cx.give_first(cx.scatter_add("ScatterElements", cx.x_shape(0), &cx.x(1), &cx.gy(), &axis))
 }
 
-fn gather_nd(cx: &mut Cx) -> Done {
+fn gather_nd(cx: &Cx) -> Done {
     let batch = cx.node.int("batch_dims", 0) as usize;
-    let (gy, shape, of) = (cx.gy(), cx.x_shape(0), cx.x_shape(1));
+    let of = cx.x_shape(1);
     let index = if batch == 0 {
         cx.x(1)
     } else {
@@ -225,75 +200,48 @@ fn gather_nd(cx: &mut Cx) -> Done {
             }
             coordinates.extend(row);
         }
-        let coordinates = cx.int_tensor(&[lead, &[batch as i64]].concat(), &coordinates);
+        let coordinates = cx.constant(Tensor::i64(&[lead, &[batch as i64]].concat(), &coordinates));
         cx.op_with("Concat", &[&coordinates, &cx.x(1)], &[("axis", Attr::Int(-1))])
     };
-    let g = cx.scatter_add("ScatterND", shape, &index, &gy, &[]);
-    cx.give(0, g);
-    Ok(())
-}
-
-fn scatter_elements(cx: &mut Cx) -> Done {
-    let axis = axis(cx.node.int("axis", 0), cx.x_shape(0).len()) as i64;
-    scattered(cx, "GatherElements", &[("axis", axis.into())])
-}
-
-fn scatter_nd(cx: &mut Cx) -> Done {
-    scattered(cx, "GatherND", &[])
+    cx.give_first(cx.scatter_add("ScatterND", cx.x_shape(0), &index, &cx.gy(), &[]))
 }
 
 /// y = data with updates written at the indices, or combined with what is there. Positions of no update keep data's
 /// gradient; each update has that of its position.
-fn scattered(cx: &mut Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
-    let (data, index, updates, y) = (cx.x(0), cx.x(1), cx.x(2), cx.y(0));
-    let (of, op, like) = (cx.x_shape(2), cx.node.op.clone(), cx.x_type(0).code() as i64);
-    let gy = cx.gy();
-    let at = |cx: &mut Cx, v: &str| cx.op_with(gather, &[v, &index], attrs);
+fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
+    let (index, updates, gy) = (cx.x(1), cx.x(2), cx.gy());
+    let (op, shape) = (cx.node.op.as_str(), cx.x_shape(0));
+    let at = |v: &str| cx.op_with(gather, &[v, &index], attrs);
     match cx.node.str("reduction", "none") {
         "none" => {
-            let nothing = cx.zeros(of);
-            let g = cx.op_with(&op, &[&gy, &index, &nothing], attrs);
-            cx.give(0, g);
+            let nothing = cx.zeros(cx.x_shape(2));
+            cx.give(0, cx.op_with(op, &[&gy, &index, &nothing], attrs));
             if cx.wants(2) {
-                let g = at(cx, &gy);
-                cx.give(2, g);
+                cx.give(2, at(&gy));
             }
         }
         "add" => {
-            cx.give(0, gy.clone());
             if cx.wants(2) {
-                let g = at(cx, &gy);
-                cx.give(2, g);
+                cx.give(2, at(&gy));
             }
+            cx.give(0, gy);
         }
         "mul" if cx.wants(2) => return Err(format!("{MUL}, is not covered")),
         "mul" => {
-            let shape = cx.x_shape(0);
             let ones = cx.filled(1.0, shape);
             let attrs = [attrs, &[("reduction", "mul".into())]].concat();
-            let factor = cx.op_with(&op, &[&ones, &index, &updates], &attrs);
-            let g = cx.mul(&gy, &factor);
-            cx.give(0, g);
+            cx.give(0, cx.mul(&gy, &cx.op_with(op, &[&ones, &index, &updates], &attrs)));
         }
         "max" | "min" => {
             // In equal parts to all that attain the extreme, as in PyTorch's scatter_reduce.
-            let attains = |cx: &mut Cx, a: &str, b: &str| {
-                let equal = cx.op("Equal", &[a, b]);
-                cx.op_with("Cast", &[&equal], &[("to", like.into())])
-            };
-            let kept = attains(cx, &data, &y);
-            let there = at(cx, &y);
-            let chosen = attains(cx, &updates, &there);
-            let shape = cx.x_shape(0);
-            let count = cx.scatter_add(&op, shape, &index, &chosen, attrs);
-            let count = cx.add(&count, &kept);
-            let share = cx.div(&gy, &count);
-            let g = cx.mul(&share, &kept);
-            cx.give(0, g);
+            let y = cx.y(0);
+            let kept = cx.equal(&cx.x(0), &y);
+            let chosen = cx.equal(&updates, &at(&y));
+            let count = cx.scatter_add(op, shape, &index, &chosen, attrs);
+            let share = cx.div(&gy, &cx.add(&count, &kept));
+            cx.give(0, cx.mul(&share, &kept));
             if cx.wants(2) {
-                let g = at(cx, &share);
-                let g = cx.mul(&g, &chosen);
-                cx.give(2, g);
+                cx.give(2, cx.mul(&at(&share), &chosen));
             }
         }
         other => return Err(format!("reduction={other} is not known")),
@@ -302,29 +250,21 @@ fn scattered(cx: &mut Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
 }
 
 /// The values come from positions that the operator's second output names.
-fn top_k(cx: &mut Cx) -> Done {
-    let axis = axis(cx.node.int("axis", -1), cx.x_shape(0).len()) as i64;
-    let (gy, shape, index) = (cx.gy(), cx.x_shape(0), cx.y(1));
-    let zeros = cx.zeros(shape);
-    let g = cx.op_with("ScatterElements", &[&zeros, &index, &gy], &[("axis", axis.into())]);
-    cx.give(0, g);
-    Ok(())
+fn top_k(cx: &Cx) -> Done {
+    let zeros = cx.zeros(cx.x_shape(0));
+    let axis = [("axis", (axis_of(cx, -1) as i64).into())];
+    cx.give_first(cx.op_with("ScatterElements", &[&zeros, &cx.y(1), &cx.gy()], &axis))
 }
 
 /// Each value is in the sums from it on: the sum from the other end.
-fn same_sum_backwards(cx: &mut Cx) -> Done {
+fn same_sum_backwards(cx: &Cx) -> Done {
     let (exclusive, reverse) = (cx.node.int("exclusive", 0), cx.node.int("reverse", 0));
-    let (gy, axis) = (cx.gy(), cx.x(1));
     let attrs = [("exclusive", exclusive.into()), ("reverse", (1 - reverse).into())];
-    let g = cx.op_with("CumSum", &[&gy, &axis], &attrs);
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(cx.op_with("CumSum", &[&cx.gy(), &cx.x(1)], &attrs))
 }
 
-fn trilu(cx: &mut Cx) -> Done {
-    let (gy, k) = (cx.gy(), cx.node.input(1));
-    let inputs: Vec<&str> = [gy.as_str()].into_iter().chain(k).collect();
-    let g = cx.op_with("Trilu", &inputs, &[("upper", cx.node.int("upper", 1).into())]);
-    cx.give(0, g);
-    Ok(())
+fn trilu(cx: &Cx) -> Done {
+    let gy = cx.gy();
+    let inputs: Vec<&str> = [gy.as_str()].into_iter().chain(cx.node.input(1)).collect();
+    cx.give_first(cx.op_with("Trilu", &inputs, &[("upper", cx.node.int("upper", 1).into())]))
 }

@@ -15,29 +15,22 @@ mod shape;
 
 use super::Cx;
 use crate::Node;
+use crate::operators::Class;
 
-/// What a rule does: appends the gradient of its node, or says what form of the operator is not covered.
-pub type Apply = fn(&mut Cx) -> Result<(), String>;
+/// `Err` says what form of the operator is not covered.
+type Done = Result<(), String>;
 
-/// How an operator passes a gradient.
-#[derive(Clone, Copy)]
-pub enum Class {
-    /// Its own derivative (at kinks, the one that PyTorch takes).
-    Exact(Apply),
-    /// Rounds to integers: the derivative of what it would be without rounding. Always reported.
-    StraightThrough(Apply),
-    /// Its output is no function of the image's values that a gradient could follow.
-    Discrete,
-    /// Constant almost everywhere: zero, or straight-through if asked for; always reported.
-    Flat,
-}
+/// What a rule does: appends the gradient of its node.
+pub type Apply = fn(&Cx) -> Done;
 
 /// One row: an operator of the canonical opset and its rule.
 pub struct Rule {
     /// Operator of the standard set.
     pub op: &'static str,
-    /// What it does to a gradient.
+    /// How it passes a gradient.
     pub class: Class,
+    /// What is done on the way, unless the class says that nothing is.
+    pub apply: Apply,
     /// Whether inputs broadcast against each other, so that gradients are summed down to their shapes.
     pub broadcasts: bool,
     /// Forms that are refused with a message, for the table of operators; empty if there are none.
@@ -45,8 +38,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    const fn new(op: &'static str, class: Class) -> Rule {
-        Rule { op, class, broadcasts: false, limits: "" }
+    const fn new(op: &'static str, class: Class, apply: Apply) -> Rule {
+        Rule { op, class, apply, broadcasts: false, limits: "" }
     }
     /// States what the rule refuses.
     const fn but(self, limits: &'static str) -> Rule {
@@ -59,7 +52,7 @@ impl Rule {
 }
 
 const fn exact(op: &'static str, apply: Apply) -> Rule {
-    Rule::new(op, Class::Exact(apply))
+    Rule::new(op, Class::Exact, apply)
 }
 
 const fn broadcasting(op: &'static str, apply: Apply) -> Rule {
@@ -67,15 +60,15 @@ const fn broadcasting(op: &'static str, apply: Apply) -> Rule {
 }
 
 const fn straight_through(op: &'static str, apply: Apply) -> Rule {
-    Rule::new(op, Class::StraightThrough(apply))
+    Rule::new(op, Class::StraightThrough, apply)
 }
 
 const fn discrete(op: &'static str) -> Rule {
-    Rule::new(op, Class::Discrete)
+    Rule::new(op, Class::Discrete, |_| Ok(()))
 }
 
 const fn flat(op: &'static str) -> Rule {
-    Rule::new(op, Class::Flat)
+    Rule::new(op, Class::Flat, pass_through)
 }
 
 /// Operators that never carry a gradient.
@@ -111,40 +104,11 @@ const WITHOUT: &[Rule] = &[
 const SINCE: &[(i64, &[&str])] = &[
     (7, &["Acos", "Asin", "Atan", "Cos", "Sin", "Tan"]),
     (8, &["Expand"]),
-    (
-        9,
-        &[
-            "Acosh",
-            "Asinh",
-            "Atanh",
-            "ConstantOfShape",
-            "Cosh",
-            "Erf",
-            "EyeLike",
-            "IsNaN",
-            "MeanVarianceNormalization",
-            "NonZero",
-            "OneHot",
-            "Shrink",
-            "Sign",
-            "Sinh",
-            "Where",
-        ],
-    ),
+    (9, &["Acosh", "Asinh", "Atanh", "ConstantOfShape", "Cosh", "Erf", "EyeLike", "IsNaN"]),
+    (9, &["MeanVarianceNormalization", "NonZero", "OneHot", "Shrink", "Sign", "Sinh", "Where"]),
     (10, &["DequantizeLinear", "IsInf", "Mod", "QuantizeLinear", "Resize", "ThresholdedRelu"]),
-    (
-        11,
-        &[
-            "CumSum",
-            "DynamicQuantizeLinear",
-            "GatherElements",
-            "GatherND",
-            "Range",
-            "Round",
-            "ScatterElements",
-            "ScatterND",
-        ],
-    ),
+    (11, &["CumSum", "DynamicQuantizeLinear", "GatherElements", "GatherND", "Range", "Round"]),
+    (11, &["ScatterElements", "ScatterND"]),
     (12, &["Celu", "Einsum", "GreaterOrEqual", "LessOrEqual"]),
     (14, &["HardSwish", "Trilu"]),
     (17, &["LayerNormalization"]),
@@ -181,8 +145,6 @@ pub fn find(node: &Node) -> Option<&'static Rule> {
 }
 
 /// The gradient of the identity.
-pub(super) fn pass_through(cx: &mut Cx) -> Result<(), String> {
-    let gy = cx.gy();
-    cx.give(0, gy);
-    Ok(())
+pub(super) fn pass_through(cx: &Cx) -> Done {
+    cx.give_first(cx.gy())
 }

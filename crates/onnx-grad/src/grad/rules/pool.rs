@@ -1,11 +1,9 @@
 //! Pooling over windows.
 
 use super::conv::{SAME, Window};
-use super::{Rule, exact};
-use crate::grad::Cx;
+use super::{Done, Rule, exact};
+use crate::grad::{Cx, refs};
 use crate::{Attr, DType};
-
-type Done = Result<(), String>;
 
 pub(super) const RULES: &[Rule] = &[
     exact("AveragePool", average_pool).but(SAME),
@@ -15,25 +13,21 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the tensor).
-fn max_pool(cx: &mut Cx) -> Done {
+fn max_pool(cx: &Cx) -> Done {
     if cx.node.int("storage_order", 0) != 0 {
         return Err("storage_order=1 is not covered".into());
     }
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
-    let kernel = cx.node.ints("kernel_shape").ok_or("has no kernel_shape")?.to_vec();
-    let window = Window::of(cx.node, &kernel, &x[2..])?;
+    let window = Window::of_pool(cx)?;
     // Windows that don't touch never choose the same position, and a plain scatter is faster than an adding one.
-    let apart = (0..kernel.len()).all(|d| (kernel[d] - 1) * window.dilations[d] < window.strides[d]);
+    let apart = (0..window.kernel.len()).all(|d| window.extent(d) <= window.strides[d]);
     // A maximum of 0 behind a Relu passes nothing on. Here that is said of fewer values than there.
     let mut gy = cx.gy();
     if cx.maker(0).is_some_and(|maker| maker.op == "Relu" && maker.domain.is_empty()) {
-        let on = cx.positive(&cx.y(0));
-        gy = cx.mul(&gy, &on);
+        gy = cx.mul(&gy, &cx.positive(&cx.y(0)));
     }
     if let Some(g) = compared(cx, &window, x, y, &gy) {
-        let g = cx.reshape(&g, x);
-        cx.give(0, g);
-        return Ok(());
+        return cx.give_first(cx.reshape(&g, x));
     }
     let indices = cx.extra_output(1, DType::I64, y);
     let size = [x.iter().product()];
@@ -41,14 +35,11 @@ fn max_pool(cx: &mut Cx) -> Done {
     let flat = cx.reshape(&gy, &[-1]);
     let axis = [("axis", Attr::Int(0))];
     let g = if apart {
-        let zeros = cx.zeros(&size);
-        cx.op_with("ScatterElements", &[&zeros, &indices, &flat], &axis)
+        cx.op_with("ScatterElements", &[&cx.zeros(&size), &indices, &flat], &axis)
     } else {
         cx.scatter_add("ScatterElements", &size, &indices, &flat, &axis)
     };
-    let g = cx.reshape(&g, x);
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(cx.reshape(&g, x))
 }
 
 /// Places of a window, summed over axes, up to which values are compared axis by axis.
@@ -62,7 +53,7 @@ const FEW: i64 = 32;
 /// vector registers: 3×3 at stride 2 on 2×64×112×112 takes 10 ms forward and back by positions, 5 so (1.31, CPU, one
 /// thread), and 2×2 on 32×16×28×28 1.7 and 0.6. Nor does anything here add up in whatever order a GPU gets to it, as a
 /// scatter does.
-fn compared(cx: &mut Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<String> {
+fn compared(cx: &Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Option<String> {
     let float = matches!(cx.x_type(0), DType::F32 | DType::F64);
     if !float || window.kernel.iter().sum::<i64>() > FEW || window.before.iter().any(|&p| p < 0) {
         return None;
@@ -78,7 +69,7 @@ fn compared(cx: &mut Cx, window: &Window, x: &[i64], y: &[i64], gy: &str) -> Opt
         values = match (left, seen.as_slice()) {
             (0, _) => cx.y(0),
             (_, [one]) => one.clone(),
-            (_, several) => cx.op("Max", &several.iter().map(String::as_str).collect::<Vec<_>>()),
+            (_, several) => cx.op("Max", &refs(several)),
         };
         lines.push((line, seen, values.clone()));
     }
@@ -131,13 +122,13 @@ impl Line {
     }
 
     /// Pads the axis, or crops it.
-    fn pad(&self, cx: &mut Cx, a: &str, value: f32, before: i64, after: i64) -> String {
+    fn pad(&self, cx: &Cx, a: &str, value: f32, before: i64, after: i64) -> String {
         let whole = |p: i64| if self.inner == 1 { vec![0, p] } else { vec![0, p, 0] };
         cx.pad_with(a, value, &whole(before), &whole(after))
     }
 
-    /// What each place of all windows sees; −∞ outside the image.
-    fn seen(&self, cx: &mut Cx, values: &str) -> Vec<String> {
+    /// What each place of all windows sees; −∞ outside the input.
+    fn seen(&self, cx: &Cx, values: &str) -> Vec<String> {
         let (part, stride) = (self.part(), self.stride);
         let values = cx.reshape(values, &self.shape(self.size));
         let values = self.pad(cx, &values, f32::NEG_INFINITY, 0, part * stride - self.size);
@@ -164,7 +155,7 @@ impl Line {
 
     /// Gives each window's gradient to the first of its places that is as large as the window's maximum; what the
     /// others leave is the last one's.
-    fn give_back(&self, cx: &mut Cx, seen: &[String], greatest: &str, g: &str) -> String {
+    fn give_back(&self, cx: &Cx, seen: &[String], greatest: &str, g: &str) -> String {
         let (part, stride) = (self.part(), self.stride);
         let greatest = cx.reshape(greatest, &self.shape(self.count));
         let mut left = cx.reshape(g, &self.shape(self.count));
@@ -173,9 +164,7 @@ impl Line {
             let mine = if k + 1 == self.places.len() {
                 left.clone()
             } else {
-                let behind = cx.sub(&greatest, seen);
-                let behind = cx.positive(&behind);
-                let rest = cx.mul(&left, &behind);
+                let rest = cx.mul(&left, &cx.positive(&cx.sub(&greatest, seen)));
                 let mine = cx.sub(&left, &rest);
                 left = rest;
                 mine
@@ -186,17 +175,14 @@ impl Line {
                 None => mine,
             });
         }
-        let mut whole = Vec::with_capacity(parts.len());
-        for own in parts {
+        let flat = |own: Option<String>| {
             let own = own.unwrap_or_else(|| cx.zeros(&self.shape(part)));
-            whole.push(cx.reshape(&own, &[self.lead * part, self.inner]));
-        }
+            cx.reshape(&own, &[self.lead * part, self.inner])
+        };
+        let whole: Vec<String> = parts.into_iter().map(flat).collect();
         let whole = match whole.as_slice() {
             [one] => one.clone(),
-            several => {
-                let several: Vec<&str> = several.iter().map(String::as_str).collect();
-                cx.op_with("Concat", &several, &[("axis", 1i64.into())])
-            }
+            several => cx.op_with("Concat", &refs(several), &[("axis", 1i64.into())]),
         };
         let whole = cx.reshape(&whole, &self.shape(part * stride));
         self.pad(cx, &whole, 0.0, 0, self.size - part * stride)
@@ -204,34 +190,32 @@ impl Line {
 }
 
 /// Spreads each output's gradient, divided by the number of values averaged, over its window.
-fn average_pool(cx: &mut Cx) -> Done {
+fn average_pool(cx: &Cx) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
-    let kernel = cx.node.ints("kernel_shape").ok_or("has no kernel_shape")?.to_vec();
-    let window = Window::of(cx.node, &kernel, &x[2..])?;
-    let n = kernel.len();
+    let window = Window::of_pool(cx)?;
+    let n = window.kernel.len();
     let include_pad = cx.node.int("count_include_pad", 0) != 0;
     let same = cx.node.str("auto_pad", "NOTSET").starts_with("SAME");
-    let stated =
-        cx.node.ints("pads").filter(|_| cx.node.str("auto_pad", "NOTSET") != "VALID").map(<[i64]>::to_vec);
-    // Values that one output averages, per axis: inside the image, or inside image and padding; a window that
+    let stated = cx.node.ints("pads").filter(|_| cx.node.str("auto_pad", "NOTSET") != "VALID");
+    // Values that one output averages, per axis: inside the input, or inside input and padding; a window that
     // ceil_mode lets hang over the padding counts only what lies within.
     let counts: Vec<Vec<f32>> = (0..n)
         .map(|d| {
             let size = x[2 + d];
             let total = |o: i64| {
                 let start = o * window.strides[d] - window.before[d];
-                let reach = (kernel[d] - 1) * window.dilations[d] + 1;
+                let reach = window.extent(d);
                 let after = if same {
                     ((y[2 + d] - 1) * window.strides[d] + reach - window.before[d] - size).max(0)
                 } else {
-                    stated.as_ref().map_or(0, |p| p[n + d])
+                    stated.map_or(0, |p| p[n + d])
                 };
                 let (low, high) = if include_pad { (i64::MIN, size + after) } else { (0, size) };
                 let inside = |k: &i64| {
                     let at = start + k * window.dilations[d];
                     at >= low && at < high
                 };
-                (0..kernel[d]).filter(inside).count().max(1) as f32
+                (0..window.kernel[d]).filter(inside).count().max(1) as f32
             };
             (0..y[2 + d]).map(total).collect()
         })
@@ -240,22 +224,17 @@ fn average_pool(cx: &mut Cx) -> Done {
     for axis in &counts {
         inverse = inverse.iter().flat_map(|a| axis.iter().map(move |c| a / c)).collect();
     }
-    let gy = cx.gy();
     let scaled = if inverse.windows(2).all(|w| w[0] == w[1]) {
-        cx.scale(&gy, inverse[0])
+        cx.scale(&cx.gy(), inverse[0])
     } else {
-        let shape = [&[1, 1], &y[2..]].concat();
-        let inverse = cx.floats(&shape, &inverse);
-        cx.mul(&gy, &inverse)
+        cx.mul(&cx.gy(), &cx.floats(&[&[1, 1], &y[2..]].concat(), &inverse))
     };
-    let g = spread(cx, &window, &scaled);
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(spread(cx, &window, &scaled))
 }
 
 /// Adds each output's value to all of its window. Every channel alike: as images of one channel this is a single
 /// product, not one per group.
-fn spread(cx: &mut Cx, window: &Window, values: &str) -> String {
+fn spread(cx: &Cx, window: &Window, values: &str) -> String {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let flat = cx.reshape(values, &[&[y[0] * y[1], 1], &y[2..]].concat());
     let ones = cx.filled(1.0, &[&[1, 1], window.kernel.as_slice()].concat());
@@ -264,46 +243,33 @@ fn spread(cx: &mut Cx, window: &Window, values: &str) -> String {
 }
 
 /// y = (Σ |x|ᵖ)^(1/p): gy·y^(1−p), 0 where y is; what is left is the factor x·|x|^(p−2).
-fn over_norm(cx: &mut Cx, p: i64) -> String {
+fn over_norm(cx: &Cx, p: i64) -> String {
     let (gy, y) = (cx.gy(), cx.y(0));
     if p == 1 {
         return gy;
     }
-    let exponent = cx.scalar(1.0 - p as f32);
-    let power = cx.op("Pow", &[&y, &exponent]);
-    let g = cx.mul(&gy, &power);
-    let positive = cx.greater(&y, 0.0);
-    cx.only_where(&positive, &g)
+    let g = cx.mul(&gy, &cx.power(&y, 1.0 - p as f32));
+    cx.only_where(&cx.greater(&y, 0.0), &g)
 }
 
 /// Gives input 0 `g`·x·|x|^(p−2).
-fn times_slope(cx: &mut Cx, g: &str, p: i64) -> Done {
+fn times_slope(cx: &Cx, g: &str, p: i64) -> Done {
     let x = cx.x(0);
-    let slope = if p == 2 {
-        x
-    } else {
-        let sign = cx.op("Sign", &[&x]);
-        let size = cx.op("Abs", &[&x]);
-        let exponent = cx.scalar(p as f32 - 1.0);
-        let power = cx.op("Pow", &[&size, &exponent]);
-        cx.mul(&sign, &power)
-    };
-    let g = cx.mul(g, &slope);
-    cx.give(0, g);
-    Ok(())
+    if p == 2 {
+        return cx.give_first(cx.mul(g, &x));
+    }
+    let sign = cx.op("Sign", &[&x]);
+    let power = cx.power(&cx.op("Abs", &[&x]), p as f32 - 1.0);
+    cx.give_first(cx.mul(g, &cx.mul(&sign, &power)))
 }
 
-fn global_lp_pool(cx: &mut Cx) -> Done {
+fn global_lp_pool(cx: &Cx) -> Done {
     let p = cx.node.int("p", 2);
-    let g = over_norm(cx, p);
-    times_slope(cx, &g, p)
+    times_slope(cx, &over_norm(cx, p), p)
 }
 
-fn lp_pool(cx: &mut Cx) -> Done {
+fn lp_pool(cx: &Cx) -> Done {
     let p = cx.node.int("p", 2);
-    let kernel = cx.node.ints("kernel_shape").ok_or("has no kernel_shape")?.to_vec();
-    let window = Window::of(cx.node, &kernel, &cx.x_shape(0)[2..])?;
-    let g = over_norm(cx, p);
-    let g = spread(cx, &window, &g);
-    times_slope(cx, &g, p)
+    let window = Window::of_pool(cx)?;
+    times_slope(cx, &spread(cx, &window, &over_norm(cx, p)), p)
 }

@@ -4,15 +4,14 @@
 //! A quantised integer q stands for the number scale·(q − zero point); its gradient is that of q as if it were a real
 //! number.
 
-use super::{Rule, exact, straight_through};
+use super::{Done, Rule, exact, straight_through};
 use crate::DType;
 use crate::grad::Cx;
 
-type Done = Result<(), String>;
-
 pub(super) const RULES: &[Rule] = &[
     exact("DequantizeLinear", dequantize).but(BLOCKS),
-    straight_through("DynamicQuantizeLinear", dynamic),
+    // The scale, out of the extremes of x, counts as a constant; nothing is clipped.
+    straight_through("DynamicQuantizeLinear", |cx| cx.give_first(cx.div(&cx.gy(), &cx.y(1)))),
     straight_through("QuantizeLinear", quantize)
         .but("block_size; 4-bit and 8-bit float types; a scale computed from the image"),
 ];
@@ -35,9 +34,9 @@ fn broadcast_shape(cx: &Cx) -> Result<Vec<i64>, String> {
     Ok(shape)
 }
 
-fn quantize(cx: &mut Cx) -> Done {
+fn quantize(cx: &Cx) -> Done {
     if cx.wants(1) {
-        return Err("a scale computed from the image is not covered".into());
+        return Err("a scale computed from the input is not covered".into());
     }
     let (low, high) = match cx.y_type(0) {
         DType::U8 => (0.0, 255.0),
@@ -48,54 +47,37 @@ fn quantize(cx: &mut Cx) -> Done {
     };
     let shape = broadcast_shape(cx)?;
     let x = cx.cast(&cx.x(0), cx.x_type(0), DType::F32);
-    let scale = cx.cast(&cx.x(1), cx.x_type(1), DType::F32);
-    let scale = cx.reshape(&scale, &shape);
+    let scale = cx.reshape(&cx.cast(&cx.x(1), cx.x_type(1), DType::F32), &shape);
     let mut q = cx.div(&x, &scale);
-    if cx.node.input(2).is_some() {
-        let zero = cx.cast(&cx.x(2), cx.x_type(2), DType::F32);
-        let zero = cx.reshape(&zero, &shape);
+    if let Some(zero) = zero_point(cx, DType::F32, &shape) {
         q = cx.add(&q, &zero);
     }
-    let above = cx.greater(&q, low - 0.5);
-    let below = cx.less(&q, high + 0.5);
+    let (above, below) = (cx.greater(&q, low - 0.5), cx.less(&q, high + 0.5));
     let inside = cx.op("And", &[&above, &below]);
-    let gy = cx.gy();
-    let g = cx.div(&gy, &scale);
-    let g = cx.only_where(&inside, &g);
-    let g = cx.cast(&g, DType::F32, cx.x_type(0));
-    cx.give(0, g);
-    Ok(())
+    let g = cx.only_where(&inside, &cx.div(&cx.gy(), &scale));
+    cx.give_first(cx.cast(&g, DType::F32, cx.x_type(0)))
 }
 
-/// The scale, out of the extremes of x, counts as a constant; nothing is clipped.
-fn dynamic(cx: &mut Cx) -> Done {
-    let gy = cx.gy();
-    let g = cx.div(&gy, &cx.y(1));
-    cx.give(0, g);
-    Ok(())
+/// The zero point, if there is one, as floats that broadcast.
+fn zero_point(cx: &Cx, dtype: DType, shape: &[i64]) -> Option<String> {
+    let zero = cx.node.input(2)?;
+    Some(cx.reshape(&cx.cast(zero, cx.x_type(2), dtype), shape))
 }
 
-fn dequantize(cx: &mut Cx) -> Done {
+fn dequantize(cx: &Cx) -> Done {
     let shape = broadcast_shape(cx)?;
     let (gy, own) = (cx.gy(), cx.x_type(1));
     if cx.wants(0) {
-        let scale = cx.reshape(&cx.x(1), &shape);
-        let g = cx.mul(&gy, &scale);
-        let g = cx.cast(&g, own, DType::F32);
-        cx.give(0, g);
+        let g = cx.mul(&gy, &cx.reshape(&cx.x(1), &shape));
+        cx.give(0, cx.cast(&g, own, DType::F32));
     }
     if cx.wants(1) {
         let mut q = cx.cast(&cx.x(0), cx.x_type(0), own);
-        if cx.node.input(2).is_some() {
-            let zero = cx.cast(&cx.x(2), cx.x_type(2), own);
-            let zero = cx.reshape(&zero, &shape);
+        if let Some(zero) = zero_point(cx, own, &shape) {
             q = cx.sub(&q, &zero);
         }
-        let (full, to) = (cx.y_shape(0), cx.x_shape(1));
-        let g = cx.mul(&gy, &q);
-        let g = cx.unbroadcast(&g, full, &shape);
-        let g = cx.reshape(&g, to);
-        cx.give(1, g);
+        let g = cx.unbroadcast(&cx.mul(&gy, &q), cx.y_shape(0), &shape);
+        cx.give(1, cx.reshape(&g, cx.x_shape(1)));
     }
     Ok(())
 }

@@ -1,11 +1,9 @@
 //! Resize: separable, so that along each axis it is a product with a matrix R, and its transpose one with Rᵀ. R is what
 //! the operator itself makes of the identity, whatever its modes: a constant, computed when the session is made.
 
-use super::{Rule, exact, shape::axis};
+use super::{Done, Rule, exact, shape::axis};
 use crate::grad::Cx;
-use crate::{Attr, DType};
-
-type Done = Result<(), String>;
+use crate::{Attr, DType, Tensor};
 
 pub(super) const RULES: &[Rule] = &[exact("Resize", resize)
     .but("sizes, scales or roi computed in the graph; keep_aspect_ratio_policy where it rounds a size up")];
@@ -77,16 +75,16 @@ fn repeats(cx: &Cx, plan: &[Along]) -> bool {
 }
 
 /// R of one axis, (input size, output size): a row of pixels for each of the identity's, as channels.
-fn matrix(cx: &mut Cx, along: &Along, n: i64, m: i64) -> String {
+fn matrix(cx: &Cx, along: &Along, n: i64, m: i64) -> String {
     let values: Vec<f32> = (0..n * n).map(|i| f32::from(i % (n + 1) == 0)).collect();
-    let rows = cx.constant(crate::Tensor::f32(&[1, n, 1, n], &values));
-    let constant = |cx: &mut Cx, v: &[f32]| cx.constant(crate::Tensor::f32(&[v.len() as i64], v));
+    let rows = cx.constant(Tensor::f32(&[1, n, 1, n], &values));
+    let constant = |v: &[f32]| cx.constant(Tensor::f32(&[v.len() as i64], v));
     let roi = match along.roi {
-        Some([start, end]) => constant(cx, &[0.0, 0.0, 0.0, start, 1.0, 1.0, 1.0, end]),
+        Some([start, end]) => constant(&[0.0, 0.0, 0.0, start, 1.0, 1.0, 1.0, end]),
         None => String::new(),
     };
     let (scales, sizes) = match along.scale {
-        Some(scale) => (constant(cx, &[1.0, 1.0, 1.0, scale]), String::new()),
+        Some(scale) => (constant(&[1.0, 1.0, 1.0, scale]), String::new()),
         None => (String::new(), cx.ints(&[1, n, 1, m])),
     };
     let mut inputs = vec![rows.as_str(), &roi, &scales];
@@ -94,20 +92,13 @@ fn matrix(cx: &mut Cx, along: &Along, n: i64, m: i64) -> String {
         inputs.push(&sizes);
     }
     let dropped = ["axes", "keep_aspect_ratio_policy", "extrapolation_value"];
-    let node = cx.node;
-    let attrs: Vec<(&str, Attr)> = node
-        .attrs
-        .iter()
-        .filter(|(name, _)| !dropped.contains(&name.as_str()))
-        .map(|(name, value)| (name.as_str(), value.clone()))
-        .collect();
-    let r = cx.op_with("Resize", &inputs, &attrs);
-    let r = cx.reshape(&r, &[n, m]);
-    let to = cx.gy_type();
-    cx.cast(&r, DType::F32, to)
+    let attrs = cx.node.attrs.iter().map(|(name, value)| (name.as_str(), value.clone()));
+    let attrs: Vec<(&str, Attr)> = attrs.filter(|(name, _)| !dropped.contains(name)).collect();
+    let r = cx.reshape(&cx.op_with("Resize", &inputs, &attrs), &[n, m]);
+    cx.cast(&r, DType::F32, cx.gy_type())
 }
 
-fn resize(cx: &mut Cx) -> Done {
+fn resize(cx: &Cx) -> Done {
     let plan = plan(cx)?;
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let mut g = cx.gy();
@@ -116,9 +107,7 @@ fn resize(cx: &mut Cx) -> Done {
         let axes: Vec<i64> = plan.iter().map(|a| 2 * a.axis as i64 + 1).collect();
         let g = cx.reshape(&g, &blocks);
         let g = cx.reduce_sum(&g, &axes, true);
-        let g = cx.reshape(&g, x);
-        cx.give(0, g);
-        return Ok(());
+        return cx.give_first(cx.reshape(&g, x));
     }
     let mut shape = y.to_vec();
     for along in plan.iter().rev() {
@@ -127,15 +116,11 @@ fn resize(cx: &mut Cx) -> Done {
         let (before, after) = (shape[..a].iter().product(), shape[a + 1..].iter().product());
         if after == 1 {
             let transposed = cx.transpose(&r, &[1, 0]);
-            g = cx.reshape(&g, &[before, m]);
-            g = cx.op("MatMul", &[&g, &transposed]);
+            g = cx.op("MatMul", &[&cx.reshape(&g, &[before, m]), &transposed]);
         } else {
-            g = cx.reshape(&g, &[before, m, after]);
-            g = cx.op("MatMul", &[&r, &g]);
+            g = cx.op("MatMul", &[&r, &cx.reshape(&g, &[before, m, after])]);
         }
         shape[a] = n;
     }
-    let g = cx.reshape(&g, x);
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(cx.reshape(&g, x))
 }

@@ -1,17 +1,15 @@
 //! Operators that move values without computing: reshapes, transposes, joins, broadcasts.
 
-use super::{Rule, exact};
-use crate::grad::Cx;
-
-type Done = Result<(), String>;
+use super::{Done, Rule, exact};
+use crate::grad::{Cx, refs};
 
 pub(super) const RULES: &[Rule] = &[
     exact("Concat", concat),
     exact("DepthToSpace", depth_to_space),
-    exact("Expand", expand),
+    exact("Expand", |cx| cx.give_first(cx.unbroadcast(&cx.gy(), cx.y_shape(0), cx.x_shape(0)))),
     exact("Flatten", reshape),
     exact("Reshape", reshape),
-    exact("SpaceToDepth", space_to_depth),
+    exact("SpaceToDepth", |cx| in_blocks(cx, "DepthToSpace")),
     exact("Split", split),
     exact("Squeeze", reshape),
     exact("Tile", tile),
@@ -19,25 +17,13 @@ pub(super) const RULES: &[Rule] = &[
     exact("Unsqueeze", reshape),
 ];
 
-fn reshape(cx: &mut Cx) -> Done {
-    let (gy, shape) = (cx.gy(), cx.x_shape(0));
-    let g = cx.reshape(&gy, shape);
-    cx.give(0, g);
-    Ok(())
+fn reshape(cx: &Cx) -> Done {
+    cx.give_first(cx.reshape(&cx.gy(), cx.x_shape(0)))
 }
 
-fn transpose(cx: &mut Cx) -> Done {
-    let rank = cx.x_shape(0).len();
-    let reversed: Vec<i64> = (0..rank as i64).rev().collect();
-    let perm = cx.node.ints("perm").unwrap_or(&reversed);
-    let mut inverse = vec![0; rank];
-    for (to, &from) in perm.iter().enumerate() {
-        inverse[from as usize] = to as i64;
-    }
-    let gy = cx.gy();
-    let g = cx.transpose(&gy, &inverse);
-    cx.give(0, g);
-    Ok(())
+fn transpose(cx: &Cx) -> Done {
+    let reversed: Vec<i64> = (0..cx.x_shape(0).len() as i64).rev().collect();
+    cx.give_first(cx.untranspose(&cx.gy(), cx.node.ints("perm").unwrap_or(&reversed)))
 }
 
 /// A possibly negative axis, counted from the front.
@@ -45,67 +31,45 @@ pub(super) fn axis(axis: i64, rank: usize) -> usize {
     (if axis < 0 { axis + rank as i64 } else { axis }) as usize
 }
 
-fn concat(cx: &mut Cx) -> Done {
-    let at = axis(cx.node.int("axis", 0), cx.y_shape(0).len());
+/// The axis of input 0 that attribute `axis` names, counted from the front.
+pub(super) fn axis_of(cx: &Cx, default: i64) -> usize {
+    axis(cx.node.int("axis", default), cx.x_shape(0).len())
+}
+
+fn concat(cx: &Cx) -> Done {
+    let at = axis_of(cx, 0);
     let sizes: Vec<i64> = (0..cx.node.inputs.len()).map(|i| cx.x_shape(i)[at]).collect();
-    let gy = cx.gy();
-    let split = cx.ints(&sizes);
-    let parts = cx.op_outputs("Split", &[&gy, &split], &[("axis", (at as i64).into())], sizes.len());
-    for (i, part) in parts.into_iter().enumerate() {
-        cx.give(i, part);
-    }
+    let axis = [("axis", (at as i64).into())];
+    let parts = cx.op_outputs("Split", &[&cx.gy(), &cx.ints(&sizes)], &axis, sizes.len());
+    parts.into_iter().enumerate().for_each(|(i, part)| cx.give(i, part));
     Ok(())
 }
 
-fn split(cx: &mut Cx) -> Done {
-    let at = axis(cx.node.int("axis", 0), cx.x_shape(0).len());
+fn split(cx: &Cx) -> Done {
     let parts: Vec<String> = (0..cx.node.outputs.len()).map(|i| cx.gy_of(i)).collect();
-    let refs: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let g = cx.op_with("Concat", &refs, &[("axis", (at as i64).into())]);
-    cx.give(0, g);
-    Ok(())
-}
-
-fn expand(cx: &mut Cx) -> Done {
-    let (gy, from, to) = (cx.gy(), cx.y_shape(0), cx.x_shape(0));
-    let g = cx.unbroadcast(&gy, from, to);
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(cx.op_with("Concat", &refs(&parts), &[("axis", (axis_of(cx, 0) as i64).into())]))
 }
 
 /// Each axis of the output is (repeat, size): sum over the repeats.
-fn tile(cx: &mut Cx) -> Done {
+fn tile(cx: &Cx) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let folded: Vec<i64> = x.iter().zip(y).flat_map(|(&x, &y)| [if x == 0 { 0 } else { y / x }, x]).collect();
     let axes: Vec<i64> = (0..x.len() as i64).map(|d| 2 * d).collect();
-    let gy = cx.gy();
-    let g = cx.reshape(&gy, &folded);
-    let g = cx.reduce_sum(&g, &axes, false);
-    cx.give(0, g);
-    Ok(())
+    cx.give_first(cx.reduce_sum(&cx.reshape(&cx.gy(), &folded), &axes, false))
 }
 
-fn depth_to_space(cx: &mut Cx) -> Done {
-    let b = cx.node.int("blocksize", 1);
-    let (gy, mode) = (cx.gy(), cx.node.str("mode", "DCR"));
-    if mode == "DCR" {
-        let g = cx.op_with("SpaceToDepth", &[&gy], &[("blocksize", b.into())]);
-        cx.give(0, g);
-        return Ok(());
+fn depth_to_space(cx: &Cx) -> Done {
+    if cx.node.str("mode", "DCR") == "DCR" {
+        return in_blocks(cx, "SpaceToDepth");
     }
     // CRD: input channels are (c, b, b), output pixels (h, b), (w, b).
-    let (x, y) = (cx.x_shape(0), cx.y_shape(0));
-    let g = cx.reshape(&gy, &[y[0], y[1], x[2], b, x[3], b]);
-    let g = cx.transpose(&g, &[0, 1, 3, 5, 2, 4]);
-    let g = cx.reshape(&g, x);
-    cx.give(0, g);
-    Ok(())
+    let (b, x, y) = (cx.node.int("blocksize", 1), cx.x_shape(0), cx.y_shape(0));
+    let g = cx.reshape(&cx.gy(), &[y[0], y[1], x[2], b, x[3], b]);
+    cx.give_first(cx.reshape(&cx.transpose(&g, &[0, 1, 3, 5, 2, 4]), x))
 }
 
-fn space_to_depth(cx: &mut Cx) -> Done {
-    let b = cx.node.int("blocksize", 1);
-    let gy = cx.gy();
-    let g = cx.op_with("DepthToSpace", &[&gy], &[("blocksize", b.into())]);
-    cx.give(0, g);
-    Ok(())
+/// Gives input 0 what `op` makes of the output gradient, with the node's own blocks.
+fn in_blocks(cx: &Cx, op: &str) -> Done {
+    let blocks = cx.node.int("blocksize", 1);
+    cx.give_first(cx.op_with(op, &[&cx.gy()], &[("blocksize", blocks.into())]))
 }

@@ -65,9 +65,6 @@ impl Functions {
     }
 
     pub fn get(&self, node: &Node) -> Option<&Function> {
-        if self.0.is_empty() {
-            return None;
-        }
         self.0.get(&(node.domain.clone(), node.op.clone()))
     }
 }
@@ -82,10 +79,9 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
         return Err(format!("{}: functions unfold to more than {MOST_NODES} nodes", call.label()));
     }
     let prefix = rw.name("call");
-    let mut names: HashMap<&str, String> = HashMap::new();
-    for (i, formal) in function.inputs.iter().enumerate() {
-        names.insert(formal, call.input(i).unwrap_or("").to_string());
-    }
+    let formals = function.inputs.iter().enumerate();
+    let mut names: HashMap<&str, String> =
+        formals.map(|(i, formal)| (formal.as_str(), call.input(i).unwrap_or("").to_string())).collect();
     for (i, formal) in function.outputs.iter().enumerate() {
         let Some(actual) = call.output(i) else { continue };
         // An output may be an input as it is.
@@ -122,23 +118,15 @@ pub(super) fn inline(rw: &mut Rewrite, call: &Node, function: &Function, depth: 
 fn settle(node: &mut Node, call: &Node, function: &Function) {
     let mut attrs = std::mem::take(&mut node.attrs);
     attrs.retain(|_, value| {
+        if let Attr::Graph(g) = value {
+            g.nodes.iter_mut().for_each(|n| settle(n, call, function));
+        }
         let reference = match value {
-            Attr::Other(other) => other.0.ref_attr_name.clone(),
-            Attr::Graph(g) => {
-                g.nodes.iter_mut().for_each(|n| settle(n, call, function));
-                return true;
-            }
+            Attr::Other(other) if !other.0.ref_attr_name.is_empty() => &other.0.ref_attr_name,
             _ => return true,
         };
-        if reference.is_empty() {
-            return true;
-        }
-        let given = call.attrs.get(&reference).or_else(|| function.defaults.get(&reference));
-        match given {
-            Some(v) => *value = v.clone(),
-            None => return false,
-        }
-        true
+        let given = call.attrs.get(reference).or_else(|| function.defaults.get(reference)).cloned();
+        given.map(|given| *value = given).is_some()
     });
     node.attrs = attrs;
 }

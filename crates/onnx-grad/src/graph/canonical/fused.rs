@@ -39,9 +39,8 @@ fn keep<'a>(node: &'a Node, names: &[&'a str]) -> Vec<(&'a str, Attr)> {
 fn conv(rw: &mut Rewrite, node: &Node) -> Done {
     let attrs = keep(node, &["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"]);
     let (x, w) = (node.x(0)?, node.x(1)?);
-    let inputs = [x.as_str(), &w, node.input(2).unwrap_or("")];
-    let inputs = if node.input(2).is_some() { &inputs[..] } else { &inputs[..2] };
-    let mut y = rw.push("Conv", inputs, &attrs);
+    let inputs: Vec<&str> = [x.as_str(), &w].into_iter().chain(node.input(2)).collect();
+    let mut y = rw.push("Conv", &inputs, &attrs);
     if let Some(sum) = node.input(3) {
         y = rw.op("Add", &[&y, sum]);
     }
@@ -55,9 +54,8 @@ fn conv(rw: &mut Rewrite, node: &Node) -> Done {
 fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
     let attrs = keep(node, &["alpha", "beta", "transA", "transB"]);
     let (a, b) = (node.x(0)?, node.x(1)?);
-    let inputs = [a.as_str(), &b, node.input(2).unwrap_or("")];
-    let inputs = if node.input(2).is_some() { &inputs[..] } else { &inputs[..2] };
-    let y = rw.push("Gemm", inputs, &attrs);
+    let inputs: Vec<&str> = [a.as_str(), &b].into_iter().chain(node.input(2)).collect();
+    let y = rw.push("Gemm", &inputs, &attrs);
     activation(rw, node, &y, |i| match node.attrs.get(["activation_alpha", "activation_beta"][i]) {
         Some(Attr::Float(v)) => Some(*v),
         _ => None,

@@ -110,12 +110,7 @@ fn drop_unread_masks(nodes: &mut [Node], outputs: &[Value]) {
         return;
     }
     let mut read: HashSet<String> = outputs.iter().map(|out| out.name.clone()).collect();
-    for node in nodes.iter() {
-        read.extend(node.inputs.iter().cloned());
-        node.each_captured(&mut |name| {
-            read.insert(name.to_string());
-        });
-    }
+    read.extend(nodes.iter().flat_map(Node::reads));
     let of_dropout = |node: &&mut Node| node.op == "Dropout" && node.domain.is_empty();
     for node in nodes.iter_mut().filter(of_dropout) {
         if node.output(1).is_some_and(|mask| !read.contains(mask)) {
@@ -144,11 +139,8 @@ impl Rewrite<'_> {
         if let Some(function) = self.functions.get(&node) {
             return functions::inline(self, &node, function, depth);
         }
-        let row =
-            EXPANSIONS.iter().flat_map(|f| f.iter()).find(|e| e.op == node.op && e.domain == node.domain);
-        let refused = |why| format!("{}: {why}", node.label());
-        match row {
-            Some(e) => (e.expand)(self, &node).map_err(refused),
+        match expanded().find(|e| e.op == node.op && e.domain == node.domain) {
+            Some(e) => (e.expand)(self, &node).map_err(|why| format!("{}: {why}", node.label())),
             _ if node.domain.is_empty() => {
                 let label = node.label();
                 versions::raise(self, node, version).map_err(|why| format!("{label}: {why}"))

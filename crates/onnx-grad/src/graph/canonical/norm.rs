@@ -85,14 +85,9 @@ fn skip_sum(rw: &mut Rewrite, node: &Node, bias: usize) -> Result<String, String
 fn skip_layer(rw: &mut Rewrite, node: &Node) -> Done {
     let sum = skip_sum(rw, node, 4)?;
     let gamma = node.x(2)?;
-    let inputs = [sum.as_str(), &gamma, node.input(3).unwrap_or("")];
-    let inputs = if node.input(3).is_some() { &inputs[..] } else { &inputs[..2] };
-    rw.finish(
-        node,
-        "LayerNormalization",
-        inputs,
-        &[("axis", (-1i64).into()), ("epsilon", node.float("epsilon", 1e-12).into())],
-    )?;
+    let inputs: Vec<&str> = [sum.as_str(), &gamma].into_iter().chain(node.input(3)).collect();
+    let attrs = [("axis", (-1i64).into()), ("epsilon", node.float("epsilon", 1e-12).into())];
+    rw.finish(node, "LayerNormalization", &inputs, &attrs)?;
     // Mean and inverse deviation are outputs 1 and 2 of both.
     if let Some(last) = rw.nodes.last_mut() {
         last.outputs.extend(node.outputs.iter().skip(1).take(2).cloned());

@@ -76,10 +76,8 @@ pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
         // An exported model is an inference graph: dropout is the identity there, whatever the file says.
         "Dropout" => {
             if node.output(1).is_some() {
-                return Err(format!(
-                    "{}: its mask output is used, which only training graphs do",
-                    node.label()
-                ));
+                let label = node.label();
+                return Err(format!("{label}: its mask output is used, which only training graphs do"));
             }
             node.op = "Identity".into();
             node.attrs.clear();
