@@ -327,3 +327,16 @@ fn errors_end_an_audit_unless_allowed() {
     assert_eq!(report.exit(), Some(audit::Exit::Untrusted));
     assert!(!Path::new(&base).exists());
 }
+
+/// A model that sees the less the more images it is given at once.
+#[test]
+fn a_model_that_behaves_otherwise_in_other_batches_is_caught() {
+    let nodes = vec![
+        Node::new("Shape", &["image"], "shape").with("end", 1i64),
+        Node::new("Cast", &["shape"], "size").with("to", 1i64),
+        Node::new("Div", &["image", "size"], "seen"),
+    ];
+    let e = examine(&behind(nodes, Weights::new(1)), &[], None);
+    fires(&e, Severity::Error, &["batch-size"]);
+    assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
+}

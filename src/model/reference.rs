@@ -21,6 +21,8 @@ pub struct Reference {
     pooling: Option<Pooling>,
     /// Images at a time.
     each: usize,
+    /// Whether the file leaves the number of images in a batch open.
+    free: bool,
 }
 
 /// Images at a time where the file leaves that open, and the model itself takes no fewer: as many as the check at load looks at.
@@ -94,6 +96,7 @@ impl Reference {
             preprocessing: info.preprocessing.clone(),
             pooling: info.pooling,
             each: if free { batch.min(MOST) } else { batch },
+            free,
         };
         // A graph may count on its batch further in, in a constant.
         let one = vec![0.5; reference.preprocessing.pixels()];
@@ -107,6 +110,19 @@ impl Reference {
     pub fn embed(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
         self.plain(pixels, 0)
     }
+
+    /// The same in runs of `each` images. `None` too where the file takes no batch of that size.
+    pub fn embed_in_batches(&mut self, pixels: &[f32], each: usize) -> Result<Option<Array2<f32>>> {
+        if !self.free {
+            return Ok(None);
+        }
+        let usual = std::mem::replace(&mut self.each, each);
+        let found = self.plain(pixels, 0);
+        self.each = usual;
+        // A graph may count on its batch further in, in a constant: then no such batch is ever run.
+        Ok(found.unwrap_or(None))
+    }
+
     /// The same by the model as ONNX Runtime optimises it by default, which is how users run it.
     pub fn embed_optimised(&mut self, pixels: &[f32]) -> Result<Option<Array2<f32>>> {
         self.plain(pixels, 1)

@@ -55,10 +55,10 @@ impl<'a> Tape<'a> {
     }
     fn constant(&mut self, t: Tensor) -> String {
         // The same axes and scalars come again and again; one initializer each is enough.
-        if t.len() <= 16 {
-            if let Some((name, _)) = self.constants.iter().find(|(_, c)| **c == t) {
-                return name.clone();
-            }
+        if t.len() <= 16
+            && let Some((name, _)) = self.constants.iter().find(|(_, c)| **c == t)
+        {
+            return name.clone();
         }
         let name = self.name("const");
         self.constants.insert(name.clone(), t);
