@@ -46,8 +46,7 @@ fn model(options: Options, batch: usize) -> Model {
 }
 
 fn uniform(n: usize, seed: u64) -> Vec<f32> {
-    let mut rng = Rng::new(seed);
-    (0..n).map(|_| rng.unit()).collect()
+    Rng::new(seed).units(n)
 }
 
 /// Largest difference as a share of the largest value.
@@ -91,9 +90,8 @@ fn steps_follow_the_gradient(options: Options) {
             model.embed(&uniform(n, 5)).unwrap();
             model.gradient(&uniform(n, 6), cotangent.view()).unwrap();
         }
-        x = (0..4)
-            .flat_map(|slot| model.lanes()[0].signed_steps().unwrap().get(slot).unwrap().to_vec())
-            .collect();
+        let held = |slot| model.lanes()[0].signed_steps().unwrap().get(slot).unwrap().to_vec();
+        x = (0..4).flat_map(held).collect();
         let wrong = x.iter().zip(&expected).filter(|(a, b)| a != b).count();
         // A gradient within rounding of zero may have either sign where sums are of no fixed order.
         let most = if options.provider == Provider::Cpu { 0 } else { n / 100 };

@@ -4,7 +4,7 @@ mod common;
 
 use audit::Exit;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation, Resize};
-use common::{Temp, says};
+use common::{Temp, says, shared};
 use image::codecs::png::PngEncoder;
 use image::{DynamicImage, ExtendedColorType, ImageBuffer, ImageEncoder};
 use sha2::{Digest, Sha256};
@@ -53,17 +53,11 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32) {
 
 #[test]
 fn a_folder_lists_like_the_published_names_and_decodes_like_the_published_array() {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/omniglot28");
-    if !data.is_dir() {
-        eprintln!("skipped: the shared folder beside the checkout, with data/omniglot28, is absent");
-        return;
-    }
+    let Some(shared) = shared("data/omniglot28") else { return };
+    let data = shared.join("data/omniglot28");
     let names = fs::read_to_string(data.join("test_names.txt")).unwrap();
     let dataset = Dataset::open(&data.join("test"), None, None).unwrap();
-    assert_eq!(
-        dataset.items.iter().map(|item| item.id.as_str()).collect::<Vec<_>>(),
-        names.lines().collect::<Vec<_>>()
-    );
+    assert!(dataset.items.iter().map(|item| item.id.as_str()).eq(names.lines()), "{:?}", dataset.items);
     assert_eq!(dataset.classes.len(), 106);
     for item in &dataset.items {
         assert!(item.id.starts_with(&format!("{}/", dataset.classes[item.class])));
@@ -79,19 +73,13 @@ fn a_folder_lists_like_the_published_names_and_decodes_like_the_published_array(
 #[test]
 fn only_visible_image_files_of_class_folders_count_and_names_sort_by_bytes() {
     let folder = Temp::new();
-    for name in ["b/2.png", "b/10.PNG", "B/1.Jpeg", "ä/x.tif", "a/y.webp", "a/X.bmp", "a/x.tiff", "a/x.jpg"]
-    {
+    let sorted = ["B/1.Jpeg", "a/X.bmp", "a/x.jpg", "a/x.tiff", "a/y.webp", "b/10.PNG", "b/2.png", "ä/x.tif"];
+    let others =
+        ["Thumbs.db", "notes.txt", ".DS_Store", "a/Thumbs.db", "a/._x.jpg", ".cache/x.png", "a/sub/z.png"];
+    for name in sorted.iter().rev().chain(&others) {
         folder.write(name, b"");
     }
-    for other in
-        ["Thumbs.db", "notes.txt", ".DS_Store", "a/Thumbs.db", "a/._x.jpg", ".cache/x.png", "a/sub/z.png"]
-    {
-        folder.write(other, b"");
-    }
-    assert_eq!(
-        ids(&folder),
-        ["B/1.Jpeg", "a/X.bmp", "a/x.jpg", "a/x.tiff", "a/y.webp", "b/10.PNG", "b/2.png", "ä/x.tif"]
-    );
+    assert_eq!(ids(&folder), sorted);
 }
 
 #[cfg(unix)]
@@ -99,8 +87,7 @@ fn only_visible_image_files_of_class_folders_count_and_names_sort_by_bytes() {
 fn symbolic_links_to_images_are_followed() {
     let folder = Temp::new();
     let target = folder.write("elsewhere/image.bin", png(grey(2, 1, &[7, 9])));
-    fs::create_dir(folder.join("data")).unwrap();
-    fs::create_dir(folder.join("data/class")).unwrap();
+    fs::create_dir_all(folder.join("data/class")).unwrap();
     std::os::unix::fs::symlink(target, folder.join("data/class/link.png")).unwrap();
     let dataset = Dataset::open(&folder.join("data"), None, None).unwrap();
     assert_eq!(dataset.pixels(0, &prep(1, 1, 2)).unwrap().data, bytes_over_255(&[7, 9]));
@@ -109,14 +96,11 @@ fn symbolic_links_to_images_are_followed() {
 #[test]
 fn what_is_no_data_set_is_refused_with_the_next_step() {
     let folder = Temp::new();
-    folder.write("archive.zip", b"");
-    folder.write("image.png", b"");
-    folder.write("loose/stray.png", b"");
-    folder.write("loose/class/image.png", b"");
-    folder.write("split/train/cat/image.png", b"");
-    folder.write("hollow/full/image.png", b"");
-    folder.write("hollow/vacant/Thumbs.db", b"");
-    folder.write("bare/notes.txt", b"");
+    let loose = ["loose/stray.png", "loose/class/image.png", "split/train/cat/image.png"];
+    let few = ["hollow/full/image.png", "hollow/vacant/Thumbs.db", "bare/notes.txt"];
+    for file in [&["archive.zip", "image.png"], &loose[..], &few].concat() {
+        folder.write(file, b"");
+    }
     let cases = [
         ("absent", Exit::Usage, vec!["absent", "give the folder"]),
         ("archive.zip", Exit::Usage, vec!["archive.zip", "unpack"]),
@@ -132,7 +116,7 @@ fn what_is_no_data_set_is_refused_with_the_next_step() {
         says(&error.message, &words);
     }
     let error = Dataset::open(&folder, Some("imagenet"), None).unwrap_err();
-    assert!(error.message.contains("imagenet") && error.message.contains("folder"), "{error}");
+    says(&error.message, &["imagenet", "folder"]);
 }
 
 #[test]
@@ -248,7 +232,7 @@ fn a_broken_image_is_named_with_the_reason() {
     for (bytes, word) in cases {
         let error = prepared(bytes, &prep(1, 16, 16)).unwrap_err();
         assert_eq!(error.exit, Exit::Usage);
-        assert!(error.message.contains("image.png") && error.message.contains(word), "{error}");
+        says(&error.message, &["image.png", word]);
     }
 }
 
@@ -265,11 +249,11 @@ fn the_digest_is_that_of_the_file() {
 fn impossible_preparations_are_refused() {
     let dataset = Dataset::builtin(BUILTIN_SEED);
     let error = dataset.pixels(0, &prep(4, 28, 28)).unwrap_err();
-    assert!(error.message.contains("4 channels"), "{error}");
+    says(&error.message, &["4 channels"]);
     assert!(dataset.pixels(0, &prep(1, 0, 28)).is_err());
     let cut = Preparation { resize: Some(Resize::Exact(20, 40)), ..prep(1, 28, 28) };
     let error = dataset.pixels(0, &cut).unwrap_err();
-    assert!(error.message.contains("28×28") && error.message.contains("20×40"), "{error}");
+    says(&error.message, &["28×28", "20×40"]);
 }
 
 #[test]
@@ -319,11 +303,8 @@ fn builtin_classes_can_be_told_apart_but_not_by_pixels_alone() {
     let hits = (0..images.len())
         .filter(|&query| {
             let others = (0..images.len()).filter(|&other| other != query);
-            let nearest = others
-                .max_by(|&a, &b| {
-                    product(&images[query], &images[a]).total_cmp(&product(&images[query], &images[b]))
-                })
-                .unwrap();
+            let near = |other: usize| product(&images[query], &images[other]);
+            let nearest = others.max_by(|&a, &b| near(a).total_cmp(&near(b))).unwrap();
             dataset.items[nearest].class == dataset.items[query].class
         })
         .count();

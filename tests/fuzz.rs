@@ -306,23 +306,9 @@ fn model(base: usize) -> Graph {
 const KINDS: u8 = 20;
 
 /// Operators to put in another's place: some that fit, some that don't, some that nobody differentiates.
-const OPERATORS: [&str; 16] = [
-    "Relu",
-    "Softmax",
-    "Transpose",
-    "Conv",
-    "MatMul",
-    "Add",
-    "Reshape",
-    "LSTM",
-    "Loop",
-    "NonZero",
-    "Resize",
-    "TopK",
-    "Cast",
-    "Round",
-    "ConstantOfShape",
-    "Attention",
+const OPERATORS: [[&str; 8]; 2] = [
+    ["Relu", "Softmax", "Transpose", "Conv", "MatMul", "Add", "Reshape", "LSTM"],
+    ["Loop", "NonZero", "Resize", "TopK", "Cast", "Round", "ConstantOfShape", "Attention"],
 ];
 const DTYPES: [DType; 8] =
     [DType::F16, DType::F64, DType::I64, DType::I8, DType::Bool, DType::U8, DType::BF16, DType::Other(8)];
@@ -355,7 +341,7 @@ fn mutate(g: &mut Graph, m: &Mutation) {
                 *output = name;
             }
         }
-        7 => g.nodes[i].op = OPERATORS[other % OPERATORS.len()].into(),
+        7 => g.nodes[i].op = OPERATORS.as_flattened()[other % 16].into(),
         8..=10 => {
             // An absurd number in an attribute, or a known attribute where none was.
             let keys: Vec<String> = g.nodes[i].attrs.keys().cloned().collect();

@@ -168,14 +168,10 @@ fn corrected_forms(model: &str, data: &str, golden: &mut Golden) {
         audit(&[model, "--data", data, "--suite", &text(&suite), "--trials", &text(&trials)]).unwrap();
     for (code, variant) in [("LTM", "LTM_fixed"), ("GTM", "GTM_querylabel")] {
         let summary = &golden.summary["variants"][variant];
-        for (found, key) in [(row(&report, code).before, "r1_before"), (row(&report, code).after, "r1_after")]
-        {
-            near(
-                found.unwrap(),
-                100.0 * number(&summary[key]),
-                ONE_TRIAL + 1e-9,
-                &format!("{variant} {key}"),
-            );
+        let row = row(&report, code);
+        for (found, key) in [(row.before, "r1_before"), (row.after, "r1_after")] {
+            let expected = 100.0 * number(&summary[key]);
+            near(found.unwrap(), expected, ONE_TRIAL + 1e-9, &format!("{variant} {key}"));
         }
         let ours: Vec<_> = report.outcomes.iter().filter(|o| o.attack == code).collect();
         assert_eq!(ours.len(), QUERIES);

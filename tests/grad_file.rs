@@ -7,13 +7,21 @@ use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Session};
 use common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights, value};
-use common::{CPU, Ran, Rng, Temp, program, ran};
+use common::{CPU, Ran, Rng, Temp, program, ran, says};
 use ndarray::{Array2, ArrayView2};
 use onnx_grad::{DType, Dim, Graph, Node, Tensor};
 use report_fixture::python;
 use std::path::Path;
 
 const PLAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
+
+/// A folder with the plainest model, or another.
+fn stage(graph: &Graph) -> Temp {
+    common::load_runtime();
+    let dir = Temp::new();
+    dir.write("model.onnx", graph.encode());
+    dir
+}
 
 fn grad(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).arg("grad").args(args))
@@ -63,10 +71,6 @@ impl File {
     }
 }
 
-fn uniform(rng: &mut Rng, n: usize) -> Vec<f32> {
-    (0..n).map(|_| rng.unit()).collect()
-}
-
 fn distance(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
@@ -92,7 +96,7 @@ fn agrees(dir: &Temp, model: &Path, graph: &Graph) {
     let mut file = File::new(graph);
     let mut own = Model::open(model, &Card::default(), CPU, Some(BATCH)).unwrap();
     let rng = &mut Rng::new(1);
-    let x = uniform(rng, BATCH * own.pixels());
+    let x = rng.units(BATCH * own.pixels());
     let cotangent: Vec<f32> = (0..BATCH * own.info.dim).map(|_| rng.normal()).collect();
     let view = ArrayView2::from_shape((BATCH, own.info.dim), &cotangent).unwrap();
     let (e, g): (Array2<f32>, Vec<f32>) = own.gradient(&x, view).unwrap();
@@ -107,17 +111,12 @@ fn the_bundled_model_for_any_batch() {
     common::load_runtime();
     let dir = Temp::new();
     let (said, graph) = written(&dir, PLAIN, &[]);
-    let shapes: Vec<String> =
-        graph.inputs.iter().chain(&graph.outputs).map(|v| format!("{} {}", v.name, v.shape_text())).collect();
-    assert_eq!(
-        shapes,
-        [
-            "image [batch, 1, 28, 28]",
-            "cotangent [batch, 128]",
-            "embedding [batch, 128]",
-            "gradient [batch, 1, 28, 28]"
-        ]
-    );
+    let values = |of: &[onnx_grad::Value]| -> Vec<String> {
+        of.iter().map(|v| format!("{} {}", v.name, v.shape_text())).collect()
+    };
+    assert_eq!(values(&graph.inputs), ["image [batch, 1, 28, 28]", "cotangent [batch, 128]"]);
+    assert_eq!(values(&graph.outputs), ["embedding [batch, 128]", "gradient [batch, 1, 28, 28]"]);
+    let shapes = [values(&graph.inputs), values(&graph.outputs)].concat();
     assert!(shapes.iter().all(|s| said.contains(s.split_once(' ').unwrap().1)), "{said}");
     assert_eq!(graph.opsets.iter().collect::<Vec<_>>(), [(&String::new(), &21)]);
     assert!(graph.nodes.iter().all(|n| n.domain.is_empty()));
@@ -129,17 +128,15 @@ fn the_bundled_model_for_any_batch() {
 /// By the model's own input the gradient is that by pixels times the standard deviation, at the point that the pixels become.
 #[test]
 fn raw_is_the_models_own_input() {
-    common::load_runtime();
-    let dir = Temp::new();
-    dir.write("model.onnx", small().encode());
+    let dir = stage(&small());
     let words = ["--range", "0,1", "--mean", "0.4", "--std", "0.25"];
     let mut by_pixels = File::new(&written(&dir, "model.onnx", &words).1);
     let (said, graph) = written(&dir, "model.onnx", &[&["--raw"][..], &words].concat());
     assert!(said.contains("the model's own input"), "{said}");
     let mut raw = File::new(&graph);
     let rng = &mut Rng::new(2);
-    let x = uniform(rng, 3 * raw.pixels());
-    let cotangent = uniform(rng, 3 * raw.dim);
+    let x = rng.units(3 * raw.pixels());
+    let cotangent = rng.units(3 * raw.dim);
     let inner: Vec<f32> = x.iter().map(|x| (x - 0.4) / 0.25).collect();
     let (e, g) = by_pixels.run(&x, &cotangent);
     let (embedding, gradient) = raw.run(&inner, &cotangent);
@@ -149,9 +146,7 @@ fn raw_is_the_models_own_input() {
 
 #[test]
 fn a_fixed_batch_stays() {
-    common::load_runtime();
-    let dir = Temp::new();
-    dir.write("model.onnx", small().encode());
+    let dir = stage(&small());
     let (said, graph) = written(&dir, "model.onnx", &["--batch", "3"]);
     assert_eq!(graph.inputs[0].fixed_batch(), Some(3));
     assert!(said.contains("a batch of 3"), "{said}");
@@ -204,28 +199,24 @@ fn tokens() -> Graph {
 
 #[test]
 fn what_a_model_makes_of_its_batch_is_made_of_any() {
-    common::load_runtime();
-    let dir = Temp::new();
-    let path = dir.write("model.onnx", tokens().encode());
+    let dir = stage(&tokens());
     let (_, graph) = written(&dir, "model.onnx", &[]);
     assert_eq!(graph.inputs[0].shape_text(), "[batch, 1, 12, 12]");
     assert!(graph.nodes.iter().any(|n| n.op == "Shape"));
-    agrees(&dir, &path, &graph);
+    agrees(&dir, &dir.join("model.onnx"), &graph);
 }
 
 /// The embedding is divided by the batch: no integer, and nothing that a graph for any batch could hold as it is.
 #[test]
 fn another_use_of_the_batch_is_refused_with_the_way_out() {
-    common::load_runtime();
-    let dir = Temp::new();
     let mut nodes = trunk("image", "inner", "");
     nodes.push(Node::new("Shape", &["image"], "shape").with("end", 1));
     nodes.push(Node::new("Cast", &["shape"], "count").with("to", DType::F32.code() as i64));
     nodes.push(Node::new("Div", &["inner", "count"], "embedding"));
-    dir.write("model.onnx", grey(nodes, trunk_weights(Weights::new(1), "", 1)).encode());
+    let dir = stage(&grey(nodes, trunk_weights(Weights::new(1), "", 1)));
     let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]);
     assert_eq!(done.code, Some(3), "{}", done.err);
-    assert!(done.err.contains("--batch 1") && done.err.contains("Div"), "{}", done.err);
+    says(&done.err, &["--batch 1", "Div"]);
     assert_eq!(dir.names(), ["model.onnx"]);
     let (_, graph) = written(&dir, "model.onnx", &["--batch", "1"]);
     assert_eq!(graph.inputs[0].fixed_batch(), Some(1));
@@ -234,28 +225,24 @@ fn another_use_of_the_batch_is_refused_with_the_way_out() {
 /// Its file says that any batch goes, and its nodes that only 2 does, as exporters write where a length was taken for a constant.
 #[test]
 fn a_batch_that_the_model_only_claims_to_leave_open_must_be_stated() {
-    common::load_runtime();
-    let dir = Temp::new();
     let mut nodes = trunk("fixed", "embedding", "");
     nodes.insert(0, Node::new("Reshape", &["image", "shape"], "fixed"));
     let weights = trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE]);
-    dir.write("model.onnx", grey(nodes, weights).encode());
+    let dir = stage(&grey(nodes, weights));
     let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]);
     assert_eq!(done.code, Some(3), "{}", done.err);
-    assert!(done.err.contains("a batch of 11") && done.err.contains("--batch"), "{}", done.err);
+    says(&done.err, &["a batch of 11", "--batch"]);
     let (_, graph) = written(&dir, "model.onnx", &["--batch", "2"]);
     assert_eq!(graph.inputs[0].fixed_batch(), Some(2));
 }
 
 #[test]
 fn nodes_without_their_own_derivative_are_named() {
-    common::load_runtime();
-    let dir = Temp::new();
     let mut nodes = trunk("image", "inner", "");
     nodes.push(Node::new("Round", &["inner"], "rounded"));
     nodes.push(Node::new("Add", &["inner", "rounded"], "embedding"));
     nodes[4].name = "coarse".into();
-    dir.write("model.onnx", grey(nodes, trunk_weights(Weights::new(1), "", 1)).encode());
+    let dir = stage(&grey(nodes, trunk_weights(Weights::new(1), "", 1)));
     let (said, graph) = written(&dir, "model.onnx", &[]);
     assert!(said.contains("Gradient of zero") && said.contains("Round \"coarse\""), "{said}");
     assert_eq!(graph.metadata["audit.zero_gradient"], "Round \"coarse\"");
@@ -263,8 +250,7 @@ fn nodes_without_their_own_derivative_are_named() {
 
 #[test]
 fn wrong_use_is_an_error() {
-    let dir = Temp::new();
-    dir.write("model.onnx", small().encode());
+    let dir = stage(&small());
     let done = grad(&dir, &["model.onnx", "-o", "model.txt"]);
     assert!(done.code == Some(2) && done.err.contains(".onnx"), "{}", done.err);
     let done = grad(&dir, &["model.onnx", "-o", "nowhere/model.grad.onnx"]);

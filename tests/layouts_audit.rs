@@ -6,10 +6,9 @@ mod common;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::model::Model;
 use audit::model::card::{Axes, Card};
-use audit::model::runtime::{Options, Provider};
 use audit::record::Report;
 use common::models::{SIDE, Weights, free, grey, value};
-use common::{Temp, npy};
+use common::{CPU, Temp, npy, says};
 use onnx_grad::Node;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,10 +23,9 @@ fn run(data: &Path, flags: &[&str]) -> audit::Result<Report> {
 
 /// 16 classes of 6 generated images as PNG files.
 fn images(root: &Path) -> Dataset {
-    Dataset::generated(BUILTIN_SEED, 16, 6)
-        .export(&root.join("images"), &Preparation::new(1, 28, 28))
-        .unwrap();
-    Dataset::open(&root.join("images"), None, None).unwrap()
+    let folder = root.join("images");
+    Dataset::generated(BUILTIN_SEED, 16, 6).export(&folder, &Preparation::new(1, 28, 28)).unwrap();
+    Dataset::open(&folder, None, None).unwrap()
 }
 
 #[test]
@@ -49,9 +47,9 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
             false => beside += &format!("{id},{label},{camera}\n"),
         }
     }
-    fs::write(root.join("all.csv"), manifest).unwrap();
-    fs::write(root.join("queries.csv"), queries).unwrap();
-    fs::write(root.join("gallery.csv"), beside).unwrap();
+    root.write("all.csv", manifest);
+    root.write("queries.csv", queries);
+    root.write("gallery.csv", beside);
 
     let whole = run(&root.join("all.csv"), &["--max-queries", "8"]).unwrap();
     assert_eq!((whole.data.images, whole.data.gallery, whole.data.queries), (96, 64, 32));
@@ -60,9 +58,7 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     assert_eq!(whole.suite.sampling.as_deref(), Some("8 of 32 queries, stratified by class, seed 0"));
     assert_eq!(whole.suite.queries, 8);
 
-    let card = Card::default();
-    let mut model =
-        Model::open(Path::new(MODEL), &card, Options { provider: Provider::Cpu, threads: 1 }, None).unwrap();
+    let mut model = Model::open(Path::new(MODEL), &Card::default(), CPU, None).unwrap();
     let mut values = Vec::new();
     let gallery: Vec<usize> = (0..data.items.len()).filter(|&i| !query(i)).collect();
     for some in gallery.chunks(model.batch()) {
@@ -84,13 +80,8 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     let parquet = root.join("gallery.parquet");
     let numbers: Vec<f32> =
         values.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    let rows: Vec<(String, String, i32)> = gallery
-        .iter()
-        .map(|&i| {
-            let (id, label) = row(i);
-            (id, label, (i % 3) as i32)
-        })
-        .collect();
+    let with_camera = |&i: &usize| (row(i).0, row(i).1, (i % 3) as i32);
+    let rows: Vec<(String, String, i32)> = gallery.iter().map(with_camera).collect();
     write_parquet(&parquet, &rows, &numbers);
     let flags = ["--max-queries", "8", "--gallery", parquet.to_str().unwrap()];
     let same = run(&root.join("queries.csv"), &flags).unwrap();
@@ -102,18 +93,15 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     let rows = 64 * model.info.dim / (model.info.dim / 2);
     let beside: String = (0..rows).map(|i| format!("g{i},class00\n")).collect();
     fs::write(&file, npy(model.info.dim / 2)).unwrap();
-    fs::write(root.join("gallery.csv"), format!("id,label\n{beside}")).unwrap();
+    root.write("gallery.csv", format!("id,label\n{beside}"));
     let message = run(&root.join("queries.csv"), &flags).unwrap_err().message;
-    assert!(
-        message.contains("gallery.npy holds embeddings of") && message.contains("dimensions"),
-        "{message}"
-    );
+    says(&message, &["gallery.npy holds embeddings of", "dimensions"]);
     fs::write(&file, npy(model.info.dim)).unwrap();
     let beside: String = (0..64).map(|i| format!("g{i},class00\n")).collect();
-    fs::write(root.join("gallery.csv"), format!("id,label\n{beside}")).unwrap();
+    root.write("gallery.csv", format!("id,label\n{beside}"));
     let message = run(&root.join("queries.csv"), &flags).unwrap_err().message;
-    assert!(message.contains("queries.csv, line 4: query `class01/00.png` has class `class01`"), "{message}");
-    assert!(message.contains("gallery.npy holds no item; classes there are `class00`"), "{message}");
+    let other_class = "queries.csv, line 4: query `class01/00.png` has class `class01`";
+    says(&message, &[other_class, "gallery.npy holds no item; classes there are `class00`"]);
 }
 
 /// A gallery of rows (id, label, camera) and their embeddings, by the crate's column writers.

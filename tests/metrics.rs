@@ -89,13 +89,10 @@ fn metrics_are_those_of_other_implementations() {
             assert_eq!(expected.is_some(), name != "cameras");
             expected.inspect(|&expected| near(found, expected, what));
         }
+        let map_at_r_by_class = case.mean_average_precision_at_r_by_class;
         for (what, found, expected) in [
             ("R@1", found.classes.iter().map(|c| c.r_at_1).collect::<Vec<_>>(), case.precision_at_1_by_class),
-            (
-                "mAP@R",
-                found.classes.iter().map(|c| c.map_at_r).collect(),
-                case.mean_average_precision_at_r_by_class,
-            ),
+            ("mAP@R", found.classes.iter().map(|c| c.map_at_r).collect(), map_at_r_by_class),
         ] {
             assert_eq!(expected.is_some(), name != "cameras");
             expected.inspect(|expected| {

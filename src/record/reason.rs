@@ -153,6 +153,9 @@ reasons! {
     BATCH_DEPENDENCE = "batch-dependence", "always", "Is an embedding the same in other company?",
         "Batch normalisation exported in training mode is the usual cause: export the model in inference \
          mode";
+    BATCH_SIZE = "batch-size", "always", "Is an embedding the same in batches of any size?",
+        "The audit is of the model in batches of the size that it chose. In others the model is another one, which an audit \
+         does not see. Look for nodes that read the size of the batch, and export the model without them";
     PRECISION = "precision", "always", "Does the model compute in float32?",
         "Mind that the audit is of its float32 form";
     GRADIENT_ESTIMATED = "gradient-estimated", "always", "Are gradients formed, not estimated?",

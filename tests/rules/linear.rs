@@ -35,32 +35,22 @@ fn matmul(r: &mut Rng) -> Case {
 }
 
 fn einsum(r: &mut Rng) -> Case {
-    const EQUATIONS: &[&str] = &[
-        "bkn,bcn->bkc",
-        "bhwc,hkc->bhwk",
-        "bhwc,wkc->bhwk",
-        "BGHID,BGHJD->BGHIJ",
-        "BGHIJ,BGHJD->BGHID",
-        "ij,jk",
-        "ba , bc",
-        "ij->ji",
-        "ij->i",
-        "ij->",
-        "i,j->ij",
-        "i,i->",
-        "ij,jk,kl->il",
-        "ijk,il,jl->kl",
-        "...ij,...jk->...ik",
-        "...i,...i",
-        "i...,ij->j...",
-        "ii->i",
-        "ii",
-        "iij,jk->ik",
-        "bii,bi->bi",
-        ",ij->ij",
-        "ij,kl->il",
+    let equations: [&[&str]; 3] = [
+        &["bkn,bcn->bkc", "bhwc,hkc->bhwk", "bhwc,wkc->bhwk", "BGHID,BGHJD->BGHIJ", "BGHIJ,BGHJD->BGHID"],
+        &["ij,jk", "ba , bc", "ij->ji", "ij->i", "ij->", "i,j->ij", "i,i->", "ij,jk,kl->il", "ijk,il,jl->kl"],
+        &[
+            "...ij,...jk->...ik",
+            "...i,...i",
+            "i...,ij->j...",
+            "ii->i",
+            "ii",
+            "iij,jk->ik",
+            "bii,bi->bi",
+            ",ij->ij",
+            "ij,kl->il",
+        ],
     ];
-    let equation = r.pick(EQUATIONS);
+    let equation = r.pick(&equations.concat());
     let left = equation.split("->").next().unwrap().replace(' ', "");
     let sizes: Vec<i64> = (0..128).map(|_| r.int(1, 3)).collect();
     let around: Vec<i64> = vec![r.int(1, 3); r.int(0, 2) as usize];

@@ -13,6 +13,9 @@ use onnx_grad::DType;
 const SAME: f64 = 1e-4;
 /// Runs of the same batch.
 const RUNS: usize = 5;
+/// Sizes of batches that are tried beside the one that the audit takes: 1, as of a service that answers single requests, and another
+/// number.
+const SIZES: [usize; 2] = [1, 3];
 /// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
 const JITTER: f32 = 0.02;
 /// Noise that should not change the gradient's direction much: one grey level.
@@ -46,6 +49,8 @@ pub struct Measured {
     repeat: f64,
     /// Difference of the first image's embedding when the other images change; `None` where a batch is one image.
     company: Option<f64>,
+    /// The largest difference of embeddings in batches of another size, and that size; `None` where the batch is fixed.
+    sizes: Option<(usize, f64)>,
     precision: DType,
     estimated: bool,
     /// Number of images.
@@ -114,6 +119,13 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
             Some(difference(&row(&file(&others)?), &row(&first)))
         }
     };
+    let mut sizes: Option<(usize, f64)> = None;
+    for each in SIZES {
+        if let Some(found) = reference.embed_in_batches(images, each)? {
+            let apart = difference(&found, &first);
+            sizes = sizes.filter(|(_, most)| *most >= apart).or(Some((each, apart)));
+        }
+    }
     let quantised = model.info.notes.iter().any(|n| n.straight_through);
     let gradient = match finite && !model.info.estimated {
         true => Some(gradients(model, &mut reference, batches, count)?),
@@ -126,6 +138,7 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
         shipped,
         repeat,
         company,
+        sizes,
         precision: model.info.precision,
         estimated: model.info.estimated,
         count,
@@ -265,6 +278,19 @@ pub(super) fn company(m: &Measured) -> Found {
             ),
         ),
         Some(e) => (Severity::Ok, format!("to {e:.0e} of the largest value")),
+    }
+}
+
+pub(super) fn batch_size(m: &Measured) -> Found {
+    match m.sizes {
+        None => (Severity::Ok, "the file's batch is fixed".into()),
+        Some((each, e)) if e > SAME.max(m.tolerance) => (
+            Severity::Error,
+            format!(
+                "in batches of {each} the same images have embeddings that differ by {e:.1e} of the largest value"
+            ),
+        ),
+        Some((_, e)) => (Severity::Ok, format!("to {e:.0e} of the largest value")),
     }
 }
 

@@ -53,6 +53,7 @@ pub static CHECKS: &[Check] = &[
     check(&reason::PARITY, Run::Load(load::parity)),
     check(&reason::RUNTIME_OPTIMISER, Run::Load(load::shipped)),
     check(&reason::BATCH_DEPENDENCE, Run::Load(load::company)),
+    check(&reason::BATCH_SIZE, Run::Load(load::batch_size)),
     check(&reason::PRECISION, Run::Load(load::precision)),
     check(&reason::GRADIENT_ESTIMATED, Run::Load(load::estimated)),
     check(&reason::ZERO_GRADIENT, Run::Load(load::zero)),
