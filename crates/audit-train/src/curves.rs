@@ -153,6 +153,9 @@ const CHARTS: [Chart; 8] = [
     },
 ];
 
+/// Steps and values.
+type Points = Vec<(f64, f64)>;
+
 /// A plot's size, and the margins for its axes.
 const SIZE: [f64; 2] = [480.0, 250.0];
 const LEFT: f64 = 46.0;
@@ -160,8 +163,8 @@ const BOTTOM: f64 = 24.0;
 
 impl Chart {
     fn draw(&self, runs: &[Record]) -> String {
-        // A run, whether its line is dashed, and the line: steps and values.
-        let mut lines: Vec<(usize, bool, Vec<(f64, f64)>)> = vec![];
+        // A run, whether its line is dashed, and the line.
+        let mut lines: Vec<(usize, bool, Points)> = vec![];
         for (i, run) in runs.iter().enumerate() {
             for (dashed, of) in [(true, self.dashed), (false, Some(self.solid))] {
                 let Some(of) = of else { continue };
