@@ -46,13 +46,8 @@ impl TrainingImages {
     ) -> Result<TrainingImages> {
         // A path that isn't there is refused below, in the data set's own words.
         let found = layout.map_or_else(|| Layout::detect(path), Layout::find)?;
-        // Benchmarks have parts; plain folders and lists of one's own hold what was meant.
-        let parts = match found.name {
-            "folder" | "manifest" => false,
-            "omniglot" => path.join("images_background").is_dir(),
-            _ => true,
-        };
-        let dataset = Dataset::open(path, Some(found.name), split.or(parts.then_some(part)))?;
+        let split = split.or((found.has_splits)(path).then_some(part));
+        let dataset = Dataset::open(path, Some(found.name), split)?;
         Self::of(dataset, backbone)
     }
 

@@ -2,7 +2,7 @@
 //! tools/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed, misused.
 
 use audit::Exit;
-use audit::data::Dataset;
+use audit::data::{Dataset, Item, Split};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
 use audit_train::checkpoint::{self, RunState};
 use audit_train::cli::Cli;
@@ -691,6 +691,22 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     std::fs::copy(first, Path::new(&data).join("lonely/one.png")).unwrap();
     let e = train(&format!("none --data {data} --out {none} --batch 16")).unwrap_err();
     assert!(e.message.contains("a class of one image: lonely") && e.exit == Exit::Usage, "{e}");
+}
+
+#[test]
+fn a_list_is_taken_whole_unless_it_has_splits() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = PathBuf::from(characters(folder.path(), 3));
+    let items = Dataset::open(&data, None, None).unwrap().items;
+    let (list, backbone) = (data.join("list.csv"), Backbone::find("c2f1").unwrap());
+    let count = |header: &str, parts: [&str; 2]| {
+        let row = |(i, item): (usize, &Item)| format!("\n{},{}{}", item.id, item.class, parts[i % 2]);
+        let rows: String = items.iter().enumerate().map(row).collect();
+        std::fs::write(&list, format!("{header}{rows}")).unwrap();
+        TrainingImages::open(&list, None, None, Split::Train, backbone).unwrap().count()
+    };
+    assert_eq!(count("path,label", ["", ""]), 24);
+    assert_eq!(count("path,label,split", [",train", ",test"]), 12);
 }
 
 #[test]
