@@ -10,6 +10,7 @@ pub const LAYOUT: Layout = Layout {
     name: "folder",
     about: ABOUT,
     detect: |_| false,
+    has_splits: |_| false,
     open: |path, split| match split {
         None => open(path),
         Some(split) if path.join(split.to_string()).is_dir() => open(&path.join(split.to_string())),

@@ -13,8 +13,13 @@ use std::sync::Arc;
 const ABOUT: &str = "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and \
                      t10k-labels-idx1-ubyte, each with or without .gz, in PATH, PATH/raw or PATH/MNIST/raw";
 
-pub const LAYOUT: Layout =
-    Layout { name: "mnist", about: ABOUT, detect: |path| find(path, "t10k", "images-idx3").is_some(), open };
+pub const LAYOUT: Layout = Layout {
+    name: "mnist",
+    about: ABOUT,
+    detect: |path| find(path, "t10k", "images-idx3").is_some(),
+    has_splits: |_| true,
+    open,
+};
 
 /// Grey images of one size.
 #[derive(Debug)]

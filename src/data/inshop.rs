@@ -12,8 +12,13 @@ const ABOUT: &str =
     "In-shop Clothes Retrieval Benchmark with Eval/list_eval_partition.txt and img/<WOMEN|MEN>/…/<image>";
 const HEADER: &str = "image_name item_id evaluation_status";
 
-pub const LAYOUT: Layout =
-    Layout { name: "in-shop", about: ABOUT, detect: |path| root(path, FOLDER, LIST).is_some(), open };
+pub const LAYOUT: Layout = Layout {
+    name: "in-shop",
+    about: ABOUT,
+    detect: |path| root(path, FOLDER, LIST).is_some(),
+    has_splits: |_| true,
+    open,
+};
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let root = expect_root(path, FOLDER, LIST, ABOUT)?;

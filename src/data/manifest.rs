@@ -14,6 +14,8 @@ pub const LAYOUT: Layout = Layout {
     detect: |path| {
         path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
     },
+    // A list that can't be read is refused when it is opened.
+    has_splits: |path| read(path).is_ok_and(|table| table.has("split")),
     open,
 };
 
@@ -142,12 +144,15 @@ fn split(place: Place, line: &str) -> Result<Vec<String>> {
     Ok(fields.into_iter().map(|field| field.trim().to_owned()).collect())
 }
 
+fn read(path: &Path) -> Result<Table> {
+    Table::read(path, &["path", "label"], &[COLUMNS, UNSUPPORTED].concat(), ABOUT)
+}
+
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     if !path.is_file() {
         return Err(Error::usage(format!("{} is a folder; expected {ABOUT}", path.display())));
     }
-    let known = [COLUMNS, UNSUPPORTED].concat();
-    let table = Table::read(path, &["path", "label"], &known, ABOUT)?;
+    let table = read(path)?;
     if let (Some(split), false) = (split, table.has("split")) {
         return Err(Error::usage(format!(
             "{} has no column `split`, which --split {split} asks for",

@@ -41,6 +41,8 @@ pub struct Layout {
     pub about: &'static str,
     /// Whether a path looks like this layout, by the names of a few files.
     detect: fn(&Path) -> bool,
+    /// Whether a path holds images to train on apart from those to evaluate on.
+    pub has_splits: fn(&Path) -> bool,
     /// Lists a split; `None` takes the one that papers evaluate on.
     open: fn(&Path, Option<Split>) -> Result<Dataset>,
 }

@@ -17,6 +17,7 @@ pub const LAYOUT: Layout = Layout {
     detect: |path| {
         root(path, FOLDER, "list_query.txt").is_some_and(|root| root.join("list_gallery.txt").is_file())
     },
+    has_splits: |_| true,
     open,
 };
 

@@ -20,6 +20,7 @@ pub const LAYOUT: Layout = Layout {
                 character.file_name().is_some_and(|name| name.to_string_lossy().starts_with("character"))
             })
     },
+    has_splits: |path| path.join("images_background").is_dir(),
     open,
 };
 

@@ -11,8 +11,13 @@ const ABOUT: &str =
     "Stanford_Online_Products with Ebay_train.txt, Ebay_test.txt and <category>_final/<image>";
 const HEADER: &str = "image_id class_id super_class_id path";
 
-pub const LAYOUT: Layout =
-    Layout { name: "sop", about: ABOUT, detect: |path| root(path, FOLDER, "Ebay_test.txt").is_some(), open };
+pub const LAYOUT: Layout = Layout {
+    name: "sop",
+    about: ABOUT,
+    detect: |path| root(path, FOLDER, "Ebay_test.txt").is_some(),
+    has_splits: |_| true,
+    open,
+};
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let list = of_split(split, "Ebay_train.txt", "Ebay_test.txt");

@@ -18,7 +18,6 @@ pub struct RunState {
     pub step: u64,
     /// Adam's updates, over all runs with these moments.
     pub updates: u64,
-    /// What the defence remembers.
     pub memory: Memory,
     /// Mean distance of embeddings at the start; a small share of it is a sign of collapse.
     pub first_distance: f64,
@@ -36,25 +35,22 @@ pub struct RunState {
     pub log_bytes: u64,
 }
 
-/// A checkpoint in memory.
 pub struct Checkpoint {
-    /// The run's settings.
     pub settings: TrainingSettings,
-    /// How far it is.
     pub state: RunState,
     weights: Weights,
     mean: Weights,
     square: Weights,
 }
 
+const HEADER: &str = "audit-train";
+const PARTS: [&str; 3] = ["weight/", "mean/", "square/"];
+
 #[derive(Serialize, Deserialize)]
 struct Header {
     settings: TrainingSettings,
     state: RunState,
 }
-
-const HEADER: &str = "audit-train";
-const PARTS: [&str; 3] = ["weight/", "mean/", "square/"];
 
 /// Writes a checkpoint in one go: whoever reads `path` finds the old one or the new one.
 pub fn save(
@@ -75,11 +71,8 @@ pub fn save(
     }
     let unwritable = |e: &dyn std::fmt::Display| {
         let reason = e.to_string();
-        Error::internal(format!(
-            "can't write the checkpoint {}: {}",
-            path.display(),
-            reason.lines().next().unwrap_or_default()
-        ))
+        let brief = reason.lines().next().unwrap_or_default();
+        Error::internal(format!("can't write the checkpoint {}: {brief}", path.display()))
     };
     let file = files::partial(path).map_err(|e| unwritable(&e))?;
     Tensor::write_safetensors(&tensors, file.path()).map_err(|e| unwritable(&e))?;
@@ -111,21 +104,17 @@ impl Checkpoint {
     /// Gives the net these weights. Exit code 2 where it is of another architecture.
     pub fn fill(&self, net: &mut Net, path: &Path) -> Result<()> {
         let differences = net.compare(&self.weights);
-        if differences.is_empty() {
-            net.copy_from(&self.weights);
-            return Ok(());
-        }
-        Err(Error::usage(format!(
-            "{} is a checkpoint of a {} with {} dimensions, and this is a {} with {}: {}. Give --backbone {} --dim {}",
+        let TrainingSettings { backbone, dim, .. } = &self.settings;
+        refuse_if!(
+            !differences.is_empty(),
+            "{} is a checkpoint of a {backbone} with {dim} dimensions, and this is a {} with {}: {differences}. Give --backbone \
+             {backbone} --dim {dim}",
             path.display(),
-            self.settings.backbone,
-            self.settings.dim,
             net.backbone.name,
-            net.dim,
-            differences,
-            self.settings.backbone,
-            self.settings.dim
-        )))
+            net.dim
+        );
+        net.copy_from(&self.weights);
+        Ok(())
     }
 
     /// Adam as it was, on the net's device. Call after [`Checkpoint::fill`].
@@ -134,13 +123,9 @@ impl Checkpoint {
         adam.updates = self.state.updates;
         for (own, saved) in [(&mut adam.mean, &self.mean), (&mut adam.square, &self.square)] {
             for (name, t) in own.iter_mut() {
-                let saved = saved.get(name).filter(|s| s.size() == t.size()).ok_or_else(|| {
-                    Error::usage(format!(
-                        "{}: the optimiser's state of {name} is missing; the file is damaged",
-                        path.display()
-                    ))
-                })?;
-                t.copy_(saved);
+                let saved = saved.get(name).filter(|s| s.size() == t.size());
+                let missing = format!("the optimiser's state of {name} is missing; the file is damaged");
+                t.copy_(saved.ok_or_else(|| Error::usage(format!("{}: {missing}", path.display())))?);
             }
         }
         Ok(adam)

@@ -2,12 +2,13 @@
 
 use crate::defence::DEFENCES;
 use crate::loss::LOSSES;
-use crate::net::BACKBONES;
-use crate::recipe::{AdmlTarget, Norms, OnCollapse, Reading};
+use crate::net::{BACKBONES, Norms};
+use crate::recipe::{AdmlTarget, OnCollapse, Reading};
 use crate::sampler::SAMPLERS;
 use audit::data::Split;
 use audit::progress;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// Trains image-embedding models, hardened or not, and exports them to ONNX.
@@ -15,7 +16,6 @@ use std::path::PathBuf;
 #[command(
     name = "audit-train",
     version,
-    about = "Trains image-embedding models, hardened or not, and exports them to ONNX",
     allow_negative_numbers = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
@@ -28,10 +28,9 @@ use std::path::PathBuf;
     12 collapsed, or the loss is not a number"
 )]
 pub struct Cli {
-    /// What to do; without a command, train.
+    /// Without one, train.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// The training.
     #[command(flatten)]
     pub run: Flags,
 }
@@ -76,7 +75,7 @@ pub struct Flags {
     #[arg(long)]
     pub layout: Option<String>,
     /// Part of a benchmark [default: train]
-    #[arg(long, value_parser = split)]
+    #[arg(long)]
     pub split: Option<Split>,
     /// Images of other classes to measure R@1 on at each epoch's end [default: those trained on]
     #[arg(long, value_name = "PATH")]
@@ -130,8 +129,8 @@ pub struct Flags {
     #[arg(long, help_heading = "Method")]
     pub eta: Option<f64>,
     /// Whether η falls with the epochs, η·(1 − (epoch/(2·epochs))²) [default: on with cap, anp and ca-tride]
-    #[arg(long, value_enum, help_heading = "Method")]
-    pub eta_schedule: Option<Switch>,
+    #[arg(long, value_parser = switch(), help_heading = "Method")]
+    pub eta_schedule: Option<bool>,
     /// cap, anp, ca-tride: how much near samples count in collapseness; 0 is mean hardness [default: 10]
     #[arg(long, help_heading = "Method")]
     pub lambda: Option<f64>,
@@ -139,8 +138,8 @@ pub struct Flags {
     #[arg(long, value_enum, help_heading = "Method")]
     pub reading: Option<Reading>,
     /// anp, ca-tride: the top-rank pair, in attack and loss [default: on]
-    #[arg(long, value_enum, help_heading = "Method")]
-    pub top_rank: Option<Switch>,
+    #[arg(long, value_parser = switch(), help_heading = "Method")]
+    pub top_rank: Option<bool>,
     /// hm: the hardness to reach: lga, a sampler, or a number such as -0.1 [default: lga]
     #[arg(long, allow_hyphen_values = true, help_heading = "Method")]
     pub destination: Option<String>,
@@ -169,8 +168,8 @@ pub struct Flags {
     #[arg(long, help_heading = "Attack")]
     pub random_start: bool,
     /// Whether the step size grows with the epochs, α·epoch/epochs [default: on with cap, anp and ca-tride]
-    #[arg(long, value_enum, help_heading = "Attack")]
-    pub progressive: Option<Switch>,
+    #[arg(long, value_parser = switch(), help_heading = "Attack")]
+    pub progressive: Option<bool>,
     /// What to do when the net collapses
     #[arg(long, value_enum, default_value = "stop", help_heading = "Machine")]
     pub on_collapse: OnCollapse,
@@ -188,26 +187,12 @@ pub struct Flags {
     pub quiet: bool,
 }
 
-/// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs)]
-pub enum Switch {
-    On,
-    Off,
-}
-
 /// What there is, for `audit-train methods`.
 pub fn tables() -> String {
     let mut out = String::from("Methods\n");
     for d in DEFENCES {
-        out += &format!(
-            "  {:<18} {}\n  {:<18} sampler {}, losses {}",
-            d.name,
-            d.about,
-            "",
-            d.sampler,
-            d.losses.join(", ")
-        );
+        let losses = d.losses.join(", ");
+        out += &format!("  {:<18} {}\n  {:<18} sampler {}, losses {losses}", d.name, d.about, "", d.sampler);
         out += &d.attack.as_ref().map_or("\n".into(), |a| format!("; {} steps of attack\n", a.steps));
     }
     let mut list = |title: &str, rows: Vec<(&str, &str)>| {
@@ -220,6 +205,6 @@ pub fn tables() -> String {
     out
 }
 
-fn split(text: &str) -> std::result::Result<Split, String> {
-    text.parse::<Split>().map_err(|e| e.to_string())
+fn switch() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["on", "off"]).map(|word| word == "on")
 }

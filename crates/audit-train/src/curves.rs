@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 pub struct Record {
     /// The log's name.
     pub name: String,
-    /// What was asked for.
     pub settings: TrainingSettings,
     /// One per epoch; the first is the state before training.
     pub rows: Vec<EpochRow>,
@@ -42,17 +41,17 @@ impl Record {
 
 /// Plots the logs into one page at `output`.
 pub fn write(logs: &[PathBuf], output: &Path) -> Result<String> {
-    if output.extension().is_none_or(|e| e != "html") {
-        return Err(Error::usage(format!("-o {}: expected a name that ends in .html", output.display())));
-    }
+    refuse_if!(
+        output.extension().is_none_or(|e| e != "html"),
+        "-o {}: expected a name that ends in .html",
+        output.display()
+    );
     let runs = logs.iter().map(|path| Record::read(path)).collect::<Result<Vec<_>>>()?;
     replace(output, &render(&runs))?;
     Ok(format!("{}: {} runs\n", output.display(), runs.len()))
 }
 
-/// The page.
 pub fn render(runs: &[Record]) -> Vec<u8> {
-    let names: Vec<&str> = runs.iter().map(|r| r.name.as_str()).collect();
     let lead = "What training did to the net, epoch by epoch. Hardness, collapseness and shift are means over the triplets of \
                 an epoch's batches; the rest is measured on clean images at its end.";
     let legend: String = runs.iter().enumerate().map(|(i, run)| key(i, &run.name)).collect();
@@ -65,6 +64,7 @@ pub fn render(runs: &[Record]) -> Vec<u8> {
          </div><div class=\"maps\">{charts}</div></section>\n",
         table(runs)
     );
+    let names: Vec<&str> = runs.iter().map(|r| r.name.as_str()).collect();
     let title = if names.len() > 3 { format!("{} runs", names.len()) } else { names.join(", ") };
     page("Training", &title, lead, &sections)
 }
@@ -163,17 +163,14 @@ const BOTTOM: f64 = 24.0;
 
 impl Chart {
     fn draw(&self, runs: &[Record]) -> String {
-        let points = |of: fn(&EpochRow) -> Option<f64>, run: &Record| -> Points {
-            let finite = |r: &EpochRow| Some((r.step as f64, of(r).filter(|v| v.is_finite())?));
-            run.rows.iter().filter_map(finite).collect()
-        };
         // A run, whether its line is dashed, and the line.
         let mut lines: Vec<(usize, bool, Points)> = vec![];
         for (i, run) in runs.iter().enumerate() {
-            if let Some(dashed) = self.dashed {
-                lines.push((i, true, points(dashed, run)));
+            for (dashed, of) in [(true, self.dashed), (false, Some(self.solid))] {
+                let Some(of) = of else { continue };
+                let finite = |r: &EpochRow| Some((r.step as f64, of(r).filter(|v| v.is_finite())?));
+                lines.push((i, dashed, run.rows.iter().filter_map(finite).collect()));
             }
-            lines.push((i, false, points(self.solid, run)));
         }
         let all = || lines.iter().flat_map(|(_, _, line)| line);
         let right = all().map(|p| p.0).fold(1.0, f64::max);
@@ -181,52 +178,41 @@ impl Chart {
         let high = if high > low { high } else { low + 1.0 };
         let ticks = ticks(low, high);
         let (low, high) = (ticks[0].min(low), ticks[ticks.len() - 1].max(high));
-        let x = |v: f64| LEFT + v / right * (SIZE[0] - LEFT - 8.0);
-        let y = |v: f64| 8.0 + (high - v) / (high - low) * (SIZE[1] - BOTTOM - 8.0);
-        let mut svg = format!(
-            "<svg role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {} {}\">",
-            escape(self.title),
-            SIZE[0],
-            SIZE[1]
-        );
+        let (title, [width, height], end) = (escape(self.title), SIZE, SIZE[0] - 8.0);
+        let x = |v: f64| LEFT + v / right * (width - LEFT - 8.0);
+        let y = |v: f64| 8.0 + (high - v) / (high - low) * (height - BOTTOM - 8.0);
+        let mut svg = format!("<svg role=\"img\" aria-label=\"{title}\" viewBox=\"0 0 {width} {height}\">");
         for tick in &ticks {
-            let width = if *tick == 0.0 { 1.5 } else { 0.7 };
+            let (y, thick) = (y(*tick), if *tick == 0.0 { 1.5 } else { 0.7 });
             svg += &format!(
-                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"var(--line)\" stroke-width=\"{width}\"/><text \
+                "<line x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"var(--line)\" stroke-width=\"{thick}\"/><text \
                  x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                SIZE[0] - 8.0,
                 LEFT - 6.0,
-                y(*tick) + 4.0,
-                brief(*tick),
-                y = y(*tick),
+                y + 4.0,
+                brief(*tick)
             );
         }
-        let foot = SIZE[1] - 6.0;
+        let foot = height - 6.0;
         svg += &format!(
-            "<text x=\"{LEFT}\" y=\"{foot}\">0</text><text x=\"{}\" y=\"{foot}\" text-anchor=\"end\">{right:.0} steps</text>",
-            SIZE[0] - 8.0
+            "<text x=\"{LEFT}\" y=\"{foot}\">0</text><text x=\"{end}\" y=\"{foot}\" text-anchor=\"end\">{right:.0} steps</text>"
         );
         for (i, dashed, line) in &lines {
             let path: Vec<String> = line.iter().map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1))).collect();
+            let (path, colour) = (path.join(" "), colour(*i));
             let style = if *dashed { " stroke-dasharray=\"4 4\" opacity=\".7\"" } else { "" };
             svg += &format!(
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\" stroke-linejoin=\"round\"{style}/>",
-                path.join(" "),
-                colour(*i)
+                "<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\" stroke-linejoin=\"round\"{style}/>"
             );
-            let collapsed = runs[*i].rows.iter().find(|r| r.collapsed);
-            if let Some((row, value)) =
-                collapsed.and_then(|r| Some((r, (self.solid)(r)?))).filter(|_| !dashed)
-            {
+            let collapsed = runs[*i].rows.iter().find(|r| r.collapsed).filter(|_| !dashed);
+            if let Some((step, value)) = collapsed.and_then(|r| Some((r.step as f64, (self.solid)(r)?))) {
                 svg += &format!(
-                    "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" style=\"fill:{};font-size:20px\">×</text>",
-                    x(row.step as f64),
-                    y(value) + 7.0,
-                    colour(*i)
+                    "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" style=\"fill:{colour};font-size:20px\">×</text>",
+                    x(step),
+                    y(value) + 7.0
                 );
             }
         }
-        format!("<h3>{}</h3>{svg}</svg>", escape(self.title))
+        format!("<h3>{title}</h3>{svg}</svg>")
     }
 }
 

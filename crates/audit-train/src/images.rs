@@ -16,7 +16,6 @@ const KEEP: usize = 4 << 30;
 /// Photographs are brought to this size, out of which the input's is cut.
 const PHOTOGRAPH: usize = 256;
 
-/// Labelled images for training.
 pub struct TrainingImages {
     dataset: Dataset,
     prep: Preparation,
@@ -33,7 +32,6 @@ pub struct TrainingImages {
 pub struct LabelledImages {
     /// Images [B, C, H, W] in [0, 1]; in a batch to train on, 2i and 2i + 1 share a class.
     pub images: Tensor,
-    /// Class of each.
     pub labels: Vec<usize>,
 }
 
@@ -46,22 +44,13 @@ impl TrainingImages {
         part: Split,
         backbone: &Backbone,
     ) -> Result<TrainingImages> {
-        let found = match layout {
-            Some(name) => Layout::find(name)?.name,
-            // A path that isn't there is refused below, in the data set's own words.
-            None => Layout::detect(path)?.name,
-        };
-        // Benchmarks have parts; plain folders and lists of one's own hold what was meant.
-        let parts = match found {
-            "folder" | "manifest" => false,
-            "omniglot" => path.join("images_background").is_dir(),
-            _ => true,
-        };
-        let dataset = Dataset::open(path, Some(found), split.or(parts.then_some(part)))?;
+        // A path that isn't there is refused below, in the data set's own words.
+        let found = layout.map_or_else(|| Layout::detect(path), Layout::find)?;
+        let split = split.or((found.has_splits)(path).then_some(part));
+        let dataset = Dataset::open(path, Some(found.name), split)?;
         Self::of(dataset, backbone)
     }
 
-    /// The images of a data set.
     pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<TrainingImages> {
         let mut classes = vec![Vec::new(); dataset.classes.len()];
         let mut hash = Sha256::new();
@@ -70,21 +59,16 @@ impl TrainingImages {
             hash.update(item.id.as_bytes());
             hash.update([0]);
         }
-        let single: Vec<&str> = (classes.iter().zip(&dataset.classes))
-            .filter(|(items, _)| items.len() == 1)
-            .map(|(_, name)| name.as_str())
-            .collect();
-        if !single.is_empty() {
-            let shown: Vec<&str> = single.iter().copied().take(5).collect();
-            let more =
-                if single.len() > 5 { format!(" and {} more", single.len() - 5) } else { String::new() };
-            return Err(Error::usage(format!(
-                "data {}: {} of one image: {}{more}. An anchor needs a positive: add images or remove the class",
-                dataset.source,
-                if single.len() == 1 { "a class".to_string() } else { format!("{} classes", single.len()) },
-                shown.join(", ")
-            )));
-        }
+        let single = classes.iter().zip(&dataset.classes).filter(|(items, _)| items.len() == 1);
+        let single: Vec<&str> = single.map(|(_, name)| name.as_str()).collect();
+        let count = if single.len() == 1 { "a class".into() } else { format!("{} classes", single.len()) };
+        let more = if single.len() > 5 { format!(" and {} more", single.len() - 5) } else { String::new() };
+        refuse_if!(
+            !single.is_empty(),
+            "data {}: {count} of one image: {}{more}. An anchor needs a positive: add images or remove the class",
+            dataset.source,
+            single[..single.len().min(5)].join(", ")
+        );
         classes.retain(|items| !items.is_empty());
         if classes.len() < 2 {
             return Err(Error::empty(format!(
@@ -101,29 +85,22 @@ impl TrainingImages {
         Ok(TrainingImages { dataset, prep, side, classes, kept, digest })
     }
 
-    /// Number of images.
-    pub fn len(&self) -> usize {
+    /// Number of images, at least four.
+    pub fn count(&self) -> usize {
         self.dataset.items.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Whether so large a batch can be drawn, two images of each of different classes. Exit code 2 otherwise.
     pub fn allow(&self, batch: usize) -> Result<()> {
-        match batch / 2 <= self.classes.len() {
-            true => Ok(()),
-            false => Err(Error::usage(format!(
-                "--batch {batch} takes two images of each of {} classes, and the data holds {} classes in {} images; give at \
-                 most --batch {}",
-                batch / 2,
-                self.classes.len(),
-                self.len(),
-                2 * self.classes.len()
-            ))),
-        }
+        let (wanted, held) = (batch / 2, self.classes.len());
+        refuse_if!(
+            wanted > held,
+            "--batch {batch} takes two images of each of {wanted} classes, and the data holds {held} classes in {} images; \
+             give at most --batch {}",
+            self.count(),
+            2 * held
+        );
+        Ok(())
     }
 
     /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the time.
@@ -151,7 +128,7 @@ impl TrainingImages {
 
     /// At most `most` images of whole classes, classes spread evenly over the data; centres cut out.
     pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
-        let fit = (most * self.classes.len() / self.len()).clamp(2, self.classes.len());
+        let fit = (most * self.classes.len() / self.count()).clamp(2, self.classes.len());
         let centre = (self.prep.height - self.side) / 2;
         let crop = Crop { top: centre, left: centre, mirror: false };
         let (mut chosen, mut labels) = (Vec::new(), Vec::new());
@@ -175,17 +152,13 @@ impl TrainingImages {
 
     fn crop(&self, item: usize, crop: Crop) -> Result<Vec<f32>> {
         let whole = self.prep.height;
-        let bytes = self.len() * self.prep.channels * whole * whole * 4;
-        let decode = || self.dataset.pixels(item, &self.prep).map(|pixels| pixels.data);
+        let bytes = self.count() * self.prep.channels * whole * whole * 4;
         let decoded;
         let data: &[f32] = match self.kept[item].get() {
             Some(data) => data,
             None => {
-                decoded = decode()?;
-                match bytes <= KEEP {
-                    true => self.kept[item].get_or_init(|| decoded),
-                    false => &decoded,
-                }
+                decoded = self.dataset.pixels(item, &self.prep)?.data;
+                if bytes <= KEEP { self.kept[item].get_or_init(|| decoded) } else { &decoded }
             }
         };
         if whole == self.side {

@@ -6,6 +6,15 @@
 //! ([`perturb`]) and names a [`loss`], and the [`optimiser`] updates the weights. At each epoch's end a [`monitor`] measures
 //! the net, and a [`checkpoint`] and a row of the [`log`] are written; at the end the model, by [`export`].
 
+/// Returns exit code 2 with a reason where a condition holds.
+macro_rules! refuse_if {
+    ($holds:expr, $($why:tt)*) => {
+        if $holds {
+            return Err(audit::Error::usage(format!($($why)*)));
+        }
+    };
+}
+
 pub mod checkpoint;
 pub mod cli;
 pub mod curves;
@@ -49,13 +58,11 @@ pub fn run(flags: &Flags) -> Result<String> {
     };
     let backbone = Backbone::find(&flags.backbone)?;
     let images = TrainingImages::open(data, flags.layout.as_deref(), flags.split, Split::Train, backbone)?;
-    let recipe = Recipe::of(flags, images.len(), &images.digest)?;
+    let recipe = Recipe::of(flags, images.count(), &images.digest)?;
     images.allow(recipe.settings.batch)?;
-    let validation = flags
-        .validation
-        .as_ref()
-        .map(|path| TrainingImages::open(path, None, None, Split::Test, backbone))
-        .transpose()?;
+    let validation = flags.validation.as_ref();
+    let validation =
+        validation.map(|path| TrainingImages::open(path, None, None, Split::Test, backbone)).transpose()?;
     let files = RunFiles::of(out)?;
     Training::start(&recipe, flags, &files, device)?.run(
         &images,
@@ -86,15 +93,14 @@ fn device(name: &str) -> Result<Device> {
         return Err(Error::usage(format!("--device {name}: expected cpu or cuda:N")));
     };
     let found = tch::Cuda::device_count();
-    if number as i64 >= found {
-        return Err(Error::usage(format!(
-            "--device {name}: libtorch sees {found} CUDA devices{}; use --device cpu",
-            match tch::utils::has_cuda() {
-                true => "",
-                false => ", for it was built without CUDA (set LIBTORCH to one with it and build again)",
-            }
-        )));
-    }
+    let why = match tch::utils::has_cuda() {
+        true => "",
+        false => ", for it was built without CUDA (set LIBTORCH to one with it and build again)",
+    };
+    refuse_if!(
+        number as i64 >= found,
+        "--device {name}: libtorch sees {found} CUDA devices{why}; use --device cpu"
+    );
     Ok(Device::Cuda(number))
 }
 

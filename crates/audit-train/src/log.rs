@@ -19,11 +19,9 @@ pub enum LogLine {
     Epoch(EpochRow),
     /// How it ended: done, collapsed, or the loss not a number.
     End {
-        /// One word.
         how: Ending,
         /// Batches that were trained on.
         step: u64,
-        /// What to know of it.
         why: String,
     },
 }
@@ -44,7 +42,6 @@ pub enum Ending {
 pub struct LogWriter {
     file: fs::File,
     path: PathBuf,
-    /// Its length.
     pub bytes: u64,
 }
 
@@ -58,7 +55,6 @@ impl LogWriter {
         Ok(LogWriter { file, path: path.into(), bytes: keep.unwrap_or(0) })
     }
 
-    /// Appends a line.
     pub fn write(&mut self, line: &LogLine) -> Result<()> {
         let mut text = serde_json::to_string(line).map_err(|e| Error::internal(format!("log: {e}")))?;
         text.push('\n');

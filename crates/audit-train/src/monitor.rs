@@ -1,11 +1,12 @@
 //! What an epoch shows: retrieval and geometry of the clean embeddings, and whether the net has collapsed.
 
 use crate::checkpoint::RunState;
-use crate::defence::BatchMeasures;
+use crate::defence::{BatchMeasures, number};
 use crate::dice::Dice;
 use crate::images::LabelledImages;
-use crate::loss::{MARGIN, hardness, same_class};
+use crate::loss::{MARGIN, others, same_class, triplet_loss};
 use crate::net::Net;
+use crate::sampler::Triplets;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor, no_grad};
 
@@ -36,10 +37,9 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
         let d = squares.clamp_min(0.0).sqrt();
         let nearest = d.masked_fill(&own, f64::INFINITY).argmin(1, false);
         let hits = same.gather(1, &nearest.unsqueeze(1), false).to_kind(Kind::Float).mean(Kind::Float);
-        let mean =
-            |mask: &Tensor| d.masked_select(mask).to_kind(Kind::Double).mean(Kind::Double).double_value(&[]);
+        let mean = |mask: &Tensor| number(&d.masked_select(mask).to_kind(Kind::Double).mean(Kind::Double));
         let distance = mean(&own.logical_not());
-        let within = mean(&same.logical_and(&own.logical_not()));
+        let within = mean(&others(&same));
         let between = mean(&same.logical_not());
         // The next image of the class, and any of another: always the same, so that epochs compare.
         let mut dice = Dice::new(0, "monitor", 0);
@@ -49,24 +49,19 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
                 .map(|i| (from + i) % labels.len())
                 .find(|&i| i != at && (labels[i] == labels[at]) == equal)
         };
-        let rows: Vec<[i64; 3]> = (0..labels.len())
-            .filter_map(|at| {
-                let positive = find(at + 1, true, at)?;
-                let negative = find(dice.index(labels.len()), false, at)?;
-                Some([at as i64, positive as i64, negative as i64])
-            })
-            .collect();
-        let pick = |i: usize| {
-            let rows: Vec<i64> = rows.iter().map(|r| r[i]).collect();
-            e.index_select(0, &Tensor::from_slice(&rows).to_device(e.device()))
-        };
-        let hard = hardness(&pick(0), &pick(1), &pick(2));
+        let mut triplets = Triplets::default();
+        for at in 0..labels.len() {
+            let Some(positive) = find(at + 1, true, at) else { continue };
+            let Some(negative) = find(dice.index(labels.len()), false, at) else { continue };
+            triplets.add(at, positive, negative);
+        }
+        let [a, p, n] = triplets.of(&e);
         CleanMeasures {
-            recall: hits.double_value(&[]),
+            recall: number(&hits),
             distance,
             separability: (between - within) / distance.max(1e-12),
             entanglement: within / between.max(1e-12),
-            triplet_loss: (hard + MARGIN).relu().mean(Kind::Float).double_value(&[]),
+            triplet_loss: number(&triplet_loss(&a, &p, &n)),
         }
     })
 }
@@ -80,7 +75,6 @@ pub struct EpochRow {
     pub step: u64,
     /// Means over the epoch's batches; `None` before the first.
     pub batches: Option<BatchMeasures>,
-    /// The clean embeddings at its end.
     pub clean: CleanMeasures,
     /// Images times attack steps so far.
     pub image_steps: u64,
@@ -136,7 +130,6 @@ pub struct BatchMeans {
 }
 
 impl BatchMeans {
-    /// Adds a batch.
     pub fn add(&mut self, mut batch: BatchMeasures) {
         for (sum, value) in self.sum.means().into_iter().zip(batch.means()) {
             *sum += *value;

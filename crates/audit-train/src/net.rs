@@ -3,6 +3,8 @@
 use crate::dice::Dice;
 use crate::find_row;
 use audit::{Error, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -13,7 +15,6 @@ pub type Weights = BTreeMap<String, Tensor>;
 
 /// One layer. Names are those of its weights; a window is square: kernel, stride, padding.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub enum Layer {
     /// Followed by a bias where there is no batch norm to take its place. Channels in and out.
     Conv {
@@ -49,9 +50,8 @@ pub enum Layer {
 
 /// A kind of net that can be trained.
 pub struct Backbone {
-    /// Its name on the command line.
+    /// On the command line.
     pub name: &'static str,
-    /// What it is.
     pub about: &'static str,
     /// Channels and side of its input.
     pub input: (i64, i64),
@@ -180,22 +180,23 @@ fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
     layers
 }
 
-/// How batch norm (the one layer that tells) behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NormMode {
-    /// By its running statistics, which stay as they are. Also what "frozen" means in training.
-    Inference,
-    /// By the batch's statistics, which update the running ones.
-    Training,
+/// What batch norm does in training.
+// The running statistics stay as they are when frozen; the batch's statistics update them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Norms {
+    /// As in inference.
+    Frozen,
+    /// By the batch's statistics.
+    Train,
 }
 
 /// A net: layers and their weights.
 pub struct Net {
-    /// Its kind.
     pub backbone: &'static Backbone,
-    /// Embedding dimensions.
+    /// Of the embeddings.
     pub dim: i64,
-    /// The layers, input first.
+    /// Input first.
     pub layers: Vec<Layer>,
     /// All tensors by torchvision's names; the trainable ones require gradients.
     pub weights: Weights,
@@ -213,7 +214,6 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// Whether file and net agree.
     pub fn is_empty(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty() && self.reshaped.is_empty()
     }
@@ -230,12 +230,10 @@ impl fmt::Display for Differences {
 }
 
 impl Backbone {
-    /// The backbone called `name`.
     pub fn find(name: &str) -> Result<&'static Backbone> {
         find_row("backbone", BACKBONES, name, |row| row.name)
     }
 
-    /// Whether it has batch norm.
     pub fn has_norm(&self) -> bool {
         self.photograph
     }
@@ -248,13 +246,9 @@ impl Net {
         let mut weights = Weights::new();
         let mut dice = Dice::new(seed, "weights", 0);
         each(&layers, &mut |layer| init(layer, backbone.photograph, &mut dice, &mut weights));
-        let weights = weights
-            .into_iter()
-            .map(|(name, t)| {
-                let t = t.to_device(device).set_requires_grad(is_trained(&name));
-                (name, t)
-            })
-            .collect();
+        for (name, t) in &mut weights {
+            *t = t.to_device(device).set_requires_grad(is_trained(name));
+        }
         Net { backbone, dim, layers, weights }
     }
 
@@ -269,56 +263,43 @@ impl Net {
     }
 
     /// Embeddings [B, D] of images [B, C, H, W] in [0, 1], not normalised.
-    pub fn embed(&self, weights: &Weights, images: &Tensor, mode: NormMode) -> Tensor {
+    pub fn embed(&self, weights: &Weights, images: &Tensor, norms: Norms) -> Tensor {
         let x = match self.backbone.photograph {
             true => {
                 let [mean, std] = IMAGENET.map(|row| {
-                    Tensor::from_slice(&row)
-                        .to_kind(Kind::Float)
-                        .view([1, 3, 1, 1])
-                        .to_device(images.device())
+                    let row = Tensor::from_slice(&row).to_kind(Kind::Float).view([1, 3, 1, 1]);
+                    row.to_device(images.device())
                 });
                 (images - mean) / std
             }
             false => images.shallow_clone(),
         };
-        run(&self.layers, weights, x, mode)
+        run(&self.layers, weights, x, norms)
     }
 
     /// The same, divided by their norms.
-    pub fn unit(&self, weights: &Weights, images: &Tensor, mode: NormMode) -> Tensor {
-        normalize(&self.embed(weights, images, mode))
+    pub fn unit(&self, weights: &Weights, images: &Tensor, norms: Norms) -> Tensor {
+        normalize(&self.embed(weights, images, norms))
     }
 
     /// Unit embeddings without gradients, in inference mode, `batch` images at a time.
     pub fn unit_all(&self, images: &Tensor, batch: i64) -> Tensor {
         no_grad(|| {
-            let parts: Vec<Tensor> = images
-                .split(batch, 0)
-                .iter()
-                .map(|part| self.unit(&self.weights, part, NormMode::Inference))
-                .collect();
-            Tensor::cat(&parts, 0)
+            let unit = |part: &Tensor| self.unit(&self.weights, part, Norms::Frozen);
+            Tensor::cat(&images.split(batch, 0).iter().map(unit).collect::<Vec<_>>(), 0)
         })
     }
 
     /// How `tensors` differ from this net's weights. PyTorch's counters of batches are no weights.
     pub fn compare(&self, tensors: &Weights) -> Differences {
-        let counter = |name: &&String| !name.ends_with("num_batches_tracked");
-        Differences {
-            missing: self.weights.keys().filter(|n| !tensors.contains_key(*n)).cloned().collect(),
-            unexpected: (tensors.keys().filter(counter).filter(|n| !self.weights.contains_key(*n)).cloned())
-                .collect(),
-            reshaped: self
-                .weights
-                .iter()
-                .filter_map(|(name, own)| {
-                    let theirs = tensors.get(name)?.size();
-                    (theirs != own.size())
-                        .then(|| format!("{name} is {theirs:?} there and {:?} here", own.size()))
-                })
-                .collect(),
-        }
+        let only = |a: &Weights, b: &Weights| a.keys().filter(|n| !b.contains_key(*n)).cloned().collect();
+        let mut unexpected: Vec<String> = only(tensors, &self.weights);
+        unexpected.retain(|name| !name.ends_with("num_batches_tracked"));
+        let reshaped = self.weights.iter().filter_map(|(name, own)| {
+            let (theirs, own) = (tensors.get(name)?.size(), own.size());
+            (theirs != own).then(|| format!("{name} is {theirs:?} there and {own:?} here"))
+        });
+        Differences { missing: only(&self.weights, tensors), unexpected, reshaped: reshaped.collect() }
     }
 
     /// Copies those of `tensors` that have a place of the same shape.
@@ -343,17 +324,16 @@ impl Net {
         let head = |text: &String| text.starts_with("fc.");
         let (heads, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(head);
         let (reheads, reshaped): (Vec<_>, Vec<_>) = reshaped.into_iter().partition(head);
-        if !missing.is_empty() || !reshaped.is_empty() {
-            return Err(Error::usage(format!(
-                "{shown} is not of a {}: {}. Give weights of that architecture, with torchvision's names",
-                self.backbone.name,
-                Differences { missing, unexpected, reshaped }
-            )));
-        }
+        let others = Differences { missing, unexpected, reshaped };
+        refuse_if!(
+            !others.missing.is_empty() || !others.reshaped.is_empty(),
+            "{shown} is not of a {}: {others}. Give weights of that architecture, with torchvision's names",
+            self.backbone.name
+        );
         self.copy_from(&tensors);
         let mut notes = vec![];
-        if !unexpected.is_empty() {
-            notes.push(format!("not used: {}", unexpected.join(", ")));
+        if !others.unexpected.is_empty() {
+            notes.push(format!("not used: {}", others.unexpected.join(", ")));
         }
         if !(heads.is_empty() && reheads.is_empty()) {
             let why = [heads.join(", "), reheads.join(", ")].into_iter().filter(|s| !s.is_empty());
@@ -426,14 +406,14 @@ fn init(layer: &Layer, photograph: bool, dice: &mut Dice, weights: &mut Weights)
     }
 }
 
-fn run(layers: &[Layer], weights: &Weights, mut x: Tensor, mode: NormMode) -> Tensor {
+fn run(layers: &[Layer], weights: &Weights, mut x: Tensor, norms: Norms) -> Tensor {
     for layer in layers {
-        x = apply(layer, weights, x, mode);
+        x = apply(layer, weights, x, norms);
     }
     x
 }
 
-fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: NormMode) -> Tensor {
+fn apply(layer: &Layer, weights: &Weights, x: Tensor, norms: Norms) -> Tensor {
     let w = |name: &str, part: &str| &weights[&format!("{name}.{part}")];
     match layer {
         Layer::Conv { name, window: [_, stride, pad], bias, .. } => {
@@ -445,7 +425,7 @@ fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: NormMode) -> Tensor 
             Some(w(name, "bias")),
             Some(w(name, "running_mean")),
             Some(w(name, "running_var")),
-            mode == NormMode::Training,
+            norms == Norms::Train,
             0.1,
             EPSILON,
             true,
@@ -458,8 +438,8 @@ fn apply(layer: &Layer, weights: &Weights, x: Tensor, mode: NormMode) -> Tensor 
         Layer::Flatten => x.flatten(1, -1),
         Layer::Linear { name, .. } => x.linear(w(name, "weight"), Some(w(name, "bias"))),
         Layer::Residual { body, shortcut } => {
-            let other = run(shortcut, weights, x.shallow_clone(), mode);
-            (run(body, weights, x, mode) + other).relu()
+            let other = run(shortcut, weights, x.shallow_clone(), norms);
+            (run(body, weights, x, norms) + other).relu()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The attack inside training: projected gradient descent on images alone.
 
 use crate::dice::Dice;
-use crate::net::{Net, NormMode, Weights};
+use crate::net::{Net, Norms, Weights};
 use std::time::Instant;
 use tch::{Tensor, no_grad};
 
@@ -10,9 +10,7 @@ use tch::{Tensor, no_grad};
 pub struct PgdBudget {
     /// Largest change of a pixel.
     pub eps: f64,
-    /// Step size.
     pub alpha: f64,
-    /// Steps.
     pub steps: u32,
     /// Start anywhere in the box instead of at the image.
     pub random_start: bool,
@@ -22,11 +20,9 @@ pub struct PgdBudget {
 pub struct Perturbed {
     /// The images, [n, C, H, W], no gradients.
     pub images: Tensor,
-    /// Steps that were made.
     pub steps: u32,
     /// Images times steps.
     pub work: u64,
-    /// Wall time.
     pub seconds: f64,
 }
 
@@ -56,7 +52,7 @@ pub fn pgd(
     let steps = if budget.alpha > 0.0 { budget.steps } else { 0 };
     while made < steps {
         let moving = images.detach().set_requires_grad(true);
-        let Some(value) = loss(&net.unit(weights, &moving, NormMode::Inference), made) else { break };
+        let Some(value) = loss(&net.unit(weights, &moving, Norms::Frozen), made) else { break };
         let gradients = Tensor::run_backward(&[value], &[&moving], false, false);
         images =
             no_grad(|| (moving.detach() - gradients[0].sign() * budget.alpha).maximum(&low).minimum(&high));

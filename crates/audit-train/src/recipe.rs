@@ -1,34 +1,15 @@
 //! What a training does: the flags with every default filled in and every combination checked.
 
-use crate::cli::{Flags, Switch};
+use crate::cli::Flags;
 use crate::defence::{DEFENCES, Defence};
 use crate::loss::Loss;
-use crate::net::{Backbone, NormMode};
+use crate::net::{Backbone, Norms};
 use crate::sampler::{SAMPLERS, Sampler};
 use audit::suite::parse_fraction;
 use audit::{Error, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// Returns exit code 2 with a reason where a condition holds.
-macro_rules! refuse_if {
-    ($holds:expr, $($why:tt)*) => {
-        if $holds {
-            return Err(Error::usage(format!($($why)*)));
-        }
-    };
-}
-
-/// What batch norm does in training.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Norms {
-    /// As in inference.
-    Frozen,
-    /// By the batch's statistics.
-    Train,
-}
 
 /// Readings of CA-TRIDE's definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -47,7 +28,6 @@ pub enum Reading {
 /// What ADML's attack raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
 pub enum AdmlTarget {
     Alignment,
     Uniformity,
@@ -63,20 +43,20 @@ pub enum OnCollapse {
     /// Say so in the log and go on.
     Continue,
 }
+
 /// What HM moves triplets to.
 pub enum TargetHardness {
     /// Linear gradual adversary.
     Lga,
     /// The hardness of another sampler's triplets.
     Sampler(&'static Sampler),
-    /// A number.
     Constant(f64),
 }
+
 /// All that decides which weights come out, defaults filled in. A checkpoint holds it, and a resumed run must have the
 /// same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[allow(missing_docs)]
 pub struct TrainingSettings {
     pub method: String,
     pub backbone: String,
@@ -115,20 +95,12 @@ pub struct TrainingSettings {
 
 /// Settings, their names looked up in the tables.
 pub struct Recipe {
-    /// The settings.
     pub settings: TrainingSettings,
-    /// The method.
     pub defence: &'static Defence,
-    /// The loss.
     pub loss: &'static Loss,
-    /// The sampler.
     pub sampler: &'static Sampler,
-    /// The net.
     pub backbone: &'static Backbone,
-    /// HM's destination.
     pub destination: TargetHardness,
-    /// Batch norm in training.
-    pub mode: NormMode,
 }
 
 impl Recipe {
@@ -148,7 +120,7 @@ impl Recipe {
             "--destination {destination}: triplets of the sampler {destination} are as hard as that already, so nothing would \
              be moved; name a harder destination, or another --sampler"
         );
-        let norms = flags.norms.unwrap_or(if defence.name == "est" { Norms::Train } else { Norms::Frozen });
+        let norms = flags.norms.unwrap_or(defence.norms);
         check_net(flags, backbone, norms)?;
         check_batch(flags.batch, images)?;
         let steps = flags.steps.unwrap_or(flags.epochs.unwrap_or(100) * per_epoch(images, flags.batch));
@@ -167,14 +139,10 @@ impl Recipe {
         );
 
         let collapse_aware = defence.is_collapse_aware();
-        // The top-rank pair belongs to anchors; the released code adds it to cap as well.
-        let top_rank = collapse_aware
-            && match defence.name {
-                "cap" => reading == Reading::Released,
-                _ => reading != Reading::Naive,
-            };
+        let top_rank = collapse_aware && defence.has_top_rank(reading) && reading != Reading::Naive;
         let (lr, decay) = if backbone.photograph { (1e-5, 4e-4) } else { (1e-3, 1e-7) };
-        let on = |switch: Option<Switch>, default: bool| switch.map_or(default, |s| s == Switch::On);
+        let adversarial_weight = flags.adversarial_weight.unwrap_or(0.1);
+        let adversarial_weight = within("adversarial-weight", adversarial_weight, 0.0, 100.0)?;
         let shown = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string());
         Recipe::from(TrainingSettings {
             method: method.into(),
@@ -192,26 +160,21 @@ impl Recipe {
             loss: loss.name.into(),
             sampler: sampler.name.into(),
             eta: within("eta", flags.eta.unwrap_or(0.2), 1e-6, 2.0)?,
-            eta_scheduled: on(flags.eta_schedule, sampler.is_semihard() && collapse_aware),
+            eta_scheduled: flags.eta_schedule.unwrap_or(sampler.is_semihard() && collapse_aware),
             // C is logged for every method; λ is 10 as in the first table of the CA-TRIDE paper.
             lambda: within("lambda", flags.lambda.unwrap_or(10.0), 0.0, 100.0)?,
             reading,
-            top_rank: on(flags.top_rank, top_rank),
+            top_rank: flags.top_rank.unwrap_or(top_rank),
             destination: destination.into(),
             ics: within("ics", flags.ics.unwrap_or(0.5), 0.0, 100.0)?,
             gamma: within("gamma", flags.gamma.unwrap_or(0.5), 0.0, 1.0)?,
             target: flags.target.unwrap_or(AdmlTarget::Alignment),
-            adversarial_weight: within(
-                "adversarial-weight",
-                flags.adversarial_weight.unwrap_or(0.1),
-                0.0,
-                100.0,
-            )?,
+            adversarial_weight,
             eps: fraction("eps", &flags.eps, eps)?,
             alpha: fraction("alpha", &flags.alpha, alpha)?,
             pgd_steps,
             random_start: flags.random_start,
-            progressive: on(flags.progressive, progressive),
+            progressive: flags.progressive.unwrap_or(progressive),
             on_collapse: flags.on_collapse,
             images,
             data: digest.into(),
@@ -220,15 +183,12 @@ impl Recipe {
 
     /// Looks the names of settings up. Exit code 2 where a table lacks one.
     pub fn from(settings: TrainingSettings) -> Result<Recipe> {
-        let backbone = Backbone::find(&settings.backbone)?;
-        let trained = settings.norms == Norms::Train && backbone.has_norm();
         Ok(Recipe {
             defence: Defence::find(&settings.method)?,
             loss: Loss::find(&settings.loss)?,
             sampler: Sampler::find(&settings.sampler)?,
-            backbone,
+            backbone: Backbone::find(&settings.backbone)?,
             destination: target_hardness(&settings.destination)?,
-            mode: if trained { NormMode::Training } else { NormMode::Inference },
             settings,
         })
     }
@@ -287,8 +247,12 @@ fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
         defence.attack.is_none() && (budget || flags.random_start || flags.progressive.is_some()),
         "{method} has no attack: --eps, --alpha, --pgd-steps, --random-start and --progressive say nothing to it"
     );
-    let known = losses.contains(&loss);
-    refuse_if!(!known, "--loss {loss}: {method} is defined with {} ({})", losses.join(", "), defence.about);
+    refuse_if!(
+        !losses.contains(&loss),
+        "--loss {loss}: {method} is defined with {} ({})",
+        losses.join(", "),
+        defence.about
+    );
     Ok(())
 }
 
@@ -307,11 +271,12 @@ fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Samp
     );
     let naive = flags.reading == Some(Reading::Naive);
     refuse_if!(
-        flags.top_rank.is_some() && defence.name == "cap" && flags.reading != Some(Reading::Released),
-        "--top-rank: the top-rank pair belongs to anchor perturbation; cap has none, but for the reading `released`"
+        flags.top_rank.is_some() && !defence.has_top_rank(flags.reading.unwrap_or(Reading::Working)),
+        "--top-rank: the top-rank pair belongs to anchor perturbation; {} has none, but for the reading `released`",
+        defence.name
     );
     refuse_if!(
-        flags.top_rank == Some(Switch::On) && naive,
+        flags.top_rank == Some(true) && naive,
         "--top-rank on: the reading `naive` raises hardness and nothing else in its attack; use another reading"
     );
     refuse_if!(flags.lambda.is_some() && naive, "--lambda: the reading `naive` weighs all samples alike");

@@ -25,7 +25,7 @@ const MEASURED_PHOTOGRAPHS: usize = 500;
 /// The files of a run, all named after the model.
 #[derive(Clone, Debug)]
 pub struct RunFiles {
-    /// The model, .onnx.
+    /// .onnx.
     pub model: PathBuf,
     /// One JSON object a line: the settings, then a [`EpochRow`] per epoch, then [`LogLine::End`].
     pub log: PathBuf,
@@ -38,12 +38,11 @@ pub struct RunFiles {
 impl RunFiles {
     /// Named after `model`. Exit code 2 where that doesn't end in .onnx or its folder can't be made.
     pub fn of(model: &Path) -> Result<RunFiles> {
-        if model.extension().is_none_or(|e| e != "onnx") {
-            return Err(Error::usage(format!(
-                "--out {}: expected a name that ends in .onnx",
-                model.display()
-            )));
-        }
+        refuse_if!(
+            model.extension().is_none_or(|e| e != "onnx"),
+            "--out {}: expected a name that ends in .onnx",
+            model.display()
+        );
         if let Some(folder) = model.parent().filter(|f| !f.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|e| {
                 Error::usage(format!("--out: can't make the folder {}: {e}", folder.display()))
@@ -59,7 +58,6 @@ impl RunFiles {
     }
 }
 
-/// A run on its way.
 pub struct Training<'a> {
     recipe: &'a Recipe,
     files: &'a RunFiles,
@@ -82,22 +80,20 @@ impl<'a> Training<'a> {
         let mut net = Net::new(recipe.backbone, s.dim, s.seed, device);
         if flags.resume {
             let path = &files.checkpoint;
-            if !path.exists() {
-                return Err(Error::usage(format!(
-                    "--resume: there is no checkpoint {}; leave --resume out to start anew",
-                    path.display()
-                )));
-            }
+            refuse_if!(
+                !path.exists(),
+                "--resume: there is no checkpoint {}; leave --resume out to start anew",
+                path.display()
+            );
             let saved = checkpoint::load(path)?;
             saved.fill(&mut net, path)?;
             let differ = recipe::differences(&saved.settings, s);
-            if !differ.is_empty() {
-                return Err(Error::usage(format!(
-                    "--resume: {} is of a run with other settings: {}. Give the same flags, or leave --resume out",
-                    path.display(),
-                    differ.join("; ")
-                )));
-            }
+            refuse_if!(
+                !differ.is_empty(),
+                "--resume: {} is of a run with other settings: {}. Give the same flags, or leave --resume out",
+                path.display(),
+                differ.join("; ")
+            );
             let adam = saved.adam(&net, s.weight_decay, path)?;
             return Ok(Training { recipe, files, net, adam, state: saved.state, resumed: true, device });
         }
@@ -248,7 +244,6 @@ impl<'a> Training<'a> {
         (signs, collapsed): (Vec<String>, bool),
         (seconds, trained): (f64, f64),
     ) -> EpochRow {
-        let attack = batches.map_or(0.0, |b| b.attack_seconds);
         let per = |value: f64| if seconds > 0.0 { value / seconds } else { 0.0 };
         EpochRow {
             epoch,
@@ -258,7 +253,7 @@ impl<'a> Training<'a> {
             image_steps: self.state.image_steps,
             seconds: self.state.seconds,
             images_per_second: per(trained),
-            attack_share: per(attack),
+            attack_share: per(batches.map_or(0.0, |b| b.attack_seconds)),
             collapsed,
             signs,
         }
@@ -274,33 +269,33 @@ impl<'a> Training<'a> {
     fn collapsed(&self, log: &mut LogWriter, row: &EpochRow) -> Result<Error> {
         let s = &self.recipe.settings;
         let why = row.signs.join("; ");
-        log.write(&LogLine::End { how: Ending::Collapsed, step: row.step, why: why.clone() })?;
+        let good = self.end(log, Ending::Collapsed, &why)?;
         export::write(&self.net, &self.files.collapsed, &format!("{}, collapsed", source(s, row.step)))?;
-        let good = checkpoint::load(&self.files.checkpoint)?.state.step;
         let advice = match s.progressive {
             true => "Try a smaller --alpha or fewer --pgd-steps, or start with --init from a trained net",
             false => "Try --progressive on, a smaller --alpha, or start with --init from a trained net",
         };
         Ok(Error::untrusted(format!(
-            "the net collapsed by epoch {} (step {}): {why}. The last good state, after {good} steps, is in {} (`audit-train \
-             export` makes a model of it); the collapsed net is {}. {advice}",
+            "the net collapsed by epoch {} (step {}): {why}. {good} (`audit-train export` makes a model of it); the collapsed net is \
+             {}. {advice}",
             row.epoch,
             row.step,
-            self.files.checkpoint.display(),
             self.files.collapsed.display()
         )))
     }
 
     /// The error of a loss or an embedding that is not a number.
     fn not_a_number(&self, log: &mut LogWriter, why: String) -> Result<Error> {
-        let step = self.state.step;
-        log.write(&LogLine::End { how: Ending::NotANumber, step, why: why.clone() })?;
-        let good = checkpoint::load(&self.files.checkpoint)?.state.step;
-        Ok(Error::untrusted(format!(
-            "{why}. The last good state, after {good} steps, is in {}. Try a smaller --lr than {}",
-            self.files.checkpoint.display(),
-            self.recipe.settings.lr
-        )))
+        let good = self.end(log, Ending::NotANumber, &why)?;
+        Ok(Error::untrusted(format!("{why}. {good}. Try a smaller --lr than {}", self.recipe.settings.lr)))
+    }
+
+    /// Logs the end, and returns where the last good state is, in words.
+    fn end(&self, log: &mut LogWriter, how: Ending, why: &str) -> Result<String> {
+        log.write(&LogLine::End { how, step: self.state.step, why: why.into() })?;
+        let path = &self.files.checkpoint;
+        let good = checkpoint::load(path)?.state.step;
+        Ok(format!("The last good state, after {good} steps, is in {}", path.display()))
     }
 }
 

@@ -2,29 +2,27 @@
 //! tools/golden_train.py), against ONNX Runtime, and against itself: killed and resumed, collapsed, misused.
 
 use audit::Exit;
-use audit::data::Dataset;
+use audit::data::{Dataset, Item, Split};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
 use audit_train::checkpoint::{self, RunState};
 use audit_train::cli::Cli;
-use audit_train::defence::adml;
 use audit_train::defence::collapse::{Side, collapseness, objective, top_rank_loss};
+use audit_train::defence::{adml, number};
 use audit_train::dice::Dice;
 use audit_train::images::TrainingImages;
 use audit_train::log::{self, Ending, LogLine};
 use audit_train::loss::{LOSSES, LossInput, same_class};
-use audit_train::net::{BACKBONES, Backbone, Net, NormMode, normalize};
+use audit_train::net::{BACKBONES, Backbone, Net, Norms, normalize};
 use audit_train::optimiser::Adam;
 use audit_train::perturb::{PgdBudget, pgd};
 use audit_train::recipe::{AdmlTarget, Reading};
-use audit_train::sampler::{Mined, SAMPLERS, Sampler, semihard};
+use audit_train::sampler::{Mined, SAMPLERS, Sampler, scheduled};
 use audit_train::{export, run};
 use clap::Parser;
 use onnx_grad::Graph;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use tch::{Device, Kind, Tensor};
 
 #[derive(Deserialize)]
@@ -59,6 +57,13 @@ struct Trained {
     after: BTreeMap<String, Vec<f32>>,
 }
 
+impl Golden {
+    /// Anchors, positives and negatives.
+    fn rows(&self, e: &Tensor) -> [Tensor; 3] {
+        self.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)))
+    }
+}
+
 fn golden() -> Golden {
     serde_json::from_str(include_str!("golden/train.json")).unwrap()
 }
@@ -69,10 +74,6 @@ fn tensor(rows: &[Vec<f32>]) -> Tensor {
 
 fn leaf(t: &Tensor) -> Tensor {
     t.detach().copy().set_requires_grad(true)
-}
-
-fn number(t: &Tensor) -> f64 {
-    t.double_value(&[])
 }
 
 #[track_caller]
@@ -107,8 +108,7 @@ fn losses_and_their_gradients_are_those_of_pytorch_metric_learning() {
             // By cosine there: normalised on the way.
             LossInput::Batch(f) => f(&normalize(&e), &same_class(&golden.labels, &e)),
             LossInput::Triplets(f) => {
-                let [a, p, n] =
-                    golden.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)));
+                let [a, p, n] = golden.rows(&e);
                 f(&a, &p, &n)
             }
         };
@@ -163,14 +163,14 @@ fn samplers_fall_back_and_choose_by_weight() {
     );
     assert_eq!(dice.weighted(&[0.0, 0.0]), None);
     // Equation 32 at its ends and in the middle.
-    assert_eq!([0.0, 0.5, 1.0].map(|share| semihard::scheduled(0.2, share)), [0.2, 0.2 * 0.9375, 0.2 * 0.75]);
+    assert_eq!([0.0, 0.5, 1.0].map(|share| scheduled(0.2, share)), [0.2, 0.2 * 0.9375, 0.2 * 0.75]);
 }
 
 #[test]
 fn collapse_objectives_are_those_of_pytorch() {
     let golden = golden();
     let e = tensor(&golden.embeddings);
-    let rows = golden.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)));
+    let rows = golden.rows(&e);
     let case = |value: &serde_json::Value| Case::deserialize(value).unwrap();
     let origin = tensor(&Vec::<Vec<f32>>::deserialize(&golden.collapse["origin"]).unwrap());
     let mut told = 0;
@@ -204,7 +204,7 @@ fn collapse_objectives_are_those_of_pytorch() {
 fn collapseness_without_lambda_is_mean_hardness() {
     let golden = golden();
     let e = tensor(&golden.embeddings);
-    let [a, p, n] = golden.triplets.each_ref().map(|rows| e.index_select(0, &Tensor::from_slice(rows)));
+    let [a, p, n] = golden.rows(&e);
     let h = number(&audit_train::loss::hardness(&a, &p, &n).mean(Kind::Float));
     assert!((number(&collapseness([&a, &p, &n], 0.0, true)) - h).abs() < 1e-6);
 }
@@ -267,7 +267,7 @@ fn backbones_have_torchvisions_names_and_outputs() {
         assert!(ours.iter().all(|(name, shape)| theirs.get(name) == Some(&shape)), "{}", backbone.name);
         let (channels, side) = backbone.input;
         let x = Tensor::cat(&[image(channels, side, 0.0), image(channels, side, 1.0)], 0);
-        let found = tch::no_grad(|| net.embed(&net.weights, &x, NormMode::Inference));
+        let found = tch::no_grad(|| net.embed(&net.weights, &x, Norms::Frozen));
         close(&found, &tensor(&expected.embeddings), 1e-4, backbone.name);
     }
 }
@@ -279,7 +279,7 @@ fn adam_takes_the_steps_of_torch_optim() {
     let images = Tensor::cat(&(0..6).map(|i| image(1, 28, i as f64)).collect::<Vec<_>>(), 0);
     let mut adam = Adam::new(&net, 1e-3);
     for expected in losses {
-        let e = net.unit(&net.weights, &images, NormMode::Inference);
+        let e = net.unit(&net.weights, &images, Norms::Frozen);
         let [a, p, n] = [0, 2, 4].map(|at| e.narrow(0, at, 2));
         let LossInput::Triplets(triplet) = LOSSES[0].of else { panic!() };
         let loss = triplet(&a, &p, &n);
@@ -295,14 +295,15 @@ fn adam_takes_the_steps_of_torch_optim() {
 #[test]
 fn onnx_runtime_computes_the_embeddings_of_libtorch() {
     runtime::load(runtime_folder().as_deref()).unwrap_or_else(|e| panic!("{e}"));
-    let folder = Temp::new();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
     for backbone in BACKBONES {
         let net = Net::new(backbone, 32, 3, Device::Cpu);
         let path = folder.join(format!("{}.onnx", backbone.name));
         export::write(&net, &path, "a test").unwrap();
         let (channels, side) = backbone.input;
         let images = Dice::new(1, "images", 0).tensor(&[3, channels, side, side]);
-        let expected = tch::no_grad(|| net.embed(&net.weights, &images, NormMode::Inference));
+        let expected = tch::no_grad(|| net.embed(&net.weights, &images, Norms::Frozen));
         // By the card, as audit does it: its own graph, preprocessing in front.
         let card: audit::model::card::Card =
             serde_saphyr::from_str(&std::fs::read_to_string(path.with_extension("yaml")).unwrap()).unwrap();
@@ -349,47 +350,13 @@ fn pgd_stays_in_the_box_and_leaves_weights_alone() {
         Some((e * 0.0).sum(Kind::Float))
     });
     assert_eq!(number(&(still.images - &start).abs().max()), 0.0);
-    let none = pgd(
-        &net,
-        &net.frozen(),
-        &start,
-        &PgdBudget { alpha: 0.0, ..budget },
-        &mut Dice::new(0, "pgd", 0),
-        away,
-    );
+    let at_rest = PgdBudget { alpha: 0.0, ..budget };
+    let none = pgd(&net, &net.frozen(), &start, &at_rest, &mut Dice::new(0, "pgd", 0), away);
     assert_eq!((none.steps, number(&(none.images - &start).abs().max())), (0, 0.0));
     let stopped = pgd(&net, &net.frozen(), &start, &budget, &mut Dice::new(0, "pgd", 0), |e, at| {
         (at < 2).then(|| away(e, at)).flatten()
     });
     assert_eq!((stopped.steps, stopped.work), (2, 8));
-}
-
-/// A folder of a test's own, gone when dropped.
-struct Temp(PathBuf);
-
-impl Temp {
-    fn new() -> Temp {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let name =
-            format!("audit-train-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        Temp(folder)
-    }
-}
-
-impl Deref for Temp {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Temp {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
@@ -399,7 +366,7 @@ fn runtime_folder() -> Option<PathBuf> {
 }
 
 /// A small set of generated characters in class folders.
-fn characters(folder: &Temp, classes: usize) -> String {
+fn characters(folder: &Path, classes: usize) -> String {
     let path = folder.join(format!("images{classes}"));
     let prep = audit::data::Preparation::new(1, 28, 28);
     Dataset::generated(5, classes, 8).export(&path, &prep).unwrap();
@@ -415,28 +382,32 @@ fn train(words: &str) -> audit::Result<String> {
     }
 }
 
+/// Trains a plain net, and returns its checkpoint.
+fn plain(folder: &Path, data: &str, extra: &str) -> String {
+    let out = folder.join("plain.onnx");
+    train(&format!("none --data {data} --out {} --sampler random {extra}", out.display())).unwrap();
+    out.with_extension("checkpoint").display().to_string()
+}
+
 fn log(path: &Path) -> Vec<LogLine> {
     log::read(path).unwrap()
 }
 
 fn rows(path: &Path) -> Vec<audit_train::monitor::EpochRow> {
-    log(path)
-        .into_iter()
-        .filter_map(|line| if let LogLine::Epoch(row) = line { Some(row) } else { None })
-        .collect()
+    let row = |line| if let LogLine::Epoch(row) = line { Some(row) } else { None };
+    log(path).into_iter().filter_map(row).collect()
 }
 
 const SMALL: &str = "--batch 16 --steps 24 --alpha 12/255 --pgd-steps 3";
 
 #[test]
 fn every_method_trains_and_audit_takes_the_model() {
-    let folder = Temp::new();
-    let data = characters(&folder, 12);
-    let plain = folder.join("plain.onnx").display().to_string();
-    train(&format!("none --data {data} --out {plain} --batch 24 --steps 200 --sampler random")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = characters(folder, 12);
+    let init = plain(folder, &data, "--batch 24 --steps 200");
     let first = rows(&folder.join("plain.jsonl"));
     assert!(first.last().unwrap().clean.triplet_loss < 0.5 * first[0].clean.triplet_loss, "it learns");
-    let init = folder.join("plain.checkpoint").display().to_string();
     for (name, words) in [
         ("est", "est"),
         ("act", "act"),
@@ -479,11 +450,10 @@ fn every_method_trains_and_audit_takes_the_model() {
 /// Mean of CAP's dynamics over the last epoch, from one trained net.
 #[test]
 fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
-    let folder = Temp::new();
-    let data = characters(&folder, 40);
-    let plain = folder.join("plain.onnx").display().to_string();
-    train(&format!("none --data {data} --out {plain} --batch 64 --steps 250 --sampler random")).unwrap();
-    let init = folder.join("plain.checkpoint").display().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = characters(folder, 40);
+    let init = plain(folder, &data, "--batch 64 --steps 250");
     let easier = |reading: &str| {
         let out = folder.join(format!("{reading}.onnx")).display().to_string();
         // A learning rate of next to nothing: the attack on the plain net itself.
@@ -505,8 +475,9 @@ fn working_cap_makes_no_triplet_easier_and_released_cap_makes_most_easier() {
 
 #[test]
 fn killed_and_resumed_gives_the_same_weights() {
-    let folder = Temp::new();
-    let data = characters(&folder, 10);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = characters(folder, 10);
     let out = |name: &str| folder.join(format!("{name}.onnx")).display().to_string();
     // LGA has a memory beside the net; the epochs are of 5 batches, and the last one is cut short.
     let words = |name: &str| {
@@ -558,11 +529,10 @@ fn kill_after(words: &str, path: &Path, step: u64) {
 
 #[test]
 fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
-    let folder = Temp::new();
-    let data = characters(&folder, 40);
-    let plain = folder.join("plain.onnx").display().to_string();
-    train(&format!("none --data {data} --out {plain} --batch 64 --steps 250 --sampler random")).unwrap();
-    let init = folder.join("plain.checkpoint").display().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = characters(folder, 40);
+    let init = plain(folder, &data, "--batch 64 --steps 250");
     for method in ["cap", "anp"] {
         let out = folder.join(format!("{method}.onnx"));
         let words = format!(
@@ -603,8 +573,9 @@ fn a_collapse_is_recognised_named_and_stopped_with_the_last_good_state_kept() {
 
 #[test]
 fn a_loss_that_is_not_a_number_stops_with_its_step() {
-    let folder = Temp::new();
-    let data = characters(&folder, 10);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = characters(folder, 10);
     let out = folder.join("m.onnx");
     let words = format!("none --data {data} --out {} --batch 16 --steps 30", out.display());
     train(&words).unwrap();
@@ -639,8 +610,9 @@ fn a_loss_that_is_not_a_number_stops_with_its_step() {
 
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
-    let folder = Temp::new();
-    let data = characters(&folder, 10);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = characters(folder, 10);
     let out = folder.join("m.onnx").display().to_string();
     train(&format!("none --data {data} --out {out} --batch 16 --steps 1")).unwrap();
     let checkpoint = folder.join("m.checkpoint").display().to_string();
@@ -722,8 +694,25 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_list_is_taken_whole_unless_it_has_splits() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = PathBuf::from(characters(folder.path(), 3));
+    let items = Dataset::open(&data, None, None).unwrap().items;
+    let (list, backbone) = (data.join("list.csv"), Backbone::find("c2f1").unwrap());
+    let count = |header: &str, parts: [&str; 2]| {
+        let row = |(i, item): (usize, &Item)| format!("\n{},{}{}", item.id, item.class, parts[i % 2]);
+        let rows: String = items.iter().enumerate().map(row).collect();
+        std::fs::write(&list, format!("{header}{rows}")).unwrap();
+        TrainingImages::open(&list, None, None, Split::Train, backbone).unwrap().count()
+    };
+    assert_eq!(count("path,label", ["", ""]), 24);
+    assert_eq!(count("path,label,split", [",train", ",test"]), 12);
+}
+
+#[test]
 fn torchvisions_weights_are_taken_but_for_the_head_and_missing_names_are_listed() {
-    let folder = Temp::new();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
     let backbone = Backbone::find("resnet18").unwrap();
     // A file as torchvision's: a head of 1 000 classes, counters of batches.
     let theirs = Net::new(backbone, 1000, 9, Device::Cpu);
@@ -760,12 +749,12 @@ fn frozen_batch_norm_stays_and_trained_batch_norm_moves() {
     let net = Net::new(backbone, 8, 0, Device::Cpu);
     let x = Dice::new(3, "images", 0).tensor(&[2, 3, 224, 224]);
     let before = net.weights["bn1.running_mean"].copy();
-    let _ = net.embed(&net.weights, &x, NormMode::Inference);
+    let _ = net.embed(&net.weights, &x, Norms::Frozen);
     assert_eq!(net.weights["bn1.running_mean"], before);
     // An attack's forward is in inference mode, whatever training does.
     let budget = PgdBudget { eps: 0.1, alpha: 0.1, steps: 1, random_start: false };
     pgd(&net, &net.frozen(), &x, &budget, &mut Dice::new(0, "pgd", 0), |e, _| Some(e.sum(Kind::Float)));
     assert_eq!(net.weights["bn1.running_mean"], before);
-    let _ = net.embed(&net.weights, &x, NormMode::Training);
+    let _ = net.embed(&net.weights, &x, Norms::Train);
     assert_ne!(net.weights["bn1.running_mean"], before);
 }

@@ -1,7 +1,7 @@
 //! Makes the models: each is a child process of `audit-train`, then one of `audit`. What is done is not done again.
 
 use crate::outcome::{SeedResult, TrainedModel};
-use crate::specs::{ALPHA, PGD_STEPS, Size, Spec};
+use crate::specs::{ALPHA, PGD_STEPS, PLAIN, Size, Spec, split};
 use crate::{Flags, write};
 use audit::{Error, Result};
 use rayon::prelude::*;
@@ -47,19 +47,16 @@ impl Lab<'_> {
         let stem = self.stem(spec, seed);
         let with = |ending: &str| PathBuf::from(format!("{}.{ending}", stem.display()));
         let (report, asked) = (with("json"), with("words"));
-        let mut words: Vec<String> = spec.words.clone();
-        let steps = spec.steps.to_string();
-        words.extend(
-            ["--seed", &seed.to_string(), "--steps", &steps, "--threads", "1", "-q"].map(String::from),
-        );
         let path = |p: PathBuf| p.display().to_string();
+        let mut words: Vec<String> = spec.words.clone();
+        words.extend(split(&format!("--seed {seed} --steps {} --threads 1 -q", spec.steps)));
         words.extend(["--data".into(), path(self.flags.data.join("train"))]);
         words.extend(["--validation".into(), path(self.flags.data.join("test"))]);
         words.extend(["--out".into(), path(with("onnx"))]);
-        if spec.family != "none" {
-            let plain = self.work.join(format!("none-{seed}.checkpoint"));
+        if spec.family != PLAIN {
+            let plain = self.work.join(format!("{PLAIN}-{seed}.checkpoint"));
             words.extend(["--init".into(), path(plain)]);
-            words.extend(["--alpha", ALPHA, "--pgd-steps", &PGD_STEPS.to_string()].map(String::from));
+            words.extend(split(&format!("--alpha {ALPHA} --pgd-steps {PGD_STEPS}")));
         }
         let audit = self.audit_words();
         let all = format!("{}\n{}\n", words.join(" "), audit.join(" "));
@@ -83,31 +80,26 @@ impl Lab<'_> {
         }
         let model = if model.is_file() { model } else { collapsed };
         if !model.is_file() {
+            let log = with("jsonl");
             return Err(Error::internal(format!(
                 "{} left no model; its log is {}",
                 spec.name,
-                with("jsonl").display()
+                log.display()
             )));
         }
-        let mut words = vec![path(model.clone()), "-o".into(), path(report)];
+        let said = if model == with("onnx") { "done" } else { "collapsed" };
+        let mut words = vec![path(model), "-o".into(), path(report)];
         words.extend(audit);
         child(&self.flags.audit, &words, &[0])?;
-        Ok(if model.to_string_lossy().ends_with("collapsed.onnx") {
-            "collapsed".into()
-        } else {
-            "done".into()
-        })
+        Ok(said.into())
     }
 
     fn audit_words(&self) -> Vec<String> {
-        let data = self.flags.data.join("test").display().to_string();
-        let queries = self.size.queries.to_string();
-        let mut words: Vec<String> =
-            ["--suite", "full", "--data", &data, "--max-queries", &queries, "--threads", "1", "-q"]
-                .map(String::from)
-                .into();
+        let mut words: Vec<String> = split("--suite full --data").collect();
+        words.push(self.flags.data.join("test").display().to_string());
         // Collapsed nets are audited too, to show what score they would get.
-        words.push("--allow-untrusted".into());
+        let queries = self.size.queries;
+        words.extend(split(&format!("--max-queries {queries} --threads 1 -q --allow-untrusted")));
         if let Some(steps) = self.size.attack {
             words.extend(["--steps".into(), steps.to_string()]);
         }

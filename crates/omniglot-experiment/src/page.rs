@@ -1,7 +1,7 @@
 //! The page: a pure function of what logs and reports hold, its answers included.
 
 use crate::outcome::{SeedResult, TrainedModel};
-use crate::specs::{ALPHA, Budget, PGD_STEPS, Size};
+use crate::specs::{ALPHA, Budget, COLLAPSING, PGD_STEPS, PLAIN, Size};
 use crate::statistics::{Comparison, Interval, Point, difference, dominance, mean_and_deviation};
 
 /// The page, with the picture at the address `picture` as seen from it.
@@ -127,14 +127,10 @@ impl Models<'_> {
         let mut out = String::from("\n## What it must show\n\n");
         let ars =
             |name: &str| self.find(name).map_or((f64::NAN, f64::NAN), |m| over(&m.runs, |r| r.scores.ars));
-        let (none, act, hm) = (ars("none"), ars("act"), ars("hm"));
+        let (none, act, hm) = (ars(PLAIN), ars("act"), ars("hm"));
         out += &format!("- `none` has ARS near zero (below 5): {}, {:.1}.\n", word(none.0 < 5.0), none.0);
-        let gap: Vec<f64> = match (self.find("act"), self.find("hm")) {
-            (Some(a), Some(h)) => {
-                h.runs.iter().zip(&a.runs).map(|(h, a)| h.scores.ars - a.scores.ars).collect()
-            }
-            _ => vec![],
-        };
+        let of = |name: &str| self.find(name).into_iter().flat_map(|m| &m.runs).map(|r| r.scores.ars);
+        let gap: Vec<f64> = of("hm").zip(of("act")).map(|(h, a)| h - a).collect();
         out += &format!(
             "- `act` is below `hm`: {}, {:.1} and {:.1}; difference over seeds {}. (At their own R@1; matched below.)\n",
             word(act.0 < hm.0),
@@ -142,7 +138,7 @@ impl Models<'_> {
             hm.0,
             Interval::of(&gap).map_or("unknown".into(), |i| i.to_string())
         );
-        for name in ["cap-naive", "anp-naive"] {
+        for name in COLLAPSING {
             let Some(m) = self.find(name) else { continue };
             let count = m.runs.iter().filter(|r| r.collapsed.is_some()).count();
             out += &format!(
@@ -164,22 +160,16 @@ impl Models<'_> {
         for m in self.0 {
             let kept: Vec<&SeedResult> = m.runs.iter().filter(|r| r.collapsed.is_none()).collect();
             let of = |f: fn(&SeedResult) -> f64| over(kept.iter().copied(), f).0;
-            match kept.is_empty() {
-                true => {
-                    out += &format!("| {} | {} | – | – | – | all collapsed |\n", m.spec.family, m.spec.point)
-                }
-                false => {
-                    out += &format!(
-                        "| {} | {} | {:.1} | {:.1} | {:.2} | {} |\n",
-                        m.spec.family,
-                        m.spec.point,
-                        of(|r| r.scores.r1),
-                        of(|r| r.scores.ars),
-                        of(|r| r.image_steps) / 1e6,
-                        kept.len()
-                    )
-                }
-            }
+            out += &format!("| {} | {} | ", m.spec.family, m.spec.point);
+            out += &match kept.len() {
+                0 => "– | – | – | all collapsed |\n".into(),
+                seeds => format!(
+                    "{:.1} | {:.1} | {:.2} | {seeds} |\n",
+                    of(|r| r.scores.r1),
+                    of(|r| r.scores.ars),
+                    of(|r| r.image_steps) / 1e6
+                ),
+            };
         }
         out
     }

@@ -28,37 +28,32 @@ pub fn scatter(models: &[TrainedModel]) -> String {
     families.dedup();
     let mut gone = Vec::new();
     for family in families {
-        let ours = models.iter().filter(|m| m.spec.family == family).map(|m| (m, kept(m)));
-        let ours: Vec<(&TrainedModel, Vec<[f64; 2]>)> = ours.filter(|(_, seeds)| !seeds.is_empty()).collect();
-        if ours.is_empty() {
-            gone.push(family);
-            continue;
-        }
         let mut means = Vec::new();
-        for (model, seeds) in &ours {
+        let ours = models.iter().filter(|m| m.spec.family == family).map(|m| (m, kept(m)));
+        for (model, seeds) in ours.filter(|(_, seeds)| !seeds.is_empty()) {
             let of = |k: usize| mean_and_deviation(&seeds.iter().map(|s| s[k]).collect::<Vec<_>>()).0;
             let [r1, ars] = [of(0), of(1)];
+            let fill = colour(family);
             for [x, y] in seeds.iter().map(|at| axes.place(*at)) {
-                let fill = colour(family);
-                behind += &format!(
-                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"1.8\" fill=\"{fill}\" opacity=\".5\"/>\n"
-                );
+                let place = format!("cx=\"{x:.1}\" cy=\"{y:.1}\"");
+                behind += &format!("<circle {place} r=\"1.8\" fill=\"{fill}\" opacity=\".5\"/>\n");
             }
-            let about =
-                format!("{family}, {}: R@1 {r1:.1}, ARS {ars:.1}, {} seeds", model.spec.point, seeds.len());
+            let (point, count) = (&model.spec.point, seeds.len());
+            let about = format!("{family}, {point}: R@1 {r1:.1}, ARS {ars:.1}, {count} seeds");
             marks += &mark(family, axes.place([r1, ars]), if model.spec.main { 6.0 } else { 4.0 }, &about);
             means.push([r1, ars]);
+        }
+        if means.is_empty() {
+            gone.push(family);
+            continue;
         }
         let beaten = |a: &[f64; 2]| means.iter().any(|b| b[0] > a[0] && b[1] > a[1]);
         let mut best: Vec<[f64; 2]> = means.iter().filter(|a| !beaten(a)).copied().collect();
         best.sort_by(|a, b| a[0].total_cmp(&b[0]));
-        let line: Vec<String> =
-            best.iter().map(|at| axes.place(*at)).map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
-        behind += &format!(
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" opacity=\".6\"/>\n",
-            line.join(" "),
-            colour(family)
-        );
+        let line = best.into_iter().map(|at| axes.place(at)).map(|[x, y]| format!("{x:.1},{y:.1}"));
+        let (line, stroke) = (line.collect::<Vec<_>>().join(" "), colour(family));
+        behind +=
+            &format!("<polyline points=\"{line}\" fill=\"none\" stroke=\"{stroke}\" opacity=\".6\"/>\n");
         legend.add(family, true);
     }
     legend.gap();
@@ -126,18 +121,15 @@ impl Axes {
                 let [x, y] = self.place([value; 2]);
                 let (line, text) = match k {
                     0 => (
-                        [x, top, x, bottom],
+                        format!("M{x:.1} {top:.1}L{x:.1} {bottom:.1}"),
                         format!("x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\"", bottom + 18.0),
                     ),
                     _ => (
-                        [left, y, right, y],
+                        format!("M{left:.1} {y:.1}L{right:.1} {y:.1}"),
                         format!("x=\"{}\" y=\"{:.1}\" text-anchor=\"end\"", left - 8.0, y + 4.0),
                     ),
                 };
-                let [x1, y1, x2, y2] = line;
-                out += &format!(
-                    "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#e1e6eb\"/><text {text}>{value:.0}</text>\n"
-                );
+                out += &format!("<path d=\"{line}\" stroke=\"#e1e6eb\"/><text {text}>{value:.0}</text>\n");
             }
         }
         let (middle, centre) = ((left + right) / 2.0, (top + bottom) / 2.0);

@@ -70,34 +70,43 @@ pub const FAMILIES: [(&str, &str, u64, bool); 9] = [
     ("ca-tride-naive", "ca-tride --sampler random --reading naive", 84, true),
 ];
 
+/// Families that must collapse, and be recognised as collapsed: one point of each will do.
+pub const COLLAPSING: [&str; 2] = ["cap-naive", "anp-naive"];
+
+/// Further points of a curve, with and without a growing step size: its name, a label, a flag, and the flag's values.
+const SWEEPS: [(&str, &str, &str, [&str; 3]); 2] = [
+    ("ca-tride", "λ", "--lambda", ["0", "4", "10"]),
+    ("hm", "H", "--destination", ["-0.15", "-0.1", "-0.05"]),
+];
+
+/// The plain nets' name.
+pub const PLAIN: &str = "none";
+
 /// The plain net of each seed, from which all others start.
 pub fn plain(steps: u64) -> Spec {
-    Spec {
-        name: "none".into(),
-        family: "none".into(),
-        point: "main".into(),
-        main: true,
-        words: vec!["none".into(), "--sampler".into(), "semihard".into()],
-        steps,
-    }
+    let words = split("none --sampler semihard").collect();
+    Spec { name: PLAIN.into(), family: PLAIN.into(), point: "main".into(), main: true, words, steps }
+}
+
+/// Words of a command line, none of which holds a space.
+pub fn split(text: &str) -> impl Iterator<Item = String> {
+    text.split(' ').map(String::from)
 }
 
 /// Every model but the plain one.
 pub fn specs(base: u64) -> Vec<Spec> {
     let mut specs = vec![];
     for (name, flags, images, both) in FAMILIES {
-        for progressive in if both { &[false, true][..] } else { &[false] } {
-            let family = if *progressive { format!("{name}+p") } else { name.to_string() };
-            let switch = if *progressive { "on" } else { "off" };
+        for (suffix, switch) in &[("", "off"), ("+p", "on")][..if both { 2 } else { 1 }] {
+            let family = format!("{name}{suffix}");
             let full = base * HM_IMAGES / images;
-            let mut add = |point: &str, extra: &[(&str, &str)], steps: u64| {
-                let mut words: Vec<String> = flags.split_whitespace().map(String::from).collect();
-                words.extend(["--progressive".into(), switch.into()]);
-                for (flag, value) in extra {
+            let mut add = |point: &str, extra: Option<(&str, &str)>, steps: u64| {
+                let mut words: Vec<String> = split(&format!("{flags} --progressive {switch}")).collect();
+                if let Some((flag, value)) = extra {
                     // A setting of the sweep takes the place of the family's own.
                     match words.iter().position(|w| w == flag) {
-                        Some(at) => words[at + 1] = value.to_string(),
-                        None => words.extend([flag.to_string(), value.to_string()]),
+                        Some(at) => words[at + 1] = value.into(),
+                        None => words.extend([flag.into(), value.into()]),
                     }
                 }
                 let main = point.is_empty();
@@ -105,23 +114,15 @@ pub fn specs(base: u64) -> Vec<Spec> {
                 let point = if main { "main".into() } else { point.into() };
                 specs.push(Spec { name, family: family.clone(), point, main, words, steps });
             };
-            add("", &[], full);
-            if name.ends_with("naive") && name != "ca-tride-naive" {
+            add("", None, full);
+            if COLLAPSING.contains(&name) {
                 continue;
             }
-            add("half", &[], full / 2);
-            match name {
-                "ca-tride" => {
-                    for lambda in ["0", "4", "10"] {
-                        add(&format!("λ {lambda}"), &[("--lambda", lambda)], full);
-                    }
+            add("half", None, full / 2);
+            for (_, label, flag, values) in SWEEPS.iter().filter(|sweep| sweep.0 == name) {
+                for value in values {
+                    add(&format!("{label} {value}"), Some((flag, value)), full);
                 }
-                "hm" => {
-                    for destination in ["-0.15", "-0.1", "-0.05"] {
-                        add(&format!("H {destination}"), &[("--destination", destination)], full);
-                    }
-                }
-                _ => {}
             }
         }
     }

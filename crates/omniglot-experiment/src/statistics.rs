@@ -5,11 +5,9 @@ use std::fmt;
 /// One trained model.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// Which seed.
     pub seed: usize,
     /// Clean R@1, %.
     pub r1: f64,
-    /// ARS.
     pub ars: f64,
     /// Image steps.
     pub work: f64,
@@ -18,11 +16,8 @@ pub struct Point {
 /// A mean with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The mean.
     pub mean: f64,
-    /// The interval's ends.
     pub low: f64,
-    /// See `low`.
     pub high: f64,
 }
 
@@ -80,18 +75,12 @@ const NARROW: f64 = 1.0;
 ///
 /// With `equal_work`, points count only up to 10 % above what the cheaper method's dearest point costs.
 pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<Comparison, String> {
-    let dearest = |points: &[Point]| points.iter().map(|p| p.work).fold(f64::NAN, f64::max);
     if a.is_empty() || b.is_empty() {
         return Err("every run of one of them collapsed, or there is none".into());
     }
-    let work = if equal_work { 1.1 * dearest(a).min(dearest(b)) } else { dearest(a).max(dearest(b)) };
-    let within = |points: &[Point], seed: usize| -> Vec<Point> {
-        points.iter().filter(|p| p.seed == seed && p.work <= work).copied().collect()
-    };
-    let seeds = a.iter().chain(b).map(|p| p.seed).max().map_or(0, |s| s + 1);
+    let work = if equal_work { equal(a, b) } else { dearest(a).max(dearest(b)) };
     let (mut gaps, mut range, mut points) = (vec![], (f64::INFINITY, f64::NEG_INFINITY), (0, 0));
-    for seed in 0..seeds {
-        let (ours, theirs) = (within(a, seed), within(b, seed));
+    for (ours, theirs) in by_seed(a, b, work) {
         points = (points.0 + ours.len(), points.1 + theirs.len());
         let (Some(a), Some(b)) = (Curve::of(&ours), Curve::of(&theirs)) else { continue };
         let (low, high) = (a.lowest().max(b.lowest()), a.highest().min(b.highest()));
@@ -117,20 +106,31 @@ pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<Comparis
 /// round, at equal work; and the seeds that have points of both. Says something even where no R@1 is shared, and no more
 /// than it says: there is no interval to it.
 pub fn dominance(a: &[Point], b: &[Point]) -> (usize, usize, usize) {
-    let dearest = |points: &[Point]| points.iter().map(|p| p.work).fold(f64::NAN, f64::max);
-    let work = 1.1 * dearest(a).min(dearest(b));
-    let of = |points: &[Point], seed: usize| -> Vec<Point> {
-        points.iter().filter(|p| p.seed == seed && p.work <= work).copied().collect()
-    };
     let beats = |ours: &[Point], theirs: &[Point]| {
         ours.iter().any(|p| theirs.iter().all(|q| p.r1 > q.r1 && p.ars > q.ars))
     };
-    let seeds = a.iter().chain(b).map(|p| p.seed).max().map_or(0, |s| s + 1);
-    let pairs = (0..seeds).map(|seed| (of(a, seed), of(b, seed)));
-    let pairs: Vec<_> = pairs.filter(|(a, b)| !a.is_empty() && !b.is_empty()).collect();
+    let pairs: Vec<_> = by_seed(a, b, equal(a, b)).filter(|(a, b)| !a.is_empty() && !b.is_empty()).collect();
     let ours = pairs.iter().filter(|(a, b)| beats(a, b)).count();
     let theirs = pairs.iter().filter(|(a, b)| beats(b, a)).count();
     (ours, theirs, pairs.len())
+}
+
+fn dearest(points: &[Point]) -> f64 {
+    points.iter().map(|p| p.work).fold(f64::NAN, f64::max)
+}
+
+/// What a point may cost at equal work.
+fn equal(a: &[Point], b: &[Point]) -> f64 {
+    1.1 * dearest(a).min(dearest(b))
+}
+
+/// The points of either method that cost no more than `work`, seed by seed.
+fn by_seed(a: &[Point], b: &[Point], work: f64) -> impl Iterator<Item = (Vec<Point>, Vec<Point>)> {
+    let seeds = a.iter().chain(b).map(|p| p.seed).max().map_or(0, |s| s + 1);
+    let of = move |points: &[Point], seed: usize| {
+        points.iter().filter(|p| p.seed == seed && p.work <= work).copied().collect()
+    };
+    (0..seeds).map(move |seed| (of(a, seed), of(b, seed)))
 }
 
 /// The points that no other beats in both, by rising R@1 and so by falling ARS.

@@ -434,6 +434,7 @@ mod tests {
                 shipped: None,
                 repeat: 0.0,
                 company: None,
+                sizes: None,
                 precision,
                 estimated: false,
                 count: 1,

@@ -2,6 +2,7 @@
 
 use super::{AttackDefaults, Defence, update};
 use crate::loss::{distance, triplet_loss};
+use crate::net::Norms;
 use tch::Kind;
 
 pub const DEFENCE: Defence = Defence {
@@ -11,6 +12,8 @@ pub const DEFENCE: Defence = Defence {
     sampler: "random",
     attack: Some(AttackDefaults::LITERATURE),
     flags: &[],
+    norms: Norms::Frozen,
+    sides: &[],
     step: |step| {
         let moving = [false, true, true];
         let clean = step.clean();

@@ -2,12 +2,12 @@
 //! alignment, of uniformity or of the triplet loss.
 
 use super::{AttackDefaults, Defence, update};
-use crate::loss::{MARGIN, hardness, same_class};
+use crate::loss::{MARGIN, hardness, others, same_class};
+use crate::net::Norms;
 use crate::recipe::AdmlTarget;
 use audit::Result;
 use tch::{Kind, Tensor};
 
-/// See the module.
 pub const DEFENCE: Defence = Defence {
     name: "adml",
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity or triplet",
@@ -15,6 +15,8 @@ pub const DEFENCE: Defence = Defence {
     sampler: "distance",
     attack: Some(AttackDefaults { alpha: 0.007, steps: 7, ..AttackDefaults::LITERATURE }),
     flags: &["target", "adversarial-weight"],
+    norms: Norms::Frozen,
+    sides: &[],
     step,
 };
 
@@ -22,16 +24,14 @@ pub const DEFENCE: Defence = Defence {
 pub fn objective(target: AdmlTarget, e: &Tensor, clean: &Tensor, same: &Tensor) -> Tensor {
     let norms = |t: &Tensor| t.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Float);
     let squares = norms(e) + norms(clean).tr() - e.matmul(&clean.tr()) * 2.0;
-    let own = Tensor::eye(same.size()[0], (Kind::Bool, same.device()));
     let mean = |values: Tensor, mask: Tensor| {
         let mask = mask.to_kind(Kind::Float);
-        let row = [1i64];
-        (values * &mask).sum_dim_intlist(row.as_slice(), false, Kind::Float)
-            / mask.sum_dim_intlist(row.as_slice(), false, Kind::Float).clamp_min(1.0)
+        let sum = |t: &Tensor| t.sum_dim_intlist([1i64].as_slice(), false, Kind::Float);
+        sum(&(values * &mask)) / sum(&mask).clamp_min(1.0)
     };
     let raised = match target {
         AdmlTarget::Uniformity => mean((-squares).exp(), same.logical_not()),
-        _ => mean(squares, same.logical_and(&own.logical_not())),
+        _ => mean(squares, others(same)),
     };
     -raised.sum(Kind::Float)
 }

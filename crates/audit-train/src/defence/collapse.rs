@@ -2,11 +2,11 @@
 
 use super::{AttackDefaults, Defence, Step, Update, number, update};
 use crate::loss::{distance, hardness, triplet_loss};
+use crate::net::Norms;
 use crate::recipe::Reading;
 use audit::Result;
 use tch::{Kind, Tensor};
 
-/// CAP: candidates alone.
 pub const CAP: Defence = Defence {
     name: "cap",
     about: "positives and negatives moved until collapseness reaches 0",
@@ -14,22 +14,22 @@ pub const CAP: Defence = Defence {
     sampler: "semihard",
     attack: Some(AttackDefaults { steps: 16, progressive: true, ..AttackDefaults::LITERATURE }),
     flags: &["lambda", "reading", "top-rank"],
-    step: |step| train(step, Side::Candidates),
+    norms: Norms::Frozen,
+    sides: &[Side::Candidates],
+    step: train,
 };
 
-/// ANP: anchors alone.
 pub const ANP: Defence = Defence {
     name: "anp",
     about: "anchors moved until collapseness reaches 0",
-    step: |step| train(step, Side::Anchors),
+    sides: &[Side::Anchors],
     ..CAP
 };
 
-/// CA-TRIDE: both in turn, candidates first.
 pub const CA_TRIDE: Defence = Defence {
     name: "ca-tride",
     about: "cap and anp in turn, batch by batch",
-    step: |step| train(step, if step.at.is_multiple_of(2) { Side::Candidates } else { Side::Anchors }),
+    sides: &[Side::Candidates, Side::Anchors],
     ..CAP
 };
 
@@ -41,7 +41,6 @@ const DONE: f64 = 1e-5;
 pub enum Side {
     /// Candidates: positives and negatives.
     Candidates,
-    /// Anchors.
     Anchors,
 }
 
@@ -114,8 +113,9 @@ pub fn objective(
     }
 }
 
-/// One batch of either side.
-pub fn train(step: &mut Step, side: Side) -> Result<Update> {
+fn train(step: &mut Step) -> Result<Update> {
+    let sides = step.recipe.defence.sides;
+    let side = sides[step.at as usize % sides.len()];
     let s = &step.recipe.settings;
     let (reading, lambda, pair) = (s.reading, s.lambda, s.top_rank);
     let moving = [side == Side::Anchors, side == Side::Candidates, side == Side::Candidates];

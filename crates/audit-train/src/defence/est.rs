@@ -3,6 +3,7 @@
 
 use super::{AttackDefaults, Defence, update};
 use crate::loss::distance;
+use crate::net::Norms;
 use tch::Kind;
 
 pub const DEFENCE: Defence = Defence {
@@ -12,6 +13,8 @@ pub const DEFENCE: Defence = Defence {
     sampler: "semihard",
     attack: Some(AttackDefaults::LITERATURE),
     flags: &[],
+    norms: Norms::Train,
+    sides: &[],
     step: |step| {
         let clean = step.clean();
         let moved = step.attack(&step.images.shallow_clone(), |e, at| {

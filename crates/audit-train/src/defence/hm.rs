@@ -3,6 +3,7 @@
 
 use super::{AttackDefaults, Defence, number, update};
 use crate::loss::{MARGIN, distance, hardness, triplet_loss};
+use crate::net::Norms;
 use crate::recipe::TargetHardness;
 use crate::sampler::Mined;
 use tch::{Kind, Tensor};
@@ -14,6 +15,8 @@ pub const DEFENCE: Defence = Defence {
     sampler: "softhard",
     attack: Some(AttackDefaults::LITERATURE),
     flags: &["destination", "ics"],
+    norms: Norms::Frozen,
+    sides: &[],
     step: |step| {
         let moving = [true; 3];
         let settings = step.recipe.settings.clone();

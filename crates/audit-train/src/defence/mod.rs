@@ -11,20 +11,19 @@ mod panum;
 use crate::dice::Dice;
 use crate::find_row;
 use crate::loss::{LossInput, distance, hardness, same_class};
-use crate::net::{Net, NormMode, Weights};
+use crate::net::{Net, Norms, Weights};
 use crate::perturb::{Perturbed, PgdBudget, pgd};
-use crate::recipe::Recipe;
-use crate::sampler::{Mined, Triplets, semihard};
+use crate::recipe::{Reading, Recipe};
+use crate::sampler::{Mined, Triplets, scheduled};
 use audit::Result;
-use collapse::collapseness;
+use collapse::{Side, collapseness};
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor, no_grad};
 
 /// A way of training.
 pub struct Defence {
-    /// Its name on the command line.
+    /// On the command line.
     pub name: &'static str,
-    /// What it does.
     pub about: &'static str,
     /// Losses it is defined with, the default first.
     pub losses: &'static [&'static str],
@@ -34,6 +33,10 @@ pub struct Defence {
     pub attack: Option<AttackDefaults>,
     /// Flags of its own, by name.
     pub flags: &'static [&'static str],
+    /// What batch norm does where nothing is asked for.
+    pub norms: Norms,
+    /// What a collapse-aware attack moves, batch by batch in turn; empty for other attacks.
+    pub sides: &'static [Side],
     /// Loss of one batch.
     pub step: fn(&mut Step) -> Result<Update>,
 }
@@ -44,7 +47,6 @@ pub struct AttackDefaults {
     pub eps: f64,
     /// Step size of photographs; 3/255 on 28-pixel images.
     pub alpha: f64,
-    /// Steps.
     pub steps: u32,
     /// Whether ε and α are the same for all images.
     pub fixed: bool,
@@ -87,23 +89,18 @@ impl Default for Memory {
 
 /// One batch on its way through a defence.
 pub struct Step<'a> {
-    /// The net.
     pub net: &'a Net,
     /// Its weights, cut off from gradients.
     pub frozen: Weights,
-    /// What was asked for.
     pub recipe: &'a Recipe,
     /// Images [B, C, H, W]; 2i and 2i + 1 share a class.
     pub images: &'a Tensor,
-    /// Class of each image.
     pub labels: &'a [usize],
     /// Number of the batch, from 0.
     pub at: u64,
     /// Share of the epochs that are over.
     pub progress: f64,
-    /// This batch's random numbers.
     pub dice: Dice,
-    /// What is remembered.
     pub memory: &'a mut Memory,
 }
 
@@ -111,7 +108,6 @@ pub struct Step<'a> {
 pub struct Update {
     /// To be descended with respect to the weights.
     pub loss: Tensor,
-    /// What was seen on the way.
     pub seen: BatchMeasures,
 }
 
@@ -130,7 +126,6 @@ pub struct BatchMeasures {
     pub collapseness_before: f64,
     /// The same of the triplets trained on.
     pub collapseness_after: f64,
-    /// Steps of the attack.
     pub attack_steps: f64,
     /// Mean distance that perturbed embeddings moved.
     pub shift: f64,
@@ -138,7 +133,6 @@ pub struct BatchMeasures {
     pub easier: f64,
     /// Images times steps.
     pub image_steps: u64,
-    /// Wall time of the attack.
     pub attack_seconds: f64,
 }
 
@@ -160,33 +154,37 @@ impl BatchMeasures {
 }
 
 impl Defence {
-    /// The defence called `name`.
     pub fn find(name: &str) -> Result<&'static Defence> {
         find_row("method", DEFENCES, name, |row| row.name)
     }
 
     /// Whether its attack looks at collapseness.
     pub fn is_collapse_aware(&self) -> bool {
-        self.flags.contains(&"lambda")
+        !self.sides.is_empty()
+    }
+
+    /// Whether a top-rank pair has a place: it belongs to anchors, and the released code adds it to candidates as well.
+    pub fn has_top_rank(&self, reading: Reading) -> bool {
+        self.sides.contains(&Side::Anchors) || reading == Reading::Released
     }
 }
 
 impl Step<'_> {
     /// Unit embeddings of the batch in inference mode, without gradients.
     pub fn clean(&self) -> Tensor {
-        no_grad(|| self.net.unit(&self.frozen, self.images, NormMode::Inference))
+        no_grad(|| self.net.unit(&self.frozen, self.images, Norms::Frozen))
     }
 
     /// Unit embeddings in training mode, with gradients to the weights.
     pub fn embed(&self, images: &Tensor) -> Tensor {
-        self.net.unit(&self.net.weights, images, self.recipe.mode)
+        self.net.unit(&self.net.weights, images, self.recipe.settings.norms)
     }
 
     /// Triplets of the batch, by these embeddings.
     pub fn mine(&mut self, embeddings: &Tensor) -> Result<Triplets> {
         let settings = &self.recipe.settings;
         let eta = match settings.eta_scheduled {
-            true => semihard::scheduled(settings.eta, self.progress),
+            true => scheduled(settings.eta, self.progress),
             false => settings.eta,
         };
         let mined = Mined::new(embeddings, self.labels, eta)?;
@@ -204,7 +202,6 @@ impl Step<'_> {
         })
     }
 
-    /// This step's budget.
     pub fn budget(&self) -> PgdBudget {
         let s = &self.recipe.settings;
         let alpha = if s.progressive { s.alpha * self.progress } else { s.alpha };
@@ -284,7 +281,6 @@ impl Step<'_> {
     }
 }
 
-/// A number out of a tensor.
 pub fn number(t: &Tensor) -> f64 {
     t.double_value(&[])
 }

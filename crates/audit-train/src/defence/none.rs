@@ -1,6 +1,7 @@
 //! No defence.
 
 use super::{Defence, update};
+use crate::net::Norms;
 
 pub const DEFENCE: Defence = Defence {
     name: "none",
@@ -9,6 +10,8 @@ pub const DEFENCE: Defence = Defence {
     sampler: "semihard",
     attack: None,
     flags: &[],
+    norms: Norms::Frozen,
+    sides: &[],
     step: |step| {
         let embeddings = step.embed(step.images);
         let clean = embeddings.detach();

@@ -2,6 +2,7 @@
 
 use super::{AttackDefaults, Defence, update};
 use crate::loss::{LossInput, distance};
+use crate::net::Norms;
 use audit::{Error, Result};
 use tch::{Kind, Tensor};
 
@@ -12,6 +13,8 @@ pub const DEFENCE: Defence = Defence {
     sampler: "distance",
     attack: Some(AttackDefaults { eps: 0.01, alpha: 0.004, steps: 5, fixed: true, progressive: false }),
     flags: &["gamma"],
+    norms: Norms::Frozen,
+    sides: &[],
     step,
 };
 

@@ -1,63 +1,106 @@
-//! Choice of negatives, one file each. A sampler is a weight for every image of the batch: how likely it is to be an
-//! anchor's negative.
-
-mod distance;
-mod hardest;
-mod random;
-pub mod semihard;
-mod softhard;
+//! Choice of negatives. A sampler is a weight for every image of the batch: how likely it is to be an anchor's negative.
 
 use crate::dice::Dice;
 use crate::find_row;
 use audit::{Error, Result};
 use tch::{Kind, Tensor};
 
-/// A sampler.
 pub struct Sampler {
-    /// Its name on the command line.
+    /// On the command line.
     pub name: &'static str,
-    /// Which negatives it takes.
     pub about: &'static str,
     /// Weight of `candidate`, an image of another class than `anchor`; not negative.
     pub weight: fn(batch: &Mined, anchor: usize, positive: usize, candidate: usize) -> f64,
 }
 
 /// Every sampler.
-pub const SAMPLERS: &[Sampler] =
-    &[random::SAMPLER, semihard::SAMPLER, softhard::SAMPLER, distance::SAMPLER, hardest::SAMPLER];
+pub const SAMPLERS: &[Sampler] = &[
+    RANDOM,
+    // Schroff et al. (2015).
+    Sampler {
+        name: SEMIHARD,
+        about: "farther than the positive, by less than η",
+        weight: |batch, anchor, positive, candidate| {
+            let gap = batch.distance(anchor, candidate) - batch.distance(anchor, positive);
+            f64::from(gap > 0.0 && gap < batch.eta)
+        },
+    },
+    // Nearer than the farthest image of the anchor's class, in Roth and Brattoli's code; with two images of a class in a
+    // batch that is the positive.
+    Sampler {
+        name: "softhard",
+        about: "nearer than the positive",
+        weight: |batch, anchor, positive, candidate| {
+            f64::from(batch.distance(anchor, candidate) < batch.distance(anchor, positive))
+        },
+    },
+    // Wu et al. (2017), distances held in NEAREST to FARTHEST.
+    Sampler {
+        name: "distance",
+        about: "by the inverse density of its distance on the sphere",
+        weight: |batch, anchor, _, candidate| {
+            // Relative to the largest that any distance in the range can have, so that nothing overflows.
+            let highest = log_weight(batch, NEAREST).max(log_weight(batch, FARTHEST));
+            (log_weight(batch, batch.distance(anchor, candidate)) - highest).exp()
+        },
+    },
+    Sampler {
+        name: "hardest",
+        about: "the nearest of another class",
+        weight: |batch, anchor, _, candidate| {
+            let own = batch.distance(anchor, candidate);
+            let nearer =
+                |c: usize| batch.labels[c] != batch.labels[anchor] && batch.distance(anchor, c) < own;
+            f64::from(!(0..batch.labels.len()).any(nearer))
+        },
+    },
+];
+
+const RANDOM: Sampler =
+    Sampler { name: "random", about: "any image of another class", weight: |_, _, _, _| 1.0 };
+const SEMIHARD: &str = "semihard";
+
+/// Distances outside of these count as these.
+const NEAREST: f64 = 0.5;
+const FARTHEST: f64 = 1.4;
+
+fn log_weight(batch: &Mined, distance: f64) -> f64 {
+    let (d, dim) = (distance.clamp(NEAREST, FARTHEST), batch.dim as f64);
+    (2.0 - dim) * d.ln() - (dim - 3.0) / 2.0 * (1.0 - d * d / 4.0).ln()
+}
+
+/// The margin η after a share of the training: η0·(1 − (share/2)²).
+pub fn scheduled(eta: f64, share: f64) -> f64 {
+    eta * (1.0 - (share / 2.0).powi(2))
+}
 
 /// A batch as samplers see it: images 2i and 2i + 1 share a class.
 pub struct Mined {
     /// Distances of unit-norm embeddings, row by row.
     distances: Vec<f32>,
-    /// Class of each image.
     pub labels: Vec<usize>,
-    /// Embedding dimensions.
+    /// Of the embeddings.
     pub dim: usize,
     /// The margin within which semi-hard negatives lie.
     pub eta: f64,
 }
 
 /// Rows of a batch, by index: anchors, positives, negatives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Triplets {
-    /// Anchors.
     pub a: Vec<i64>,
-    /// Positives.
     pub p: Vec<i64>,
-    /// Negatives.
     pub n: Vec<i64>,
 }
 
 impl Sampler {
-    /// The sampler called `name`.
     pub fn find(name: &str) -> Result<&'static Sampler> {
         find_row("sampler", SAMPLERS, name, |row| row.name)
     }
 
     /// Whether it is the one that the margin η is for.
     pub fn is_semihard(&self) -> bool {
-        self.name == semihard::SAMPLER.name
+        self.name == SEMIHARD
     }
 
     /// Weights of all images of the batch as negatives of an anchor.
@@ -71,17 +114,15 @@ impl Sampler {
 
     /// One triplet for each class pair. Where the sampler takes nothing, any image of another class will do.
     pub fn mine(&self, batch: &Mined, dice: &mut Dice) -> Triplets {
-        let mut triplets = Triplets { a: vec![], p: vec![], n: vec![] };
+        let mut triplets = Triplets::default();
         for anchor in (0..batch.labels.len()).step_by(2) {
             let mut weights = self.weights(batch, anchor, anchor + 1);
             if weights.iter().all(|w| *w == 0.0) {
-                weights = random::SAMPLER.weights(batch, anchor, anchor + 1);
+                weights = RANDOM.weights(batch, anchor, anchor + 1);
             }
             // A batch has at least two classes, so there is one.
             if let Some(negative) = dice.weighted(&weights) {
-                triplets.a.push(anchor as i64);
-                triplets.p.push(anchor as i64 + 1);
-                triplets.n.push(negative as i64);
+                triplets.add(anchor, anchor + 1, negative);
             }
         }
         triplets
@@ -99,13 +140,18 @@ impl Mined {
         Ok(Mined { distances, labels: labels.to_vec(), dim: embeddings.size()[1] as usize, eta })
     }
 
-    /// Between two images.
     pub fn distance(&self, i: usize, j: usize) -> f64 {
         f64::from(self.distances[i * self.labels.len() + j])
     }
 }
 
 impl Triplets {
+    pub fn add(&mut self, anchor: usize, positive: usize, negative: usize) {
+        self.a.push(anchor as i64);
+        self.p.push(positive as i64);
+        self.n.push(negative as i64);
+    }
+
     /// Rows of `batch` [B, …] as anchors, positives and negatives.
     pub fn of(&self, batch: &Tensor) -> [Tensor; 3] {
         [&self.a, &self.p, &self.n]
