@@ -367,7 +367,15 @@ fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severi
         comparison,
     };
     let (form, half) = (Form::Published, Some(&half));
-    let all = Outcomes { outcomes: &[], eps: 0.1, steps: 32, form, ranked: 100.0, half };
+    let all = Outcomes {
+        outcomes: &[],
+        ball: &audit::threat::BALLS[0],
+        eps: 0.1,
+        steps: 32,
+        form,
+        ranked: 100.0,
+        half,
+    };
     check::of_outcomes(&all).into_iter().find(|f| f.check == "half-precision").unwrap().severity
 }
 

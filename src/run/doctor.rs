@@ -119,6 +119,7 @@ fn attacks(
     let outcomes = patient.outcomes()?;
     let all = Outcomes {
         outcomes: &outcomes,
+        ball: plan.ball,
         eps: plan.eps,
         steps: plan.steps,
         form: plan.form,

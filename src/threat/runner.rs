@@ -472,7 +472,8 @@ impl<'a> Task<'a> {
                 let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &run.clean, pixels: true };
                 let at = slots.at(slot);
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
-                walk.step(&mut slots.x[at.clone()], &bound, latest, &slots.gradient[at]);
+                let gradient = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
+                walk.step(&mut slots.x[at], &bound, latest, gradient);
             }
             if run.stuck || run.step == plan.steps {
                 steps += left;
@@ -695,7 +696,8 @@ impl<'a> Task<'a> {
         let linf = x.iter().zip(&run.clean).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
         let size = (plan.ball.size)(x, &run.clean);
         // This form of the condition is false for NaN too.
-        let inside = x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= plan.eps * (1.0 + 1e-5) + 1e-6;
+        let inside =
+            x.iter().all(|v| (0.0..=1.0).contains(v)) && size <= plan.eps + plan.ball.rounding(plan.eps);
         if !inside {
             return Err(Error::internal(format!(
                 "{} on query `{}`: the attacked image left its bounds: it moved by {size} where ε = {} and pixels lie in \

@@ -1,7 +1,7 @@
 //! Checks on the outcomes of an audit's attacks. They read only outcomes, which may come from several runs.
 
 use crate::record::{Form, Found, HalfPrecision, Kind, Outcome, Report, Severity, Warning, reason};
-use crate::threat::{LAST, Objective};
+use crate::threat::{BALLS, Ball, LAST, Objective};
 use std::collections::BTreeMap;
 
 /// Largest share of the loss's decrease that may happen in the last steps (Pintor et al.).
@@ -16,6 +16,8 @@ const ARRIVED: f64 = 98.0;
 pub struct Outcomes<'a> {
     /// One outcome per trial.
     pub outcomes: &'a [Outcome],
+    /// The norm that bounds perturbations.
+    pub ball: &'static Ball,
     /// Largest size ε of a perturbation.
     pub eps: f32,
     /// Steps per run.
@@ -32,6 +34,7 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
     fn from(r: &'a Report) -> Outcomes<'a> {
         Outcomes {
             outcomes: &r.outcomes,
+            ball: Ball::find(&r.suite.norm).unwrap_or(&BALLS[0]),
             eps: r.suite.eps,
             steps: r.suite.steps,
             form: r.suite.form,
@@ -87,7 +90,7 @@ pub(super) fn bounds(all: &Outcomes) -> Found {
     let what =
         if all.outcomes.iter().any(|o| o.size.is_some()) { "perturbation" } else { "change of a pixel" };
     let text = format!("the largest {what} is {most:.5}, ε {eps:.5}; all pixels lie in [0, 1]");
-    (if most <= eps * (1.0 + 1e-5) + 1e-6 { Severity::Ok } else { Severity::Error }, text)
+    (if most <= eps + all.ball.rounding(eps) { Severity::Ok } else { Severity::Error }, text)
 }
 
 pub(super) fn direction(all: &Outcomes) -> Found {
@@ -217,6 +220,7 @@ mod tests {
         let level = |check: fn(&Outcomes) -> Found, outcome: Outcome| {
             check(&Outcomes {
                 outcomes: &[outcome],
+                ball: &BALLS[0],
                 eps: 8.0 / 255.0,
                 steps: 32,
                 form: Form::Published,

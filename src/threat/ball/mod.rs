@@ -45,6 +45,13 @@ impl Ball {
     }
 }
 
+impl Ball {
+    /// How far rounding may take the size of a perturbation beyond ε. A length is a sum over all pixels, and its error grows with it.
+    pub fn rounding(&self, eps: f32) -> f32 {
+        if self.is_box { 1e-6 } else { 1e-6 + 1e-5 * eps }
+    }
+}
+
 impl fmt::Debug for Ball {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
