@@ -40,10 +40,11 @@ pub const MASKS: &[Mask] = &[
         c.cast("on", DType::F32, "high");
         c.leak("high", 0.003);
     }),
-    input("relu6-leak", "clip(1000·x, 0, 6) + 0.01·x", |c| {
-        c.push("Mul", &[FROM, "1000"], "steep");
+    input("relu6-leak", "clip(1000·(x − 0.5), 0, 6)/6 + 0.01·x", |c| {
+        steep(c, 1000.0);
         c.push("Clip", &["steep", "0", "6"], "clipped");
-        c.leak("clipped", 0.01);
+        c.push("Div", &["clipped", "6"], "high");
+        c.leak("high", 0.01);
     }),
     output("softmax-300", "softmax(300·z)", |c| {
         c.push("Mul", &[FROM, "300"], "steep");
@@ -112,12 +113,13 @@ pub const MASKS: &[Mask] = &[
         c.push("Floor", &["raised"], "whole");
         c.push("Div", &["whole", "8"], TO);
     }),
-    input("cast-8", "(8·x + 0.5 as int32)/8", |c| {
+    input("cast-8-leak", "(8·x + 0.5 as int32)/8 + 0.003·x", |c| {
         c.push("Mul", &[FROM, "8"], "levels");
         c.push("Add", &["levels", "0.5"], "raised");
         c.cast("raised", DType::I32, "integers");
         c.cast("integers", DType::F32, "whole");
-        c.push("Div", &["whole", "8"], TO);
+        c.push("Div", &["whole", "8"], "high");
+        c.leak("high", 0.003);
     }),
 ];
 
