@@ -324,6 +324,10 @@ pub struct AuditFlags {
     /// Attack at most so many queries, of each class its share
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
+    /// Queries that the strong search attacks besides the suite, for robust R@1: a number, or off [default: so many that it
+    /// takes no longer than the suite, but at least 32]
+    #[arg(long, value_name = "N|off", value_parser = strong_sample)]
+    pub strong_sample: Option<StrongSample>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
@@ -399,6 +403,23 @@ pub struct AuditFlags {
     /// No progress on stderr: --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
+}
+
+/// How many queries the strong search attacks besides the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrongSample {
+    /// None.
+    Off,
+    /// At most so many.
+    Most(usize),
+}
+
+fn strong_sample(text: &str) -> std::result::Result<StrongSample, String> {
+    match text.parse() {
+        _ if text.eq_ignore_ascii_case("off") => Ok(StrongSample::Off),
+        Ok(n) if n > 0 => Ok(StrongSample::Most(n)),
+        _ => Err("expected a number of queries, at least 1, or off".into()),
+    }
 }
 
 /// What is said of the model's input and output: a card, and flags that go before it.

@@ -4,6 +4,7 @@ use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
 use crate::record::{Form, Protocol, ScoreName};
+use crate::threat::objective::r1::R1;
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
@@ -13,12 +14,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
     ("ers-strict", include_str!("../suites/ers-strict.yaml")),
     ("ars-strict", include_str!("../suites/ars-strict.yaml")),
+    ("strong", include_str!("../suites/strong.yaml")),
     ("smoke", include_str!("../suites/smoke.yaml")),
 ];
 
@@ -50,6 +52,8 @@ pub struct Suite {
     pub search: &'static Search,
     /// Number of runs from random starts, in addition to the one from the clean image.
     pub restarts: usize,
+    /// Times the usual work of the strong search, where it takes the place of one search.
+    pub effort: Option<usize>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
     /// Scores to compute.
@@ -85,6 +89,7 @@ struct Raw {
     schedule: Option<Spanned<String>>,
     #[serde(default)]
     restarts: usize,
+    effort: Option<Spanned<usize>>,
     max_queries: Option<Spanned<usize>>,
     #[serde(default)]
     scores: Vec<Spanned<ScoreName>>,
@@ -174,6 +179,7 @@ impl Suite {
                 search.name
             )));
         }
+        refuse_beside_effort(file, &raw)?;
         let positive = |value: &Option<Spanned<usize>>, key| match value {
             Some(v) if v.value == 0 => {
                 Err(Error::usage(format!("{file}, line {}: `{key}` must be at least 1", v.referenced.line())))
@@ -222,6 +228,7 @@ impl Suite {
             steps: positive(&raw.steps, "steps")?,
             search,
             restarts: raw.restarts,
+            effort: positive(&raw.effort, "effort")?,
             max_queries: positive(&raw.max_queries, "max_queries")?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
         })
@@ -231,6 +238,7 @@ impl Suite {
     pub fn gives(&self, quantity: Quantity) -> bool {
         match quantity {
             Quantity::Score(score) => self.scores.contains(&score),
+            Quantity::After(term) if *term == R1.terms[0] => true,
             Quantity::Table => self.scores.contains(&ScoreName::Ars),
             Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
                 self.attacks.iter().any(|a| a.objective.judged_by(term))
@@ -282,8 +290,28 @@ impl Suite {
             search: self.search,
             restarts: self.restarts,
             seed,
+            effort: self.effort,
         };
         Ok((protocol, plan))
+    }
+}
+
+/// Refuses keys of one search in a suite of the strong search.
+fn refuse_beside_effort(file: &str, raw: &Raw) -> Result<()> {
+    let Some(effort) = &raw.effort else { return Ok(()) };
+    let stated = [
+        ("schedule", raw.schedule.is_some()),
+        ("alpha", raw.alpha.is_some()),
+        ("steps", raw.steps.is_some()),
+        ("restarts", raw.restarts > 0),
+    ];
+    match stated.iter().find(|(_, stated)| *stated) {
+        Some((key, _)) => Err(Error::usage(format!(
+            "{file}, line {}: `effort` asks for the strong search, whose members have their own `{key}`: leave one of the \
+             two out",
+            effort.referenced.line()
+        ))),
+        None => Ok(()),
     }
 }
 

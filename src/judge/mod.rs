@@ -5,3 +5,4 @@ pub mod compare;
 pub mod gate;
 pub mod quantity;
 pub mod score;
+pub mod strong;

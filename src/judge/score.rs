@@ -79,6 +79,8 @@ pub struct Scores {
     pub ars: Option<Estimate>,
     /// ARS from the ratio of means, for comparison with published tables.
     pub ars_table: Option<Estimate>,
+    /// ARS of what the strong search found.
+    pub ars_strong: Option<Estimate>,
     /// The missing scores, each with the reason.
     pub notes: Vec<(ScoreName, String)>,
 }
@@ -98,6 +100,8 @@ pub struct Replicate {
     pub ars: Option<f64>,
     /// ARS from the ratio of means.
     pub ars_table: Option<f64>,
+    /// ARS of what the strong search found.
+    pub ars_strong: Option<f64>,
 }
 
 impl Replicate {
@@ -106,6 +110,7 @@ impl Replicate {
         match name {
             ScoreName::Ers => self.ers,
             ScoreName::Ars => self.ars,
+            ScoreName::ArsStrong => self.ars_strong,
         }
     }
 }
@@ -138,6 +143,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
         ers: estimate(point.ers, &|r| r.ers),
         ars: estimate(point.ars, &|r| r.ars),
         ars_table: estimate(point.ars_table, &|r| r.ars_table),
+        ars_strong: estimate(point.ars_strong, &|r| r.ars_strong),
         notes: table.notes(&point),
     }
 }
@@ -178,10 +184,12 @@ pub fn ers(after: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
     sum.map(|sum| sum / terms.count() as f64)
 }
 
-/// ARS from the resistances of its terms, in per cent; `None` where one is missing.
-pub fn ars(resistance: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
-    let terms = terms_of(ScoreName::Ars);
-    terms.clone().map(resistance).sum::<Option<f64>>().map(|sum| sum / terms.count() as f64)
+/// ARS, or another mean of resistances, from the resistances of its terms, in per cent; `None` where one is missing.
+pub fn ars(score: ScoreName, resistance: impl Fn(&Term) -> Option<f64>) -> Option<f64> {
+    let terms = terms_of(score).map(|term| (term, term.weight(score) as f64));
+    let weight: f64 = terms.clone().map(|(_, weight)| weight).sum();
+    let sum = terms.map(|(term, weight)| Some(weight * resistance(term)?)).sum::<Option<f64>>();
+    sum.map(|sum| sum / weight)
 }
 
 /// 1 − (after − before)/(goal − before), in per cent; `None` where the value already was the goal before the attack.
@@ -315,10 +323,14 @@ impl Table {
         };
         let bounded = self.metric != Metric::Euclidean && self.of(terms_of(ScoreName::Ers)).all(|c| c.single);
         let single = self.of(terms_of(ScoreName::Ars)).all(|c| c.single);
+        let mean = |score, of: &dyn Fn(&Means) -> Option<f64>| {
+            single.then(|| ars(score, |term| find(term, of))).flatten()
+        };
         Replicate {
             ers: bounded.then(|| ers(|term| find(term, &|m| Some(m.after)))).flatten(),
-            ars: single.then(|| ars(|term| find(term, &|m| m.per_trial))).flatten(),
-            ars_table: single.then(|| ars(|term| find(term, &|m| m.table))).flatten(),
+            ars: mean(ScoreName::Ars, &|m| m.per_trial),
+            ars_table: mean(ScoreName::Ars, &|m| m.table),
+            ars_strong: mean(ScoreName::ArsStrong, &|m| m.per_trial),
             after: means.iter().map(|m| m.as_ref().map(|m| m.after)).collect(),
             per_trial: means.iter().map(|m| m.as_ref().and_then(|m| m.per_trial)).collect(),
             table: means.iter().map(|m| m.as_ref().and_then(|m| m.table)).collect(),
@@ -412,6 +424,7 @@ mod tests {
             size: None,
             before,
             after,
+            members: None,
         }
     }
 

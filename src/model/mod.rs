@@ -12,7 +12,7 @@ pub mod reference;
 pub mod runtime;
 
 use crate::{Error, Result};
-pub use differentiable::{Cotangent, Differentiable, SignedSteps};
+pub use differentiable::{Cotangent, Differentiable, Pass, SignedSteps};
 pub use half::InHalf;
 
 use card::{Card, Preprocessing, image_like};
@@ -214,6 +214,11 @@ impl Model {
     /// The lanes, for [`crate::threat::run`].
     pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
+    }
+
+    /// TEMP
+    pub fn lanes_with(&mut self, pass: Pass) -> Result<Option<Vec<&mut dyn Differentiable>>> {
+        Ok((pass == Pass::Exact).then(|| self.lanes()))
     }
 
     /// Forward passes, each of one lane's batch, that gradient estimation has used so far.

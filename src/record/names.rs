@@ -126,11 +126,14 @@ pub enum ScoreName {
     Ers,
     /// Adversarial resistance score.
     Ars,
+    /// ARS of what the strong search found. R1 stands for ES:R, LTM and GTM, which want the same of a query.
+    #[serde(rename = "ars_strong")]
+    ArsStrong,
 }
 
 impl ScoreName {
     /// Every score.
-    pub const ALL: [ScoreName; 2] = [ScoreName::Ers, ScoreName::Ars];
+    pub const ALL: [ScoreName; 3] = [ScoreName::Ers, ScoreName::Ars, ScoreName::ArsStrong];
 }
 
 impl fmt::Display for ScoreName {
@@ -138,6 +141,7 @@ impl fmt::Display for ScoreName {
         f.write_str(match self {
             ScoreName::Ers => "ERS",
             ScoreName::Ars => "ARS",
+            ScoreName::ArsStrong => "ARS, strong",
         })
     }
 }

@@ -346,6 +346,9 @@ pub struct Suite {
     pub schedule: String,
     /// Number of random starts besides the clean image.
     pub restarts: usize,
+    /// Times the usual work of the strong search, where it ran on every attack.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub effort: Option<usize>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]
@@ -470,12 +473,18 @@ pub struct Resistance {
 }
 
 /// The scores, 0–100, higher is better.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Scores {
     /// Empirical robustness score.
     pub ers: Option<Score>,
     /// Adversarial resistance score.
     pub ars: Option<Score>,
+    /// ARS of what the strong search found, for suites that run it on every attack.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ars_strong: Option<Score>,
+    /// R@1 under the strong search; absent where no query was attacked by it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub robust_r1: Option<RobustR1>,
     /// The reasons for missing scores.
     pub notes: Vec<String>,
 }
@@ -486,8 +495,43 @@ impl Scores {
         match name {
             ScoreName::Ers => self.ers.as_ref(),
             ScoreName::Ars => self.ars.as_ref(),
+            ScoreName::ArsStrong => self.ars_strong.as_ref(),
         }
     }
+}
+
+/// Robust R@1: the share of the queries for which no attack of the strong search found an image that makes an item of
+/// another class the nearest. Queries that are wrong without attack count as wrong. It is an upper bound: a better attack
+/// may lower it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RobustR1 {
+    /// The share, in per cent.
+    pub value: f64,
+    /// 95 % interval over queries (Wilson).
+    pub interval: (f64, f64),
+    /// Queries that were attacked.
+    pub queries: usize,
+    /// R@1 of the same queries without attack, in per cent.
+    pub clean: f64,
+    /// What each member of the ensemble did, in its order.
+    pub members: Vec<MemberRow>,
+}
+
+/// A member of the ensemble over all queries.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MemberRow {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// Queries that it attacked: those that no earlier tier had broken.
+    pub queries: usize,
+    /// Queries of these that it broke.
+    pub broken: usize,
+    /// Queries that it broke, and whose image is the trial's result.
+    pub counts: usize,
+    /// Image steps.
+    pub steps: usize,
 }
 
 /// A score and its interval.

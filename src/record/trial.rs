@@ -101,6 +101,26 @@ pub struct Outcome {
     pub before: Measures,
     /// Measures at the final embedding.
     pub after: Measures,
+    /// What each member of an ensemble found; absent where the attack was one search. `steps` then counts all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<Vec<MemberResult>>,
+}
+
+/// What a member of an ensemble found on a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MemberResult {
+    /// The member's name.
+    pub member: String,
+    /// Image steps of all its runs.
+    pub steps: usize,
+    /// The best value of the trial's term after its runs, not converted to the term's unit.
+    pub value: f64,
+    /// Whether it reached the attacker's goal.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reached: bool,
+    /// Whether its result is the trial's outcome.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counts: bool,
 }
 
 /// A query that an attack cannot be run on.

@@ -9,7 +9,7 @@ use crate::progress::{At, Mode, Phase, span};
 use crate::record::{Outcome, Report};
 use crate::run::examples::Collector;
 use crate::space::Gallery;
-use crate::threat::{self, Event, Plan, Trial, Watch};
+use crate::threat::{self, Event, Images, Plan, Strong, Trial, Watch};
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -104,12 +104,12 @@ impl Attacks<'_> {
         mode: Mode,
     ) -> Result<Vec<Outcome>> {
         let mut progress = Phase::new("sample in float32", 0, mode);
-        let places: Vec<usize> =
-            (0..self.trials.len()).filter(|&i| queries.contains(&self.trials[i].query)).collect();
+        let asked = |trial: &Trial| queries.contains(&trial.query) && self.plan.strong(trial.objective).is_none();
+        let places: Vec<usize> = (0..self.trials.len()).filter(|&i| asked(&self.trials[i])).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; places.len()];
         progress.begin((places.len() * self.plan.steps * (self.plan.restarts + 1)) as u64, 0);
         let mut end = Ok(());
-        let ran = self.attack(model.lanes(), &places, &mut |event| {
+        let ran = self.search(model.lanes(), &places, &mut |event| {
             match event {
                 Event::Step { done, .. } => {
                     progress.set(done as u64, None);
@@ -135,14 +135,17 @@ impl Attacks<'_> {
         progress: &mut Phase,
     ) -> Result<()> {
         let left: Vec<usize> = (0..outcomes.len()).filter(|&i| outcomes[i].is_none()).collect();
-        let runs = self.plan.steps * (self.plan.restarts + 1);
+        let work = |places: &mut dyn Iterator<Item = usize>| -> usize {
+            places.map(|i| self.plan.work(self.trials[i].objective)).sum()
+        };
+        let (all, to_do) = (work(&mut (0..self.trials.len())), work(&mut left.iter().copied()));
         let mut queries: HashMap<&str, (usize, usize)> = HashMap::new();
         for (trial, outcome) in self.trials.iter().zip(outcomes.iter()) {
             let (done, of) = queries.entry(trial.objective.code).or_default();
             *done += usize::from(outcome.is_some());
             *of += 1;
         }
-        progress.begin((self.trials.len() * runs) as u64, ((self.trials.len() - left.len()) * runs) as u64);
+        progress.begin(all as u64, (all - to_do) as u64);
         let asked = self.trials.iter().map(|trial| trial.query).collect::<BTreeSet<_>>().len();
         let kept = journal.is_some();
         let mut told = false;
@@ -154,7 +157,8 @@ impl Attacks<'_> {
                 Event::Step { done, at } => {
                     let at = at.map(|(trial, step)| {
                         let (done, of) = queries[trial.objective.code];
-                        At { attack: trial.objective.code, step, steps: self.plan.steps, queries: done, of }
+                        let steps = if self.plan.strong(trial.objective).is_some() { 0 } else { self.plan.steps };
+                        At { attack: trial.objective.code, step, steps, queries: done, of }
                     });
                     progress.set(done as u64, at);
                     let (spent, more) = progress.times(done as u64);
@@ -182,21 +186,84 @@ impl Attacks<'_> {
         ran
     }
 
-    /// In the precision that the model was opened for.
+    /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then those of the
+    /// strong search. `watch` gets indices into `places`, and steps of both together.
     fn attack_as_asked(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
-        let mut lanes = model.lanes_in_half();
-        self.attack(lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect(), places, watch)
+        let (strong, plain): (Vec<usize>, Vec<usize>) =
+            (0..places.len()).partition(|&at| self.plan.strong(self.trials[places[at]].objective).is_some());
+        let whole = |of: &[usize]| of.iter().map(|&at| places[at]).collect::<Vec<usize>>();
+        let (mut before, mut ended) = (0, false);
+        for (of, is_strong) in [(plain, false), (strong, true)] {
+            let mut latest = 0;
+            let mut mapped = |event: Event| {
+                let flow = match event {
+                    Event::Step { done, at } => {
+                        latest = done;
+                        watch(Event::Step { done: before + done, at })
+                    }
+                    Event::Done(i, outcome, evidence) => watch(Event::Done(of[i], outcome, evidence)),
+                };
+                ended |= flow.is_break();
+                flow
+            };
+            if is_strong {
+                self.search_strongly(model, &whole(&of), &mut mapped)?;
+            } else {
+                let mut lanes = model.lanes_in_half();
+                let lanes = lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect();
+                self.search(lanes, &whole(&of), &mut mapped)?;
+            }
+            before += latest;
+            if ended {
+                break;
+            }
+        }
+        Ok(())
     }
 
-    fn attack(&self, lanes: Vec<&mut dyn Differentiable>, places: &[usize], watch: &mut Watch) -> Result<()> {
+    /// Runs the plan's search on the trials at `places`.
+    fn search(&self, lanes: Vec<&mut dyn Differentiable>, places: &[usize], watch: &mut Watch) -> Result<()> {
         if places.is_empty() {
             return Ok(());
         }
         let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
-        let decode = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
-        // Every attack asks for the same queries: small images are decoded once.
-        let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();
         let pixels = lanes.first().map_or(0, |lane| lane.pixels());
+        self.with_images(&trials, pixels, |images| {
+            threat::run(lanes, self.gallery, images, &trials, self.plan, watch).map(drop)
+        })
+    }
+
+    /// Runs the strong search on the trials at `places`.
+    fn search_strongly(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
+        let pixels = model.pixels();
+        self.with_images(&trials, pixels, |images| {
+            let effort = self.plan.effort.unwrap_or(1);
+            let strong =
+                Strong { gallery: self.gallery, images, trials: &trials, plan: self.plan, effort, pixels };
+            let mut lanes = |pass, work: &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>| {
+                match model.lanes_with(pass)? {
+                    Some(lanes) => work(lanes).map(|()| true),
+                    None => Ok(false),
+                }
+            };
+            strong.run(&mut lanes, watch)
+        })
+    }
+
+    /// Calls `work` with the clean images of the trials' queries. Every attack asks for the same queries: small images
+    /// are decoded once.
+    fn with_images(
+        &self,
+        trials: &[Trial],
+        pixels: usize,
+        work: impl FnOnce(&Images) -> Result<()>,
+    ) -> Result<()> {
+        let decode = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
+        let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();
         let fit = queries.len() * pixels * size_of::<f32>() <= KEPT;
         let kept: HashMap<usize, OnceLock<Vec<f32>>> =
             queries.into_iter().filter(|_| fit).map(|i| (i, OnceLock::new())).collect();
@@ -207,8 +274,13 @@ impl Attacks<'_> {
                 None => decode(i).map(|new| image.get_or_init(|| new).clone()),
             },
         };
-        threat::run(lanes, self.gallery, &images, &trials, self.plan, watch).map(drop)
+        work(&images)
     }
+}
+
+/// Image steps behind outcomes, where a search begins `starts` times. The strong search counts all its steps itself.
+pub fn image_steps(outcomes: &[Outcome], starts: usize) -> usize {
+    outcomes.iter().map(|o| if o.members.is_some() { o.steps } else { o.steps * starts }).sum()
 }
 
 /// Seconds after which the time left is known well enough to plan by.

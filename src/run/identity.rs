@@ -44,6 +44,7 @@ impl Identity {
             ("steps", suite.steps.to_string()),
             ("schedule", suite.schedule.clone()),
             ("restarts", suite.restarts.to_string()),
+            ("effort", suite.effort.map_or("one search".into(), |n| n.to_string())),
             ("attack precision", suite.attack_precision.to_string()),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
             ("seed", report.seed.to_string()),

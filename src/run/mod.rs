@@ -34,7 +34,8 @@ use settings::{Files, Settings};
 pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     // Settings, model and images, and whether they can be trusted; then clean embeddings and the selection of trials.
     let mut subject = Subject::open(flags)?;
-    let clean = subject.embed(flags, Some(CLUSTERINGS))?;
+    let mut clean = subject.embed(flags, Some(CLUSTERINGS))?;
+    selection::add_strong_sample(&mut clean.selection, flags, &subject.plan, &clean.gallery)?;
 
     // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
     let mut report = summary::begin(flags, command, &subject, &clean);
@@ -68,7 +69,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
         report.examples = examples.map_err(|e| kept(e, &journal))?;
     }
     report.timing.attacks_s += clock.lap();
-    report.timing.image_steps = report.outcomes.iter().map(|o| o.steps).sum::<usize>() * (plan.restarts + 1);
+    report.timing.image_steps = attacks::image_steps(&report.outcomes, plan.restarts + 1);
     summary::conclude(&mut report, &suite.scores);
     report.timing.total_s = clock.total();
 

@@ -1,11 +1,13 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline.
 
-use crate::cli::AuditFlags;
+use crate::cli::{AuditFlags, StrongSample};
 use crate::record::{Protocol, Skipped};
 use crate::space::Gallery;
 use crate::suite::Suite;
+use crate::threat::objective::r1::R1;
 use crate::threat::{self, Plan, Selection, TrialFile};
 use crate::{Error, Result};
+use std::collections::BTreeSet;
 
 /// The trials: drawn, or replayed.
 pub fn select(
@@ -54,11 +56,49 @@ pub fn select(
             )));
         }
     }
-    let listed = |code: &str| suite.attacks.iter().any(|e| e.objective.code == code);
+    // Trials of robust R@1 are replayed too: no suite need list them.
+    let asked = flags.strong_sample.is_none();
+    let listed = |code: &str| asked && code == R1.code || suite.attacks.iter().any(|e| e.objective.code == code);
     selection.trials.retain(|t| listed(t.objective.code));
     selection.skipped.retain(|s| listed(&s.attack));
     some_trials(selection)
 }
+
+/// Adds the trials of robust R@1 to a selection, unless it has some: the strong search on a sample of the queries that
+/// the suite attacks.
+pub fn add_strong_sample(
+    whole: &mut Selection,
+    flags: &AuditFlags,
+    plan: &Plan,
+    gallery: &Gallery,
+) -> Result<()> {
+    let has = whole.trials.iter().any(|t| t.objective.code == R1.code);
+    let most = match flags.strong_sample {
+        Some(StrongSample::Off) => return Ok(()),
+        Some(StrongSample::Most(n)) => n,
+        None => {
+            let work: usize = whole.trials.iter().map(|t| plan.work(t.objective)).sum();
+            (work / USUAL_WORK).max(LEAST_SAMPLE)
+        }
+    };
+    if has {
+        return Ok(());
+    }
+    let attacked: BTreeSet<usize> = whole.trials.iter().map(|t| t.query).collect();
+    let mut sample = threat::order(gallery, flags.seed);
+    sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());
+    sample.truncate(most);
+    sample.sort_unstable();
+    let found = threat::select(gallery, &R1, 1, plan.form, flags.seed, &sample)?;
+    whole.trials.extend(found.trials);
+    Ok(())
+}
+
+/// Fewest queries that the strong search attacks besides a suite, where there are so many.
+const LEAST_SAMPLE: usize = 32;
+/// Image steps that the strong search takes for a query on average, if a quarter of the queries survive its first
+/// members. The cost of a sample is estimated with it.
+const USUAL_WORK: usize = 600;
 
 fn some_trials(selection: Selection) -> Result<Selection> {
     if selection.trials.is_empty() {

@@ -5,6 +5,7 @@ use super::reservations;
 use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
+use crate::judge::strong;
 use crate::judge::score::{self, Estimate, Scores, Summary};
 use crate::model::Model;
 use crate::model::runtime;
@@ -40,7 +41,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         part: None,
         outcomes: Vec::new(),
         attacks: Vec::new(),
-        scores: record::Scores { ers: None, ars: None, notes: Vec::new() },
+        scores: record::Scores::default(),
         gate: None,
         examples: None,
     }
@@ -53,6 +54,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
     report.scores = wanted(asked, scores);
+    report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     if report.part.is_none() {
         let comparison = float16::compare(report);
         if let Some(half) = &mut report.half_precision {
@@ -74,6 +76,9 @@ pub fn tool(flags: &AuditFlags, model: &Model) -> record::Tool {
     }
 }
 
+/// The name of the strong search where reports name a search.
+const STRONG: &str = "strong";
+
 /// What is run, as reports describe it. The number of queries follows from the outcomes.
 pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) -> record::Suite {
     let plan = &subject.plan;
@@ -84,8 +89,9 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         norm: plan.ball.name.into(),
         eps: plan.eps,
         alpha: plan.alpha,
-        steps: plan.steps,
-        schedule: plan.search.name.into(),
+        steps: if plan.effort.is_some() { 0 } else { plan.steps },
+        schedule: if plan.effort.is_some() { STRONG } else { plan.search.name }.into(),
+        effort: plan.effort,
         restarts: plan.restarts,
         attack_precision: precision,
         queries: 0,
@@ -164,6 +170,8 @@ fn wanted(asked: &[ScoreName], scores: Scores) -> record::Scores {
     record::Scores {
         ers: score(ScoreName::Ers, scores.ers, None),
         ars: score(ScoreName::Ars, scores.ars, scores.ars_table),
+        ars_strong: score(ScoreName::ArsStrong, scores.ars_strong, None),
+        robust_r1: None,
         notes: scores.notes.into_iter().filter_map(about).collect(),
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod ball;
 mod draw;
+pub mod ensemble;
 mod losses;
 mod measure;
 pub mod objective;
@@ -17,11 +18,12 @@ pub mod term;
 
 pub use ball::{BALLS, Ball, Bound};
 pub use draw::{Draw, NOISE};
+pub use ensemble::Strong;
 pub use losses::losses;
 pub use measure::{Measure, measure, measure_all};
 pub use objective::{Aim, Drawn, GalleryLoss, Loss, OBJECTIVES, Objective, PointLoss, Query, Reach, Targets};
 pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{
-    Selection, Trial, TrialFile, list, read_trials, rows_of, sample_queries, select, write_trials,
+    Selection, Trial, TrialFile, list, order, read_trials, rows_of, sample_queries, select, write_trials,
 };

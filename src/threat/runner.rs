@@ -9,7 +9,8 @@ use super::ball::{Ball, Bound};
 use super::draw::{Draw, NOISE};
 use super::losses::{Losses, check_embeddings, check_loss};
 use super::measure::measure_all;
-use super::objective::Loss;
+use super::ensemble;
+use super::objective::{Loss, Objective};
 use super::search::{Search, Setting, Walk};
 use super::select::Trial;
 use crate::model::Differentiable;
@@ -45,6 +46,24 @@ pub struct Plan {
     pub restarts: usize,
     /// Seed of the random starts and of the searches' random choices.
     pub seed: u64,
+    /// Times the usual work of the strong search, where it runs on every attack instead of one search. Step size, steps,
+    /// search and restarts then are its members' own.
+    pub effort: Option<usize>,
+}
+
+impl Plan {
+    /// How often the strong search's usual work is done on an attack; `None` where one search runs on it.
+    pub fn strong(&self, objective: &Objective) -> Option<usize> {
+        self.effort.or(objective.strong_only.then_some(1))
+    }
+
+    /// Image steps of an attack on one query at most.
+    pub fn work(&self, objective: &Objective) -> usize {
+        match self.strong(objective) {
+            Some(effort) => ensemble::cost(objective.members, effort),
+            None => self.steps * (self.restarts + 1),
+        }
+    }
 }
 
 /// Progress of a run.
@@ -69,6 +88,18 @@ pub struct Evidence {
     pub point: Vec<f32>,
     /// The loss at each iterate of the run that counts, and at the attacked image.
     pub losses: Vec<f64>,
+}
+
+/// What a member of an ensemble changes about the runs of its trials. Functions take the index of a trial.
+pub struct Variation<'v> {
+    /// The loss, in place of the objective's.
+    pub loss: &'v (dyn Fn(usize) -> Loss<'v> + Sync),
+    /// The first image [P]; `None` for the clean image.
+    pub start: &'v (dyn Fn(usize, &Bound) -> Option<Vec<f32>> + Sync),
+    /// The stream of the search's random choices.
+    pub stream: &'v (dyn Fn(usize) -> u64 + Sync),
+    /// A run ends at the first image whose loss is lower.
+    pub enough: Option<f64>,
 }
 
 /// Receives progress events, and may stop the run.
@@ -106,7 +137,15 @@ pub fn run_jobs(
     plan: &Plan,
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
-    let task = Task { gallery, images, trials, jobs, plan };
+    start(models, Task { gallery, images, trials, jobs, plan, how: None }, watch)
+}
+
+/// Like [`run`], for a whole task.
+pub(super) fn start(
+    models: Vec<&mut dyn Differentiable>,
+    task: Task,
+    watch: &mut Watch,
+) -> Result<Vec<Outcome>> {
     let shared = Mutex::new(Shared {
         task,
         next: 0,
@@ -158,12 +197,14 @@ fn load(gallery: &Gallery, images: &Images, item: usize, pixels: usize) -> Resul
 
 /// The constant input of all runs.
 #[derive(Clone, Copy)]
-struct Task<'a> {
-    gallery: &'a Gallery,
-    images: &'a Images<'a>,
-    trials: &'a [Trial],
-    jobs: &'a [Vec<usize>],
-    plan: &'a Plan,
+pub(super) struct Task<'a> {
+    pub gallery: &'a Gallery,
+    pub images: &'a Images<'a>,
+    pub trials: &'a [Trial],
+    pub jobs: &'a [Vec<usize>],
+    pub plan: &'a Plan,
+    /// What a member of an ensemble changes; then each job has one trial.
+    pub how: Option<&'a Variation<'a>>,
 }
 
 /// The state that all threads share.
@@ -268,9 +309,9 @@ impl Slots {
 impl<'a> Task<'a> {
     /// Runs one lane until no runs are left. `alone` says that this is the only lane.
     fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<Shared>) -> Result<()> {
-        let Task { gallery, images, trials, jobs, plan } = *self;
+        let Task { gallery, images, trials, jobs, plan, .. } = *self;
         let (count, pixels) = (model.batch(), model.pixels());
-        let in_place = plan.search.in_place(plan.ball) && model.signed_steps().is_some();
+        let in_place = self.how.is_none() && plan.search.in_place(plan.ball) && model.signed_steps().is_some();
         let mut slots = Slots::new(count, pixels, in_place);
         let mut active: Vec<Option<Run>> = (0..count).map(|_| None).collect();
         let (mut waiting, mut buffers) = (Vec::new(), Losses::default());
@@ -335,25 +376,35 @@ impl<'a> Task<'a> {
         slots: &mut Slots,
         model: &mut dyn Differentiable,
     ) -> Result<Run<'a>> {
-        let Task { gallery, trials, jobs, plan, .. } = *self;
+        let Task { gallery, trials, jobs, plan, how, .. } = *self;
         let trial = &trials[jobs[job][0]];
         let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
         let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &clean, pixels: true };
-        let (x, walk, own) = self.walk(bound, start, &draw, model.shape());
+        let given = how.and_then(|how| (how.start)(jobs[job][0], &bound));
+        let stream = how.map_or(start as u64, |how| (how.stream)(jobs[job][0]));
+        let elsewhere = given.is_some() || start > 0;
+        let x = given.unwrap_or_else(|| match start {
+            0 => clean.clone(),
+            _ => bound.start(&mut draw(start as u64)),
+        });
+        let (x, walk, own) = self.walk(bound, x, elsewhere, draw(NOISE + 1 + stream), model.shape());
         slots.put(model, slot, &x, &bound)?;
         slots.alpha[slot] = self.alpha();
-        let begins_clean = start == 0 && !own;
+        let begins_clean = !elsewhere && !own;
         Ok(Run { walk: Some(walk), begins_clean, ..self.member(job, jobs[job][0], start, clean) })
     }
 
     /// A run of a trial without a search.
     fn member(&self, job: usize, trial: usize, start: usize, clean: Vec<f32>) -> Run<'a> {
-        let Task { gallery, trials, plan, .. } = *self;
+        let Task { gallery, trials, plan, how, .. } = *self;
         Run {
             job,
             trial,
             start,
-            loss: (trials[trial].objective.loss)(gallery, plan.form, &trials[trial]),
+            loss: match how {
+                Some(how) => (how.loss)(trial),
+                None => (trials[trial].objective.loss)(gallery, plan.form, &trials[trial]),
+            },
             clean,
             begins_clean: start == 0,
             walk: None,
@@ -365,19 +416,20 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Returns the first point of run number `start` within `bound`, the state of its search, and whether the search
-    /// chose the point.
+    /// Begins a search within `bound` at the point `x`. Returns the first point, the state of the search, and whether
+    /// the search chose the point. `elsewhere` says that `x` is not the centre.
     fn walk(
         &self,
         bound: Bound,
-        start: usize,
-        draw: &dyn Fn(u64) -> Draw,
+        x: Vec<f32>,
+        elsewhere: bool,
+        draw: Draw,
         shape: [usize; 3],
     ) -> (Vec<f32>, Box<dyn Walk>, bool) {
         let plan = self.plan;
-        let x = if start == 0 { bound.centre.to_vec() } else { bound.start(&mut draw(start as u64)) };
-        let setting = Setting { bound, start: &x, shape, steps: plan.steps, alpha: self.alpha() };
-        let mut walk = (plan.search.begin)(&setting, draw(NOISE + 1 + start as u64));
+        let warm = elsewhere && self.how.is_some();
+        let setting = Setting { bound, start: &x, warm, shape, steps: plan.steps, alpha: self.alpha() };
+        let mut walk = (plan.search.begin)(&setting, draw);
         match walk.first() {
             Some(first) => (first, walk, true),
             None => (x, walk, false),
@@ -466,6 +518,19 @@ impl<'a> Task<'a> {
         for (slot, place) in active.iter_mut().enumerate() {
             let Some(run) = place else { continue };
             let left = plan.steps - run.step;
+            if let Some(how) = self.how {
+                let latest = run.losses.last().copied().unwrap_or(f64::NAN);
+                let flat = plan.search.needs_gradient && slots.gradient[slots.at(slot)].iter().all(|g| *g == 0.0);
+                run.stuck |= how.enough.is_some_and(|enough| latest < enough) || flat;
+                if run.stuck {
+                    // The image stays what the latest loss was measured at.
+                    steps += left;
+                    run.step += usize::from(left > 0);
+                    let image = slots.take(model, slot)?;
+                    ended.extend(place.take().map(|run| (run, image)));
+                    continue;
+                }
+            }
             // After a gradient of exactly zero, such as that of a closed hinge, the image never moves again.
             run.step += usize::from(!run.stuck && left > 0);
             if let Some(walk) = run.walk.as_mut().filter(|_| left > 0 && !slots.in_place) {
@@ -506,7 +571,9 @@ impl<'a> Task<'a> {
         let draw = |stream| Draw::new(plan.seed, members[0].objective.code, &all, stream);
         let zero = vec![0.0; pixels];
         let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &zero, pixels: false };
-        let (mut delta, mut walk, own) = self.walk(bound, start, &draw, model.shape());
+        let x = if start == 0 { zero.clone() } else { bound.start(&mut draw(start as u64)) };
+        let draw = draw(NOISE + 1 + start as u64);
+        let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, model.shape());
         let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
             .map(|(&trial, clean)| {
                 let run = self.member(job, trial, start, clean);
@@ -723,6 +790,7 @@ impl<'a> Task<'a> {
             size: (!plan.ball.is_box).then_some(size),
             before,
             after,
+            members: None,
         })
     }
 }

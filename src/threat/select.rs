@@ -37,6 +37,15 @@ pub struct Selection {
 pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<usize> {
     let all = gallery.queries();
     let Some(most) = most.filter(|&most| most < all.len()) else { return all.to_vec() };
+    let mut chosen = order(gallery, seed);
+    chosen.truncate(most);
+    chosen.sort_unstable();
+    chosen
+}
+
+/// All queries in the order that samples follow.
+pub fn order(gallery: &Gallery, seed: u64) -> Vec<usize> {
+    let all = gallery.queries();
     let hash = |kind: &[u8], id: &str| -> u64 {
         let hash = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(kind);
         let hash: [u8; 32] = hash.chain_update(id.as_bytes()).finalize().into();
@@ -56,9 +65,7 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
         order.extend(members.into_iter().enumerate().map(|(j, (_, i))| ((j as f64 + start) / n, i)));
     }
     order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let mut chosen: Vec<usize> = order.into_iter().take(most).map(|(_, i)| i).collect();
-    chosen.sort_unstable();
-    chosen
+    order.into_iter().map(|(_, i)| i).collect()
 }
 
 impl Selection {

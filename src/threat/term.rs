@@ -28,6 +28,8 @@ pub struct Term {
     /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where resistance is not defined, so
     /// that ARS leaves the term out.
     pub resistance: Option<Averaging>,
+    /// The weight of the term's resistance in ARS, and in ARS of the strong search; 0 where it has no part.
+    pub weights: [usize; 2],
 }
 
 /// See [`Term::read`].
@@ -63,7 +65,7 @@ pub enum Averaging {
 }
 
 /// Every term, in the order of reports.
-pub static TERMS: &[Term] = &[CA_RAISE, CA_LOWER, QA_RAISE, QA_LOWER, TMA, ES_D, ES_R, LTM, GTM, GTT];
+pub static TERMS: &[Term] = &[CA_RAISE, CA_LOWER, QA_RAISE, QA_LOWER, TMA, ES_D, ES_R, LTM, GTM, GTT, R1];
 
 const RANK: Term = Term {
     name: "",
@@ -76,6 +78,7 @@ const RANK: Term = Term {
     ers: Some(|after| 2.0 * after),
     way: false,
     resistance: Some(Averaging::Trials),
+    weights: [1, 1],
 };
 const SHARE: Term = Term {
     unit: Unit::Percent,
@@ -85,6 +88,8 @@ const SHARE: Term = Term {
     resistance: Some(Averaging::Means),
     ..RANK
 };
+/// R@1 after a published attack. In ARS of the strong search R1 stands for all three.
+const RECALL: Term = Term { weights: [1, 0], ..SHARE };
 const RAISED: Term = RANK;
 const LOWERED: Term = Term { goal: Goal::Highest, ers: Some(|after| 100.0 - after), ..RANK };
 
@@ -108,6 +113,7 @@ pub const TMA: Term = Term {
     ers: Some(|after| 100.0 * (1.0 - after)),
     way: false,
     resistance: None,
+    weights: [0, 0],
 };
 /// The shift of the embedding. The published form measures it one step before the end.
 pub const ES_D: Term = Term {
@@ -129,13 +135,14 @@ pub const ES_D: Term = Term {
     ers: Some(|after| 100.0 * (1.0 - after / 2.0)),
     way: true,
     resistance: None,
+    weights: [0, 0],
 };
 /// R@1 after ES.
-pub const ES_R: Term = Term { name: "ES:R", ..SHARE };
+pub const ES_R: Term = Term { name: "ES:R", ..RECALL };
 /// R@1 after LTM.
-pub const LTM: Term = Term { name: "LTM", ..SHARE };
+pub const LTM: Term = Term { name: "LTM", ..RECALL };
 /// R@1 after GTM.
-pub const GTM: Term = Term { name: "GTM", ..SHARE };
+pub const GTM: Term = Term { name: "GTM", ..RECALL };
 /// Share of the queries whose best match is still among the first four.
 pub const GTT: Term = Term {
     name: "GTT",
@@ -143,6 +150,10 @@ pub const GTT: Term = Term {
     read: |o, _| Some((Some(share(o.before.retained?)), share(o.after.retained?))),
     ..SHARE
 };
+
+/// Robust R@1: R@1 after the strongest attack that was found for each query. It stands for the three R@1 terms of ARS.
+pub const R1: Term =
+    Term { name: "R1", label: "robust R@1, %", ers: None, weights: [0, 3], ..SHARE };
 
 const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";
@@ -155,6 +166,15 @@ impl Term {
     /// The term called `name`. Case matters.
     pub fn find(name: &str) -> Option<&'static Term> {
         TERMS.iter().find(|t| t.name == name)
+    }
+
+    /// The weight of the term in a score.
+    pub fn weight(&self, score: ScoreName) -> usize {
+        match score {
+            ScoreName::Ers => usize::from(self.ers.is_some()),
+            ScoreName::Ars => self.weights[0],
+            ScoreName::ArsStrong => self.weights[1],
+        }
     }
 
     /// Whether a smaller number means a more robust model.
@@ -219,10 +239,7 @@ impl Term {
 
 /// The terms that a score averages.
 pub fn terms_of(score: ScoreName) -> impl Iterator<Item = &'static Term> + Clone {
-    TERMS.iter().filter(move |term| match score {
-        ScoreName::Ers => term.ers.is_some(),
-        ScoreName::Ars => term.resistance.is_some(),
-    })
+    TERMS.iter().filter(move |term| term.weight(score) > 0)
 }
 
 impl std::fmt::Debug for Term {

@@ -3,7 +3,7 @@
 use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial};
 use crate::Result;
 use crate::space::{Gallery, wide};
-use crate::threat::term;
+use crate::threat::{ensemble, term};
 
 /// Raises the candidate's rank for w queries drawn from all queries.
 pub const RAISE: Objective = Objective {
@@ -16,6 +16,8 @@ pub const RAISE: Objective = Objective {
     several: Some("w"),
     targets: |query, draw| Ok(query.any_queries(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
+    members: ensemble::RANKS,
+    strong_only: false,
 };
 
 /// Lowers the candidate's rank for w queries drawn from the 1 % nearest to it.
@@ -29,6 +31,8 @@ pub const LOWER: Objective = Objective {
     several: Some("w"),
     targets: near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
+    members: ensemble::RANKS,
+    strong_only: false,
 };
 
 fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {

@@ -2,7 +2,7 @@
 
 use super::{Drawn, Loss, Measure, Objective, Reach, Targets};
 use crate::space::wide;
-use crate::threat::term;
+use crate::threat::{ensemble, term};
 
 /// Maximises the distance from the clean embedding.
 pub const ES: Objective = Objective {
@@ -30,4 +30,6 @@ pub const ES: Objective = Objective {
             -metric.pair(z, from, form.offset(), gradient, |_| -1.0)
         }))
     },
+    members: ensemble::USUAL,
+    strong_only: false,
 };

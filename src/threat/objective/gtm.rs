@@ -3,7 +3,7 @@
 use super::{Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, ltm};
 use crate::Result;
 use crate::space::wide;
-use crate::threat::term;
+use crate::threat::{ensemble, term};
 
 /// Minimises the distance to the nearest item of another class.
 pub const GTM: Objective = Objective {
@@ -25,6 +25,8 @@ pub const GTM: Objective = Objective {
         let target = trial.targets.first().map_or_else(Vec::new, |&u| wide(gallery.point(u)));
         Loss::Point(Box::new(move |z, _, gradient| metric.pair(z, &target, form.offset(), gradient, |_| 1.0)))
     },
+    members: ensemble::USUAL,
+    strong_only: false,
 };
 
 fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {

@@ -2,7 +2,7 @@
 
 use super::{Aim, Drawn, Loss, Measure, Objective, Reach, Targets, Trial, qa};
 use crate::space::Gallery;
-use crate::threat::term;
+use crate::threat::{ensemble, term};
 
 /// The best match is kept while it is among so many.
 pub const TOP: usize = 4;
@@ -29,6 +29,8 @@ pub const GTT: Objective = Objective {
         })
     },
     loss,
+    members: ensemble::USUAL,
+    strong_only: false,
 };
 
 fn loss<'a>(gallery: &'a Gallery, form: super::Form, trial: &Trial) -> Loss<'a> {

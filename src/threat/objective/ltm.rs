@@ -2,7 +2,7 @@
 //! nearest item of the query's class.
 
 use super::{Drawn, Loss, Measure, Objective, Query, Reach, Targets};
-use crate::threat::term;
+use crate::threat::{ensemble, term};
 
 /// Moves the query away from its class and towards the others.
 pub const LTM: Objective = Objective {
@@ -37,6 +37,8 @@ pub const LTM: Objective = Objective {
             f64::from(gap)
         }))
     },
+    members: ensemble::USUAL,
+    strong_only: false,
 };
 
 /// Checks that a query can be misranked: the gallery needs another item of its class and an item of another class. The

@@ -10,11 +10,13 @@ mod gtm;
 mod gtt;
 mod ltm;
 mod qa;
+pub mod r1;
 mod tma;
 
 pub use gtt::TOP;
 
 use super::draw::Draw;
+use super::ensemble::Ensemble;
 use super::measure::Measure;
 use super::select::Trial;
 use super::term::Term;
@@ -25,7 +27,7 @@ use std::fmt;
 
 /// Every objective, in the order of reports.
 pub static OBJECTIVES: &[Objective] =
-    &[ca::RAISE, ca::LOWER, qa::RAISE, qa::LOWER, tma::TMA, es::ES, ltm::LTM, gtm::GTM, gtt::GTT];
+    &[ca::RAISE, ca::LOWER, qa::RAISE, qa::LOWER, tma::TMA, es::ES, ltm::LTM, gtm::GTM, gtt::GTT, r1::R1];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
 /// success.
@@ -48,6 +50,10 @@ pub struct Objective {
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
     /// Prepares the loss of one trial. Searches minimise it.
     pub loss: for<'a> fn(&'a Gallery, Form, &Trial) -> Loss<'a>,
+    /// The members of the strong search for this objective.
+    pub members: Ensemble,
+    /// Whether it is attacked by the strong search whatever the suite says.
+    pub strong_only: bool,
 }
 
 impl fmt::Debug for Objective {

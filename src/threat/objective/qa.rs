@@ -2,7 +2,7 @@
 
 use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial};
 use crate::space::Gallery;
-use crate::threat::term;
+use crate::threat::{ensemble, term};
 use crate::{Error, Result};
 
 /// Raises m candidates drawn from the whole gallery.
@@ -16,6 +16,8 @@ pub const RAISE: Objective = Objective {
     several: Some("m"),
     targets: |query, draw| Ok(query.any_items(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
+    members: ensemble::RANKS,
+    strong_only: false,
 };
 
 /// Lowers m distinct candidates drawn from the 1 % nearest to the query.
@@ -29,6 +31,8 @@ pub const LOWER: Objective = Objective {
     several: Some("m"),
     targets: distinct_near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
+    members: ensemble::RANKS,
+    strong_only: false,
 };
 
 fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {

@@ -3,7 +3,7 @@
 
 use super::{Drawn, Loss, Measure, Objective, Reach};
 use crate::space::{Angle, wide};
-use crate::threat::term;
+use crate::threat::{ensemble, term};
 
 /// Maximises the cosine similarity with a random item.
 pub const TMA: Objective = Objective {
@@ -24,4 +24,6 @@ pub const TMA: Objective = Objective {
             1.0 - angle.cosine
         }))
     },
+    members: ensemble::USUAL,
+    strong_only: false,
 };

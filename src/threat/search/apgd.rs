@@ -120,7 +120,7 @@ mod tests {
 
     fn setting<'a>(steps: usize, start: &'a [f32], centre: &'a [f32]) -> Setting<'a> {
         let bound = Bound { ball: &BALLS[0], eps: 0.5, centre, pixels: true };
-        Setting { bound, start, shape: [1, 1, 1], steps, alpha: 0.0 }
+        Setting { bound, start, warm: false, shape: [1, 1, 1], steps, alpha: 0.0 }
     }
 
     #[test]

@@ -2,10 +2,14 @@
 //! gradients. The runner fills batches, enforces the bounds and measures the result.
 
 mod apgd;
+mod cosine;
+mod nes;
 mod pgd;
 mod random;
 
 pub use apgd::APGD;
+pub use cosine::COSINE;
+pub use nes::NES;
 pub use pgd::PGD;
 pub use random::RANDOM;
 
@@ -16,7 +20,7 @@ use crate::{Error, Result};
 use std::fmt;
 
 /// Every search; the first is the default.
-pub static SEARCHES: &[Search] = &[PGD, APGD, RANDOM];
+pub static SEARCHES: &[Search] = &[PGD, APGD, COSINE, RANDOM, NES];
 
 /// An algorithm that searches for an image with a low loss.
 pub struct Search {
@@ -42,6 +46,8 @@ pub struct Setting<'a> {
     pub bound: Bound<'a>,
     /// The first image of the run [P].
     pub start: &'a [f32],
+    /// Whether a search that chooses its own first image must begin at `start` instead.
+    pub warm: bool,
     /// The image's shape, [C, H, W].
     pub shape: [usize; 3],
     /// Number of steps T.

@@ -29,7 +29,7 @@ struct Square {
 
 impl Square {
     fn new(setting: &Setting, mut draw: Draw) -> Square {
-        let Setting { bound, start, shape, steps, .. } = *setting;
+        let Setting { bound, start, warm, shape, steps, .. } = *setting;
         // The search begins with vertical stripes.
         let [channels, height, width] = shape;
         let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * bound.eps).collect();
@@ -37,7 +37,7 @@ impl Square {
         let mut first: Vec<f32> = bound.centre.iter().enumerate().map(|(i, v)| v + at(i)).collect();
         bound.project(&mut first);
         let best = (f64::INFINITY, start.to_vec());
-        Square { draw, shape, images: steps + 1, tried: 0, first: Some(first), best }
+        Square { draw, shape, images: steps + 1, tried: 0, first: (!warm).then_some(first), best }
     }
 }
 

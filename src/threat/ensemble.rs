@@ -1,0 +1,546 @@
+//! The strong search: an ensemble of losses, searches, starts and backward passes. For each trial the best image that
+//! any member found counts, measured by the trial's term and never by a loss.
+//!
+//! Members come in tiers. All members of a tier run on the trials whose goal no earlier tier has reached, so that dear
+//! members run on few trials, and members of one tier can be compared on the same trials. Which trials these are is
+//! known only at the end of a tier; it never depends on the order in which runs end.
+
+use super::ball::Bound;
+use super::draw::Draw;
+use super::measure::measure_all;
+use super::objective::{Loss, r1};
+use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
+use super::search::{COSINE, NES, RANDOM, Search};
+use super::select::Trial;
+use super::term::Goal;
+use crate::Result;
+use crate::model::{Differentiable, Pass};
+use crate::record::{Form, MemberResult, Outcome};
+use crate::space::{Gallery, wide};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+/// A member of an ensemble: one way to attack a trial.
+pub struct Member {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// The loss that it minimises.
+    pub loss: LossOf,
+    /// How many runs it makes for a trial, and on what.
+    pub aims: Aims,
+    /// The backward pass. What is found is measured by the forward pass, so any backward pass is legitimate.
+    pub pass: Pass,
+    /// The search.
+    pub search: &'static Search,
+    /// Steps of each run.
+    pub steps: usize,
+    /// The first image.
+    pub from: From,
+    /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
+    pub until: Option<f64>,
+}
+
+/// Prepares the loss of a trial. The last argument is the label that a targeted run aims at.
+pub type LossOf = for<'a> fn(&'a Gallery, Form, &Trial, Option<usize>) -> Loss<'a>;
+
+/// The runs that a member makes for a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aims {
+    /// One run.
+    One,
+    /// One run for each of so many other classes, the nearest ones.
+    Nearest(usize),
+    /// One run for each of the so many classes that an earlier member came nearest to.
+    Best(usize),
+}
+
+/// The first image of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The clean image.
+    Clean,
+    /// A random image of the ball.
+    Random,
+    /// The best image so far.
+    Best,
+}
+
+/// An ensemble: tiers of members.
+pub type Ensemble = &'static [&'static [Member]];
+
+const HINGE: Member = Member {
+    name: "own loss",
+    about: "the attack's own loss, from the clean image",
+    loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
+    aims: Aims::One,
+    pass: Pass::Exact,
+    search: &COSINE,
+    steps: 40,
+    from: From::Clean,
+    until: None,
+};
+const SQUARE: Member = Member {
+    name: "square",
+    about: "random search without gradients (Square), from the best image so far",
+    search: &RANDOM,
+    steps: 200,
+    from: From::Best,
+    ..HINGE
+};
+const FREE: Member = Member {
+    name: "nes",
+    about: "gradients estimated from losses (NES), from the best image so far",
+    search: &NES,
+    ..SQUARE
+};
+const SOFTENED: Member = Member {
+    name: "softened",
+    about: "softened backward pass, from the clean image",
+    pass: Pass::Softened,
+    ..HINGE
+};
+const STRAIGHT: Member = Member {
+    name: "straight-through",
+    about: "straight-through backward pass, from the clean image",
+    pass: Pass::StraightThrough,
+    ..HINGE
+};
+const RESTART: Member =
+    Member { name: "random start", about: "the same from a random image of the ball", from: From::Random, ..HINGE };
+
+/// For objectives without an ensemble of their own.
+pub const USUAL: Ensemble = &[&[HINGE], &[RESTART, SOFTENED, STRAIGHT], &[SQUARE, FREE]];
+
+/// For objectives about ranks.
+pub const RANKS: Ensemble = &[
+    &[HINGE],
+    &[
+        RESTART,
+        Member { name: "distance", about: "the distance to the targets alone", loss: distance, ..HINGE },
+        SOFTENED,
+        STRAIGHT,
+    ],
+    &[
+        Member {
+            name: "refined",
+            about: "the attack's own loss, from the best image so far",
+            steps: 80,
+            from: From::Best,
+            ..HINGE
+        },
+        SQUARE,
+    ],
+];
+
+/// A query is lost where its margin is below 0.
+const LOST: Option<f64> = Some(0.0);
+const MARGIN: Member = Member {
+    name: "margin",
+    about: "nearest item of another class against nearest of the own, from the clean image",
+    steps: 30,
+    until: LOST,
+    ..HINGE
+};
+const PROBE: Member = Member {
+    name: "each class",
+    about: "a few steps towards each other class",
+    loss: r1::margin,
+    aims: Aims::Nearest(48),
+    steps: 10,
+    until: LOST,
+    ..HINGE
+};
+const CLASSES: Member = Member {
+    name: "best classes",
+    about: "towards the classes that came nearest",
+    loss: r1::margin,
+    aims: Aims::Best(8),
+    steps: 60,
+    until: LOST,
+    ..HINGE
+};
+
+/// For recall at 1.
+pub const RECALL: Ensemble = &[
+    &[MARGIN],
+    &[
+        Member { steps: 30, until: LOST, ..RESTART },
+        Member { steps: 30, until: LOST, ..SOFTENED },
+        Member { steps: 30, until: LOST, ..STRAIGHT },
+    ],
+    &[PROBE],
+    &[CLASSES],
+    &[
+        Member {
+            name: "best classes, softened",
+            about: "the same with the softened backward pass",
+            aims: Aims::Best(3),
+            pass: Pass::Softened,
+            ..CLASSES
+        },
+        Member {
+            name: "best classes, random starts",
+            about: "the same from random images of the ball",
+            aims: Aims::Best(5),
+            from: From::Random,
+            steps: 100,
+            ..CLASSES
+        },
+        Member { steps: 400, until: LOST, ..SQUARE },
+        Member { steps: 300, until: LOST, ..FREE },
+    ],
+];
+
+/// Mean distance to the targets, with the sign that moves the term towards the attacker's goal.
+fn distance<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    let sign = match trial.objective.terms[0].goal {
+        Goal::Lowest => 1.0f32,
+        Goal::Highest => -1.0,
+    };
+    let targets: Vec<Vec<f64>> = trial.targets.iter().map(|&t| wide(gallery.point(t))).collect();
+    let per = sign / targets.len().max(1) as f32;
+    let metric = gallery.metric;
+    Loss::Point(Box::new(move |z, _, gradient| {
+        let pull = |target: &Vec<f64>| metric.pair(z, target, 0.0, gradient, |_| per);
+        targets.iter().map(pull).sum::<f64>() * f64::from(per)
+    }))
+}
+
+impl Member {
+    /// Steps of a run with `effort` times the usual work. The work grows by the root in steps and by the root in runs.
+    fn steps_at(&self, effort: usize) -> usize {
+        (self.steps as f64 * (effort as f64).sqrt()).round() as usize
+    }
+
+    /// Whether it attacks without any gradient.
+    pub fn gradient_free(&self) -> bool {
+        !self.search.needs_gradient
+    }
+
+    /// The largest number of image steps that it makes for a trial.
+    fn cost(&self, effort: usize) -> usize {
+        let runs = match self.aims {
+            Aims::One => 1,
+            Aims::Nearest(n) | Aims::Best(n) => n,
+        };
+        self.steps_at(effort) * runs * self.repeats(effort)
+    }
+
+    /// How often it runs on each aim.
+    fn repeats(&self, effort: usize) -> usize {
+        match self.from {
+            From::Clean => 1,
+            From::Random | From::Best => (effort as f64).sqrt().ceil() as usize,
+        }
+    }
+}
+
+/// The largest number of image steps that an ensemble makes for a trial.
+pub fn cost(ensemble: Ensemble, effort: usize) -> usize {
+    ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum()
+}
+
+/// Calls its last argument with lanes whose gradients come from a backward pass. Returns whether the model has this
+/// pass.
+pub type Lanes<'l> =
+    dyn FnMut(Pass, &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>) -> Result<bool> + 'l;
+
+/// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
+const KEPT: usize = 16 << 20;
+/// Bounds of the number of trials in a chunk.
+const CHUNK: [usize; 2] = [32, 1024];
+
+/// What is known of a trial.
+struct State {
+    /// The best image so far: how good it is, its outcome and its evidence.
+    best: Option<(Key, Outcome, Evidence)>,
+    /// The classes that were aimed at, by how near they came: (loss, label).
+    classes: Vec<(f64, usize)>,
+    members: Vec<MemberResult>,
+    /// Whether the goal is reached.
+    reached: bool,
+}
+
+/// Order of results; greater is better for the attacker. The loss decides between equal outcomes, and between equal
+/// losses the run that comes first in the ensemble.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+struct Key(f64, f64, std::cmp::Reverse<usize>);
+
+/// A run of a member: a trial of the chunk, the class that it aims at, and its number among the member's runs for this
+/// trial.
+#[derive(Clone, Copy)]
+struct Aimed {
+    trial: usize,
+    class: Option<usize>,
+    number: usize,
+}
+
+/// What is attacked, and how.
+#[derive(Clone, Copy)]
+pub struct Strong<'a> {
+    /// The embeddings of all items.
+    pub gallery: &'a Gallery,
+    /// Clean images.
+    pub images: &'a Images<'a>,
+    /// The trials. Each runs the ensemble of its objective.
+    pub trials: &'a [Trial],
+    /// Form, ball, ε and seed. Search, steps and restarts are the members' own.
+    pub plan: &'a Plan,
+    /// Times the usual work.
+    pub effort: usize,
+    /// Values in an image.
+    pub pixels: usize,
+}
+
+impl Strong<'_> {
+    /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
+    /// are those of the trials. Stops early if `watch` says so. Errors: as for [`super::run`].
+    pub fn run(&self, lanes: &mut Lanes, watch: &mut Watch) -> Result<()> {
+        let chunk = (KEPT / self.pixels.max(1)).clamp(CHUNK[0], CHUNK[1]);
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for objective in super::OBJECTIVES {
+            let of = |i: &usize| self.trials[*i].objective.code == objective.code;
+            let mine: Vec<usize> = (0..self.trials.len()).filter(of).collect();
+            groups.extend(mine.chunks(chunk).map(<[usize]>::to_vec));
+        }
+        let mut done = 0;
+        for group in groups {
+            if Chunk::new(self, &group, done).run(lanes, watch)?.is_break() {
+                return Ok(());
+            }
+            done += group.iter().map(|&i| cost(self.trials[i].objective.members, self.effort)).sum::<usize>();
+        }
+        Ok(())
+    }
+}
+
+/// Some trials of one objective.
+struct Chunk<'s> {
+    all: &'s Strong<'s>,
+    /// The places of the trials in the whole list.
+    places: &'s [usize],
+    states: Vec<State>,
+    /// Image steps of earlier chunks.
+    earlier: usize,
+    /// Trials whose result was reported.
+    told: usize,
+}
+
+impl<'s> Chunk<'s> {
+    fn new(all: &'s Strong<'s>, places: &'s [usize], earlier: usize) -> Chunk<'s> {
+        let state = |_| State { best: None, classes: Vec::new(), members: Vec::new(), reached: false };
+        Chunk { all, places, states: places.iter().map(state).collect(), earlier, told: 0 }
+    }
+
+    fn trial(&self, i: usize) -> &'s Trial {
+        &self.all.trials[self.places[i]]
+    }
+
+    fn run(mut self, lanes: &mut Lanes, watch: &mut Watch) -> Result<ControlFlow<()>> {
+        let Some(first) = self.places.first() else { return Ok(ControlFlow::Continue(())) };
+        let ensemble = self.all.trials[*first].objective.members;
+        if self.without_attack(watch)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let whole = cost(ensemble, self.all.effort);
+        let mut before = 0;
+        for tier in ensemble {
+            let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
+            for member in *tier {
+                let base = self.earlier + whole * self.told + before * standing.len();
+                let ended = self.member(member, &standing, base, lanes, watch)?;
+                if ended.is_break() {
+                    return Ok(ended);
+                }
+                before += member.cost(self.all.effort);
+            }
+            for i in standing {
+                if self.states[i].reached && self.tell(i, watch).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        for i in 0..self.states.len() {
+            if !self.states[i].reached && self.tell(i, watch).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Measures all trials without attack. A trial whose goal is reached already needs none.
+    fn without_attack(&mut self, watch: &mut Watch) -> Result<ControlFlow<()>> {
+        let Strong { gallery, images, plan, .. } = *self.all;
+        let at: Vec<(&Trial, &[f32])> =
+            (0..self.states.len()).map(|i| (self.trial(i), gallery.point(self.trial(i).query))).collect();
+        for (i, measures) in measure_all(gallery, plan.form, &at).into_iter().enumerate() {
+            let trial = self.trial(i);
+            let outcome = Outcome {
+                attack: trial.objective.code.into(),
+                query: gallery.ids[trial.query].clone(),
+                targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
+                start: 0,
+                steps: 0,
+                loss_first: 0.0,
+                loss_last: 0.0,
+                loss_best: 0.0,
+                late_fall: 0.0,
+                shift: 0.0,
+                shift_before_last: 0.0,
+                linf: 0.0,
+                size: (!plan.ball.is_box).then_some(0.0),
+                before: measures.clone(),
+                after: measures,
+                members: None,
+            };
+            if self.success(trial, &outcome) >= 100.0 {
+                let (image, point) = (images(trial.query)?, gallery.point(trial.query).to_vec());
+                let evidence = Evidence { image, point, losses: Vec::new() };
+                self.states[i].reached = true;
+                self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
+                if self.tell(i, watch).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The attacker's success, in per cent of his way.
+    fn success(&self, trial: &Trial, outcome: &Outcome) -> f64 {
+        let ranked = self.all.plan.form.ranked_in(self.all.gallery) as f64;
+        let term = &trial.objective.terms[0];
+        let read = (term.read)(outcome, Form::Corrected);
+        read.map_or(0.0, |(_, after)| term.success(after, ranked))
+    }
+
+    /// The runs of a member.
+    fn aimed(&self, member: &Member, standing: &[usize]) -> Vec<Aimed> {
+        let repeats = member.repeats(self.all.effort);
+        let mut runs = Vec::new();
+        for &trial in standing {
+            let classes: Vec<Option<usize>> = match member.aims {
+                Aims::One => vec![None],
+                Aims::Nearest(n) => {
+                    let near = r1::nearest_classes(self.all.gallery, self.trial(trial).query, n);
+                    near.into_iter().map(Some).collect()
+                }
+                Aims::Best(n) => self.states[trial].classes.iter().take(n).map(|c| Some(c.1)).collect(),
+            };
+            let each = classes.iter().flat_map(|&class| std::iter::repeat_n(class, repeats));
+            runs.extend(each.enumerate().map(|(number, class)| Aimed { trial, class, number }));
+        }
+        runs
+    }
+
+    /// Runs one member on the `standing` trials. `base` counts the image steps before.
+    fn member(
+        &mut self,
+        member: &Member,
+        standing: &[usize],
+        base: usize,
+        lanes: &mut Lanes,
+        watch: &mut Watch,
+    ) -> Result<ControlFlow<()>> {
+        let Strong { gallery, images, plan, effort, .. } = *self.all;
+        let runs = self.aimed(member, standing);
+        if runs.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
+        let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
+        let plan = Plan { search: member.search, steps: member.steps_at(effort), restarts: 0, ..plan.clone() };
+        // Streams of random choices depend on the member and on the run's number, and on no other trial.
+        let kind = member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
+        let stream = |i: usize| (kind + runs[i].number as u64) & 0xFFFF_FFFF;
+        let found: Mutex<Vec<(usize, Outcome, Evidence)>> = Mutex::new(Vec::new());
+        let mut ended = ControlFlow::Continue(());
+        {
+            let states = &self.states;
+            let first = |i: usize, bound: &Bound| match member.from {
+                From::Clean => None,
+                From::Best => states[runs[i].trial].best.as_ref().map(|(_, _, e)| e.image.clone()),
+                From::Random => {
+                    let trial = &trials[i];
+                    let id = &gallery.ids[trial.query];
+                    Some(bound.start(&mut Draw::new(plan.seed, trial.objective.code, id, 1 + stream(i))))
+                }
+            };
+            let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
+            let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };
+            let task =
+                Task { gallery, images, trials: &trials, jobs: &jobs, plan: &plan, how: Some(&how) };
+            let mut see = |event: Event| {
+                match event {
+                    Event::Step { done, at } => {
+                        let at = at.map(|(trial, step)| (trial, step));
+                        ended = watch(Event::Step { done: base + done, at });
+                    }
+                    Event::Done(i, outcome, evidence) => {
+                        let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
+                        found.push((i, outcome.clone(), evidence.clone()));
+                    }
+                }
+                ended
+            };
+            lanes(member.pass, &mut |lanes| start(lanes, task, &mut see).map(drop))?;
+        }
+        if ended.is_break() {
+            return Ok(ended);
+        }
+        let mut found = found.into_inner().unwrap_or_else(|e| e.into_inner());
+        found.sort_by_key(|(i, _, _)| *i);
+        self.take(member, &runs, found);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Takes over what the runs of a member found, in their order.
+    fn take(&mut self, member: &Member, runs: &[Aimed], found: Vec<(usize, Outcome, Evidence)>) {
+        for (i, outcome, evidence) in found {
+            let Aimed { trial: at, class, number } = runs[i];
+            let trial = self.trial(at);
+            let success = self.success(trial, &outcome);
+            let term = &trial.objective.terms[0];
+            let value = (term.read)(&outcome, Form::Corrected).map_or(f64::NAN, |(_, after)| after);
+            let state = &mut self.states[at];
+            if number == 0 {
+                let name = member.name.to_string();
+                state.members.push(MemberResult { member: name, steps: 0, value, reached: false, counts: false });
+                if matches!(member.aims, Aims::Nearest(_)) {
+                    state.classes.clear();
+                }
+            }
+            let place = state.members.len() - 1;
+            let result = &mut state.members[place];
+            result.steps += outcome.steps;
+            if term.success(value, 2.0) > term.success(result.value, 2.0) {
+                result.value = value;
+            }
+            result.reached |= success >= 100.0;
+            state.reached |= success >= 100.0;
+            if let (Aims::Nearest(_), Some(class)) = (member.aims, class) {
+                state.classes.push((outcome.loss_last, class));
+                state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
+            }
+            let key = Key(success, -outcome.loss_last, std::cmp::Reverse(place));
+            if state.best.as_ref().is_none_or(|(best, _, _)| key > *best) {
+                state.best = Some((key, outcome, evidence));
+                let last = state.members.len() - 1;
+                state.members.iter_mut().enumerate().for_each(|(i, m)| m.counts = i == last);
+            }
+        }
+    }
+
+    /// Reports a trial that is done.
+    fn tell(&mut self, i: usize, watch: &mut Watch) -> ControlFlow<()> {
+        self.told += 1;
+        let state = &mut self.states[i];
+        let Some((_, mut outcome, evidence)) = state.best.take() else { return ControlFlow::Continue(()) };
+        let members = std::mem::take(&mut state.members);
+        outcome.steps = members.iter().map(|m| m.steps).sum();
+        outcome.members = Some(members);
+        watch(Event::Done(self.places[i], &outcome, &evidence))
+    }
+}

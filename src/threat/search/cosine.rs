@@ -1,0 +1,71 @@
+//! PGD with steps that shrink. The size of a step follows half a cosine wave from ε to 0 (Loshchilov & Hutter, ICLR
+//! 2017, applied to attacks), so that the first steps cross the ball and the last ones settle. The best image is the
+//! result.
+
+use super::{Bound, Search, Setting, Walk};
+use std::f32::consts::PI;
+
+/// x ← P(x − ε/2·(1 + cos(π·t/T))·s(∇L)), T times. A single step has size ε, as in FGSM.
+pub const COSINE: Search = Search {
+    name: "cosine",
+    words: |steps, _| format!("{steps} steps that shrink from ε to 0"),
+    needs_gradient: true,
+    plain_steps: false,
+    takes_alpha: false,
+    begin: |setting, _| Box::new(Cosine::new(setting)),
+};
+
+struct Cosine {
+    steps: usize,
+    /// Steps made.
+    step: usize,
+    best: (f64, Vec<f32>),
+}
+
+impl Cosine {
+    fn new(setting: &Setting) -> Cosine {
+        Cosine { steps: setting.steps, step: 0, best: (f64::INFINITY, setting.start.to_vec()) }
+    }
+}
+
+impl Walk for Cosine {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
+        if loss < self.best.0 {
+            self.best.0 = loss;
+            self.best.1.copy_from_slice(x);
+        }
+        let phase = PI * self.step as f32 / self.steps.max(1) as f32;
+        bound.descend(x, gradient, bound.eps * 0.5 * (1.0 + phase.cos()));
+        self.step += 1;
+    }
+
+    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
+        Some(std::mem::take(&mut self.best))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threat::ball::BALLS;
+
+    /// Minimises |x − 0.3| in the box [0, 1]. The first step has size ε, the last ones almost none.
+    #[test]
+    fn steps_shrink_from_the_radius_to_nothing() {
+        let start = [0.9f32];
+        let bound = Bound { ball: &BALLS[0], eps: 0.5, centre: &[0.5], pixels: true };
+        let setting = Setting { bound, start: &start, warm: false, shape: [1, 1, 1], steps: 50, alpha: 0.0 };
+        let mut walk = Cosine::new(&setting);
+        let mut x = start.to_vec();
+        let mut moves = Vec::new();
+        for _ in 0..50 {
+            let before = x[0];
+            walk.step(&mut x, &bound, f64::from((before - 0.3).abs()), &[(before - 0.3).signum()]);
+            moves.push((x[0] - before).abs());
+        }
+        assert!((moves[0] - 0.5).abs() < 1e-6 && moves[49] < 0.001, "{moves:?}");
+        assert!(moves.windows(2).all(|two| two[1] < two[0] + 1e-6));
+        let (loss, best) = walk.best().unwrap();
+        assert!(loss < 0.02 && (best[0] - 0.3).abs() < 0.02, "{loss} at {best:?}");
+    }
+}
