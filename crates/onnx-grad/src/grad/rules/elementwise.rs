@@ -15,7 +15,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Atanh", |cx| over_quadratic(cx, 1.0, -1.0, false)),
     exact("Cast", cast).leaning(cast),
     exact("Celu", celu).leaning(|cx| soften::bent(cx, celu)),
-    exact("Clip", clip).but("a bound computed from the image").softer(soften::clip, pass_through),
+    exact("Clip", clip).but("a bound computed from the image").softer(soften::clip, soften::clip_line),
     exact("Cos", |cx| times(cx, &cx.neg(&cx.op("Sin", &[&cx.x(0)])))),
     exact("Cosh", |cx| times(cx, &cx.op("Sinh", &[&cx.x(0)]))),
     broadcasting("Div", div),

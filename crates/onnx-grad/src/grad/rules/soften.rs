@@ -120,11 +120,25 @@ pub(super) fn with_leak(cx: &Cx, exact: Apply) -> Done {
     cx.give_first(cx.scale(&cx.gy(), LEAN))
 }
 
+/// Whether Clip has no bounds, or has one computed from the image, which the exact rule refuses.
+fn clips_nothing_or_moves(cx: &Cx) -> bool {
+    cx.wants(1) || cx.wants(2) || (cx.node.input(1).is_none() && cx.node.input(2).is_none())
+}
+
+/// The identity.
+pub(super) fn clip_line(cx: &Cx) -> Done {
+    if clips_nothing_or_moves(cx) {
+        cx.own();
+        return super::elementwise::clip(cx);
+    }
+    pass_through(cx)
+}
+
 /// 1 inside; outside [`lean`] of the distance from the bound. With one bound alone, as Relu there.
 pub(super) fn clip(cx: &Cx) -> Done {
     let (x, gy) = (number(cx, 0), cx.gy());
     let (low, high) = (cx.node.input(1), cx.node.input(2));
-    if cx.wants(1) || cx.wants(2) || (low.is_none() && high.is_none()) {
+    if clips_nothing_or_moves(cx) {
         cx.own();
         return super::elementwise::clip(cx);
     }
