@@ -3,7 +3,7 @@
 use super::runtime::Options;
 use super::{Card, EMBEDDING, Info, Prepared, pick_input};
 use crate::{Error, Exit, Result};
-use onnx_grad::{Graph, batch};
+use onnx_grad::{Graph, Pass, batch};
 use std::path::Path;
 
 /// Names of the graph's inputs and outputs: the images, ∂L/∂embedding, the embedding, ∂L/∂image.
@@ -53,7 +53,7 @@ impl Joined {
                     e
                 })?;
             let image = if raw { &prepared.input } else { super::IMAGE };
-            let g = prepared.differentiate(image)?;
+            let g = prepared.differentiate(image, Pass::Exact)?;
             let names = [image, &g.cotangents[0], EMBEDDING, &g.gradients[0]].map(str::to_string);
             let info = Info { notes: g.notes.clone(), ..prepared.info };
             let mut graph = g.join();

@@ -10,16 +10,18 @@ pub mod memory;
 pub mod output;
 pub mod reference;
 pub mod runtime;
+mod softened;
 
 use crate::{Error, Result};
 pub use differentiable::{Cotangent, Differentiable, Pass, SignedSteps};
 pub use half::InHalf;
+pub use softened::Softened;
 
 use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
 use lane::{Exact, Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
-use onnx_grad::{DType, Differentiated, Graph, Node, Note, Types, Value, differentiate};
+use onnx_grad::{DType, Differentiated, Graph, Node, Note, Pass, Types, Value, differentiate};
 use output::Pooling;
 use rayon::prelude::*;
 use reference::Reference;
@@ -94,7 +96,20 @@ pub struct Model {
     /// Name of the model's own input.
     input: String,
     lanes: Vec<Lane>,
+    card: Card,
     options: Options,
+}
+
+/// The two sessions of a gradient.
+struct Sessions {
+    forward: Arc<Session>,
+    backward: Arc<Session>,
+    /// Inputs of the backward graph.
+    inputs: Vec<Value>,
+    /// Names of the backward graph's cotangent and gradient.
+    names: [String; 2],
+    /// Number of nodes of the backward graph.
+    nodes: usize,
 }
 
 /// How work is divided into lanes. A lane is one thread's share: its own tensors and its own batch of images.
@@ -147,30 +162,26 @@ impl Model {
             prepared = Prepared::read(path, card, options, Some(lanes.each), false, false)?;
         }
         prepared.lanes = lanes;
-        let g = prepared.differentiate(IMAGE)?;
+        let g = prepared.differentiate(IMAGE, Pass::Exact)?;
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
         let inner = lanes.options(options);
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
         let half = half.then(|| half::Graphs::new(&g, &info, lanes, inner)).transpose().map_err(named)?;
-        let mut backward = g.backward;
-        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(lanes.each));
-        let session = |graph: &Graph| Session::new(graph, inner, Optimise::All).map(Arc::new).map_err(named);
-        let (there, back) = (session(&g.forward)?, session(&backward)?);
+        let handed = g.residuals.iter().filter(|name| ![IMAGE, EMBEDDING].contains(&name.as_str())).count();
+        info.notes = g.notes.clone();
+        let forward_nodes = g.forward.nodes.len();
+        let exact = Sessions::new(g, &info, lanes, inner).map_err(named)?;
+        info.nodes[1..].copy_from_slice(&[forward_nodes, exact.nodes, handed]);
         let in_half = half.iter().flat_map(|half| [&*half.forward, &*half.backward]);
-        let sessions: Vec<&Session> = [&*there, &*back].into_iter().chain(in_half).collect();
+        let sessions: Vec<&Session> = exact.both().into_iter().chain(in_half).collect();
         info.cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
-        let names = [g.cotangents[0].as_str(), &g.gradients[0]];
         let lane = || {
-            let exact = Exact::new(&there, &back, &backward.inputs, names, &info, lanes.each)?;
             let half = half.as_ref().map(|half| half.lane(&info, lanes.each)).transpose()?;
-            Lane::new(&there, Gradient::Exact(Box::new(exact)), half, &info, lanes.each)
+            exact.lane(half, &info, lanes.each)
         };
         let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>().map_err(named)?;
-        let handed = g.residuals.iter().filter(|name| ![IMAGE, EMBEDDING].contains(&name.as_str())).count();
-        info.nodes[1..].copy_from_slice(&[g.forward.nodes.len(), backward.nodes.len(), handed]);
-        info.notes = g.notes;
-        Ok(Model { info, input, lanes, options })
+        Ok(Model { info, input, lanes, card: card.clone(), options })
     }
 
     /// Loads a model that is attacked through forward passes alone ([`estimate`]). It serves models that
@@ -193,7 +204,7 @@ impl Model {
         let estimate = || Gradient::Estimate(Estimator::new(seed));
         let lane = || Lane::new(&forward, estimate(), None, &info, lanes.each);
         let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>()?;
-        Ok(Model { info, input, lanes, options })
+        Ok(Model { info, input, lanes, card: card.clone(), options })
     }
 
     /// Images per run of a graph, B.
@@ -278,6 +289,33 @@ impl Model {
     /// Whether matrix products may round their factors to TensorFloat-32.
     pub fn tf32(&self) -> bool {
         matches!(self.options.provider, Provider::Cuda(cuda) if cuda.tf32)
+    }
+}
+
+impl Sessions {
+    /// Loads both graphs of a gradient. Errors (exit code 3): ONNX Runtime refuses them.
+    fn new(g: Differentiated, info: &Info, lanes: Lanes, options: Options) -> Result<Sessions> {
+        let mut backward = g.backward;
+        append_update(&mut backward, &g.gradients[0], &info.preprocessing.pixel_shape(lanes.each));
+        let session = |graph: &Graph| Session::new(graph, options, Optimise::All).map(Arc::new);
+        Ok(Sessions {
+            forward: session(&g.forward)?,
+            backward: session(&backward)?,
+            names: [g.cotangents[0].clone(), g.gradients[0].clone()],
+            nodes: backward.nodes.len(),
+            inputs: backward.inputs,
+        })
+    }
+
+    fn both(&self) -> [&Session; 2] {
+        [&self.forward, &self.backward]
+    }
+
+    /// A lane of `each` images that runs these sessions.
+    fn lane(&self, half: Option<half::Half>, info: &Info, each: usize) -> Result<Lane> {
+        let names = [self.names[0].as_str(), &self.names[1]];
+        let exact = Exact::new(&self.forward, &self.backward, &self.inputs, names, info, each)?;
+        Lane::new(&self.forward, Gradient::Exact(Box::new(exact)), half, info, each)
     }
 }
 
@@ -406,9 +444,9 @@ impl Prepared {
         Ok(Prepared { info, input: input.name, graph, types, lanes, free })
     }
 
-    /// Differentiates the graph with respect to its input `image`.
-    fn differentiate(&self, image: &str) -> Result<Differentiated> {
-        differentiate(&self.graph, &self.types, &[image], false).map_err(|missing| {
+    /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`.
+    fn differentiate(&self, image: &str, pass: Pass) -> Result<Differentiated> {
+        differentiate(&self.graph, &self.types, &[image], pass).map_err(|missing| {
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
                  Export the model with other operators, or ask for these: `audit ops` lists what is covered. \

@@ -14,12 +14,13 @@ mod quantise;
 mod reduce;
 mod resize;
 mod shape;
+mod soften;
 
 use audit::model::runtime::{self, Input, Optimise, Session};
 use case::*;
 use common::CPU;
 use onnx_grad::operators::{self, Class};
-use onnx_grad::{Differentiated, differentiate};
+use onnx_grad::{Differentiated, Pass, differentiate};
 
 const CASES: u64 = 100;
 
@@ -88,6 +89,15 @@ type Found = (Session, Vec<Vec<f32>>, Vec<Vec<f32>>);
 
 /// Differentiates a case, for the cotangents that `choose` makes of its outputs' shapes.
 fn differentiated(case: &Case, choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>) -> Result<Found, String> {
+    passed(case, Pass::Exact, choose)
+}
+
+/// The same with another backward pass.
+fn passed(
+    case: &Case,
+    pass: Pass,
+    choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>,
+) -> Result<Found, String> {
     let text = |e: audit::Error| e.to_string();
     let types = runtime::infer(&case.graph).map_err(text)?;
     let mut graph = case.graph.clone();
@@ -96,7 +106,7 @@ fn differentiated(case: &Case, choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>
         *out = Value::new(out.name.clone(), *dtype, dims);
     }
     let wrt: Vec<&str> = graph.inputs.iter().map(|i| i.name.as_str()).collect();
-    let g = differentiate(&graph, &types, &wrt, false).map_err(|e| e.to_string())?;
+    let g = differentiate(&graph, &types, &wrt, pass).map_err(|e| e.to_string())?;
     let mut forward = Session::new(&g.forward, CPU, Optimise::Off).map_err(text)?;
     let mut backward = Session::new(&g.backward, CPU, Optimise::All).map_err(text)?;
 
@@ -153,7 +163,7 @@ fn gradient(
     graph.inputs.push(Value::new("x", DType::F32, shape));
     graph.outputs.push(Value::new("y", DType::F32, shape));
     let types = runtime::infer(&graph).unwrap();
-    let g = differentiate(&graph, &types, &["x"], false).unwrap();
+    let g = differentiate(&graph, &types, &["x"], Pass::Exact).unwrap();
     let mut forward = Session::new(&g.forward, CPU, Optimise::Off).unwrap();
     let mut backward = Session::new(&g.backward, CPU, Optimise::All).unwrap();
     let residuals = g.residuals.iter().map(String::as_str).filter(|r| !["x", "y"].contains(r));

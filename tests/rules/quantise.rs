@@ -1,7 +1,7 @@
 //! Quantisation.
 
 use crate::case::*;
-use crate::{common, differentiate, gradient};
+use crate::{Pass, common, differentiate, gradient};
 use audit::model::runtime;
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
@@ -93,6 +93,6 @@ fn computing_with_quantised_integers_is_refused() {
     graph.inputs.push(Value::new("x", DType::F32, &[2]));
     graph.outputs.push(Value::new("y", DType::F32, &[2]));
     let types = runtime::infer(&graph).unwrap();
-    let refused = differentiate(&graph, &types, &["x"], false).unwrap_err();
+    let refused = differentiate(&graph, &types, &["x"], Pass::Exact).unwrap_err();
     assert!(refused.to_string().contains("Max \"moved\": computes with quantised integers"), "{refused}");
 }

@@ -9,6 +9,6 @@ pub mod narrow;
 pub mod operators;
 
 pub use error::{Error, Result};
-pub use grad::{Differentiated, Note, Types, Unsupported, differentiate};
+pub use grad::{Differentiated, Note, Pass, Types, Unsupported, differentiate};
 pub use graph::{Attr, AttrProto, DType, Dim, Encoded, Graph, Node, Tensor, Value};
 pub use prost::bytes::Bytes;

@@ -1,5 +1,6 @@
 //! What is covered: a row for each operator.
 
+use crate::Pass;
 use crate::grad::rules;
 use crate::graph::expanded;
 
@@ -16,6 +17,8 @@ pub struct Operator {
     pub since: i64,
     /// How it passes a gradient.
     pub class: Class,
+    /// Whether [`Pass::Softened`](crate::Pass::Softened) gives it another slope than its own.
+    pub softened: bool,
     /// Forms of it that are refused with a message, in words; empty if there are none.
     pub refused: &'static str,
 }
@@ -43,6 +46,7 @@ pub fn all() -> impl Iterator<Item = Operator> {
         name: rule.op,
         since: rule.since(),
         class: rule.class,
+        softened: rule.instead(Pass::Softened).is_some(),
         refused: rule.limits,
     });
     let written = expanded().map(|e| Operator {
@@ -50,6 +54,7 @@ pub fn all() -> impl Iterator<Item = Operator> {
         name: e.op,
         since: e.since,
         class: Class::Expanded,
+        softened: false,
         refused: e.refused,
     });
     ruled.chain(written)

@@ -36,6 +36,29 @@ pub struct Differentiated {
     pub gradients: Vec<String>,
     /// Nodes whose gradient is not that of the function itself.
     pub notes: Vec<Note>,
+    /// Nodes that the pass gives another slope than their own, as [`Node::label`] names them. Empty for
+    /// [`Pass::Exact`]. Where it is empty for another pass, the backward graph is that of [`Pass::Exact`].
+    pub softened: Vec<String>,
+}
+
+/// Which slope operators have in the backward graph.
+///
+/// All but [`Pass::Exact`] replace derivatives that are of no use to a search: an operator that saturates or is flat hides
+/// which way its input should go. The forward graph computes the same in every pass. See the README.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pass {
+    /// The derivative. It is zero where an operator is flat (Round, Floor, …).
+    #[default]
+    Exact,
+    /// The derivative, but operators from numbers to numbers that are flat almost everywhere pass the gradient on as the
+    /// identity does.
+    ThroughFlat,
+    /// The slope of a smoother neighbour where an operator saturates or is flat. Comparisons, logic and conversions to
+    /// integers have a slope too.
+    Softened,
+    /// As [`Pass::Softened`], but operators that saturate on both sides and those that are flat almost everywhere have the
+    /// slope of a straight line.
+    StraightThrough,
 }
 
 impl Differentiated {
@@ -96,18 +119,20 @@ impl std::fmt::Display for Unsupported {
     }
 }
 
-/// Differentiates the outputs of `graph` with respect to the inputs named in `wrt`.
+/// Differentiates the outputs of `graph` with respect to the inputs named in `wrt`, with the slopes of `pass`.
 ///
-/// `types` must cover every value. With `straight_through`, operators that are flat almost everywhere (Round, Floor,
-/// …) pass the gradient on as the identity does; otherwise it is zero there; either way they are in the notes.
+/// `types` must cover every value. Operators that are flat almost everywhere are in the notes, unless the pass softens
+/// them.
 pub fn differentiate(
     graph: &Graph,
     types: &Types,
     wrt: &[&str],
-    straight_through: bool,
+    pass: Pass,
 ) -> Result<Differentiated, Unsupported> {
-    let path = Path::find(graph, types, wrt);
-    let mut unsupported = path.unsupported(graph);
+    // What only a softened pass reaches is no reason to refuse a graph.
+    let exact = Path::find(graph, types, wrt, Pass::Exact);
+    let mut unsupported = exact.unsupported(graph);
+    let path = if pass == Pass::Exact { exact.clone() } else { Path::find(graph, types, wrt, pass) };
     let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
     if !outputs.iter().any(|o| path.active.contains(*o))
         && unsupported.operators.is_empty()
@@ -119,11 +144,13 @@ pub fn differentiate(
 
     let mut tape = tape::Tape::new(graph, types);
     let cotangents: Vec<String> = outputs.iter().map(|out| format!("cotangent/{out}")).collect();
-    let mut sums: HashMap<String, Vec<String>> = HashMap::new();
+    let mut sums = Sums::new();
     for (out, cotangent) in outputs.iter().zip(&cotangents) {
         sums.entry(out.to_string()).or_default().push(cotangent.clone());
     }
-    let mut notes = path.notes.clone();
+    let mut said = Said { notes: path.notes.clone(), softened: vec![] };
+    let beyond = path.refused.iter().filter(|refused| !exact.refused.contains(refused));
+    said.notes.extend(beyond.map(|(node, _)| Note { node: node.clone(), straight_through: false }));
     for &index in path.nodes.iter().rev() {
         let node = &graph.nodes[index];
         let sum = |out| tape.sum(sums.remove(out).unwrap_or_default());
@@ -131,35 +158,34 @@ pub fn differentiate(
         if gy.iter().all(Option::is_none) {
             continue;
         }
-        let Some(rule) = rules::find(node) else { continue };
-        match rule.class {
-            Class::Exact => {}
-            Class::StraightThrough => notes.push(Note { node: node.label(), straight_through: true }),
-            Class::Flat => notes.push(Note { node: node.label(), straight_through }),
-            Class::Discrete | Class::Expanded => continue,
+        let Some((apply, broadcasts)) = said.rule(node, pass) else { continue };
+        let mut tries = vec![path.wants(node, pass)];
+        let first = exact.wants(node, Pass::Exact);
+        if first != tries[0] {
+            tries.push(first);
         }
-        if rule.class == Class::Flat && !straight_through {
-            continue;
+        let mut refused = None;
+        for wants in tries.into_iter().filter(|wants| wants.contains(&true)) {
+            let cx = Cx::new(graph, node, index, &mut tape, gy.clone(), wants);
+            refused = apply(&cx).err().or_else(|| cx.lost());
+            if refused.is_none() {
+                said.softened(node, pass, &cx);
+                for (i, parts) in cx.finish(broadcasts) {
+                    sums.entry(node.inputs[i].clone()).or_default().extend(parts);
+                }
+                break;
+            }
         }
-        let wants = node.inputs.iter().map(|i| path.active.contains(i)).collect();
-        let cx = Cx::new(graph, node, index, &mut tape, gy, wants);
-        if let Err(why) = (rule.apply)(&cx) {
-            unsupported.nodes.push((node.label(), why));
-            continue;
-        }
-        if let Some(i) = cx.unread() {
-            let why = format!("its output {i} is used too, whose gradient is not covered");
-            unsupported.nodes.push((node.label(), why));
-            continue;
-        }
-        for (i, parts) in cx.finish(rule.broadcasts) {
-            sums.entry(node.inputs[i].clone()).or_default().extend(parts);
+        match refused {
+            Some(why) if exact.nodes.contains(&index) => unsupported.nodes.push((node.label(), why)),
+            Some(_) => said.notes.push(Note { node: node.label(), straight_through: false }),
+            None => {}
         }
     }
     if !unsupported.operators.is_empty() || !unsupported.nodes.is_empty() {
         return Err(unsupported);
     }
-    notes.dedup();
+    said.notes.dedup();
 
     // An input that nothing but flat nodes leads to has a gradient of zeros.
     let gradients: Vec<String> = wrt
@@ -172,7 +198,49 @@ pub fn differentiate(
             name
         })
         .collect();
-    Ok(finish(graph, types, tape, cotangents, gradients, wrt, notes))
+    Ok(finish(graph, types, tape, cotangents, gradients, wrt, said))
+}
+
+/// The contributions to the gradient of each value.
+type Sums = HashMap<String, Vec<String>>;
+
+/// What the result says of the nodes whose gradient is another than their own.
+struct Said {
+    notes: Vec<Note>,
+    softened: Vec<String>,
+}
+
+impl Said {
+    /// What a pass does at a node, and whether its inputs broadcast. `None` where it does nothing.
+    fn rule(&mut self, node: &Node, pass: Pass) -> Option<(rules::Apply, bool)> {
+        let Some(rule) = rules::find(node) else {
+            self.notes.push(Note { node: node.label(), straight_through: false });
+            return None;
+        };
+        if let Some(instead) = rule.instead(pass) {
+            return Some((instead, rule.broadcasts));
+        }
+        let mut note = |straight_through| self.notes.push(Note { node: node.label(), straight_through });
+        match rule.class {
+            Class::Exact => {}
+            Class::StraightThrough => note(true),
+            Class::Flat => {
+                note(pass == Pass::ThroughFlat);
+                if pass != Pass::ThroughFlat {
+                    return None;
+                }
+            }
+            Class::Discrete | Class::Expanded => return None,
+        }
+        Some((rule.apply, rule.broadcasts))
+    }
+
+    /// Adds the node to the softened ones if the rule that was applied is another than the exact one.
+    fn softened(&mut self, node: &Node, pass: Pass, cx: &Cx) {
+        if rules::find(node).is_some_and(|rule| rule.instead(pass).is_some()) && !cx.is_own() {
+            self.softened.push(node.label());
+        }
+    }
 }
 
 fn finish(
@@ -182,7 +250,7 @@ fn finish(
     cotangents: Vec<String>,
     gradients: Vec<String>,
     wrt: &[&str],
-    notes: Vec<Note>,
+    said: Said,
 ) -> Differentiated {
     let typed = |name: &str, like: &str| {
         let (dtype, shape) = &types[like];
@@ -241,7 +309,9 @@ fn finish(
             forward.outputs.push(value);
         }
     }
-    Differentiated { forward, backward, residuals, cotangents, gradients, notes }
+    let Said { notes, mut softened } = said;
+    softened.reverse();
+    Differentiated { forward, backward, residuals, cotangents, gradients, notes, softened }
 }
 
 /// The nodes of `graph` that must be repeated for values that `backward` reads and only constants lead to, such as
@@ -287,10 +357,30 @@ const MOVES: [&str; 12] = [
     "Unsqueeze",
 ];
 
+fn moves(node: &Node) -> bool {
+    MOVES.contains(&node.op.as_str()) && node.domain.is_empty()
+}
+
+/// Whether an output of the graph depends on each node.
+fn useful(graph: &Graph) -> Vec<bool> {
+    let mut needed: HashSet<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
+    let mut useful = vec![false; graph.nodes.len()];
+    for (i, node) in graph.nodes.iter().enumerate().rev() {
+        if node.outputs.iter().any(|o| needed.contains(o)) {
+            useful[i] = true;
+            needed.extend(node.reads());
+        }
+    }
+    useful
+}
+
 /// The part of a graph that the gradient goes through.
+#[derive(Clone)]
 struct Path {
-    /// Values that depend on a differentiated input through float operators.
+    /// Values that depend on a differentiated input through float operators and those that the pass softens.
     active: HashSet<String>,
+    /// Of these, integers and booleans that numbers became, and that have a gradient in a softened pass alone.
+    rounded: HashSet<String>,
     /// Nodes with an active input that an output depends on, in topological order.
     nodes: Vec<usize>,
     /// Operators on it that pass no gradient although their output goes on to matter.
@@ -300,57 +390,79 @@ struct Path {
 }
 
 impl Path {
-    fn find(graph: &Graph, types: &Types, wrt: &[&str]) -> Path {
-        let mut needed: HashSet<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
-        let mut useful = vec![false; graph.nodes.len()];
-        for (i, node) in graph.nodes.iter().enumerate().rev() {
-            if node.outputs.iter().any(|o| needed.contains(o)) {
-                useful[i] = true;
-                needed.extend(node.reads());
-            }
-        }
+    fn find(graph: &Graph, types: &Types, wrt: &[&str], pass: Pass) -> Path {
+        let useful = useful(graph);
         let is_float = |name: &str| types.get(name).is_some_and(|t| t.0.is_float());
-        let mut active: HashSet<String> = wrt.iter().map(|s| s.to_string()).collect();
-        let mut path = Path { active: HashSet::new(), nodes: vec![], notes: vec![], refused: vec![] };
+        let mut path = Path {
+            active: wrt.iter().map(|s| s.to_string()).collect(),
+            rounded: HashSet::new(),
+            nodes: vec![],
+            notes: vec![],
+            refused: vec![],
+        };
         for (i, node) in graph.nodes.iter().enumerate() {
-            if !useful[i] || !node.reads().iter().any(|x| active.contains(x)) {
+            if !useful[i] || !node.reads().iter().any(|x| path.active.contains(x)) {
                 continue;
             }
-            let class = rules::find(node).map(|rule| rule.class);
+            let rule = rules::find(node);
+            let class = rule.map(|rule| rule.class);
             if node.op == "OneHot"
                 && node.domain.is_empty()
-                && node.input(2).is_some_and(|v| active.contains(v))
+                && node.input(2).is_some_and(|v| path.active.contains(v))
             {
                 path.refused.push((node.label(), "values computed from the image are not covered".into()));
                 continue;
             }
-            if class == Some(Class::Discrete) {
+            let softens = rule.is_some_and(|rule| rule.instead(pass).is_some());
+            if class == Some(Class::Discrete) && !softens {
                 continue;
             }
-            // Of active values the integers are quantised ones, whose gradient is that of the numbers they stand for.
-            let quantised = node.inputs.iter().any(|x| active.contains(x) && !is_float(x));
-            let moves = MOVES.contains(&node.op.as_str()) && node.domain.is_empty();
-            if quantised && !moves && node.op != "DequantizeLinear" && class.is_some() {
+            let none = Note { node: node.label(), straight_through: false };
+            if !node.reads().iter().any(|x| path.takes(node, x, softens)) {
+                path.notes.push(none);
+                continue;
+            }
+            // Of active values the integers are quantised ones, whose gradient is that of the numbers they stand for, or
+            // were made of numbers, in a softened pass.
+            let integers = |x: &String| path.takes(node, x, softens) && !is_float(x);
+            let quantised = node.inputs.iter().any(|x| integers(x) && !path.rounded.contains(x));
+            let rounded = node.inputs.iter().any(|x| integers(x) && path.rounded.contains(x));
+            let moves = moves(node);
+            if quantised && !moves && !softens && node.op != "DequantizeLinear" && class.is_some() {
                 let why = "computes with quantised integers, of which only DequantizeLinear and operators that \
                            move values are covered";
                 path.refused.push((node.label(), why.into()));
                 continue;
             }
-            let passing: Vec<&String> = if class == Some(Class::StraightThrough) {
-                node.outputs.iter().take(1).collect()
+            let passing: Vec<String> = if class == Some(Class::StraightThrough) || softens {
+                node.outputs.iter().take(1).cloned().collect()
             } else {
-                node.outputs.iter().filter(|o| is_float(o) || (quantised && moves)).collect()
+                let passes = |o: &&String| is_float(o) || ((quantised || rounded) && moves);
+                node.outputs.iter().filter(passes).cloned().collect()
             };
             if passing.is_empty() && class.is_some() {
                 // Float in, integers out (Cast, comparisons): whatever they become, no gradient comes back through them.
-                path.notes.push(Note { node: node.label(), straight_through: false });
+                path.notes.push(none);
                 continue;
             }
-            active.extend(passing.into_iter().cloned());
+            if softens || rounded {
+                path.rounded.extend(passing.iter().filter(|o| !is_float(o)).cloned());
+            }
+            path.active.extend(passing);
             path.nodes.push(i);
         }
-        path.active = active;
         path
+    }
+
+    /// Whether a gradient of `value` may come from `node`, which reads it. `softens`: whether the pass softens the node.
+    fn takes(&self, node: &Node, value: &str, softens: bool) -> bool {
+        self.active.contains(value) && (softens || moves(node) || !self.rounded.contains(value))
+    }
+
+    /// Of which inputs of a node a gradient is wanted.
+    fn wants(&self, node: &Node, pass: Pass) -> Vec<bool> {
+        let softens = rules::find(node).is_some_and(|rule| rule.instead(pass).is_some());
+        node.inputs.iter().map(|x| self.takes(node, x, softens)).collect()
     }
 
     fn unsupported(&self, graph: &Graph) -> Unsupported {

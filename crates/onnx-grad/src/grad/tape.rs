@@ -129,6 +129,7 @@ pub struct Cx<'a, 't> {
     gy_read: Vec<Cell<bool>>,
     wants: Vec<bool>,
     given: RefCell<Vec<Vec<String>>>,
+    own: Cell<bool>,
 }
 
 impl<'a, 't> Cx<'a, 't> {
@@ -142,12 +143,33 @@ impl<'a, 't> Cx<'a, 't> {
     ) -> Self {
         let given = RefCell::new(vec![vec![]; node.inputs.len()]);
         let gy_read = vec![Cell::new(false); gy.len()];
-        Cx { node, graph, index, types: tape.types, tape: RefCell::new(tape), gy, gy_read, wants, given }
+        Cx {
+            node,
+            graph,
+            index,
+            types: tape.types,
+            tape: RefCell::new(tape),
+            gy,
+            gy_read,
+            wants,
+            given,
+            own: Cell::new(false),
+        }
     }
 
-    /// An output whose gradient the rule has not looked at, so that it would be lost.
-    pub(super) fn unread(&self) -> Option<usize> {
-        (0..self.gy.len()).find(|&i| self.gy[i].is_some() && !self.gy_read[i].get())
+    /// Why the rule doesn't cover the node, if it has not looked at the gradient of an output, so that it would be lost.
+    pub(super) fn lost(&self) -> Option<String> {
+        let i = (0..self.gy.len()).find(|&i| self.gy[i].is_some() && !self.gy_read[i].get())?;
+        Some(format!("its output {i} is used too, whose gradient is not covered"))
+    }
+
+    /// Says that a softened rule does what the exact one does, at this node.
+    pub fn own(&self) {
+        self.own.set(true);
+    }
+    /// Whether the rule has said so.
+    pub(super) fn is_own(&self) -> bool {
+        self.own.get()
     }
 
     /// The contributions by input; with `broadcasts` each is first summed down to its input's shape.
@@ -264,6 +286,10 @@ impl<'a, 't> Cx<'a, 't> {
     /// Element type of the gradients of output 0.
     pub fn gy_type(&self) -> DType {
         float_view(self.y_type(0))
+    }
+    /// Element type of the gradient of input `i`.
+    pub fn gx_type(&self, i: usize) -> DType {
+        float_view(self.x_type(i))
     }
     /// Converts to another element type; `a` itself where it has that already.
     pub fn cast(&self, a: &str, from: DType, to: DType) -> String {

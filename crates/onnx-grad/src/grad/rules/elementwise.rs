@@ -1,6 +1,6 @@
 //! Elementwise operators: activations, arithmetic with broadcasting, choices.
 
-use super::{Done, Rule, broadcasting, exact, pass_through};
+use super::{Done, Rule, broadcasting, exact, pass_through, soften};
 use crate::DType;
 use crate::grad::{Cx, refs};
 
@@ -13,46 +13,49 @@ pub(super) const RULES: &[Rule] = &[
     exact("Asinh", |cx| over_quadratic(cx, 1.0, 1.0, true)),
     exact("Atan", |cx| over_quadratic(cx, 1.0, 1.0, false)),
     exact("Atanh", |cx| over_quadratic(cx, 1.0, -1.0, false)),
-    exact("Cast", |cx| cx.give_first(cx.cast(&cx.gy(), cx.y_type(0), cx.x_type(0)))),
-    exact("Celu", |cx| two_sided(cx, 1.0, &exp_below(cx, cx.node.float("alpha", 1.0)))),
-    exact("Clip", clip).but("a bound computed from the image"),
+    exact("Cast", cast).leaning(cast),
+    exact("Celu", celu).leaning(|cx| soften::bent(cx, celu)),
+    exact("Clip", clip).but("a bound computed from the image").softer(soften::clip, soften::clip_line),
     exact("Cos", |cx| times(cx, &cx.neg(&cx.op("Sin", &[&cx.x(0)])))),
     exact("Cosh", |cx| times(cx, &cx.op("Sinh", &[&cx.x(0)]))),
     broadcasting("Div", div),
-    exact("Elu", |cx| two_sided(cx, 1.0, &cx.scale(&exp_below(cx, 1.0), cx.node.float("alpha", 1.0)))),
-    exact("Erf", |cx| times(cx, &gauss(cx))),
+    exact("Elu", elu).leaning(|cx| soften::bent(cx, elu)),
+    exact("Erf", |cx| times(cx, &gauss(cx))).softer(soften::erf, pass_through),
     exact("Exp", |cx| times(cx, &cx.y(0))),
-    exact("Gelu", gelu).but("float64"),
-    exact("HardSigmoid", |cx| between(cx, 1.0, cx.node.float("alpha", 0.2))),
-    exact("HardSwish", |cx| cx.give_first(hard_swished(cx, &cx.x(0), &cx.gy()))),
+    exact("Gelu", gelu).but("float64").leaning(|cx| soften::bent(cx, gelu)),
+    exact("HardSigmoid", |cx| between(cx, 1.0, cx.node.float("alpha", 0.2)))
+        .softer(soften::hard_sigmoid, soften::hard_sigmoid_line),
+    exact("HardSwish", hard_swish).leaning(|cx| soften::bent(cx, hard_swish)),
     exact("Identity", pass_through),
-    exact("LeakyRelu", leaky_relu),
+    exact("LeakyRelu", leaky_relu).leaning(soften::leaky_relu),
     exact("Log", |cx| cx.give_first(cx.div(&cx.gy(), &cx.x(0)))),
-    broadcasting("Max", extreme),
+    broadcasting("Max", extreme).leaning(soften::extreme),
     broadcasting("Mean", mean),
-    broadcasting("Min", extreme),
-    exact("Mish", mish),
+    broadcasting("Min", extreme).leaning(soften::extreme),
+    exact("Mish", mish).leaning(|cx| soften::bent(cx, mish)),
     broadcasting("Mod", fmod),
     broadcasting("Mul", mul),
     exact("Neg", |cx| cx.give_first(cx.neg(&cx.gy()))),
     broadcasting("PRelu", prelu),
     broadcasting("Pow", pow),
     exact("Reciprocal", |cx| times(cx, &cx.neg(&cx.square(&cx.y(0))))),
-    exact("Relu", relu),
-    exact("Selu", selu),
-    exact("Shrink", shrink),
-    exact("Sigmoid", |cx| times(cx, &cx.mul(&cx.y(0), &cx.sub(&cx.scalar(1.0), &cx.y(0))))),
+    exact("Relu", relu).leaning(soften::relu),
+    exact("Selu", selu).leaning(|cx| soften::bent(cx, selu)),
+    exact("Shrink", shrink).leaning(|cx| soften::with_leak(cx, shrink)),
+    exact("Sigmoid", |cx| times(cx, &cx.mul(&cx.y(0), &cx.sub(&cx.scalar(1.0), &cx.y(0)))))
+        .softer(soften::sigmoid, pass_through),
     exact("Sin", |cx| times(cx, &cx.op("Cos", &[&cx.x(0)]))),
     exact("Sinh", |cx| times(cx, &cx.op("Cosh", &[&cx.x(0)]))),
-    exact("Softplus", |cx| times(cx, &cx.op("Sigmoid", &[&cx.x(0)]))),
+    exact("Softplus", softplus).leaning(|cx| soften::bent(cx, softplus)),
     exact("Softsign", softsign),
     exact("Sqrt", |cx| cx.give_first(cx.div(&cx.gy(), &cx.scale(&cx.y(0), 2.0)))),
     broadcasting("Sub", sub),
     broadcasting("Sum", sum),
     exact("Tan", tan),
-    exact("Tanh", |cx| times(cx, &cx.sub(&cx.scalar(1.0), &cx.square(&cx.y(0))))),
-    exact("ThresholdedRelu", |cx| masked(cx, &cx.greater(&cx.x(0), cx.node.float("alpha", 1.0)))),
-    broadcasting("Where", where_),
+    exact("Tanh", |cx| times(cx, &cx.sub(&cx.scalar(1.0), &cx.square(&cx.y(0)))))
+        .softer(soften::tanh, pass_through),
+    exact("ThresholdedRelu", thresholded_relu).leaning(|cx| soften::with_leak(cx, thresholded_relu)),
+    broadcasting("Where", where_).leaning(soften::where_),
 ];
 
 /// Gives input 0 the output gradient times `derivative`.
@@ -63,6 +66,35 @@ fn times(cx: &Cx, derivative: &str) -> Done {
 /// Gives input 0 the output gradient where `condition` holds.
 fn masked(cx: &Cx, condition: &str) -> Done {
     cx.give_first(cx.only_where(condition, &cx.gy()))
+}
+
+/// The gradient in the input's type. Of numbers that become integers, and of comparisons that become numbers, only the
+/// softened passes have one.
+fn cast(cx: &Cx) -> Done {
+    if cx.x_type(0).is_float() && cx.y_type(0).is_float() {
+        cx.own();
+    }
+    cx.give_first(cx.cast(&cx.gy(), cx.gy_type(), cx.gx_type(0)))
+}
+
+fn celu(cx: &Cx) -> Done {
+    two_sided(cx, 1.0, &exp_below(cx, cx.node.float("alpha", 1.0)))
+}
+
+fn elu(cx: &Cx) -> Done {
+    two_sided(cx, 1.0, &cx.scale(&exp_below(cx, 1.0), cx.node.float("alpha", 1.0)))
+}
+
+fn softplus(cx: &Cx) -> Done {
+    times(cx, &cx.op("Sigmoid", &[&cx.x(0)]))
+}
+
+fn thresholded_relu(cx: &Cx) -> Done {
+    masked(cx, &cx.greater(&cx.x(0), cx.node.float("alpha", 1.0)))
+}
+
+fn hard_swish(cx: &Cx) -> Done {
+    cx.give_first(hard_swished(cx, &cx.x(0), &cx.gy()))
 }
 
 fn sub(cx: &Cx) -> Done {
@@ -172,7 +204,7 @@ fn mean(cx: &Cx) -> Done {
 }
 
 /// Max and Min: the gradient goes to the inputs that attain it, in equal parts as in PyTorch.
-fn extreme(cx: &Cx) -> Done {
+pub(super) fn extreme(cx: &Cx) -> Done {
     let masks: Vec<String> = (0..cx.node.inputs.len()).map(|i| cx.equal(&cx.x(i), &cx.y(0))).collect();
     let count = cx.op("Sum", &refs(&masks));
     let share = cx.div(&cx.gy(), &count);
@@ -184,7 +216,7 @@ fn extreme(cx: &Cx) -> Done {
     Ok(())
 }
 
-fn where_(cx: &Cx) -> Done {
+pub(super) fn where_(cx: &Cx) -> Done {
     let (gy, condition) = (cx.gy(), cx.x(0));
     if cx.wants(1) {
         cx.give(1, cx.only_where(&condition, &gy));
@@ -227,7 +259,7 @@ fn shrink(cx: &Cx) -> Done {
 }
 
 /// Strictly inside the bounds, as PyTorch's hardtanh has it; read off the output.
-fn clip(cx: &Cx) -> Done {
+pub(super) fn clip(cx: &Cx) -> Done {
     if cx.wants(1) || cx.wants(2) {
         return Err("a bound computed from the image is not covered".into());
     }
@@ -261,7 +293,7 @@ fn relu(cx: &Cx) -> Done {
     times(cx, &cx.positive(&cx.y(0)))
 }
 
-fn leaky_relu(cx: &Cx) -> Done {
+pub(super) fn leaky_relu(cx: &Cx) -> Done {
     let alpha = cx.node.float("alpha", 0.01);
     // The output has the input's sign unless the slope is negative.
     let side = if alpha >= 0.0 { cx.y(0) } else { cx.x(0) };

@@ -12,8 +12,9 @@ mod quantise;
 mod reduce;
 mod resize;
 mod shape;
+mod soften;
 
-use super::Cx;
+use super::{Cx, Pass};
 use crate::Node;
 use crate::operators::Class;
 
@@ -35,11 +36,38 @@ pub struct Rule {
     pub broadcasts: bool,
     /// Forms that are refused with a message, for the table of operators; empty if there are none.
     pub limits: &'static str,
+    /// What is done in place of `apply` in the passes that are not the derivative.
+    softer: Option<Softer>,
+}
+
+/// The rules of an operator that saturates or is flat, for the passes that are not the derivative ([`soften`]).
+struct Softer {
+    /// The slope of a smoother neighbour.
+    softened: Apply,
+    /// The slope of a line.
+    straight: Apply,
 }
 
 impl Rule {
     const fn new(op: &'static str, class: Class, apply: Apply) -> Rule {
-        Rule { op, class, apply, broadcasts: false, limits: "" }
+        Rule { op, class, apply, broadcasts: false, limits: "", softer: None }
+    }
+    /// States what is done in the softened passes.
+    const fn softer(self, softened: Apply, straight: Apply) -> Rule {
+        Rule { softer: Some(Softer { softened, straight }), ..self }
+    }
+    /// [`Rule::softer`] with one rule for all softened passes.
+    const fn leaning(self, softened: Apply) -> Rule {
+        self.softer(softened, softened)
+    }
+    /// The rule that a pass puts in the place of the exact one.
+    pub fn instead(&self, pass: Pass) -> Option<Apply> {
+        let softer = self.softer.as_ref()?;
+        match pass {
+            Pass::Exact | Pass::ThroughFlat => None,
+            Pass::Softened => Some(softer.softened),
+            Pass::StraightThrough => Some(softer.straight),
+        }
     }
     /// States what the rule refuses.
     const fn but(self, limits: &'static str) -> Rule {
@@ -71,33 +99,38 @@ const fn flat(op: &'static str) -> Rule {
     Rule::new(op, Class::Flat, pass_through)
 }
 
-/// Operators that never carry a gradient.
+/// A comparison, or an operator on the results of comparisons.
+const fn logical(rule: Rule, softened: Apply, straight: Apply) -> Rule {
+    Rule { broadcasts: true, ..rule.softer(softened, straight) }
+}
+
+/// Operators that carry no gradient, or none but a softened one.
 const WITHOUT: &[Rule] = &[
-    discrete("And"),
+    logical(discrete("And"), soften::either, soften::either),
     discrete("ConstantOfShape"),
     discrete("EyeLike"),
     discrete("IsInf"),
     discrete("IsNaN"),
-    discrete("Not"),
+    discrete("Not").leaning(soften::not),
     discrete("OneHot"),
-    discrete("Or"),
+    logical(discrete("Or"), soften::either, soften::either),
     discrete("Range"),
     discrete("Shape"),
     discrete("Size"),
-    discrete("Xor"),
+    logical(discrete("Xor"), soften::xor, soften::xor),
     flat("ArgMax"),
     flat("ArgMin"),
-    flat("Ceil"),
+    flat("Ceil").leaning(pass_through),
     flat("Equal"),
-    flat("Floor"),
-    flat("Greater"),
-    flat("GreaterOrEqual"),
-    flat("Hardmax"),
-    flat("Less"),
-    flat("LessOrEqual"),
+    flat("Floor").leaning(pass_through),
+    logical(flat("Greater"), soften::greater, soften::greater_line),
+    logical(flat("GreaterOrEqual"), soften::greater, soften::greater_line),
+    flat("Hardmax").softer(soften::softmax, soften::softmax_line),
+    logical(flat("Less"), soften::less, soften::less_line),
+    logical(flat("LessOrEqual"), soften::less, soften::less_line),
     flat("NonZero"),
-    flat("Round"),
-    flat("Sign"),
+    flat("Round").leaning(pass_through),
+    flat("Sign").softer(soften::sign, pass_through),
 ];
 
 /// The version of the standard operator set that brought each operator, if not the first (out of ONNX's schemas).

@@ -1,6 +1,6 @@
 //! Normalisations and softmax.
 
-use super::{Done, Rule, exact, shape::axis_of};
+use super::{Done, Rule, exact, shape::axis_of, soften};
 use crate::DType;
 use crate::grad::Cx;
 
@@ -10,10 +10,10 @@ pub(super) const RULES: &[Rule] = &[
     exact("InstanceNormalization", instance_norm),
     exact("LRN", local_response),
     exact("LayerNormalization", layer_norm),
-    exact("LogSoftmax", log_softmax),
+    exact("LogSoftmax", log_softmax).softer(soften::log_softmax, soften::log_softmax_line),
     exact("LpNormalization", lp_norm),
     exact("MeanVarianceNormalization", mean_variance),
-    exact("Softmax", softmax),
+    exact("Softmax", softmax).softer(soften::softmax, soften::softmax_line),
 ];
 
 /// With frozen statistics an affine map per channel, y = k·(x − mean) + bias with k = scale/√(var + ε).

@@ -9,11 +9,33 @@ pub(super) const RULES: &[Rule] = &[
     exact("AveragePool", average_pool).but(SAME),
     exact("GlobalLpPool", global_lp_pool),
     exact("LpPool", lp_pool).but(SAME),
-    exact("MaxPool", max_pool).but("storage_order=1; auto_pad=SAME_* with dilations"),
+    exact("MaxPool", max_pool)
+        .but("storage_order=1; auto_pad=SAME_* with dilations")
+        .leaning(max_pool_of_softened),
 ];
 
-/// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the tensor).
 fn max_pool(cx: &Cx) -> Done {
+    // A maximum of 0 behind a Relu passes nothing on. Here that is said of fewer values than there.
+    if behind_relu(cx) {
+        return to_maxima(cx, cx.mul(&cx.gy(), &cx.positive(&cx.y(0))));
+    }
+    to_maxima(cx, cx.gy())
+}
+
+/// Where a softened Relu passes a gradient at 0 too, the pool doesn't take it away.
+fn max_pool_of_softened(cx: &Cx) -> Done {
+    if !behind_relu(cx) {
+        cx.own();
+    }
+    to_maxima(cx, cx.gy())
+}
+
+fn behind_relu(cx: &Cx) -> bool {
+    cx.maker(0).is_some_and(|maker| maker.op == "Relu" && maker.domain.is_empty())
+}
+
+/// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the tensor).
+fn to_maxima(cx: &Cx, gy: String) -> Done {
     if cx.node.int("storage_order", 0) != 0 {
         return Err("storage_order=1 is not covered".into());
     }
@@ -21,11 +43,6 @@ fn max_pool(cx: &Cx) -> Done {
     let window = Window::of_pool(cx)?;
     // Windows that don't touch never choose the same position, and a plain scatter is faster than an adding one.
     let apart = (0..window.kernel.len()).all(|d| window.extent(d) <= window.strides[d]);
-    // A maximum of 0 behind a Relu passes nothing on. Here that is said of fewer values than there.
-    let mut gy = cx.gy();
-    if cx.maker(0).is_some_and(|maker| maker.op == "Relu" && maker.domain.is_empty()) {
-        gy = cx.mul(&gy, &cx.positive(&cx.y(0)));
-    }
     if let Some(g) = compared(cx, &window, x, y, &gy) {
         return cx.give_first(cx.reshape(&g, x));
     }

@@ -1,0 +1,301 @@
+//! Backward passes that are not the derivative, for operators that saturate or are flat. They serve the search for
+//! adversarial images: what a search finds is measured by the model itself, so its steps may follow any slope. This is
+//! the backward pass differentiable approximation (BPDA) of Athalye et al., ICML 2018, made for graphs.
+//!
+//! A softened rule is the derivative of a neighbour of the operator that is close to it where it has a useful slope, and
+//! whose slope falls slowly, never to 0, where the operator saturates. The slope follows from the value itself and not from
+//! other values of the tensor: no axis has to be the batch, so an image's gradient doesn't depend on its batch. Only softmax
+//! looks along its own axis.
+//!
+//! [`Pass::StraightThrough`](crate::Pass) takes the slope of a straight line instead.
+
+use super::shape::axis_of;
+use super::{Apply, Done, pass_through};
+use crate::grad::Cx;
+
+/// Share of the gradient that passes on the flat side of a rectifier, at its kink.
+const LEAN: f32 = 0.05;
+/// Up to this |x| the softened sigmoid has the sigmoid's own slope.
+const SIGMOID_UNTIL: f32 = 2.0;
+/// Up to this |x| the softened hyperbolic tangent and error function have their own slopes.
+const TANH_UNTIL: f32 = 1.0;
+/// Up to this |a − b| a comparison counts as a line, and beyond as a curve that flattens.
+const LINE_UNTIL: f32 = 0.1;
+/// Softmax's arguments are divided until their mean distance from their mean is no more than this.
+const SPREAD: f32 = 2.0;
+
+/// Input `i` as floats of the gradients' type. In softened passes integers and booleans are numbers as well.
+fn number(cx: &Cx, i: usize) -> String {
+    cx.cast(&cx.x(i), cx.x_type(i), cx.gy_type())
+}
+
+/// The output as floats of the gradients' type.
+fn result(cx: &Cx) -> String {
+    cx.cast(&cx.y(0), cx.y_type(0), cx.gy_type())
+}
+
+/// m = max(|x|/until, 1): 1 where the operator has its own slope, and growing where it saturates.
+fn excess(cx: &Cx, x: &str, until: f32) -> String {
+    let size = cx.scale(&cx.op("Abs", &[x]), 1.0 / until);
+    cx.op("Max", &[&size, &cx.scalar(1.0)])
+}
+
+/// `slope` of x/m over √m, m = [`excess`]: an S-shaped curve that goes on as a root beyond `until`. The logarithm, whose
+/// slope falls as 1/m, puts nearly all weight on the few values at the middle of a steep curve.
+fn tailed(cx: &Cx, until: f32, slope: impl Fn(&str) -> String) -> Done {
+    let x = cx.x(0);
+    let m = excess(cx, &x, until);
+    let slope = cx.div(&slope(&cx.div(&x, &m)), &cx.op("Sqrt", &[&m]));
+    cx.give_first(cx.mul(&cx.gy(), &slope))
+}
+
+/// s·(1 − s).
+pub(super) fn sigmoid(cx: &Cx) -> Done {
+    tailed(cx, SIGMOID_UNTIL, |v| {
+        let s = cx.op("Sigmoid", &[v]);
+        cx.mul(&s, &cx.sub(&cx.scalar(1.0), &s))
+    })
+}
+
+/// 1 − t².
+pub(super) fn tanh(cx: &Cx) -> Done {
+    tailed(cx, TANH_UNTIL, |v| cx.sub(&cx.scalar(1.0), &cx.square(&cx.op("Tanh", &[v]))))
+}
+
+/// 2/√π · exp(−x²).
+pub(super) fn erf(cx: &Cx) -> Done {
+    tailed(cx, TANH_UNTIL, |v| {
+        let e = cx.op("Exp", &[&cx.neg(&cx.square(v))]);
+        cx.scale(&e, std::f32::consts::FRAC_2_SQRT_PI)
+    })
+}
+
+/// α inside; outside α/√(1 + d), d the distance of αx + β from [0, 1].
+pub(super) fn hard_sigmoid(cx: &Cx) -> Done {
+    let alpha = cx.node.float("alpha", 0.2);
+    let u = cx.add(&cx.scale(&cx.x(0), alpha), &cx.scalar(cx.node.float("beta", 0.5)));
+    let beyond = cx.op("Abs", &[&cx.sub(&u, &cx.y(0))]);
+    let slower = cx.add(&beyond, &cx.scalar(1.0));
+    cx.give_first(cx.div(&cx.scale(&cx.gy(), alpha), &cx.op("Sqrt", &[&slower])))
+}
+
+/// The line that HardSigmoid clips.
+pub(super) fn hard_sigmoid_line(cx: &Cx) -> Done {
+    cx.give_first(cx.scale(&cx.gy(), cx.node.float("alpha", 0.2)))
+}
+
+/// [`LEAN`]/√(1 + |d|): the gradient that passes at a distance d from a kink, on the flat side. It falls, so that the
+/// difference of two steep rectifiers has a slope where both are flat or both rise.
+fn lean(cx: &Cx, d: &str) -> String {
+    let root = cx.op("Sqrt", &[&cx.add(&cx.op("Abs", &[d]), &cx.scalar(1.0))]);
+    cx.div(&cx.scalar(LEAN), &root)
+}
+
+/// `exact`, and [`lean`] more on the negative side and less on the positive one: the derivative of the operator less
+/// 2·LEAN·(√(1 + |x|) − 1).
+pub(super) fn bent(cx: &Cx, exact: Apply) -> Done {
+    exact(cx)?;
+    let x = number(cx, 0);
+    let bend = cx.mul(&lean(cx, &x), &cx.neg(&cx.op("Sign", &[&x])));
+    cx.give_first(cx.mul(&cx.gy(), &bend))
+}
+
+/// Relu's step and its bend.
+pub(super) fn relu(cx: &Cx) -> Done {
+    bent(cx, |cx| cx.give_first(cx.mul(&cx.gy(), &cx.positive(&result(cx)))))
+}
+
+/// Where the slope below zero is too small to be of use, as Relu's.
+pub(super) fn leaky_relu(cx: &Cx) -> Done {
+    if cx.node.float("alpha", 0.01).abs() >= LEAN {
+        cx.own();
+        return super::elementwise::leaky_relu(cx);
+    }
+    bent(cx, super::elementwise::leaky_relu)
+}
+
+/// `exact`, and [`LEAN`] of the gradient everywhere: for operators that are flat around zero.
+pub(super) fn with_leak(cx: &Cx, exact: Apply) -> Done {
+    exact(cx)?;
+    cx.give_first(cx.scale(&cx.gy(), LEAN))
+}
+
+/// Whether Clip has no bounds, or has one computed from the image, which the exact rule refuses.
+fn clips_nothing_or_moves(cx: &Cx) -> bool {
+    cx.wants(1) || cx.wants(2) || (cx.node.input(1).is_none() && cx.node.input(2).is_none())
+}
+
+/// The identity.
+pub(super) fn clip_line(cx: &Cx) -> Done {
+    if clips_nothing_or_moves(cx) {
+        cx.own();
+        return super::elementwise::clip(cx);
+    }
+    pass_through(cx)
+}
+
+/// 1 inside; outside [`lean`] of the distance from the bound. With one bound alone, as Relu there.
+pub(super) fn clip(cx: &Cx) -> Done {
+    let (x, gy) = (number(cx, 0), cx.gy());
+    let (low, high) = (cx.node.input(1), cx.node.input(2));
+    if clips_nothing_or_moves(cx) {
+        cx.own();
+        return super::elementwise::clip(cx);
+    }
+    let one = cx.scalar(1.0);
+    let slope = match (low, high) {
+        (Some(_), None) | (None, Some(_)) => {
+            let inwards = match low {
+                Some(_) => cx.sub(&x, &number(cx, 1)),
+                None => cx.sub(&number(cx, 2), &x),
+            };
+            let lean = lean(cx, &inwards);
+            cx.op("Where", &[&cx.less(&inwards, 0.0), &lean, &cx.sub(&one, &lean)])
+        }
+        _ => {
+            let beyond = cx.sub(&x, &result(cx));
+            let inside = cx.op("Equal", &[&beyond, &cx.scalar(0.0)]);
+            cx.op("Where", &[&inside, &one, &lean(cx, &beyond)])
+        }
+    };
+    cx.give_first(cx.mul(&gy, &slope))
+}
+
+/// Max and Min of two values: the one that is not taken has [`lean`] of their distance, and the other one so much less.
+pub(super) fn extreme(cx: &Cx) -> Done {
+    if cx.node.inputs.len() != 2 {
+        cx.own();
+        return super::elementwise::extreme(cx);
+    }
+    let lean = lean(cx, &cx.sub(&number(cx, 0), &number(cx, 1)));
+    let masks: Vec<String> = (0..2).map(|i| cx.equal(&cx.x(i), &cx.y(0))).collect();
+    let count = cx.add(&masks[0], &masks[1]);
+    for (i, mask) in masks.iter().enumerate().filter(|(i, _)| cx.wants(*i)) {
+        let share = cx.div(mask, &count);
+        let other_less_own = cx.sub(&cx.scalar(1.0), &cx.scale(&share, 2.0));
+        let slope = cx.add(&share, &cx.mul(&lean, &other_less_own));
+        cx.give(i, cx.mul(&cx.gy(), &slope));
+    }
+    Ok(())
+}
+
+/// 1/(2·√(L·max(|d|, L))), L = [`LINE_UNTIL`]: the slope of a step from 0 to 1 at d = 0, as a line that goes on as a root.
+fn step(cx: &Cx, d: &str) -> String {
+    let size = cx.op("Max", &[&cx.op("Abs", &[d]), &cx.scalar(LINE_UNTIL)]);
+    cx.div(&cx.scalar(0.5 / LINE_UNTIL.sqrt()), &cx.op("Sqrt", &[&size]))
+}
+
+/// Two steps' height.
+pub(super) fn sign(cx: &Cx) -> Done {
+    cx.give_first(cx.mul(&cx.gy(), &cx.scale(&step(cx, &number(cx, 0)), 2.0)))
+}
+
+/// Gives the inputs of a comparison `slope` times the gradient, with opposite signs.
+fn compared(cx: &Cx, rising: usize, g: &str) -> Done {
+    let give = |i: usize, g: &str| cx.give(i, cx.cast(g, cx.gy_type(), cx.gx_type(i)));
+    give(rising, g);
+    if cx.wants(1 - rising) {
+        give(1 - rising, &cx.neg(g));
+    }
+    Ok(())
+}
+
+fn difference_step(cx: &Cx, rising: usize) -> Done {
+    let d = cx.sub(&number(cx, 0), &number(cx, 1));
+    compared(cx, rising, &cx.mul(&cx.gy(), &step(cx, &d)))
+}
+
+/// a > b, a ≥ b: a step of a − b.
+pub(super) fn greater(cx: &Cx) -> Done {
+    difference_step(cx, 0)
+}
+
+/// a < b, a ≤ b: a step of b − a.
+pub(super) fn less(cx: &Cx) -> Done {
+    difference_step(cx, 1)
+}
+
+/// a − b.
+pub(super) fn greater_line(cx: &Cx) -> Done {
+    compared(cx, 0, &cx.gy())
+}
+
+/// b − a.
+pub(super) fn less_line(cx: &Cx) -> Done {
+    compared(cx, 1, &cx.gy())
+}
+
+/// And, Or: both rise with either of their inputs.
+pub(super) fn either(cx: &Cx) -> Done {
+    cx.give(1, cx.gy());
+    pass_through(cx)
+}
+
+/// Not: 1 − a.
+pub(super) fn not(cx: &Cx) -> Done {
+    cx.give_first(cx.neg(&cx.gy()))
+}
+
+/// Xor, as a + b − 2ab.
+pub(super) fn xor(cx: &Cx) -> Done {
+    for (i, other) in [(0, 1), (1, 0)] {
+        let slope = cx.sub(&cx.scalar(1.0), &cx.scale(&number(cx, other), 2.0));
+        cx.give(i, cx.mul(&cx.gy(), &slope));
+    }
+    Ok(())
+}
+
+/// The condition c too, as in c·a + (1 − c)·b: gy·(a − b).
+pub(super) fn where_(cx: &Cx) -> Done {
+    super::elementwise::where_(cx)?;
+    if !cx.wants(0) {
+        cx.own();
+        return Ok(());
+    }
+    let g = cx.mul(&cx.gy(), &cx.sub(&number(cx, 1), &number(cx, 2)));
+    cx.give_first(cx.cast(&g, cx.gy_type(), cx.gx_type(0)))
+}
+
+/// x over a temperature along softmax's axis, at which no value has all of the weight, and this temperature.
+fn cooled(cx: &Cx) -> (String, String, i64) {
+    let (x, axis) = (cx.x(0), axis_of(cx, -1) as i64);
+    let mean = |v: &str| cx.op("ReduceMean", &[v, &cx.ints(&[axis])]);
+    let spread = mean(&cx.op("Abs", &[&cx.sub(&x, &mean(&x))]));
+    let temperature = cx.op("Max", &[&cx.scale(&spread, 1.0 / SPREAD), &cx.scalar(1.0)]);
+    let soft = cx.op_with("Softmax", &[&cx.div(&x, &temperature)], &[("axis", axis.into())]);
+    (soft, temperature, axis)
+}
+
+/// The Jacobian of softmax(x/τ). Hardmax is softmax at a temperature of 0.
+pub(super) fn softmax(cx: &Cx) -> Done {
+    let (y, temperature, axis) = cooled(cx);
+    let gy = cx.gy();
+    let total = cx.reduce_sum(&cx.mul(&gy, &y), &[axis], true);
+    let g = cx.mul(&cx.sub(&gy, &total), &y);
+    cx.give_first(cx.div(&g, &temperature))
+}
+
+/// The Jacobian of τ·log softmax(x/τ).
+pub(super) fn log_softmax(cx: &Cx) -> Done {
+    let (y, _, axis) = cooled(cx);
+    let total = cx.reduce_sum(&cx.gy(), &[axis], true);
+    cx.give_first(cx.sub(&cx.gy(), &cx.mul(&y, &total)))
+}
+
+/// The Jacobian of softmax where all values are equal: the gradient less its mean, over n.
+pub(super) fn softmax_line(cx: &Cx) -> Done {
+    let g = centred(cx);
+    let n = cx.x_shape(0)[axis_of(cx, -1)];
+    cx.give_first(cx.scale(&g, 1.0 / n as f32))
+}
+
+/// The Jacobian of log softmax where all values are equal: the gradient less its mean.
+pub(super) fn log_softmax_line(cx: &Cx) -> Done {
+    cx.give_first(centred(cx))
+}
+
+fn centred(cx: &Cx) -> String {
+    let gy = cx.gy();
+    let mean = cx.op("ReduceMean", &[&gy, &cx.ints(&[axis_of(cx, -1) as i64])]);
+    cx.sub(&gy, &mean)
+}
