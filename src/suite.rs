@@ -4,7 +4,6 @@ use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
 use crate::record::{Form, Protocol, ScoreName};
-use crate::threat::objective::r1::R1;
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
@@ -238,7 +237,8 @@ impl Suite {
     pub fn gives(&self, quantity: Quantity) -> bool {
         match quantity {
             Quantity::Score(score) => self.scores.contains(&score),
-            Quantity::After(term) if *term == R1.terms[0] => true,
+            // Besides every suite the strong search attacks a sample, unless that is off.
+            Quantity::Robust => true,
             Quantity::Table => self.scores.contains(&ScoreName::Ars),
             Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
                 self.attacks.iter().any(|a| a.objective.judged_by(term))

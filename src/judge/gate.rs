@@ -7,7 +7,8 @@
 //!   for them the tolerance alone decides.
 
 use crate::judge::compare::{Difference, Pair, mismatches};
-use crate::judge::quantity::{ARS, ERS, Quantity, R1};
+use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity, R1};
+use crate::judge::strong;
 use crate::record::{Baseline, Check, CheckResult, Kind, Level, Report, Verdict};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ pub const TOLERANCE: f64 = 1.0;
 const ROUNDING: f64 = 1e-9;
 
 /// The metrics that are checked against a baseline where no `max_drop` is stated.
-const WATCHED: [Quantity; 2] = [ARS, ERS];
+const WATCHED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, ARS_STRONG];
 
 /// The metric that is always checked against a baseline.
 const ALWAYS: Quantity = R1;
@@ -168,7 +169,11 @@ impl Verdict {
             let found = metric.value(report).ok_or_else(|| lacks("this report", report, *metric))?;
             let held =
                 Held { metric: *metric, level: demand.level, found, interval: metric.interval(report) };
-            checks.extend(demand.min.map(|min| held.threshold(Kind::Min, min)));
+            let bound = strong::bound(report, *metric).filter(|_| metric.attacked());
+            checks.extend(demand.min.map(|min| match bound {
+                Some(most) if found >= min && most < min => held.contradicted(min, most),
+                _ => held.threshold(Kind::Min, min),
+            }));
             checks.extend(demand.max.map(|max| held.threshold(Kind::Max, max)));
             if let (Some(tolerance), Some((base, pair))) = (demand.max_drop, &against) {
                 let change = pair.difference(*metric).ok_or_else(|| lacks("the baseline", base, *metric))?;
@@ -203,6 +208,19 @@ impl Held {
             .interval
             .map_or(String::new(), |(l, h)| format!(" (95 % {} – {})", metric.show(l), metric.show(h)));
         self.check(kind, bound, failed, format!("{}{spread}, {how} {bound}", exact(metric, found, bound)))
+    }
+
+    /// Fails a number that meets its bound only as long as nobody attacks better: the strong search shows that it is at
+    /// most `most`.
+    fn contradicted(&self, bound: f64, most: f64) -> Check {
+        let Held { metric, found, .. } = *self;
+        let text = format!(
+            "{}, at least the required {bound} by the suite's attacks alone: with what the strong search found it is at most {}. \
+             Gate on robust_r1",
+            exact(metric, found, bound),
+            exact(metric, most, bound)
+        );
+        self.check(Kind::Min, bound, true, text)
     }
 
     /// Checks the number against the baseline, from which it differs by `change`.

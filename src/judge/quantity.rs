@@ -4,7 +4,7 @@ use super::score::{Replicate, Resampled};
 use crate::error::did_you_mean;
 use crate::record::{Attack, Benign, Report, Score, ScoreName};
 use crate::space::benign::CMC;
-use crate::threat::term::{TERMS, Term, terms_of};
+use crate::threat::term::{self, TERMS, Term};
 use crate::{Error, Result};
 use serde::{Serialize, Serializer};
 
@@ -15,6 +15,8 @@ pub enum Quantity {
     Score(ScoreName),
     /// ARS from the ratios of means.
     Table,
+    /// Robust R@1.
+    Robust,
     /// Mean of a term after the attack.
     After(&'static Term),
     /// A term's resistance, averaged over trials.
@@ -37,6 +39,8 @@ pub struct Retrieval {
 pub const R1: Quantity = Quantity::Benign(&RETRIEVAL[0]);
 /// The adversarial resistance score.
 pub const ARS: Quantity = Quantity::Score(ScoreName::Ars);
+/// ARS of what the strong search found.
+pub const ARS_STRONG: Quantity = Quantity::Score(ScoreName::ArsStrong);
 /// The empirical robustness score.
 pub const ERS: Quantity = Quantity::Score(ScoreName::Ers);
 
@@ -55,20 +59,22 @@ static RETRIEVAL: [Retrieval; 9] = [
 impl Quantity {
     /// Every quantity.
     pub fn all() -> Vec<Quantity> {
-        let scores = [ARS, Quantity::Table, ERS];
+        let scores = [Quantity::Robust, ARS, Quantity::Table, ERS, ARS_STRONG];
         let after = TERMS.iter().map(Quantity::After);
-        let resistance = terms_of(ScoreName::Ars).map(Quantity::Resistance);
-        let ratio = terms_of(ScoreName::Ars).map(Quantity::Ratio);
+        let resisted = || TERMS.iter().filter(|term| term.resistance.is_some());
+        let resistance = resisted().map(Quantity::Resistance);
+        let ratio = resisted().map(Quantity::Ratio);
         let benign = RETRIEVAL.iter().map(Quantity::Benign);
         // The curve's first point is R@1, which is already in the list.
         let cmc = CMC[1..].iter().map(|&k| Quantity::Cmc(k));
         scores.into_iter().chain(after).chain(resistance).chain(ratio).chain(benign).chain(cmc).collect()
     }
 
-    /// The name, such as `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
+    /// The name, such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
     pub fn name(self) -> String {
         match self {
-            Quantity::Score(score) => score.to_string().to_lowercase(),
+            Quantity::Score(score) => score.name().into(),
+            Quantity::Robust => "robust_r1".into(),
             Quantity::Table => "ars.table".into(),
             Quantity::After(term) => format!("attack.{}", term.name),
             Quantity::Resistance(term) => format!("attack.{}.resistance", term.name),
@@ -89,7 +95,7 @@ impl Quantity {
         let names: Vec<String> = all.iter().map(|q| q.name()).collect();
         let benign = all.iter().filter(|q| !q.attacked()).map(|q| q.name());
         Err(Error::usage(format!(
-            "unknown metric `{name}`{}: expected ars, ars.table, ers, attack.CODE, attack.CODE.resistance or \
+            "unknown metric `{name}`{}: expected robust_r1, ars, ars.table, ers, ars_strong, attack.CODE, attack.CODE.resistance or \
              attack.CODE.table with CODE one of {}, or one of {}",
             did_you_mean(&plain, &names),
             TERMS.iter().map(|t| t.name).collect::<Vec<_>>().join(", "),
@@ -127,6 +133,7 @@ impl Quantity {
         match self {
             Quantity::Score(name) => score(report, name).map(|s| s.value),
             Quantity::Table => score(report, ScoreName::Ars)?.table,
+            Quantity::Robust => report.scores.robust_r1.as_ref().map(|r| r.value),
             Quantity::After(term) => row(report, term)?.after,
             Quantity::Resistance(term) => row(report, term)?.resistance.per_trial,
             Quantity::Ratio(term) => row(report, term)?.resistance.table,
@@ -140,6 +147,7 @@ impl Quantity {
         match self {
             Quantity::Score(name) => score(report, name)?.interval,
             Quantity::Table => score(report, ScoreName::Ars)?.table_interval,
+            Quantity::Robust => report.scores.robust_r1.as_ref().map(|r| r.interval),
             Quantity::After(term) => row(report, term)?.after_interval,
             _ => None,
         }
@@ -152,6 +160,7 @@ impl Quantity {
         match self {
             Quantity::Score(name) => replicate.score(name),
             Quantity::Table => replicate.ars_table,
+            Quantity::Robust => replicate.after[at(&term::R1)?],
             Quantity::After(term) => replicate.after[at(term)?],
             Quantity::Resistance(term) => replicate.per_trial[at(term)?],
             Quantity::Ratio(term) => replicate.table[at(term)?],
@@ -229,7 +238,7 @@ mod tests {
         }
         let names: Vec<String> = Quantity::all().into_iter().map(Quantity::name).collect();
         assert!(names.iter().all(|name| Quantity::find(name).unwrap().name() == *name));
-        let count = TERMS.len() + 2 * terms_of(ScoreName::Ars).count();
+        let count = TERMS.iter().map(|t| 1 + 2 * usize::from(t.resistance.is_some())).sum::<usize>();
         assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
     }
 }

@@ -1,8 +1,14 @@
 //! What the strong search says: robust R@1, whether gradients are masked, and whether published numbers stand.
 
-use crate::record::{MemberRow, Outcome, RobustR1};
-use crate::threat::ensemble::Member;
+use super::quantity::Quantity;
+use super::score;
+use crate::model::Pass;
+use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
+use crate::threat::ensemble::{CONTROL, Member};
+use crate::threat::OBJECTIVES;
 use crate::threat::objective::r1::R1;
+use crate::threat::term::Term;
+use std::collections::{BTreeSet, HashMap};
 
 /// The outcomes of the strong search for recall at 1.
 fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone {
@@ -13,7 +19,8 @@ fn members() -> impl Iterator<Item = &'static Member> {
     R1.members.iter().flat_map(|tier| tier.iter())
 }
 
-/// Robust R@1 of the queries that the strong search attacked; `None` where it attacked none.
+/// Robust R@1 of the queries that the strong search attacked; `None` where it attacked none. A query is lost if any attack
+/// of the report made it wrong.
 pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
     let queries = attacked(outcomes).count();
     if queries == 0 {
@@ -21,9 +28,17 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
     }
     let share = |hits: usize| 100.0 * hits as f64 / queries as f64;
     let clean = attacked(outcomes).filter(|o| o.before.hit == Some(true)).count();
-    let left = attacked(outcomes).filter(|o| o.before.hit == Some(true) && o.after.hit == Some(true)).count();
+    let published = published(outcomes);
+    let survives = |o: &&Outcome| {
+        let elsewhere = published.get(o.query.as_str()).is_none_or(|hit| *hit);
+        o.before.hit == Some(true) && o.after.hit == Some(true) && elsewhere
+    };
+    let left = attacked(outcomes).filter(survives).count();
     let row = |member: &Member| {
-        let results = || attacked(outcomes).flat_map(|o| o.members.iter().flatten()).filter(|m| m.member == member.name);
+        let results = || {
+            let all = attacked(outcomes).flat_map(|o| o.members.iter().flatten());
+            all.filter(|m| m.member == member.name)
+        };
         MemberRow {
             name: member.name.into(),
             about: member.about.into(),
@@ -40,6 +55,191 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
         clean: share(clean),
         members: members().map(row).collect(),
     })
+}
+
+/// By query, whether it is right after all attacks of the suite that measure R@1. Attacks of the strong search aren't
+/// among them.
+fn published(outcomes: &[Outcome]) -> HashMap<&str, bool> {
+    let mut left: HashMap<&str, bool> = HashMap::new();
+    for o in outcomes.iter().filter(|o| o.attack != R1.code) {
+        if let Some(hit) = o.after.hit {
+            *left.entry(&o.query).or_insert(true) &= hit;
+        }
+    }
+    left
+}
+
+/// Whether a softened or gradient-free member broke more queries than the exact gradient did in the same tier, on the
+/// same queries, beyond chance. `softened` are the nodes that softened backward passes change.
+pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
+    let right = attacked(outcomes).filter(|o| o.before.hit == Some(true)).count();
+    if right == 0 {
+        return (Severity::Ok, "no query was attacked by the strong search".into());
+    }
+    let mut found: Option<(Duel, &Member)> = None;
+    for tier in R1.members {
+        let control: Vec<&str> =
+            tier.iter().filter(|m| exact(m) && (m.name == CONTROL || tier.iter().all(|m| m.name != CONTROL))).map(|m| m.name).collect();
+        for member in tier.iter().filter(|m| !exact(m)) {
+            let duel = Duel::of(outcomes, &[member.name], &control);
+            let material = duel.gain() >= MATERIAL * right as f64;
+            if material && duel.beyond_chance() && found.as_ref().is_none_or(|(best, _)| duel.gain() > best.gain()) {
+                found = Some((duel, member));
+            }
+        }
+    }
+    let Some((duel, member)) = found else {
+        return (Severity::Ok, "no other backward pass and no search without gradients does better".into());
+    };
+    let how = if member.gradient_free() {
+        "a search without gradients".to_string()
+    } else {
+        format!("the same steps along {} gradients", if member.pass == Pass::Softened { "softened" } else { "straight-through" })
+    };
+    let place = if softened.is_empty() || member.gradient_free() {
+        String::new()
+    } else {
+        format!(". Operators with another slope there: {}", named(softened))
+    };
+    let text = format!(
+        "of {} queries that the exact gradient had left right, {how} (`{}`) made {} wrong, and the exact gradient at equal terms \
+         {}{place}",
+        duel.both, member.name, duel.first, duel.second
+    );
+    (Severity::Error, text)
+}
+
+/// The nodes most likely to mask, for a message: those that saturate or are flat before those that only bend.
+fn named(nodes: &[String]) -> String {
+    let bends = |node: &&String| ["Relu ", "LeakyRelu ", "MaxPool "].iter().any(|op| node.starts_with(op));
+    let (bent, flat): (Vec<&String>, Vec<&String>) = nodes.iter().partition(bends);
+    let all: Vec<&String> = flat.into_iter().chain(bent).collect();
+    let shown: Vec<&str> = all.iter().take(4).map(|node| node.as_str()).collect();
+    let more = all.len().saturating_sub(shown.len());
+    shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
+/// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
+pub fn contradicted(outcomes: &[Outcome]) -> Found {
+    let Some(robust) = robust_r1(outcomes) else {
+        return (Severity::Ok, "no query was attacked by the strong search".into());
+    };
+    let published = published(outcomes);
+    let of: Vec<&Outcome> = attacked(outcomes).filter(|o| published.contains_key(o.query.as_str())).collect();
+    let left = of.iter().filter(|o| published[o.query.as_str()]).count();
+    let both = of.iter().filter(|o| published[o.query.as_str()] && o.after.hit == Some(true)).count();
+    let share = 100.0 * left as f64 / of.len().max(1) as f64;
+    if of.is_empty() || !beyond_chance(left - both, 0) {
+        return (Severity::Ok, "a stronger attack finds little more than the suite's".into());
+    }
+    let (low, high) = robust.interval;
+    let text = format!(
+        "under a stronger attack R@1 falls to {:.1} % (95 % {low:.1} – {high:.1}, {} queries), where all attacks of the suite \
+         together leave {share:.1} %: the suite's scores say how strong its attacks are, more than how robust the model is",
+        robust.value, robust.queries
+    );
+    (Severity::Warning, text)
+}
+
+/// The largest value that a quantity can have, as far as the strong search has shown: R@1 after an attack is at most the
+/// upper end of robust R@1's interval, and so are the resistances and ARS that follow from it. `None` where the strong
+/// search says nothing about the quantity, or doesn't contradict the suite's attacks.
+pub fn bound(report: &Report, quantity: Quantity) -> Option<f64> {
+    let robust = report.scores.robust_r1.as_ref()?;
+    if contradicted(&report.outcomes).0 != Severity::Warning {
+        return None;
+    }
+    // Resistance is R@1 after over R@1 before, in per cent. Both are of the same queries.
+    let share = robust.interval.1;
+    let resistance = if robust.clean > 0.0 { 100.0 * share / robust.clean } else { 0.0 };
+    match quantity {
+        Quantity::After(term) if term.recall() => Some(share),
+        Quantity::Resistance(term) | Quantity::Ratio(term) if term.recall() => Some(resistance),
+        Quantity::Score(ScoreName::Ars) | Quantity::Table => {
+            let of = |term: &Term| {
+                let quantity = Term::find(term.name)?;
+                let found = Quantity::Resistance(quantity).value(report)?;
+                Some(if term.recall() { found.min(resistance) } else { found })
+            };
+            score::ars(ScoreName::Ars, of)
+        }
+        _ => None,
+    }
+}
+
+/// Smallest share of the queries, right without attack, that masked gradients must hide to be called that.
+const MATERIAL: f64 = 0.1;
+/// Chance that must be exceeded.
+const CHANCE: f64 = 0.01;
+
+/// Two groups of members on the queries that both attacked.
+struct Duel {
+    /// Queries that both attacked.
+    both: usize,
+    /// Queries that the first group broke, and the second.
+    first: usize,
+    second: usize,
+    /// Queries that only the first group broke, and only the second.
+    only: [usize; 2],
+}
+
+impl Duel {
+    fn of(outcomes: &[Outcome], first: &[&str], second: &[&str]) -> Duel {
+        let mut duel = Duel { both: 0, first: 0, second: 0, only: [0, 0] };
+        for o in attacked(outcomes) {
+            let broke = |names: &[&str]| {
+                let mut mine = o.members.iter().flatten().filter(|m| names.contains(&m.member.as_str())).peekable();
+                mine.peek().is_some().then(|| mine.any(|m| m.reached))
+            };
+            if let (Some(a), Some(b)) = (broke(first), broke(second)) {
+                duel.both += 1;
+                duel.first += usize::from(a);
+                duel.second += usize::from(b);
+                duel.only[0] += usize::from(a && !b);
+                duel.only[1] += usize::from(b && !a);
+            }
+        }
+        duel
+    }
+
+    /// Queries that the first group broke beyond those of the second.
+    fn gain(&self) -> f64 {
+        self.first as f64 - self.second as f64
+    }
+
+    fn beyond_chance(&self) -> bool {
+        beyond_chance(self.only[0], self.only[1])
+    }
+}
+
+/// Whether `wins` against `losses` are more than chance explains: the one-sided sign test.
+fn beyond_chance(wins: usize, losses: usize) -> bool {
+    let n = wins + losses;
+    // P(at least so many wins | wins and losses are equally likely), summed from the largest count down.
+    let (mut term, mut sum) = (0.5f64.powi(n.min(1000) as i32), 0.0);
+    for k in (wins..=n).rev() {
+        sum += term;
+        term *= k as f64 / (n - k + 1) as f64;
+    }
+    wins > losses && (n > 1000 || sum < CHANCE)
+}
+
+/// The backward passes that members used, as outcomes tell.
+pub fn passes(outcomes: &[Outcome]) -> Vec<Pass> {
+    let used: BTreeSet<&str> =
+        outcomes.iter().flat_map(|o| o.members.iter().flatten()).map(|m| m.member.as_str()).collect();
+    let mut found = Vec::new();
+    for member in OBJECTIVES.iter().flat_map(|o| o.members.iter()).flat_map(|tier| tier.iter()) {
+        if used.contains(member.name) && !found.contains(&member.pass) {
+            found.push(member.pass);
+        }
+    }
+    found
+}
+
+/// Whether a member goes along the exact gradient.
+fn exact(member: &Member) -> bool {
+    member.pass == Pass::Exact && !member.gradient_free()
 }
 
 /// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width where all queries

@@ -50,10 +50,3 @@ pub trait SignedSteps {
     /// The image [P] in a slot.
     fn get(&mut self, slot: usize) -> Result<&[f32]>;
 }
-
-/// TEMP
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass { /// e
- Exact, /// s
- Softened, /// t
- StraightThrough }

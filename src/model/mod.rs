@@ -13,7 +13,7 @@ pub mod runtime;
 mod softened;
 
 use crate::{Error, Result};
-pub use differentiable::{Cotangent, Differentiable, Pass, SignedSteps};
+pub use differentiable::{Cotangent, Differentiable, SignedSteps};
 pub use half::InHalf;
 pub use softened::Softened;
 
@@ -21,7 +21,8 @@ use card::{Card, Preprocessing, image_like};
 use estimate::Estimator;
 use lane::{Exact, Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
-use onnx_grad::{DType, Differentiated, Graph, Node, Note, Pass, Types, Value, differentiate};
+pub use onnx_grad::Pass;
+use onnx_grad::{DType, Differentiated, Graph, Node, Note, Types, Value, differentiate};
 use output::Pooling;
 use rayon::prelude::*;
 use reference::Reference;
@@ -98,6 +99,8 @@ pub struct Model {
     lanes: Vec<Lane>,
     card: Card,
     options: Options,
+    /// The model with other backward passes, as far as they were asked for; `None` for a pass that softens nothing.
+    others: Vec<(Pass, Option<Softened>)>,
 }
 
 /// The two sessions of a gradient.
@@ -181,7 +184,7 @@ impl Model {
             exact.lane(half, &info, lanes.each)
         };
         let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>().map_err(named)?;
-        Ok(Model { info, input, lanes, card: card.clone(), options })
+        Ok(Model { info, input, lanes, card: card.clone(), options, others: Vec::new() })
     }
 
     /// Loads a model that is attacked through forward passes alone ([`estimate`]). It serves models that
@@ -204,7 +207,7 @@ impl Model {
         let estimate = || Gradient::Estimate(Estimator::new(seed));
         let lane = || Lane::new(&forward, estimate(), None, &info, lanes.each);
         let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>()?;
-        Ok(Model { info, input, lanes, card: card.clone(), options })
+        Ok(Model { info, input, lanes, card: card.clone(), options, others: Vec::new() })
     }
 
     /// Images per run of a graph, B.
@@ -227,9 +230,29 @@ impl Model {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }
 
-    /// TEMP
+    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one. The first call for a pass
+    /// loads the model once more ([`Model::softened`]).
     pub fn lanes_with(&mut self, pass: Pass) -> Result<Option<Vec<&mut dyn Differentiable>>> {
-        Ok((pass == Pass::Exact).then(|| self.lanes()))
+        if pass == Pass::Exact {
+            return Ok(Some(self.lanes()));
+        }
+        if !self.others.iter().any(|(of, _)| *of == pass) {
+            let opened = self.softened(pass)?;
+            self.others.push((pass, opened));
+        }
+        let found = self.others.iter_mut().find(|(of, _)| *of == pass);
+        Ok(found.and_then(|(_, model)| model.as_mut()).map(Softened::lanes))
+    }
+
+    /// Labels of the nodes that the backward passes asked for so far soften, in the order of the graph.
+    pub fn softened_nodes(&self) -> Vec<String> {
+        let mut nodes: Vec<String> = Vec::new();
+        for node in self.others.iter().filter_map(|(_, model)| model.as_ref()).flat_map(|model| &model.nodes) {
+            if !nodes.contains(node) {
+                nodes.push(node.clone());
+            }
+        }
+        nodes
     }
 
     /// Forward passes, each of one lane's batch, that gradient estimation has used so far.

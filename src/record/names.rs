@@ -134,6 +134,15 @@ pub enum ScoreName {
 impl ScoreName {
     /// Every score.
     pub const ALL: [ScoreName; 3] = [ScoreName::Ers, ScoreName::Ars, ScoreName::ArsStrong];
+
+    /// The name in suites, reports and gates.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScoreName::Ers => "ers",
+            ScoreName::Ars => "ars",
+            ScoreName::ArsStrong => "ars_strong",
+        }
+    }
 }
 
 impl fmt::Display for ScoreName {

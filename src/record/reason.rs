@@ -198,6 +198,11 @@ reasons! {
         "Audit without --attack-precision fp16: steps then run in float32";
     WORST_CASE = "worst-case", "always", "How many queries survive every recall attack?",
         "";
+    MASKED_GRADIENTS = "masked-gradients", "with the strong search", "Do softened gradients, or none, find no more than the exact one?",
+        "The exact gradient is hidden, so that scores of attacks along it say nothing about the model. Read robust R@1, and \
+         audit the model before what hides its gradient";
+    CONTRADICTED = "contradicted", "with the strong search", "Does a stronger attack leave the suite's R@1 standing?",
+        "Read robust R@1, and gate on it: --fail-under robust_r1=N";
     MORE_STEPS = "more-steps", "doctor", "Do twice the steps find no more?",
         "Audit with more --steps, or with `--suite ars-strict`";
     RESTARTS = "restarts", "doctor", "Do random starts find no more?",

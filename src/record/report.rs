@@ -301,6 +301,9 @@ pub struct Model {
     pub source: Option<String>,
     /// Result of the check at load.
     pub gradient_check: GradientCheck,
+    /// Nodes that softened backward passes change, as far as the strong search used such passes.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub softened: Vec<String>,
 }
 
 /// The images of the audit.

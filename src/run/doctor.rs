@@ -125,6 +125,7 @@ fn attacks(
         form: plan.form,
         ranked: plan.form.ranked_in(gallery) as f64,
         half: None,
+        softened: &[],
     };
     let mut findings = check::of_outcomes(&all);
     for (i, c) in CHECKS.iter().enumerate() {

@@ -19,6 +19,7 @@ pub(crate) mod summary;
 use crate::cli::AuditFlags;
 use crate::judge::check;
 use crate::judge::gate::{self, Rules};
+use crate::judge::strong;
 use crate::progress::Phase;
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
@@ -55,6 +56,9 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     let attacks = Attacks { dataset: &dataset, prep: &prep, gallery, trials: &trials, plan: &plan };
     report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
     phase.finish();
+    // A report names the nodes whether this process or an earlier one used the passes.
+    strong::passes(&report.outcomes).into_iter().try_for_each(|pass| model.lanes_with(pass).map(drop))?;
+    report.model.softened = model.softened_nodes();
     report.timing.attacks_s = clock.lap();
 
     // What follows from their outcomes.

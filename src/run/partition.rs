@@ -88,6 +88,11 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         skipped,
         ..base.clone()
     };
+    for node in pieces.iter().flat_map(|piece| &piece.report.model.softened) {
+        if !whole.model.softened.contains(node) {
+            whole.model.softened.push(node.clone());
+        }
+    }
     if Identity::of(&whole) != Identity::of(base) {
         return Err(Error::incomplete(
             "the parts don't make the whole that they say they are of. Run them anew",

@@ -113,6 +113,7 @@ pub fn model(subject: &Subject) -> record::Model {
         licence: card.licence.clone(),
         source: card.source.clone(),
         gradient_check: subject.gradient_check,
+        softened: Vec::new(),
     }
 }
 

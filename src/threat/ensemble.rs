@@ -8,9 +8,9 @@
 use super::ball::Bound;
 use super::draw::Draw;
 use super::measure::measure_all;
-use super::objective::{Loss, r1};
+use super::objective::{Loss, es, r1};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
-use super::search::{COSINE, NES, RANDOM, Search};
+use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
 use super::term::Goal;
 use crate::Result;
@@ -162,9 +162,35 @@ const CLASSES: Member = Member {
     ..HINGE
 };
 
-/// For recall at 1.
+const SHIFT: Member = Member {
+    name: "es",
+    about: "ES with its published steps, from the clean image",
+    loss: |gallery, form, trial, _| (es::ES.loss)(gallery, form, trial),
+    search: &PGD,
+    steps: 32,
+    ..HINGE
+};
+
+/// For recall at 1. The second tier shows whether gradients are masked: on the queries that survived ES, it makes ES's
+/// published steps along softened gradients, and as a control along the exact one from another image.
 pub const RECALL: Ensemble = &[
-    &[MARGIN],
+    &[SHIFT],
+    &[
+        MARGIN,
+        Member { name: CONTROL, about: "ES from a random image of the ball", from: From::Random, ..SHIFT },
+        Member {
+            name: "es, softened",
+            about: "ES with the softened backward pass",
+            pass: Pass::Softened,
+            ..SHIFT
+        },
+        Member {
+            name: "es, straight-through",
+            about: "ES with the straight-through backward pass",
+            pass: Pass::StraightThrough,
+            ..SHIFT
+        },
+    ],
     &[
         Member { steps: 30, until: LOST, ..RESTART },
         Member { steps: 30, until: LOST, ..SOFTENED },
@@ -188,10 +214,13 @@ pub const RECALL: Ensemble = &[
             steps: 100,
             ..CLASSES
         },
-        Member { steps: 400, until: LOST, ..SQUARE },
+        Member { steps: 800, until: LOST, ..SQUARE },
         Member { steps: 300, until: LOST, ..FREE },
     ],
 ];
+
+/// The member of [`RECALL`] that the members of its tier with softened backward passes are compared with.
+pub const CONTROL: &str = "es, random start";
 
 /// Mean distance to the targets, with the sign that moves the term towards the attacker's goal.
 fn distance<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {

@@ -168,6 +168,11 @@ impl Term {
         TERMS.iter().find(|t| t.name == name)
     }
 
+    /// Whether the term is R@1 after an attack.
+    pub fn recall(&self) -> bool {
+        self.label == SHARE.label
+    }
+
     /// The weight of the term in a score.
     pub fn weight(&self, score: ScoreName) -> usize {
         match score {

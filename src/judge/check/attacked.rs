@@ -1,5 +1,6 @@
 //! Checks on the outcomes of an audit's attacks. They read only outcomes, which may come from several runs.
 
+use crate::judge::strong;
 use crate::record::{Form, Found, HalfPrecision, Kind, Outcome, Report, Severity, Warning, reason};
 use crate::threat::{BALLS, Ball, LAST, Objective};
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub struct Outcomes<'a> {
     pub ranked: f64,
     /// The comparison with float32, where attack steps ran in float16.
     pub half: Option<&'a HalfPrecision>,
+    /// Nodes that softened backward passes change, as far as the strong search used such passes.
+    pub softened: &'a [String],
 }
 
 impl<'a> From<&'a Report> for Outcomes<'a> {
@@ -40,6 +43,7 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
             form: r.suite.form,
             ranked: r.basis().ranked as f64,
             half: r.half_precision.as_ref(),
+            softened: &r.model.softened,
         }
     }
 }
@@ -133,13 +137,31 @@ pub(super) fn direction(all: &Outcomes) -> Found {
     }
 }
 
+/// See [`strong::masked`].
+pub(super) fn masked(all: &Outcomes) -> Found {
+    strong::masked(all.outcomes, all.softened)
+}
+
+/// See [`strong::contradicted`].
+pub(super) fn contradicted(all: &Outcomes) -> Found {
+    strong::contradicted(all.outcomes)
+}
+
+/// The outcomes of one search each. What is asked of a search's course has no answer for an ensemble.
+fn of_one_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
+    all.outcomes.iter().filter(|o| o.members.is_none()).collect()
+}
+
 pub(super) fn unfinished(all: &Outcomes) -> Found {
+    let outcomes = of_one_search(all);
+    if outcomes.is_empty() {
+        return (Severity::Ok, "every trial has many searches".into());
+    }
     if all.steps < 2 * LAST {
         return (Severity::Info, format!("{} steps are too few to tell", all.steps));
     }
-    let late =
-        all.outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, all.form, all.ranked)).count();
-    let share = 100.0 * late as f64 / all.outcomes.len().max(1) as f64;
+    let late = outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, all.form, all.ranked)).count();
+    let share = 100.0 * late as f64 / outcomes.len().max(1) as f64;
     let text = format!(
         "in {share:.0} % of the trials, short of the goal, more than {:.0} % of the loss's fall came in the last {LAST} of {} \
          steps",
@@ -151,8 +173,9 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
 
 pub(super) fn silent(all: &Outcomes) -> Found {
     let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
-    let count = all.outcomes.iter().filter(|o| better(o) && !arrived(o, all.form, all.ranked)).count();
-    let share = 100.0 * count as f64 / all.outcomes.len().max(1) as f64;
+    let outcomes = of_one_search(all);
+    let count = outcomes.iter().filter(|o| better(o) && !arrived(o, all.form, all.ranked)).count();
+    let share = 100.0 * count as f64 / outcomes.len().max(1) as f64;
     let text = format!(
         "in {share:.0} % of the trials, short of the goal, an earlier image had a loss lower by 1 % of its fall or more"
     );
@@ -162,7 +185,7 @@ pub(super) fn silent(all: &Outcomes) -> Found {
 pub(super) fn worst_case(all: &Outcomes) -> Found {
     let mut hits: BTreeMap<&str, (bool, Vec<&str>)> = BTreeMap::new();
     let mut codes: Vec<&str> = Vec::new();
-    for o in all.outcomes {
+    for o in of_one_search(all) {
         let Some(hit) = o.after.hit else { continue };
         if !codes.contains(&o.attack.as_str()) {
             codes.push(&o.attack);
@@ -226,6 +249,7 @@ mod tests {
                 form: Form::Published,
                 ranked: 101.0,
                 half: None,
+                softened: &[],
             })
             .0
         };

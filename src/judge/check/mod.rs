@@ -71,6 +71,8 @@ pub static CHECKS: &[Check] = &[
     check(&reason::SILENT_SUCCESS, Run::Attacked(attacked::silent)),
     check(&reason::HALF_PRECISION, Run::Attacked(float16::weaker)),
     check(&reason::WORST_CASE, Run::Attacked(attacked::worst_case)),
+    check(&reason::MASKED_GRADIENTS, Run::Attacked(attacked::masked)),
+    check(&reason::CONTRADICTED, Run::Attacked(attacked::contradicted)),
     check(&reason::MORE_STEPS, Run::Doctor(doctor::more_steps)),
     check(&reason::RESTARTS, Run::Doctor(doctor::restarts)),
     check(&reason::STEP_SIZE, Run::Doctor(doctor::step_size)),

@@ -5,7 +5,7 @@
 //! al. (CVPR 2020) for LTM.
 
 mod ca;
-mod es;
+pub mod es;
 mod gtm;
 mod gtt;
 mod ltm;
