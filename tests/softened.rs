@@ -48,8 +48,7 @@ fn median_cosine(a: &[f32], b: &[f32]) -> f64 {
 
 /// The share of pixels where both go the same way.
 fn same_signs(g: &[f32], other: &[f32]) -> f64 {
-    let same =
-        g.iter().zip(other).filter(|(g, o)| **g * **o > 0.0 || (**g != 0.0 && g.signum() == o.signum()));
+    let same = g.iter().zip(other).filter(|(g, o)| **g != 0.0 && **o != 0.0 && g.signum() == o.signum());
     same.count() as f64 / g.len() as f64
 }
 
