@@ -268,15 +268,7 @@ fn all() -> Vec<Soft> {
         one("Sigmoid", |x| with_root(x, SIGMOID_UNTIL, |x| sigmoid(x) - 0.5), |x| x),
         one("Sign", |x| 2.0 * step(x), |x| x),
         one("Tanh", |x| with_root(x, TANH_UNTIL, f64::tanh), |x| x),
-        leaking("Shrink", |x| {
-            if x > 0.5 {
-                x
-            } else if x < -0.5 {
-                x
-            } else {
-                0.0
-            }
-        }),
+        leaking("Shrink", |x| if x.abs() > 0.5 { x } else { 0.0 }),
         leaking("ThresholdedRelu", |x| if x > 1.0 { x } else { 0.0 }),
         comparison("Greater", 1.0),
         comparison("GreaterOrEqual", 1.0),
