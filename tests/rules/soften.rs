@@ -7,7 +7,7 @@ use audit::model::runtime;
 use onnx_grad::{Differentiated, Pass, Unsupported, differentiate, operators};
 
 /// What LEAN, SIGMOID_UNTIL, TANH_UNTIL, LINE_UNTIL and SPREAD are in `rules/soften.rs`.
-const LEAN: f64 = 0.05;
+const LEAN: f64 = 0.01;
 const SIGMOID_UNTIL: f64 = 2.0;
 const TANH_UNTIL: f64 = 1.0;
 const LINE_UNTIL: f64 = 0.1;
@@ -201,8 +201,8 @@ fn soft_maxima() -> Vec<Soft> {
 }
 
 fn rectifiers() -> Vec<Soft> {
-    let mut leaky = rectifier("LeakyRelu", |x| x.max(0.01 * x));
-    leaky.case.graph.nodes[0].attrs.insert("alpha".into(), Attr::Float(0.01));
+    let mut leaky = rectifier("LeakyRelu", |x| x.max(0.001 * x));
+    leaky.case.graph.nodes[0].attrs.insert("alpha".into(), Attr::Float(0.001));
     vec![
         rectifier("Celu", |x| x.max(x.min(0.0).exp_m1())),
         rectifier("Elu", |x| x.max(x.min(0.0).exp_m1())),
