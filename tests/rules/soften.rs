@@ -538,3 +538,29 @@ fn a_graph_without_such_operators_has_one_backward_graph() {
         assert_eq!((&g.backward, &g.forward, &g.notes), (&exact.backward, &exact.forward, &exact.notes));
     }
 }
+
+/// Whatever shapes and attributes the exact rules take, the other passes take as well.
+#[test]
+fn every_sample_case_has_all_passes() {
+    common::load_runtime();
+    let mut wrong = Vec::new();
+    for (op, sample) in crate::samples() {
+        for seed in 0..15 {
+            let case = sample(&mut Rng::new(seed * 1000 + op.len() as u64));
+            let found = PASSES.map(|pass| {
+                let choose =
+                    |shapes: &[Vec<i64>]| shapes.iter().map(|s| normal(&mut Rng::new(seed), s)).collect();
+                passed(&case, pass, choose).map(|(_, _, gradients)| gradients)
+            });
+            let shapes = |g: &[Vec<f32>]| g.iter().map(Vec::len).collect::<Vec<_>>();
+            let Ok(exact) = &found[0] else { panic!("{op} #{seed}: {found:?}") };
+            for (pass, found) in PASSES.iter().zip(&found) {
+                match found {
+                    Ok(g) if shapes(g) == shapes(exact) && g.iter().flatten().all(|v| v.is_finite()) => {}
+                    other => wrong.push(format!("{op} #{seed}, {pass:?}: {other:?}")),
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
