@@ -13,8 +13,9 @@ use super::shape::axis_of;
 use super::{Apply, Done, pass_through};
 use crate::grad::Cx;
 
-/// Share of the gradient that passes on the flat side of a rectifier, at its kink.
-const LEAN: f32 = 0.05;
+/// Share of the gradient that passes on the flat side of a rectifier, at its kink. An attack on `models/hardened.onnx` (100
+/// steps, 48 queries) leaves 8 % of the queries right at 0.01, 12 % at 0.05, and 10 % along the exact gradient.
+const LEAN: f32 = 0.01;
 /// Up to this |x| the softened sigmoid has the sigmoid's own slope.
 const SIGMOID_UNTIL: f32 = 2.0;
 /// Up to this |x| the softened hyperbolic tangent and error function have their own slopes.
