@@ -1,13 +1,13 @@
 //! What the strong search says: robust R@1, whether gradients are masked, and whether published numbers stand.
 
 use super::quantity::Quantity;
-use super::score;
 use crate::model::Pass;
 use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
 use crate::threat::ensemble::{CONTROL, Member};
-use crate::threat::OBJECTIVES;
 use crate::threat::objective::r1::R1;
+use crate::threat::term::TERMS;
 use crate::threat::term::Term;
+use crate::threat::{OBJECTIVES, Objective};
 use std::collections::{BTreeSet, HashMap};
 
 /// The outcomes of the strong search for recall at 1.
@@ -78,12 +78,18 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     }
     let mut found: Option<(Duel, &Member)> = None;
     for tier in R1.members {
-        let control: Vec<&str> =
-            tier.iter().filter(|m| exact(m) && (m.name == CONTROL || tier.iter().all(|m| m.name != CONTROL))).map(|m| m.name).collect();
+        let control: Vec<&str> = tier
+            .iter()
+            .filter(|m| exact(m) && (m.name == CONTROL || tier.iter().all(|m| m.name != CONTROL)))
+            .map(|m| m.name)
+            .collect();
         for member in tier.iter().filter(|m| !exact(m)) {
             let duel = Duel::of(outcomes, &[member.name], &control);
             let material = duel.gain() >= MATERIAL * right as f64;
-            if material && duel.beyond_chance() && found.as_ref().is_none_or(|(best, _)| duel.gain() > best.gain()) {
+            if material
+                && duel.beyond_chance()
+                && found.as_ref().is_none_or(|(best, _)| duel.gain() > best.gain())
+            {
                 found = Some((duel, member));
             }
         }
@@ -94,7 +100,10 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     let how = if member.gradient_free() {
         "a search without gradients".to_string()
     } else {
-        format!("the same steps along {} gradients", if member.pass == Pass::Softened { "softened" } else { "straight-through" })
+        format!(
+            "the same steps along {} gradients",
+            if member.pass == Pass::Softened { "softened" } else { "straight-through" }
+        )
     };
     let place = if softened.is_empty() || member.gradient_free() {
         String::new()
@@ -119,52 +128,68 @@ fn named(nodes: &[String]) -> String {
     shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
+/// The terms of R@1 that the strong search contradicts: it broke more queries than the attack did, of the same ones,
+/// beyond chance. Each with what its attack left of these queries, in per cent.
+pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
+    let strong: HashMap<&str, bool> =
+        attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
+    let contradicted = |term: &&'static Term| {
+        let (mut of, mut left, mut only) = (0, 0, [0, 0]);
+        for o in outcomes.iter().filter(|o| Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term))) {
+            let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else { continue };
+            of += 1;
+            left += usize::from(hit);
+            only[0] += usize::from(hit && !robust);
+            only[1] += usize::from(!hit && robust);
+        }
+        beyond_chance(only[0], only[1]).then(|| (*term, 100.0 * left as f64 / of as f64))
+    };
+    TERMS
+        .iter()
+        .filter(|term| term.recall() && **term != R1.terms[0])
+        .filter_map(|t| contradicted(&t))
+        .collect()
+}
+
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
 pub fn contradicted(outcomes: &[Outcome]) -> Found {
     let Some(robust) = robust_r1(outcomes) else {
         return (Severity::Ok, "no query was attacked by the strong search".into());
     };
-    let published = published(outcomes);
-    let of: Vec<&Outcome> = attacked(outcomes).filter(|o| published.contains_key(o.query.as_str())).collect();
-    let left = of.iter().filter(|o| published[o.query.as_str()]).count();
-    let both = of.iter().filter(|o| published[o.query.as_str()] && o.after.hit == Some(true)).count();
-    let share = 100.0 * left as f64 / of.len().max(1) as f64;
-    if of.is_empty() || !beyond_chance(left - both, 0) {
+    let terms = contradicted_terms(outcomes);
+    if terms.is_empty() {
         return (Severity::Ok, "a stronger attack finds little more than the suite's".into());
     }
     let (low, high) = robust.interval;
+    let each: Vec<String> = terms.iter().map(|(term, left)| format!("{} {left:.0} %", term.name)).collect();
     let text = format!(
-        "under a stronger attack R@1 falls to {:.1} % (95 % {low:.1} – {high:.1}, {} queries), where all attacks of the suite \
-         together leave {share:.1} %: the suite's scores say how strong its attacks are, more than how robust the model is",
-        robust.value, robust.queries
+        "under a stronger attack R@1 falls to {:.1} % (95 % {low:.1} – {high:.1}, {} queries); the suite's attacks leave more of \
+         the same queries: {}. Scores of these attacks say how strong they are, more than how robust the model is",
+        robust.value,
+        robust.queries,
+        each.join(", ")
     );
     (Severity::Warning, text)
 }
 
-/// The largest value that a quantity can have, as far as the strong search has shown: R@1 after an attack is at most the
-/// upper end of robust R@1's interval, and so are the resistances and ARS that follow from it. `None` where the strong
-/// search says nothing about the quantity, or doesn't contradict the suite's attacks.
-pub fn bound(report: &Report, quantity: Quantity) -> Option<f64> {
+/// Why a bound on a quantity can't be passed: the strong search contradicts the number. `None` where it doesn't, and for
+/// numbers that it says nothing about.
+pub fn refuted(report: &Report, quantity: Quantity) -> Option<String> {
     let robust = report.scores.robust_r1.as_ref()?;
-    if contradicted(&report.outcomes).0 != Severity::Warning {
-        return None;
-    }
-    // Resistance is R@1 after over R@1 before, in per cent. Both are of the same queries.
-    let share = robust.interval.1;
-    let resistance = if robust.clean > 0.0 { 100.0 * share / robust.clean } else { 0.0 };
-    match quantity {
-        Quantity::After(term) if term.recall() => Some(share),
-        Quantity::Resistance(term) | Quantity::Ratio(term) if term.recall() => Some(resistance),
-        Quantity::Score(ScoreName::Ars) | Quantity::Table => {
-            let of = |term: &Term| {
-                let quantity = Term::find(term.name)?;
-                let found = Quantity::Resistance(quantity).value(report)?;
-                Some(if term.recall() { found.min(resistance) } else { found })
-            };
-            score::ars(ScoreName::Ars, of)
+    let terms = contradicted_terms(&report.outcomes);
+    let hit = match quantity {
+        Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
+            terms.iter().any(|(of, _)| *of == term)
         }
-        _ => None,
-    }
+        Quantity::Score(ScoreName::Ars | ScoreName::Ers) | Quantity::Table => !terms.is_empty(),
+        _ => false,
+    };
+    hit.then(|| {
+        format!(
+            "a stronger attack contradicts it: R@1 falls to {:.1} % (95 % {:.1} – {:.1}). Gate on robust_r1",
+            robust.value, robust.interval.0, robust.interval.1
+        )
+    })
 }
 
 /// Smallest share of the queries, right without attack, that masked gradients must hide to be called that.
@@ -188,7 +213,8 @@ impl Duel {
         let mut duel = Duel { both: 0, first: 0, second: 0, only: [0, 0] };
         for o in attacked(outcomes) {
             let broke = |names: &[&str]| {
-                let mut mine = o.members.iter().flatten().filter(|m| names.contains(&m.member.as_str())).peekable();
+                let mut mine =
+                    o.members.iter().flatten().filter(|m| names.contains(&m.member.as_str())).peekable();
                 mine.peek().is_some().then(|| mine.any(|m| m.reached))
             };
             if let (Some(a), Some(b)) = (broke(first), broke(second)) {
@@ -261,9 +287,17 @@ mod tests {
     /// 1998, table I, method 3.
     #[test]
     fn wilson_as_published() {
-        for (hits, of, low, high) in [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)] {
+        for (hits, of, low, high) in [
+            (81, 263, 0.2553, 0.3662),
+            (15, 148, 0.0624, 0.1605),
+            (0, 20, 0.0, 0.1611),
+            (1, 29, 0.0061, 0.1718),
+        ] {
             let found = wilson(hits, of);
-            assert!((found.0 / 100.0 - low).abs() < 1e-4 && (found.1 / 100.0 - high).abs() < 1e-4, "{found:?}");
+            assert!(
+                (found.0 / 100.0 - low).abs() < 1e-4 && (found.1 / 100.0 - high).abs() < 1e-4,
+                "{found:?}"
+            );
         }
     }
 }

@@ -247,7 +247,8 @@ impl Model {
     /// Labels of the nodes that the backward passes asked for so far soften, in the order of the graph.
     pub fn softened_nodes(&self) -> Vec<String> {
         let mut nodes: Vec<String> = Vec::new();
-        for node in self.others.iter().filter_map(|(_, model)| model.as_ref()).flat_map(|model| &model.nodes) {
+        for node in self.others.iter().filter_map(|(_, model)| model.as_ref()).flat_map(|model| &model.nodes)
+        {
             if !nodes.contains(node) {
                 nodes.push(node.clone());
             }

@@ -24,6 +24,9 @@ pub struct Verdict {
     pub baseline: Option<Baseline>,
     /// One check per bound.
     pub checks: Vec<Check>,
+    /// What the verdict doesn't rest on, where that matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// The model of the baseline.
@@ -146,6 +149,7 @@ impl Verdict {
     pub fn render(&self) -> String {
         let width = self.checks.iter().map(|c| c.metric.chars().count()).max().unwrap_or(0);
         let line = |c: &Check| format!("  {}  {:<width$}  {}\n", c.result.word(), c.metric, c.text);
-        std::iter::once(self.headline() + "\n").chain(self.checks.iter().map(line)).collect()
+        let note = self.note.as_ref().map(|note| format!("  note  {note}\n"));
+        std::iter::once(self.headline() + "\n").chain(self.checks.iter().map(line)).chain(note).collect()
     }
 }

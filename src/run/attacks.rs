@@ -104,7 +104,8 @@ impl Attacks<'_> {
         mode: Mode,
     ) -> Result<Vec<Outcome>> {
         let mut progress = Phase::new("sample in float32", 0, mode);
-        let asked = |trial: &Trial| queries.contains(&trial.query) && self.plan.strong(trial.objective).is_none();
+        let asked =
+            |trial: &Trial| queries.contains(&trial.query) && self.plan.strong(trial.objective).is_none();
         let places: Vec<usize> = (0..self.trials.len()).filter(|&i| asked(&self.trials[i])).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; places.len()];
         progress.begin((places.len() * self.plan.steps * (self.plan.restarts + 1)) as u64, 0);
@@ -157,7 +158,8 @@ impl Attacks<'_> {
                 Event::Step { done, at } => {
                     let at = at.map(|(trial, step)| {
                         let (done, of) = queries[trial.objective.code];
-                        let steps = if self.plan.strong(trial.objective).is_some() { 0 } else { self.plan.steps };
+                        let steps =
+                            if self.plan.strong(trial.objective).is_some() { 0 } else { self.plan.steps };
                         At { attack: trial.objective.code, step, steps, queries: done, of }
                     });
                     progress.set(done as u64, at);
@@ -244,12 +246,13 @@ impl Attacks<'_> {
             let effort = self.plan.effort.unwrap_or(1);
             let strong =
                 Strong { gallery: self.gallery, images, trials: &trials, plan: self.plan, effort, pixels };
-            let mut lanes = |pass, work: &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>| {
-                match model.lanes_with(pass)? {
+            let mut lanes =
+                |pass, work: &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>| match model
+                    .lanes_with(pass)?
+                {
                     Some(lanes) => work(lanes).map(|()| true),
                     None => Ok(false),
-                }
-            };
+                };
             strong.run(&mut lanes, watch)
         })
     }

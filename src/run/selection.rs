@@ -58,7 +58,8 @@ pub fn select(
     }
     // Trials of robust R@1 are replayed too: no suite need list them.
     let asked = flags.strong_sample.is_none();
-    let listed = |code: &str| asked && code == R1.code || suite.attacks.iter().any(|e| e.objective.code == code);
+    let listed =
+        |code: &str| asked && code == R1.code || suite.attacks.iter().any(|e| e.objective.code == code);
     selection.trials.retain(|t| listed(t.objective.code));
     selection.skipped.retain(|s| listed(&s.attack));
     some_trials(selection)

@@ -107,8 +107,12 @@ const STRAIGHT: Member = Member {
     pass: Pass::StraightThrough,
     ..HINGE
 };
-const RESTART: Member =
-    Member { name: "random start", about: "the same from a random image of the ball", from: From::Random, ..HINGE };
+const RESTART: Member = Member {
+    name: "random start",
+    about: "the same from a random image of the ball",
+    from: From::Random,
+    ..HINGE
+};
 
 /// For objectives without an ensemble of their own.
 pub const USUAL: Ensemble = &[&[HINGE], &[RESTART, SOFTENED, STRAIGHT], &[SQUARE, FREE]];
@@ -480,9 +484,11 @@ impl<'s> Chunk<'s> {
         }
         let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
         let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
-        let plan = Plan { search: member.search, steps: member.steps_at(effort), restarts: 0, ..plan.clone() };
+        let plan =
+            Plan { search: member.search, steps: member.steps_at(effort), restarts: 0, ..plan.clone() };
         // Streams of random choices depend on the member and on the run's number, and on no other trial.
-        let kind = member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
+        let kind =
+            member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
         let stream = |i: usize| (kind + runs[i].number as u64) & 0xFFFF_FFFF;
         let found: Mutex<Vec<(usize, Outcome, Evidence)>> = Mutex::new(Vec::new());
         let mut ended = ControlFlow::Continue(());
@@ -499,8 +505,7 @@ impl<'s> Chunk<'s> {
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
             let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };
-            let task =
-                Task { gallery, images, trials: &trials, jobs: &jobs, plan: &plan, how: Some(&how) };
+            let task = Task { gallery, images, trials: &trials, jobs: &jobs, plan: &plan, how: Some(&how) };
             let mut see = |event: Event| {
                 match event {
                     Event::Step { done, at } => {
@@ -536,7 +541,13 @@ impl<'s> Chunk<'s> {
             let state = &mut self.states[at];
             if number == 0 {
                 let name = member.name.to_string();
-                state.members.push(MemberResult { member: name, steps: 0, value, reached: false, counts: false });
+                state.members.push(MemberResult {
+                    member: name,
+                    steps: 0,
+                    value,
+                    reached: false,
+                    counts: false,
+                });
                 if matches!(member.aims, Aims::Nearest(_)) {
                     state.classes.clear();
                 }

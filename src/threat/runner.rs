@@ -7,9 +7,9 @@
 
 use super::ball::{Ball, Bound};
 use super::draw::{Draw, NOISE};
+use super::ensemble;
 use super::losses::{Losses, check_embeddings, check_loss};
 use super::measure::measure_all;
-use super::ensemble;
 use super::objective::{Loss, Objective};
 use super::search::{Search, Setting, Walk};
 use super::select::Trial;
@@ -311,7 +311,8 @@ impl<'a> Task<'a> {
     fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<Shared>) -> Result<()> {
         let Task { gallery, images, trials, jobs, plan, .. } = *self;
         let (count, pixels) = (model.batch(), model.pixels());
-        let in_place = self.how.is_none() && plan.search.in_place(plan.ball) && model.signed_steps().is_some();
+        let in_place =
+            self.how.is_none() && plan.search.in_place(plan.ball) && model.signed_steps().is_some();
         let mut slots = Slots::new(count, pixels, in_place);
         let mut active: Vec<Option<Run>> = (0..count).map(|_| None).collect();
         let (mut waiting, mut buffers) = (Vec::new(), Losses::default());
@@ -520,7 +521,8 @@ impl<'a> Task<'a> {
             let left = plan.steps - run.step;
             if let Some(how) = self.how {
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
-                let flat = plan.search.needs_gradient && slots.gradient[slots.at(slot)].iter().all(|g| *g == 0.0);
+                let flat =
+                    plan.search.needs_gradient && slots.gradient[slots.at(slot)].iter().all(|g| *g == 0.0);
                 run.stuck |= how.enough.is_some_and(|enough| latest < enough) || flat;
                 if run.stuck {
                     // The image stays what the latest loss was measured at.

@@ -152,8 +152,7 @@ pub const GTT: Term = Term {
 };
 
 /// Robust R@1: R@1 after the strongest attack that was found for each query. It stands for the three R@1 terms of ARS.
-pub const R1: Term =
-    Term { name: "R1", label: "robust R@1, %", ers: None, weights: [0, 3], ..SHARE };
+pub const R1: Term = Term { name: "R1", label: "robust R@1, %", ers: None, weights: [0, 3], ..SHARE };
 
 const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";
