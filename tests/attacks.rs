@@ -193,7 +193,17 @@ fn at(gallery: &Gallery, item: usize) -> f64 {
 }
 
 fn plan(form: Form) -> Plan {
-    Plan { form, eps: 0.1, alpha: 0.02, steps: 16, ball: &BALLS[0], search: &PGD, restarts: 0, seed: 7 }
+    Plan {
+        form,
+        eps: 0.1,
+        alpha: 0.02,
+        steps: 16,
+        ball: &BALLS[0],
+        search: &PGD,
+        restarts: 0,
+        seed: 7,
+        effort: None,
+    }
 }
 
 fn trials(gallery: &Gallery, form: Form, queries: &[usize]) -> Vec<Trial> {
