@@ -3,7 +3,7 @@
 use super::quantity::Quantity;
 use crate::model::Pass;
 use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
-use crate::threat::ensemble::{CONTROL, Member};
+use crate::threat::ensemble::{CONTROLS, Member};
 use crate::threat::objective::r1::R1;
 use crate::threat::term::TERMS;
 use crate::threat::term::Term;
@@ -78,12 +78,13 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     }
     let mut found: Option<(Duel, &Member)> = None;
     for tier in R1.members {
-        let control: Vec<&str> = tier
-            .iter()
-            .filter(|m| exact(m) && (m.name == CONTROL || tier.iter().all(|m| m.name != CONTROL)))
-            .map(|m| m.name)
-            .collect();
-        for member in tier.iter().filter(|m| !exact(m)) {
+        let named = |m: &&Member| CONTROLS.contains(&m.name);
+        let controls = tier.iter().filter(|m| exact(m) && (named(m) || !tier.iter().any(|m| named(&m))));
+        let control: Vec<&str> = controls.map(|m| m.name).collect();
+        if control.is_empty() {
+            continue;
+        }
+        for member in tier.iter().filter(|m| !exact(m) && !m.or_exact) {
             let duel = Duel::of(outcomes, &[member.name], &control);
             let material = duel.gain() >= MATERIAL * right as f64;
             if material

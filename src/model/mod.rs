@@ -230,7 +230,8 @@ impl Model {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }
 
-    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one. The first call for a pass
+    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one, or one that an earlier call
+    /// asked for. The first call for a pass
     /// loads the model once more ([`Model::softened`]).
     pub fn lanes_with(&mut self, pass: Pass) -> Result<Option<Vec<&mut dyn Differentiable>>> {
         if pass == Pass::Exact {

@@ -32,6 +32,8 @@ pub struct Member {
     pub aims: Aims,
     /// The backward pass. What is found is measured by the forward pass, so any backward pass is legitimate.
     pub pass: Pass,
+    /// Whether it goes along the exact gradient where the model has no such pass. Otherwise it doesn't run there.
+    pub or_exact: bool,
     /// The search.
     pub search: &'static Search,
     /// Steps of each run.
@@ -76,6 +78,7 @@ const HINGE: Member = Member {
     loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
     aims: Aims::One,
     pass: Pass::Exact,
+    or_exact: false,
     search: &COSINE,
     steps: 40,
     from: From::Clean,
@@ -109,33 +112,41 @@ const STRAIGHT: Member = Member {
 };
 const RESTART: Member = Member {
     name: "random start",
-    about: "the same from a random image of the ball",
+    about: "softened backward pass, from a random image of the ball",
+    pass: Pass::Softened,
+    or_exact: true,
     from: From::Random,
+    ..HINGE
+};
+const REFINED: Member = Member {
+    name: "refined",
+    about: "softened backward pass, from the best image so far",
+    pass: Pass::Softened,
+    or_exact: true,
+    from: From::Best,
     ..HINGE
 };
 
 /// For objectives without an ensemble of their own.
-pub const USUAL: Ensemble = &[&[HINGE], &[RESTART, SOFTENED, STRAIGHT], &[SQUARE, FREE]];
+pub const USUAL: Ensemble = &[&[HINGE], &[SOFTENED, STRAIGHT, RESTART], &[REFINED, SQUARE, FREE]];
 
 /// For objectives about ranks.
 pub const RANKS: Ensemble = &[
     &[HINGE],
     &[
-        RESTART,
-        Member { name: "distance", about: "the distance to the targets alone", loss: distance, ..HINGE },
         SOFTENED,
         STRAIGHT,
-    ],
-    &[
+        RESTART,
         Member {
-            name: "refined",
-            about: "the attack's own loss, from the best image so far",
-            steps: 80,
-            from: From::Best,
+            name: "distance",
+            about: "the distance to the targets alone, softened",
+            loss: distance,
+            pass: Pass::Softened,
+            or_exact: true,
             ..HINGE
         },
-        SQUARE,
     ],
+    &[REFINED, Member { steps: 150, ..SQUARE }],
 ];
 
 /// A query is lost where its margin is below 0.
@@ -152,6 +163,8 @@ const PROBE: Member = Member {
     about: "a few steps towards each other class",
     loss: r1::margin,
     aims: Aims::Nearest(48),
+    pass: Pass::Softened,
+    or_exact: true,
     steps: 10,
     until: LOST,
     ..HINGE
@@ -161,6 +174,8 @@ const CLASSES: Member = Member {
     about: "towards the classes that came nearest",
     loss: r1::margin,
     aims: Aims::Best(8),
+    pass: Pass::Softened,
+    or_exact: true,
     steps: 60,
     until: LOST,
     ..HINGE
@@ -196,18 +211,33 @@ pub const RECALL: Ensemble = &[
         },
     ],
     &[
-        Member { steps: 30, until: LOST, ..RESTART },
-        Member { steps: 30, until: LOST, ..SOFTENED },
-        Member { steps: 30, until: LOST, ..STRAIGHT },
+        Member {
+            name: MARGIN_CONTROL,
+            about: "the margin from a random image of the ball",
+            from: From::Random,
+            ..MARGIN
+        },
+        Member {
+            name: "margin, softened",
+            about: "the margin with the softened backward pass",
+            pass: Pass::Softened,
+            ..MARGIN
+        },
+        Member {
+            name: "margin, straight-through",
+            about: "the margin with the straight-through backward pass",
+            pass: Pass::StraightThrough,
+            ..MARGIN
+        },
     ],
     &[PROBE],
     &[CLASSES],
     &[
         Member {
-            name: "best classes, softened",
-            about: "the same with the softened backward pass",
-            aims: Aims::Best(3),
-            pass: Pass::Softened,
+            name: "best classes, exact",
+            about: "the same along the exact gradient",
+            aims: Aims::Best(4),
+            pass: Pass::Exact,
             ..CLASSES
         },
         Member {
@@ -218,13 +248,25 @@ pub const RECALL: Ensemble = &[
             steps: 100,
             ..CLASSES
         },
-        Member { steps: 800, until: LOST, ..SQUARE },
+        Member { steps: 600, until: LOST, ..SQUARE },
         Member { steps: 300, until: LOST, ..FREE },
+    ],
+    &[
+        Member {
+            name: "best classes, refined",
+            about: "the same from the best image so far",
+            aims: Aims::Best(4),
+            from: From::Best,
+            ..CLASSES
+        },
+        Member { name: "square, again", steps: 400, until: LOST, ..SQUARE },
     ],
 ];
 
-/// The member of [`RECALL`] that the members of its tier with softened backward passes are compared with.
-pub const CONTROL: &str = "es, random start";
+/// The members of [`RECALL`] that the members of their tiers with softened backward passes are compared with.
+pub const CONTROLS: [&str; 2] = [CONTROL, MARGIN_CONTROL];
+const CONTROL: &str = "es, random start";
+const MARGIN_CONTROL: &str = "margin, random start";
 
 /// Mean distance to the targets, with the sign that moves the term towards the attacker's goal.
 fn distance<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
@@ -519,7 +561,10 @@ impl<'s> Chunk<'s> {
                 }
                 ended
             };
-            lanes(member.pass, &mut |lanes| start(lanes, task, &mut see).map(drop))?;
+            let mut work = |lanes: Vec<&mut dyn Differentiable>| start(lanes, task, &mut see).map(drop);
+            if !lanes(member.pass, &mut work)? && member.or_exact {
+                lanes(Pass::Exact, &mut work)?;
+            }
         }
         if ended.is_break() {
             return Ok(ended);
