@@ -183,7 +183,7 @@ impl Listing {
         Ok(())
     }
 
-    /// The data set of the rows. Classes are sorted by name; `root` and `part` say in the report what it is.
+    /// The data set of the rows, whatever their order. Classes are sorted by name, images of a class by id; `root` and `part` say in the report what it is.
     ///
     /// Exit code 4 without rows; 2 where a query's class has nothing in the gallery.
     pub fn finish(self, root: &Path, layout: &str, part: impl Display) -> Result<Dataset> {
@@ -221,7 +221,11 @@ impl Listing {
                 origin: Origin::Listed { path, camera, role, place: place.into() },
             })
             .collect();
-        items.sort_by_key(|item| (item.role() == Role::Query, item.class));
+        // By what the rows say and not by their order: ties are broken by an item's place.
+        items.sort_by(|a, b| {
+            let key = |item: &Item| (item.role() == Role::Query, item.class);
+            key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
+        });
         let source = format!("{shown} ({layout}, {part})");
         Ok(Dataset { source, classes: classes.into_keys().collect(), items })
     }

@@ -185,7 +185,7 @@ pub struct Dataset {
     pub source: String,
     /// Names of the classes.
     pub classes: Vec<String>,
-    /// The images, class by class; those that are queries only after all others.
+    /// The images, class by class and by id; those that are queries only after all others.
     pub items: Vec<Item>,
 }
 
