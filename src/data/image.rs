@@ -45,6 +45,13 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
         data: if prep.channels == 1 { luma(&rgb, most) } else { rgb.into_raw() },
     };
     let (rows, columns) = prep.resized(size);
+    if rows == 0 || columns == 0 || rows.saturating_mul(columns) as u64 > MOST_PIXELS {
+        let (height, width) = size;
+        return Err(Error::usage(format!(
+            "it has {height} x {width} pixels and would be resized to {rows} x {columns}; at most {} million are held",
+            MOST_PIXELS / 1_000_000
+        )));
+    }
     let image = match (rows, columns) == size {
         true => image,
         false => image.resize(rows, columns, prep.interpolation),

@@ -144,8 +144,11 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
             suite.name
         )));
     }
-    if flags.steps == Some(0) || flags.max_queries == Some(0) {
-        return Err(Error::usage("--steps and --max-queries must be at least 1"));
+    for (flag, count, most) in
+        [("--steps", flags.steps, suite::MOST_STEPS), ("--max-queries", flags.max_queries, usize::MAX)]
+    {
+        let checked = suite::between(count.unwrap_or(1), 1, most);
+        checked.map_err(|why| Error::usage(format!("{flag} {why}")))?;
     }
     suite.steps = flags.steps.or(suite.steps);
     suite.max_queries = flags.max_queries.or(suite.max_queries);
@@ -180,6 +183,7 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
 /// The model card: flags first, then the file given, or the one beside the model.
 pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
+    said.check("the flags")?;
     let path = match file {
         Some(path) => path,
         None if beside.is_file() => &beside,
@@ -187,5 +191,7 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
     };
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
-    Ok(said.or(yaml::read(&name, &text)?))
+    let card: Card = yaml::read(&name, &text)?;
+    card.check(&name)?;
+    Ok(said.or(card))
 }
