@@ -7,7 +7,7 @@ use crate::record::{Form, Protocol, ScoreName};
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
-use crate::{Error, Result, yaml};
+use crate::{Error, Result, files, yaml};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -154,7 +154,7 @@ impl Suite {
             )));
         }
         let yaml =
-            std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+            files::read_text(path, files::BY_HAND).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
         Suite::parse(name, &yaml)
     }
 

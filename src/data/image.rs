@@ -1,7 +1,7 @@
 //! Image files to pixels and back.
 
 use super::{Interpolation, Pixels, Preparation};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Pixel, Rgb};
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
@@ -17,7 +17,7 @@ use std::path::Path;
 pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
     let shown = path.display();
     let bytes =
-        std::fs::read(path).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+        files::read(path, files::IMAGE).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let image = decode(&bytes).map_err(|reason| {
         Error::usage(format!("can't decode image {shown}: {reason}; repair the file or remove it"))
     })?;

@@ -1,7 +1,7 @@
 //! What the layouts with list files share: reading the lists, and making a [`Dataset`] of their rows.
 
 use super::{Dataset, Item, Origin, Role, Split};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub struct Rows {
 impl Rows {
     /// Reads `path`; `about` tells the user what the layout looks like.
     pub fn read(path: PathBuf, about: &str) -> Result<Rows> {
-        match std::fs::read(&path) {
+        match files::read(&path, files::LARGE) {
             Err(_) if !path.exists() => Err(missing(&path, about)),
             Err(reason) => {
                 Err(Error::usage(format!("can't read {}: {reason}; expected {about}", path.display())))

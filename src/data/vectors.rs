@@ -3,10 +3,9 @@
 
 use super::manifest;
 use crate::columns;
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use ndarray::{Array2, s};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -147,7 +146,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
 
 /// A two-dimensional array of NumPy's format, versions 1 to 3 (numpy.lib.format).
 fn read_npy(path: &Path) -> std::result::Result<Array2<f32>, String> {
-    let file = File::open(path).map_err(|reason| format!("can't read it: {reason}"))?;
+    let file = files::open(path).map_err(|reason| format!("can't read it: {reason}"))?;
     let length = file.metadata().map_err(|reason| format!("can't read it: {reason}"))?.len();
     let mut file = BufReader::new(file);
     let mut exactly = |count: usize| -> std::result::Result<Vec<u8>, String> {

@@ -4,7 +4,7 @@ use super::{
     Axes, Channels, Form, HalfPrecision, Interpolation, Metric, Outcome, Precision, Protocol, ScoreName,
     Severity, Skipped, TrialList, Verdict, Warning, reason,
 };
-use crate::{Error, Exit, Result};
+use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl Report {
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();
         let json =
-            std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+            files::read_text(path, files::LARGE).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
         Report::parse(&json).map_err(|e| e.context(name))
     }
 

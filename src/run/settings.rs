@@ -8,7 +8,7 @@ use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{Destination, Target};
 use crate::suite::{self, Suite};
-use crate::{Error, Result, yaml};
+use crate::{Error, Result, files, yaml};
 use std::path::{Path, PathBuf};
 
 /// Where the report goes.
@@ -190,7 +190,7 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
         None => return Ok(said),
     };
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    let text = files::read_text(path, files::BY_HAND).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
     let card: Card = yaml::read(&name, &text)?;
     card.check(&name)?;
     Ok(said.or(card))
