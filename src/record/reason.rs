@@ -179,6 +179,9 @@ reasons! {
     COLLAPSE = "collapse", "always", "Do embeddings tell images apart?",
         "The preprocessing is wrong, or the model has collapsed. A collapsed model can score high; its \
          scores mean nothing";
+    ZERO_EMBEDDING = "zero-embedding", "always", "Has every embedding a direction?",
+        "An embedding of zeros is as far from everything as from anything: look at these images and at the layers that end \
+         in zeros, or take --metric euclidean";
     DUPLICATES = "duplicates", "always", "Is every embedding unlike the others?",
         "Which of equals comes first is chance: remove the copies from the data, or read R@1 as the range";
     LONE_IMAGES = "lone-images", "always", "Has every query something to find?",

@@ -63,6 +63,7 @@ pub static CHECKS: &[Check] = &[
     check(&reason::SATURATED_GRADIENT, Run::Load(load::saturated)),
     check(&reason::PREPROCESSING_DOUBTFUL, Run::Preprocessing(preprocessing::doubtful)),
     check(&reason::COLLAPSE, Run::Clean(clean::collapse)),
+    check(&reason::ZERO_EMBEDDING, Run::Clean(clean::zero)),
     check(&reason::DUPLICATES, Run::Clean(clean::duplicates)),
     check(&reason::LONE_IMAGES, Run::Clean(clean::lone)),
     check(&reason::BOUNDS, Run::Attacked(attacked::bounds)),
