@@ -167,6 +167,8 @@ reasons! {
     GRADIENT = "gradient", "always", "Does the gradient agree with finite differences?",
         "A score from it would call a weak model robust, so none is given. Please report this with the \
          model's architecture, or audit with --gradient estimate";
+    IMAGE_HIDDEN = "image-hidden", "always", "Does the embedding depend on the image?",
+        "Such a model tells its images apart by next to nothing: see that it is trained, and its weights loaded";
     STRAIGHT_THROUGH = "straight-through", "always", "Is nothing rounded on the way?",
         "The model is flat there, and an attack made for it may find more";
     FLAT_OPERATORS = "flat-operators", "always", "Does the gradient reach every path?",
@@ -232,6 +234,8 @@ reasons! {
         "";
     UNREADABLE_IMAGES = "unreadable-images", "always", "Could every image be read?",
         "";
+    OTHER_FILES = "other-files", "with `--data`", "Is every file among the images an image?",
+        "If these are images, give them their format's ending, or convert them to PNG; else remove them";
     NO_CLUSTERING = "no-clustering", "always", "Was there time to cluster?",
         "";
     FAST_MATH = "fast-math", "with `--fast-math`", "Were products rounded no further than float32?",

@@ -374,6 +374,9 @@ pub(super) fn right(m: &Measured) -> Found {
                 e.directions
             ),
         ),
+        Some(e) if e.rounding => {
+            (Severity::Info, "not looked at: rounding hides what the image does to the embedding".into())
+        }
         Some(e) => {
             let [smooth, own] = Errors::ACCEPTED;
             (
@@ -387,6 +390,19 @@ pub(super) fn right(m: &Measured) -> Found {
                 ),
             )
         }
+    }
+}
+
+pub(super) fn hidden(m: &Measured) -> Found {
+    let Some(g) = &m.gradient else { return unformed(m) };
+    match g.errors.is_some_and(|e| e.rounding) {
+        false => (Severity::Ok, "by more than float32 rounds".into()),
+        true => (
+            Severity::Warning,
+            "it hardly does: a change of a tenth of the range of pixels changes it by little more than float32 rounds, so \
+             that no finite differences confirm the gradient"
+                .into(),
+        ),
     }
 }
 
