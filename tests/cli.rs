@@ -727,3 +727,21 @@ fn damage_inside_a_model_ends_with_a_message() {
     graph.nodes[3].inputs[0] = "nobody".into();
     refused_model(&dir, &graph, &[], MODEL, &["model.onnx", "nobody"]);
 }
+
+/// What is no image by its ending is left out, and that is said: by name in the report.
+#[test]
+fn other_files_among_images_are_named() {
+    let dir = stage();
+    assert!(!works(&dir, "model.onnx", &[]).contains("other-files"));
+    dir.write("data/class00/moving.gif", b"GIF89a");
+    dir.write("data/class00/noending", b"x");
+    dir.write("data/class01/deeper/00.png", b"x");
+    dir.write("data/class01/.hidden", b"x");
+    let words = ["other-files", "3 files or folders", "class00/moving.gif", "class00/noending", "class01/deeper/"];
+    let out = works(&dir, "model.onnx", &[]);
+    // The table breaks lines at blanks.
+    says(&out.split_whitespace().collect::<Vec<_>>().join(" "), &words);
+    dir.write("gifs/class00/moving.gif", b"GIF89a");
+    let words = ["gifs/class00", "no images", "only such as moving.gif"];
+    refused(&dir, &["model.onnx", "--data", "gifs"], EMPTY, &words);
+}

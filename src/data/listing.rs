@@ -66,7 +66,7 @@ impl Rows {
 
     /// Lines that aren't empty, with where they are.
     pub fn lines(&self) -> impl Iterator<Item = (Place<'_>, &str)> {
-        let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), line.trim()));
+        let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), trimmed(line)));
         numbered.filter(|(_, line)| !line.is_empty())
     }
 
@@ -97,6 +97,11 @@ impl Rows {
     fn place(&self, line: usize) -> Place<'_> {
         Place { path: &self.path, line }
     }
+}
+
+/// Without the blanks around it. Other white space, such as a line separator (U+2028), may be what tells two labels apart.
+pub fn trimmed(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\r'])
 }
 
 /// A line of a file, for messages.
@@ -227,7 +232,7 @@ impl Listing {
             key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
         });
         let source = format!("{shown} ({layout}, {part})");
-        Ok(Dataset { source, classes: classes.into_keys().collect(), items })
+        Ok(Dataset { source, classes: classes.into_keys().collect(), items, left_out: Vec::new() })
     }
 }
 

@@ -187,6 +187,8 @@ pub struct Dataset {
     pub classes: Vec<String>,
     /// The images, class by class and by id; those that are queries only after all others.
     pub items: Vec<Item>,
+    /// Files and folders among the images that are none by their endings, as `class/file`.
+    pub left_out: Vec<String>,
 }
 
 /// An image, ready for a model.

@@ -2,7 +2,7 @@
 //! both, embed the gallery and select the trials.
 
 use super::settings::Settings;
-use super::{images, selection};
+use super::{images, reservations, selection};
 use crate::Result;
 use crate::cli::{AuditFlags, GradientSource};
 use crate::data::vectors::{self, Vectors};
@@ -79,6 +79,7 @@ impl Subject {
         let (first, count) = images::first_batch(&dataset, &model)?;
         let measured = check::load::measure(&mut model, &first, count)?;
         let mut findings = check::at_load(&measured);
+        findings.extend(reservations::of_files(&dataset));
         if !flags.allow_untrusted {
             check::admit(&settings.model.display().to_string(), &findings)?;
         }
