@@ -24,8 +24,8 @@ const EXAMPLES: &str = "Examples:
                                         steps in float16, outcomes in float32
   audit compare before.json after.json
 
-Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (gallery, attacks,
-sample in float32); progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done,
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check,
+gallery, retrieval, attacks, sample in float32); progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done,
 queries; note; warning; error with exit and text.
 
 Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed ·

@@ -20,7 +20,9 @@ pub fn open(path: &Path) -> Result<File> {
         return Err(Error::new(ErrorKind::IsADirectory, "expected a file, found a folder"));
     }
     if !kind.is_file() {
-        return Err(Error::other("expected a regular file, found a pipe or a device. Copy what it gives to a file"));
+        return Err(Error::other(
+            "expected a regular file, found a pipe or a device. Copy what it gives to a file",
+        ));
     }
     File::open(path)
 }
@@ -35,7 +37,9 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let found = size.max(bytes.len() as u64);
-        return Err(Error::other(format!("it has {found} bytes; at most {most} are read. Is it the right file?")));
+        return Err(Error::other(format!(
+            "it has {found} bytes; at most {most} are read. Is it the right file?"
+        )));
     }
     Ok(bytes)
 }

@@ -153,8 +153,8 @@ impl Suite {
                 known.join(", ")
             )));
         }
-        let yaml =
-            files::read_text(path, files::BY_HAND).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+        let yaml = files::read_text(path, files::BY_HAND)
+            .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
         Suite::parse(name, &yaml)
     }
 
@@ -184,9 +184,7 @@ impl Suite {
         }
         let within = |value: &Option<Spanned<usize>>, key, least, most| match value {
             Some(v) => between(v.value, least, most)
-                .map_err(|why| {
-                    Error::usage(format!("{file}, line {}: `{key}` {why}", v.referenced.line()))
-                })
+                .map_err(|why| Error::usage(format!("{file}, line {}: `{key}` {why}", v.referenced.line())))
                 .map(|()| Some(v.value)),
             None => Ok(None),
         };

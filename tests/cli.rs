@@ -203,7 +203,8 @@ fn pipes_and_devices_are_not_read() {
         rows += &(0..4).map(|i| format!("data/class{class:02}/{i:02}.png,c{class}\n")).collect::<String>();
     }
     dir.write("rows.csv", rows);
-    let done = run(&dir, &["model.onnx", "-q", "--suite", "smoke", "--max-queries", "3", "--data", "rows.csv"]);
+    let done =
+        run(&dir, &["model.onnx", "-q", "--suite", "smoke", "--max-queries", "3", "--data", "rows.csv"]);
     assert_eq!(done.code, Some(0), "{}", done.err);
     says(&done.out, &["unreadable-images", "/dev/zero"]);
 }
@@ -737,7 +738,8 @@ fn other_files_among_images_are_named() {
     dir.write("data/class00/noending", b"x");
     dir.write("data/class01/deeper/00.png", b"x");
     dir.write("data/class01/.hidden", b"x");
-    let words = ["other-files", "3 files or folders", "class00/moving.gif", "class00/noending", "class01/deeper/"];
+    let words =
+        ["other-files", "3 files or folders", "class00/moving.gif", "class00/noending", "class01/deeper/"];
     let out = works(&dir, "model.onnx", &[]);
     // The table breaks lines at blanks.
     says(&out.split_whitespace().collect::<Vec<_>>().join(" "), &words);

@@ -5,6 +5,7 @@ mod common;
 
 use common::models::{self, small};
 use common::{Ran, Rng, Temp, program, ran, says};
+use onnx_grad::Node;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -417,4 +418,39 @@ fn a_journal_whose_first_line_changed_is_refused_and_stays() {
     assert_eq!(code, Some(2), "{err}");
     says(&err, &["r.json.journal", "first line was changed", "remove this one"]);
     assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal);
+}
+
+/// ONNX Runtime compiles the gradient of thousands of nodes in a row for many seconds and can't be interrupted meanwhile.
+#[test]
+fn an_end_is_heard_while_the_model_is_loaded() {
+    let dir = stage();
+    let mut graph = small();
+    let mut nodes = Vec::new();
+    let mut at = "image".to_string();
+    for i in 0..12_000 {
+        let out = format!("v{i}");
+        nodes.push(Node::new(["Sigmoid", "Tanh"][i % 2], &[&at], &out));
+        at = out;
+    }
+    graph.nodes[0].inputs[0] = at;
+    graph.nodes.splice(0..0, nodes);
+    dir.write("chain.onnx", graph.encode());
+    let before = dir.names();
+    let mut command = program(dir.path());
+    command.args(["chain.onnx", "--suite", "smoke", "--data", "data", "-q", "-o", "r.json"]);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    // The journal is claimed before the model is loaded.
+    while !dir.join("r.json.journal").exists() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let asked = Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    let (took, err) = (asked.elapsed(), String::from_utf8_lossy(&done.stderr));
+    assert_eq!(done.status.code(), Some(130), "{err}");
+    says(&err, &["interrupted while the model was loaded"]);
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(dir.names(), before);
 }

@@ -70,7 +70,9 @@ fn lengths_of_embeddings_are_right_or_refused() {
 fn embeddings_of_zero_are_named() {
     let bench = Bench::new(&small(), 5, 8, 1);
     let gallery: Vec<u8> = (0..40)
-        .flat_map(|i: i32| (0..DIM as i32).map(move |k| if i == 7 { 0.0 } else { ((i * 7 + k * 5) % 11) as f32 - 5.0 }))
+        .flat_map(|i: i32| {
+            (0..DIM as i32).map(move |k| if i == 7 { 0.0 } else { ((i * 7 + k * 5) % 11) as f32 - 5.0 })
+        })
         .flat_map(f32::to_le_bytes)
         .collect();
     bench.temp.write("gallery.npy", common::npy("<f4", &format!("(40, {DIM})"), &gallery));

@@ -32,8 +32,8 @@ fn variable(path: &Path, name: &str) -> Result<Value> {
     if !path.exists() {
         return Err(missing(path, ABOUT));
     }
-    let bytes =
-        files::read(path, files::LARGE).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+    let bytes = files::read(path, files::LARGE)
+        .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let mut all =
         mat::read(&bytes).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     all.remove(name).ok_or_else(|| {

@@ -16,8 +16,8 @@ use std::path::Path;
 /// exactly v/255 or v/65535.
 pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
     let shown = path.display();
-    let bytes =
-        files::read(path, files::IMAGE).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+    let bytes = files::read(path, files::IMAGE)
+        .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let image = decode(&bytes).map_err(|reason| {
         Error::usage(format!("can't decode image {shown}: {reason}; repair the file or remove it"))
     })?;

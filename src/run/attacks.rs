@@ -243,10 +243,9 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
         Some(journal) if error.exit == Exit::Untrusted => journal.done(),
         Some(journal) if done > 0 => {
             let what = match journal.kept() {
-                Ok(path) => format!(
-                    "kept in {}: the same command with --resume goes on from there",
-                    path.display()
-                ),
+                Ok(path) => {
+                    format!("kept in {}: the same command with --resume goes on from there", path.display())
+                }
                 Err(e) => format!("lost: {e}"),
             };
             error.message = format!("{}. {done} of {of} trials are done and {what}", error.message);

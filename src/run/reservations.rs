@@ -59,7 +59,8 @@ pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Be
 pub fn of_files(dataset: &Dataset) -> Option<Finding> {
     const SHOWN: usize = 5;
     let others = &dataset.left_out;
-    let more = if others.len() > SHOWN { format!(" and {} more", others.len() - SHOWN) } else { String::new() };
+    let more =
+        if others.len() > SHOWN { format!(" and {} more", others.len() - SHOWN) } else { String::new() };
     let some: Vec<&str> = others.iter().take(SHOWN).map(String::as_str).collect();
     (!others.is_empty()).then(|| {
         let found = format!(

@@ -27,7 +27,8 @@ pub fn select(
         return some_trials(all);
     };
     let name = path.display().to_string();
-    let json = files::read_text(path, files::LARGE).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    let json =
+        files::read_text(path, files::LARGE).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
     let (trials, skipped) = trials_of(&json);
     let TrialFile { protocol: file_protocol, form, metric, mut selection } =
         threat::read_trials(&name, &trials, gallery)?;

@@ -190,7 +190,8 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
         None => return Ok(said),
     };
     let name = path.display().to_string();
-    let text = files::read_text(path, files::BY_HAND).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    let text = files::read_text(path, files::BY_HAND)
+        .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
     let card: Card = yaml::read(&name, &text)?;
     card.check(&name)?;
     Ok(said.or(card))

@@ -14,7 +14,8 @@ use std::{
     time::Instant,
 };
 
-pub const ARGUMENTS: &str = "[--models NAME ...] [--group core|all|post] [--dir DIR]; DIR alone: what lies there";
+pub const ARGUMENTS: &str =
+    "[--models NAME ...] [--group core|all|post] [--dir DIR]; DIR alone: what lies there";
 
 #[derive(Debug, PartialEq)]
 struct Options {

@@ -119,10 +119,8 @@ pub(super) fn zero(r: &Retrieval) -> Found {
         return (Severity::Ok, "none is needed under this metric".into());
     }
     let all = g.labels.len();
-    let zero: Vec<&str> = (0..all)
-        .filter(|&i| g.point(i).iter().all(|v| *v == 0.0))
-        .map(|i| g.ids[i].as_str())
-        .collect();
+    let zero: Vec<&str> =
+        (0..all).filter(|&i| g.point(i).iter().all(|v| *v == 0.0)).map(|i| g.ids[i].as_str()).collect();
     let some: Vec<String> = zero.iter().take(5).map(|id| format!("`{id}`")).collect();
     let more = if zero.len() > 5 { format!(" and {} more", zero.len() - 5) } else { String::new() };
     let severity = match zero.len() {

@@ -110,7 +110,8 @@ pub fn compare(
     };
     let found = errors(&smooth, &own);
     let undecided = |smooth: &Derivatives, own: &Derivatives| {
-        (smooth.best() <= SMOOTH || smooth.rounding_decides()) && (own.best() <= OWN || own.rounding_decides())
+        (smooth.best() <= SMOOTH || smooth.rounding_decides())
+            && (own.best() <= OWN || own.rounding_decides())
     };
     if found.accepted() || !undecided(&smooth, &own) {
         return Ok(Some(found));
