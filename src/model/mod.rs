@@ -12,7 +12,7 @@ pub mod reference;
 pub mod runtime;
 mod softened;
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, SignedSteps};
 pub use half::InHalf;
 pub use softened::Softened;
@@ -400,7 +400,7 @@ impl Prepared {
         loops: bool,
         raw: bool,
     ) -> Result<Prepared> {
-        let bytes = std::fs::read(path).map_err(|e| {
+        let bytes = files::read(path, files::LARGE).map_err(|e| {
             Error::usage(format!(
                 "can't read the model {}: {e}. Give the path of an .onnx file",
                 path.display()

@@ -317,11 +317,13 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
         // Embeddings that aren't finite would end them again.
         Some(journal) if error.exit == Exit::Untrusted => journal.done(),
         Some(journal) if done > 0 => {
-            error.message = format!(
-                "{}. {done} of {of} trials are done and kept in {}: the same command with --resume goes on from there",
-                error.message,
-                journal.path().display()
-            );
+            let what = match journal.kept() {
+                Ok(path) => {
+                    format!("kept in {}: the same command with --resume goes on from there", path.display())
+                }
+                Err(e) => format!("lost: {e}"),
+            };
+            error.message = format!("{}. {done} of {of} trials are done and {what}", error.message);
         }
         _ if error.exit == Exit::Interrupted => {
             let why = match journal {
