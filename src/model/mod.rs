@@ -245,6 +245,16 @@ impl Model {
         Ok(found.and_then(|(_, model)| model.as_mut()).map(Softened::lanes))
     }
 
+    /// [`Model::lanes_with`] in the form that [`crate::threat::Strong::run`] takes.
+    pub fn passes_for_search(
+        &mut self,
+    ) -> impl FnMut(Pass, &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>) -> Result<bool> {
+        |pass, work| match self.lanes_with(pass)? {
+            Some(lanes) => work(lanes).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Labels of the nodes that the backward passes asked for so far soften, in the order of the graph.
     pub fn softened_nodes(&self) -> Vec<String> {
         let mut nodes: Vec<String> = Vec::new();

@@ -246,14 +246,7 @@ impl Attacks<'_> {
             let effort = self.plan.effort.unwrap_or(1);
             let strong =
                 Strong { gallery: self.gallery, images, trials: &trials, plan: self.plan, effort, pixels };
-            let mut lanes =
-                |pass, work: &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>| match model
-                    .lanes_with(pass)?
-                {
-                    Some(lanes) => work(lanes).map(|()| true),
-                    None => Ok(false),
-                };
-            strong.run(&mut lanes, watch)
+            strong.run(&mut model.passes_for_search(), watch)
         })
     }
 
