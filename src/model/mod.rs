@@ -225,6 +225,12 @@ impl Model {
         self.info.preprocessing.pixels()
     }
 
+    /// The shape of an image, [C, H, W].
+    pub fn shape(&self) -> [usize; 3] {
+        let p = &self.info.preprocessing;
+        [p.channels, p.height, p.width]
+    }
+
     /// The lanes, for [`crate::threat::run`].
     pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()

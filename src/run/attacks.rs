@@ -241,11 +241,11 @@ impl Attacks<'_> {
             return Ok(());
         }
         let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
-        let pixels = model.pixels();
+        let (pixels, shape) = (model.pixels(), model.shape());
         self.with_images(&trials, pixels, |images| {
             let effort = self.plan.effort.unwrap_or(1);
             let strong =
-                Strong { gallery: self.gallery, images, trials: &trials, plan: self.plan, effort, pixels };
+                Strong { gallery: self.gallery, images, trials: &trials, plan: self.plan, effort, shape };
             strong.run(&mut model.passes_for_search(), watch)
         })
     }

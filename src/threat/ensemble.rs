@@ -10,13 +10,12 @@ use super::draw::Draw;
 use super::measure::measure_all;
 use super::objective::{Loss, es, r1};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
-use super::search::{COSINE, NES, PGD, RANDOM, Search};
+use super::search::{COSINE, NES, PGD, RANDOM, Search, stripes};
 use super::select::Trial;
-use super::term::Goal;
 use crate::Result;
 use crate::model::{Differentiable, Pass};
 use crate::record::{Form, MemberResult, Outcome};
-use crate::space::{Gallery, wide};
+use crate::space::Gallery;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
@@ -38,6 +37,8 @@ pub struct Member {
     pub search: &'static Search,
     /// Steps of each run.
     pub steps: usize,
+    /// The step size α as a share of ε; `None` for the plan's.
+    pub alpha: Option<f32>,
     /// The first image.
     pub from: From,
     /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
@@ -65,6 +66,8 @@ pub enum From {
     Clean,
     /// A random image of the ball.
     Random,
+    /// The clean image plus vertical stripes of ±ε, as Square begins.
+    Stripes,
     /// The best image so far.
     Best,
 }
@@ -81,6 +84,7 @@ const HINGE: Member = Member {
     or_exact: false,
     search: &COSINE,
     steps: 40,
+    alpha: Some(1.0),
     from: From::Clean,
     until: None,
 };
@@ -120,7 +124,8 @@ const RESTART: Member = Member {
 };
 const REFINED: Member = Member {
     name: "refined",
-    about: "softened backward pass, from the best image so far",
+    about: "softened backward pass and small steps, from the best image so far",
+    alpha: Some(0.2),
     pass: Pass::Softened,
     or_exact: true,
     from: From::Best,
@@ -138,12 +143,10 @@ pub const RANKS: Ensemble = &[
         STRAIGHT,
         RESTART,
         Member {
-            name: "distance",
-            about: "the distance to the targets alone, softened",
-            loss: distance,
-            pass: Pass::Softened,
-            or_exact: true,
-            ..HINGE
+            name: "stripes",
+            about: "softened backward pass, from random stripes of ±ε",
+            from: From::Stripes,
+            ..RESTART
         },
     ],
     &[REFINED, Member { steps: 150, ..SQUARE }],
@@ -187,6 +190,7 @@ const SHIFT: Member = Member {
     loss: |gallery, form, trial, _| (es::ES.loss)(gallery, form, trial),
     search: &PGD,
     steps: 32,
+    alpha: None,
     ..HINGE
 };
 
@@ -254,7 +258,8 @@ pub const RECALL: Ensemble = &[
     &[
         Member {
             name: "best classes, refined",
-            about: "the same from the best image so far",
+            about: "the same with small steps, from the best image so far",
+            alpha: Some(0.2),
             aims: Aims::Best(4),
             from: From::Best,
             ..CLASSES
@@ -267,21 +272,6 @@ pub const RECALL: Ensemble = &[
 pub const CONTROLS: [&str; 2] = [CONTROL, MARGIN_CONTROL];
 const CONTROL: &str = "es, random start";
 const MARGIN_CONTROL: &str = "margin, random start";
-
-/// Mean distance to the targets, with the sign that moves the term towards the attacker's goal.
-fn distance<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
-    let sign = match trial.objective.terms[0].goal {
-        Goal::Lowest => 1.0f32,
-        Goal::Highest => -1.0,
-    };
-    let targets: Vec<Vec<f64>> = trial.targets.iter().map(|&t| wide(gallery.point(t))).collect();
-    let per = sign / targets.len().max(1) as f32;
-    let metric = gallery.metric;
-    Loss::Point(Box::new(move |z, _, gradient| {
-        let pull = |target: &Vec<f64>| metric.pair(z, target, 0.0, gradient, |_| per);
-        targets.iter().map(pull).sum::<f64>() * f64::from(per)
-    }))
-}
 
 impl Member {
     /// Steps of a run with `effort` times the usual work. The work grows by the root in steps and by the root in runs.
@@ -307,7 +297,7 @@ impl Member {
     fn repeats(&self, effort: usize) -> usize {
         match self.from {
             From::Clean => 1,
-            From::Random | From::Best => (effort as f64).sqrt().ceil() as usize,
+            From::Random | From::Stripes | From::Best => (effort as f64).sqrt().ceil() as usize,
         }
     }
 }
@@ -365,15 +355,15 @@ pub struct Strong<'a> {
     pub plan: &'a Plan,
     /// Times the usual work.
     pub effort: usize,
-    /// Values in an image.
-    pub pixels: usize,
+    /// The shape of an image, [C, H, W].
+    pub shape: [usize; 3],
 }
 
 impl Strong<'_> {
     /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
     /// are those of the trials. Stops early if `watch` says so. Errors: as for [`super::run`].
     pub fn run(&self, lanes: &mut Lanes, watch: &mut Watch) -> Result<()> {
-        let chunk = (KEPT / self.pixels.max(1)).clamp(CHUNK[0], CHUNK[1]);
+        let chunk = (KEPT / self.shape.iter().product::<usize>().max(1)).clamp(CHUNK[0], CHUNK[1]);
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for objective in super::OBJECTIVES {
             let of = |i: &usize| self.trials[*i].objective.code == objective.code;
@@ -519,15 +509,21 @@ impl<'s> Chunk<'s> {
         lanes: &mut Lanes,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let Strong { gallery, images, plan, effort, .. } = *self.all;
+        let Strong { gallery, images, plan, effort, shape, .. } = *self.all;
         let runs = self.aimed(member, standing);
         if runs.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
         let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
         let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
-        let plan =
-            Plan { search: member.search, steps: member.steps_at(effort), restarts: 0, ..plan.clone() };
+        let alpha = member.alpha.map_or(plan.alpha, |share| share * plan.eps);
+        let plan = Plan {
+            search: member.search,
+            steps: member.steps_at(effort),
+            restarts: 0,
+            alpha,
+            ..plan.clone()
+        };
         // Streams of random choices depend on the member and on the run's number, and on no other trial.
         let kind =
             member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
@@ -536,14 +532,15 @@ impl<'s> Chunk<'s> {
         let mut ended = ControlFlow::Continue(());
         {
             let states = &self.states;
+            let draw = |i: usize| {
+                let trial = &trials[i];
+                Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
+            };
             let first = |i: usize, bound: &Bound| match member.from {
                 From::Clean => None,
                 From::Best => states[runs[i].trial].best.as_ref().map(|(_, _, e)| e.image.clone()),
-                From::Random => {
-                    let trial = &trials[i];
-                    let id = &gallery.ids[trial.query];
-                    Some(bound.start(&mut Draw::new(plan.seed, trial.objective.code, id, 1 + stream(i))))
-                }
+                From::Random => Some(bound.start(&mut draw(i))),
+                From::Stripes => Some(stripes(bound, shape, &mut draw(i))),
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
             let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };

@@ -198,10 +198,7 @@ impl<'a> Patient<'a> {
         let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
         Ok((
             severity,
-            format!(
-                "{who} gets {better} than the audit's attack on {count} of {} trials{of}",
-                losses.len()
-            ),
+            format!("{who} gets {better} than the audit's attack on {count} of {} trials{of}", losses.len()),
         ))
     }
 
@@ -241,8 +238,7 @@ fn shoot(
     match plan.effort {
         None => threat::run(model.lanes(), gallery, images, trials, plan, &mut see).map(drop)?,
         Some(effort) => {
-            let pixels = model.pixels();
-            let strong = Strong { gallery, images, trials, plan, effort, pixels };
+            let strong = Strong { gallery, images, trials, plan, effort, shape: model.shape() };
             strong.run(&mut model.passes_for_search(), &mut see)?;
         }
     }
