@@ -110,7 +110,7 @@ fn score(report: &Report, first: &First) -> Markup {
         .card.score.void[first.void] {
             .name { (first.label) @if let Some(mark) = first.mark { " " span.mark { (mark) } } }
             .value title=(first.label) { @if first.void { s { (first.shown()) } } @else { (first.shown()) } }
-            .interval { (spread) br; (said.join(" · ")) }
+            .interval { (said.join(" · ")) br; (spread) }
             @if let Some(value) = first.value { (scale(value, first.interval, base)) }
             @if !first.remarks.is_empty() {
                 p.remark.failed[first.mark.is_some()] { @for r in &first.remarks { (remark(r)) } }
