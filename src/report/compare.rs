@@ -1,9 +1,8 @@
 //! A comparison of reports, for a terminal and as files.
 
-use super::shown::{cells, shown, word};
+use super::shown::{COMPARED, cells, shown, word};
 use super::{Destination, by_ending, escape, html};
 use crate::judge::compare::Comparison;
-use crate::judge::quantity::{ARS, ERS, Quantity, R1};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -12,9 +11,6 @@ type Render = fn(&Comparison) -> Result<Vec<u8>>;
 
 /// Formats of comparisons, by the extension of the file name.
 const FORMATS: &[(&str, Render)] = &[("html", html::comparison), ("json", json), ("md", markdown)];
-
-/// What is said of each model first.
-pub(super) const FIRST: [Quantity; 4] = [Quantity::Robust, ARS, ERS, R1];
 
 /// Writes a comparison to a file, in the format of its extension.
 pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
@@ -37,7 +33,7 @@ pub fn render(comparison: &Comparison) -> String {
         let value = |metric| m.row(metric).map_or("–".into(), |r| format!("{:.1}", r.value));
         let base = if m.base { " (base)" } else { "" };
         let name = brief(&m.model, 33 - base.len());
-        let [robust, ars, ers, clean] = FIRST.map(value);
+        let [robust, ars, ers, clean] = COMPARED.map(value);
         out += &format!("{:<34}{robust:>12}{ars:>8}{ers:>8}{clean:>12}\n", format!("{name}{base}"));
     }
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
@@ -72,7 +68,7 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
     for m in &comparison.models {
         let value = |metric| m.row(metric).map_or("–".into(), |r| format!("{:.1}", r.value));
         let base = if m.base { " (base)" } else { "" };
-        let [robust, ars, ers, clean] = FIRST.map(value);
+        let [robust, ars, ers, clean] = COMPARED.map(value);
         out += &format!("| {}{base} | {robust} | {ars} | {ers} | {clean} |\n", escape::markdown(&m.model));
     }
     for m in comparison.models.iter().filter(|m| !m.base) {

@@ -1,6 +1,7 @@
 //! How numbers are formatted in every report for people.
 
 use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{Attack, Report, Suite};
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
@@ -81,6 +82,9 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
     let names: BTreeSet<&str> = members.map(|m| m.name).collect();
     format!("strong search ({} members, effort {effort})", names.len())
 }
+
+/// The numbers that a comparison shows of each model first.
+pub(super) const COMPARED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, quantity::R1];
 
 /// The cells that every format shows of a row: value, the base's value, change, interval.
 pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {

@@ -3,8 +3,7 @@
 use super::page::{at, band, finding, page, section};
 use crate::Result;
 use crate::judge::compare::{Comparison, Entry, Row};
-use crate::report::compare::FIRST;
-use crate::report::shown::{cells, shown, word};
+use crate::report::shown::{COMPARED, cells, shown, word};
 use maud::{Markup, html};
 
 /// Renders a comparison as an HTML page.
@@ -16,7 +15,7 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
                 @for m in &comparison.models {
                     tr {
                         td title=(m.report) { b { (m.model) } @if m.base { " " span.quiet { "base" } } }
-                        @for quantity in FIRST {
+                        @for quantity in COMPARED {
                             td.n { (m.row(quantity).map_or("–".into(), |r| format!("{:.1}", r.value))) }
                         }
                     }
