@@ -548,7 +548,6 @@ impl<'s> Chunk<'s> {
             let mut see = |event: Event| {
                 match event {
                     Event::Step { done, at } => {
-                        let at = at.map(|(trial, step)| (trial, step));
                         ended = watch(Event::Step { done: base + done, at });
                     }
                     Event::Done(i, outcome, evidence) => {
