@@ -15,7 +15,8 @@ const MODEL: i32 = 3;
 const EMPTY: i32 = 4;
 const UNTRUSTED: i32 = 12;
 /// Enough to be an audit, few enough to be quick.
-const QUICK: [&str; 6] = ["--suite", "smoke", "--max-queries", "3", "--data", "data"];
+const QUICK: [&str; 8] =
+    ["--suite", "smoke", "--max-queries", "3", "--data", "data", "--strong-sample", "off"];
 
 fn run(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).args(args))
@@ -368,7 +369,8 @@ fn mistakes_in_a_suite_file_are_located() {
     let args = ["model.onnx", "--suite", "arss"];
     refused(&dir, &args, USAGE, &["arss", "did you mean `ars`?"]);
     dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
-    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml"]);
+    let ran =
+        run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     says(&ran.out, &["suite mine"]);
 }
