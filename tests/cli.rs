@@ -369,8 +369,7 @@ fn mistakes_in_a_suite_file_are_located() {
     let args = ["model.onnx", "--suite", "arss"];
     refused(&dir, &args, USAGE, &["arss", "did you mean `ars`?"]);
     dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
-    let ran =
-        run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"]);
+    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     says(&ran.out, &["suite mine"]);
 }
@@ -399,11 +398,22 @@ fn flags_out_of_range_are_refused() {
     refused(&dir, &["model.onnx", "-q", "--layout", "folder"], USAGE, &["--layout", "--data"]);
     let strict = ["model.onnx", "-q", "--data", "data", "--suite", "ars-strict", "--alpha", "1/255"];
     refused(&dir, &strict, USAGE, &["--alpha", "ars-strict"]);
+    for flag in ["--alpha=1/255", "--steps=5"] {
+        let strong = ["model.onnx", "-q", "--data", "data", "--suite", "strong", flag];
+        refused(&dir, &strong, USAGE, &[flag.split('=').next().unwrap(), "strong", "members"]);
+    }
+    // Without the strong search there is no robust R@1.
+    let without = ["model.onnx", "-q", "--data", "data", "--strong-sample", "off"];
+    let gated = [&without[..], &["--fail-under", "robust_r1=1"]].concat();
+    refused(&dir, &gated, USAGE, &["robust_r1", "--strong-sample off"]);
     // Clap's own: flags and values it doesn't know, a missing model.
     let clap = [
         &["model.onnx", "--epz", "1"][..],
         &["model.onnx", "--metric", "manhattan"],
         &["model.onnx", "--partition", "hash:1/1000000000000"],
+        &["model.onnx", "--strong-sample", "0"],
+        &["model.onnx", "--strong-sample", "x"],
+        &["model.onnx", "--strong-sample=-1"],
         &[],
     ];
     for args in clap {

@@ -255,7 +255,8 @@ fn lone_and_double_images_are_told() {
     let first = std::fs::read_dir(&bench.data).unwrap().next().unwrap().unwrap().path();
     let image = std::fs::read_dir(&first).unwrap().next().unwrap().unwrap().path();
     bench.temp.write("data/lone/copy.png", std::fs::read(image).unwrap());
-    let report = bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke", "--strong-sample", "off"]].concat()).unwrap();
+    let report =
+        bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke", "--strong-sample", "off"]].concat()).unwrap();
     for (id, start) in [
         ("lone-images", "1 queries have nothing to find"),
         ("duplicates", "2 embeddings have an equal, 1 pair in all"),

@@ -34,7 +34,8 @@ fn replays_as_the_reference(model: &str) {
     let (file, data) = (path(&format!("models/{model}.onnx")), path("data/omniglot28/test"));
     let trials = path(&format!("golden/{model}_trials.json"));
     let replayed = ["--trials", &trials, "--strong-sample", "off"];
-    let report = audit(&[&[file.as_str(), "--suite", "full", "--data", &data], &replayed[..]].concat()).unwrap();
+    let report =
+        audit(&[&[file.as_str(), "--suite", "full", "--data", &data], &replayed[..]].concat()).unwrap();
     benign_metrics(&report, &golden);
     trials_and_targets(&report, &mut golden);
     ranks(&report, &mut golden);

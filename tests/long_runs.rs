@@ -10,17 +10,8 @@ use std::time::{Duration, Instant};
 
 const SUITE: &str = "form: published\nattacks: [CA+, QA-, TMA, ES, LTM, GTM]\nsteps: 6\n";
 /// Flags of every run here; the batch is small, so that there are many.
-const FLAGS: [&str; 9] = [
-    "model.onnx",
-    "--suite",
-    "suite.yaml",
-    "--data",
-    "data",
-    "--batch",
-    "8",
-    "--strong-sample",
-    "off",
-];
+const FLAGS: [&str; 9] =
+    ["model.onnx", "--suite", "suite.yaml", "--data", "data", "--batch", "8", "--strong-sample", "off"];
 
 /// A small model, 6 classes of 5 images, 180 trials.
 fn stage() -> Temp {

@@ -1,8 +1,9 @@
 //! What was asked for: the flags, the suite and the model card put together, and the output files tried.
 
 use super::journal::Journal;
-use crate::cli::{AuditFlags, GradientSource};
+use crate::cli::{AuditFlags, GradientSource, StrongSample};
 use crate::judge::gate::Rules;
+use crate::judge::quantity::Quantity;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
@@ -144,6 +145,14 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
             suite.name
         )));
     }
+    let of_one_search = [("--steps", flags.steps.is_some()), ("--alpha", flags.alpha.is_some())];
+    if let Some((flag, _)) = of_one_search.iter().find(|(_, given)| *given && suite.effort.is_some()) {
+        return Err(Error::usage(format!(
+            "{flag} is about one search, and suite {} is the strong search, whose members have their own. Leave it out; \
+             `effort` in a suite file says how much they do",
+            suite.name
+        )));
+    }
     if flags.steps == Some(0) || flags.max_queries == Some(0) {
         return Err(Error::usage("--steps and --max-queries must be at least 1"));
     }
@@ -170,6 +179,14 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
             metric.name(),
             suite.name
         )));
+    }
+    let strong = suite.attacks.iter().any(|entry| entry.objective.strong_only);
+    let off = flags.strong_sample == Some(StrongSample::Off) && !strong;
+    if off && rules.metrics().any(|metric| metric == Quantity::Robust) {
+        return Err(Error::usage(
+            "the gate demands `robust_r1`, and with --strong-sample off no query is attacked by the strong search. Leave one \
+             of the two out",
+        ));
     }
     if !demands.max_drop.is_empty() && demands.baseline.is_none() {
         return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
