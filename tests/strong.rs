@@ -6,6 +6,7 @@ mod common;
 mod masked;
 
 use audit::Exit;
+use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::record::{Outcome, Report, Severity};
 use audit::run::partition;
 use audit::threat::ensemble::Member;
@@ -96,19 +97,21 @@ fn adds_up(report: &Report, passes: bool) {
 }
 
 /// Expected: an independent attack in PyTorch, multi-targeted with one start of 100 steps, leaves R@1 11 of these 100
-/// queries (four starts: 10); a search that leaves more is weaker than that. Today's leaves 7.
+/// queries (four starts: 10); a search that leaves more is weaker than that. Today's leaves 6.
 #[test]
 fn hardened_falls_as_far_as_under_an_independent_attack() {
     let temp = Temp::new();
     let suite = temp.write("alone.yaml", ALONE);
-    let [model, suite] = [bundled("hardened.onnx"), suite].map(|path| path.display().to_string());
-    let report = audit(&[&model, "--suite", &suite, "--max-queries", "100"]).unwrap();
+    // The comparison was made on the images as files; their ids draw other queries than those of the built-in set itself.
+    let data = temp.join("images");
+    Dataset::builtin(BUILTIN_SEED).export(&data, &Preparation::new(1, 28, 28)).unwrap();
+    let [model, suite, data] = [bundled("hardened.onnx"), suite, data].map(|path| path.display().to_string());
+    let report = audit(&[&model, "--suite", &suite, "--data", &data, "--max-queries", "100"]).unwrap();
     let robust = report.scores.robust_r1.as_ref().unwrap();
-    assert_eq!(robust.queries, 100);
-    // Without attack 74 of them are right.
-    assert!((robust.clean - 74.0).abs() < 1.5, "{}", robust.clean);
+    // The queries of the comparison: 74 are right without attack.
+    assert_eq!((robust.queries, robust.clean), (100, 74.0));
     assert!(robust.value <= 11.0, "the independent attack leaves 11, the strong search {}", robust.value);
-    assert!(robust.value <= 7.0, "it was 7 before, and is {}", robust.value);
+    assert!(robust.value <= 7.0, "it was 6, and is {}", robust.value);
     assert_eq!(finding(&report, "masked-gradients"), None, "{:?}", report.warnings);
     adds_up(&report, true);
 }
@@ -328,7 +331,7 @@ mod interrupted {
         let model = bundled("hardened.onnx").display().to_string();
         let command = |out: &str, more: &[&str]| {
             let mut command = program(temp.path());
-            command.args([model.as_str(), "--suite", "s.yaml", "--max-queries", "24", "-o", out]).args(more);
+            command.args([model.as_str(), "--suite", "s.yaml", "--max-queries", "16", "-o", out]).args(more);
             command.stderr(Stdio::piped()).stdout(Stdio::null());
             command
         };
@@ -342,7 +345,7 @@ mod interrupted {
         assert_eq!(ran(&mut command("whole.json", &[])).code, Some(0));
         let whole = report("whole.json");
         let all = whole["outcomes"].as_array().unwrap().iter().filter(|o| o["attack"] == "R1").count();
-        assert_eq!(all, 24);
+        assert_eq!(all, 16);
         let journal = temp.join("cut.json.journal");
         let read = || std::fs::read(&journal).unwrap_or_default();
         let mut cut = Vec::new();
@@ -367,11 +370,11 @@ mod interrupted {
             assert!(strong(&found) > before && strong(&found) < all, "{} of {all}: {err}", strong(&found));
             cut.push(found);
         }
-        // At the first trials of the strong search, at the last line, and in the midst of it.
+        // Before the first trial of the strong search, in the midst of the last line, and as it was.
         let last = cut.pop().unwrap();
         let ends: Vec<usize> =
             last.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
-        for at in [ends[24], ends[25], ends[ends.len() - 2] + 30, last.len()] {
+        for at in [ends[16], ends[ends.len() - 2] + 30, last.len()] {
             std::fs::write(&journal, &last[..at]).unwrap();
             let done = ran(&mut command("cut.json", &["--resume"]));
             assert_eq!(done.code, Some(0), "{}", done.err);
