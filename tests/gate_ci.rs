@@ -124,7 +124,7 @@ fn the_actions_steps_install_audit_report_and_fail() {
     // Against itself, with the trials that it had: passed.
     let (code, err) = step("Audit", &with(&[("AUDIT_BASELINE", "base.json"), ("AUDIT_ARGS", "-q")]));
     assert_eq!(code, 0, "{err}");
-    assert!(read("summary.md").contains("gate passed") && read("summary.md").contains("robust_r1"));
+    assert!(read("summary.md").contains("gate passed") && read("summary.md").contains(r"robust\_r1"));
     // A threshold that no model meets: the step fails with the gate's code, and the reports say so.
     let worse = [("AUDIT_ARGS", "-q\n--strong-sample=off\n--fail-under=ars=101\n--save-baseline=worse.json")];
     let (code, err) = step("Audit", &with(&worse));
