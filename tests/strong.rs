@@ -79,6 +79,8 @@ fn adds_up(report: &Report, passes: bool) {
         // One result counts; where the query is lost, one that broke it.
         let counts: Vec<_> = members.iter().filter(|m| m.counts).collect();
         assert!(counts.len() == 1 && counts[0].reached != reached.is_empty(), "{query}: {counts:?}");
+        // How near a query is to being lost only a margin tells, and the gradient-free members begin at the nearest image.
+        assert!(!reached.is_empty() || !counts[0].member.starts_with("es"), "{query}: {counts:?}");
         // The value is the term's, 1 for a query that is right.
         assert!(members.iter().all(|m| m.value == f64::from(u8::from(!m.reached))), "{query}: {members:?}");
     }
@@ -97,7 +99,7 @@ fn adds_up(report: &Report, passes: bool) {
 }
 
 /// Expected: an independent attack in PyTorch, multi-targeted with one start of 100 steps, leaves R@1 11 of these 100
-/// queries (four starts: 10); a search that leaves more is weaker than that. Today's leaves 6.
+/// queries (four starts: 10); a search that leaves more is weaker than that. Today's leaves 5.
 #[test]
 fn hardened_falls_as_far_as_under_an_independent_attack() {
     let temp = Temp::new();
@@ -111,7 +113,7 @@ fn hardened_falls_as_far_as_under_an_independent_attack() {
     // The queries of the comparison: 74 are right without attack.
     assert_eq!((robust.queries, robust.clean), (100, 74.0));
     assert!(robust.value <= 11.0, "the independent attack leaves 11, the strong search {}", robust.value);
-    assert!(robust.value <= 7.0, "it was 6, and is {}", robust.value);
+    assert!(robust.value <= 7.0, "it was 5, and is {}", robust.value);
     assert_eq!(finding(&report, "masked-gradients"), None, "{:?}", report.warnings);
     adds_up(&report, true);
 }

@@ -296,8 +296,8 @@ struct State {
     reached: bool,
 }
 
-/// Order of results; greater is better for the attacker. The loss decides between equal outcomes, and between equal
-/// losses the run that comes first in the ensemble.
+/// Order of results; greater is better for the attacker. The loss decides between equal outcomes, if it is one that tells
+/// how near the goal is, and between equal losses the run that comes first in the ensemble.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 struct Key(f64, f64, std::cmp::Reverse<usize>);
 
@@ -509,7 +509,6 @@ impl<'s> Chunk<'s> {
             let mut see = |event: Event| {
                 match event {
                     Event::Step { done, at } => {
-                        let at = at.map(|(trial, step)| (trial, step));
                         ended = watch(Event::Step { done: base + done, at });
                     }
                     Event::Done(i, outcome, evidence) => {
@@ -564,7 +563,12 @@ impl<'s> Chunk<'s> {
                 state.classes.push((outcome.loss_last, class));
                 state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
             }
-            let key = Key(success, -outcome.loss_last, std::cmp::Reverse(place));
+            // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells how near it is.
+            let of_goal = |m: &Member| m.until.is_some();
+            let mut all = trial.objective.members.iter().flat_map(|tier| tier.iter());
+            let tells = of_goal(member) || !all.any(of_goal);
+            let nearness = if tells { -outcome.loss_last } else { f64::NEG_INFINITY };
+            let key = Key(success, nearness, std::cmp::Reverse(place));
             if state.best.as_ref().is_none_or(|(best, _, _)| key > *best) {
                 state.best = Some((key, outcome, evidence));
                 let last = state.members.len() - 1;
