@@ -427,9 +427,11 @@ mod tests {
             let suite = Suite::load(name).unwrap();
             assert_eq!(suite.name, name);
             assert!(!suite.description.is_empty() && !suite.scores.is_empty());
-            assert_eq!(suite.form == Form::Corrected, name.ends_with("-strict"));
-            assert_eq!(suite.restarts > 0, name.ends_with("-strict"));
-            assert_eq!(suite.search.name == "adaptive", name.ends_with("-strict"));
+            let (strict, strong) = (name.ends_with("-strict"), name == "strong");
+            assert_eq!(suite.form == Form::Corrected, strict || strong);
+            assert_eq!(suite.restarts > 0, strict);
+            assert_eq!(suite.search.name == "adaptive", strict);
+            assert_eq!(suite.effort, strong.then_some(1));
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
     }
@@ -504,10 +506,32 @@ mod tests {
             }
         }
         assert!(refused("form: published\nattacks: [CA+ w=1000000]\n").contains("w=2, ..., w=1000"));
+        assert!(refused(&format!("{BASE}effort: 0\n")).contains("line 3: `effort` must be at least 1"));
         assert!(refused(&format!("{BASE}steps: many\n")).contains("line 3"));
         assert!(refused("attacks: [CA+]\n").contains("form"));
         assert!(refused("form: [\n").contains("line"));
         refused("");
+    }
+
+    /// The members of the strong search have steps, step sizes and restarts of their own.
+    #[test]
+    fn effort_takes_the_place_of_the_settings_of_one_search() {
+        let suite = Suite::parse("my.yaml", &format!("{BASE}effort: 3\n")).unwrap();
+        assert_eq!((suite.effort, suite.plan(28, 0).unwrap().1.effort), (Some(3), Some(3)));
+        for (key, line) in [
+            ("steps", "steps: 5"),
+            ("schedule", "schedule: adaptive"),
+            ("alpha", "alpha: 1/255"),
+            ("restarts", "restarts: 1"),
+        ] {
+            let message = refused(&format!("{BASE}{line}\neffort: 2\n"));
+            assert!(
+                message.contains("line 4: `effort`") && message.contains(&format!("`{key}`")),
+                "{message}"
+            );
+        }
+        assert!(refused(&format!("{BASE}effort: much\n")).contains("line 3"));
+        assert!(refused(&format!("{BASE}effort: -1\n")).contains("line 3"));
     }
 
     #[test]

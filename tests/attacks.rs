@@ -2,14 +2,17 @@
 
 mod common;
 
-use audit::model::{Cotangent, Differentiable, SignedSteps};
+use audit::model::{Cotangent, Differentiable, Pass, SignedSteps};
 use audit::record::{Form, Measures, Outcome};
 use audit::space::{Gallery, Metric};
+use audit::threat::ensemble::{Aims, From, Member};
+use audit::threat::objective::{es, r1};
+use audit::threat::search::{COSINE, NES};
 use audit::threat::term::Goal;
 use audit::threat::{
     APGD, BALLS, Drawn, Event, Images, Loss, Measure, OBJECTIVES, Objective, PGD, Plan, Query, RANDOM,
-    SEARCHES, Selection, Targets, Trial, Watch, measure, read_trials, run, run_jobs, sample_queries, select,
-    write_trials,
+    SEARCHES, Selection, Strong, Targets, Trial, Watch, measure, read_trials, run, run_jobs, sample_queries,
+    select, write_trials,
 };
 use audit::{Error, Exit, Result};
 use common::says;
@@ -300,6 +303,92 @@ fn the_first_step_of_es_has_the_published_direction() {
     }
 }
 
+/// The gradient of the loss of `trials` by the pixels of `image`, which isn't the query's own: as the cotangent that the
+/// model is given has it, and by central differences.
+#[track_caller]
+fn agrees_with_differences(
+    model: &mut Linear,
+    gallery: &Gallery,
+    trials: &[Trial],
+    image: &[f32],
+    form: Form,
+    what: &str,
+) {
+    // The loss at any image: no steps, and an image that isn't the query's own.
+    let mut still = |image: &[f32], steps| {
+        let still = Plan { steps, alpha: 0.0, eps: 1.0, ..plan(form) };
+        let image = |_| Ok(image.to_vec());
+        model.seen.clear();
+        run(vec![model], gallery, &image, trials, &still, &mut quiet).unwrap()
+    };
+    let h = 2e-3;
+    let mut numeric = Vec::new();
+    for j in 0..PIXELS {
+        let mut loss = |by: f32| {
+            let mut image = image.to_vec();
+            image[j] += by;
+            still(&image, 0)[0].loss_last
+        };
+        numeric.push((loss(h) - loss(-h)) / f64::from(2.0 * h));
+    }
+    // Two steps on the spot: the first of ES is special.
+    still(image, 2);
+    let cotangent = &model.seen[1].1;
+    let found: Vec<f64> =
+        (0..PIXELS).map(|j| (0..DIM).map(|k| f64::from(model.w[[k, j]] * cotangent[k])).sum()).collect();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let (nn, ff) = (dot(&numeric, &numeric).sqrt(), dot(&found, &found).sqrt());
+    let what = format!("{what}: {numeric:?} vs {found:?}");
+    assert!(nn > 1e-4, "a flat loss tests nothing: {what}");
+    let cosine = dot(&numeric, &found) / (nn * ff);
+    assert!(cosine > 0.9995, "{cosine} {what}");
+    // The loop scales cotangents by powers of two, which signs don't notice.
+    let power = (ff / nn).log2();
+    assert!((power - power.round()).abs() < 0.02, "{power} {what}");
+}
+
+/// R1 towards items of class 3 alone, as members of the strong search that aim at a class do it.
+static AT_CLASS_3: Objective =
+    Objective { loss: |gallery, form, trial| r1::margin(gallery, form, trial, Some(3)), ..r1::R1 };
+
+/// The margin towards any other class is a loss of [`OBJECTIVES`] and tested with the others.
+#[test]
+fn the_margin_towards_a_class_agrees_with_finite_differences() {
+    let clean = images(60, 6, 0.2, 0.8);
+    let other = images(1, 61, 0.2, 0.8).remove(0);
+    for metric in Metric::ALL {
+        let mut model = Linear::random(1);
+        let gallery = gallery(&model, metric, &clean);
+        let trials = [Trial { objective: &AT_CLASS_3, query: 42, targets: vec![] }];
+        let what = format!("{metric}");
+        agrees_with_differences(&mut model, &gallery, &trials, &other, Form::Corrected, &what);
+    }
+}
+
+/// By hand: items on a line at 0 and 1 (class 0), 3 and 7 (class 1), 12 (class 2). The query is item 0 and leaves itself out.
+#[test]
+fn the_margin_is_that_of_the_nearest_items() {
+    let gallery = line([0.0, 1.0, 3.0, 7.0, 12.0], [0, 0, 1, 1, 2]);
+    let trial = Trial { objective: find("R1"), query: 0, targets: vec![] };
+    // At 2.5: 1 is 1.5 away, 3 is 0.5, 12 is 9.5.
+    let d = [2.5, 1.5, 0.5, 4.5, 9.5];
+    for (class, other, margin) in [(None, 2, -1.0), (Some(1), 2, -1.0), (Some(2), 4, 8.0)] {
+        let Loss::Gallery(of) = r1::margin(&gallery, Form::Corrected, &trial, class) else { panic!() };
+        let mut weights = [0.0; 5];
+        // A millionth of the distance to the other class is added.
+        assert!((of(&d, &mut weights) - margin).abs() < 1e-5);
+        let mut expected = [0.0; 5];
+        (expected[other], expected[1]) = (1.0, -1.0);
+        assert_eq!(weights, expected, "{class:?}");
+    }
+    assert_eq!(r1::nearest_classes(&gallery, 0, 5), [1, 2]);
+    assert_eq!(r1::nearest_classes(&gallery, 4, 1), [1]);
+    // A class of one item other than the query's: nothing of its own is near.
+    let trial = Trial { objective: find("R1"), query: 4, targets: vec![] };
+    let Loss::Gallery(of) = r1::margin(&gallery, Form::Corrected, &trial, None) else { panic!() };
+    assert_eq!(of(&d, &mut [0.0; 5]), 0.0);
+}
+
 /// The cotangent that reaches the model against central differences of the loss, for every attack, metric and
 /// form.
 #[test]
@@ -313,39 +402,8 @@ fn gradients_agree_with_finite_differences() {
             for count in [1, 2] {
                 for attack in OBJECTIVES.iter().filter(|a| count == 1 || a.several.is_some()) {
                     let selection = select(&gallery, attack, count, form, 5, &[42]).unwrap();
-                    // The loss at any image: no steps, and an image that isn't the query's own.
-                    let mut still = |image: &[f32], steps| {
-                        let still = Plan { steps, alpha: 0.0, eps: 1.0, ..plan(form) };
-                        let image = |_| Ok(image.to_vec());
-                        model.seen.clear();
-                        run(vec![&mut model], &gallery, &image, &selection.trials, &still, &mut quiet)
-                            .unwrap()
-                    };
-                    let h = 2e-3;
-                    let mut numeric = Vec::new();
-                    for j in 0..PIXELS {
-                        let mut loss = |by: f32| {
-                            let mut image = other.clone();
-                            image[j] += by;
-                            still(&image, 0)[0].loss_last
-                        };
-                        numeric.push((loss(h) - loss(-h)) / f64::from(2.0 * h));
-                    }
-                    // Two steps on the spot: the first of ES is special.
-                    still(&other, 2);
-                    let cotangent = &model.seen[1].1;
-                    let found: Vec<f64> = (0..PIXELS)
-                        .map(|j| (0..DIM).map(|k| f64::from(model.w[[k, j]] * cotangent[k])).sum())
-                        .collect();
-                    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-                    let (nn, ff) = (dot(&numeric, &numeric).sqrt(), dot(&found, &found).sqrt());
-                    let what = format!("{attack:?} {metric} {form} x{count}: {numeric:?} vs {found:?}");
-                    assert!(nn > 1e-4, "a flat loss tests nothing: {what}");
-                    let cosine = dot(&numeric, &found) / (nn * ff);
-                    assert!(cosine > 0.9995, "{cosine} {what}");
-                    // The loop scales cotangents by powers of two, which signs don't notice.
-                    let power = (ff / nn).log2();
-                    assert!((power - power.round()).abs() < 0.02, "{power} {what}");
+                    let what = format!("{attack:?} {metric} {form} x{count}");
+                    agrees_with_differences(&mut model, &gallery, &selection.trials, &other, form, &what);
                 }
             }
         }
@@ -697,6 +755,107 @@ fn every_search_lowers_the_loss_in_every_ball() {
     }
 }
 
+/// A trial whose loss is linear in the image, and its lowest value: the item with the lowest embedding is drawn to the one
+/// with the highest, out of reach, and comes nearer by ε·‖w‖₁.
+struct Toy {
+    model: Linear<'static>,
+    images: Vec<Vec<f32>>,
+    gallery: Gallery,
+    trials: [Trial; 1],
+    lowest: f64,
+    reach: f64,
+}
+
+fn toy(objective: &'static Objective) -> Toy {
+    let w = random(1, 3);
+    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let mut images = images(40, 4, 0.4, 0.6);
+    let sign: Vec<f32> = w.iter().map(|v| v.signum()).collect();
+    images[39] = sign.iter().map(|s| 0.5 + 0.5 * s).collect();
+    let model = Linear::new(w, 3);
+    let gallery = gallery(&model, Metric::Euclidean, &images);
+    let query = (0..39).min_by(|a, b| at(&gallery, *a).total_cmp(&at(&gallery, *b))).unwrap();
+    let lowest = at(&gallery, 39) - at(&gallery, query) - reach;
+    assert!(lowest > 0.0, "the target is out of reach");
+    let trials = [Trial { objective, query, targets: vec![39] }];
+    Toy { model, images, gallery, trials, lowest, reach }
+}
+
+/// Expected by hand, see [`Toy`]. A search along gradients gets there at its first step of size ε, a random one finds the
+/// side of each of the 12 pixels, and estimated gradients are right about the pixels that count.
+#[test]
+fn every_search_of_the_ensemble_finds_a_known_minimum() {
+    for (search, steps, short) in [(&COSINE, 2, 1e-5), (&RANDOM, 400, 1e-5), (&NES, 1600, 0.02)] {
+        let Toy { mut model, images, gallery, trials, lowest, reach } = toy(find("GTM"));
+        let plan = Plan { search, steps, ..plan(Form::Corrected) };
+        let o = &go(&mut model, &gallery, &images, &trials, &plan)[0];
+        let off = (o.loss_last - lowest) / reach;
+        assert!(off > -1e-5 && off < short, "{search:?}: {off} of the way are left");
+        assert!((o.loss_first - lowest - reach).abs() < 1e-4 || search == &RANDOM, "{o:?}");
+    }
+}
+
+/// Towards the target, with one step along the exact gradient and then a random search from there.
+static WARM: Objective = Objective {
+    loss: |gallery, form, trial| match Objective::find("GTM") {
+        Ok(gtm) => (gtm.loss)(gallery, form, trial),
+        Err(e) => panic!("{e}"),
+    },
+    members: &[
+        &[Member { name: "first", search: &COSINE, steps: 1, ..MEMBER }],
+        &[Member { name: "warm", search: &RANDOM, steps: 1, from: From::Best, ..MEMBER }],
+        &[Member { name: "cold", search: &RANDOM, steps: 1, ..MEMBER }],
+        &[Member { name: "soft", pass: Pass::Softened, ..MEMBER }],
+    ],
+    ..es::ES
+};
+const MEMBER: Member = Member {
+    name: "",
+    about: "",
+    loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
+    aims: Aims::One,
+    pass: Pass::Exact,
+    search: &COSINE,
+    steps: 1,
+    from: From::Clean,
+    until: None,
+};
+
+/// A random search that begins at the best image so far keeps it where it finds nothing better: at the minimum there is
+/// nothing. One that begins by itself, at stripes, has lost it. A backward pass that the model hasn't is no member of the
+/// record.
+#[test]
+fn a_warm_start_begins_where_another_search_ended() {
+    let Toy { mut model, images, gallery, trials, lowest, .. } = toy(&WARM);
+    let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Corrected));
+    let strong =
+        Strong { gallery: &gallery, images: &image, trials: &trials, plan: &plan, effort: 1, pixels: PIXELS };
+    let mut found = None;
+    let mut see = |event: Event| {
+        if let Event::Done(0, outcome, evidence) = event {
+            found = Some((outcome.clone(), evidence.clone()));
+        }
+        ControlFlow::Continue(())
+    };
+    let mut lanes = |pass, work: &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>| match pass {
+        Pass::Exact => work(vec![&mut model]).map(|()| true),
+        _ => Ok(false),
+    };
+    strong.run(&mut lanes, &mut see).unwrap();
+    let (outcome, evidence) = found.expect("the trial is reported");
+    assert!((outcome.loss_last - lowest).abs() < 1e-4, "{outcome:?}, expected {lowest}");
+    let members = outcome.members.as_ref().unwrap();
+    let names: Vec<&str> = members.iter().map(|m| m.member.as_str()).collect();
+    assert_eq!(names, ["first", "warm", "cold"]);
+    assert!(members.iter().all(|m| m.steps == 1 && !m.reached), "{members:?}");
+    assert_eq!(outcome.steps, 3);
+    // Of equals the first one counts.
+    assert_eq!(members.iter().map(|m| m.counts).collect::<Vec<_>>(), [true, false, false]);
+    let reached = model.raw(&evidence.image)[[0, 0]];
+    assert!((f64::from(reached) + lowest - at(&gallery, 39)).abs() < 1e-4);
+    assert!(evidence.losses.len() > 1);
+}
+
 /// One perturbation for several queries. In one dimension, drawn to one target far below all of them: δ = −ε·sign(w) for each,
 /// and so for all together. Of queries that are drawn in two directions the more numerous win.
 #[test]
@@ -719,7 +878,14 @@ fn queries_may_share_one_perturbation() {
         let found = run_jobs(vec![&mut model], &gallery, &image, &trials, &jobs, &plan, &mut quiet).unwrap();
         let alone = run(vec![&mut model], &gallery, &image, &trials[4..], &plan, &mut quiet).unwrap();
         assert_eq!(found[4], alone[0], "a job of one trial is that trial");
-        if search == &RANDOM {
+        if !search.needs_gradient {
+            // Of the way of those that are the more numerous, most is made.
+            for o in found[..3].iter().filter(|_| search != &RANDOM) {
+                assert!(
+                    o.loss_first - o.loss_last > 0.75 * reach && o.linf <= 0.1 + 1e-6,
+                    "{search:?} {o:?}"
+                );
+            }
             continue;
         }
         for (trial, o) in trials[..4].iter().zip(&found) {

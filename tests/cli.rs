@@ -15,7 +15,8 @@ const MODEL: i32 = 3;
 const EMPTY: i32 = 4;
 const UNTRUSTED: i32 = 12;
 /// Enough to be an audit, few enough to be quick.
-const QUICK: [&str; 6] = ["--suite", "smoke", "--max-queries", "3", "--data", "data"];
+const QUICK: [&str; 8] =
+    ["--suite", "smoke", "--max-queries", "3", "--data", "data", "--strong-sample", "off"];
 
 fn run(dir: &Temp, args: &[&str]) -> Ran {
     ran(program(dir.path()).args(args))
@@ -445,7 +446,7 @@ fn mistakes_in_a_suite_file_are_located() {
     let args = ["model.onnx", "--suite", "arss"];
     refused(&dir, &args, USAGE, &["arss", "did you mean `ars`?"]);
     dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
-    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml"]);
+    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     says(&ran.out, &["suite mine"]);
 }
@@ -479,6 +480,14 @@ fn flags_out_of_range_are_refused() {
     refused(&dir, &["model.onnx", "-q", "--layout", "folder"], USAGE, &["--layout", "--data"]);
     let strict = ["model.onnx", "-q", "--data", "data", "--suite", "ars-strict", "--alpha", "1/255"];
     refused(&dir, &strict, USAGE, &["--alpha", "ars-strict"]);
+    for flag in ["--alpha=1/255", "--steps=5"] {
+        let strong = ["model.onnx", "-q", "--data", "data", "--suite", "strong", flag];
+        refused(&dir, &strong, USAGE, &[flag.split('=').next().unwrap(), "strong", "members"]);
+    }
+    // Without the strong search there is no robust R@1.
+    let without = ["model.onnx", "-q", "--data", "data", "--strong-sample", "off"];
+    let gated = [&without[..], &["--fail-under", "robust_r1=1"]].concat();
+    refused(&dir, &gated, USAGE, &["robust_r1", "--strong-sample off"]);
     // Clap's own: flags and values it doesn't know, a missing model.
     let clap = [
         &["model.onnx", "--epz", "1"][..],
@@ -490,6 +499,9 @@ fn flags_out_of_range_are_refused() {
         &["doctor", "model.onnx", "--threads", "10000"],
         &["grad", "model.onnx", "-o", "g.onnx", "--threads", "10000"],
         &["images", "--out", "images", "--size", "1000000"],
+        &["model.onnx", "--strong-sample", "0"],
+        &["model.onnx", "--strong-sample", "x"],
+        &["model.onnx", "--strong-sample=-1"],
         &[],
     ];
     for args in clap {

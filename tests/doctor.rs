@@ -237,9 +237,9 @@ fn a_gate_finer_than_the_sample_is_told() {
     let data = images(&temp, "images", 12, 3, 1);
     let audited = |graph: Graph, name: &str, more: &[&str]| {
         let model = temp.write(name, graph.encode());
-        let fixed = ["--suite", "smoke", "--max-queries", "12", "--mean", "0", "--std", "1"];
+        let fixed = ["--suite", "smoke", "--strong-sample", "off", "--max-queries", "12"];
         let mut all = vec![model.to_str().unwrap(), "--data", data.to_str().unwrap()];
-        all.extend(fixed.iter().chain(more));
+        all.extend(fixed.iter().chain(&AS_THEY_ARE).chain(more));
         common::audit(&all).unwrap()
     };
     let base = temp.join("base.json");
@@ -255,7 +255,8 @@ fn lone_and_double_images_are_told() {
     let first = std::fs::read_dir(&bench.data).unwrap().next().unwrap().unwrap().path();
     let image = std::fs::read_dir(&first).unwrap().next().unwrap().unwrap().path();
     bench.temp.write("data/lone/copy.png", std::fs::read(image).unwrap());
-    let report = bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke"]].concat()).unwrap();
+    let report =
+        bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke", "--strong-sample", "off"]].concat()).unwrap();
     for (id, start) in [
         ("lone-images", "1 queries have nothing to find"),
         ("duplicates", "2 embeddings have an equal, 1 pair in all"),
@@ -304,8 +305,8 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
 #[test]
 fn errors_end_an_audit_unless_allowed() {
     let rounded = behind(vec![Node::new("Round", &["image"], "seen")], Weights::new(1));
-    let audited =
-        |bench: &Bench, more: &[&str]| bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke"], more].concat());
+    let fixed = [&AS_THEY_ARE[..], &["--suite", "smoke", "--strong-sample", "off"]].concat();
+    let audited = |bench: &Bench, more: &[&str]| bench.audit(&[&fixed[..], more].concat());
     let bench = Bench::new(&rounded, 6, 4, 1);
     let error = audited(&bench, &[]).unwrap_err();
     assert_eq!(error.exit, audit::Exit::Untrusted);

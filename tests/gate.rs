@@ -4,9 +4,10 @@ mod common;
 mod report_fixture;
 
 use audit::judge::quantity::Quantity;
-use audit::record::{CmcPoint, Report};
+use audit::judge::{score, strong};
+use audit::record::{Attack, CmcPoint, Measures, Outcome, Report, Resistance, Score};
 use audit::report::FORMATS;
-use common::{Ran, Temp, program, ran, says};
+use common::{Ran, Temp, outcome, program, ran, says};
 
 fn save(dir: &Temp, name: &str, report: &Report) -> String {
     let json = FORMATS.iter().find(|f| f.extension == "json").unwrap();
@@ -25,6 +26,99 @@ fn ends(code: i32, args: &[&str], words: &[&str]) -> String {
     let said = if code == 2 { err } else { out };
     says(&said, words);
     said
+}
+
+/// The report with the strong search on all of its 60 queries, which leaves the first `left` of them right.
+fn with_strong(mut report: Report, left: usize) -> Report {
+    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+    let queries: Vec<String> =
+        report.outcomes.iter().filter(|o| o.attack == "ES").map(|o| o.query.clone()).collect();
+    assert_eq!(queries.len(), 60);
+    let found = queries.iter().enumerate().map(|(i, query)| Outcome {
+        members: Some(Vec::new()),
+        ..outcome("R1", query, hit(true), hit(i < left))
+    });
+    report.outcomes.extend(found);
+    let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
+    report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
+    let all = scores.ars_strong.unwrap();
+    report.scores.ars_strong =
+        Some(Score { value: all.value, interval: all.interval, table: None, table_interval: None });
+    let row = scores.summaries.iter().find(|s| s.term.name == "R1").unwrap();
+    report.attacks.retain(|a| a.code != "R1");
+    report.attacks.push(Attack {
+        code: row.term.name.into(),
+        form: report.suite.form,
+        queries: row.queries,
+        skipped: row.skipped,
+        before: row.before,
+        after: row.after.map(|e| e.value),
+        after_interval: row.after.and_then(|e| e.interval),
+        ers_term: row.ers_term,
+        resistance: Resistance { per_trial: row.per_trial, table: row.table },
+    });
+    report
+}
+
+/// The strong search leaves no query right, and ES, LTM and GTM leave half of the same ones: no bound on these, and on
+/// scores that they are part of, is met.
+#[test]
+fn a_number_that_a_stronger_attack_contradicts_passes_no_bound() {
+    let dir = Temp::new();
+    let report = save(&dir, "r.json", &with_strong(report_fixture::report(0.5), 0));
+    let gate =
+        |code, bound: &str, words: &[&str]| ends(code, &["gate", &report, "--fail-under", bound], words);
+    let why = "a stronger attack contradicts it: R@1 falls to 0.0 %";
+    for bound in [
+        "ars=10",
+        "ars.table=10",
+        "ers=10",
+        "attack.ES:R=10",
+        "attack.LTM.resistance=10",
+        "attack.GTM.table=10",
+    ] {
+        let name = bound.split('=').next().unwrap();
+        gate(10, bound, &[&format!("FAIL  {name}"), why, "Gate on robust_r1"]);
+    }
+    for bound in ["benign.r1=10", "attack.GTT=10", "attack.CA+=10", "attack.QA-.resistance=10", "robust_r1=0"]
+    {
+        let out = gate(0, bound, &[]);
+        assert!(!out.contains("contradicts") && !out.contains("published numbers only"), "{out}");
+    }
+    // A bound that is missed is just missed.
+    let out = gate(10, "ars=99", &["below the required 99"]);
+    assert!(!out.contains("contradicts"), "{out}");
+    gate(10, "robust_r1=1", &["FAIL  robust_r1"]);
+    // What only warns, warns.
+    let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 10, level: warn}\n";
+    ends(0, &["gate", &report, "--suite", &text(&dir, "s.yaml", yaml)], &["warn  ars", why]);
+    // Where it finds no more than the suite's attacks, their numbers stand.
+    let agreeing = save(&dir, "agreeing.json", &with_strong(report_fixture::report(0.5), 60));
+    ends(0, &["gate", &agreeing, "--fail-under", "ars=10"], &["pass  ars"]);
+}
+
+#[test]
+fn a_gate_without_the_strong_search_says_so() {
+    let dir = Temp::new();
+    let mut report = report_fixture::report(0.5);
+    report.scores.robust_r1 = None;
+    report.outcomes.retain(|o| o.attack != "R1");
+    let report = save(&dir, "r.json", &report);
+    ends(0, &["gate", &report, "--fail-under", "ars=10"], &["published numbers only", "--strong-sample off"]);
+    ends(2, &["gate", &report, "--fail-under", "robust_r1=10"], &["has no `robust_r1`"]);
+}
+
+/// Robust R@1 is watched against a baseline, unless drops are stated.
+#[test]
+fn a_drop_of_robust_r1_is_a_regression() {
+    let dir = Temp::new();
+    let of = |name: &str, left| save(&dir, name, &with_strong(report_fixture::report(0.9), left));
+    let (base, worse) = (of("base.json", 60), of("worse.json", 10));
+    let gate = ["gate", &worse, "--baseline", &base];
+    ends(11, &gate, &["FAIL  robust_r1", "pass  ars "]);
+    let out = ends(0, &[&gate[..], &["--max-drop", "ars=1"]].concat(), &[]);
+    assert!(!out.contains("robust_r1"), "{out}");
+    ends(0, &["gate", &base, "--baseline", &worse], &["pass  robust_r1"]);
 }
 
 #[test]
@@ -155,7 +249,7 @@ fn a_warning_about_r1_does_not_put_the_watch_on_it_to_sleep() {
 #[test]
 fn every_number_of_a_report_can_be_demanded() {
     let dir = Temp::new();
-    let mut full = report_fixture::report(0.5);
+    let mut full = with_strong(report_fixture::report(0.5), 60);
     (full.benign.ami, full.benign.mrr) = (Some(50.0), Some(75.0));
     (full.benign.r_precision, full.benign.map_at_c) = (Some(45.0), Some(44.0));
     full.benign.cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
@@ -183,7 +277,7 @@ fn suites_set_levels() {
     let yaml = "form: published\nattacks: [CA+]\ngate:\n  ars: {min: 99, level: warn}\n  ers: {min: 99, level: off}\n";
     let suite = text(&dir, "s.yaml", yaml);
     let out = ends(0, &["gate", &report, "--suite", &suite], &["warn  ars"]);
-    assert!(!out.contains("ers"), "{out}");
+    assert!(!out.contains("  ers "), "{out}");
     // A flag outranks the suite.
     ends(10, &["gate", &report, "--suite", &suite, "--fail-under", "ars=98"], &["required 98"]);
 }

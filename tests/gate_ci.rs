@@ -111,19 +111,22 @@ fn the_actions_steps_install_audit_report_and_fail() {
     let base = [env[0], env[1], ("AUDIT_MODEL", &model), ("AUDIT_SUITE", "smoke"), ("AUDIT_OUT", "out")];
     let with = |more: &[(&'static str, &'static str)]| [&base[..], more].concat();
     // The first time there is no baseline: said, and no failure.
-    let first = [("AUDIT_BASELINE", "base.json"), ("AUDIT_ARGS", "-q\n--save-baseline=base.json\n")];
+    let first = [
+        ("AUDIT_BASELINE", "base.json"),
+        ("AUDIT_ARGS", "-q\n--strong-sample=8\n--save-baseline=base.json\n"),
+    ];
     let (code, err) = step("Audit", &with(&first));
     assert!(code == 0 && err.contains("no baseline at base.json yet"), "{code} {err}");
     for ending in ["json", "html", "md", "junit.xml", "sarif"] {
         assert!(dir.join(&format!("out/report.{ending}")).is_file(), "{ending}");
     }
     assert!(dir.join("base.json").is_file());
-    // Against itself: passed.
+    // Against itself, with the trials that it had: passed.
     let (code, err) = step("Audit", &with(&[("AUDIT_BASELINE", "base.json"), ("AUDIT_ARGS", "-q")]));
     assert_eq!(code, 0, "{err}");
-    assert!(read("summary.md").contains("gate passed"));
+    assert!(read("summary.md").contains("gate passed") && read("summary.md").contains(r"robust\_r1"));
     // A threshold that no model meets: the step fails with the gate's code, and the reports say so.
-    let worse = [("AUDIT_ARGS", "-q\n--fail-under=ars=101\n--save-baseline=worse.json")];
+    let worse = [("AUDIT_ARGS", "-q\n--strong-sample=off\n--fail-under=ars=101\n--save-baseline=worse.json")];
     let (code, err) = step("Audit", &with(&worse));
     assert_eq!(code, 10, "{err}");
     assert!(!dir.join("worse.json").exists(), "a failed gate must not lower the bar");
@@ -138,7 +141,7 @@ fn the_actions_steps_install_audit_report_and_fail() {
     assert!(read("called").starts_with("pr\ncomment\n7\n--repo\no/r\n--body-file\nout/report.md\n"), "{err}");
     // The journal of a job that was killed doesn't stop the next.
     std::fs::write(dir.join("out/report.json.journal"), "of another commit\n").unwrap();
-    let (code, err) = step("Audit", &with(&[("AUDIT_ARGS", "-q")]));
+    let (code, err) = step("Audit", &with(&[("AUDIT_ARGS", "-q\n--strong-sample=off")]));
     assert_eq!(code, 0, "{err}");
     // A gate on what the suite doesn't measure is refused before any attack.
     let (code, err) = step("Audit", &with(&[("AUDIT_ARGS", "-q\n--fail-under=nonsense=1")]));
@@ -173,7 +176,11 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
         let mut command = Command::new("bash");
         command.args(["-e", "-c", &text]).current_dir(&dir).envs(&job.variables).env("AUDIT_HOME", &home);
         command.env("AUDIT_MODEL", format!("{ROOT}/models/hardened.onnx")).env("AUDIT_SUITE", "smoke");
-        command.env("AUDIT_DATA", "").env("AUDIT_ARGS", "-q").env("PATH", &path).env("AUDIT_TOKEN", token);
+        command
+            .env("AUDIT_DATA", "")
+            .env("AUDIT_ARGS", "-q\n--strong-sample=off")
+            .env("PATH", &path)
+            .env("AUDIT_TOKEN", token);
         command.env("CI_PROJECT_ID", "5").env("CI_MERGE_REQUEST_IID", "9").env_remove("ORT_DYLIB_PATH");
         command.env("CI_API_V4_URL", "https://gitlab/api/v4");
         let done = command.output().unwrap();

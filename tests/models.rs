@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// A quick audit of a model on images of `channels` channels.
 fn try_audit(graph: &Graph, channels: usize, args: &[&str]) -> audit::Result<Report> {
-    let quick = ["--suite", "smoke", "--max-queries", "3"];
+    let quick = ["--suite", "smoke", "--max-queries", "3", "--strong-sample", "off"];
     Bench::new(graph, 5, 4, channels).audit(&[&quick[..], args].concat())
 }
 
@@ -463,8 +463,9 @@ fn a_model_that_draws_random_numbers_is_not_audited() {
 fn every_suite_runs_on_the_built_in_images() {
     let temp = Temp::new();
     let model = temp.write("model.onnx", small().encode()).display().to_string();
+    let quick = ["--max-queries", "5", "--steps", "4", "--strong-sample", "off"];
     for suite in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke"] {
-        let report = audit(&[&model, "--suite", suite, "--max-queries", "5", "--steps", "4"]).unwrap();
+        let report = audit(&[&[model.as_str(), "--suite", suite], &quick[..]].concat()).unwrap();
         assert_eq!(report.suite.name, suite);
         assert_eq!((report.suite.queries, report.suite.protocol.to_string().as_str()), (5, "rob28"));
         let strict = suite.ends_with("strict");
@@ -488,6 +489,7 @@ fn every_metric_runs_in_both_forms() {
     for metric in ["normalized-euclidean", "euclidean", "cosine"] {
         for form in ["published", "corrected"] {
             let args = ["--suite", "full", "--steps", "4", "--metric", metric, "--form", form];
+            let args = [&args[..], &["--strong-sample", "off"]].concat();
             let report = Bench::new(&small(), 5, 4, 1).audit(&args).unwrap();
             assert_eq!(
                 (report.model.metric.to_string(), report.suite.form.to_string()),

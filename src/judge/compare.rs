@@ -3,7 +3,7 @@
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::score::{self, Resampled};
 use crate::judge::strong;
-use crate::record::Report;
+use crate::record::{Report, Suite};
 use crate::threat::{Drawn, Objective};
 use crate::{Error, Result};
 use serde::Serialize;
@@ -100,6 +100,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("steps", s.steps.to_string(), t.steps.to_string()),
         ("schedule", s.schedule.clone(), t.schedule.clone()),
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
+        ("effort", effort(s), effort(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
         ("metric", a.model.metric.to_string(), b.model.metric.to_string()),
     ] {
@@ -125,6 +126,11 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ours.targets.iter().filter(|(key, t)| theirs.targets.get(*key).is_some_and(|other| other != *t));
     let codes: BTreeSet<&String> = differ.map(|((code, _), _)| code).collect();
     (found, codes.into_iter().cloned().collect())
+}
+
+/// How much work the strong search did, where it took the place of one search.
+fn effort(suite: &Suite) -> String {
+    suite.effort.map_or("one search".into(), |n| n.to_string())
 }
 
 /// The trials of a report, for comparison.

@@ -491,10 +491,32 @@ mod tests {
         near(scores.ers.map(|e| e.value), ers);
         near(scores.ars.map(|e| e.value), (50.0 + 40.0 + 50.0 + 75.0 + 150.0 + 0.0) / 8.0);
         near(scores.ars_table.map(|e| e.value), (50.0 + 80.0 + 75.0 + 75.0 + 150.0 + 0.0) / 8.0);
-        assert!(scores.notes.is_empty());
+        // Without R1 the strong score alone is missing.
+        assert_eq!(scores.notes.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [ScoreName::ArsStrong]);
         let corrected = score(&full(), &[], &Basis { ranked: 100, form: Form::Corrected, ..BASIS }, 0);
         let shift = corrected.summaries.iter().find(|s| s.term.name == "ES:D").unwrap();
         near(shift.after.map(|e| e.value), 0.8);
+    }
+
+    /// R1 stands for ES:R, LTM and GTM: CA+, CA−, QA+, QA− and GTT have the resistances of the test above, and of three
+    /// queries that were right without attack one is left, a third.
+    #[test]
+    fn the_strong_score_counts_r1_three_times() {
+        let mut outcomes = full();
+        for (query, before, after) in [(0, true, true), (1, true, false), (2, true, false), (3, false, false)]
+        {
+            outcomes.push(outcome("R1", query, hit(before), hit(after)));
+        }
+        let of = |outcomes: &[Outcome]| score(outcomes, &[], &BASIS, 0).ars_strong.map(|e| e.value);
+        let expected = (50.0 + 40.0 + 50.0 + 75.0 + 0.0 + 3.0 * 100.0 / 3.0) / 8.0;
+        assert!((of(&outcomes).unwrap() - expected).abs() < 1e-9, "{:?}", of(&outcomes));
+        // The three have no part in it, and R1 has none in the published score.
+        let published = |outcomes: &[Outcome]| score(outcomes, &[], &BASIS, 0).ars.map(|e| e.value);
+        assert_eq!(published(&outcomes), published(&full()));
+        outcomes.retain(|o| !["TMA", "ES", "LTM", "GTM"].contains(&o.attack.as_str()));
+        assert!((of(&outcomes).unwrap() - expected).abs() < 1e-9);
+        outcomes.retain(|o| o.attack != "R1");
+        assert_eq!(of(&outcomes), None);
     }
 
     #[test]

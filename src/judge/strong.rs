@@ -301,4 +301,172 @@ mod tests {
             );
         }
     }
+
+    /// A trial on query `i`: right without attack, and whether it was after. `members` that ran on it, and whether each made
+    /// it wrong.
+    fn trial(attack: &str, i: usize, hit: bool, members: Option<&[(&str, bool)]>) -> Outcome {
+        let of = |hit| crate::record::Measures { hit: Some(hit), ..Default::default() };
+        let member = |&(name, reached): &(&str, bool)| crate::record::MemberResult {
+            member: name.into(),
+            steps: 10,
+            value: f64::from(u8::from(!reached)),
+            reached,
+            counts: reached,
+        };
+        Outcome {
+            attack: attack.into(),
+            query: format!("q{i}"),
+            targets: Vec::new(),
+            start: 0,
+            steps: 0,
+            loss_first: 0.0,
+            loss_last: 0.0,
+            loss_best: 0.0,
+            late_fall: 0.0,
+            shift: 0.0,
+            shift_before_last: 0.0,
+            linf: 0.0,
+            size: None,
+            before: of(true),
+            after: of(hit),
+            members: members.map(|all| all.iter().map(member).collect()),
+        }
+    }
+
+    /// The level of [`masked`] for `of` queries, of which a member broke the first `wins` and the exact gradient the last
+    /// `losses`. Both ran on all.
+    fn level(member: &str, control: &str, of: usize, wins: usize, losses: usize) -> Severity {
+        let broke = |i: usize| [(member, i < wins), (control, i >= of - losses)];
+        let all: Vec<Outcome> =
+            (0..of).map(|i| trial("R1", i, i >= wins && i < of - losses, Some(&broke(i)))).collect();
+        masked(&all, &[]).0
+    }
+
+    /// Expected by hand: that of n coins all fall on one side has the chance 2^-n, 0.0156 for 6 and 0.0078 for 7; that of
+    /// 11 at least 10 do, 12/2048 = 0.0059; of 10 at least 9, 11/1024 = 0.0107. Less than 0.01 is beyond chance.
+    #[test]
+    fn masked_gradients_are_told_beyond_chance() {
+        let soft = |wins, losses| level("es, softened", CONTROLS[0], 40, wins, losses);
+        assert_eq!(soft(6, 0), Severity::Ok);
+        assert_eq!(soft(7, 0), Severity::Error);
+        assert_eq!(soft(10, 1), Severity::Error);
+        assert_eq!(soft(9, 1), Severity::Ok);
+        assert_eq!(soft(0, 20), Severity::Ok);
+        assert_eq!(soft(20, 20), Severity::Ok);
+    }
+
+    /// A tenth of the queries that were right without attack: 7 of 60, and not of 80.
+    #[test]
+    fn a_few_queries_of_many_are_no_masked_gradients() {
+        assert_eq!(level("es, softened", CONTROLS[0], 60, 7, 0), Severity::Error);
+        assert_eq!(level("es, softened", CONTROLS[0], 80, 7, 0), Severity::Ok);
+        assert_eq!(level("es, softened", CONTROLS[0], 80, 9, 0), Severity::Error);
+    }
+
+    /// Every member without the exact gradient is compared with the exact one of its own tier; the control is compared with
+    /// where there is one, and `margin`, which has another loss, is not.
+    #[test]
+    fn members_are_compared_within_their_tier() {
+        for (member, control, found) in [
+            ("es, straight-through", CONTROLS[0], Severity::Error),
+            ("es, softened", "margin", Severity::Ok),
+            ("softened", "random start", Severity::Error),
+            ("straight-through", "random start", Severity::Error),
+            ("best classes, softened", "best classes, random starts", Severity::Error),
+            ("square", "best classes, random starts", Severity::Error),
+            ("nes", "best classes, random starts", Severity::Error),
+            ("square", CONTROLS[0], Severity::Ok),
+            ("margin", CONTROLS[0], Severity::Ok),
+        ] {
+            assert_eq!(level(member, control, 40, 20, 0), found, "{member} against {control}");
+        }
+    }
+
+    #[test]
+    fn masked_gradients_are_named_with_their_operators() {
+        let broke = [("es, softened", true), (CONTROLS[0], false)];
+        let all: Vec<Outcome> = (0..10).map(|i| trial("R1", i, false, Some(&broke))).collect();
+        let nodes = ["Relu \"a\"", "Sigmoid \"mask\"", "MaxPool \"b\""].map(String::from);
+        let (severity, text) = masked(&all, &nodes);
+        assert_eq!(severity, Severity::Error);
+        // What is flat comes before what only bends.
+        assert!(text.contains("Sigmoid \"mask\", Relu \"a\", MaxPool \"b\""), "{text}");
+        assert!(
+            text.contains("of 10 queries") && text.contains("made 10 wrong") && text.contains("softened"),
+            "{text}"
+        );
+        assert!(masked(&[], &nodes).0 == Severity::Ok);
+        assert_eq!(passes(&all), [Pass::Exact, Pass::Softened]);
+    }
+
+    /// The strong search breaks the first `wins` of `of` queries, ES the last `losses`.
+    fn both(of: usize, wins: usize, losses: usize) -> Vec<Outcome> {
+        let strong = (0..of).map(|i| trial("R1", i, i >= wins, Some(&[])));
+        strong.chain((0..of).map(|i| trial("ES", i, i < of - losses, None))).collect()
+    }
+
+    /// Chances as above. How many of how many is no matter: each query that ES leaves and the strong search breaks is a proof.
+    #[test]
+    fn scores_are_contradicted_beyond_chance() {
+        for (of, wins, losses, found) in [
+            (40, 6, 0, Severity::Ok),
+            (40, 7, 0, Severity::Warning),
+            (1000, 7, 0, Severity::Warning),
+            (40, 10, 1, Severity::Warning),
+            (40, 9, 1, Severity::Ok),
+            (40, 0, 20, Severity::Ok),
+        ] {
+            let outcomes = both(of, wins, losses);
+            let (severity, text) = contradicted(&outcomes);
+            assert_eq!(severity, found, "{wins} to {losses} of {of}: {text}");
+            assert_eq!(contradicted_terms(&outcomes).is_empty(), found == Severity::Ok);
+        }
+        // Only the attack that leaves more is contradicted.
+        let mut outcomes = both(40, 20, 0);
+        outcomes.extend((0..40).map(|i| trial("LTM", i, i >= 20, None)));
+        let terms = contradicted_terms(&outcomes);
+        assert_eq!(
+            terms.iter().map(|(term, left)| (term.name, *left)).collect::<Vec<_>>(),
+            [("ES:R", 100.0)]
+        );
+        let (_, text) = contradicted(&outcomes);
+        assert!(text.contains("R@1 falls to 50.0 %") && text.contains("ES:R 100 %"), "{text}");
+        // Queries that the strong search didn't attack say nothing.
+        outcomes.retain(|o| o.attack != "R1" || o.query == "q1");
+        assert_eq!(contradicted(&outcomes).0, Severity::Ok);
+        assert_eq!(contradicted(&[]).0, Severity::Ok);
+    }
+
+    /// By hand: of 10 queries the strong search breaks 4 and ES 3 others; 3 are left.
+    #[test]
+    fn a_query_is_lost_to_whatever_attack_broke_it() {
+        let mut outcomes = both(10, 4, 3);
+        let robust = robust_r1(&outcomes).unwrap();
+        assert!((robust.value - 30.0).abs() < 1e-9 && robust.queries == 10 && robust.clean == 100.0);
+        assert_eq!(robust.interval, wilson(3, 10));
+        // One was wrong without attack.
+        outcomes[9].before.hit = Some(false);
+        let robust = robust_r1(&outcomes).unwrap();
+        assert!((robust.value - 30.0).abs() < 1e-9 && (robust.clean - 90.0).abs() < 1e-9);
+        outcomes[5].before.hit = Some(false);
+        assert!((robust_r1(&outcomes).unwrap().value - 20.0).abs() < 1e-9);
+        outcomes.retain(|o| o.attack != "R1");
+        assert!(robust_r1(&outcomes).is_none());
+    }
+
+    #[test]
+    fn members_are_summed_up() {
+        let all = [
+            trial("R1", 0, false, Some(&[("es", true)])),
+            trial("R1", 1, false, Some(&[("es", false), ("margin", true), (CONTROLS[0], true)])),
+            trial("R1", 2, true, Some(&[("es", false), ("margin", false), (CONTROLS[0], false)])),
+        ];
+        let robust = robust_r1(&all).unwrap();
+        let row = |name: &str| {
+            let m = robust.members.iter().find(|m| m.name == name).unwrap();
+            (m.queries, m.broken, m.steps)
+        };
+        assert_eq!((row("es"), row("margin"), row("nes")), ((3, 1, 30), (2, 1, 20), (0, 0, 0)));
+        assert_eq!(robust.members.len(), members().count());
+    }
 }

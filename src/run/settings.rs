@@ -1,8 +1,9 @@
 //! What was asked for: the flags, the suite and the model card put together, and the output files tried.
 
 use super::journal::Journal;
-use crate::cli::{AuditFlags, GradientSource};
+use crate::cli::{AuditFlags, GradientSource, StrongSample};
 use crate::judge::gate::Rules;
+use crate::judge::quantity::Quantity;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
@@ -181,6 +182,14 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
             metric.name(),
             suite.name
         )));
+    }
+    let strong = suite.attacks.iter().any(|entry| entry.objective.strong_only);
+    let off = flags.strong_sample == Some(StrongSample::Off) && !strong;
+    if off && rules.metrics().any(|metric| metric == Quantity::Robust) {
+        return Err(Error::usage(
+            "the gate demands `robust_r1`, and with --strong-sample off no query is attacked by the strong search. Leave one \
+             of the two out",
+        ));
     }
     if !demands.max_drop.is_empty() && demands.baseline.is_none() {
         return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));

@@ -65,12 +65,12 @@ mod tests {
         let mut moves = Vec::new();
         for _ in 0..50 {
             let before = x[0];
-            walk.step(&mut x, &bound, f64::from((before - 0.3).abs()), &[(before - 0.3).signum()]);
+            walk.step(&mut x, &bound, f64::from((before - 0.5).abs()), &[(before - 0.5).signum()]);
             moves.push((x[0] - before).abs());
         }
         assert!((moves[0] - 0.5).abs() < 1e-6 && moves[49] < 0.001, "{moves:?}");
         assert!(moves.windows(2).all(|two| two[1] < two[0] + 1e-6));
         let (loss, best) = walk.best().unwrap();
-        assert!(loss < 0.02 && (best[0] - 0.3).abs() < 0.02, "{loss} at {best:?}");
+        assert!(loss < 0.02 && (best[0] - 0.5).abs() < 0.02, "{loss} at {best:?}");
     }
 }
