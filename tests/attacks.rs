@@ -815,8 +815,10 @@ const MEMBER: Member = Member {
     loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
     aims: Aims::One,
     pass: Pass::Exact,
+    or_exact: false,
     search: &COSINE,
     steps: 1,
+    alpha: Some(1.0),
     from: From::Clean,
     until: None,
 };
@@ -828,8 +830,14 @@ const MEMBER: Member = Member {
 fn a_warm_start_begins_where_another_search_ended() {
     let Toy { mut model, images, gallery, trials, lowest, .. } = toy(&WARM);
     let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Corrected));
-    let strong =
-        Strong { gallery: &gallery, images: &image, trials: &trials, plan: &plan, effort: 1, pixels: PIXELS };
+    let strong = Strong {
+        gallery: &gallery,
+        images: &image,
+        trials: &trials,
+        plan: &plan,
+        effort: 1,
+        shape: [3, 2, 2],
+    };
     let mut found = None;
     let mut see = |event: Event| {
         if let Event::Done(0, outcome, evidence) = event {
