@@ -196,12 +196,18 @@ impl Attacks<'_> {
         let whole = |of: &[usize]| of.iter().map(|&at| places[at]).collect::<Vec<usize>>();
         let (mut before, mut ended) = (0, false);
         for (of, is_strong) in [(plain, false), (strong, true)] {
+            // The strong search counts the steps that it makes at most. Shown are those that it usually makes.
+            let work = |most: bool| -> usize {
+                let of = of.iter().map(|&at| self.trials[places[at]].objective);
+                of.map(|o| if most { self.plan.most_work(o) } else { self.plan.work(o) }).sum()
+            };
+            let (usual, most) = (work(false) as u64, work(true).max(1) as u64);
             let mut latest = 0;
             let mut mapped = |event: Event| {
                 let flow = match event {
                     Event::Step { done, at } => {
-                        latest = done;
-                        watch(Event::Step { done: before + done, at })
+                        latest = (done as u64 * usual / most) as usize;
+                        watch(Event::Step { done: before + latest, at })
                     }
                     Event::Done(i, outcome, evidence) => watch(Event::Done(of[i], outcome, evidence)),
                 };

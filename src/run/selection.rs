@@ -80,7 +80,7 @@ pub fn add_strong_sample(
         Some(StrongSample::Most(n)) => n,
         None => {
             let work: usize = whole.trials.iter().map(|t| plan.work(t.objective)).sum();
-            (work / USUAL_WORK).max(LEAST_SAMPLE)
+            (work / plan.work(&R1)).max(LEAST_SAMPLE)
         }
     };
     if has {
@@ -98,9 +98,6 @@ pub fn add_strong_sample(
 
 /// Fewest queries that the strong search attacks besides a suite, where there are so many.
 const LEAST_SAMPLE: usize = 32;
-/// Image steps that the strong search takes for a query on average, if a quarter of the queries survive its first
-/// members. The cost of a sample is estimated with it.
-const USUAL_WORK: usize = 600;
 
 fn some_trials(selection: Selection) -> Result<Selection> {
     if selection.trials.is_empty() {

@@ -133,8 +133,16 @@ const REFINED: Member = Member {
 /// For objectives without an ensemble of their own.
 pub const USUAL: Ensemble = &[&[HINGE], &[SOFTENED, STRAIGHT, RESTART], &[REFINED, SQUARE, FREE]];
 
-/// For objectives about ranks.
-pub const RANKS: Ensemble = &[
+/// For objectives that raise an item in rankings.
+pub const RAISE: Ensemble = &[
+    &[Member { steps: 30, ..HINGE }],
+    &[SOFTENED, STRAIGHT, RESTART],
+    &[REFINED, Member { steps: 100, ..SQUARE }],
+];
+
+/// For objectives that lower an item in rankings. No image may exist that makes an item last, and random search finds
+/// places that gradients don't lead to.
+pub const LOWER: Ensemble = &[
     &[Member { steps: 30, ..HINGE }],
     &[
         SOFTENED,
@@ -143,12 +151,12 @@ pub const RANKS: Ensemble = &[
         Member {
             name: "square, from stripes",
             about: "random search without gradients (Square), from random stripes of ±ε",
-            steps: 120,
+            steps: 240,
             from: From::Clean,
             ..SQUARE
         },
     ],
-    &[REFINED, Member { steps: 100, ..SQUARE }],
+    &[REFINED, Member { steps: 60, ..SQUARE }],
 ];
 
 /// A query is lost where its margin is below 0.
@@ -304,6 +312,12 @@ impl Member {
 /// The largest number of image steps that an ensemble makes for a trial.
 pub fn cost(ensemble: Ensemble, effort: usize) -> usize {
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum()
+}
+
+/// Image steps that an ensemble usually makes for a trial: a quarter of the trials survive its first tier.
+pub fn usual(ensemble: Ensemble, effort: usize) -> usize {
+    let first: usize = ensemble.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum();
+    first + (cost(ensemble, effort) - first) / 4
 }
 
 /// Calls its last argument with lanes whose gradients come from a backward pass. Returns whether the model has this

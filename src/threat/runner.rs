@@ -57,12 +57,19 @@ impl Plan {
         self.effort.or(objective.strong_only.then_some(1))
     }
 
-    /// Image steps of an attack on one query at most.
+    /// Image steps of an attack on one query: as many as there are at most, or for the strong search as many as it usually
+    /// makes.
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
-            Some(effort) => ensemble::cost(objective.members, effort),
+            Some(effort) => ensemble::usual(objective.members, effort),
             None => self.steps * (self.restarts + 1),
         }
+    }
+
+    /// Image steps of an attack on one query at most.
+    pub fn most_work(&self, objective: &Objective) -> usize {
+        self.strong(objective)
+            .map_or_else(|| self.work(objective), |effort| ensemble::cost(objective.members, effort))
     }
 }
 

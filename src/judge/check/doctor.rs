@@ -194,6 +194,8 @@ impl<'a> Patient<'a> {
         codes.dedup();
         let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
         let share = 100.0 * count as f64 / losses.len().max(1) as f64;
+        // What the strong search missed hides no gradient: its members don't rest on one.
+        let severity = if self.plan.effort.is_some() { severity.min(Severity::Warning) } else { severity };
         // With few trials one alone exceeds the share, so at least two are required.
         let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
         Ok((
