@@ -6,6 +6,7 @@ use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
 use crate::record::{Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -23,8 +24,8 @@ const EXAMPLES: &str = "Examples:
                                         steps in float16, outcomes in float32
   audit compare before.json after.json
 
-Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (gallery, attacks,
-sample in float32); progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done,
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check,
+gallery, retrieval, attacks, sample in float32); progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done,
 queries; note; warning; error with exit and text.
 
 Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed ·
@@ -160,13 +161,13 @@ pub struct GradFlags {
     #[arg(long)]
     pub raw: bool,
     /// Write a graph for this batch alone [default: any batch; the model's own where that is fixed]
-    #[arg(long)]
+    #[arg(long, value_parser = batch())]
     pub batch: Option<usize>,
     /// What the model takes and gives.
     #[command(flatten)]
     pub described: Described,
     /// Threads [default: one per core]
-    #[arg(long, default_value_t = 0, hide_default_value = true, help_heading = "Machine")]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
     pub threads: usize,
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
@@ -279,14 +280,14 @@ pub struct ImagesFlags {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Height and width
-    #[arg(long, default_value_t = 28)]
+    #[arg(long, default_value_t = 28, value_parser = few())]
     pub size: usize,
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = few())]
     pub channels: usize,
-    #[arg(long, default_value_t = 48)]
+    #[arg(long, default_value_t = 48, value_parser = few())]
     pub classes: usize,
     /// Images in each class
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = few())]
     pub samples: usize,
 }
 
@@ -378,10 +379,10 @@ pub struct AuditFlags {
     #[arg(long, help_heading = "Machine")]
     pub allow_cpu_nodes: bool,
     /// Threads [default: one per core]
-    #[arg(long, default_value_t = 0, hide_default_value = true, help_heading = "Machine")]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
     pub threads: usize,
     /// Images per model run, in each thread; changes the time, not the trials
-    #[arg(long, help_heading = "Machine")]
+    #[arg(long, value_parser = batch(), help_heading = "Machine")]
     pub batch: Option<usize>,
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
@@ -526,6 +527,25 @@ impl AuditFlags {
         };
         Options { provider, threads: self.threads }
     }
+}
+
+/// The most threads that can be asked for: more than any machine has cores, fewer than any machine refuses.
+const MOST_THREADS: u64 = 1024;
+
+/// The most images per model run.
+const MOST_BATCH: u64 = 1 << 16;
+
+fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(..=MOST_THREADS)
+}
+
+fn batch() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=MOST_BATCH)
+}
+
+/// Counts and sides of generated images.
+fn few() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=4096)
 }
 
 fn form(text: &str) -> Result<Form, String> {

@@ -2,7 +2,7 @@
 //!
 //! Reading goes column by column in pieces, so that a large gallery is held once, as the numbers it is.
 
-use crate::{Error, Result, guard};
+use crate::{Error, Result, files, guard};
 use ndarray::Array2;
 use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -138,7 +138,7 @@ impl Table {
         let wrong = |reason: &dyn std::fmt::Display| {
             Error::usage(format!("can't read {}: {reason}; expected {about}", path.display()))
         };
-        let file = File::open(path).map_err(|reason| wrong(&reason))?;
+        let file = files::open(path).map_err(|reason| wrong(&reason))?;
         let file = guarded(|| SerializedFileReader::new(file)).map_err(|reason| wrong(&words(&reason)))?;
         Ok(Table { path: path.to_path_buf(), file, about })
     }

@@ -1,9 +1,56 @@
-//! Files that are written in one go: whoever reads a path finds what was there before, or all of the new file.
+//! Files: those that are read are regular ones of a bounded size, so that neither a pipe nor a device holds the program up.
+//! Those that are written are written in one go: whoever reads a path finds what was there before, or all of the new file.
 
 use std::fs::File;
-use std::io::{Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::path::Path;
 use tempfile::{Builder, NamedTempFile};
+
+/// The most bytes of a file that people write by hand: suites, model cards.
+pub const BY_HAND: u64 = 1 << 24;
+/// The most bytes of an image.
+pub const IMAGE: u64 = 1 << 30;
+/// The most bytes of any other file that is read at once: lists, reports, models.
+pub const LARGE: u64 = 1 << 33;
+
+/// Opens a file to be read. Pipes, devices and folders are refused before they are opened.
+pub fn open(path: &Path) -> Result<File> {
+    let kind = std::fs::metadata(path)?;
+    if kind.is_dir() {
+        return Err(Error::new(ErrorKind::IsADirectory, "expected a file, found a folder"));
+    }
+    if !kind.is_file() {
+        return Err(Error::other(
+            "expected a regular file, found a pipe or a device. Copy what it gives to a file",
+        ));
+    }
+    File::open(path)
+}
+
+/// The bytes of a regular file, at most `most`.
+pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let file = open(path)?;
+    let size = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size.min(most) as usize)?;
+    // What other programs add meanwhile is bounded too.
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let found = size.max(bytes.len() as u64);
+        return Err(Error::other(format!(
+            "it has {found} bytes; at most {most} are read. Is it the right file?"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// The text of a regular file of at most `most` bytes.
+pub fn read_text(path: &Path, most: u64) -> Result<String> {
+    String::from_utf8(read(path, most)?).map_err(|e| {
+        let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
+        Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8 text"))
+    })
+}
 
 /// An empty file beside `path`, which becomes it by [`NamedTempFile::persist`] and is removed when it is dropped before.
 pub fn partial(path: &Path) -> Result<NamedTempFile> {

@@ -4,7 +4,9 @@ use crate::{Error, Exit, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -24,4 +26,37 @@ pub fn listen() -> Result<()> {
 /// Whether somebody asked for an end.
 pub fn asked() -> bool {
     ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
+}
+
+/// Bytes of the stack of [`heard`]'s thread: as much as a main thread has.
+const STACK: usize = 8 << 20;
+
+/// What `work` returns, or, as soon as somebody asks for an end, an error (exit code 130): for work that can't look for itself,
+/// such as ONNX Runtime's. The work goes on in its thread then, until the process ends; `when` says what it was.
+pub fn heard<T: Send + 'static>(when: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let (sender, receiver) = channel();
+    let work = move || {
+        let done = work();
+        // Nobody listens any more where somebody asked for an end.
+        let _ = sender.send(());
+        done
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
+    let thread = thread.map_err(|e| Error::internal(format!("can't begin a thread: {e}")))?;
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(50)) {
+            Err(RecvTimeoutError::Timeout) if asked() => {
+                return Err(Error::interrupted(format!("interrupted {when}; the same command begins again")));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            // Done, or it panicked.
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    thread.join().or_else(|panicked| std::panic::resume_unwind(panicked))
+}
+
+/// Ends the process without running what libraries want run at its end: a thread that [`heard`] left behind still uses them.
+pub fn end() -> ! {
+    signal_hook::low_level::exit(Exit::Interrupted as i32)
 }

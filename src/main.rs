@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         Ok(exit) => exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8)),
         Err(error) => {
             mode.error(&error);
+            if error.exit == Exit::Interrupted {
+                audit::interrupt::end();
+            }
             ExitCode::from(error.exit as u8)
         }
     }

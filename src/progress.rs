@@ -3,6 +3,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use std::fmt;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -62,14 +63,40 @@ fn line(event: Value) {
 pub struct At {
     /// The attack's code.
     pub attack: &'static str,
-    /// The step of one of the running trials, at most `steps`.
+    /// The step of one of the running trials, at most `steps`. Trials of the strong search have no such step.
     pub step: usize,
-    /// Steps of a trial.
+    /// Steps of a trial; 0 for trials of the strong search, which end at their goal.
     pub steps: usize,
     /// Finished queries of this attack, at most `of`.
     pub queries: usize,
     /// Number of queries of this attack.
     pub of: usize,
+}
+
+/// In words: the attack, its queries, and the step where a trial has a fixed number of them.
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let At { attack, step, steps, queries, of } = self;
+        match steps {
+            0 => write!(f, "{attack} {queries}/{of} queries, strong search"),
+            _ => write!(f, "{attack} {queries}/{of} queries, step {step}/{steps}"),
+        }
+    }
+}
+
+impl At {
+    /// Adds the position to an event.
+    fn describe(&self, event: &mut Value) {
+        event["attack"] = self.attack.into();
+        if self.steps > 0 {
+            event["step"] = self.step.into();
+            event["steps"] = self.steps.into();
+        } else {
+            event["search"] = "strong".into();
+        }
+        event["queries_done"] = self.queries.into();
+        event["queries"] = self.of.into();
+    }
 }
 
 /// One phase of an audit.
@@ -123,8 +150,8 @@ impl Phase {
         let position = (self.earlier + done).min(self.total);
         if let Some(bar) = &self.bar {
             bar.set_position(position);
-            if let Some(At { attack, step, steps, queries, of }) = at {
-                bar.set_message(format!("{attack} {queries}/{of} queries, step {step}/{steps}"));
+            if let Some(at) = at {
+                bar.set_message(at.to_string());
             }
             return;
         }
@@ -136,18 +163,12 @@ impl Phase {
         if self.mode == Mode::Json {
             let mut event = json!({ "event": "progress", "phase": self.name, "done": position, "total": self.total,
                 "seconds_left": left.round() });
-            if let Some(At { attack, step, steps, queries, of }) = at {
-                event["attack"] = attack.into();
-                event["step"] = step.into();
-                event["steps"] = steps.into();
-                event["queries_done"] = queries.into();
-                event["queries"] = of.into();
+            if let Some(at) = at {
+                at.describe(&mut event);
             }
             return line(event);
         }
-        let at = at.map_or(String::new(), |a| {
-            format!("{} {}/{} queries, step {}/{}, ", a.attack, a.queries, a.of, a.step, a.steps)
-        });
+        let at = at.map_or(String::new(), |at| format!("{at}, "));
         eprintln!("{}: {at}{} %, {} left", self.name, 100 * position / self.total.max(1), span(left));
     }
 
@@ -198,6 +219,31 @@ pub fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::At;
+    use serde_json::json;
+
+    /// A trial of the strong search has no number of steps to count up to.
+    #[test]
+    fn the_strong_search_is_named_in_place_of_a_step() {
+        let published = At { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
+        let strong = At { attack: "R1", step: 5, steps: 0, queries: 3, of: 42 };
+        assert_eq!(published.to_string(), "ES 3/60 queries, step 5/32");
+        assert_eq!(strong.to_string(), "R1 3/42 queries, strong search");
+        let event = |at: At| {
+            let mut event = json!({});
+            at.describe(&mut event);
+            event
+        };
+        assert_eq!(
+            event(strong),
+            json!({ "attack": "R1", "search": "strong", "queries_done": 3, "queries": 42 })
+        );
+        assert_eq!(
+            event(published),
+            json!({ "attack": "ES", "step": 5, "steps": 32, "queries_done": 3, "queries": 60 })
+        );
+    }
+
     #[test]
     fn times_are_said_as_people_say_them() {
         for (seconds, said) in

@@ -23,6 +23,13 @@ use std::collections::HashMap;
 /// Norms below this count as this, as in `torch.nn.functional.normalize`.
 const TINY_NORM: f64 = 1e-12;
 
+/// Lengths of embeddings that are taken: the least and the most. Divided by anything shorter, a row would have no length of
+/// 1, and gradients divided by anything longer leave float32's range.
+const NORMALISED: (f64, f64) = (TINY_NORM, 1e30);
+/// The same of the longest embedding for the Euclidean metric, whose squares are float32. Published losses add 1e-6 to every
+/// coordinate, which hides anything shorter.
+const EUCLIDEAN: (f64, f64) = (1e-6, 1e18);
+
 /// ‖a‖² + ‖b‖² − 2ab in `f32` keeps about 7 digits of ‖a‖² + ‖b‖². Squared distances below this share of it
 /// would keep fewer than 4, so they are computed again by direct difference.
 const CANCELLED: f32 = 2e-3;
@@ -48,6 +55,31 @@ impl Metric {
         if self.normalizes() {
             let norm = product(raw, raw).sqrt().max(TINY_NORM);
             raw.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
+        }
+    }
+
+    /// Refuses embeddings [N, D] too short or too long to be compared (exit code 12). `ids` are their names. An embedding of 0
+    /// is not refused: among others it is a finding, see `judge::check::clean`.
+    pub fn check_lengths(self, raw: &Array2<f32>, ids: &[String]) -> Result<()> {
+        let length = |row: ndarray::ArrayView1<f32>| {
+            row.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>().sqrt()
+        };
+        let lengths = raw.rows().into_iter().map(length).enumerate();
+        let lengths = lengths.filter(|(_, length)| *length > 0.0 && length.is_finite());
+        let (least, most) = if self.normalizes() { NORMALISED } else { EUCLIDEAN };
+        let wrong = |(_, length): &(usize, f64)| !(least..=most).contains(length);
+        let found = match self.normalizes() {
+            true => { lengths }.find(wrong),
+            false => lengths.max_by(|a, b| a.1.total_cmp(&b.1)).filter(wrong),
+        };
+        match found {
+            None => Ok(()),
+            Some((i, length)) => Err(Error::untrusted(format!(
+                "the clean embedding of `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are \
+                 computed with under the metric {}: scale the model's output",
+                ids[i],
+                self.name()
+            ))),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::record::{Form, Protocol, ScoreName};
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
-use crate::{Error, Result, yaml};
+use crate::{Error, Result, files, yaml};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +25,17 @@ const BUILT_IN: [(&str, &str); 7] = [
 
 const PROTOCOLS_FILE: &str = "suites/protocols.yaml";
 const PROTOCOLS: &str = include_str!("../suites/protocols.yaml");
+
+/// The most steps of a run. Longer ones find no more, and would not end.
+pub const MOST_STEPS: usize = 100_000;
+
+/// The most random starts.
+pub const MOST_RESTARTS: usize = 1000;
+/// Largest effort of the strong search.
+pub const MOST_EFFORT: usize = 1000;
+
+/// The most targets of a trial.
+const MOST_TARGETS: usize = 1000;
 
 /// A suite that has been checked.
 #[derive(Clone, Debug)]
@@ -86,8 +97,7 @@ struct Raw {
     alpha: Option<Spanned<String>>,
     steps: Option<Spanned<usize>>,
     schedule: Option<Spanned<String>>,
-    #[serde(default)]
-    restarts: usize,
+    restarts: Option<Spanned<usize>>,
     effort: Option<Spanned<usize>>,
     max_queries: Option<Spanned<usize>>,
     #[serde(default)]
@@ -149,8 +159,8 @@ impl Suite {
                 known.join(", ")
             )));
         }
-        let yaml =
-            std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+        let yaml = files::read_text(path, files::BY_HAND)
+            .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
         Suite::parse(name, &yaml)
     }
 
@@ -179,11 +189,11 @@ impl Suite {
             )));
         }
         refuse_beside_effort(file, &raw)?;
-        let positive = |value: &Option<Spanned<usize>>, key| match value {
-            Some(v) if v.value == 0 => {
-                Err(Error::usage(format!("{file}, line {}: `{key}` must be at least 1", v.referenced.line())))
-            }
-            v => Ok(v.as_ref().map(|v| v.value)),
+        let within = |value: &Option<Spanned<usize>>, key, least, most| match value {
+            Some(v) => between(v.value, least, most)
+                .map_err(|why| Error::usage(format!("{file}, line {}: `{key}` {why}", v.referenced.line())))
+                .map(|()| Some(v.value)),
+            None => Ok(None),
         };
         let mut attacks: Vec<Entry> = Vec::new();
         for text in &raw.attacks.value {
@@ -224,11 +234,11 @@ impl Suite {
             ball,
             eps: number(&raw.eps, "eps")?,
             alpha: number(&raw.alpha, "alpha")?,
-            steps: positive(&raw.steps, "steps")?,
+            steps: within(&raw.steps, "steps", 1, MOST_STEPS)?,
             search,
-            restarts: raw.restarts,
-            effort: positive(&raw.effort, "effort")?,
-            max_queries: positive(&raw.max_queries, "max_queries")?,
+            restarts: within(&raw.restarts, "restarts", 0, MOST_RESTARTS)?.unwrap_or(0),
+            effort: within(&raw.effort, "effort", 1, MOST_EFFORT)?,
+            max_queries: within(&raw.max_queries, "max_queries", 1, usize::MAX)?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
         })
     }
@@ -303,7 +313,7 @@ fn refuse_beside_effort(file: &str, raw: &Raw) -> Result<()> {
         ("schedule", raw.schedule.is_some()),
         ("alpha", raw.alpha.is_some()),
         ("steps", raw.steps.is_some()),
-        ("restarts", raw.restarts > 0),
+        ("restarts", raw.restarts.is_some()),
     ];
     match stated.iter().find(|(_, stated)| *stated) {
         Some((key, _)) => Err(Error::usage(format!(
@@ -315,6 +325,15 @@ fn refuse_beside_effort(file: &str, raw: &Raw) -> Result<()> {
     }
 }
 
+/// What is wrong with a count, in words that follow its name.
+pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(), String> {
+    match count {
+        n if n < least => Err(format!("must be at least {least}, found {n}")),
+        n if n > most => Err(format!("must be at most {most}, found {n}")),
+        _ => Ok(()),
+    }
+}
+
 /// Parses an attack: "CA+", or "CA+ w=5".
 fn entry(text: &str) -> Result<Entry> {
     let mut words = text.split_whitespace();
@@ -322,10 +341,10 @@ fn entry(text: &str) -> Result<Entry> {
     let mut count = 1;
     for word in words {
         let value = word.split_once('=').filter(|(key, _)| Some(*key) == objective.several).map(|(_, v)| v);
-        count = value.and_then(|v| v.parse().ok()).filter(|&n| n > 0).ok_or_else(|| {
+        count = value.and_then(|v| v.parse().ok()).filter(|n| (1..=MOST_TARGETS).contains(n)).ok_or_else(|| {
             Error::usage(match objective.several {
                 Some(key) => {
-                    format!("`{word}` is no parameter of {}: expected {key}=1, {key}=2, ...", objective.code)
+                    format!("`{word}` is no parameter of {}: expected {key}=1, {key}=2, ..., {key}={MOST_TARGETS}", objective.code)
                 }
                 None => format!("`{word}`: {} takes no parameter", objective.code),
             })
@@ -480,6 +499,14 @@ mod tests {
         assert!(refused(&format!("{BASE}steps: 0\n")).contains("line 3: `steps` must be at least 1"));
         assert!(refused(&format!("{BASE}max_queries: 0\n")).contains("`max_queries` must be at least 1"));
         assert!(refused(&format!("{BASE}effort: 0\n")).contains("line 3: `effort` must be at least 1"));
+        for (key, most) in [("steps", "100000"), ("restarts", "1000")] {
+            for value in ["4000000000", "100000000000"] {
+                let message = refused(&format!("{BASE}{key}: {value}\n"));
+                let words = format!("line 3: `{key}` must be at most {most}, found {value}");
+                assert!(message.contains(&words), "{message}");
+            }
+        }
+        assert!(refused("form: published\nattacks: [CA+ w=1000000]\n").contains("w=2, ..., w=1000"));
         assert!(refused(&format!("{BASE}steps: many\n")).contains("line 3"));
         assert!(refused("attacks: [CA+]\n").contains("form"));
         assert!(refused("form: [\n").contains("line"));

@@ -787,7 +787,7 @@ fn toy(objective: &'static Objective) -> Toy {
 fn every_search_of_the_ensemble_finds_a_known_minimum() {
     for (search, steps, short) in [(&COSINE, 2, 1e-5), (&RANDOM, 400, 1e-5), (&NES, 1600, 0.02)] {
         let Toy { mut model, images, gallery, trials, lowest, reach } = toy(find("GTM"));
-        let plan = Plan { search, steps, ..plan(Form::Corrected) };
+        let plan = Plan { search, steps, alpha: 0.1, ..plan(Form::Corrected) };
         let o = &go(&mut model, &gallery, &images, &trials, &plan)[0];
         let off = (o.loss_last - lowest) / reach;
         assert!(off > -1e-5 && off < short, "{search:?}: {off} of the way are left");
@@ -815,8 +815,10 @@ const MEMBER: Member = Member {
     loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
     aims: Aims::One,
     pass: Pass::Exact,
+    or_exact: false,
     search: &COSINE,
     steps: 1,
+    alpha: Some(1.0),
     from: From::Clean,
     until: None,
 };
@@ -828,8 +830,14 @@ const MEMBER: Member = Member {
 fn a_warm_start_begins_where_another_search_ended() {
     let Toy { mut model, images, gallery, trials, lowest, .. } = toy(&WARM);
     let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Corrected));
-    let strong =
-        Strong { gallery: &gallery, images: &image, trials: &trials, plan: &plan, effort: 1, pixels: PIXELS };
+    let strong = Strong {
+        gallery: &gallery,
+        images: &image,
+        trials: &trials,
+        plan: &plan,
+        effort: 1,
+        shape: [1, 1, PIXELS],
+    };
     let mut found = None;
     let mut see = |event: Event| {
         if let Event::Done(0, outcome, evidence) = event {

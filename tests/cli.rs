@@ -142,6 +142,83 @@ fn external_data_outside_of_the_models_folder_is_refused() {
     }
 }
 
+/// A link that stays in the folder is followed, and so are model and data that are both links into another, as in caches
+/// of downloads. A link of the data alone may lead anywhere.
+#[cfg(unix)]
+#[test]
+fn external_data_behind_a_link_out_of_the_folder_is_refused() {
+    use std::os::unix::fs::symlink;
+    let dir = stage();
+    let Encoded { model, weights } = small().encode_external();
+    dir.write("secret", &weights);
+    dir.write("sub/model.onnx", &model);
+    dir.write("sub/real", &weights);
+    let images = dir.join("data").display().to_string();
+    let flags = ["--suite", "smoke", "--max-queries", "3", "-q", "--data", &images];
+    let link = dir.join("sub").join(Encoded::WEIGHTS);
+    symlink("../secret", &link).unwrap();
+    refused(&dir, &[&["sub/model.onnx"], &flags[..]].concat(), MODEL, &[Encoded::WEIGHTS, "a link out of"]);
+    std::fs::remove_file(&link).unwrap();
+    symlink("real", &link).unwrap();
+    let ran_as = |model: &str| run(&dir, &[&[model], &flags[..]].concat());
+    assert_eq!(ran_as("sub/model.onnx").code, Some(0));
+    dir.write("blobs/m", &model);
+    dir.write("blobs/w", &weights);
+    std::fs::create_dir(dir.join("snapshot")).unwrap();
+    symlink("../blobs/m", dir.join("snapshot/model.onnx")).unwrap();
+    symlink("../blobs/w", dir.join("snapshot").join(Encoded::WEIGHTS)).unwrap();
+    let done = ran_as("snapshot/model.onnx");
+    assert_eq!(done.code, Some(0), "{}", done.err);
+}
+
+/// A pipe that nobody writes to and a device that never ends: each would hold the program up for ever.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_not_read() {
+    let dir = stage();
+    let made = Command::new("mkfifo").arg(dir.join("pipe")).arg(dir.join("data/class00/pipe.png")).status();
+    assert!(made.unwrap().success());
+    let with = |args: &[&str], words: &[&str]| {
+        let args = [&["model.onnx", "-q", "--suite", "smoke", "--max-queries", "3"], args].concat();
+        refused(&dir, &args, USAGE, &[words, &["regular file"]].concat());
+    };
+    for path in ["pipe", "/dev/zero"] {
+        with(&["--card", path], &[path]);
+        with(&["--trials", path], &[path]);
+        with(&["--baseline", path], &[path]);
+        refused(&dir, &[path, "-q"], USAGE, &[path, "regular file"]);
+        refused(&dir, &["gate", path, "--fail-under", "ars=1"], USAGE, &[path, "regular file"]);
+        refused(&dir, &["report", path], USAGE, &[path, "regular file"]);
+        let data = ["model.onnx", "-q", "--data", path, "--layout", "csv"];
+        refused(&dir, &data, USAGE, &[path]);
+    }
+    std::os::unix::fs::symlink("/dev/zero", dir.join("zero.yaml")).unwrap();
+    refused(&dir, &["model.onnx", "-q", "--suite", "zero.yaml"], USAGE, &["zero.yaml", "regular file"]);
+    std::os::unix::fs::symlink("/dev/zero", dir.join("zero.npy")).unwrap();
+    with(&["--data", "data", "--gallery", "zero.npy"], &["zero.npy"]);
+
+    // Among images they are left out like damaged ones.
+    says(&works(&dir, "model.onnx", &[]), &["unreadable-images", "pipe.png", "regular file"]);
+    let mut rows = "path,label\n/dev/zero,class00\n".to_string();
+    for class in 0..5 {
+        rows += &(0..4).map(|i| format!("data/class{class:02}/{i:02}.png,c{class}\n")).collect::<String>();
+    }
+    dir.write("rows.csv", rows);
+    let done =
+        run(&dir, &["model.onnx", "-q", "--suite", "smoke", "--max-queries", "3", "--data", "rows.csv"]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    says(&done.out, &["unreadable-images", "/dev/zero"]);
+}
+
+/// A card of 20 MB is no card.
+#[test]
+fn files_have_a_largest_size() {
+    let dir = stage();
+    std::fs::File::create(dir.join("big.yaml")).unwrap().set_len(20 << 20).unwrap();
+    refused(&dir, &["model.onnx", "-q", "--card", "big.yaml"], USAGE, &["big.yaml", "20971520 bytes"]);
+    refused(&dir, &["model.onnx", "-q", "--suite", "big.yaml"], USAGE, &["big.yaml", "20971520 bytes"]);
+}
+
 #[test]
 fn a_model_without_image_input_is_refused_with_its_inputs() {
     let dir = stage();
@@ -385,6 +462,11 @@ fn flags_out_of_range_are_refused() {
         ("--alpha=2", ["--alpha", "at most 1"]),
         ("--steps=0", ["--steps", "at least 1"]),
         ("--max-queries=0", ["--max-queries", "at least 1"]),
+        ("--steps=1000000000000", ["--steps", "at most 100000"]),
+        ("--resize=1000000", ["resize is 1000000", "8192 at most"]),
+        ("--resize-shorter=100000", ["resize_shorter is 100000", "8192 at most"]),
+        ("--size=4000000000", ["size is 4000000000", "32768 at most"]),
+        ("--range=0,inf", ["range 0 to inf", "no finite values"]),
         ("--protocol=rob29", ["rob29", "rob224"]),
         ("--range=255,0", ["--range", "rising"]),
         ("--layout=heap", ["heap", "folder"]),
@@ -414,6 +496,12 @@ fn flags_out_of_range_are_refused() {
         &["model.onnx", "--strong-sample", "0"],
         &["model.onnx", "--strong-sample", "x"],
         &["model.onnx", "--strong-sample=-1"],
+        &["model.onnx", "--threads", "10000"],
+        &["model.onnx", "--batch", "100000000000"],
+        &["model.onnx", "--batch", "0"],
+        &["doctor", "model.onnx", "--threads", "10000"],
+        &["grad", "model.onnx", "-o", "g.onnx", "--threads", "10000"],
+        &["images", "--out", "images", "--size", "1000000"],
         &[],
     ];
     for args in clap {
@@ -651,4 +739,23 @@ fn damage_inside_a_model_ends_with_a_message() {
     let mut graph = small();
     graph.nodes[3].inputs[0] = "nobody".into();
     refused_model(&dir, &graph, &[], MODEL, &["model.onnx", "nobody"]);
+}
+
+/// What is no image by its ending is left out, and that is said: by name in the report.
+#[test]
+fn other_files_among_images_are_named() {
+    let dir = stage();
+    assert!(!works(&dir, "model.onnx", &[]).contains("other-files"));
+    dir.write("data/class00/moving.gif", b"GIF89a");
+    dir.write("data/class00/noending", b"x");
+    dir.write("data/class01/deeper/00.png", b"x");
+    dir.write("data/class01/.hidden", b"x");
+    let words =
+        ["other-files", "3 files or folders", "class00/moving.gif", "class00/noending", "class01/deeper/"];
+    let out = works(&dir, "model.onnx", &[]);
+    // The table breaks lines at blanks.
+    says(&out.split_whitespace().collect::<Vec<_>>().join(" "), &words);
+    dir.write("gifs/class00/moving.gif", b"GIF89a");
+    let words = ["gifs/class00", "no images", "only such as moving.gif"];
+    refused(&dir, &["model.onnx", "--data", "gifs"], EMPTY, &words);
 }

@@ -149,3 +149,31 @@ fn smooth_directions_alone_would_miss_fine_errors_on_large_images() {
     println!("fine noise of half its length, {LARGE}² pixels: {e:?}");
     assert!(100.0 * e.smooth < Errors::ACCEPTED[0] && !e.accepted() && (e.own - 0.2).abs() < 0.02, "{e:?}");
 }
+
+/// The plainest model, its embedding made of ones and of `share` of what the image makes.
+fn hardly(share: f32) -> Graph {
+    let weights = weights().floats("one", &[1], &[1.0]).floats("share", &[1], &[share]);
+    let mut nodes = trunk("image", "seen", "a/");
+    nodes.push(Node::new("Mul", &["seen", "share"], "little"));
+    nodes.push(Node::new("Add", &["little", "one"], "embedding"));
+    colour(nodes, weights)
+}
+
+/// As in CaiT with layer scale 1e-5: finite differences at small steps hold nothing but rounding. The right gradient isn't
+/// called wrong there, and a wrong one is, wherever a larger step shows more than rounding.
+#[test]
+fn where_rounding_decides_no_gradient_is_called_wrong() {
+    let temp = Temp::new();
+    for share in [1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-9] {
+        let bench = Bench::of(&temp, &hardly(share));
+        let right = bench.errors(&bench.right);
+        let flipped: Vec<f32> = bench.right.iter().map(|v| -v).collect();
+        let wrong = bench.errors(&flipped);
+        println!("share {share:e}: {right:?}; flipped {wrong:?}");
+        assert!(right.accepted() || right.rounding, "{share}: {right:?}");
+        assert!(!wrong.accepted(), "{share}: {wrong:?}");
+        // Of 1e-5, a step of 0.1 moves the embedding by 1e-6, ten times what rounding does. Of 1e-9, nothing is left.
+        assert!(share < 5e-6 || (right.accepted() && !wrong.rounding), "{share}: {right:?}, {wrong:?}");
+        assert!(share > 1e-8 || right.rounding, "{right:?}");
+    }
+}

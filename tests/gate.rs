@@ -350,3 +350,42 @@ fn comparisons_are_paired_sorted_and_saved() {
     assert!(interval(0) > 20.0 && interval(1) < 40.0 && strong["direction"] == 1, "{strong}");
     ends(2, &["compare", &weak, &same, "--sort", "nonsense"], &["unknown metric"]);
 }
+
+/// A score taken out of one side must not make the gate check only the rest.
+#[test]
+fn a_score_that_one_side_lacks_is_a_mistake_not_a_pass() {
+    let dir = Temp::new();
+    let full = save(&dir, "full.json", &report_fixture::report(0.5));
+    let mut without = report_fixture::report(0.5);
+    without.scores.ars = None;
+    let without = save(&dir, "without.json", &without);
+    ends(2, &["gate", &full, "--baseline", &without], &["the baseline has no `ars`"]);
+    ends(2, &["gate", &without, "--baseline", &full], &["this report has no `ars`"]);
+    ends(0, &["gate", &without, "--baseline", &without], &[]);
+}
+
+/// The fixture's numbers follow from its outcomes; those of a report edited by hand don't.
+#[test]
+fn numbers_that_the_outcomes_contradict_are_refused() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &report_fixture::report(0.6));
+    let low = report_fixture::report(0.3);
+    let edited = |name: &str, edit: &dyn Fn(&mut Report)| {
+        let mut report = low.clone();
+        edit(&mut report);
+        save(&dir, name, &report)
+    };
+    let ars = edited("ars.json", &|r| r.scores.ars.as_mut().unwrap().value = 99.0);
+    let row = edited("row.json", &|r| {
+        r.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap().after = Some(99.0);
+    });
+    let trials = edited("trials.json", &|r| r.outcomes.retain(|o| o.attack != "ES"));
+    let stored = "The file was edited or damaged";
+    ends(2, &["gate", &ars, "--fail-under", "ars=40"], &["`ars` is stored as 99", stored]);
+    ends(2, &["gate", &ars, "--baseline", &base], &["this report", "`ars` is stored as 99"]);
+    ends(2, &["gate", &base, "--baseline", &ars], &["the baseline", "`ars` is stored as 99"]);
+    ends(2, &["gate", &row, "--fail-under", "attack.ES:R=40"], &["`attack.ES:R` is stored as 99"]);
+    ends(2, &["gate", &trials, "--fail-under", "attack.ES:R=1"], &["outcomes give none"]);
+    // What nobody demands anything of is not looked at.
+    ends(0, &["gate", &row, "--fail-under", "benign.r1=1"], &[]);
+}

@@ -565,3 +565,19 @@ fn a_cut_larger_than_the_image_is_refused() {
         says(&data.pixels(0, &prep).unwrap_err().message, &["can't cut 24×24 pixels"]);
     }
 }
+
+/// Two labels that a line separator, a no-break space or an em space tells apart are two, as in Parquet.
+#[test]
+fn labels_that_unusual_blanks_tell_apart_stay_apart() {
+    let root = Temp::new();
+    let labels = ["a", "a\u{2028}", "\u{2028}a", "a\u{a0}", "a\u{2003}", " a "];
+    let mut rows = "path,label\n".to_string();
+    for (i, label) in labels.iter().enumerate() {
+        root.write(&format!("{i}.png"), b"x");
+        rows += &format!("{i}.png,{label}\n");
+    }
+    let data = Dataset::open(&root.write("rows.csv", rows), None, None).unwrap();
+    let mut expected = labels[..5].to_vec();
+    expected.sort_unstable();
+    assert_eq!(data.classes, expected);
+}

@@ -104,6 +104,42 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     says(&message, &[other_class, "gallery.npy holds no item; classes there are `class00`"]);
 }
 
+/// A run is what it holds, not how it is listed: the same rows in another order give the same report.
+#[test]
+fn the_order_of_rows_says_nothing() {
+    let root = Temp::new();
+    let data = images(&root);
+    let last = data.items.len() - 1;
+    let row = |i: usize| (data.items[i].id.clone(), data.classes[data.items[i].class].clone());
+    let listed = |order: &dyn Fn(usize) -> usize| -> String {
+        let rows = (0..=last).map(|i| row(order(i)));
+        "path,label\n".to_string()
+            + &rows.map(|(id, label)| format!("images/{id},{label}\n")).collect::<String>()
+    };
+    let flags = ["--max-queries", "8"];
+    let at = root.write("all.csv", listed(&|i| i));
+    let before = run(&at, &flags).unwrap();
+    // 35 and 96 have no common divisor.
+    for order in [&(|i| last - i) as &dyn Fn(usize) -> usize, &|i| i * 35 % 96] {
+        root.write("all.csv", listed(order));
+        assert_eq!(common::lasting(&run(&at, &flags).unwrap()), common::lasting(&before));
+    }
+
+    // A gallery of embeddings: that of row i is (i, 1).
+    let gallery = |order: &dyn Fn(usize) -> usize| {
+        let rows = (0..=last).map(order).map(|i| (i, row(i)));
+        let text: String = rows.clone().map(|(_, (id, label))| format!("g/{id},{label}\n")).collect();
+        root.write("gallery.csv", "id,label\n".to_string() + &text);
+        let values = rows.flat_map(|(i, _)| [i as f32, 1.0]);
+        let values: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
+        audit::data::vectors::read(&root.write("gallery.npy", npy("<f4", "(96, 2)", &values))).unwrap()
+    };
+    let before = gallery(&|i| i);
+    let after = gallery(&|i| i * 35 % 96);
+    assert_eq!((&after.ids, &after.labels), (&before.ids, &before.labels));
+    assert_eq!(after.embeddings, before.embeddings);
+}
+
 /// A gallery of rows (id, label, camera) and their embeddings, by the crate's column writers.
 fn write_parquet(path: &Path, rows: &[(String, String, i32)], values: &[f32]) {
     use parquet::data_type::{ByteArray, ByteArrayType, FloatType, Int32Type};

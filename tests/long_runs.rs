@@ -5,6 +5,7 @@ mod common;
 
 use common::models::{self, small};
 use common::{Ran, Rng, Temp, program, ran, says};
+use onnx_grad::Node;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -376,8 +377,82 @@ fn a_baseline_of_other_conditions_is_refused_before_the_attacks() {
     assert_eq!(run(&dir, &["-o", "base.json"]).code, Some(0));
     let before = dir.names();
     // So many steps that the attacks would take minutes.
-    let done = run(&dir, &["-o", "r.json", "--baseline", "base.json", "--steps", "1000000"]);
+    let done = run(&dir, &["-o", "r.json", "--baseline", "base.json", "--steps", "100000"]);
     assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{}", done.err);
-    says(&done.err, &["other conditions", "steps: 6 and 1000000"]);
+    says(&done.err, &["other conditions", "steps: 6 and 100000"]);
+    assert_eq!(dir.names(), before);
+}
+
+/// Whoever removes the folder of the report while the audit runs loses the report, and no trial.
+#[test]
+fn a_removed_report_folder_costs_no_trial() {
+    let dir = stage();
+    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    std::fs::create_dir(dir.join("out")).unwrap();
+    // Removed as soon as a trial is done, in the midst of the attacks or before the report: each is answered.
+    let mut command = program(dir.path());
+    command.args(FLAGS).args(["--steps", "2000", "--progress", "json", "-o", "out/cut.json"]);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let size = || std::fs::metadata(dir.join("out/cut.json.journal")).map_or(0, |m| m.len());
+    while size() < 5000 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::fs::remove_dir_all(dir.join("out")).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(130), "{err}");
+    says(&err, &["are done and kept in out/cut.json.journal", "--resume"]);
+    assert!(size() > 0, "{err}");
+    let again = run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]);
+    assert_eq!(again.code, Some(0), "{}", again.err);
+}
+
+/// Nobody can tell which run the trials of such a journal are of: it is refused and stays.
+#[test]
+fn a_journal_whose_first_line_changed_is_refused_and_stays() {
+    let dir = stage();
+    broken_off(&dir, 64, &["-o", "r.json"]);
+    let mut journal = std::fs::read(dir.join("r.json.journal")).unwrap();
+    journal[40] ^= 1;
+    dir.write("r.json.journal", &journal);
+    let Ran { code, err, .. } = run(&dir, &["-o", "r.json", "--resume"]);
+    assert_eq!(code, Some(2), "{err}");
+    says(&err, &["r.json.journal", "first line was changed", "remove this one"]);
+    assert_eq!(std::fs::read(dir.join("r.json.journal")).unwrap(), journal);
+}
+
+/// ONNX Runtime compiles the gradient of thousands of nodes in a row for many seconds and can't be interrupted meanwhile.
+#[test]
+fn an_end_is_heard_while_the_model_is_loaded() {
+    let dir = stage();
+    let mut graph = small();
+    let mut nodes = Vec::new();
+    let mut at = "image".to_string();
+    for i in 0..12_000 {
+        let out = format!("v{i}");
+        nodes.push(Node::new(["Sigmoid", "Tanh"][i % 2], &[&at], &out));
+        at = out;
+    }
+    graph.nodes[0].inputs[0] = at;
+    graph.nodes.splice(0..0, nodes);
+    dir.write("chain.onnx", graph.encode());
+    let before = dir.names();
+    let mut command = program(dir.path());
+    command.args(["chain.onnx", "--suite", "smoke", "--data", "data", "-q", "-o", "r.json"]);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    // The journal is claimed before the model is loaded.
+    while !dir.join("r.json.journal").exists() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let asked = Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let done = child.wait_with_output().unwrap();
+    let (took, err) = (asked.elapsed(), String::from_utf8_lossy(&done.stderr));
+    assert_eq!(done.status.code(), Some(130), "{err}");
+    says(&err, &["interrupted while the model was loaded"]);
+    assert!(took < Duration::from_secs(3), "{took:?}");
     assert_eq!(dir.names(), before);
 }

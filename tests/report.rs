@@ -4,11 +4,11 @@ mod common;
 mod report_fixture;
 
 use audit::judge::gate::Rules;
-use audit::record::reason::REASONS;
+use audit::record::reason::{MASKED_GRADIENTS, REASONS};
 use audit::record::{Report, Severity, Verdict};
 use audit::report::{self, FORMATS, Target};
 use common::{Ran, Temp, bundled, program, ran, says};
-use report_fixture::{NASTY, PIXEL, python, warning};
+use report_fixture::{NASTY, PIXEL, add_strong_search, python, warning};
 use std::process::Command;
 
 /// With a verdict: one check passes, one fails.
@@ -143,7 +143,8 @@ import sys, csv, json, xml.etree.ElementTree as E
 d = sys.argv[1]
 root = E.parse(d + '/r.junit.xml').getroot()
 cases = root.findall('.//testcase')
-assert int(root.get('tests')) == len(cases) == 13, len(cases)
+# Four first numbers, two checks, a warning and ten measures.
+assert int(root.get('tests')) == len(cases) == 17, len(cases)
 assert int(root.get('failures')) == len(root.findall('.//failure')) == 1
 log = json.load(open(d + '/r.sarif'))
 # What the schema of SARIF 2.1.0 requires: version and runs; of a run its tool's driver with a name; of a result a
@@ -418,4 +419,185 @@ fn the_pages_open_in_a_browser() {
         let expected = format!("<p>{images} 0 false 0</p>");
         assert!(dom.contains(&expected), "{name} at {width}: pictures, broken, too wide, scripts: {dom}");
     }
+}
+
+/// With a strong search, which contradicts the scores: of the 32 queries ES, LTM and GTM leave about half.
+fn searched() -> Report {
+    let mut report = judged();
+    report.model.path = "models/a.onnx".into();
+    add_strong_search(&mut report);
+    report
+}
+
+/// The finding that the strong search makes of hidden gradients.
+fn hidden(report: &mut Report) {
+    let finding = MASKED_GRADIENTS.finding((Severity::Error, "softened gradients do better".into()));
+    report.warnings.extend(finding.warning());
+}
+
+/// What each format says of the numbers called `label` where it shows them: a part of the page, a row, a test case, a
+/// property, and on the terminal the lines about it.
+fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String); 5] {
+    let page = rendered(report, "html");
+    let cards: Vec<&str> = page.split("<div class=\"card score").skip(1).collect();
+    let card = cards.iter().find(|c| c.contains(&format!("<div class=\"name\">{label}"))).unwrap();
+    let escaped = report::escape::markdown(label);
+    let markdown = rendered(report, "md");
+    let row = markdown.lines().find(|l| l.starts_with(&format!("| **{escaped}** |"))).unwrap().to_owned();
+    let junit = rendered(report, "junit.xml");
+    let case = junit.lines().find(|l| l.contains(&format!(".scores\" name=\"{label}\""))).unwrap().to_owned();
+    let sarif: serde_json::Value = serde_json::from_str(&rendered(report, "sarif")).unwrap();
+    let terminal = report::terminal::render_in(report, 200);
+    let lines = terminal.lines().filter(|l| l.contains(':') && l.split(':').next().unwrap().contains(label));
+    [
+        ("html", card.split("</section>").next().unwrap().replace('\u{a0}', " ")),
+        ("md", row.replace("&#64;", "@")),
+        ("junit", case),
+        ("sarif", sarif["runs"][0]["properties"][name].to_string()),
+        ("terminal", lines.collect::<Vec<_>>().join(" ")),
+    ]
+}
+
+#[test]
+fn the_first_numbers_stand_side_by_side() {
+    let report = searched();
+    // 1 of 32; the interval as in Newcombe's method 3: 0.6 % to 15.7 %.
+    for (format, text) in said_of(&report, "robust R@1", "robust_r1") {
+        let said: &[&str] = match format {
+            "terminal" => &["without attack R@1 of these queries is 100.0 %"],
+            "md" => &["| **3.1** |", "| 0.6 – 15.7 | 32 |"],
+            _ => &["3.1", "0.6 – 15.7", "32 queries"],
+        };
+        assert!(said.iter().all(|s| text.contains(s)), "{format}: {text}");
+    }
+    let terminal = report::terminal::render_in(&report, 80);
+    let lines: Vec<&str> = terminal.lines().collect();
+    let at = lines.iter().position(|l| l.contains("clean R@1")).unwrap();
+    let words = |i: usize| lines[i].split_whitespace().filter(|w| *w != "│").collect::<Vec<_>>().join(" ");
+    assert_eq!(words(at), "clean R@1 ARS ERS robust R@1");
+    let [ars, ers] = [&report.scores.ars, &report.scores.ers].map(|s| s.as_ref().unwrap().value);
+    assert_eq!(words(at + 2), format!("70.0 {ars:.1} {ers:.1} 3.1"));
+    assert!(terminal.lines().all(|l| l.chars().count() <= 80), "{terminal}");
+    // The page has a card for each.
+    assert_eq!(rendered(&report, "html").matches("<div class=\"card score").count(), 4);
+    let json: serde_json::Value = serde_json::from_str(&rendered(&report, "json")).unwrap();
+    assert_eq!(json["scores"]["robust_r1"]["value"], 3.125);
+    let schema: serde_json::Value = serde_json::from_str(&report::schema().unwrap()).unwrap();
+    let fields = schema["$defs"]["RobustR1"]["properties"].as_object().unwrap();
+    let known = ["value", "interval", "queries", "clean", "members"];
+    assert!(known.iter().all(|name| fields.contains_key(*name)), "{fields:?}");
+}
+
+#[test]
+fn a_report_without_strong_search_says_so_where_the_number_would_be() {
+    let report = judged();
+    for (format, text) in said_of(&report, "robust R@1", "robust_r1") {
+        assert!(text.to_lowercase().contains("not measured: --strong-sample off"), "{format}: {text}");
+    }
+    let note = "judged on published numbers only";
+    assert!(report.gate.as_ref().unwrap().render().contains(note));
+    for format in ["html", "md", "junit.xml", "sarif"] {
+        assert!(rendered(&report, format).contains(note), "{format}");
+    }
+    assert!(!rendered(&report, "html").contains("Which attacks decided it?"));
+    assert!(!rendered(&report, "md").contains("by member"));
+    assert!(!report::terminal::render(&report).contains("strong search"));
+}
+
+#[test]
+fn a_contradicted_score_is_marked_where_it_stands() {
+    let report = searched();
+    for (format, text) in said_of(&report, "ARS", "ars") {
+        let flat = text.to_lowercase();
+        assert!(flat.contains("under a stronger attack r@1 falls to 3.1 %"), "{format}: {text}");
+        assert!(format == "terminal" || flat.contains("contradicted"), "{format}: {text}");
+        assert!(!text.contains("<s>") && !text.contains("~~"), "{format}: it is a number all the same");
+    }
+    assert!(report::terminal::render_in(&report, 80).contains("contradicted"));
+    // A suite whose attacks leave nothing is not contradicted.
+    let mut agrees = report_fixture::report(0.0);
+    add_strong_search(&mut agrees);
+    for (format, text) in said_of(&agrees, "ARS", "ars") {
+        assert!(!text.contains("contradicted") && !text.contains("stronger attack"), "{format}: {text}");
+    }
+}
+
+#[test]
+fn scores_of_a_model_that_hides_its_gradient_are_struck_through() {
+    let mut report = searched();
+    hidden(&mut report);
+    for (format, text) in said_of(&report, "ARS", "ars") {
+        let said = ["hides its gradient", "nder a stronger attack R@1 falls to 3.1 %"];
+        assert!(said.iter().all(|s| text.contains(s)), "{format}: {text}");
+        assert!(format == "terminal" || text.contains("masked gradients"), "{format}: {text}");
+        assert!(format != "html" || text.contains("<s>"), "{text}");
+        assert!(format != "md" || text.contains("~~"), "{text}");
+    }
+    let struck = |report: &Report| {
+        let page = said_of(report, "robust R@1", "robust_r1");
+        page[0].1.contains("<s>") && page[1].1.contains("~~")
+    };
+    assert!(!struck(&report), "robust R@1 counts what was found past the hidden gradient");
+    report.warnings.push(warning("an-error", "error", "something else"));
+    assert!(struck(&report));
+}
+
+/// 20 + 11 of 32 queries, by 32 · 32 steps of `es` and 12 · 30 of `margin`, as the fixture has it.
+#[test]
+fn reports_say_what_each_member_of_the_strong_search_did() {
+    let report = searched();
+    let terminal = report::terminal::render_in(&report, 120);
+    let line = "strong search: made 31 of 32 right queries wrong (by es 20 · margin 11); 1384 image steps";
+    assert!(terminal.contains(line), "{terminal}");
+    let markdown = rendered(&report, "md");
+    says(&markdown, &["<details><summary>The strong search, by member</summary>"]);
+    let row = |name: &str| {
+        let found = markdown.lines().find(|l| l.starts_with(&format!("| R1 | {name} |"))).unwrap();
+        found.split('|').map(str::trim).skip(4).take(4).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!([row("es"), row("margin")], ["32 20 20 1024", "12 11 11 360"]);
+    let page = rendered(&report, "html");
+    says(&page, &["Which attacks decided it?", "31 were made wrong, with 1384 image steps"]);
+    // The row of robust R@1 is of a sample, the others are not.
+    for text in [&terminal, &page] {
+        assert_eq!(text.matches("robust R@1, % (32 queries)").count(), 1, "{text}");
+    }
+    assert_eq!(markdown.matches("% (32 queries)").count(), 1);
+}
+
+#[test]
+fn a_suite_of_the_strong_search_is_described_in_words() {
+    let mut report = searched();
+    report.suite.effort = Some(1);
+    (report.suite.steps, report.suite.schedule) = (0, "strong".into());
+    report.attacks.retain(|a| a.code == "R1");
+    for text in
+        [report::terminal::render_in(&report, 120), rendered(&report, "md"), rendered(&report, "html")]
+    {
+        // As many members as `RECALL` has.
+        assert!(text.contains("strong search (14 members, effort 1)"), "{text}");
+        assert!(!text.contains("0 steps") && !text.contains("random start,"), "{text}");
+        assert!(!text.contains("ERS term"), "{text}");
+    }
+}
+
+#[test]
+fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
+    let dir = Temp::new();
+    let files = [0.5, 0.3].map(|strength| {
+        let mut report = report_fixture::report(strength);
+        add_strong_search(&mut report);
+        report.model.path = format!("models/{strength}.onnx");
+        dir.write(&format!("{strength}.json"), rendered(&report, "json"))
+    });
+    let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
+    let text = report::compare::render(&comparison);
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|l| l.starts_with("model ")).unwrap();
+    let words = |i: usize| lines[i].split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(at), "model robust R@1 ARS ERS clean R@1");
+    assert!(words(at + 1).starts_with("0.5.onnx (base) 3.1 "), "{text}");
+    let rows = lines.iter().position(|l| l.contains("theirs")).unwrap();
+    assert!(words(rows + 1).starts_with("robust_r1 "), "{text}");
+    says(&text, &["caution: ars of", "a stronger attack contradicts it: R@1 falls to 3.1 %"]);
 }

@@ -40,10 +40,14 @@ def model(name):
     if kind == "tv":
         import torchvision
 
-        net = getattr(torchvision.models, rest)(weights=None)
+        if not torchvision.models.list_models(module=torchvision.models, include=rest):
+            sys.exit(f"{name}: torchvision has no model `{rest}`; python -c 'import torchvision; print(torchvision.models.list_models())' lists them")
+        net = torchvision.models.get_model(rest, weights=None)
     else:
         import timm
 
+        if not timm.is_model(rest):
+            sys.exit(f"{name}: timm has no model `{rest}`; python -c 'import timm; print(timm.list_models())' lists them")
         net = timm.create_model(rest, pretrained=False)
     return net.eval().requires_grad_(False)
 

@@ -23,7 +23,12 @@ pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {
             Item { id, class, origin: Origin::Generated { seed, sample } }
         })
         .collect();
-    Dataset { source: format!("built-in characters, seed {seed}"), classes: names, items }
+    Dataset {
+        source: format!("built-in characters, seed {seed}"),
+        classes: names,
+        items,
+        left_out: Vec::new(),
+    }
 }
 
 /// Draws image `sample` of `class`. It depends on these, the seed, the size and the number of channels alone;

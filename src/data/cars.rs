@@ -5,7 +5,7 @@
 use super::listing::{Listing, Row, missing, root, zero_shot};
 use super::mat::{self, Value};
 use super::{Dataset, Layout, Split};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -32,8 +32,8 @@ fn variable(path: &Path, name: &str) -> Result<Value> {
     if !path.exists() {
         return Err(missing(path, ABOUT));
     }
-    let bytes =
-        std::fs::read(path).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+    let bytes = files::read(path, files::LARGE)
+        .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let mut all =
         mat::read(&bytes).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     all.remove(name).ok_or_else(|| {

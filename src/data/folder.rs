@@ -35,7 +35,8 @@ fn open(root: &Path) -> Result<Dataset> {
     if top.folders.is_empty() {
         return Err(Error::empty(format!("{shown} holds no class folders; expected {ABOUT}")));
     }
-    let mut dataset = Dataset { source: shown.to_string(), classes: Vec::new(), items: Vec::new() };
+    let source = shown.to_string();
+    let mut dataset = Dataset { source, classes: Vec::new(), items: Vec::new(), left_out: Vec::new() };
     for (class, folder) in top.folders {
         let inside = Contents::of(&folder)?;
         let shown = folder.display();
@@ -46,12 +47,15 @@ fn open(root: &Path) -> Result<Dataset> {
                      give that as PATH"
                 )),
                 None => Error::empty(format!(
-                    "class folder {shown} holds no images ({}); remove it or fill it",
-                    EXTENSIONS.join(", ")
+                    "class folder {shown} holds no images ({}){}; remove it or fill it",
+                    EXTENSIONS.join(", "),
+                    inside.others.first().map_or(String::new(), |other| format!(", only such as {other}"))
                 )),
             });
         }
         let index = dataset.classes.len();
+        let folders = inside.folders.iter().map(|(name, _)| format!("{class}/{name}/"));
+        dataset.left_out.extend(folders.chain(inside.others.iter().map(|file| format!("{class}/{file}"))));
         dataset.items.extend(inside.images.into_iter().map(|(file, path)| Item {
             id: format!("{class}/{file}"),
             class: index,
@@ -62,16 +66,18 @@ fn open(root: &Path) -> Result<Dataset> {
     Ok(dataset)
 }
 
-/// What a folder holds that concerns us, by name, sorted; hidden entries and other files left out.
+/// What a folder holds, by name, sorted; hidden entries left out.
 pub struct Contents {
     pub folders: Vec<(String, PathBuf)>,
     pub images: Vec<(String, PathBuf)>,
+    /// Files that are no images by their endings.
+    pub others: Vec<String>,
 }
 
 impl Contents {
     pub fn of(folder: &Path) -> Result<Contents> {
         let unreadable = |reason| Error::usage(format!("can't list {}: {reason}", folder.display()));
-        let mut listing = Contents { folders: Vec::new(), images: Vec::new() };
+        let mut listing = Contents { folders: Vec::new(), images: Vec::new(), others: Vec::new() };
         for entry in std::fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default();
@@ -86,7 +92,10 @@ impl Contents {
             let list = match path.is_dir() {
                 true => &mut listing.folders,
                 false if is_image => &mut listing.images,
-                false => continue,
+                false => {
+                    listing.others.push(name.to_string_lossy().into_owned());
+                    continue;
+                }
             };
             // Ids go into reports and are matched between machines, so they must be text.
             let name = name.to_str().ok_or_else(|| {
@@ -96,6 +105,7 @@ impl Contents {
         }
         listing.folders.sort();
         listing.images.sort();
+        listing.others.sort();
         Ok(listing)
     }
 }

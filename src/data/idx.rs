@@ -3,7 +3,7 @@
 
 use super::listing::{missing, named, of_split};
 use super::{Dataset, Item, Layout, Origin, Pixels, Preparation, Split, image};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use flate2::read::GzDecoder;
 use sha2::{Digest, Sha256};
 use std::io::Read;
@@ -57,10 +57,10 @@ fn find(path: &Path, part: &str, what: &str) -> Option<PathBuf> {
 fn read(path: &Path, dimensions: usize) -> Result<(Vec<usize>, Vec<u8>)> {
     let shown = path.display();
     let unreadable = |reason| Error::usage(format!("can't read {shown}: {reason}; download it again"));
-    let mut bytes = std::fs::read(path).map_err(unreadable)?;
+    let mut bytes = files::read(path, files::LARGE).map_err(unreadable)?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut inflated = Vec::new();
-        GzDecoder::new(&bytes[..]).read_to_end(&mut inflated).map_err(unreadable)?;
+        GzDecoder::new(&bytes[..]).take(files::LARGE).read_to_end(&mut inflated).map_err(unreadable)?;
         bytes = inflated;
     }
     let magic = [0, 0, 8, dimensions as u8];
@@ -122,5 +122,5 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         .collect();
     items.sort_by_key(|item| item.class);
     let source = format!("{} ({}, {})", path.display(), LAYOUT.name, named(split));
-    Ok(Dataset { source, classes: known.iter().map(u8::to_string).collect(), items })
+    Ok(Dataset { source, classes: known.iter().map(u8::to_string).collect(), items, left_out: Vec::new() })
 }

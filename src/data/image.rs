@@ -1,7 +1,7 @@
 //! Image files to pixels and back.
 
 use super::{Interpolation, Pixels, Preparation};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Pixel, Rgb};
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
@@ -16,8 +16,8 @@ use std::path::Path;
 /// exactly v/255 or v/65535.
 pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
     let shown = path.display();
-    let bytes =
-        std::fs::read(path).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
+    let bytes = files::read(path, files::IMAGE)
+        .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let image = decode(&bytes).map_err(|reason| {
         Error::usage(format!("can't decode image {shown}: {reason}; repair the file or remove it"))
     })?;
@@ -45,6 +45,13 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
         data: if prep.channels == 1 { luma(&rgb, most) } else { rgb.into_raw() },
     };
     let (rows, columns) = prep.resized(size);
+    if rows == 0 || columns == 0 || rows.saturating_mul(columns) as u64 > MOST_PIXELS {
+        let (height, width) = size;
+        return Err(Error::usage(format!(
+            "it has {height} x {width} pixels and would be resized to {rows} x {columns}; at most {} million are held",
+            MOST_PIXELS / 1_000_000
+        )));
+    }
     let image = match (rows, columns) == size {
         true => image,
         false => image.resize(rows, columns, prep.interpolation),

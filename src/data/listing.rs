@@ -1,7 +1,7 @@
 //! What the layouts with list files share: reading the lists, and making a [`Dataset`] of their rows.
 
 use super::{Dataset, Item, Origin, Role, Split};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub struct Rows {
 impl Rows {
     /// Reads `path`; `about` tells the user what the layout looks like.
     pub fn read(path: PathBuf, about: &str) -> Result<Rows> {
-        match std::fs::read(&path) {
+        match files::read(&path, files::LARGE) {
             Err(_) if !path.exists() => Err(missing(&path, about)),
             Err(reason) => {
                 Err(Error::usage(format!("can't read {}: {reason}; expected {about}", path.display())))
@@ -66,7 +66,7 @@ impl Rows {
 
     /// Lines that aren't empty, with where they are.
     pub fn lines(&self) -> impl Iterator<Item = (Place<'_>, &str)> {
-        let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), line.trim()));
+        let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), trimmed(line)));
         numbered.filter(|(_, line)| !line.is_empty())
     }
 
@@ -97,6 +97,11 @@ impl Rows {
     fn place(&self, line: usize) -> Place<'_> {
         Place { path: &self.path, line }
     }
+}
+
+/// Without the blanks around it. Other white space, such as a line separator (U+2028), may be what tells two labels apart.
+pub fn trimmed(text: &str) -> &str {
+    text.trim_matches([' ', '\t', '\r'])
 }
 
 /// A line of a file, for messages.
@@ -183,7 +188,7 @@ impl Listing {
         Ok(())
     }
 
-    /// The data set of the rows. Classes are sorted by name; `root` and `part` say in the report what it is.
+    /// The data set of the rows, whatever their order. Classes are sorted by name, images of a class by id; `root` and `part` say in the report what it is.
     ///
     /// Exit code 4 without rows; 2 where a query's class has nothing in the gallery.
     pub fn finish(self, root: &Path, layout: &str, part: impl Display) -> Result<Dataset> {
@@ -221,9 +226,13 @@ impl Listing {
                 origin: Origin::Listed { path, camera, role, place: place.into() },
             })
             .collect();
-        items.sort_by_key(|item| (item.role() == Role::Query, item.class));
+        // By what the rows say and not by their order: ties are broken by an item's place.
+        items.sort_by(|a, b| {
+            let key = |item: &Item| (item.role() == Role::Query, item.class);
+            key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
+        });
         let source = format!("{shown} ({layout}, {part})");
-        Ok(Dataset { source, classes: classes.into_keys().collect(), items })
+        Ok(Dataset { source, classes: classes.into_keys().collect(), items, left_out: Vec::new() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! A CSV manifest: one row per image. It takes open-metric-learning's tables as they are, and a `camera`.
 
-use super::listing::{Listing, Place, Row, Rows, named};
+use super::listing::{Listing, Place, Row, Rows, named, trimmed};
 use super::{Dataset, Layout, Role, Split};
 use crate::{Error, Result};
 use std::path::Path;
@@ -141,7 +141,7 @@ fn split(place: Place, line: &str) -> Result<Vec<String>> {
     if quoted {
         return Err(place.wrong("a quotation mark is never closed; a row must be one line"));
     }
-    Ok(fields.into_iter().map(|field| field.trim().to_owned()).collect())
+    Ok(fields.into_iter().map(|field| trimmed(&field).to_owned()).collect())
 }
 
 fn read(path: &Path) -> Result<Table> {

@@ -185,8 +185,10 @@ pub struct Dataset {
     pub source: String,
     /// Names of the classes.
     pub classes: Vec<String>,
-    /// The images, class by class; those that are queries only after all others.
+    /// The images, class by class and by id; those that are queries only after all others.
     pub items: Vec<Item>,
+    /// Files and folders among the images that are none by their endings, as `class/file`.
+    pub left_out: Vec<String>,
 }
 
 /// An image, ready for a model.

@@ -3,10 +3,9 @@
 
 use super::manifest;
 use crate::columns;
-use crate::{Error, Result};
-use ndarray::Array2;
+use crate::{Error, Result, files};
+use ndarray::{Array2, s};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -28,7 +27,8 @@ pub struct Vectors {
     pub cameras: Vec<Option<u32>>,
 }
 
-/// Reads a gallery. Errors (exit code 2) name the file and the row.
+/// Reads a gallery. Its items are sorted by label and id, so that the order of the file's rows says nothing. Errors (exit
+/// code 2) name the file and the row.
 pub fn read(path: &Path) -> Result<Vectors> {
     let shown = path.display();
     let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
@@ -40,7 +40,31 @@ pub fn read(path: &Path) -> Result<Vectors> {
     let mut rows = vectors.embeddings.rows().into_iter();
     match rows.position(|row| row.iter().any(|v| !v.is_finite())) {
         Some(row) => Err(Error::usage(format!("{shown}, row {}: the embedding is not finite", row + 1))),
-        None => Ok(vectors),
+        None => Ok(vectors.sorted()),
+    }
+}
+
+impl Vectors {
+    /// The same items by label and id.
+    fn sorted(mut self) -> Vectors {
+        let name = |i: &usize| (self.labels[*i].as_str(), self.ids[*i].as_str());
+        let mut from: Vec<usize> = (0..self.ids.len()).collect();
+        from.sort_by(|a, b| name(a).cmp(&name(b)));
+        // Row by row along the cycles of the permutation: a second copy of a large gallery may not fit into memory.
+        let mut placed = vec![false; from.len()];
+        for start in 0..from.len() {
+            let mut at = start;
+            while !std::mem::replace(&mut placed[at], true) && !placed[from[at]] {
+                let next = from[at];
+                let (mut a, mut b) = self.embeddings.multi_slice_mut((s![at, ..], s![next, ..]));
+                a.iter_mut().zip(&mut b).for_each(|(a, b)| std::mem::swap(a, b));
+                self.ids.swap(at, next);
+                self.labels.swap(at, next);
+                self.cameras.swap(at, next);
+                at = next;
+            }
+        }
+        self
     }
 }
 
@@ -122,7 +146,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
 
 /// A two-dimensional array of NumPy's format, versions 1 to 3 (numpy.lib.format).
 fn read_npy(path: &Path) -> std::result::Result<Array2<f32>, String> {
-    let file = File::open(path).map_err(|reason| format!("can't read it: {reason}"))?;
+    let file = files::open(path).map_err(|reason| format!("can't read it: {reason}"))?;
     let length = file.metadata().map_err(|reason| format!("can't read it: {reason}"))?.len();
     let mut file = BufReader::new(file);
     let mut exactly = |count: usize| -> std::result::Result<Vec<u8>, String> {

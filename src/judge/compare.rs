@@ -1,7 +1,8 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
 
-use crate::judge::quantity::Quantity;
+use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::score::{self, Resampled};
+use crate::judge::strong;
 use crate::record::{Report, Suite};
 use crate::threat::{Drawn, Objective};
 use crate::{Error, Result};
@@ -243,6 +244,12 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
         )));
     }
     cautions.extend(remarks);
+    for (name, report) in names.iter().zip(&reports) {
+        let score = [ARS, ERS].into_iter().find(|score| score.value(report).is_some());
+        if let Some((score, why)) = score.and_then(|s| Some((s, strong::refuted(report, s)?))) {
+            cautions.push(format!("{} of {name}: {why}", score.name()));
+        }
+    }
     let mut models = Vec::new();
     for (i, (name, report)) in names.into_iter().zip(&reports).enumerate() {
         let pair = (i > 0).then(|| Pair::new(base, report));

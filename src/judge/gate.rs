@@ -5,9 +5,11 @@
 //! - A drop (`max_drop`) fails when the loss exceeds the tolerance *and* its paired interval excludes zero, so that
 //!   noise from the choice of queries does not fail a build. Benign metrics use the whole gallery and have no interval;
 //!   for them the tolerance alone decides.
+//! - A number that is checked is computed again from the outcomes. A report whose outcomes contradict it is refused.
 
 use crate::judge::compare::{Difference, Pair, mismatches};
 use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity, R1};
+use crate::judge::score::{self, Resampled};
 use crate::judge::strong;
 use crate::record::{Baseline, Check, CheckResult, Kind, Level, Report, Verdict};
 use crate::{Error, Result};
@@ -100,10 +102,11 @@ impl Rules {
     fn against(mut self, baseline: &Report, report: &Report) -> Rules {
         let named = self.0.iter().any(|r| r.demand.max_drop.is_some());
         for metric in WATCHED.into_iter().filter(|_| !named).chain([ALWAYS]) {
-            let both = metric.value(baseline).is_some() && metric.value(report).is_some();
+            // Where only one has it, `judge` refuses to compare.
+            let any = metric.value(baseline).is_some() || metric.value(report).is_some();
             let own = self.0.iter().find(|r| r.metric == metric).map(|r| r.demand);
             let settled = own.is_some_and(|d| d.level == Level::Off || d.max_drop.is_some());
-            if both && !settled {
+            if any && !settled {
                 // This is a separate rule, so that a threshold with level warn does not make this one a warning.
                 self.0
                     .push(Rule { metric, demand: Demand { max_drop: Some(TOLERANCE), ..Demand::default() } });
@@ -165,8 +168,14 @@ impl Verdict {
             against = Some((baseline, Pair::new(baseline, report)));
         }
         let mut checks = Vec::new();
+        let recomputed = Recomputed::new("this report", report);
+        let of_baseline = baseline.map(|b| Recomputed::new("the baseline", b));
         for Rule { metric, demand } in rules.0.iter().filter(|r| r.demand.level != Level::Off) {
             let found = metric.value(report).ok_or_else(|| lacks("this report", report, *metric))?;
+            recomputed.agrees(*metric)?;
+            if let (Some(_), Some(of_baseline)) = (demand.max_drop, &of_baseline) {
+                of_baseline.agrees(*metric)?;
+            }
             let held =
                 Held { metric: *metric, level: demand.level, found, interval: metric.interval(report) };
             checks.extend(demand.min.map(|min| held.at_least(min, report)));
@@ -184,6 +193,42 @@ impl Verdict {
                 .to_string()
         });
         Ok(Verdict { baseline, checks, note })
+    }
+}
+
+/// A report's numbers as its outcomes give them.
+struct Recomputed<'r> {
+    which: &'static str,
+    report: &'r Report,
+    again: Resampled,
+}
+
+impl<'r> Recomputed<'r> {
+    fn new(which: &'static str, report: &'r Report) -> Recomputed<'r> {
+        Recomputed { which, report, again: score::once(&report.outcomes, &report.basis()) }
+    }
+
+    /// Refuses a stored number that the outcomes contradict (exit code 2). Benign metrics don't follow from outcomes.
+    fn agrees(&self, metric: Quantity) -> Result<()> {
+        /// Share of a number by which versions of the program may differ.
+        const SAME: f64 = 1e-6;
+        let Some(stored) = metric.value(self.report) else { return Ok(()) };
+        let now = match metric {
+            Quantity::Benign(_) | Quantity::Cmc(_) => return Ok(()),
+            Quantity::Robust => strong::robust_r1(&self.report.outcomes).map(|robust| robust.value),
+            _ => self.again.replicates.first().and_then(|all| metric.in_replicate(&self.again, all)),
+        };
+        // False for NaN.
+        if now.is_some_and(|now| (now - stored).abs() <= SAME * stored.abs().max(1.0)) {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "{}: `{}` is stored as {stored}, and its {} outcomes give {}. The file was edited or damaged: audit the model again",
+            self.which,
+            metric.name(),
+            self.report.outcomes.len(),
+            now.map_or("none".into(), |now| now.to_string())
+        )))
     }
 }
 

@@ -176,6 +176,17 @@ pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
     }
 }
 
+/// An audit as it is, in the form of [`resampled`]: its one replicate holds every query once.
+pub fn once(outcomes: &[Outcome], basis: &Basis) -> Resampled {
+    let table = Table::new(outcomes, &[], basis);
+    let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
+    Resampled {
+        terms: table.columns.iter().map(|c| c.term).collect(),
+        queries: queries.into_iter().cloned().collect(),
+        replicates: vec![table.replicate(&vec![1.0; table.queries])],
+    }
+}
+
 /// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a cosine, ES:D a
 /// distance in [0, 2]. `after` gives a term's value; the result is `None` where one is missing.
 pub fn ers(after: impl Fn(&Term) -> Option<f64>) -> Option<f64> {

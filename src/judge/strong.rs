@@ -3,7 +3,7 @@
 use super::quantity::Quantity;
 use crate::model::Pass;
 use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
-use crate::threat::ensemble::{CONTROL, Member};
+use crate::threat::ensemble::{CONTROLS, Member};
 use crate::threat::objective::r1::R1;
 use crate::threat::term::TERMS;
 use crate::threat::term::Term;
@@ -78,12 +78,13 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     }
     let mut found: Option<(Duel, &Member)> = None;
     for tier in R1.members {
-        let control: Vec<&str> = tier
-            .iter()
-            .filter(|m| exact(m) && (m.name == CONTROL || tier.iter().all(|m| m.name != CONTROL)))
-            .map(|m| m.name)
-            .collect();
-        for member in tier.iter().filter(|m| !exact(m)) {
+        let named = |m: &&Member| CONTROLS.contains(&m.name);
+        let controls = tier.iter().filter(|m| exact(m) && (named(m) || !tier.iter().any(|m| named(&m))));
+        let control: Vec<&str> = controls.map(|m| m.name).collect();
+        if control.is_empty() {
+            continue;
+        }
+        for member in tier.iter().filter(|m| !exact(m) && !m.or_exact) {
             let duel = Duel::of(outcomes, &[member.name], &control);
             let material = duel.gain() >= MATERIAL * right as f64;
             if material
@@ -345,7 +346,7 @@ mod tests {
     /// 11 at least 10 do, 12/2048 = 0.0059; of 10 at least 9, 11/1024 = 0.0107. Less than 0.01 is beyond chance.
     #[test]
     fn masked_gradients_are_told_beyond_chance() {
-        let soft = |wins, losses| level("es, softened", CONTROL, 40, wins, losses);
+        let soft = |wins, losses| level("es, softened", CONTROLS[0], 40, wins, losses);
         assert_eq!(soft(6, 0), Severity::Ok);
         assert_eq!(soft(7, 0), Severity::Error);
         assert_eq!(soft(10, 1), Severity::Error);
@@ -357,25 +358,25 @@ mod tests {
     /// A tenth of the queries that were right without attack: 7 of 60, and not of 80.
     #[test]
     fn a_few_queries_of_many_are_no_masked_gradients() {
-        assert_eq!(level("es, softened", CONTROL, 60, 7, 0), Severity::Error);
-        assert_eq!(level("es, softened", CONTROL, 80, 7, 0), Severity::Ok);
-        assert_eq!(level("es, softened", CONTROL, 80, 9, 0), Severity::Error);
+        assert_eq!(level("es, softened", CONTROLS[0], 60, 7, 0), Severity::Error);
+        assert_eq!(level("es, softened", CONTROLS[0], 80, 7, 0), Severity::Ok);
+        assert_eq!(level("es, softened", CONTROLS[0], 80, 9, 0), Severity::Error);
     }
 
-    /// Every member without the exact gradient is compared with the exact one of its own tier; the control is compared with
-    /// where there is one, and `margin`, which has another loss, is not.
+    /// A member without the exact gradient is compared with the exact one of its own tier: with the control where there is
+    /// one, and not with `margin`, which has another loss. One from other images than the exact one's isn't compared.
     #[test]
     fn members_are_compared_within_their_tier() {
         for (member, control, found) in [
-            ("es, straight-through", CONTROL, Severity::Error),
+            ("es, straight-through", CONTROLS[0], Severity::Error),
             ("es, softened", "margin", Severity::Ok),
-            ("softened", "random start", Severity::Error),
-            ("straight-through", "random start", Severity::Error),
-            ("best classes, softened", "best classes, random starts", Severity::Error),
-            ("square", "best classes, random starts", Severity::Error),
-            ("nes", "best classes, random starts", Severity::Error),
-            ("square", CONTROL, Severity::Ok),
-            ("margin", CONTROL, Severity::Ok),
+            ("margin, softened", "margin, random start", Severity::Error),
+            ("margin, straight-through", "margin, random start", Severity::Error),
+            ("best classes, random starts", "best classes, exact", Severity::Ok),
+            ("square", "best classes, exact", Severity::Error),
+            ("nes", "best classes, exact", Severity::Error),
+            ("square", CONTROLS[0], Severity::Ok),
+            ("margin", CONTROLS[0], Severity::Ok),
         ] {
             assert_eq!(level(member, control, 40, 20, 0), found, "{member} against {control}");
         }
@@ -383,7 +384,7 @@ mod tests {
 
     #[test]
     fn masked_gradients_are_named_with_their_operators() {
-        let broke = [("es, softened", true), (CONTROL, false)];
+        let broke = [("es, softened", true), (CONTROLS[0], false)];
         let all: Vec<Outcome> = (0..10).map(|i| trial("R1", i, false, Some(&broke))).collect();
         let nodes = ["Relu \"a\"", "Sigmoid \"mask\"", "MaxPool \"b\""].map(String::from);
         let (severity, text) = masked(&all, &nodes);
@@ -457,8 +458,8 @@ mod tests {
     fn members_are_summed_up() {
         let all = [
             trial("R1", 0, false, Some(&[("es", true)])),
-            trial("R1", 1, false, Some(&[("es", false), ("margin", true), (CONTROL, true)])),
-            trial("R1", 2, true, Some(&[("es", false), ("margin", false), (CONTROL, false)])),
+            trial("R1", 1, false, Some(&[("es", false), ("margin", true), (CONTROLS[0], true)])),
+            trial("R1", 2, true, Some(&[("es", false), ("margin", false), (CONTROLS[0], false)])),
         ];
         let robust = robust_r1(&all).unwrap();
         let row = |name: &str| {

@@ -86,6 +86,22 @@ fn sides<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Optio
 }
 
 impl Card {
+    /// Refuses sides that no image can be resized to (exit code 2). `file` is what errors call the card.
+    pub fn check(&self, file: &str) -> Result<()> {
+        let pair = |sides: Option<[usize; 2]>| sides.map_or(0, |[h, w]| h.max(w));
+        let sides = [
+            ("size", pair(self.size), LARGEST as usize),
+            ("resize", pair(self.resize), LARGEST_RESIZE),
+            ("resize_shorter", self.resize_shorter.unwrap_or(0), LARGEST_RESIZE),
+        ];
+        match sides.iter().find(|(_, side, most)| side > most) {
+            None => Ok(()),
+            Some((key, side, most)) => Err(Error::usage(format!(
+                "{file}: {key} is {side} pixels; expected {most} at most. State the size that the model was trained with"
+            ))),
+        }
+    }
+
     /// This card, its gaps filled from another.
     pub fn or(self, other: Card) -> Card {
         Card {
@@ -115,6 +131,9 @@ const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
 /// No model takes larger sides; files that state them are damaged.
 const LARGEST: i64 = 1 << 15;
+
+/// The largest side that images are resized to. One such image takes 800 MB.
+const LARGEST_RESIZE: usize = 1 << 13;
 
 /// Below this side, models are for digits and characters and take pixels as they are.
 const PHOTOGRAPH: usize = 64;
@@ -201,14 +220,21 @@ impl Preprocessing {
         {
             return Err(wrong(format!("images are resized to {h}x{w}, which is smaller than the input")));
         }
+        let scale: Vec<f32> = std.iter().map(|s| (high - low) / s).collect();
+        let shift: Vec<f32> = mean.iter().zip(&std).map(|(m, s)| (low - m) / s).collect();
+        if !scale.iter().chain(&shift).all(|v| v.is_finite()) {
+            return Err(wrong(format!(
+                "range {low} to {high}, mean {mean:?} and std {std:?} make no finite values of pixels"
+            )));
+        }
         Ok(Preprocessing {
             channels,
             height,
             width,
             layout,
             order,
-            scale: std.iter().map(|s| (high - low) / s).collect(),
-            shift: mean.iter().zip(&std).map(|(m, s)| (low - m) / s).collect(),
+            scale,
+            shift,
             resize,
             resize_shorter: card.resize_shorter,
             interpolation: card.interpolation.unwrap_or_default(),

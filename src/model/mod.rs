@@ -12,7 +12,7 @@ pub mod reference;
 pub mod runtime;
 mod softened;
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, SignedSteps};
 pub use half::InHalf;
 pub use softened::Softened;
@@ -225,12 +225,19 @@ impl Model {
         self.info.preprocessing.pixels()
     }
 
+    /// The shape of an image, [C, H, W].
+    pub fn shape(&self) -> [usize; 3] {
+        let p = &self.info.preprocessing;
+        [p.channels, p.height, p.width]
+    }
+
     /// The lanes, for [`crate::threat::run`].
     pub fn lanes(&mut self) -> Vec<&mut dyn Differentiable> {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }
 
-    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one. The first call for a pass
+    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one, or one that an earlier call
+    /// asked for. The first call for a pass
     /// loads the model once more ([`Model::softened`]).
     pub fn lanes_with(&mut self, pass: Pass) -> Result<Option<Vec<&mut dyn Differentiable>>> {
         if pass == Pass::Exact {
@@ -242,6 +249,16 @@ impl Model {
         }
         let found = self.others.iter_mut().find(|(of, _)| *of == pass);
         Ok(found.and_then(|(_, model)| model.as_mut()).map(Softened::lanes))
+    }
+
+    /// [`Model::lanes_with`] in the form that [`crate::threat::Strong::run`] takes.
+    pub fn passes_for_search(
+        &mut self,
+    ) -> impl FnMut(Pass, &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>) -> Result<bool> {
+        |pass, work| match self.lanes_with(pass)? {
+            Some(lanes) => work(lanes).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Labels of the nodes that the backward passes asked for so far soften, in the order of the graph.
@@ -399,7 +416,7 @@ impl Prepared {
         loops: bool,
         raw: bool,
     ) -> Result<Prepared> {
-        let bytes = std::fs::read(path).map_err(|e| {
+        let bytes = files::read(path, files::LARGE).map_err(|e| {
             Error::usage(format!(
                 "can't read the model {}: {e}. Give the path of an .onnx file",
                 path.display()

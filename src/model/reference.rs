@@ -4,7 +4,7 @@ use super::card::Preprocessing;
 use super::output::{self, Pooling};
 use super::runtime::{Held, Input, Optimise, Options, Session};
 use super::{Info, as_f32, stack};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use ndarray::{Array2, s};
 use onnx_grad::{DType, Graph, Node, Tensor, Value};
 use std::collections::HashSet;
@@ -55,7 +55,7 @@ enum Smooth {
 impl Reference {
     /// `batch` is the model's own, and the file's where that is fixed.
     pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Reference> {
-        let bytes: onnx_grad::Bytes = std::fs::read(&info.path)
+        let bytes: onnx_grad::Bytes = files::read(&info.path, files::LARGE)
             .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?
             .into();
         let quantised = info.notes.iter().any(|n| n.straight_through);

@@ -167,6 +167,8 @@ reasons! {
     GRADIENT = "gradient", "always", "Does the gradient agree with finite differences?",
         "A score from it would call a weak model robust, so none is given. Please report this with the \
          model's architecture, or audit with --gradient estimate";
+    IMAGE_HIDDEN = "image-hidden", "always", "Does the embedding depend on the image?",
+        "Such a model tells its images apart by next to nothing: see that it is trained, and its weights loaded";
     STRAIGHT_THROUGH = "straight-through", "always", "Is nothing rounded on the way?",
         "The model is flat there, and an attack made for it may find more";
     FLAT_OPERATORS = "flat-operators", "always", "Does the gradient reach every path?",
@@ -179,6 +181,9 @@ reasons! {
     COLLAPSE = "collapse", "always", "Do embeddings tell images apart?",
         "The preprocessing is wrong, or the model has collapsed. A collapsed model can score high; its \
          scores mean nothing";
+    ZERO_EMBEDDING = "zero-embedding", "always", "Has every embedding a direction?",
+        "An embedding of zeros is as far from everything as from anything: look at these images and at the layers that end \
+         in zeros, or take --metric euclidean";
     DUPLICATES = "duplicates", "always", "Is every embedding unlike the others?",
         "Which of equals comes first is chance: remove the copies from the data, or read R@1 as the range";
     LONE_IMAGES = "lone-images", "always", "Has every query something to find?",
@@ -234,6 +239,8 @@ reasons! {
         "";
     UNREADABLE_IMAGES = "unreadable-images", "always", "Could every image be read?",
         "";
+    OTHER_FILES = "other-files", "with `--data`", "Is every file among the images an image?",
+        "If these are images, give them their format's ending, or convert them to PNG; else remove them";
     NO_CLUSTERING = "no-clustering", "always", "Was there time to cluster?",
         "";
     FAST_MATH = "fast-math", "with `--fast-math`", "Were products rounded no further than float32?",

@@ -4,7 +4,7 @@ use super::{
     Axes, Channels, Form, HalfPrecision, Interpolation, Metric, Outcome, Precision, Protocol, ScoreName,
     Severity, Skipped, TrialList, Verdict, Warning, reason,
 };
-use crate::{Error, Exit, Result};
+use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -68,8 +68,8 @@ impl Report {
     /// Reads a saved report. Errors (exit code 2): the file is not a report, or a newer version of audit wrote it.
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();
-        let json =
-            std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+        let json = files::read_text(path, files::LARGE)
+            .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
         Report::parse(&json).map_err(|e| e.context(name))
     }
 

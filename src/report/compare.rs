@@ -1,9 +1,8 @@
 //! A comparison of reports, for a terminal and as files.
 
-use super::shown::{cells, shown, word};
+use super::shown::{COMPARED, cells, shown, word};
 use super::{Destination, by_ending, escape, html};
 use crate::judge::compare::Comparison;
-use crate::judge::quantity::{ARS, ERS, R1};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -29,13 +28,13 @@ pub fn render(comparison: &Comparison) -> String {
     for caution in &comparison.cautions {
         out += &format!("caution: {caution}\n");
     }
-    out += &format!("{:<34}{:>8}{:>8}{:>12}\n", "model", "ARS", "ERS", "benign R@1");
+    out += &format!("{:<34}{:>12}{:>8}{:>8}{:>12}\n", "model", "robust R@1", "ARS", "ERS", "clean R@1");
     for m in &comparison.models {
         let value = |metric| m.row(metric).map_or("–".into(), |r| format!("{:.1}", r.value));
         let base = if m.base { " (base)" } else { "" };
         let name = brief(&m.model, 33 - base.len());
-        out +=
-            &format!("{:<34}{:>8}{:>8}{:>12}\n", format!("{name}{base}"), value(ARS), value(ERS), value(R1));
+        let [robust, ars, ers, clean] = COMPARED.map(value);
+        out += &format!("{:<34}{robust:>12}{ars:>8}{ers:>8}{clean:>12}\n", format!("{name}{base}"));
     }
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
     for m in comparison.models.iter().filter(|m| !m.base) {
@@ -65,17 +64,12 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
     for caution in &comparison.cautions {
         out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));
     }
-    out += "| model | ARS | ERS | benign R@1 |\n|---|--:|--:|--:|\n";
+    out += "| model | robust R@1 | ARS | ERS | clean R@1 |\n|---|--:|--:|--:|--:|\n";
     for m in &comparison.models {
         let value = |metric| m.row(metric).map_or("–".into(), |r| format!("{:.1}", r.value));
         let base = if m.base { " (base)" } else { "" };
-        out += &format!(
-            "| {}{base} | {} | {} | {} |\n",
-            escape::markdown(&m.model),
-            value(ARS),
-            value(ERS),
-            value(R1)
-        );
+        let [robust, ars, ers, clean] = COMPARED.map(value);
+        out += &format!("| {}{base} | {robust} | {ars} | {ers} | {clean} |\n", escape::markdown(&m.model));
     }
     for m in comparison.models.iter().filter(|m| !m.base) {
         out += &format!(

@@ -37,11 +37,13 @@ pub fn markdown(text: &str) -> String {
     out
 }
 
-/// One field of CSV (RFC 4180).
+/// One field of CSV (RFC 4180). A text that a spreadsheet would take for a formula gets an apostrophe in front.
 pub fn csv(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let text = if formula { format!("'{text}") } else { text.to_string() };
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_string(),
+        false => text,
     }
 }
 
@@ -53,6 +55,10 @@ mod tests {
     fn nothing_gets_through() {
         assert_eq!(markup("<a href=\"x\">'&\u{1}"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp; ");
         assert_eq!(markdown("a|b\n[x](y) @me <b>"), "a\\|b \\[x\\](y) &#64;me &lt;b&gt;");
+        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "\tx"] {
+            assert_eq!(csv(text), format!("'{text}"));
+        }
+        assert_eq!(csv("=A1,\"x\""), "\"'=A1,\"\"x\"\"\"");
         assert_eq!((csv("plain").as_str(), csv("a,\"b\"").as_str()), ("plain", "\"a,\"\"b\"\"\""));
     }
 }

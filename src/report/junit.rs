@@ -1,7 +1,8 @@
-//! JUnit XML: one test case per check of the gate, per reason to distrust the result and per attack. The failures are
-//! those that decide the exit code: failed checks of the gate, and findings that invalidate the scores.
+//! JUnit XML: one test case per first number, per check of the gate, per reason to distrust the result and per attack. The
+//! failures are those that decide the exit code: failed checks of the gate, and findings that invalidate the scores.
 
 use super::escape::markup as escape;
+use super::first::firsts;
 use super::shown::{measures, number};
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -24,6 +25,18 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             format!("    <testcase classname=\"{model}.gate\" name=\"{name}\">{inside}</testcase>\n")
         })
         .collect();
+    let first = firsts(report);
+    let scores: Vec<String> = first
+        .iter()
+        .map(|f| {
+            let text = escape(&f.line());
+            let inside = match f.value {
+                None => format!("<skipped message=\"{text}\"/>"),
+                Some(_) => format!("<system-out>{text}</system-out>"),
+            };
+            format!("    <testcase classname=\"{model}.scores\" name=\"{}\">{inside}</testcase>\n", f.label)
+        })
+        .collect();
     let attacks: Vec<String> = report
         .attacks
         .iter()
@@ -32,7 +45,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
                 None => "<skipped message=\"no trial could be run\"/>".into(),
                 Some(_) => format!(
                     "<system-out>{}: {} before, {} after</system-out>",
-                    measures(a),
+                    escape(&measures(report, a)),
                     number(a, a.before),
                     number(a, a.after)
                 ),
@@ -55,9 +68,12 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         .collect();
     let untrusted = if report.allow_untrusted { 0 } else { report.errors().count() };
     let skipped = report.attacks.iter().filter(|a| a.after.is_none()).count();
-    let suite = |name: &str, cases: &[String], failures, skipped| {
+    let unmeasured = first.iter().filter(|f| f.value.is_none()).count();
+    let note = report.gate.as_ref().and_then(|gate| gate.note.as_ref());
+    let note = note.map_or(String::new(), |note| format!("    <system-out>{}</system-out>\n", escape(note)));
+    let suite = |name: &str, cases: &[String], failures, skipped, after: &str| {
         format!(
-            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{}  \
+            "  <testsuite name=\"{name}\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">\n{}{after}  \
              </testsuite>\n",
             cases.len(),
             cases.concat()
@@ -65,12 +81,13 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     };
     let out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"audit {model}\" tests=\"{}\" \
-         failures=\"{}\" errors=\"0\">\n{}{}{}</testsuites>\n",
-        gate.len() + trust.len() + attacks.len(),
+         failures=\"{}\" errors=\"0\">\n{}{}{}{}</testsuites>\n",
+        scores.len() + gate.len() + trust.len() + attacks.len(),
         failures + untrusted,
-        suite("gate", &gate, failures, 0),
-        suite("trust", &trust, untrusted, 0),
-        suite("attacks", &attacks, 0, skipped),
+        suite("scores", &scores, 0, unmeasured, ""),
+        suite("gate", &gate, failures, 0, &note),
+        suite("trust", &trust, untrusted, 0, ""),
+        suite("attacks", &attacks, 0, skipped, ""),
     );
     Ok(out.into_bytes())
 }

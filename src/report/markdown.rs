@@ -1,9 +1,10 @@
 //! The report as Markdown. It fits into a pull request's comment (65,536 characters) and a CI step's summary.
 
 use super::escape::markdown;
-use super::shown::{bound, measures, number, percent, stepping};
+use super::first::{First, Search, firsts, for_others, for_recall};
+use super::shown::{bound, measures, number, percent, stepping, strong_sample};
 use crate::Result;
-use crate::record::{CheckResult, Report, Score, ScoreName, Severity};
+use crate::record::{CheckResult, Report, Severity};
 
 /// The largest number of characters of one text, so that all texts together fit into a comment.
 const LONGEST: usize = 500;
@@ -34,14 +35,13 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             out += &format!("| {mark} | {} | {} |\n", escape(&c.metric), escape(&c.text));
         }
         out.push('\n');
+        if let Some(note) = &gate.note {
+            out += &format!("Note: {}\n\n", escape(note));
+        }
     }
-    out += "| score | 0–100, higher is more robust | 95 % interval |\n|---|--:|--:|\n";
-    for name in [ScoreName::Ars, ScoreName::Ers] {
-        let Some(Score { value, interval, .. }) = report.scores.get(name) else { continue };
-        let interval = interval.map_or("–".into(), |(l, h)| format!("{l:.1} – {h:.1}"));
-        out += &format!("| **{name}** | **{value:.1}** | {interval} |\n");
-    }
-    out += &format!("| R@1 without attack | {:.1} | |\n\n", report.benign.r1);
+    out += "| | 0–100, higher is more robust | 95 % interval | queries | |\n|---|--:|--:|--:|---|\n";
+    firsts(report).iter().for_each(|f| out += &first(f));
+    out.push('\n');
     for note in &report.scores.notes {
         out += &format!("{}\n\n", escape(note));
     }
@@ -61,22 +61,23 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         out += &format!(
             "| {} | {} | {} | {} | {interval} | {resistance} |\n",
             escape(&a.code),
-            measures(a),
+            escape(&measures(report, a)),
             show(a.before),
             show(a.after),
         );
     }
+    out += "\n</details>\n\n";
+    out += &searches(report);
     let s = &report.suite;
     out += &format!(
-        "\n</details>\n\n<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {}, {}{}, {} random starts; images {}; {} on {} images of {} classes ({}); seed {}. {}. Model \
-         sha256 {}, data sha256 {}.\n\n</details>\n",
+        "<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {}, {}{}; images {}; {} on {} images of {} \
+         classes ({}); seed {}. {}. Model sha256 {}, data sha256 {}.\n\n</details>\n",
         escape(&s.name),
         s.form,
         s.protocol,
         bound(s),
-        stepping(s),
-        s.in_half(),
-        s.restarts,
+        stepping(report),
+        strong_sample(report).map_or(String::new(), |sample| format!("; robust R@1 by {sample}")),
         report.model.preprocessing.words(),
         escape(&s.asked()),
         report.data.images,
@@ -88,4 +89,42 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         escape(&report.data.sha256),
     );
     Ok(out.into_bytes())
+}
+
+/// The row of one of the first numbers. A number without a meaning is struck through.
+fn first(f: &First) -> String {
+    let value = if f.void { format!("~~{}~~", f.shown()) } else { f.shown() };
+    let mark = f.mark.map(|mark| format!("⚠️ **{mark}**"));
+    let remarks = (!f.remarks.is_empty()).then(|| escape(&f.remarks.join("; ")));
+    let said: Vec<String> = mark.into_iter().chain(remarks).collect();
+    let queries = if f.queries > 0 { f.queries.to_string() } else { String::new() };
+    let interval = f.spread().unwrap_or_default();
+    format!("| **{}** | **{value}** | {interval} | {queries} | {} |\n", escape(f.label), said.join(": "))
+}
+
+/// What each member of the strong search did.
+fn searches(report: &Report) -> String {
+    let searches: Vec<Search> = for_recall(report).into_iter().chain(for_others(report)).collect();
+    if searches.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from(
+        "<details><summary>The strong search, by member</summary>\n\n| attack | member | what it does | queries | reached its goal | \
+         counts | image steps |\n|---|---|---|--:|--:|--:|--:|\n",
+    );
+    for search in &searches {
+        for m in search.members.iter().filter(|m| m.queries > 0) {
+            out += &format!(
+                "| {} | {} | {} | {} | {} | {} | {} |\n",
+                escape(search.attack),
+                escape(&m.name),
+                escape(&m.about),
+                m.queries,
+                m.broken,
+                m.counts,
+                m.steps
+            );
+        }
+    }
+    out + "\n</details>\n\n"
 }

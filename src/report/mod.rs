@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod escape;
+mod first;
 pub mod html;
 mod json;
 mod junit;

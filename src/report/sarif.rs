@@ -1,5 +1,7 @@
-//! SARIF 2.1.0 for code scanning. It contains failed checks and findings, and no passed checks.
+//! SARIF 2.1.0 for code scanning. It contains failed checks and findings, and no passed checks. The first numbers are
+//! properties of the run.
 
+use super::first::firsts;
 use crate::model::hex;
 use crate::record::{CheckResult, Report, Severity};
 use crate::{Error, Result};
@@ -58,13 +60,32 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
                 "version": report.tool.version,
                 "rules": rules
             } },
-            "results": results
+            "results": results,
+            "properties": properties(report)
         }]
     });
     let mut bytes =
         serde_json::to_vec_pretty(&log).map_err(|e| Error::internal(format!("the report as SARIF: {e}")))?;
     bytes.push(b'\n');
     Ok(bytes)
+}
+
+/// The first numbers, by the names that gates know them by, and the gate's note.
+fn properties(report: &Report) -> Value {
+    let mut bag = json!({});
+    for f in firsts(report) {
+        bag[f.quantity.name()] = json!({
+            "name": f.label,
+            "value": f.value,
+            "interval": f.interval,
+            "queries": f.queries,
+            "text": f.line()
+        });
+    }
+    if let Some(note) = report.gate.as_ref().and_then(|gate| gate.note.as_ref()) {
+        bag["gate.note"] = note.as_str().into();
+    }
+    bag
 }
 
 /// A relative URI. Code scanning places alerts in the repository, so a path outside of it cannot be used.

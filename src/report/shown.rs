@@ -1,13 +1,20 @@
 //! How numbers are formatted in every report for people.
 
 use crate::judge::compare::{Comparison, Entry, Row};
-use crate::record::{Attack, Suite};
-use crate::threat::term::Term;
+use crate::judge::quantity::{self, ARS, ERS, Quantity};
+use crate::record::{Attack, Report, Suite};
+use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
+use std::collections::BTreeSet;
 
-/// The label of a row's numbers; empty for a term that only a later version knows.
-pub(super) fn measures(row: &Attack) -> &'static str {
-    Term::find(&row.code).map_or("", |t| t.label)
+/// The label of a row's numbers; empty for a term that only a later version knows. A row of fewer queries than the
+/// report's says of how many.
+pub(super) fn measures(report: &Report, row: &Attack) -> String {
+    let label = Term::find(&row.code).map_or("", |t| t.label);
+    match row.queries {
+        sample if sample + row.skipped < report.suite.queries => format!("{label} ({sample} queries)"),
+        _ => label.into(),
+    }
 }
 
 /// The description of the attack with this code, or of the attack that has this term.
@@ -43,13 +50,41 @@ pub(super) fn bound(suite: &Suite) -> String {
     }
 }
 
-/// The steps in words.
-pub(super) fn stepping(suite: &Suite) -> String {
-    match Search::find(&suite.schedule) {
+/// The search in words: the steps and random starts of a suite, or the members of the strong search.
+pub(super) fn stepping(report: &Report) -> String {
+    let suite = &report.suite;
+    if let Some(effort) = suite.effort {
+        return strong_search(report.attacks.iter().map(|a| a.code.as_str()), effort);
+    }
+    let steps = match Search::find(&suite.schedule) {
         Ok(search) => (search.words)(suite.steps, suite.alpha),
         Err(_) => format!("{} steps, {}", suite.steps, suite.schedule),
-    }
+    };
+    let starts = match suite.restarts {
+        0 => String::new(),
+        1 => ", 1 random start".into(),
+        n => format!(", {n} random starts"),
+    };
+    format!("{steps}{}{starts}", suite.in_half())
 }
+
+/// How robust R@1 was measured, where a suite of other attacks ran.
+pub(super) fn strong_sample(report: &Report) -> Option<String> {
+    let robust = report.scores.robust_r1.as_ref().filter(|_| report.suite.effort.is_none())?;
+    let search = strong_search([R1.name].into_iter(), 1);
+    Some(format!("{search} on a sample of {} queries", robust.queries))
+}
+
+/// The strong search on the attacks with these terms. A member that several attacks have counts once.
+fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> String {
+    let attacks = terms.filter_map(|name| OBJECTIVES.iter().find(|o| o.terms.iter().any(|t| t.name == name)));
+    let members = attacks.flat_map(|o| o.members.iter()).flat_map(|tier| tier.iter());
+    let names: BTreeSet<&str> = members.map(|m| m.name).collect();
+    format!("strong search ({} members, effort {effort})", names.len())
+}
+
+/// The numbers that a comparison shows of each model first.
+pub(super) const COMPARED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, quantity::R1];
 
 /// The cells that every format shows of a row: value, the base's value, change, interval.
 pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {

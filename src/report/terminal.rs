@@ -1,5 +1,6 @@
 //! The report on a terminal. It uses the terminal's width up to a limit, and 80 columns where there is no terminal.
 
+use super::first::{First, Search, firsts, for_others, for_recall};
 use super::shown::{bound, capital, measures, number, percent, stepping};
 use crate::record::{Finding, Report, Severity};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
@@ -43,14 +44,12 @@ pub fn render_in(report: &Report, width: usize) -> String {
         report.model.path, report.data.images, report.data.classes, report.data.source
     )));
     line(wrap(&format!(
-        "suite {} ({} form) · {}: ε {}, {}{}{} · {}{}",
+        "suite {} ({} form) · {}: ε {}, {} · {}{}",
         s.name,
         s.form,
         s.protocol,
         bound(s),
-        stepping(s),
-        s.in_half(),
-        if s.restarts > 0 { format!(", {} random starts", s.restarts) } else { String::new() },
+        stepping(report),
         s.asked(),
         // The text about the sample already contains the seed.
         if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
@@ -65,39 +64,13 @@ pub fn render_in(report: &Report, width: usize) -> String {
         b.nmi.map_or(String::new(), |v| format!("  NMI {v:.1}"))
     )));
 
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["attack", "measures", "before", "after", "ERS term", "resistance"]);
-    for a in &report.attacks {
-        table.add_row([
-            a.code.clone(),
-            measures(a).to_string(),
-            number(a, a.before),
-            number(a, a.after),
-            percent(a.ers_term),
-            percent(a.resistance.per_trial),
-        ]);
-    }
-    for i in 2..6 {
-        if let Some(column) = table.column_mut(i) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    line(table.to_string());
-
-    let interval =
-        |i: Option<(f64, f64)>| i.map_or(String::new(), |(l, h)| format!("  (95 % {l:.1} – {h:.1})"));
-    if let Some(ars) = &report.scores.ars {
-        let table = ars.table.map_or(String::new(), |t| format!("  as tables print it {t:.1}"));
-        line(format!("ARS  {:>5.1}{}{table}", ars.value, interval(ars.interval)));
-    }
-    if let Some(ers) = &report.scores.ers {
-        line(format!("ERS  {:>5.1}{}", ers.value, interval(ers.interval)));
-    }
+    let first = firsts(report);
+    line(first_table(&first).to_string());
+    beneath(report, &first).iter().for_each(|text| line(wrap(text)));
     for note in &report.scores.notes {
         line(wrap(note));
     }
-    line("0–100, higher is more robust".into());
+    line(attacks_table(report).to_string());
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
@@ -111,6 +84,104 @@ pub fn render_in(report: &Report, width: usize) -> String {
         t.total_s, t.model_s, t.gallery_s, t.check_s, t.attacks_s
     )));
     out
+}
+
+/// The first numbers side by side.
+fn first_table(first: &[First]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(first.iter().map(|f| f.label));
+    let number = |f: &First| if f.value.is_some() { f.shown() } else { "not measured".into() };
+    table.add_row(first.iter().map(number));
+    let rows: [fn(&First) -> String; 3] = [
+        |f| f.mark.unwrap_or_default().into(),
+        |f| f.spread().map_or(String::new(), |s| format!("95 % {s}")),
+        |f| if f.queries > 0 { format!("{} queries", f.queries) } else { String::new() },
+    ];
+    for row in rows {
+        let cells: Vec<String> = first.iter().map(row).collect();
+        if cells.iter().any(|cell| !cell.is_empty()) {
+            table.add_row(cells);
+        }
+    }
+    table
+}
+
+/// What has to be said about the first numbers, a line each.
+fn beneath(report: &Report, first: &[First]) -> Vec<String> {
+    let mut lines = vec!["0–100, higher is more robust".to_string()];
+    // Scores that one sentence is about share its line.
+    let mut said: Vec<(Vec<&str>, String)> = Vec::new();
+    for f in first.iter().filter(|f| !f.remarks.is_empty()) {
+        let text = f.remarks.join("; ");
+        match said.iter_mut().find(|(_, other)| *other == text) {
+            Some((labels, _)) => labels.push(f.label),
+            None => said.push((vec![f.label], text)),
+        }
+    }
+    lines.extend(said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))));
+    if let Some(table) = report.scores.ars.as_ref().and_then(|ars| ars.table) {
+        lines.push(format!("ARS as tables print it: {table:.1}"));
+    }
+    if let Some(search) = for_recall(report) {
+        lines.push(format!(
+            "strong search: made {} of {} right queries wrong{}; {} image steps",
+            search.broken(),
+            search.trials,
+            decided(&search.decided()),
+            search.steps()
+        ));
+    }
+    let others = for_others(report);
+    if !others.is_empty() {
+        let mut total: Vec<(&str, usize)> = Vec::new();
+        for (name, counts) in others.iter().flat_map(Search::decided) {
+            match total.iter_mut().find(|(of, _)| *of == name) {
+                Some((_, sum)) => *sum += counts,
+                None => total.push((name, counts)),
+            }
+        }
+        total.sort_by_key(|(_, counts)| std::cmp::Reverse(*counts));
+        lines.push(format!(
+            "strong search on {}: best images{}; {} image steps",
+            others.iter().map(|s| s.attack).collect::<Vec<_>>().join(", "),
+            decided(&total),
+            others.iter().map(Search::steps).sum::<usize>()
+        ));
+    }
+    lines
+}
+
+/// The members that decided most trials.
+fn decided(members: &[(&str, usize)]) -> String {
+    let most: Vec<String> = members.iter().take(4).map(|(name, n)| format!("{name} {n}")).collect();
+    let more: usize = members.iter().skip(4).map(|(_, n)| n).sum();
+    let others = (more > 0).then(|| format!("others {more}"));
+    let all: Vec<String> = most.into_iter().chain(others).collect();
+    if all.is_empty() { String::new() } else { format!(" (by {})", all.join(" · ")) }
+}
+
+/// A row for each measure of an attack.
+fn attacks_table(report: &Report) -> Table {
+    // Nobody computes an ERS from what the strong search finds.
+    let with_ers = report.suite.effort.is_none();
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    let mut header = vec!["attack", "measures", "before", "after", "ERS term", "resistance"];
+    header.retain(|name| with_ers || *name != "ERS term");
+    table.set_header(&header);
+    for a in &report.attacks {
+        let mut row = vec![a.code.clone(), measures(report, a), number(a, a.before), number(a, a.after)];
+        row.extend(with_ers.then(|| percent(a.ers_term)));
+        row.push(percent(a.resistance.per_trial));
+        table.add_row(row);
+    }
+    for i in 2..header.len() {
+        if let Some(column) = table.column_mut(i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
 }
 
 /// A table of findings, each with its advice.

@@ -241,19 +241,12 @@ impl Attacks<'_> {
             return Ok(());
         }
         let trials: Vec<Trial> = places.iter().map(|&i| self.trials[i].clone()).collect();
-        let pixels = model.pixels();
+        let (pixels, shape) = (model.pixels(), model.shape());
         self.with_images(&trials, pixels, |images| {
             let effort = self.plan.effort.unwrap_or(1);
             let strong =
-                Strong { gallery: self.gallery, images, trials: &trials, plan: self.plan, effort, pixels };
-            let mut lanes =
-                |pass, work: &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>| match model
-                    .lanes_with(pass)?
-                {
-                    Some(lanes) => work(lanes).map(|()| true),
-                    None => Ok(false),
-                };
-            strong.run(&mut lanes, watch)
+                Strong { gallery: self.gallery, images, trials: &trials, plan: self.plan, effort, shape };
+            strong.run(&mut model.passes_for_search(), watch)
         })
     }
 
@@ -317,11 +310,13 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
         // Embeddings that aren't finite would end them again.
         Some(journal) if error.exit == Exit::Untrusted => journal.done(),
         Some(journal) if done > 0 => {
-            error.message = format!(
-                "{}. {done} of {of} trials are done and kept in {}: the same command with --resume goes on from there",
-                error.message,
-                journal.path().display()
-            );
+            let what = match journal.kept() {
+                Ok(path) => {
+                    format!("kept in {}: the same command with --resume goes on from there", path.display())
+                }
+                Err(e) => format!("lost: {e}"),
+            };
+            error.message = format!("{}. {done} of {of} trials are done and {what}", error.message);
         }
         _ if error.exit == Exit::Interrupted => {
             let why = match journal {

@@ -203,7 +203,8 @@ impl Embedded {
         let raw = Array2::from_shape_vec((dataset.items.len(), dim), self.embeddings)
             .map_err(|e| Error::internal(format!("embeddings: {e}")))?;
         let labels: Vec<usize> = dataset.items.iter().map(|i| i.class).collect();
-        let ids = dataset.items.iter().map(|i| i.id.clone()).collect();
+        let ids: Vec<String> = dataset.items.iter().map(|i| i.id.clone()).collect();
+        metric.check_lengths(&raw, &ids)?;
         let (images, classes) = (labels.len(), labels.iter().collect::<BTreeSet<_>>().len());
         let cameras: Vec<Option<u32>> = dataset.items.iter().map(Item::camera).collect();
         let roles = dataset.roles();

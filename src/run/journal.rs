@@ -8,11 +8,11 @@
 use crate::model::hex;
 use crate::record::Outcome;
 use crate::run::identity::Identity;
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// Grows when the format changes.
@@ -110,7 +110,11 @@ impl Journal {
         };
         self.keep = !bytes.is_empty();
         if header.is_none() && !start(&bytes) {
-            return Err(std::io::Error::other("it is no journal of this version of audit"));
+            let ours = bytes.split_inclusive(|&b| b == b'\n').skip(1).any(|line| checked(line).is_some());
+            return Err(std::io::Error::other(match ours {
+                true => "its first line was changed, so that nobody can tell which run its trials are of",
+                false => "it is no journal of this version of audit",
+            }));
         }
         self.keep = !done.is_empty();
         self.earlier = header.map(|h| (h, done));
@@ -170,9 +174,33 @@ impl Journal {
         Error::internal(format!("can't write the journal {}: {e}", self.path.display()))
     }
 
-    /// Where it lies.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where it lies. If it was removed since it was opened, with its folder or without, it is written there once more. Errors
+    /// (exit code 1): that can't be done.
+    pub fn kept(&mut self) -> Result<&Path> {
+        match std::fs::metadata(&self.path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let mut bytes = Vec::new();
+                let read = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.read_to_end(&mut bytes));
+                let folder = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
+                let written = read.and(folder).and_then(|()| files::replace(&self.path, &bytes));
+                written.map_err(|e| self.failed(e))?;
+            }
+            Ok(found) if self.is(&found) => {}
+            _ => return Err(self.failed(std::io::Error::other("another file took its place"))),
+        }
+        Ok(&self.path)
+    }
+
+    /// Whether this is the file that was opened, as far as the system can tell.
+    #[cfg(unix)]
+    fn is(&self, found: &std::fs::Metadata) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        self.file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+    }
+
+    #[cfg(not(unix))]
+    fn is(&self, found: &std::fs::Metadata) -> bool {
+        found.is_file()
     }
 
     /// The run is over, and nothing is left to go on with.

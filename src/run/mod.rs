@@ -65,12 +65,12 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     if let Some(half) = &mut report.half_precision {
         let queries = check::float16::sample(&whole.trials, gallery, flags.seed);
         let repeated = attacks.in_float32(&mut model, &queries, flags.mode());
-        half.sample = repeated.map_err(|e| kept(e, &journal))?;
+        half.sample = repeated.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.check_s += clock.lap();
     if let Some(collector) = collector {
         let examples = collector.finish(gallery, &dataset, &prep, plan.eps);
-        report.examples = examples.map_err(|e| kept(e, &journal))?;
+        report.examples = examples.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.attacks_s += clock.lap();
     report.timing.image_steps = attacks::image_steps(&report.outcomes, plan.restarts + 1);
@@ -78,7 +78,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     report.timing.total_s = clock.total();
 
     // The verdict, and the files.
-    deliver(&mut report, flags, baseline.as_ref(), &rules, files).map_err(|e| kept(e, &journal))?;
+    deliver(&mut report, flags, baseline.as_ref(), &rules, files).map_err(|e| kept(e, &mut journal))?;
     if let Some(journal) = &mut journal {
         journal.done();
     }
@@ -119,13 +119,16 @@ fn deliver(
 }
 
 /// An error after the attacks, none of which need be run again.
-fn kept(mut error: Error, journal: &Option<Journal>) -> Error {
+fn kept(mut error: Error, journal: &mut Option<Journal>) -> Error {
     if let Some(journal) = journal {
-        error.message = format!(
-            "{}. All trials are done and kept in {}: the same command with --resume makes the report from there",
-            error.message,
-            journal.path().display()
-        );
+        let what = match journal.kept() {
+            Ok(path) => format!(
+                "kept in {}: the same command with --resume makes the report from there",
+                path.display()
+            ),
+            Err(e) => format!("lost: {e}"),
+        };
+        error.message = format!("{}. All trials are done and {what}", error.message);
     }
     error
 }

@@ -2,8 +2,7 @@
 //! both, embed the gallery and select the trials.
 
 use super::settings::Settings;
-use super::{images, selection};
-use crate::Result;
+use super::{images, reservations, selection};
 use crate::cli::{AuditFlags, GradientSource};
 use crate::data::vectors::{self, Vectors};
 use crate::data::{Dataset, Preparation};
@@ -13,10 +12,12 @@ use crate::judge::check::preprocessing::Sample;
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime;
+use crate::progress::Phase;
 use crate::record::{self, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Timing};
 use crate::space::Gallery;
 use crate::space::benign::{Benign, benign};
 use crate::threat::{Plan, Selection};
+use crate::{Result, interrupt};
 use std::path::Path;
 use std::time::Instant;
 
@@ -68,7 +69,9 @@ impl Subject {
         let dataset = images::open(flags)?;
         let vectors = flags.gallery.as_deref().map(vectors::read).transpose()?;
 
+        let phase = Phase::new("model", 1, flags.mode());
         let mut model = open_model(flags, &settings.model, &settings.card)?;
+        phase.finish();
         let preprocessing = &model.info.preprocessing;
         let prep = images::preparation(preprocessing);
         let side = preprocessing.height.max(preprocessing.width);
@@ -77,8 +80,17 @@ impl Subject {
         let model_s = clock.lap();
 
         let (first, count) = images::first_batch(&dataset, &model)?;
-        let measured = check::load::measure(&mut model, &first, count)?;
+        let phase = Phase::new("check", 1, flags.mode());
+        let checked = interrupt::heard("while the model was checked", move || {
+            let measured = check::load::measure(&mut model, &first, count);
+            (model, first, measured)
+        });
+        let (first, measured);
+        (model, first, measured) = checked?;
+        let measured = measured?;
+        phase.finish();
         let mut findings = check::at_load(&measured);
+        findings.extend(reservations::of_files(&dataset));
         if !flags.allow_untrusted {
             check::admit(&settings.model.display().to_string(), &findings)?;
         }
@@ -115,7 +127,9 @@ impl Subject {
         let Subject { dataset, model, metric, .. } = self;
         let (gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
         let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
+        let phase = Phase::new("retrieval", 1, flags.mode());
         let benign = benign(&gallery, clusterings.filter(|_| cost <= MOST_CLUSTERING), flags.seed)?;
+        phase.finish();
         self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();
         let suite = &self.settings.suite;
@@ -130,13 +144,12 @@ pub fn open_model(flags: &AuditFlags, path: &Path, card: &Card) -> Result<Model>
     runtime::load(flags.ort_lib.as_deref())?;
     let options = flags.options();
     runtime::require(options)?;
-    match flags.gradient {
-        GradientSource::Exact => {
-            let half = flags.attack_precision == Precision::Fp16;
-            Model::open_in(path, card, options, flags.batch, half)
-        }
-        GradientSource::Estimate => Model::open_estimated(path, card, options, flags.batch, flags.seed),
-    }
+    let (path, card, batch, seed) = (path.to_path_buf(), card.clone(), flags.batch, flags.seed);
+    let (gradient, half) = (flags.gradient, flags.attack_precision == Precision::Fp16);
+    interrupt::heard("while the model was loaded", move || match gradient {
+        GradientSource::Exact => Model::open_in(&path, &card, options, batch, half),
+        GradientSource::Estimate => Model::open_estimated(&path, &card, options, batch, seed),
+    })?
 }
 
 /// The distance that a card names, or the usual one.

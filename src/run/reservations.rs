@@ -1,11 +1,12 @@
 //! Reasons for reserve that the audit itself sees: in model and data before the attacks, in the outcomes after them.
 
 use crate::cli::AuditFlags;
+use crate::data::Dataset;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
 use crate::model::Info;
 use crate::model::runtime;
-use crate::record::{Data, Report, Warning, reason};
+use crate::record::{Data, Finding, Report, Severity, Warning, reason};
 use crate::space::benign::Benign;
 
 /// Lengths of ImageNet classifiers' outputs: 1k with and without a background class, 21k and 22k.
@@ -52,6 +53,23 @@ pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Be
         )));
     }
     found
+}
+
+/// What was found among the images and is none of them.
+pub fn of_files(dataset: &Dataset) -> Option<Finding> {
+    const SHOWN: usize = 5;
+    let others = &dataset.left_out;
+    let more =
+        if others.len() > SHOWN { format!(" and {} more", others.len() - SHOWN) } else { String::new() };
+    let some: Vec<&str> = others.iter().take(SHOWN).map(String::as_str).collect();
+    (!others.is_empty()).then(|| {
+        let found = format!(
+            "{} files or folders beside the images were left out: {}{more}",
+            others.len(),
+            some.join(", ")
+        );
+        reason::OTHER_FILES.finding((Severity::Warning, found))
+    })
 }
 
 /// What a reader should know of how the machine computed.

@@ -6,7 +6,7 @@ use crate::space::Gallery;
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::{self, Plan, Selection, TrialFile};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 use std::collections::BTreeSet;
 
 /// The trials: drawn, or replayed.
@@ -29,7 +29,8 @@ pub fn select(
         return some_trials(all);
     };
     let name = path.display().to_string();
-    let json = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    let json =
+        files::read_text(path, files::LARGE).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
     let (trials, skipped) = trials_of(&json);
     let TrialFile { protocol: file_protocol, form, metric, mut selection } =
         threat::read_trials(&name, &trials, gallery)?;

@@ -9,7 +9,7 @@ use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{Destination, Target};
 use crate::suite::{self, Suite};
-use crate::{Error, Result, yaml};
+use crate::{Error, Result, files, yaml};
 use std::path::{Path, PathBuf};
 
 /// Where the report goes.
@@ -145,16 +145,19 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
             suite.name
         )));
     }
-    let of_one_search = [("--steps", flags.steps.is_some()), ("--alpha", flags.alpha.is_some())];
-    if let Some((flag, _)) = of_one_search.iter().find(|(_, given)| *given && suite.effort.is_some()) {
+    let own = [("--steps", flags.steps.is_some()), ("--alpha", flags.alpha.is_some())];
+    if let (Some(_), Some((flag, _))) = (suite.effort, own.iter().find(|(_, given)| *given)) {
         return Err(Error::usage(format!(
-            "{flag} is about one search, and suite {} is the strong search, whose members have their own. Leave it out; \
-             `effort` in a suite file says how much they do",
+            "{flag}: suite {} runs the strong search, whose members have their own steps. Leave {flag} out, or state another \
+             `effort` in a suite of your own",
             suite.name
         )));
     }
-    if flags.steps == Some(0) || flags.max_queries == Some(0) {
-        return Err(Error::usage("--steps and --max-queries must be at least 1"));
+    for (flag, count, most) in
+        [("--steps", flags.steps, suite::MOST_STEPS), ("--max-queries", flags.max_queries, usize::MAX)]
+    {
+        let checked = suite::between(count.unwrap_or(1), 1, most);
+        checked.map_err(|why| Error::usage(format!("{flag} {why}")))?;
     }
     suite.steps = flags.steps.or(suite.steps);
     suite.max_queries = flags.max_queries.or(suite.max_queries);
@@ -197,12 +200,16 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
 /// The model card: flags first, then the file given, or the one beside the model.
 pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card> {
     let beside = model.with_extension("yaml");
+    said.check("the flags")?;
     let path = match file {
         Some(path) => path,
         None if beside.is_file() => &beside,
         None => return Ok(said),
     };
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
-    Ok(said.or(yaml::read(&name, &text)?))
+    let text = files::read_text(path, files::BY_HAND)
+        .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    let card: Card = yaml::read(&name, &text)?;
+    card.check(&name)?;
+    Ok(said.or(card))
 }

@@ -12,6 +12,7 @@ use crate::model::runtime;
 use crate::record::{self, Form, Precision, Report, ScoreName, Warning};
 use crate::space::benign::{Benign, CMC};
 use crate::threat;
+use crate::threat::objective::r1::R1;
 use std::collections::BTreeSet;
 
 /// The report before the attacks: everything that they don't change.
@@ -55,6 +56,11 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
     report.scores = wanted(asked, scores);
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
+    // The bootstrap has no width where all queries agree; one share has one interval in a report.
+    if let Some(robust) = &report.scores.robust_r1 {
+        let rows = report.attacks.iter_mut().filter(|row| row.code == R1.code);
+        rows.for_each(|row| row.after_interval = Some(robust.interval));
+    }
     if report.part.is_none() {
         let comparison = float16::compare(report);
         if let Some(half) = &mut report.half_precision {

@@ -10,13 +10,12 @@ use super::draw::Draw;
 use super::measure::measure_all;
 use super::objective::{Loss, es, r1};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
-use super::search::{COSINE, NES, PGD, RANDOM, Search};
+use super::search::{COSINE, NES, PGD, RANDOM, Search, stripes};
 use super::select::Trial;
-use super::term::Goal;
 use crate::Result;
 use crate::model::{Differentiable, Pass};
 use crate::record::{Form, MemberResult, Outcome};
-use crate::space::{Gallery, wide};
+use crate::space::Gallery;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
@@ -32,10 +31,14 @@ pub struct Member {
     pub aims: Aims,
     /// The backward pass. What is found is measured by the forward pass, so any backward pass is legitimate.
     pub pass: Pass,
+    /// Whether it goes along the exact gradient where the model has no such pass. Otherwise it doesn't run there.
+    pub or_exact: bool,
     /// The search.
     pub search: &'static Search,
     /// Steps of each run.
     pub steps: usize,
+    /// The step size α as a share of ε; `None` for the plan's.
+    pub alpha: Option<f32>,
     /// The first image.
     pub from: From,
     /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
@@ -63,6 +66,8 @@ pub enum From {
     Clean,
     /// A random image of the ball.
     Random,
+    /// The clean image plus vertical stripes of ±ε, as Square begins.
+    Stripes,
     /// The best image so far.
     Best,
 }
@@ -76,8 +81,10 @@ const HINGE: Member = Member {
     loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
     aims: Aims::One,
     pass: Pass::Exact,
+    or_exact: false,
     search: &COSINE,
     steps: 40,
+    alpha: Some(1.0),
     from: From::Clean,
     until: None,
 };
@@ -109,33 +116,40 @@ const STRAIGHT: Member = Member {
 };
 const RESTART: Member = Member {
     name: "random start",
-    about: "the same from a random image of the ball",
+    about: "softened backward pass, from a random image of the ball",
+    pass: Pass::Softened,
+    or_exact: true,
     from: From::Random,
+    ..HINGE
+};
+const REFINED: Member = Member {
+    name: "refined",
+    about: "softened backward pass and small steps, from the best image so far",
+    alpha: Some(0.2),
+    pass: Pass::Softened,
+    or_exact: true,
+    from: From::Best,
     ..HINGE
 };
 
 /// For objectives without an ensemble of their own.
-pub const USUAL: Ensemble = &[&[HINGE], &[RESTART, SOFTENED, STRAIGHT], &[SQUARE, FREE]];
+pub const USUAL: Ensemble = &[&[HINGE], &[SOFTENED, STRAIGHT, RESTART], &[REFINED, SQUARE, FREE]];
 
 /// For objectives about ranks.
 pub const RANKS: Ensemble = &[
     &[HINGE],
     &[
-        RESTART,
-        Member { name: "distance", about: "the distance to the targets alone", loss: distance, ..HINGE },
         SOFTENED,
         STRAIGHT,
-    ],
-    &[
+        RESTART,
         Member {
-            name: "refined",
-            about: "the attack's own loss, from the best image so far",
-            steps: 80,
-            from: From::Best,
-            ..HINGE
+            name: "stripes",
+            about: "softened backward pass, from random stripes of ±ε",
+            from: From::Stripes,
+            ..RESTART
         },
-        SQUARE,
     ],
+    &[REFINED, Member { steps: 150, ..SQUARE }],
 ];
 
 /// A query is lost where its margin is below 0.
@@ -152,6 +166,8 @@ const PROBE: Member = Member {
     about: "a few steps towards each other class",
     loss: r1::margin,
     aims: Aims::Nearest(48),
+    pass: Pass::Softened,
+    or_exact: true,
     steps: 10,
     until: LOST,
     ..HINGE
@@ -161,6 +177,8 @@ const CLASSES: Member = Member {
     about: "towards the classes that came nearest",
     loss: r1::margin,
     aims: Aims::Best(8),
+    pass: Pass::Softened,
+    or_exact: true,
     steps: 60,
     until: LOST,
     ..HINGE
@@ -172,6 +190,7 @@ const SHIFT: Member = Member {
     loss: |gallery, form, trial, _| (es::ES.loss)(gallery, form, trial),
     search: &PGD,
     steps: 32,
+    alpha: None,
     ..HINGE
 };
 
@@ -196,18 +215,33 @@ pub const RECALL: Ensemble = &[
         },
     ],
     &[
-        Member { steps: 30, until: LOST, ..RESTART },
-        Member { steps: 30, until: LOST, ..SOFTENED },
-        Member { steps: 30, until: LOST, ..STRAIGHT },
+        Member {
+            name: MARGIN_CONTROL,
+            about: "the margin from a random image of the ball",
+            from: From::Random,
+            ..MARGIN
+        },
+        Member {
+            name: "margin, softened",
+            about: "the margin with the softened backward pass",
+            pass: Pass::Softened,
+            ..MARGIN
+        },
+        Member {
+            name: "margin, straight-through",
+            about: "the margin with the straight-through backward pass",
+            pass: Pass::StraightThrough,
+            ..MARGIN
+        },
     ],
     &[PROBE],
     &[CLASSES],
     &[
         Member {
-            name: "best classes, softened",
-            about: "the same with the softened backward pass",
-            aims: Aims::Best(3),
-            pass: Pass::Softened,
+            name: "best classes, exact",
+            about: "the same along the exact gradient",
+            aims: Aims::Best(4),
+            pass: Pass::Exact,
             ..CLASSES
         },
         Member {
@@ -218,28 +252,26 @@ pub const RECALL: Ensemble = &[
             steps: 100,
             ..CLASSES
         },
-        Member { steps: 800, until: LOST, ..SQUARE },
+        Member { steps: 600, until: LOST, ..SQUARE },
         Member { steps: 300, until: LOST, ..FREE },
+    ],
+    &[
+        Member {
+            name: "best classes, refined",
+            about: "the same with small steps, from the best image so far",
+            alpha: Some(0.2),
+            aims: Aims::Best(4),
+            from: From::Best,
+            ..CLASSES
+        },
+        Member { name: "square, again", steps: 400, until: LOST, ..SQUARE },
     ],
 ];
 
-/// The member of [`RECALL`] that the members of its tier with softened backward passes are compared with.
-pub const CONTROL: &str = "es, random start";
-
-/// Mean distance to the targets, with the sign that moves the term towards the attacker's goal.
-fn distance<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
-    let sign = match trial.objective.terms[0].goal {
-        Goal::Lowest => 1.0f32,
-        Goal::Highest => -1.0,
-    };
-    let targets: Vec<Vec<f64>> = trial.targets.iter().map(|&t| wide(gallery.point(t))).collect();
-    let per = sign / targets.len().max(1) as f32;
-    let metric = gallery.metric;
-    Loss::Point(Box::new(move |z, _, gradient| {
-        let pull = |target: &Vec<f64>| metric.pair(z, target, 0.0, gradient, |_| per);
-        targets.iter().map(pull).sum::<f64>() * f64::from(per)
-    }))
-}
+/// The members of [`RECALL`] that the members of their tiers with softened backward passes are compared with.
+pub const CONTROLS: [&str; 2] = [CONTROL, MARGIN_CONTROL];
+const CONTROL: &str = "es, random start";
+const MARGIN_CONTROL: &str = "margin, random start";
 
 impl Member {
     /// Steps of a run with `effort` times the usual work. The work grows by the root in steps and by the root in runs.
@@ -265,7 +297,7 @@ impl Member {
     fn repeats(&self, effort: usize) -> usize {
         match self.from {
             From::Clean => 1,
-            From::Random | From::Best => (effort as f64).sqrt().ceil() as usize,
+            From::Random | From::Stripes | From::Best => (effort as f64).sqrt().ceil() as usize,
         }
     }
 }
@@ -323,15 +355,15 @@ pub struct Strong<'a> {
     pub plan: &'a Plan,
     /// Times the usual work.
     pub effort: usize,
-    /// Values in an image.
-    pub pixels: usize,
+    /// The shape of an image, [C, H, W].
+    pub shape: [usize; 3],
 }
 
 impl Strong<'_> {
     /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
     /// are those of the trials. Stops early if `watch` says so. Errors: as for [`super::run`].
     pub fn run(&self, lanes: &mut Lanes, watch: &mut Watch) -> Result<()> {
-        let chunk = (KEPT / self.pixels.max(1)).clamp(CHUNK[0], CHUNK[1]);
+        let chunk = (KEPT / self.shape.iter().product::<usize>().max(1)).clamp(CHUNK[0], CHUNK[1]);
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for objective in super::OBJECTIVES {
             let of = |i: &usize| self.trials[*i].objective.code == objective.code;
@@ -477,15 +509,21 @@ impl<'s> Chunk<'s> {
         lanes: &mut Lanes,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let Strong { gallery, images, plan, effort, .. } = *self.all;
+        let Strong { gallery, images, plan, effort, shape, .. } = *self.all;
         let runs = self.aimed(member, standing);
         if runs.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
         let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
         let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
-        let plan =
-            Plan { search: member.search, steps: member.steps_at(effort), restarts: 0, ..plan.clone() };
+        let alpha = member.alpha.map_or(plan.alpha, |share| share * plan.eps);
+        let plan = Plan {
+            search: member.search,
+            steps: member.steps_at(effort),
+            restarts: 0,
+            alpha,
+            ..plan.clone()
+        };
         // Streams of random choices depend on the member and on the run's number, and on no other trial.
         let kind =
             member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
@@ -494,14 +532,15 @@ impl<'s> Chunk<'s> {
         let mut ended = ControlFlow::Continue(());
         {
             let states = &self.states;
+            let draw = |i: usize| {
+                let trial = &trials[i];
+                Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
+            };
             let first = |i: usize, bound: &Bound| match member.from {
                 From::Clean => None,
                 From::Best => states[runs[i].trial].best.as_ref().map(|(_, _, e)| e.image.clone()),
-                From::Random => {
-                    let trial = &trials[i];
-                    let id = &gallery.ids[trial.query];
-                    Some(bound.start(&mut Draw::new(plan.seed, trial.objective.code, id, 1 + stream(i))))
-                }
+                From::Random => Some(bound.start(&mut draw(i))),
+                From::Stripes => Some(stripes(bound, shape, &mut draw(i))),
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
             let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };
@@ -518,7 +557,10 @@ impl<'s> Chunk<'s> {
                 }
                 ended
             };
-            lanes(member.pass, &mut |lanes| start(lanes, task, &mut see).map(drop))?;
+            let mut work = |lanes: Vec<&mut dyn Differentiable>| start(lanes, task, &mut see).map(drop);
+            if !lanes(member.pass, &mut work)? && member.or_exact {
+                lanes(Pass::Exact, &mut work)?;
+            }
         }
         if ended.is_break() {
             return Ok(ended);

@@ -138,6 +138,34 @@ pub fn report(strength: f64) -> Report {
     from_value(report).unwrap()
 }
 
+/// Adds the strong search on the first 32 queries, all of them right without attack. Of its members `es` breaks 20 queries,
+/// `margin` 11 of the other 12, and one query survives, so that robust R@1 is 1/32.
+pub fn add_strong_search(report: &mut Report) {
+    let queries: Vec<String> =
+        report.outcomes.iter().filter(|o| o.attack == "ES").take(32).map(|o| o.query.clone()).collect();
+    for (i, query) in queries.iter().enumerate() {
+        let member = |name: &str, steps: usize, broke: bool| {
+            from_value(
+                json!({ "member": name, "steps": steps, "value": 0.0, "reached": broke, "counts": broke }),
+            )
+            .unwrap()
+        };
+        let hit = |v| Measures { hit: Some(v), ..Measures::default() };
+        let mut members = vec![member("es", 32, i < 20)];
+        members.extend((i >= 20).then(|| member("margin", 30, i < 31)));
+        let survives = i == 31;
+        report
+            .outcomes
+            .push(Outcome { members: Some(members), ..outcome("R1", query, hit(true), hit(survives)) });
+    }
+    report.scores.robust_r1 = audit::judge::strong::robust_r1(&report.outcomes);
+    let row = json!({
+        "code": "R1", "form": "published", "queries": 32, "skipped": 0, "before": 100.0, "after": 3.125,
+        "after_interval": [0.0, 9.375], "ers_term": null, "resistance": { "per_trial": 3.125, "table": 3.125 },
+    });
+    report.attacks.push(from_value(row).unwrap());
+}
+
 /// A finding of a reason that only a later version knows, as its reports hold it.
 pub fn warning(id: &str, severity: &str, text: &str) -> Warning {
     from_value(json!({ "id": id, "severity": severity, "text": text })).unwrap()

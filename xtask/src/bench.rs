@@ -26,6 +26,9 @@ pub fn bench(arguments: &[String]) -> Result {
 }
 
 fn rank(sizes: &[String]) -> Result {
+    if let Some(wrong) = sizes.iter().find(|size| size.parse::<usize>().is_err()) {
+        return Err(Error::Usage(format!("bench rank: expected sizes as numbers, found `{wrong}`")));
+    }
     let example = ["run", "--release", "--locked", "--example", "bench_rank", "--"];
     if !sizes.is_empty() {
         return project::run(cargo(&example).args(sizes));
@@ -51,10 +54,23 @@ const THREADS: usize = 2;
 const ROUNDS: usize = 2;
 const SECONDS: usize = 3;
 
+/// Refuses what tools/bench_step.py can't make a model of: names are those of torchvision (`tv.`) and timm (`timm.`).
+fn known(name: &str) -> Result {
+    let rest = name.strip_prefix("tv.").or_else(|| name.strip_prefix("timm."));
+    match rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic())) {
+        true => Ok(()),
+        false => Err(Error::Usage(format!(
+            "bench step: expected names of models such as {} and {}, found `{name}`",
+            MODELS[0], MODELS[3]
+        ))),
+    }
+}
+
 /// A PGD step of each model, beside PyTorch's on the same weights.
 fn step(names: &[String]) -> Result {
     let names: Vec<&str> =
         if names.is_empty() { MODELS.to_vec() } else { names.iter().map(String::as_str).collect() };
+    names.iter().try_for_each(|name| known(name))?;
     setup::setup()?;
     let python = python::environment()?;
     let script = root().join("tools/bench_step.py");

@@ -14,24 +14,28 @@ use std::{
     time::Instant,
 };
 
-pub const ARGUMENTS: &str = "[--models NAME ...] [--group core|all|post] [--dir DIR]";
+pub const ARGUMENTS: &str =
+    "[--models NAME ...] [--group core|all|post] [--dir DIR]; DIR alone: what lies there";
 
 #[derive(Debug, PartialEq)]
 struct Options {
     models: Vec<String>,
-    group: String,
+    group: Option<String>,
     dir: Option<PathBuf>,
 }
 
 pub fn parity(arguments: &[String]) -> Result {
     let Options { models, group, dir } = parse(arguments)?;
+    let usual = group.as_deref().unwrap_or("core");
+    let names = match (&dir, models.is_empty(), &group) {
+        (_, false, _) => models,
+        // A folder alone says what is compared: nothing is exported to it.
+        (Some(dir), true, None) => lying_in(dir)?,
+        _ => in_group(&zoo()?, usual)?,
+    };
     let dir = match dir {
         Some(dir) => file("find", &dir, path::absolute(&dir))?,
-        None => target()?.join("parity").join(&group),
-    };
-    let names = match models.is_empty() {
-        true => in_group(&zoo()?, &group)?,
-        false => models,
+        None => target()?.join("parity").join(usual),
     };
     setup::setup()?;
     let partition = || names.iter().map(String::as_str).partition(|name| is_there(&dir, name));
@@ -59,7 +63,7 @@ pub fn parity(arguments: &[String]) -> Result {
 }
 
 fn parse(arguments: &[String]) -> Result<Options> {
-    let mut options = Options { models: vec![], group: "core".to_owned(), dir: None };
+    let mut options = Options { models: vec![], group: None, dir: None };
     let mut words = arguments.iter().peekable();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -72,7 +76,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
                 }
             }
             "--group" => match words.next() {
-                Some(group) => options.group = group.clone(),
+                Some(group) => options.group = Some(group.clone()),
                 None => return Err(Error::Usage("expected core, all or post after --group".to_owned())),
             },
             "--dir" => match words.next() {
@@ -128,6 +132,26 @@ fn in_group(zoo: &[(String, String)], group: &str) -> Result<Vec<String>> {
     }
 }
 
+/// The models that a folder holds with PyTorch's gradients, by name.
+fn lying_in(dir: &Path) -> Result<Vec<String>> {
+    let mut names = vec![];
+    for entry in file("list", dir, fs::read_dir(dir))? {
+        let path = file("list", dir, entry)?.path();
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.extension().is_some_and(|ending| ending == "onnx") && is_there(dir, name) {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    match names.is_empty() {
+        false => Ok(names),
+        true => Err(Error::Usage(format!(
+            "expected models in {}, each as NAME.onnx and NAME.npz, found none; --models or --group exports some there",
+            shown(dir)
+        ))),
+    }
+}
+
 /// Whether the folder has a model's graph and PyTorch's gradients for it.
 fn is_there(dir: &Path, name: &str) -> bool {
     ["onnx", "npz"].iter().all(|kind| dir.join(format!("{name}.{kind}")).is_file())
@@ -180,11 +204,25 @@ mod tests {
     fn arguments_are_read() {
         let options = parse(&words("--models a.b a.b--dyn18 --dir x --group all")).ok().unwrap();
         let expected =
-            Options { models: words("a.b a.b--dyn18"), group: "all".into(), dir: Some("x".into()) };
+            Options { models: words("a.b a.b--dyn18"), group: Some("all".into()), dir: Some("x".into()) };
         assert_eq!(options, expected);
         for wrong in ["--models --group all", "--group", "--dir", "core", "--redo"] {
             assert!(matches!(parse(&words(wrong)), Err(Error::Usage(_))), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_folder_alone_is_compared_as_it_is() {
+        let dir = target().ok().unwrap().join("test-parity-folder");
+        fs::create_dir_all(&dir).unwrap();
+        assert!(matches!(lying_in(&dir), Err(Error::Usage(_))));
+        for name in ["b.x.onnx", "b.x.npz", "a.onnx", "a.npz", "lonely.onnx", "c.npz"] {
+            fs::write(dir.join(name), "").unwrap();
+        }
+        let found = lying_in(&dir).ok().unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(found, ["a", "b.x"]);
+        assert!(lying_in(&dir).is_err());
     }
 
     #[test]

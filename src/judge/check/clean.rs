@@ -111,6 +111,26 @@ pub(super) fn collapse(r: &Retrieval) -> Found {
     (severity, format!("{lead}{text}"))
 }
 
+pub(super) fn zero(r: &Retrieval) -> Found {
+    /// Share of the embeddings above which the scores are of zeros.
+    const MOST: f64 = 0.1;
+    let g = r.gallery;
+    if !g.metric.normalizes() {
+        return (Severity::Ok, "none is needed under this metric".into());
+    }
+    let all = g.labels.len();
+    let zero: Vec<&str> =
+        (0..all).filter(|&i| g.point(i).iter().all(|v| *v == 0.0)).map(|i| g.ids[i].as_str()).collect();
+    let some: Vec<String> = zero.iter().take(5).map(|id| format!("`{id}`")).collect();
+    let more = if zero.len() > 5 { format!(" and {} more", zero.len() - 5) } else { String::new() };
+    let severity = match zero.len() {
+        0 => return (Severity::Ok, "none is zero".into()),
+        n if n as f64 > MOST * all as f64 => Severity::Error,
+        _ => Severity::Warning,
+    };
+    (severity, format!("{} of {all} embeddings are zero: {}{more}", zero.len(), some.join(", ")))
+}
+
 pub(super) fn duplicates(r: &Retrieval) -> Found {
     let g = r.gallery;
     let mut groups: HashMap<Vec<u32>, Vec<usize>> = HashMap::new();

@@ -6,11 +6,12 @@
 
 use super::attacked::{Mean, arrived};
 use crate::model::Model;
-use crate::record::{Found, Outcome, Severity};
+use crate::record::{Found, Measures, Outcome, Severity};
 use crate::space::Gallery;
-use crate::threat::{self, Draw, Event, Images, Plan, Reach, Trial, measure};
+use crate::threat::{self, Draw, Event, Images, Plan, Reach, Strong, Trial, measure};
 use crate::{Error, Result};
-use std::collections::{BTreeMap, HashMap};
+use ndarray::Array2;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -163,10 +164,31 @@ impl<'a> Patient<'a> {
         Ok(losses.iter().enumerate().filter(|&at| beats(at)).map(|(i, _)| i).collect())
     }
 
-    /// A finding of weight `severity` where an attack that should be weaker has the lower loss on more than [`LUCK`]
-    /// per cent of the trials.
-    fn outdone(&mut self, severity: Severity, who: &str, losses: &[f64]) -> Result<Found> {
-        let beaten = self.beaten(losses)?;
+    /// The trials on which images have more success than the strong search, whose members minimise different losses.
+    fn beaten_by_success(&mut self, points: &Array2<f32>) -> Result<Vec<usize>> {
+        let base = self.base()?;
+        let form = self.plan.form;
+        let ranked = form.ranked_in(self.gallery) as f64;
+        let success = |i: usize, after: Measures| {
+            let outcome = Outcome { after, ..base[i].outcome.clone() };
+            Some(self.trials[i].objective.success(&outcome, form, ranked)?.1)
+        };
+        let beats = |&i: &usize| {
+            let after = measure(self.gallery, form, &self.trials[i], &points.row(i).to_vec());
+            let theirs = success(i, after).unwrap_or(f64::NEG_INFINITY);
+            theirs > success(i, base[i].outcome.after.clone()).unwrap_or(f64::INFINITY) + 1e-9
+        };
+        Ok((0..self.trials.len()).filter(beats).collect())
+    }
+
+    /// A finding of weight `severity` where images that a weaker attack found (one for each trial) are better than those of
+    /// the audit's attack on more than [`LUCK`] per cent of the trials: in the loss, and for the strong search in success.
+    fn outdone(&mut self, severity: Severity, who: &str, images: &[Vec<f32>]) -> Result<Found> {
+        let (losses, points) = self.losses(images)?;
+        let (beaten, better) = match self.plan.effort {
+            Some(_) => (self.beaten_by_success(&points)?, "more success"),
+            None => (self.beaten(&losses)?, "a lower loss"),
+        };
         let count = beaten.len();
         let mut codes: Vec<&str> = beaten.into_iter().map(|i| self.trials[i].objective.code).collect();
         codes.dedup();
@@ -176,16 +198,18 @@ impl<'a> Patient<'a> {
         let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
         Ok((
             severity,
-            format!(
-                "{who} gets a lower loss than the audit's attack on {count} of {} trials{of}",
-                losses.len()
-            ),
+            format!("{who} gets {better} than the audit's attack on {count} of {} trials{of}", losses.len()),
         ))
     }
 
-    /// The loss of one image per trial.
-    fn losses(&mut self, images: &[Vec<f32>]) -> Result<Vec<f64>> {
-        Ok(threat::losses(self.model.lanes(), self.gallery, self.plan.form, self.trials, images)?.0)
+    /// The loss of one image per trial, and its point [n, D].
+    fn losses(&mut self, images: &[Vec<f32>]) -> Result<(Vec<f64>, Array2<f32>)> {
+        threat::losses(self.model.lanes(), self.gallery, self.plan.form, self.trials, images)
+    }
+
+    /// The audit's plan with one search in place of the strong one.
+    fn alone(&self) -> Plan {
+        Plan { effort: None, ..self.plan.clone() }
     }
 
     /// R@1 by chance, in per cent. This much remains after a successful attack.
@@ -204,39 +228,54 @@ fn shoot(
     trials: &[Trial],
     plan: &Plan,
 ) -> Result<Vec<Shot>> {
-    let mut last: HashMap<usize, Vec<f32>> = HashMap::new();
-    let outcomes = threat::run(model.lanes(), gallery, images, trials, plan, &mut |event| {
-        if let Event::Done(trial, _, evidence) = event {
-            last.insert(trial, evidence.image.clone());
+    let mut shots: BTreeMap<usize, Shot> = BTreeMap::new();
+    let mut see = |event: Event| {
+        if let Event::Done(trial, outcome, evidence) = event {
+            shots.insert(trial, Shot { outcome: outcome.clone(), image: evidence.image.clone() });
         }
         ControlFlow::Continue(())
-    })?;
-    outcomes
-        .into_iter()
-        .enumerate()
-        .map(|(trial, outcome)| {
-            let image = last.remove(&trial).ok_or_else(|| Error::internal("an attack left no image"))?;
-            Ok(Shot { outcome, image })
-        })
-        .collect()
+    };
+    match plan.effort {
+        None => threat::run(model.lanes(), gallery, images, trials, plan, &mut see).map(drop)?,
+        Some(effort) => {
+            let strong = Strong { gallery, images, trials, plan, effort, shape: model.shape() };
+            strong.run(&mut model.passes_for_search(), &mut see)?;
+        }
+    }
+    if shots.len() != trials.len() {
+        return Err(Error::internal("an attack left no image"));
+    }
+    Ok(shots.into_values().collect())
+}
+
+fn images_of(shots: &[Shot]) -> Vec<Vec<f32>> {
+    shots.iter().map(|shot| shot.image.clone()).collect()
 }
 
 pub(super) fn more_steps(p: &mut Patient) -> Result<Found> {
-    let more = Plan { steps: 2 * p.plan.steps, ..p.plan.clone() };
-    let how = format!("{} steps instead of {}", more.steps, p.plan.steps);
+    let (more, how) = match p.plan.effort {
+        None => {
+            let more = Plan { steps: 2 * p.plan.steps, ..p.plan.clone() };
+            let how = format!("{} steps instead of {}", more.steps, p.plan.steps);
+            (more, how)
+        }
+        Some(effort) => {
+            (Plan { effort: Some(10 * effort), ..p.plan.clone() }, "ten times the work".to_string())
+        }
+    };
     let (more, base) = (p.run(more)?, p.base()?);
     Ok(p.compared(Severity::Warning, &how, &more, &base))
 }
 
 pub(super) fn restarts(p: &mut Patient) -> Result<Found> {
-    let more = Plan { restarts: p.plan.restarts.max(STARTS), ..p.plan.clone() };
+    let more = Plan { restarts: p.plan.restarts.max(STARTS), ..p.alone() };
     let how = format!("{} random starts more", more.restarts - p.plan.restarts);
     let (more, base) = (p.run(more)?, p.base()?);
     Ok(p.compared(Severity::Warning, &how, &more, &base))
 }
 
 pub(super) fn step_size(p: &mut Patient) -> Result<Found> {
-    let plan = p.plan.clone();
+    let plan = p.alone();
     let mut others: Vec<(String, Plan)> = [1.0f32, 2.0, 3.0]
         .map(|n| {
             let fixed = Plan { alpha: n / 255.0, search: &threat::PGD, ..plan.clone() };
@@ -258,9 +297,8 @@ pub(super) fn step_size(p: &mut Patient) -> Result<Found> {
 }
 
 pub(super) fn one_step(p: &mut Patient) -> Result<Found> {
-    let once = p.run(Plan { steps: 1, restarts: 0, ..p.plan.clone() })?;
-    let losses: Vec<f64> = once.iter().map(|s| s.outcome.loss_last).collect();
-    p.outdone(Severity::Error, "a single step of ε", &losses)
+    let once = p.run(Plan { steps: 1, restarts: 0, ..p.alone() })?;
+    p.outdone(Severity::Error, "a single step of ε", &images_of(&once))
 }
 
 /// Every run starts from the clean image, as in the audit. If the run with the larger ε started from the result of the
@@ -334,7 +372,7 @@ pub(super) fn curve(p: &mut Patient) -> Result<Found> {
 
 pub(super) fn noise(p: &mut Patient) -> Result<Found> {
     let eps = p.plan.eps;
-    let mut best = p.at_start.clone();
+    let mut best: Vec<(f64, Vec<f32>)> = p.at_start.iter().copied().zip(p.clean.clone()).collect();
     let draw = |t: &Trial| Draw::new(p.plan.seed, t.objective.code, &p.gallery.ids[t.query], threat::NOISE);
     let mut draws: Vec<Draw> = p.trials.iter().map(draw).collect();
     for k in 0..NOISE {
@@ -351,17 +389,21 @@ pub(super) fn noise(p: &mut Patient) -> Result<Found> {
                     .collect()
             })
             .collect();
-        let losses = p.losses(&images)?;
-        best.iter_mut().zip(losses).for_each(|(best, loss)| *best = best.min(loss));
+        let (losses, _) = p.losses(&images)?;
+        for (best, (loss, image)) in best.iter_mut().zip(losses.into_iter().zip(images)) {
+            if loss < best.0 {
+                *best = (loss, image);
+            }
+        }
     }
+    let best: Vec<Vec<f32>> = best.into_iter().map(|(_, image)| image).collect();
     p.outdone(Severity::Error, &format!("the best of {NOISE} random images"), &best)
 }
 
 pub(super) fn black_box(p: &mut Patient) -> Result<Found> {
-    let square = Plan { search: &threat::RANDOM, steps: LOOKS - 1, restarts: 0, ..p.plan.clone() };
+    let square = Plan { search: &threat::RANDOM, steps: LOOKS - 1, restarts: 0, ..p.alone() };
     let shots = p.run(square)?;
-    let losses: Vec<f64> = shots.iter().map(|s| s.outcome.loss_last).collect();
-    p.outdone(Severity::Error, &format!("a random search of {LOOKS} images (Square)"), &losses)
+    p.outdone(Severity::Error, &format!("a random search of {LOOKS} images (Square)"), &images_of(&shots))
 }
 
 pub(super) fn transfer(p: &mut Patient) -> Result<Found> {
@@ -373,8 +415,7 @@ pub(super) fn transfer(p: &mut Patient) -> Result<Found> {
     };
     let shots = shoot(&mut model, &gallery, p.images, p.trials, p.plan)?;
     let images: Vec<Vec<f32>> = shots.into_iter().map(|s| s.image).collect();
-    let losses = p.losses(&images)?;
-    p.outdone(Severity::Warning, "an attack made for the other model", &losses)
+    p.outdone(Severity::Warning, "an attack made for the other model", &images)
 }
 
 pub(super) fn eight_bit(p: &mut Patient) -> Result<Found> {

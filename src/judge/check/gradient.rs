@@ -8,6 +8,11 @@ use ndarray::ArrayView2;
 /// Steps of the finite differences, in pixel units. In deep ReLU nets a step of 1e-3 crosses so many kinks that the
 /// difference is off by tens of per cent. In smooth nets rounding errors dominate at a step of 1e-5.
 const STEPS: [f32; 5] = [1e-3, 1e-4, 3e-5, 1e-5, 3e-6];
+/// Steps where rounding decides at all of these: a net whose embedding hardly depends on the image is the cause. The smallest
+/// one shows how large rounding is.
+const WIDE: [f32; 4] = [1e-1, 3e-2, 1e-2, 3e-6];
+/// The unit of float32's rounding.
+const ROUNDING: f64 = f32::EPSILON as f64;
 /// Fewest derivatives of each kind. A batch gives one per image and direction.
 const DIRECTIONS: usize = 16;
 
@@ -23,6 +28,9 @@ pub struct Errors {
     pub own: f64,
     /// Number of derivatives compared.
     pub directions: usize,
+    /// Whether the embedding depends on the image so little that rounding decides at every step, so that the errors say
+    /// nothing about the gradient.
+    pub rounding: bool,
 }
 
 /// Largest accepted error along smooth directions (reference/gradients).
@@ -56,47 +64,108 @@ pub fn compare(
         return Ok(None);
     }
     let (count, pixels) = (shape[0], shape[1..].iter().product::<usize>());
-    let mut derive = |direction: &[f32], errors: &mut [Vec<f64>]| -> Result<()> {
-        for (h, errors) in STEPS.iter().zip(errors) {
+    let mut derive = |direction: &[f32], along: &mut Derivatives| -> Result<()> {
+        for (h, found) in along.steps.iter().zip(&mut along.found) {
             let mut at = |sign: f32| -> Result<(Vec<f32>, Vec<f64>)> {
                 let moved: Vec<f32> = images.iter().zip(direction).map(|(x, v)| x + sign * h * v).collect();
                 let e = reference.embed_smooth(&moved)?;
                 let rows = e.rows().into_iter().zip(cotangent.rows());
                 let phi =
                     rows.map(|(e, c)| e.iter().zip(c).map(|(a, b)| *a as f64 * *b as f64).sum()).collect();
+                if sign > 0.0 {
+                    let squares = e.iter().zip(&cotangent).map(|(a, b)| (*a as f64 * *b as f64).powi(2));
+                    found.rounding = squares.sum::<f64>().sqrt() / (count as f64).sqrt() * ROUNDING;
+                }
                 Ok((moved, phi))
             };
             let ((up, phi_up), (down, phi_down)) = (at(1.0)?, at(-1.0)?);
             // The actual change of the images. For such small steps, rounding of the images matters.
             let moved: Vec<f32> = up.iter().zip(&down).map(|(a, b)| a - b).collect();
-            errors.extend((0..count).map(|i| {
+            for i in 0..count {
                 let expected = dot(gradient, &moved, i, pixels);
-                (phi_up[i] - phi_down[i] - expected).abs() / expected.abs().max(f64::MIN_POSITIVE)
-            }));
+                let off = (phi_up[i] - phi_down[i] - expected).abs();
+                found.off.push(off);
+                found.relative.push(off / expected.abs().max(f64::MIN_POSITIVE));
+            }
         }
         Ok(())
     };
-    // errors[step] over (direction, image)
-    let mut smooth = vec![Vec::new(); STEPS.len()];
     let rounds = DIRECTIONS.div_ceil(count).max(2);
-    for round in 0..rounds {
-        derive(&direction(&shape, gradient, round as u64), &mut smooth)?;
+    let mut own_way = gradient.to_vec();
+    own_way.chunks_mut(pixels).for_each(unit_length);
+    let mut measure = |steps: &'static [f32]| -> Result<[Derivatives; 2]> {
+        let mut both = [Derivatives::at(steps), Derivatives::at(steps)];
+        for round in 0..rounds {
+            derive(&direction(&shape, gradient, round as u64), &mut both[0])?;
+        }
+        derive(&own_way, &mut both[1])?;
+        Ok(both)
+    };
+    let [smooth, own] = measure(&STEPS)?;
+    let errors = |smooth: &Derivatives, own: &Derivatives| Errors {
+        smooth: smooth.best(),
+        own: own.best(),
+        directions: (rounds + 1) * count,
+        rounding: false,
+    };
+    let found = errors(&smooth, &own);
+    let undecided = |smooth: &Derivatives, own: &Derivatives| {
+        (smooth.best() <= SMOOTH || smooth.rounding_decides())
+            && (own.best() <= OWN || own.rounding_decides())
+    };
+    if found.accepted() || !undecided(&smooth, &own) {
+        return Ok(Some(found));
     }
-    let mut own = vec![Vec::new(); STEPS.len()];
-    let mut along = gradient.to_vec();
-    along.chunks_mut(pixels).for_each(unit_length);
-    derive(&along, &mut own)?;
-    let directions = (rounds + 1) * count;
-    Ok(Some(Errors { smooth: best(smooth), own: best(own), directions }))
+    // A larger step shows what rounding hides, if the net is as smooth as that.
+    let [smooth, own] = measure(&WIDE)?;
+    let wide = errors(&smooth, &own);
+    Ok(Some(match wide.accepted() {
+        true => wide,
+        false => Errors { rounding: undecided(&smooth, &own), ..found },
+    }))
 }
 
-/// The median error at the step where it is smallest; NaN where all are NaN.
-fn best(errors: Vec<Vec<f64>>) -> f64 {
-    let median = |mut v: Vec<f64>| {
-        v.sort_by(f64::total_cmp);
-        v[v.len() / 2]
-    };
-    errors.into_iter().map(median).fold(f64::NAN, f64::min)
+/// Derivatives along some directions, at some steps.
+struct Derivatives {
+    steps: &'static [f32],
+    /// At each step.
+    found: Vec<AtStep>,
+}
+
+/// Derivatives at one step.
+#[derive(Clone, Default)]
+struct AtStep {
+    /// Difference from what the gradient says, as a share of that.
+    relative: Vec<f64>,
+    /// The same, not as a share.
+    off: Vec<f64>,
+    /// What rounding of the embedding alone makes of it.
+    rounding: f64,
+}
+
+impl Derivatives {
+    fn at(steps: &'static [f32]) -> Derivatives {
+        Derivatives { steps, found: vec![AtStep::default(); steps.len()] }
+    }
+
+    /// The median error at the step where it is smallest; NaN where all are NaN.
+    fn best(&self) -> f64 {
+        self.found.iter().map(|step| median(step.relative.clone())).fold(f64::NAN, f64::min)
+    }
+
+    /// Whether the difference is as large as rounding makes it, at the largest step as at the smallest. The difference of a
+    /// wrong gradient grows with the step, by a factor of hundreds; that of rounding is the same at every step.
+    fn rounding_decides(&self) -> bool {
+        const SAME: f64 = 10.0;
+        let (largest, smallest) = (&self.found[0], &self.found[self.found.len() - 1]);
+        let noise = median(smallest.off.clone()).max(largest.rounding);
+        median(largest.off.clone()) < SAME * noise
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// Scales a vector so that its largest absolute value is 1.

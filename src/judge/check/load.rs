@@ -20,8 +20,8 @@ const SIZES: [usize; 2] = [1, 3];
 const JITTER: f32 = 0.02;
 /// Noise that should not change the gradient's direction much: one grey level.
 const GREY_LEVEL: f32 = 1.0 / 255.0;
-/// Absolute gradient below which a pixel has no influence.
-const DEAD: f32 = 1e-12;
+/// Gradient below which a pixel has no influence, for embeddings whose largest value is 1.
+const DEAD: f64 = 1e-12;
 
 /// Largest accepted difference of embeddings, by the model's own precision, since this program computes in float32. A
 /// float16 ResNet-18 differs by 2e-3 from its float32 form, and deeper models by more. bfloat16 has three bits less.
@@ -128,7 +128,7 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     }
     let quantised = model.info.notes.iter().any(|n| n.straight_through);
     let gradient = match finite && !model.info.estimated {
-        true => Some(gradients(model, &mut reference, batches, count)?),
+        true => Some(gradients(model, &mut reference, batches, count, largest(&first))?),
         false => None,
     };
     Ok(Measured {
@@ -148,12 +148,13 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     })
 }
 
-/// Measures the gradient. `images` fill batches; the first `count` are real.
+/// Measures the gradient. `images` fill batches; the first `count` are real. `scale` is the embeddings' largest value.
 fn gradients(
     model: &mut Model,
     reference: &mut crate::model::reference::Reference,
     images: &[f32],
     count: usize,
+    scale: f64,
 ) -> Result<Gradients> {
     let (pixels, dim) = (model.pixels(), model.info.dim);
     let batch = images.len() / pixels;
@@ -171,7 +172,7 @@ fn gradients(
     let real = &gradient[..count * pixels];
     let finite = real.iter().all(|v| v.is_finite());
     let zero = real.chunks(pixels).filter(|g| g.iter().all(|v| *v == 0.0)).count();
-    let dead = real.iter().filter(|v| v.abs() < DEAD).count() as f64 / real.len() as f64;
+    let dead = real.iter().filter(|v| f64::from(v.abs()) < DEAD * scale).count() as f64 / real.len() as f64;
     let (_, beside) = model.gradient(&near(&images, GREY_LEVEL), cotangent)?;
     let mut cosines: Vec<f64> = (real.chunks(pixels).zip(beside.chunks(pixels)))
         .map(|(a, b)| {
@@ -194,8 +195,12 @@ fn gradients(
 
 /// Largest difference, as a share of the largest value of `b`.
 fn difference(a: &Array2<f32>, b: &Array2<f32>) -> f64 {
-    let scale = b.iter().fold(0.0f64, |m, v| m.max(v.abs() as f64)).max(f64::MIN_POSITIVE);
-    a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((*a as f64 - *b as f64).abs())) / scale
+    a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((*a as f64 - *b as f64).abs())) / largest(b)
+}
+
+/// The largest absolute value; never 0.
+fn largest(values: &Array2<f32>) -> f64 {
+    values.iter().fold(0.0f64, |m, v| m.max(v.abs() as f64)).max(f64::MIN_POSITIVE)
 }
 
 /// The nodes of one kind of note, up to eight by name.
@@ -369,6 +374,9 @@ pub(super) fn right(m: &Measured) -> Found {
                 e.directions
             ),
         ),
+        Some(e) if e.rounding => {
+            (Severity::Info, "not looked at: rounding hides what the image does to the embedding".into())
+        }
         Some(e) => {
             let [smooth, own] = Errors::ACCEPTED;
             (
@@ -382,6 +390,19 @@ pub(super) fn right(m: &Measured) -> Found {
                 ),
             )
         }
+    }
+}
+
+pub(super) fn hidden(m: &Measured) -> Found {
+    let Some(g) = &m.gradient else { return unformed(m) };
+    match g.errors.is_some_and(|e| e.rounding) {
+        false => (Severity::Ok, "by more than float32 rounds".into()),
+        true => (
+            Severity::Warning,
+            "it hardly does: a change of a tenth of the range of pixels changes it by little more than float32 rounds, so \
+             that no finite differences confirm the gradient"
+                .into(),
+        ),
     }
 }
 

@@ -3,20 +3,19 @@
 use super::page::{at, band, finding, page, section};
 use crate::Result;
 use crate::judge::compare::{Comparison, Entry, Row};
-use crate::judge::quantity::{ARS, ERS, R1};
-use crate::report::shown::{cells, shown, word};
+use crate::report::shown::{COMPARED, cells, shown, word};
 use maud::{Markup, html};
 
 /// Renders a comparison as an HTML page.
 pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
     let models = html! {
         .card.scroll { table {
-            thead { tr { th { "Model" } th.n { "ARS" } th.n { "ERS" } th.n { "benign R@1" } } }
+            thead { tr { th { "Model" } th.n { "robust R@1" } th.n { "ARS" } th.n { "ERS" } th.n { "clean R@1" } } }
             tbody {
                 @for m in &comparison.models {
                     tr {
                         td title=(m.report) { b { (m.model) } @if m.base { " " span.quiet { "base" } } }
-                        @for quantity in [ARS, ERS, R1] {
+                        @for quantity in COMPARED {
                             td.n { (m.row(quantity).map_or("–".into(), |r| format!("{:.1}", r.value))) }
                         }
                     }

@@ -1,18 +1,20 @@
 //! The report as HTML: one page in one file, without network access or scripts. The sections answer these questions in
-//! order: how robust is the model, can I trust the result, where is the model weak, what do attacks look like, how was
-//! it measured.
+//! order: how robust is the model, can I trust the result, where is the model weak, which attacks decided it, what do
+//! attacks look like, how was it measured.
 
 mod compare;
 mod examples;
 mod page;
+mod strong;
 
 pub use compare::render as comparison;
 pub use page::page;
 
-use super::shown::{about, bound, measures, number, stepping};
+use super::first::{First, firsts, masked};
+use super::shown::{about, bound, capital, measures, number, stepping, strong_sample};
 use crate::Result;
-use crate::judge::quantity::{ARS, ERS, Quantity, R1};
-use crate::record::{Attack, CheckResult, Kind, Report, Score, Severity, Verdict, reason};
+use crate::judge::quantity::Quantity;
+use crate::record::{Attack, CheckResult, Kind, Report, ScoreName, Severity, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
 use page::{at, band, finding, section, sentence};
@@ -24,33 +26,17 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         (report.data.source) "). Suite " (s.name) ", " (s.form) " form."
     };
     let sections = html! {
-        (robustness(report)) (trust(report)) (weaknesses(report)) (examples::section(report)) (measured(report))
+        (robustness(report)) (trust(report)) (weaknesses(report)) (strong::section(report)) (examples::section(report))
+        (measured(report))
     };
     Ok(page("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }
 
 /// The section on robustness.
 fn robustness(report: &Report) -> Markup {
-    let b = &report.benign;
-    let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
-    let retrieval = format!(
-        "Retrieval that nobody attacks. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
-        b.r2, b.map, b.map_at_r
-    );
     let cards = html! {
         @for note in &report.scores.notes { p { (sentence(note)) } }
-        .scores {
-            @if let Some(Score { table, .. }) = &report.scores.ars {
-                @let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
-                (score(report, ARS, "ARS", "ARS, adversarial resistance",
-                    &format!("How much of what eight attacks try is withstood, relative to the clean start.{table}")))
-            }
-            @if report.scores.ers.is_some() {
-                (score(report, ERS, "ERS", "ERS, empirical robustness",
-                    "Mean of ten after-attack results. A collapsed model can score high: read it with R@1."))
-            }
-            (score(report, R1, "R@1", "R@1 without attack, %", &retrieval))
-        }
+        .scores { @for first in firsts(report) { (score(report, &first)) } }
     };
     html! {
         @if let Some(alarm) = report.alarm() { section.card.banner.fail { strong { (alarm) } } }
@@ -75,39 +61,82 @@ fn banner(gate: &Verdict) -> Markup {
                     tr { td { span.tag.(class) { (c.result.word()) } } td { b { (c.metric) } } td.num { (c.text) } }
                 }
             } }
+            @if let Some(note) = &gate.note { p.note { "Note: " (note) "." } }
+        }
+    }
+}
+
+/// What a first number is, in a sentence or two.
+fn meaning(report: &Report, of: Quantity) -> String {
+    match of {
+        Quantity::Score(ScoreName::Ars) => {
+            let table = report.scores.ars.as_ref().and_then(|ars| ars.table);
+            let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
+            format!("How much of what eight attacks try is withstood, relative to the clean start.{table}")
+        }
+        Quantity::Score(ScoreName::ArsStrong) => {
+            "The same as ARS, of the worst that the strong search found for each trial.".into()
+        }
+        Quantity::Score(ScoreName::Ers) => {
+            "Mean of ten after-attack results. A collapsed model can score high: read it with R@1.".into()
+        }
+        Quantity::Robust => {
+            "Share of the queries that stay right whatever image the strong search tried. An upper bound: a \
+                             better attack may lower it."
+                .into()
+        }
+        _ => {
+            let b = &report.benign;
+            let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
+            format!(
+                "Retrieval that nobody attacks. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
+                b.r2, b.map, b.map_at_r
+            )
         }
     }
 }
 
 /// A number on its scale from 0 to 100, with its interval as a band and the baseline as a tick.
-fn score(report: &Report, of: Quantity, name: &str, long: &str, about: &str) -> Markup {
-    let Some(value) = of.value(report) else { return Markup::default() };
-    let interval = of.interval(report);
+fn score(report: &Report, first: &First) -> Markup {
     let mut drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == Kind::Drop);
-    let base = drops.find(|c| c.metric == of.name()).and_then(|c| c.baseline);
-    let said = interval.map(|(l, h)| format!("95 % interval {l:.1} – {h:.1}"));
-    let said: Vec<String> = said.into_iter().chain(base.map(|b| format!("baseline {b:.1}"))).collect();
+    let base = drops.find(|c| c.metric == first.quantity.name()).and_then(|c| c.baseline);
+    let spread = first.spread().map_or(String::new(), |s| format!("95 % {s}"));
+    let queries = (first.queries > 0).then(|| format!("{} queries", first.queries));
+    let base_said = base.map(|b| format!("baseline {b:.1}"));
+    let said: Vec<String> = queries.into_iter().chain(base_said).collect();
+    // A number stays with its unit.
+    let remark = |text: &str| format!("{}. ", capital(text).replace(" %", "\u{a0}%"));
+    html! {
+        .card.score.void[first.void] {
+            .name { (first.label) @if let Some(mark) = first.mark { " " span.mark { (mark) } } }
+            .value title=(first.label) { @if first.void { s { (first.shown()) } } @else { (first.shown()) } }
+            .interval { (said.join(" · ")) br; (spread) }
+            @if let Some(value) = first.value { (scale(value, first.interval, base)) }
+            @if !first.remarks.is_empty() {
+                p.remark.failed[first.mark.is_some()] { @for r in &first.remarks { (remark(r)) } }
+            }
+            p.about { (meaning(report, first.quantity)) }
+        }
+    }
+}
+
+/// The scale of a number.
+fn scale(value: f64, interval: Option<(f64, f64)>, base: Option<f64>) -> Markup {
     let share = |v: f64| v.clamp(0.0, 100.0);
     let x = at(share(value));
     html! {
-        .card.score {
-            .name { (long) }
-            .value title=(name) { (format!("{value:.1}")) }
-            .interval { (said.join(" · ")) }
-            svg.scale role="img" aria-label=(format!("{value:.1} of 100")) {
-                rect width="100%" y="7" height="4" rx="2" fill="var(--track)" {}
-                @if let Some((l, h)) = interval {
-                    rect x=(at(share(l))) width=(at(share(h) - share(l))) y="4" height="10" rx="3" fill="var(--band)" {}
-                }
-                @if let Some(x) = base.map(|b| at(share(b))) {
-                    line x1=(x) x2=(x) y1="0" y2="18" stroke="var(--soft)" stroke-width="2" stroke-dasharray="3 2" {}
-                }
-                circle cx=(x) cy="9" r="6" fill="var(--accent)" stroke="var(--card)" stroke-width="2" {}
-                text x="0" y="32" { "0" }
-                text x="50%" y="32" text-anchor="middle" { "50" }
-                text x="100%" y="32" text-anchor="end" { "100" }
+        svg.scale role="img" aria-label=(format!("{value:.1} of 100")) {
+            rect width="100%" y="7" height="4" rx="2" fill="var(--track)" {}
+            @if let Some((l, h)) = interval {
+                rect x=(at(share(l))) width=(at(share(h) - share(l))) y="4" height="10" rx="3" fill="var(--band)" {}
             }
-            p.about { (about) }
+            @if let Some(x) = base.map(|b| at(share(b))) {
+                line x1=(x) x2=(x) y1="0" y2="18" stroke="var(--soft)" stroke-width="2" stroke-dasharray="3 2" {}
+            }
+            circle cx=(x) cy="9" r="6" fill="var(--accent)" stroke="var(--card)" stroke-width="2" {}
+            text x="0" y="32" { "0" }
+            text x="50%" y="32" text-anchor="middle" { "50" }
+            text x="100%" y="32" text-anchor="end" { "100" }
         }
     }
 }
@@ -129,6 +158,9 @@ fn trust(report: &Report) -> Markup {
     });
     let refuted = report.errors().any(|w| reason::PARITY.made(w) || reason::GRADIENT.made(w));
     let lead = match report.warnings.iter().filter(|w| w.severity > Severity::Info).count() {
+        _ if masked(report) && report.errors().count() == 1 => {
+            "No: the model hides its gradient, which leaves scores of attacks along it without a meaning. Read robust R@1."
+        }
         _ if report.errors().next().is_some() => {
             "No: what is found here leaves the numbers without a meaning."
         }
@@ -183,7 +215,7 @@ fn weaknesses(report: &Report) -> Markup {
                     th.n { "after" }
                     th.n { "resistance" }
                 } }
-                tbody { @for a in rows { (row(a)) } }
+                tbody { @for a in rows { (row(report, a)) } }
             }
         }
     };
@@ -192,7 +224,7 @@ fn weaknesses(report: &Report) -> Markup {
     section("Where is it weak?", lead, table)
 }
 
-fn row(a: &Attack) -> Markup {
+fn row(report: &Report, a: &Attack) -> Markup {
     let term = Term::find(&a.code);
     // The position from 0, the attacker's goal, to 100, the opposite end.
     let place = |v: f64| term.map_or(v, |t| t.standing(v)).clamp(0.0, 100.0);
@@ -203,7 +235,7 @@ fn row(a: &Attack) -> Markup {
         tr {
             td.attack title=(about(&a.code)) {
                 b { (a.code) }
-                span { (measures(a)) @if a.skipped > 0 { " · " (a.skipped) " skipped" } }
+                span { (measures(report, a)) @if a.skipped > 0 { " · " (a.skipped) " skipped" } }
             }
             td.plot {
                 svg role="img" aria-label=(format!("{}: {shown_before} before, {shown_after} after", a.code)) {
@@ -229,7 +261,6 @@ fn row(a: &Attack) -> Markup {
 /// The section on the method.
 fn measured(report: &Report) -> Markup {
     let (s, m, t, d) = (&report.suite, &report.model, &report.timing, &report.data);
-    let starts = if s.restarts == 1 { "start" } else { "starts" };
     let mut rows: Vec<(&str, Markup)> = vec![
         ("Model", html! { (m.path) br; code { "sha256 " (m.sha256) } }),
         ("Embedding", html! { (m.dim) " values from " (m.output) ", compared by " (m.metric) }),
@@ -238,13 +269,7 @@ fn measured(report: &Report) -> Markup {
             "Data",
             html! { (d.source) ": " (d.images) " images, " (d.classes) " classes" br; code { "sha256 " (d.sha256) } },
         ),
-        (
-            "Budget",
-            html! {
-                (s.protocol) ": ε " (bound(s)) ", "
-                (stepping(s)) (s.in_half()) ", " (s.restarts) " random " (starts)
-            },
-        ),
+        ("Budget", html! { (s.protocol) ": ε " (bound(s)) ", " (stepping(report)) }),
         ("Definitions", html! { (s.form) " form" }),
         ("Seed", html! { (report.seed) }),
         ("Tool", html! { (report.tool.in_words()) }),
@@ -257,6 +282,9 @@ fn measured(report: &Report) -> Markup {
     ];
     for (name, text) in [("Licence", &m.licence), ("Source", &m.source)] {
         rows.extend(text.as_ref().map(|text| (name, html! { (text) })));
+    }
+    if let Some(sample) = strong_sample(report) {
+        rows.insert(5, ("Robust R@1", html! { (sample) }));
     }
     rows.extend(report.command.as_ref().map(|c| ("Command", html! { code { (c) } })));
     let list = html! {

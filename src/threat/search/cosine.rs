@@ -1,21 +1,21 @@
-//! PGD with steps that shrink. The size of a step follows half a cosine wave from ε to 0 (Loshchilov & Hutter, ICLR
-//! 2017, applied to attacks), so that the first steps cross the ball and the last ones settle. The best image is the
-//! result.
+//! PGD with steps that shrink. The size of a step follows half a cosine wave from α to 0 (Loshchilov & Hutter, ICLR
+//! 2017, applied to attacks), so that the last steps settle. The best image is the result.
 
 use super::{Bound, Search, Setting, Walk};
 use std::f32::consts::PI;
 
-/// x ← P(x − ε/2·(1 + cos(π·t/T))·s(∇L)), T times. A single step has size ε, as in FGSM.
+/// x ← P(x − α/2·(1 + cos(π·t/T))·s(∇L)), T times. With α = ε the first steps cross the ball.
 pub const COSINE: Search = Search {
     name: "cosine",
-    words: |steps, _| format!("{steps} steps that shrink from ε to 0"),
+    words: |steps, alpha| format!("{steps} steps that shrink from α {alpha:.5} to 0"),
     needs_gradient: true,
     plain_steps: false,
-    takes_alpha: false,
+    takes_alpha: true,
     begin: |setting, _| Box::new(Cosine::new(setting)),
 };
 
 struct Cosine {
+    alpha: f32,
     steps: usize,
     /// Steps made.
     step: usize,
@@ -24,7 +24,12 @@ struct Cosine {
 
 impl Cosine {
     fn new(setting: &Setting) -> Cosine {
-        Cosine { steps: setting.steps, step: 0, best: (f64::INFINITY, setting.start.to_vec()) }
+        Cosine {
+            alpha: setting.alpha,
+            steps: setting.steps,
+            step: 0,
+            best: (f64::INFINITY, setting.start.to_vec()),
+        }
     }
 }
 
@@ -35,7 +40,7 @@ impl Walk for Cosine {
             self.best.1.copy_from_slice(x);
         }
         let phase = PI * self.step as f32 / self.steps.max(1) as f32;
-        bound.descend(x, gradient, bound.eps * 0.5 * (1.0 + phase.cos()));
+        bound.descend(x, gradient, self.alpha * 0.5 * (1.0 + phase.cos()));
         self.step += 1;
     }
 
@@ -49,13 +54,13 @@ mod tests {
     use super::*;
     use crate::threat::ball::BALLS;
 
-    /// Minimises |x − 0.5| in the box [0, 1], whose sides are never met. The first step has size ε, the last ones almost
+    /// Minimises |x − 0.5| in the box [0, 1], whose sides are never met. The first step has size α, the last ones almost
     /// none.
     #[test]
     fn steps_shrink_from_the_radius_to_nothing() {
         let start = [0.9f32];
         let bound = Bound { ball: &BALLS[0], eps: 0.5, centre: &[0.5], pixels: true };
-        let setting = Setting { bound, start: &start, warm: false, shape: [1, 1, 1], steps: 50, alpha: 0.0 };
+        let setting = Setting { bound, start: &start, warm: false, shape: [1, 1, 1], steps: 50, alpha: 0.5 };
         let mut walk = Cosine::new(&setting);
         let mut x = start.to_vec();
         let mut moves = Vec::new();

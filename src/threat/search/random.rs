@@ -27,15 +27,19 @@ struct Square {
     best: (f64, Vec<f32>),
 }
 
+/// The centre of the ball plus vertical stripes of ±ε with random signs, for each channel.
+pub fn stripes(bound: &Bound, [channels, height, width]: [usize; 3], draw: &mut Draw) -> Vec<f32> {
+    let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * bound.eps).collect();
+    let at = |i: usize| stripes[i / (height * width) * width + i % width];
+    let mut first: Vec<f32> = bound.centre.iter().enumerate().map(|(i, v)| v + at(i)).collect();
+    bound.project(&mut first);
+    first
+}
+
 impl Square {
     fn new(setting: &Setting, mut draw: Draw) -> Square {
         let Setting { bound, start, warm, shape, steps, .. } = *setting;
-        // The search begins with vertical stripes.
-        let [channels, height, width] = shape;
-        let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * bound.eps).collect();
-        let at = |i: usize| stripes[i / (height * width) * width + i % width];
-        let mut first: Vec<f32> = bound.centre.iter().enumerate().map(|(i, v)| v + at(i)).collect();
-        bound.project(&mut first);
+        let first = stripes(&bound, shape, &mut draw);
         let best = (f64::INFINITY, start.to_vec());
         Square { draw, shape, images: steps + 1, tried: 0, first: (!warm).then_some(first), best }
     }

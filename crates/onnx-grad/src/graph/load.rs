@@ -14,7 +14,7 @@ impl Graph {
     /// Weights may be inline or external (files beside the model). Errors (exit code 3) name the
     /// file and what is wrong with it: not ONNX, truncated, external data missing.
     pub fn load(path: &Path) -> Result<Graph> {
-        let bytes = std::fs::read(path).map_err(|e| {
+        let bytes = regular(path).and_then(|()| std::fs::read(path)).map_err(|e| {
             Error::Unreadable(format!(
                 "can't read the model {}: {e}. Give the path of an .onnx file",
                 path.display()
@@ -44,9 +44,8 @@ impl Graph {
         if model.opset_import.is_empty() {
             return Err(bad("is truncated: it names no operator set. Copy or export it again".into()));
         }
-        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
         let external = move |location: &str, offset: u64, length: Option<u64>| {
-            read_external(&dir, location, offset, length)
+            read_external(path, location, offset, length)
         };
         let mut graph = graph(&mut g, &external).map_err(bad)?;
         graph.opsets = opsets;
@@ -78,8 +77,17 @@ fn not_onnx(bytes: &[u8], error: Option<&prost::DecodeError>) -> String {
 /// Reads external data: (location, offset, length) → bytes.
 pub(super) type External<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> std::result::Result<Vec<u8>, String>;
 
+/// Refuses pipes and devices, which may never end.
+fn regular(path: &Path) -> std::io::Result<()> {
+    let kind = std::fs::metadata(path)?;
+    match kind.is_file() || kind.is_dir() {
+        true => Ok(()),
+        false => Err(std::io::Error::other("expected a regular file, found a pipe or a device")),
+    }
+}
+
 fn read_external(
-    dir: &Path,
+    model: &Path,
     location: &str,
     offset: u64,
     length: Option<u64>,
@@ -91,10 +99,22 @@ fn read_external(
     {
         return Err(format!("has external data at {location:?}, which is not a file beside the model"));
     }
-    let path = dir.join(relative);
+    let path = model.parent().unwrap_or(Path::new("")).join(relative);
     let fail = |e: std::io::Error| {
         format!("has external data in {}: {e}. Put that file beside the model", path.display())
     };
+    // Nor by way of a link. Where the model is a link itself, as in caches of downloads, the folder of its target counts too.
+    let real = path.canonicalize().map_err(fail)?;
+    let beside = |model: &Path| {
+        let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        folder.canonicalize().is_ok_and(|folder| real.starts_with(folder))
+    };
+    if !beside(model) && !model.canonicalize().is_ok_and(|model| beside(&model)) {
+        return Err(format!(
+            "has external data at {location:?}, which is a link out of the model's folder. Copy the file itself there"
+        ));
+    }
+    regular(&path).map_err(fail)?;
     let mut file = std::fs::File::open(&path).map_err(fail)?;
     let available = file.metadata().map_err(fail)?.len().saturating_sub(offset);
     let length = length.unwrap_or(available);

@@ -1,0 +1,209 @@
+//! What every report says first: R@1 without attack, the scores of the suite, and robust R@1; and, beside each number,
+//! what takes it back.
+
+use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity, R1};
+use crate::judge::strong;
+use crate::record::{MemberRow, Report, reason};
+use crate::threat::objective::r1;
+use crate::threat::{OBJECTIVES, Objective};
+
+/// One of the first numbers.
+pub(super) struct First {
+    /// Which number it is.
+    pub quantity: Quantity,
+    /// Its name for people.
+    pub label: &'static str,
+    /// The value; `None` where it was not measured.
+    pub value: Option<f64>,
+    /// Its 95 % interval.
+    pub interval: Option<(f64, f64)>,
+    /// Number of queries behind it; 0 where it was not measured.
+    pub queries: usize,
+    /// What takes the number back, in a word or two.
+    pub mark: Option<&'static str>,
+    /// Whether the number has no meaning, so that pages strike it through.
+    pub void: bool,
+    /// What a reader must know to read the number.
+    pub remarks: Vec<String>,
+}
+
+impl First {
+    /// The number; a dash where it was not measured.
+    pub fn shown(&self) -> String {
+        self.value.map_or("–".into(), |v| self.quantity.show(v))
+    }
+
+    /// The interval as `low – high`.
+    pub fn spread(&self) -> Option<String> {
+        self.interval.map(|(low, high)| format!("{} – {}", self.quantity.show(low), self.quantity.show(high)))
+    }
+
+    /// All of it in one line, without the name.
+    pub fn line(&self) -> String {
+        let mut parts: Vec<String> = self.value.is_some().then(|| self.shown()).into_iter().collect();
+        parts.extend(self.mark.map(str::to_string));
+        parts.extend(self.spread().map(|s| format!("95 % {s}")));
+        parts.extend((self.queries > 0).then(|| format!("{} queries", self.queries)));
+        parts.extend(self.remarks.iter().cloned());
+        parts.join("; ")
+    }
+}
+
+/// The first numbers, in their order.
+pub(super) fn firsts(report: &Report) -> Vec<First> {
+    let scores = [(ARS, "ARS"), (ERS, "ERS"), (ARS_STRONG, "ARS, strong")];
+    let mut all = vec![clean(report)];
+    all.extend(scores.into_iter().filter_map(|(of, label)| score(report, of, label)));
+    all.push(robust(report));
+    all
+}
+
+/// Whether the strong search found that the gradient is hidden.
+pub(super) fn masked(report: &Report) -> bool {
+    report.errors().any(|w| reason::MASKED_GRADIENTS.made(w))
+}
+
+fn clean(report: &Report) -> First {
+    let void = report.errors().any(|w| reason::PARITY.made(w));
+    First {
+        quantity: R1,
+        label: "clean R@1",
+        value: Some(report.benign.r1),
+        interval: None,
+        queries: report.benign.queries,
+        mark: void.then_some(UNTRUSTED),
+        void,
+        remarks: Vec::new(),
+    }
+}
+
+const UNTRUSTED: &str = "not to be trusted";
+
+fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<First> {
+    let value = quantity.value(report)?;
+    let contradicted = strong::refuted(report, quantity).is_some();
+    let void = report.errors().next().is_some();
+    let mark = match (void, contradicted) {
+        (true, _) if masked(report) => Some("masked gradients"),
+        (true, _) => Some(UNTRUSTED),
+        (false, true) => Some("contradicted"),
+        (false, false) => None,
+    };
+    let mut remarks = Vec::new();
+    if contradicted && let Some(robust) = &report.scores.robust_r1 {
+        remarks.push(format!("under a stronger attack R@1 falls to {:.1} %", robust.value));
+    }
+    if masked(report) {
+        remarks.push("the model hides its gradient, so that attacks find too little".into());
+    }
+    Some(First {
+        quantity,
+        label,
+        value: Some(value),
+        interval: quantity.interval(report),
+        queries: report.suite.queries,
+        mark,
+        void,
+        remarks,
+    })
+}
+
+fn robust(report: &Report) -> First {
+    let found = report.scores.robust_r1.as_ref();
+    // It counts what softened and gradient-free members found, so it means something where gradients are masked.
+    let void = found.is_some() && report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w));
+    let remarks = match found {
+        None => vec![unmeasured(report)],
+        Some(robust) => {
+            let before = format!("without attack R@1 of these queries is {:.1} %", robust.clean);
+            let terms = strong::contradicted_terms(&report.outcomes);
+            let left: Vec<String> = terms.iter().map(|(t, left)| format!("{} {left:.0} %", t.name)).collect();
+            let weaker =
+                (!left.is_empty()).then(|| format!("the suite's own attacks leave {}", left.join(", ")));
+            std::iter::once(before).chain(weaker).collect()
+        }
+    };
+    First {
+        quantity: Quantity::Robust,
+        label: "robust R@1",
+        value: found.map(|r| r.value),
+        interval: found.map(|r| r.interval),
+        queries: found.map_or(0, |r| r.queries),
+        mark: void.then_some(UNTRUSTED),
+        void,
+        remarks,
+    }
+}
+
+/// Why there is no robust R@1.
+fn unmeasured(report: &Report) -> String {
+    match report.skipped.iter().find(|s| s.attack == r1::R1.code) {
+        Some(skipped) => format!("not measured: {}", skipped.why),
+        None if report.benign.queries == 0 => {
+            "not measured: no query has another image of its class in the gallery".into()
+        }
+        None => "not measured: --strong-sample off".into(),
+    }
+}
+
+/// What the members of the strong search did on one attack.
+pub(super) struct Search<'r> {
+    /// The attack's code.
+    pub attack: &'r str,
+    /// Its trials; of R1 those of queries that are right without attack, because members attack no others.
+    pub trials: usize,
+    /// A row for each member.
+    pub members: Vec<MemberRow>,
+}
+
+impl Search<'_> {
+    /// Members whose images are results, the most frequent first: names with the number of trials.
+    pub fn decided(&self) -> Vec<(&str, usize)> {
+        let all = self.members.iter().filter(|m| m.counts > 0).map(|m| (m.name.as_str(), m.counts));
+        let mut all: Vec<(&str, usize)> = all.collect();
+        all.sort_by_key(|(_, counts)| std::cmp::Reverse(*counts));
+        all
+    }
+
+    /// Image steps of all members.
+    pub fn steps(&self) -> usize {
+        self.members.iter().map(|m| m.steps).sum()
+    }
+
+    /// Trials whose goal was reached by the image that counts.
+    pub fn broken(&self) -> usize {
+        self.members.iter().map(|m| m.counts).sum()
+    }
+}
+
+/// What the members did to make queries wrong.
+pub(super) fn for_recall(report: &Report) -> Option<Search<'_>> {
+    let robust = report.scores.robust_r1.as_ref().filter(|r| !r.members.is_empty())?;
+    let right = (robust.clean * robust.queries as f64 / 100.0).round() as usize;
+    Some(Search { attack: r1::R1.code, trials: right, members: robust.members.clone() })
+}
+
+/// What the members did on the other attacks, where the strong search ran on them. There an image counts as the result if
+/// it is the best of its trial, whether it reached the goal or not.
+pub(super) fn for_others(report: &Report) -> Vec<Search<'static>> {
+    let others = OBJECTIVES.iter().filter(|o| o.code != r1::R1.code);
+    others.filter_map(|objective| search(report, objective)).collect()
+}
+
+fn search(report: &Report, objective: &'static Objective) -> Option<Search<'static>> {
+    let mine = || report.outcomes.iter().filter(|o| o.attack == objective.code);
+    let trials = mine().filter(|o| o.members.is_some()).count();
+    let of = objective.members.iter().flat_map(|tier| tier.iter());
+    let rows = of.map(|member| {
+        let results = || mine().flat_map(|o| o.members.iter().flatten()).filter(|m| m.member == member.name);
+        MemberRow {
+            name: member.name.into(),
+            about: member.about.into(),
+            queries: results().count(),
+            broken: results().filter(|m| m.reached).count(),
+            counts: results().filter(|m| m.counts).count(),
+            steps: results().map(|m| m.steps).sum(),
+        }
+    });
+    (trials > 0).then(|| Search { attack: objective.code, trials, members: rows.collect() })
+}

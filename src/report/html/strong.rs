@@ -1,0 +1,62 @@
+//! The section on the strong search: what each of its members did, and what it cost.
+
+use super::page::section as framed;
+use crate::record::Report;
+use crate::report::first::{Search, for_others, for_recall};
+use maud::{Markup, html};
+
+/// The section; empty where no strong search ran.
+pub(super) fn section(report: &Report) -> Markup {
+    let (recall, others) = (for_recall(report), for_others(report));
+    if recall.is_none() && others.is_empty() {
+        return Markup::default();
+    }
+    let lead = "The strong search is an ensemble: members run one after another on the queries that are still right, and the \
+                worst image that any of them found counts, measured by the model's own forward pass.";
+    let content = html! {
+        @if let Some(search) = &recall { .card { p { (summary(search)) } (table(search)) } }
+        @if !others.is_empty() {
+            details.card {
+                summary { "The other attacks, member by member" }
+                p { "The best image of a trial counts, whether it reached the attacker's goal or not." }
+                @for search in &others { h3 { (search.attack) } (table(search)) }
+            }
+        }
+    };
+    framed("Which attacks decided it?", lead, content)
+}
+
+/// The result in a sentence.
+fn summary(search: &Search) -> String {
+    format!(
+        "Of {} queries that are right without attack, {} were made wrong, with {} image steps.",
+        search.trials,
+        search.broken(),
+        search.steps()
+    )
+}
+
+fn table(search: &Search) -> Markup {
+    html! {
+        .scroll { table {
+            thead { tr {
+                th { "Member" }
+                th.n { "attacked" }
+                th.n { "broken" }
+                th.n { "counts" }
+                th.n { "image steps" }
+            } }
+            tbody {
+                @for m in &search.members {
+                    tr.quiet[m.queries == 0] {
+                        td.attack { b { (m.name) } span { (m.about) } }
+                        td.n { (m.queries) }
+                        td.n { (m.broken) }
+                        td.n { b { (m.counts) } }
+                        td.n { (m.steps) }
+                    }
+                }
+            }
+        } }
+    }
+}
