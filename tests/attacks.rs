@@ -836,7 +836,7 @@ fn a_warm_start_begins_where_another_search_ended() {
         trials: &trials,
         plan: &plan,
         effort: 1,
-        shape: [1, 1, PIXELS],
+        shape: [3, 2, 2],
     };
     let mut found = None;
     let mut see = |event: Event| {
