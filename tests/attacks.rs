@@ -787,7 +787,7 @@ fn toy(objective: &'static Objective) -> Toy {
 fn every_search_of_the_ensemble_finds_a_known_minimum() {
     for (search, steps, short) in [(&COSINE, 2, 1e-5), (&RANDOM, 400, 1e-5), (&NES, 1600, 0.02)] {
         let Toy { mut model, images, gallery, trials, lowest, reach } = toy(find("GTM"));
-        let plan = Plan { search, steps, ..plan(Form::Corrected) };
+        let plan = Plan { search, steps, alpha: 0.1, ..plan(Form::Corrected) };
         let o = &go(&mut model, &gallery, &images, &trials, &plan)[0];
         let off = (o.loss_last - lowest) / reach;
         assert!(off > -1e-5 && off < short, "{search:?}: {off} of the way are left");

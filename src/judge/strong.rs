@@ -363,8 +363,8 @@ mod tests {
         assert_eq!(level("es, softened", CONTROLS[0], 80, 9, 0), Severity::Error);
     }
 
-    /// Every member without the exact gradient is compared with the exact one of its own tier; the control is compared with
-    /// where there is one, and `margin`, which has another loss, is not.
+    /// A member without the exact gradient is compared with the exact one of its own tier: with the control where there is
+    /// one, and not with `margin`, which has another loss. One from other images than the exact one's isn't compared.
     #[test]
     fn members_are_compared_within_their_tier() {
         for (member, control, found) in [
