@@ -66,7 +66,7 @@ pub enum From {
     Clean,
     /// A random image of the ball.
     Random,
-    /// The best image so far.
+    /// The best image of earlier tiers.
     Best,
 }
 
@@ -93,6 +93,12 @@ const SQUARE: Member = Member {
     steps: 200,
     from: From::Best,
     ..HINGE
+};
+const FRESH: Member = Member {
+    name: "square, from stripes",
+    about: "random search without gradients (Square), from random stripes of ±ε",
+    from: From::Clean,
+    ..SQUARE
 };
 const FREE: Member = Member {
     name: "nes",
@@ -137,26 +143,15 @@ pub const USUAL: Ensemble = &[&[HINGE], &[SOFTENED, STRAIGHT, RESTART], &[REFINE
 pub const RAISE: Ensemble = &[
     &[Member { steps: 30, ..HINGE }],
     &[SOFTENED, STRAIGHT, RESTART],
-    &[REFINED, Member { steps: 100, ..SQUARE }],
+    &[REFINED, Member { steps: 80, ..SQUARE }],
 ];
 
 /// For objectives that lower an item in rankings. No image may exist that makes an item last, and random search finds
 /// places that gradients don't lead to.
 pub const LOWER: Ensemble = &[
     &[Member { steps: 30, ..HINGE }],
-    &[
-        SOFTENED,
-        STRAIGHT,
-        RESTART,
-        Member {
-            name: "square, from stripes",
-            about: "random search without gradients (Square), from random stripes of ±ε",
-            steps: 240,
-            from: From::Clean,
-            ..SQUARE
-        },
-    ],
-    &[REFINED, Member { steps: 60, ..SQUARE }],
+    &[SOFTENED, STRAIGHT, RESTART, Member { steps: 160, ..FRESH }],
+    &[REFINED, Member { steps: 50, ..SQUARE }],
 ];
 
 /// A query is lost where its margin is below 0.
@@ -259,8 +254,8 @@ pub const RECALL: Ensemble = &[
             steps: 100,
             ..CLASSES
         },
-        Member { steps: 600, until: LOST, ..SQUARE },
-        Member { steps: 300, until: LOST, ..FREE },
+        Member { steps: 400, until: LOST, ..SQUARE },
+        Member { steps: 200, until: LOST, ..FREE },
     ],
     &[
         Member {
@@ -271,7 +266,7 @@ pub const RECALL: Ensemble = &[
             from: From::Best,
             ..CLASSES
         },
-        Member { name: "square, again", steps: 400, until: LOST, ..SQUARE },
+        Member { steps: 3000, until: LOST, ..FRESH },
     ],
 ];
 
@@ -337,6 +332,8 @@ struct State {
     /// The classes that were aimed at, by how near they came: (loss, label).
     classes: Vec<(f64, usize)>,
     members: Vec<MemberResult>,
+    /// The best image when the current tier began. Members that start from it start as those beside them do.
+    entry: Option<Vec<f32>>,
     /// Whether the goal is reached.
     reached: bool,
 }
@@ -408,7 +405,8 @@ struct Chunk<'s> {
 
 impl<'s> Chunk<'s> {
     fn new(all: &'s Strong<'s>, places: &'s [usize], earlier: usize) -> Chunk<'s> {
-        let state = |_| State { best: None, classes: Vec::new(), members: Vec::new(), reached: false };
+        let state =
+            |_| State { best: None, classes: Vec::new(), members: Vec::new(), entry: None, reached: false };
         Chunk { all, places, states: places.iter().map(state).collect(), earlier, told: 0 }
     }
 
@@ -426,6 +424,10 @@ impl<'s> Chunk<'s> {
         let mut before = 0;
         for tier in ensemble {
             let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
+            for &i in &standing {
+                let state = &mut self.states[i];
+                state.entry = state.best.as_ref().map(|(_, _, evidence)| evidence.image.clone());
+            }
             for member in *tier {
                 let base = self.earlier + whole * self.told + before * standing.len();
                 let ended = self.member(member, &standing, base, lanes, watch)?;
@@ -551,7 +553,7 @@ impl<'s> Chunk<'s> {
             };
             let first = |i: usize, bound: &Bound| match member.from {
                 From::Clean => None,
-                From::Best => states[runs[i].trial].best.as_ref().map(|(_, _, e)| e.image.clone()),
+                From::Best => states[runs[i].trial].entry.clone(),
                 From::Random => Some(bound.start(&mut draw(i))),
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
