@@ -493,15 +493,15 @@ fn flags_out_of_range_are_refused() {
         &["model.onnx", "--epz", "1"][..],
         &["model.onnx", "--metric", "manhattan"],
         &["model.onnx", "--partition", "hash:1/1000000000000"],
-        &["model.onnx", "--strong-sample", "0"],
-        &["model.onnx", "--strong-sample", "x"],
-        &["model.onnx", "--strong-sample=-1"],
         &["model.onnx", "--threads", "10000"],
         &["model.onnx", "--batch", "100000000000"],
         &["model.onnx", "--batch", "0"],
         &["doctor", "model.onnx", "--threads", "10000"],
         &["grad", "model.onnx", "-o", "g.onnx", "--threads", "10000"],
         &["images", "--out", "images", "--size", "1000000"],
+        &["model.onnx", "--strong-sample", "0"],
+        &["model.onnx", "--strong-sample", "x"],
+        &["model.onnx", "--strong-sample=-1"],
         &[],
     ];
     for args in clap {

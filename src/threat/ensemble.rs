@@ -10,7 +10,7 @@ use super::draw::Draw;
 use super::measure::measure_all;
 use super::objective::{Loss, es, r1};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
-use super::search::{COSINE, NES, PGD, RANDOM, Search, stripes};
+use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
 use crate::Result;
 use crate::model::{Differentiable, Pass};
@@ -66,8 +66,6 @@ pub enum From {
     Clean,
     /// A random image of the ball.
     Random,
-    /// The clean image plus vertical stripes of ±ε, as Square begins.
-    Stripes,
     /// The best image so far.
     Best,
 }
@@ -137,19 +135,20 @@ pub const USUAL: Ensemble = &[&[HINGE], &[SOFTENED, STRAIGHT, RESTART], &[REFINE
 
 /// For objectives about ranks.
 pub const RANKS: Ensemble = &[
-    &[HINGE],
+    &[Member { steps: 30, ..HINGE }],
     &[
         SOFTENED,
         STRAIGHT,
         RESTART,
         Member {
-            name: "stripes",
-            about: "softened backward pass, from random stripes of ±ε",
-            from: From::Stripes,
-            ..RESTART
+            name: "square, from stripes",
+            about: "random search without gradients (Square), from random stripes of ±ε",
+            steps: 120,
+            from: From::Clean,
+            ..SQUARE
         },
     ],
-    &[REFINED, Member { steps: 150, ..SQUARE }],
+    &[REFINED, Member { steps: 100, ..SQUARE }],
 ];
 
 /// A query is lost where its margin is below 0.
@@ -297,7 +296,7 @@ impl Member {
     fn repeats(&self, effort: usize) -> usize {
         match self.from {
             From::Clean => 1,
-            From::Random | From::Stripes | From::Best => (effort as f64).sqrt().ceil() as usize,
+            From::Random | From::Best => (effort as f64).sqrt().ceil() as usize,
         }
     }
 }
@@ -509,7 +508,7 @@ impl<'s> Chunk<'s> {
         lanes: &mut Lanes,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let Strong { gallery, images, plan, effort, shape, .. } = *self.all;
+        let Strong { gallery, images, plan, effort, .. } = *self.all;
         let runs = self.aimed(member, standing);
         if runs.is_empty() {
             return Ok(ControlFlow::Continue(()));
@@ -540,7 +539,6 @@ impl<'s> Chunk<'s> {
                 From::Clean => None,
                 From::Best => states[runs[i].trial].best.as_ref().map(|(_, _, e)| e.image.clone()),
                 From::Random => Some(bound.start(&mut draw(i))),
-                From::Stripes => Some(stripes(bound, shape, &mut draw(i))),
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
             let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };

@@ -11,7 +11,7 @@ pub use apgd::APGD;
 pub use cosine::COSINE;
 pub use nes::NES;
 pub use pgd::PGD;
-pub use random::{RANDOM, stripes};
+pub use random::RANDOM;
 
 use super::ball::{Ball, Bound};
 use super::draw::Draw;

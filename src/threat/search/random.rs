@@ -28,7 +28,7 @@ struct Square {
 }
 
 /// The centre of the ball plus vertical stripes of ±ε with random signs, for each channel.
-pub fn stripes(bound: &Bound, [channels, height, width]: [usize; 3], draw: &mut Draw) -> Vec<f32> {
+fn stripes(bound: &Bound, [channels, height, width]: [usize; 3], draw: &mut Draw) -> Vec<f32> {
     let stripes: Vec<f32> = (0..channels * width).map(|_| draw.sign() * bound.eps).collect();
     let at = |i: usize| stripes[i / (height * width) * width + i % width];
     let mut first: Vec<f32> = bound.centre.iter().enumerate().map(|(i, v)| v + at(i)).collect();
