@@ -836,7 +836,7 @@ fn a_warm_start_begins_where_another_search_ended() {
         trials: &trials,
         plan: &plan,
         effort: 1,
-        shape: [3, 2, 2],
+        shape: [1, 1, PIXELS],
     };
     let mut found = None;
     let mut see = |event: Event| {

@@ -370,11 +370,11 @@ mod tests {
         for (member, control, found) in [
             ("es, straight-through", CONTROLS[0], Severity::Error),
             ("es, softened", "margin", Severity::Ok),
-            ("softened", "random start", Severity::Error),
-            ("straight-through", "random start", Severity::Error),
-            ("best classes, softened", "best classes, random starts", Severity::Error),
-            ("square", "best classes, random starts", Severity::Error),
-            ("nes", "best classes, random starts", Severity::Error),
+            ("margin, softened", "margin, random start", Severity::Error),
+            ("margin, straight-through", "margin, random start", Severity::Error),
+            ("best classes, random starts", "best classes, exact", Severity::Ok),
+            ("square", "best classes, exact", Severity::Error),
+            ("nes", "best classes, exact", Severity::Error),
             ("square", CONTROLS[0], Severity::Ok),
             ("margin", CONTROLS[0], Severity::Ok),
         ] {
