@@ -1,7 +1,8 @@
 //! `cargo xtask bench NAME`: runs the example `bench_NAME`, beside its peer where there is one, and keeps what it says in
-//! docs/performance.md.
+//! docs/performance.md. `bench strong` has a file of its own.
 
 use crate::{
+    bench_strong,
     project::{self, Error, Result, cargo, file, output, root, shown, target},
     python, setup,
 };
@@ -18,10 +19,11 @@ pub fn bench(arguments: &[String]) -> Result {
         Some((name, rest)) if name == "rank" => rank(rest),
         Some((name, rest)) if name == "step" => step(rest),
         Some((name, [])) if name == "suite" => suite(),
+        Some((name, rest)) if name == "strong" => bench_strong::strong(rest),
         Some((name, _)) => Err(Error::Usage(format!(
-            "there is no benchmark `{name}` with such words; known: rank, step, suite"
+            "there is no benchmark `{name}` with such words; known: rank, step, suite, strong"
         ))),
-        None => Err(Error::Usage("name a benchmark: rank, step, suite".into())),
+        None => Err(Error::Usage("name a benchmark: rank, step, suite, strong".into())),
     }
 }
 
@@ -36,7 +38,7 @@ fn rank(sizes: &[String]) -> Result {
     project::run(&mut cargo(&["build", "--release", "--locked", "--example", "bench_rank"]))?;
     let said = output(&mut cargo(&example))?;
     println!("{said}");
-    keep("bench rank", &format!("{}\n\n```text\n{said}\n```", conditions()?))
+    keep(PAGE, "bench rank", &format!("{}\n\n```text\n{said}\n```", conditions()?))
 }
 
 /// What people embed images with, by names that tools/bench_step.py knows.
@@ -111,7 +113,7 @@ fn step(names: &[String]) -> Result {
     if names != MODELS {
         return Ok(());
     }
-    keep("bench step", &format!("{} batch {BATCH}, {THREADS} threads:\n\n{table}", conditions()?))
+    keep(PAGE, "bench step", &format!("{} batch {BATCH}, {THREADS} threads:\n\n{table}", conditions()?))
 }
 
 /// The ARS suite, from the model file to the report, beside the protocol in PyTorch on the same trials.
@@ -128,7 +130,7 @@ fn suite() -> Result {
     let peer = if reference.is_file() { "the reference of the protocol" } else { "tools/bench_suite.py" };
     let table = output(&mut command)?;
     println!("{table}");
-    keep("bench suite", &format!("{} {THREADS} threads, beside {peer}:\n\n{table}\n", conditions()?))
+    keep(PAGE, "bench suite", &format!("{} {THREADS} threads, beside {peer}:\n\n{table}\n", conditions()?))
 }
 
 /// The numbers that a command prints.
@@ -138,9 +140,12 @@ fn numbers(command: &mut Command) -> Result<Vec<f64>> {
     numbers.ok_or_else(|| Error::Failed(format!("expected numbers of {command:?}, found {said:?}")))
 }
 
-/// Puts `text` between the marks of `name` in docs/performance.md.
-fn keep(name: &str, text: &str) -> Result {
-    let path = root().join("docs/performance.md");
+/// The page that has the results of every benchmark but `strong`.
+const PAGE: &str = "docs/performance.md";
+
+/// Puts `text` between the marks of `name` in a page.
+pub fn keep(page: &str, name: &str, text: &str) -> Result {
+    let path = root().join(page);
     let page = file("read", &path, fs::read_to_string(&path))?;
     let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
     let parts = page.split_once(&start).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1)));
@@ -151,7 +156,7 @@ fn keep(name: &str, text: &str) -> Result {
 }
 
 /// Machine, date and versions.
-fn conditions() -> Result<String> {
+pub fn conditions() -> Result<String> {
     let cores = thread::available_parallelism().map_or(0, usize::from);
     let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -1,6 +1,7 @@
 //! The commands that the README names: see `cargo xtask help`.
 
 mod bench;
+mod bench_strong;
 mod ci;
 mod cuda;
 mod demo;
@@ -75,9 +76,11 @@ const TASKS: [Task; 9] = [
     },
     Task {
         name: "bench",
-        arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]] | step [MODEL ...] | suite",
+        arguments: "rank [ITEMS [DIMENSIONS [QUERIES]]] | step [MODEL ...] | suite | strong [--queries N] [--models DIR] [--data DIR] \
+                    [--no-peers] [--reuse]",
         about: "time exact ranks in a gallery of a million against a bare matrix product, steps of PGD against PyTorch's, or whole \
-                audits against the protocol in PyTorch; as it stands, keep the result in docs/performance.md",
+                audits against the protocol in PyTorch; as it stands, keep the result in docs/performance.md. `strong` compares \
+                the strong search with the published suites, with more effort and with attacks of others, for docs/strength.md",
         run: bench::bench,
     },
     Task {
