@@ -7,6 +7,7 @@ use audit::judge::gate::Rules;
 use audit::record::reason::{MASKED_GRADIENTS, REASONS};
 use audit::record::{Report, Severity, Verdict};
 use audit::report::{self, FORMATS, Target};
+use audit::threat::ensemble::RECALL;
 use common::{Ran, Temp, bundled, program, ran, says};
 use report_fixture::{NASTY, PIXEL, add_strong_search, python, warning};
 use std::process::Command;
@@ -574,8 +575,8 @@ fn a_suite_of_the_strong_search_is_described_in_words() {
     for text in
         [report::terminal::render_in(&report, 120), rendered(&report, "md"), rendered(&report, "html")]
     {
-        // As many members as `RECALL` has.
-        assert!(text.contains("strong search (14 members, effort 1)"), "{text}");
+        let members: usize = RECALL.iter().map(|tier| tier.len()).sum();
+        assert!(text.contains(&format!("strong search ({members} members, effort 1)")), "{text}");
         assert!(!text.contains("0 steps") && !text.contains("random start,"), "{text}");
         assert!(!text.contains("ERS term"), "{text}");
     }

@@ -30,7 +30,7 @@ fn run(dir: &Temp, args: &[&str]) -> Ran {
 #[test]
 fn json_lines_say_where_the_work_is() {
     let dir = stage();
-    let err = run(&dir, &["--progress", "json", LONG]).err;
+    let err = run(&dir, &["--progress", "json", "--strong-sample", "off", LONG]).err;
     let events: Vec<Value> =
         err.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
     let phases: Vec<(&str, &str)> = events
