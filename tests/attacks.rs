@@ -2,7 +2,7 @@
 
 mod common;
 
-use audit::model::{Cotangent, Differentiable, Pass, SignedSteps};
+use audit::model::{Cotangent, Differentiable, OnLanes, Pass, SignedSteps};
 use audit::record::{Form, Measures, Outcome};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
@@ -845,7 +845,7 @@ fn a_warm_start_begins_where_another_search_ended() {
         }
         ControlFlow::Continue(())
     };
-    let mut lanes = |pass, work: &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>| match pass {
+    let mut lanes = |pass, work: &mut OnLanes| match pass {
         Pass::Exact => work(vec![&mut model]).map(|()| true),
         _ => Ok(false),
     };

@@ -13,7 +13,7 @@ pub mod runtime;
 mod softened;
 
 use crate::{Error, Result, files};
-pub use differentiable::{Cotangent, Differentiable, SignedSteps};
+pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
 pub use half::InHalf;
 pub use softened::Softened;
 
@@ -252,9 +252,7 @@ impl Model {
     }
 
     /// [`Model::lanes_with`] in the form that [`crate::threat::Strong::run`] takes.
-    pub fn passes_for_search(
-        &mut self,
-    ) -> impl FnMut(Pass, &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>) -> Result<bool> {
+    pub fn passes_for_search(&mut self) -> impl FnMut(Pass, &mut OnLanes) -> Result<bool> {
         |pass, work| match self.lanes_with(pass)? {
             Some(lanes) => work(lanes).map(|()| true),
             None => Ok(false),

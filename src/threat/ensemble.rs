@@ -13,7 +13,7 @@ use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
 use crate::Result;
-use crate::model::{Differentiable, Pass};
+use crate::model::{Differentiable, OnLanes, Pass};
 use crate::record::{Form, MemberResult, Outcome};
 use crate::space::Gallery;
 use std::ops::ControlFlow;
@@ -178,7 +178,7 @@ const CLASSES: Member = Member {
     name: "best classes",
     about: "towards the classes that came nearest",
     loss: r1::margin,
-    aims: Aims::Best(8),
+    aims: Aims::Best(6),
     pass: Pass::Softened,
     or_exact: true,
     steps: 60,
@@ -242,20 +242,20 @@ pub const RECALL: Ensemble = &[
         Member {
             name: "best classes, exact",
             about: "the same along the exact gradient",
-            aims: Aims::Best(4),
+            aims: Aims::Best(3),
             pass: Pass::Exact,
             ..CLASSES
         },
         Member {
             name: "best classes, random starts",
             about: "the same from random images of the ball",
-            aims: Aims::Best(5),
+            aims: Aims::Best(4),
             from: From::Random,
-            steps: 100,
+            steps: 80,
             ..CLASSES
         },
-        Member { steps: 400, until: LOST, ..SQUARE },
-        Member { steps: 200, until: LOST, ..FREE },
+        Member { steps: 500, until: LOST, ..SQUARE },
+        Member { steps: 100, until: LOST, ..FREE },
     ],
     &[
         Member {
@@ -266,7 +266,8 @@ pub const RECALL: Ensemble = &[
             from: From::Best,
             ..CLASSES
         },
-        Member { steps: 3000, until: LOST, ..FRESH },
+        Member { name: "square, longer", steps: 1500, until: LOST, ..SQUARE },
+        Member { steps: 2500, until: LOST, ..FRESH },
     ],
 ];
 
@@ -317,8 +318,7 @@ pub fn usual(ensemble: Ensemble, effort: usize) -> usize {
 
 /// Calls its last argument with lanes whose gradients come from a backward pass. Returns whether the model has this
 /// pass.
-pub type Lanes<'l> =
-    dyn FnMut(Pass, &mut dyn FnMut(Vec<&mut dyn Differentiable>) -> Result<()>) -> Result<bool> + 'l;
+pub type Lanes<'l> = dyn FnMut(Pass, &mut OnLanes) -> Result<bool> + 'l;
 
 /// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
 const KEPT: usize = 16 << 20;
