@@ -19,10 +19,10 @@
 mod npz;
 
 use audit::judge::check;
-use audit::model::Model;
 use audit::model::card::{Axes, Card};
 use audit::model::joined::{Joined, NAMES};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
+use audit::model::{Model, Pass};
 use ndarray::ArrayView2;
 use npz::NpzArchive;
 use onnx_grad::DType;
@@ -58,7 +58,7 @@ fn main() {
         std::process::exit(2);
     }
     println!(
-        "{:<44} {:>5} {:>4} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>11} {:>8} {:>8} {:>5}",
+        "{:<44} {:>5} {:>4} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>11} {:>8} {:>8} {:>5}",
         "model",
         "nodes",
         "ops",
@@ -69,6 +69,7 @@ fn main() {
         "ours",
         "finite",
         "cosine",
+        "softened",
         "load",
         "peak/file",
         "forward",
@@ -86,7 +87,7 @@ fn main() {
                     *operators.entry(op.clone()).or_default() += 1;
                 }
                 println!(
-                    "{name:<44} {:>5} {:>4} {:>8.1e} {:>8} {:>8} {:>8.1e} {:>8.1e} {:>8} {:>9} {:>7.2}s {:>11} {:>7.3}s {:>7.3}s {:>5}",
+                    "{name:<44} {:>5} {:>4} {:>8.1e} {:>8} {:>8} {:>8.1e} {:>8.1e} {:>8} {:>9} {:>8} {:>7.2}s {:>11} {:>7.3}s {:>7.3}s {:>5}",
                     row.nodes,
                     row.operators.len(),
                     row.embedding,
@@ -96,6 +97,7 @@ fn main() {
                     row.own_floor,
                     row.finite.map_or("-".into(), |e| format!("{e:.1e}")),
                     row.theirs(format!("{:.6}", row.cosine)),
+                    row.soft.map_or("-".into(), |cosine| format!("{cosine:.3}")),
                     row.load,
                     row.memory.map_or("-".into(), |m| format!("{m:.0}/{:.0}MB", row.size)),
                     row.forward,
@@ -129,6 +131,8 @@ struct Row {
     /// Half precision or quantised: the reference gradient is of another model.
     derived: bool,
     cosine: f64,
+    /// As `cosine`, of the softened gradient with the exact one. It says that the pass can be made, and decides nothing.
+    soft: Option<f64>,
     /// Model::open: read, specialise, differentiate, make both sessions.
     load: f64,
     /// Megabytes that it added at its peak, sessions included, and those of the file. Later models of a run use what
@@ -191,6 +195,29 @@ fn norm(v: impl Iterator<Item = f64>) -> f64 {
     v.map(|x| x * x).sum::<f64>().sqrt()
 }
 
+/// The cosine of the softened gradient with the exact one; `None` where the model has nothing to soften. Errors: the softened
+/// gradient can't be formed, or isn't finite.
+fn softened(
+    model: &Model,
+    x: &[f32],
+    cotangent: ArrayView2<f32>,
+    exact: &[f32],
+) -> Result<Option<f64>, String> {
+    let text = |e: audit::Error| e.to_string();
+    let Some(mut soft) = model.softened(Pass::Softened).map_err(text)? else { return Ok(None) };
+    let mut lanes = soft.lanes();
+    let lane = lanes.first_mut().ok_or("no lane")?;
+    let mut g = vec![0.0; x.len()];
+    let reach = vec![0.0; lane.batch()];
+    lane.gradient(x, &reach, &mut |_, mut out| out.assign(&cotangent), &mut g).map_err(text)?;
+    if !g.iter().all(|v| v.is_finite()) {
+        return Err("the softened gradient is not finite".into());
+    }
+    let dot: f64 = g.iter().zip(exact).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+    let length = |v: &[f32]| norm(v.iter().map(|v| f64::from(*v)));
+    Ok(Some(dot / (length(&g) * length(exact)).max(f64::MIN_POSITIVE)))
+}
+
 fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
     let text = |e: audit::Error| e.to_string();
     let npz = dir.join(format!("{name}.npz"));
@@ -221,6 +248,7 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
     let (gx, gx32) = (planes(&gx), planes(&gx32));
     let cotangent = ArrayView2::from_shape((shape[0], model.info.dim), &gy).map_err(|e| e.to_string())?;
     let (e, g) = model.gradient(&pixels, cotangent).map_err(text)?;
+    let soft = softened(&model, &pixels, cotangent, &g)?;
     let quantised = model.info.notes.iter().any(|n| n.straight_through);
     let half = model.info.precision != DType::F32;
     let y = if half {
@@ -289,6 +317,7 @@ fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
         own_floor,
         floor: norm(gx32.iter().zip(&gx).map(|(a, b)| a - b)) / scale,
         finite,
+        soft,
         derived: half || quantised,
         load,
         memory,
