@@ -17,7 +17,7 @@ pub struct Operator {
     pub since: i64,
     /// How it passes a gradient.
     pub class: Class,
-    /// Whether [`Pass::Softened`](crate::Pass::Softened) gives it another slope than its own.
+    /// Whether [`Pass::Softened`] gives it another slope than its own.
     pub softened: bool,
     /// Forms of it that are refused with a message, in words; empty if there are none.
     pub refused: &'static str,
