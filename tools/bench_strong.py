@@ -404,7 +404,7 @@ def demands(subjects, masked, peers, efforts):
     for s in subjects:
         if s.name in peers:
             ours, theirs = s.runs[f"strong-{first}"].robust["value"], peers[s.name]["worst"]
-            row(f"{s.name}: no attack of others leaves less", f"{ours:.1f}, others {theirs:.1f}", ours <= theirs)
+            row(f"{s.name}: no attack of others leaves less", f"{ours:.1f}, others {theirs:.1f}", ours <= theirs + 1e-9)
     rows.sort(key=lambda r: r[2] == "holds")
     good = sum(r[2] == "holds" for r in rows)
     return f"{good} of {len(rows)} demands hold in this run.\n\n" + table(["demand", "found", ""], rows, right=3)
