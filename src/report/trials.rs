@@ -6,7 +6,7 @@ use crate::columns::{self, Column};
 use crate::record::{Outcome, Report};
 
 /// The trials as named columns: first those that were run, then those that could not be run.
-fn table(report: &Report) -> Vec<(&'static str, Column)> {
+fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     let (run, skipped) = (&report.outcomes, &report.skipped);
     let names = |of_run: fn(&Outcome) -> &str, of_skipped: Vec<String>| {
         Column::Text(run.iter().map(|o| of_run(o).to_owned()).chain(of_skipped).map(Some).collect())
@@ -57,6 +57,10 @@ pub(super) fn csv(report: &Report) -> Result<Vec<u8>> {
         let cells = table.iter().map(|(_, column)| match column {
             Column::Text(values) => escape::csv(values[row].as_deref().unwrap_or_default()),
             Column::Texts(lists) => escape::csv(&lists[row].join(";")),
+            Column::Vectors(values, length) => {
+                let row = &values[row * length..(row + 1) * length];
+                row.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(";")
+            }
             Column::Whole(values) => shown(values[row].map(|v| v.to_string())),
             Column::Double(values) => shown(values[row].map(|v| v.to_string())),
             Column::Single(values) => shown(values[row].map(|v| v.to_string())),

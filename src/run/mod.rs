@@ -4,6 +4,7 @@
 mod attacks;
 pub mod commands;
 pub mod doctor;
+mod embed;
 pub mod examples;
 pub mod grad_file;
 pub mod identity;
@@ -14,6 +15,7 @@ mod prepare;
 mod reservations;
 pub(crate) mod selection;
 pub(crate) mod settings;
+mod stored;
 pub(crate) mod summary;
 
 use crate::cli::AuditFlags;
