@@ -131,7 +131,8 @@ fn parts_are_those_of_the_engine_and_the_missing_ones_are_named() {
     std::fs::create_dir(dir.join("parts")).unwrap();
     let task = |id: u64| {
         let mut command = program(&dir);
-        let flags = "model.onnx --suite suite.yaml --data data --strong-sample off -q --resume --partition auto";
+        let flags =
+            "model.onnx --suite suite.yaml --data data --strong-sample off -q --resume --partition auto";
         command.args(flags.split(' ')).args(["-o", &format!("parts/{id}.json")]);
         for (name, value) in [("ID", id), ("MIN", 1), ("MAX", 5), ("COUNT", 5)] {
             command.env(format!("SLURM_ARRAY_TASK_{name}"), value.to_string());
