@@ -201,7 +201,7 @@ fn parquet_holds_the_rows_of_csv() {
             let skipped = &report.skipped[i - report.outcomes.len()];
             assert_eq!(*fields["status"], text(&format!("skipped: {}", skipped.why)));
             assert_eq!((fields["query"], targets.elements().len()), (&text(&skipped.query), 0));
-            let none = ["loss_first", "steps", "linf", "hit_after"];
+            let none = ["loss_first", "steps", "linf", "size", "hit_after"];
             assert!(none.iter().all(|name| *fields[name] == Field::Null));
             continue;
         };
@@ -216,6 +216,7 @@ fn parquet_holds_the_rows_of_csv() {
             ("loss_last", Field::Double(o.loss_last)),
             ("shift", Field::Double(o.shift)),
             ("linf", Field::Float(o.linf)),
+            ("size", o.size.map_or(Field::Null, Field::Float)),
             ("rank_before", optional(o.before.rank)),
             ("rank_after", optional(o.after.rank)),
             ("cosine_before", optional(o.before.cosine)),

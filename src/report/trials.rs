@@ -31,6 +31,7 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("loss_last", double(|o| o.loss_last)),
         ("shift", double(|o| o.shift)),
         ("linf", Column::Single(values(report, |o| Some(o.linf)))),
+        ("size", Column::Single(values(report, |o| o.size))),
         ("rank_before", number(&|o| o.before.rank)),
         ("rank_after", number(&|o| o.after.rank)),
         ("cosine_before", number(&|o| o.before.cosine)),

@@ -50,7 +50,7 @@ pub fn share(
 ) -> Vec<Trial> {
     let Some(partition) = partition else { return whole.trials.clone() };
     let (Selection { trials, skipped }, part) = partition.split(whole, gallery, trials_hash(report), asked);
-    report.trials = threat::list(report.suite.protocol.name(), report.suite.form, gallery, &trials);
+    report.trials = threat::list(report.suite.protocol, report.suite.form, gallery, &trials);
     (report.skipped, report.part) = (skipped, Some(part));
     trials
 }
