@@ -169,7 +169,7 @@ pub struct GradFlags {
     /// Threads [default: one per core]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
     pub threads: usize,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
 }
@@ -369,7 +369,7 @@ pub struct AuditFlags {
     /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
-    /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`cargo xtask setup --cuda`)
+    /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
     #[arg(long, default_value = "cpu", help_heading = "Machine")]
     pub ep: Provider,
     /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
@@ -384,7 +384,7 @@ pub struct AuditFlags {
     /// Images per model run, in each thread; changes the time, not the trials
     #[arg(long, value_parser = batch(), help_heading = "Machine")]
     pub batch: Option<usize>,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
     /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds
