@@ -176,13 +176,19 @@ pub struct GradFlags {
 
 /// Flags of `audit report`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  audit report report.json -o report.html -o report.md")]
+#[command(
+    after_help = "Examples:\n  audit report report.json -o report.html -o report.md\n  audit report report.json -o metrics.json \
+    -o model.cdx.json -o model.intoto.json\n  audit report report.json --model-card README.md"
+)]
 pub struct ReportFlags {
     /// A saved report, .json
     pub report: PathBuf,
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
+    #[arg(long, value_name = "FILE")]
+    pub model_card: Option<PathBuf>,
 }
 
 /// Flags of `audit compare`.

@@ -161,6 +161,20 @@ class Report(_Document):
         with self._file() as file:
             binary.checked(["report", file, *(word for path in paths for word in ("-o", path))])
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every number by a name of letters, digits and underscores, for MLflow, Weights & Biases and other trackers."""
+        with self._file() as file:
+            flat = file.with_name("metrics.json")
+            binary.checked(["report", file, "-o", flat])
+            found: dict[str, float] = json.loads(flat.read_text(encoding="utf-8"))
+            return found
+
+    def write_model_card(self, path: str | os.PathLike[str]) -> None:
+        """Writes the numbers into the block ``model-index`` of a Hugging Face model card, README.md."""
+        with self._file() as file:
+            binary.checked(["report", file, "--model-card", path])
+
     def __str__(self) -> str:
         """The report as the program prints it."""
         with self._file() as file:
