@@ -173,20 +173,26 @@ pub struct GradFlags {
     /// Threads [default: one per core]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
     pub threads: usize,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
 }
 
 /// Flags of `audit report`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  audit report report.json -o report.html -o report.md")]
+#[command(
+    after_help = "Examples:\n  audit report report.json -o report.html -o report.md\n  audit report report.json -o metrics.json \
+    -o model.cdx.json -o model.intoto.json\n  audit report report.json --model-card README.md"
+)]
 pub struct ReportFlags {
     /// A saved report, .json
     pub report: PathBuf,
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
+    #[arg(long, value_name = "FILE")]
+    pub model_card: Option<PathBuf>,
 }
 
 /// Flags of `audit compare`.
@@ -431,7 +437,7 @@ pub struct AuditFlags {
     /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
-    /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`cargo xtask setup --cuda`)
+    /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
     #[arg(long, default_value = "cpu", help_heading = "Machine")]
     pub ep: Provider,
     /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
@@ -446,7 +452,7 @@ pub struct AuditFlags {
     /// Images per model run, in each thread; changes the time, not the trials
     #[arg(long, value_parser = batch(), help_heading = "Machine")]
     pub batch: Option<usize>,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
     /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds

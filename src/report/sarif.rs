@@ -2,18 +2,22 @@
 //! properties of the run.
 
 use super::first::firsts;
+use super::references::references;
+use crate::Result;
 use crate::model::hex;
 use crate::record::{CheckResult, Report, Severity};
-use crate::{Error, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut rules: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
+    let tags: Vec<String> = references(report).map(|r| r.tag()).collect();
     let mut add = |id: String, about: String, level: &str, text: &str| {
         let at = rules.iter().position(|r| r["id"] == id.as_str()).unwrap_or_else(|| {
-            rules.push(json!({ "id": id, "shortDescription": { "text": about } }));
+            rules.push(
+                json!({ "id": id, "shortDescription": { "text": about }, "properties": { "tags": tags } }),
+            );
             rules.len() - 1
         });
         // The fingerprint is the same in all runs and on all machines, so that code scanning recognises an alert. It
@@ -64,10 +68,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             "properties": properties(report)
         }]
     });
-    let mut bytes =
-        serde_json::to_vec_pretty(&log).map_err(|e| Error::internal(format!("the report as SARIF: {e}")))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    super::json::pretty(&log)
 }
 
 /// The first numbers, by the names that gates know them by, and the gate's note.

@@ -102,7 +102,12 @@ fn write(report: &Report, files: &[PathBuf]) -> Result<()> {
 fn render(flags: &ReportFlags) -> Result<Done> {
     let report = Report::load(&flags.report)?;
     write(&report, &flags.output)?;
-    Ok(passed(if flags.output.is_empty() { shown(&report).0 } else { String::new() }))
+    if let Some(card) = &flags.model_card {
+        report.whole()?;
+        report::model_card::write(&report, card)?;
+    }
+    let written = !flags.output.is_empty() || flags.model_card.is_some();
+    Ok(passed(if written { String::new() } else { shown(&report).0 }))
 }
 
 fn gate(flags: &GateFlags) -> Result<Done> {
