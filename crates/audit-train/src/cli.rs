@@ -3,8 +3,8 @@
 use crate::defence::DEFENCES;
 use crate::loss::LOSSES;
 use crate::net::{BACKBONES, Norms};
-use crate::recipe::{AdmlTarget, OnCollapse, Reading};
-use crate::sampler::SAMPLERS;
+use crate::recipe::{AdmlTarget, OnCollapse, Reading, References};
+use crate::sampler::{Anchors, SAMPLERS};
 use audit::data::Split;
 use audit::progress;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -125,10 +125,14 @@ pub struct Flags {
     /// Which negatives triplets have [default: by the method]
     #[arg(long, help_heading = "Method")]
     pub sampler: Option<String>,
+    /// Which images are anchors: the first of each class pair, or every image [default: by the method]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub anchors: Option<Anchors>,
     /// Margin of semi-hard negatives [default: 0.2]
     #[arg(long, help_heading = "Method")]
     pub eta: Option<f64>,
-    /// Whether η falls with the epochs, η·(1 − (epoch/(2·epochs))²) [default: on with cap, anp and ca-tride]
+    /// Whether η falls with the epochs: η·(1 − (epoch/(2·epochs))²), with --reading released η·(1 − epoch/(2·epochs))²
+    /// [default: on with cap, anp and ca-tride]
     #[arg(long, value_parser = switch(), help_heading = "Method")]
     pub eta_schedule: Option<bool>,
     /// cap, anp, ca-tride: how much near samples count in collapseness; 0 is mean hardness [default: 10]
@@ -152,21 +156,24 @@ pub struct Flags {
     /// adml: what the attack raises [default: alignment]
     #[arg(long, value_enum, help_heading = "Method")]
     pub target: Option<AdmlTarget>,
+    /// adml: what an image is compared with as it moves: clean images, or those that move with it [default: clean]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub refs: Option<References>,
     /// adml: weight of the adversarial loss [default: 0.1]
     #[arg(long, help_heading = "Method")]
     pub adversarial_weight: Option<f64>,
     /// Largest change of a pixel, such as 8/255 [default: by method and net]
     #[arg(long, help_heading = "Attack")]
     pub eps: Option<String>,
-    /// Step size, such as 1/255 [default: by method and net]
+    /// Step size, such as 1/255 [default: by method and net; 2.5 ε/steps where the published one can't reach ε]
     #[arg(long, help_heading = "Attack")]
     pub alpha: Option<String>,
     /// Steps [default: by the method]
     #[arg(long, help_heading = "Attack")]
     pub pgd_steps: Option<u32>,
-    /// Start the attack anywhere in the box
-    #[arg(long, help_heading = "Attack")]
-    pub random_start: bool,
+    /// Start the attack anywhere in the box [default: on with panum; given alone: on]
+    #[arg(long, value_parser = switch(), num_args = 0..=1, default_missing_value = "on", help_heading = "Attack")]
+    pub random_start: Option<bool>,
     /// Whether the step size grows with the epochs, α·epoch/epochs [default: on with cap, anp and ca-tride]
     #[arg(long, value_parser = switch(), help_heading = "Attack")]
     pub progressive: Option<bool>,

@@ -4,7 +4,7 @@ use crate::cli::Flags;
 use crate::defence::{DEFENCES, Defence};
 use crate::loss::Loss;
 use crate::net::{Backbone, Norms};
-use crate::sampler::{SAMPLERS, Sampler};
+use crate::sampler::{Anchors, SAMPLERS, Sampler};
 use audit::suite::parse_fraction;
 use audit::{Error, Result};
 use clap::ValueEnum;
@@ -31,7 +31,19 @@ pub enum Reading {
 pub enum AdmlTarget {
     Alignment,
     Uniformity,
+    /// The sum of both.
+    AlignmentUniformity,
     Triplet,
+}
+
+/// What ADML's attack compares an image with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum References {
+    /// The clean images of the batch (equations 6 and 7).
+    Clean,
+    /// The batch as it moves (algorithms 1 and 2).
+    Joint,
 }
 
 /// What to do when the net collapses.
@@ -72,6 +84,7 @@ pub struct TrainingSettings {
     pub weight_decay: f64,
     pub loss: String,
     pub sampler: String,
+    pub anchors: Anchors,
     pub eta: f64,
     pub eta_scheduled: bool,
     pub lambda: f64,
@@ -81,6 +94,7 @@ pub struct TrainingSettings {
     pub ics: f64,
     pub gamma: f64,
     pub target: AdmlTarget,
+    pub refs: References,
     pub adversarial_weight: f64,
     pub eps: f64,
     pub alpha: f64,
@@ -126,16 +140,12 @@ impl Recipe {
         let steps = flags.steps.unwrap_or(flags.epochs.unwrap_or(100) * per_epoch(images, flags.batch));
         refuse_if!(steps == 0, "--steps 0 trains nothing; give at least 1");
 
-        let (eps, alpha, pgd_steps, progressive) = match &defence.attack {
-            None => (0.0, 0.0, 0, false),
-            Some(a) if backbone.photograph || a.fixed => (a.eps, a.alpha, a.steps, a.progressive),
-            Some(a) => (77.0 / 255.0, 3.0 / 255.0, a.steps, a.progressive),
-        };
-        let pgd_steps = flags.pgd_steps.unwrap_or(pgd_steps);
+        let attack = Attack::of(flags, defence, backbone)?;
         let method = defence.name;
         refuse_if!(
-            defence.attack.is_some() && pgd_steps == 0,
-            "--pgd-steps 0 is no attack; train with `none` instead of {method}"
+            attack.progressive && steps <= per_epoch(images, flags.batch),
+            "the step size of {method} grows with the epochs, from 0 in the first, and {steps} steps are one epoch: it would train \
+             without an attack. Give more --epochs, or --progressive off"
         );
 
         let collapse_aware = defence.is_collapse_aware();
@@ -159,6 +169,7 @@ impl Recipe {
             weight_decay: within("weight-decay", flags.weight_decay.unwrap_or(decay), 0.0, 1.0)?,
             loss: loss.name.into(),
             sampler: sampler.name.into(),
+            anchors: flags.anchors.unwrap_or(defence.anchors),
             eta: within("eta", flags.eta.unwrap_or(0.2), 1e-6, 2.0)?,
             eta_scheduled: flags.eta_schedule.unwrap_or(sampler.is_semihard() && collapse_aware),
             // C is logged for every method; λ is 10 as in the first table of the CA-TRIDE paper.
@@ -169,12 +180,13 @@ impl Recipe {
             ics: within("ics", flags.ics.unwrap_or(0.5), 0.0, 100.0)?,
             gamma: within("gamma", flags.gamma.unwrap_or(0.5), 0.0, 1.0)?,
             target: flags.target.unwrap_or(AdmlTarget::Alignment),
+            refs: flags.refs.unwrap_or(References::Clean),
             adversarial_weight,
-            eps: fraction("eps", &flags.eps, eps)?,
-            alpha: fraction("alpha", &flags.alpha, alpha)?,
-            pgd_steps,
-            random_start: flags.random_start,
-            progressive: flags.progressive.unwrap_or(progressive),
+            eps: attack.eps,
+            alpha: attack.alpha,
+            pgd_steps: attack.steps,
+            random_start: attack.random_start,
+            progressive: attack.progressive,
             on_collapse: flags.on_collapse,
             images,
             data: digest.into(),
@@ -201,6 +213,33 @@ impl Recipe {
     /// Epochs, the last one perhaps cut short.
     pub fn epochs(&self) -> u64 {
         self.settings.steps.div_ceil(self.per_epoch())
+    }
+}
+
+/// An attack with its defaults filled in; all 0 and off for a method without one.
+#[derive(Default)]
+struct Attack {
+    eps: f64,
+    alpha: f64,
+    steps: u32,
+    random_start: bool,
+    progressive: bool,
+}
+
+impl Attack {
+    fn of(flags: &Flags, defence: &Defence, backbone: &Backbone) -> Result<Attack> {
+        let Some(row) = &defence.attack else { return Ok(Attack::default()) };
+        let eps = if backbone.photograph || row.fixed { row.eps } else { 77.0 / 255.0 };
+        let eps = fraction("eps", &flags.eps, eps)?;
+        let steps = flags.pgd_steps.unwrap_or(row.steps);
+        refuse_if!(steps == 0, "--pgd-steps 0 is no attack; train with `none` instead of {}", defence.name);
+        Ok(Attack {
+            eps,
+            alpha: fraction("alpha", &flags.alpha, row.alpha.of(eps, steps, backbone.photograph))?,
+            steps,
+            random_start: flags.random_start.unwrap_or(row.random_start),
+            progressive: flags.progressive.unwrap_or(row.progressive),
+        })
     }
 }
 
@@ -233,6 +272,7 @@ fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
         ("ics", flags.ics.is_some()),
         ("gamma", flags.gamma.is_some()),
         ("target", flags.target.is_some()),
+        ("refs", flags.refs.is_some()),
         ("adversarial-weight", flags.adversarial_weight.is_some()),
     ] {
         let who: Vec<_> = DEFENCES.iter().filter(|d| d.flags.contains(&flag)).map(|d| d.name).collect();
@@ -244,7 +284,7 @@ fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
     }
     let budget = flags.eps.is_some() || flags.alpha.is_some() || flags.pgd_steps.is_some();
     refuse_if!(
-        defence.attack.is_none() && (budget || flags.random_start || flags.progressive.is_some()),
+        defence.attack.is_none() && (budget || flags.random_start.is_some() || flags.progressive.is_some()),
         "{method} has no attack: --eps, --alpha, --pgd-steps, --random-start and --progressive say nothing to it"
     );
     refuse_if!(

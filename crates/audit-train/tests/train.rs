@@ -16,7 +16,7 @@ use audit_train::net::{BACKBONES, Backbone, Net, Norms, normalize};
 use audit_train::optimiser::Adam;
 use audit_train::perturb::{PgdBudget, pgd};
 use audit_train::recipe::{AdmlTarget, Reading};
-use audit_train::sampler::{Mined, SAMPLERS, Sampler, scheduled};
+use audit_train::sampler::{Anchors, Mined, SAMPLERS, Sampler, Triplets, scheduled};
 use audit_train::{export, run};
 use clap::Parser;
 use onnx_grad::Graph;
@@ -150,7 +150,8 @@ fn samplers_fall_back_and_choose_by_weight() {
     // Two classes far apart: nothing is semi-hard, so that anything of another class is taken.
     let e = Tensor::from_slice(&[1f32, 0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0]).view([4, 2]);
     let mined = Mined::new(&e, &[0, 0, 1, 1], 0.2).unwrap();
-    let triplets = Sampler::find("semihard").unwrap().mine(&mined, &mut Dice::new(0, "test", 0));
+    let triplets =
+        Sampler::find("semihard").unwrap().mine(&mined, Anchors::Pairs, &mut Dice::new(0, "test", 0));
     assert_eq!((triplets.a, triplets.p), (vec![0, 2], vec![1, 3]));
     assert!([2, 3].contains(&triplets.n[0]) && [0, 1].contains(&triplets.n[1]));
     // Draws follow the weights: 4 000 of them, within four standard deviations.
@@ -183,7 +184,7 @@ fn collapse_objectives_are_those_of_pytorch() {
                 let expected = case(&golden.collapse[lambda][format!("{phase} {name}")]);
                 let leaves = rows.each_ref().map(leaf);
                 let [a, p, n] = &leaves;
-                let found = objective([a, p, n], &origin, kind, reading, lambda.parse().unwrap(), true);
+                let found = objective([a, p, n], Some(&origin), kind, reading, lambda.parse().unwrap(), true);
                 match found {
                     Some(loss) => {
                         same(&loss, &[a, p, n], &expected, &what);
@@ -217,7 +218,8 @@ fn adml_objectives_are_those_of_pytorch() {
     for (name, target) in [("alignment", AdmlTarget::Alignment), ("uniformity", AdmlTarget::Uniformity)] {
         let x = leaf(&moved);
         let case = Case::deserialize(&golden.adml[name]).unwrap();
-        same(&adml::objective(target, &x, &clean, &same_class(&golden.labels, &clean)), &[&x], &case, name);
+        let classes = same_class(&golden.labels, &clean);
+        same(&adml::objective(target, &x, &clean, &classes, &Triplets::default()), &[&x], &case, name);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{AttackDefaults, Defence, update};
 use crate::loss::{distance, triplet_loss};
 use crate::net::Norms;
+use crate::sampler::Anchors;
 use tch::Kind;
 
 pub const DEFENCE: Defence = Defence {
@@ -10,6 +11,7 @@ pub const DEFENCE: Defence = Defence {
     about: "positive and negative drawn together",
     losses: &["triplet"],
     sampler: "random",
+    anchors: Anchors::Pairs,
     attack: Some(AttackDefaults::LITERATURE),
     flags: &[],
     norms: Norms::Frozen,
@@ -21,9 +23,9 @@ pub const DEFENCE: Defence = Defence {
         let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |[_, p, n], _| {
             Some(distance(p, n).mean(Kind::Float))
         });
-        let after = step.embed_triplets(&images);
+        let (after, rest) = step.embed_triplets(&images);
         let loss = triplet_loss(&after[0], &after[1], &after[2]);
-        let seen = step.seen(&triplets.of(&clean), &after, moving, Some(&moved));
+        let seen = step.seen(&triplets.of(&clean), &rest, moving, Some(&moved));
         Ok(update(loss.shallow_clone(), &loss, seen))
     },
 };

@@ -4,6 +4,7 @@ use super::{AttackDefaults, Defence, Step, Update, number, update};
 use crate::loss::{distance, hardness, triplet_loss};
 use crate::net::Norms;
 use crate::recipe::Reading;
+use crate::sampler::Anchors;
 use audit::Result;
 use tch::{Kind, Tensor};
 
@@ -12,6 +13,7 @@ pub const CAP: Defence = Defence {
     about: "positives and negatives moved until collapseness reaches 0",
     losses: &["triplet"],
     sampler: "semihard",
+    anchors: Anchors::Pairs,
     attack: Some(AttackDefaults { steps: 16, progressive: true, ..AttackDefaults::LITERATURE }),
     flags: &["lambda", "reading", "top-rank"],
     norms: Norms::Frozen,
@@ -61,11 +63,16 @@ fn near(distances: &Tensor) -> Tensor {
     distances.detach().topk(half, 0, false, true).1
 }
 
-/// mean over N_near of d(A,N) − d(A,A0), A0 the clean anchors: per triplet, [T/2].
-fn top_rank(a: &Tensor, n: &Tensor, origin: &Tensor) -> Tensor {
+/// mean over N_near of d(A,N) − d(A,A0), A0 the clean anchors: per triplet, [T/2]. Without `origin` the anchors are still where
+/// they were, so that d(A,A0) is 0 and has no direction but that of rounding.
+fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>) -> Tensor {
     let to_negative = distance(a, n);
     let rows = near(&to_negative);
-    (to_negative - distance(a, origin)).index_select(0, &rows)
+    let gap = match origin {
+        Some(origin) => to_negative - distance(a, origin),
+        None => to_negative,
+    };
+    gap.index_select(0, &rows)
 }
 
 /// L_TR: anchors shall stay nearer to the near positives than to the near negatives.
@@ -74,10 +81,10 @@ pub fn top_rank_loss([a, p, n]: [&Tensor; 3]) -> Tensor {
     (near_mean(distance(a, p)) - near_mean(distance(a, n)) + 0.04).relu() * 0.5
 }
 
-/// What an attack minimises; `None` where it stops.
+/// What an attack minimises; `None` where it stops. `origin`: the clean anchors, once they have been moved.
 pub fn objective(
     [a, p, n]: [&Tensor; 3],
-    origin: &Tensor,
+    origin: Option<&Tensor>,
     side: Side,
     reading: Reading,
     lambda: f64,
@@ -122,15 +129,17 @@ fn train(step: &mut Step) -> Result<Update> {
     let clean = step.clean();
     let triplets = step.mine(&clean)?;
     let before = triplets.of(&clean);
-    let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |now, _| {
-        objective(now, &before[0], side, reading, lambda, pair)
+    let random_start = s.random_start;
+    let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |now, at| {
+        let origin = (at > 0 || random_start).then_some(&before[0]);
+        objective(now, origin, side, reading, lambda, pair)
     });
-    let after = step.embed_triplets(&images);
+    let (after, rest) = step.embed_triplets(&images);
     let [a, p, n] = [&after[0], &after[1], &after[2]];
     let base = triplet_loss(a, p, n);
     // The released code's switch flips twice a step, so that it adds the pair's loss always.
     let with_pair = pair && (side == Side::Anchors || reading == Reading::Released);
     let loss = if with_pair { &base + top_rank_loss([a, p, n]) } else { base.shallow_clone() };
-    let seen = step.seen(&before, &after, moving, Some(&moved));
+    let seen = step.seen(&before, &rest, moving, Some(&moved));
     Ok(update(loss, &base, seen))
 }

@@ -5,7 +5,7 @@ use super::{AttackDefaults, Defence, number, update};
 use crate::loss::{MARGIN, distance, hardness, triplet_loss};
 use crate::net::Norms;
 use crate::recipe::TargetHardness;
-use crate::sampler::Mined;
+use crate::sampler::Anchors;
 use tch::{Kind, Tensor};
 
 pub const DEFENCE: Defence = Defence {
@@ -13,6 +13,7 @@ pub const DEFENCE: Defence = Defence {
     about: "anchor, positive and negative moved until the triplet is as hard as a destination",
     losses: &["triplet"],
     sampler: "softhard",
+    anchors: Anchors::Pairs,
     attack: Some(AttackDefaults::LITERATURE),
     flags: &["destination", "ics"],
     norms: Norms::Frozen,
@@ -27,8 +28,7 @@ pub const DEFENCE: Defence = Defence {
             // Linear gradual adversary: the harder the net finds its task, the easier the next one.
             TargetHardness::Lga => Tensor::from(-(step.memory.last_loss.clamp(0.0, MARGIN)) as f32),
             TargetHardness::Sampler(sampler) => {
-                let mined = Mined::new(&clean, step.labels, settings.eta)?;
-                let [a, p, n] = sampler.mine(&mined, &mut step.dice).of(&clean);
+                let [a, p, n] = step.mine_with(sampler, &clean)?.of(&clean);
                 hardness(&a, &p, &n)
             }
         }
@@ -44,8 +44,9 @@ pub const DEFENCE: Defence = Defence {
             let [a, p, _] = triplets.of(step.images);
             all.extend([a, p]);
         }
-        let parts = step.embed(&Tensor::cat(&all, 0)).chunk(all.len() as i64, 0);
-        let after = [&parts[0], &parts[1], &parts[2]].map(Tensor::shallow_clone);
+        let (embeddings, rest) = step.embed(&Tensor::cat(&all, 0));
+        let [parts, rest] = [embeddings, rest].map(|e| e.chunk(all.len() as i64, 0));
+        let [after, rest] = [&parts, &rest].map(|p| [0, 1, 2].map(|i: usize| p[i].shallow_clone()));
         let base = triplet_loss(&after[0], &after[1], &after[2]);
         let mut loss = base.shallow_clone();
         if ics {
@@ -53,7 +54,7 @@ pub const DEFENCE: Defence = Defence {
             loss += (distance(a, &after[0]) - distance(a, p)).relu().mean(Kind::Float) * settings.ics;
         }
         step.memory.last_loss = number(&base.detach());
-        let seen = step.seen(&triplets.of(&clean), &after, moving, Some(&moved));
+        let seen = step.seen(&triplets.of(&clean), &rest, moving, Some(&moved));
         Ok(update(loss, &base, seen))
     },
 };

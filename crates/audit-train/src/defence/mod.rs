@@ -14,7 +14,7 @@ use crate::loss::{LossInput, distance, hardness, same_class};
 use crate::net::{Net, Norms, Weights};
 use crate::perturb::{Perturbed, PgdBudget, pgd};
 use crate::recipe::{Reading, Recipe};
-use crate::sampler::{Mined, Triplets, scheduled};
+use crate::sampler::{Anchors, Mined, Sampler, Triplets, scheduled, scheduled_as_released};
 use audit::Result;
 use collapse::{Side, collapseness};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ pub struct Defence {
     pub losses: &'static [&'static str],
     /// The sampler where none is asked for.
     pub sampler: &'static str,
+    /// Which images are anchors where nothing is asked for.
+    pub anchors: Anchors,
     /// Its attack where nothing is asked for; `None` for one without attack.
     pub attack: Option<AttackDefaults>,
     /// Flags of its own, by name.
@@ -43,21 +45,54 @@ pub struct Defence {
 
 /// An attack's budget as published, for photographs and for 28-pixel images.
 pub struct AttackDefaults {
-    /// ε of photographs; 77/255 on 28-pixel images, but where it is given as fixed.
+    /// ε of photographs; 77/255 on 28-pixel images, but where it is the same for all.
     pub eps: f64,
-    /// Step size of photographs; 3/255 on 28-pixel images.
-    pub alpha: f64,
+    pub alpha: StepSize,
     pub steps: u32,
-    /// Whether ε and α are the same for all images.
+    /// Whether ε is the same for all images.
     pub fixed: bool,
     /// Whether the step size grows with the epochs.
     pub progressive: bool,
+    /// Whether it starts anywhere in the box.
+    pub random_start: bool,
+}
+
+/// How far a step goes where nothing is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StepSize {
+    /// So far on photographs; 3/255 on 28-pixel images.
+    Fixed(f64),
+    /// So many times ε, divided by the number of steps.
+    PerBox(f64),
+}
+
+/// Steps of a published size that can't cross the box are made so large that all of them together are so many times ε.
+const REACH: f64 = 2.5;
+
+impl StepSize {
+    /// The step size for a box of `eps` and so many steps, at least one.
+    pub fn of(self, eps: f64, steps: u32, photograph: bool) -> f64 {
+        let steps = f64::from(steps);
+        let published = match self {
+            StepSize::PerBox(times) => return times * eps / steps,
+            StepSize::Fixed(alpha) if photograph => alpha,
+            StepSize::Fixed(_) => 3.0 / 255.0,
+        };
+        // ε may have been rounded to a float.
+        if published * steps >= eps * (1.0 - 1e-6) { published } else { REACH * eps / steps }
+    }
 }
 
 impl AttackDefaults {
     /// What EST, ACT and HM were published with.
-    const LITERATURE: AttackDefaults =
-        AttackDefaults { eps: 8.0 / 255.0, alpha: 1.0 / 255.0, steps: 32, fixed: false, progressive: false };
+    const LITERATURE: AttackDefaults = AttackDefaults {
+        eps: 8.0 / 255.0,
+        alpha: StepSize::Fixed(1.0 / 255.0),
+        steps: 32,
+        fixed: false,
+        progressive: false,
+        random_start: false,
+    };
 }
 
 /// Every way of training.
@@ -175,31 +210,55 @@ impl Step<'_> {
         no_grad(|| self.net.unit(&self.frozen, self.images, Norms::Frozen))
     }
 
-    /// Unit embeddings in training mode, with gradients to the weights.
-    pub fn embed(&self, images: &Tensor) -> Tensor {
-        self.net.unit(&self.net.weights, images, self.recipe.settings.norms)
+    /// Unit embeddings in training mode, with gradients to the weights; and the same in inference mode without gradients,
+    /// for what is logged: clean embeddings are in inference mode, and shifts are between two of a kind.
+    pub fn embed(&self, images: &Tensor) -> (Tensor, Tensor) {
+        let norms = self.recipe.settings.norms;
+        let trained = || self.net.unit(&self.net.weights, images, norms);
+        match norms {
+            Norms::Frozen => {
+                let embeddings = trained();
+                let rest = embeddings.detach();
+                (embeddings, rest)
+            }
+            Norms::Train => {
+                // First, since a pass in training mode moves the running statistics.
+                let rest = no_grad(|| self.net.unit(&self.frozen, images, Norms::Frozen));
+                (trained(), rest)
+            }
+        }
+    }
+
+    /// The margin η of this epoch.
+    fn eta(&self) -> f64 {
+        let s = &self.recipe.settings;
+        match (s.eta_scheduled, s.reading) {
+            (false, _) => s.eta,
+            (true, Reading::Released) => scheduled_as_released(s.eta, self.progress),
+            (true, _) => scheduled(s.eta, self.progress),
+        }
     }
 
     /// Triplets of the batch, by these embeddings.
     pub fn mine(&mut self, embeddings: &Tensor) -> Result<Triplets> {
-        let settings = &self.recipe.settings;
-        let eta = match settings.eta_scheduled {
-            true => scheduled(settings.eta, self.progress),
-            false => settings.eta,
-        };
-        let mined = Mined::new(embeddings, self.labels, eta)?;
-        Ok(self.recipe.sampler.mine(&mined, &mut self.dice))
+        self.mine_with(self.recipe.sampler, embeddings)
     }
 
-    /// The loss of a batch's embeddings, mined on themselves where it takes triplets.
-    pub fn loss_of(&mut self, embeddings: &Tensor) -> Result<Tensor> {
-        Ok(match self.recipe.loss.of {
+    /// The same by another sampler.
+    pub fn mine_with(&mut self, sampler: &Sampler, embeddings: &Tensor) -> Result<Triplets> {
+        let mined = Mined::new(embeddings, self.labels, self.eta())?;
+        Ok(sampler.mine(&mined, self.recipe.settings.anchors, &mut self.dice))
+    }
+
+    /// The loss of a batch's embeddings; of these triplets of it, where it takes triplets.
+    pub fn loss_of(&self, embeddings: &Tensor, triplets: &Triplets) -> Tensor {
+        match self.recipe.loss.of {
             LossInput::Batch(f) => f(embeddings, &same_class(self.labels, embeddings)),
             LossInput::Triplets(f) => {
-                let [a, p, n] = self.mine(embeddings)?.of(embeddings);
+                let [a, p, n] = triplets.of(embeddings);
                 f(&a, &p, &n)
             }
-        })
+        }
     }
 
     pub fn budget(&self) -> PgdBudget {
@@ -241,13 +300,13 @@ impl Step<'_> {
         (images, moved)
     }
 
-    /// Embeds three batches of images in training mode, in one pass.
-    pub fn embed_triplets(&self, images: &[Tensor; 3]) -> [Tensor; 3] {
-        let mut parts = self.embed(&Tensor::cat(images, 0)).chunk(3, 0).into_iter();
-        std::array::from_fn(|_| parts.next().unwrap_or_default())
+    /// Embeds three batches of images in one pass, as [`Step::embed`] does.
+    pub fn embed_triplets(&self, images: &[Tensor; 3]) -> ([Tensor; 3], [Tensor; 3]) {
+        let (trained, rest) = self.embed(&Tensor::cat(images, 0));
+        (thirds(&trained), thirds(&rest))
     }
 
-    /// What triplets show before and after an attack: embeddings of anchors, positives, negatives.
+    /// What triplets show before and after an attack: embeddings of anchors, positives, negatives, in inference mode.
     pub fn seen(
         &self,
         before: &[Tensor; 3],
@@ -279,6 +338,11 @@ impl Step<'_> {
             }
         })
     }
+}
+
+fn thirds(t: &Tensor) -> [Tensor; 3] {
+    let mut parts = t.chunk(3, 0).into_iter();
+    std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
 pub fn number(t: &Tensor) -> f64 {

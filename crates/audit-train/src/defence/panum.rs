@@ -1,8 +1,9 @@
 //! Panum et al. (2021): the positive of some triplets is moved away from its anchor.
 
-use super::{AttackDefaults, Defence, update};
+use super::{AttackDefaults, Defence, StepSize, update};
 use crate::loss::{LossInput, distance};
 use crate::net::Norms;
+use crate::sampler::Anchors;
 use audit::{Error, Result};
 use tch::{Kind, Tensor};
 
@@ -11,7 +12,17 @@ pub const DEFENCE: Defence = Defence {
     about: "the positive moved away from its anchor, with probability γ",
     losses: &["triplet", "contrastive"],
     sampler: "distance",
-    attack: Some(AttackDefaults { eps: 0.01, alpha: 0.004, steps: 5, fixed: true, progressive: false }),
+    // Appendix A: every data point is an anchor, and is in a positive and in a negative pair.
+    anchors: Anchors::Every,
+    // Section 4.1: steps of 2ε/i, by which any point of the box can be reached from any start.
+    attack: Some(AttackDefaults {
+        eps: 0.01,
+        alpha: StepSize::PerBox(2.0),
+        steps: 5,
+        fixed: true,
+        progressive: false,
+        random_start: true,
+    }),
     flags: &["gamma"],
     norms: Norms::Frozen,
     sides: &[],
@@ -34,7 +45,7 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
         images[1] = images[1].index_copy(0, &rows, &attack.images);
         moved = Some(attack);
     }
-    let after = step.embed_triplets(&images);
+    let (after, rest) = step.embed_triplets(&images);
     let LossInput::Triplets(loss) = step.recipe.loss.of else {
         return Err(Error::internal(format!(
             "panum with the loss {}, which takes no triplets",
@@ -42,6 +53,6 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
         )));
     };
     let loss = loss(&after[0], &after[1], &after[2]);
-    let seen = step.seen(&before, &after, [false, true, false], moved.as_ref());
+    let seen = step.seen(&before, &rest, [false, true, false], moved.as_ref());
     Ok(update(loss.shallow_clone(), &loss, seen))
 }
