@@ -169,6 +169,18 @@ impl Mined {
 }
 
 impl Triplets {
+    /// Of three batches of `count` rows, one after another.
+    pub fn consecutive(count: i64) -> Triplets {
+        let rows = |part: i64| (part * count..(part + 1) * count).collect();
+        Triplets { a: rows(0), p: rows(1), n: rows(2) }
+    }
+
+    /// Some of them, by place.
+    pub fn some(&self, places: &[i64]) -> Triplets {
+        let pick = |rows: &[i64]| places.iter().map(|&at| rows[at as usize]).collect();
+        Triplets { a: pick(&self.a), p: pick(&self.p), n: pick(&self.n) }
+    }
+
     pub fn add(&mut self, anchor: usize, positive: usize, negative: usize) {
         self.a.push(anchor as i64);
         self.p.push(positive as i64);

@@ -1,63 +1,16 @@
 //! Where the trainer must do what the papers say. Expected values are closed forms, or a few lines of plain arithmetic here.
 
-use audit_train::cli::Cli;
+mod batch;
+
 use audit_train::defence::collapse::{Side, objective};
-use audit_train::defence::{BatchMeasures, Memory, Step, adml, number};
+use audit_train::defence::{adml, number};
 use audit_train::dice::Dice;
 use audit_train::loss::{distance, same_class};
-use audit_train::net::{Net, normalize};
-use audit_train::recipe::{AdmlTarget, Reading, Recipe, References};
+use audit_train::net::normalize;
+use audit_train::recipe::{AdmlTarget, Reading, References};
 use audit_train::sampler::{Anchors, Mined, Sampler, Triplets, scheduled, scheduled_as_released};
-use clap::Parser;
-use tch::{Device, Kind, Tensor};
-
-/// The recipe of these flags for a data set of so many images.
-fn recipe(words: &str, images: usize) -> audit::Result<Recipe> {
-    let fixed = ["audit-train", "--data", "x", "--out", "x.onnx"];
-    let cli = Cli::try_parse_from(fixed.into_iter().chain(words.split_whitespace()))
-        .unwrap_or_else(|e| panic!("{e}"));
-    Recipe::of(&cli.run, images, "digest")
-}
-
-/// What one batch of images, the first half of the training over, gives by this recipe.
-struct Batch {
-    recipe: Recipe,
-    net: Net,
-    images: Tensor,
-    labels: Vec<usize>,
-    memory: Memory,
-}
-
-impl Batch {
-    fn new(words: &str, count: i64) -> Batch {
-        let recipe =
-            recipe(&format!("{words} --batch {count} --epochs 10"), 1000).unwrap_or_else(|e| panic!("{e}"));
-        let net = Net::new(recipe.backbone, recipe.settings.dim, 3, Device::Cpu);
-        let (channels, side) = recipe.backbone.input;
-        let images = Dice::new(1, "images", 0).tensor(&[count, channels, side, side]);
-        let labels = (0..count as usize).map(|i| i / 2).collect();
-        Batch { recipe, net, images, labels, memory: Memory::default() }
-    }
-
-    fn step(&mut self, progress: f64) -> Step<'_> {
-        Step {
-            net: &self.net,
-            frozen: self.net.frozen(),
-            recipe: &self.recipe,
-            images: &self.images,
-            labels: &self.labels,
-            at: 0,
-            progress,
-            dice: Dice::new(5, "batch", 0),
-            memory: &mut self.memory,
-        }
-    }
-
-    fn seen(&mut self) -> BatchMeasures {
-        let step = self.recipe.defence.step;
-        step(&mut self.step(0.5)).unwrap_or_else(|e| panic!("{e}")).seen
-    }
-}
+use batch::{Batch, recipe};
+use tch::{Kind, Tensor};
 
 /// Rows of unit length.
 fn points(rows: &[[f64; 2]]) -> Tensor {
@@ -136,7 +89,7 @@ fn panum_and_mined_adml_losses_take_every_image_as_an_anchor() {
     assert_eq!(p, [1, 0, 3, 2, 5, 4, 7, 6]);
     assert!(a.iter().zip(&n).all(|(a, n)| a / 2 != n / 2));
     // Every positive is moved, 5 steps each.
-    assert_eq!(Batch::new("panum --gamma 1", 16).seen().image_steps, 16 * 5);
+    assert_eq!(Batch::new("panum --gamma 1", 16).update().seen.image_steps, 16 * 5);
 }
 
 // Fault 4.
@@ -176,8 +129,9 @@ fn adml_targets_compare_with_the_same_references() {
         }
     }
     assert_eq!(recipe("adml --batch 16", 100).unwrap().settings.refs, References::Clean);
-    let moved =
-        |words: &str| Batch::new(&format!("adml {words} --eps 0.1 --loss margin"), 16).seen().hardness_after;
+    let moved = |words: &str| {
+        Batch::new(&format!("adml {words} --eps 0.1 --loss margin"), 16).update().seen.hardness_after
+    };
     for target in ["alignment", "uniformity", "alignment-uniformity", "triplet"] {
         let (clean, joint) =
             (moved(&format!("--target {target}")), moved(&format!("--target {target} --refs joint")));
@@ -222,12 +176,12 @@ fn defaults_are_those_of_the_published_rows() {
 #[test]
 fn what_is_logged_is_what_is_trained_on() {
     for sampler in ["random", "semihard", "distance"] {
-        let seen = Batch::new(&format!("none --sampler {sampler}"), 32).seen();
+        let seen = Batch::new(&format!("none --sampler {sampler}"), 32).update().seen;
         assert!(seen.loss_adversarial > 0.01);
         assert!((seen.loss_clean - seen.loss_adversarial).abs() < 1e-6, "{sampler}: {seen:?}");
     }
     // Next to no attack: after it the triplets are what they were before it.
-    let seen = Batch::new("est --eps 0.0000001 --alpha 0.0000001 --pgd-steps 1", 32).seen();
+    let seen = Batch::new("est --eps 0.0000001 --alpha 0.0000001 --pgd-steps 1", 32).update().seen;
     assert!((seen.loss_clean - seen.loss_adversarial).abs() < 1e-4, "{seen:?}");
 }
 
@@ -235,7 +189,7 @@ fn what_is_logged_is_what_is_trained_on() {
 #[test]
 fn training_batch_norm_is_no_shift() {
     let words = "est --backbone resnet18 --norms train --eps 0.0000001 --alpha 0.0000001 --pgd-steps 1";
-    let seen = Batch::new(words, 4).seen();
+    let seen = Batch::new(words, 4).update().seen;
     assert!(seen.shift < 1e-3, "an attack of 1e-7 moves nothing: {seen:?}");
 }
 
@@ -272,5 +226,5 @@ fn the_first_step_of_anp_does_not_follow_rounding() {
     let found = gradient(None, Reading::Working);
     assert!(number(&(found - expected).abs().max()) < 1e-5);
     // A batch's attack begins so: one step moves the anchors.
-    assert!(Batch::new("anp --progressive off --pgd-steps 1", 16).seen().shift > 0.0);
+    assert!(Batch::new("anp --progressive off --pgd-steps 1", 16).update().seen.shift > 0.0);
 }

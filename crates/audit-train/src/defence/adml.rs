@@ -12,9 +12,12 @@ use tch::{Kind, Tensor};
 pub const DEFENCE: Defence = Defence {
     name: "adml",
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity, alignment-uniformity or triplet",
-    losses: &["multi-similarity", "margin"],
+    loss: "multi-similarity",
+    only: &[],
     sampler: "distance",
     anchors: Anchors::Every,
+    attacks_triplets: false,
+    perturb: "",
     attack: Some(AttackDefaults { alpha: StepSize::Fixed(0.007), steps: 7, ..AttackDefaults::LITERATURE }),
     flags: &["target", "refs", "adversarial-weight"],
     norms: Norms::Frozen,

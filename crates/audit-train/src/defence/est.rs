@@ -10,10 +10,13 @@ use tch::Kind;
 pub const DEFENCE: Defence = Defence {
     name: "est",
     about: "every image moved as far from its own embedding as it goes",
-    losses: &["triplet", "contrastive", "margin", "multi-similarity", "info-nce"],
+    loss: "triplet",
+    only: &[],
     // As in the rows EST[R] of the HM slides.
     sampler: "random",
     anchors: Anchors::Pairs,
+    attacks_triplets: false,
+    perturb: "",
     attack: Some(AttackDefaults::LITERATURE),
     flags: &[],
     norms: Norms::Train,

@@ -7,9 +7,12 @@ use crate::sampler::Anchors;
 pub const DEFENCE: Defence = Defence {
     name: "none",
     about: "clean images",
-    losses: &["triplet", "contrastive", "margin", "multi-similarity", "info-nce"],
+    loss: "triplet",
+    only: &[],
     sampler: "semihard",
     anchors: Anchors::Pairs,
+    attacks_triplets: false,
+    perturb: "",
     attack: None,
     flags: &[],
     norms: Norms::Frozen,
