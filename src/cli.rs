@@ -68,6 +68,8 @@ pub enum Command {
     /// Audit a model (the default)
     #[command(after_help = EXAMPLES)]
     Run(Box<AuditFlags>),
+    /// Say what a model is, whether it can be audited, and what an audit costs here
+    Inspect(Box<InspectFlags>),
     /// Look for reasons to distrust an audit of this model: every check there is
     Doctor(Box<DoctorFlags>),
     /// List the operators whose gradient is known
@@ -140,6 +142,42 @@ pub struct DoctorFlags {
     /// Another model of the same input, whose attacked images are tried on this one
     #[arg(long, value_name = "FILE")]
     pub surrogate: Option<PathBuf>,
+}
+
+/// Flags of `audit inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't, or it has no gradient: the problem is named")]
+pub struct InspectFlags {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// Suite that the cost is told of
+    #[arg(long, default_value = "ars")]
+    pub suite: String,
+    /// Write a model card beside the model: everything that is known, and what was assumed as comments
+    #[arg(long)]
+    pub write_card: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
+    #[arg(long, value_parser = metric)]
+    pub metric: Option<Metric>,
+    /// What the model takes and gives.
+    #[command(flatten)]
+    pub described: Described,
+    /// Execution provider: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", help_heading = "Machine")]
+    pub ep: Ep,
+    /// Threads [default: one per core]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
+    pub threads: usize,
+    /// Images per model run, in each thread
+    #[arg(long, value_parser = batch(), help_heading = "Machine")]
+    pub batch: Option<usize>,
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    #[arg(long, value_name = "PATH", help_heading = "Machine")]
+    pub ort_lib: Option<PathBuf>,
 }
 
 /// Flags of `audit grad`.
@@ -329,6 +367,10 @@ pub struct AuditFlags {
     /// takes no longer than the suite, but at least 32]
     #[arg(long, value_name = "N|off", value_parser = strong_sample)]
     pub strong_sample: Option<StrongSample>,
+    /// Queries behind R@1, mAP and the other numbers without attack: a number, or all [default: all, and where ranking them would
+    /// take minutes, a sample that reports state]
+    #[arg(long, value_name = "N|all", value_parser = benign_sample)]
+    pub benign_sample: Option<BenignSample>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
@@ -369,9 +411,10 @@ pub struct AuditFlags {
     /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
-    /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`cargo xtask setup --cuda`)
-    #[arg(long, default_value = "cpu", help_heading = "Machine")]
-    pub ep: Provider,
+    /// Execution provider: auto, cpu, cuda or cuda:N. auto takes CUDA where the library of ONNX Runtime has it and a device is
+    /// there, else the CPU; reports say which and why. CUDA wants the GPU build (`cargo xtask setup --cuda`)
+    #[arg(long, default_value = "auto", help_heading = "Machine")]
+    pub ep: Ep,
     /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
     #[arg(long, help_heading = "Machine")]
     pub fast_math: bool,
@@ -387,6 +430,10 @@ pub struct AuditFlags {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
+    /// Make the check at load anew, and don't keep its result [default: kept in the user's folder of caches, and believed only
+    /// for the same model, options, images, program and runtime]
+    #[arg(long, help_heading = "Machine")]
+    pub no_cache: bool,
     /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds
     /// are not run again; where there is no journal, the run begins anew
     #[arg(long, help_heading = "Long runs")]
@@ -406,6 +453,28 @@ pub struct AuditFlags {
     pub quiet: bool,
 }
 
+/// Where an audit is to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ep {
+    /// On CUDA where it can be had, else on the CPU.
+    Auto,
+    /// There and nowhere else.
+    On(Provider),
+}
+
+impl std::str::FromStr for Ep {
+    type Err = crate::Error;
+    fn from_str(text: &str) -> crate::Result<Ep> {
+        match text {
+            "auto" => Ok(Ep::Auto),
+            _ => text.parse().map(Ep::On).map_err(|e: crate::Error| match text.starts_with("cuda:") {
+                true => e,
+                false => crate::Error::usage("expected auto, cpu, cuda or cuda:N"),
+            }),
+        }
+    }
+}
+
 /// How many queries the strong search attacks besides the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrongSample {
@@ -413,6 +482,23 @@ pub enum StrongSample {
     Off,
     /// At most so many.
     Most(usize),
+}
+
+/// How many queries the numbers without attack are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BenignSample {
+    /// All.
+    All,
+    /// At most so many.
+    Most(usize),
+}
+
+fn benign_sample(text: &str) -> std::result::Result<BenignSample, String> {
+    match text.parse() {
+        _ if text.eq_ignore_ascii_case("all") => Ok(BenignSample::All),
+        Ok(n) if n > 0 => Ok(BenignSample::Most(n)),
+        _ => Err("expected a number of queries, at least 1, or all".into()),
+    }
 }
 
 fn strong_sample(text: &str) -> std::result::Result<StrongSample, String> {
@@ -517,9 +603,9 @@ impl AuditFlags {
         if self.quiet { Mode::None } else { self.progress }
     }
 
-    /// How sessions are to be made.
-    pub fn options(&self) -> Options {
-        let provider = match self.ep {
+    /// How sessions are to be made on a provider.
+    pub fn options(&self, provider: Provider) -> Options {
+        let provider = match provider {
             Provider::Cuda(Cuda { device, .. }) => {
                 Provider::Cuda(Cuda { device, tf32: self.fast_math, cpu_nodes: self.allow_cpu_nodes })
             }

@@ -262,6 +262,9 @@ pub struct Tool {
     pub runtime: String,
     /// The execution provider: cpu or cuda:n.
     pub provider: String,
+    /// Why this provider; absent where it was asked for by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_why: Option<String>,
     /// Whether factors of matrix products could be rounded to TensorFloat-32 (--fast-math).
     #[serde(default)]
     pub fast_math: bool,
@@ -274,7 +277,8 @@ impl Tool {
     /// The program, the runtime, the provider and the precision in words.
     pub fn in_words(&self) -> String {
         let tf32 = if self.fast_math { " with TF32" } else { "" };
-        format!("{} {}, {} on {}{tf32}", self.name, self.version, self.runtime, self.provider)
+        let why = self.provider_why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        format!("{} {}, {} on {}{tf32}{why}", self.name, self.version, self.runtime, self.provider)
     }
 }
 
@@ -289,6 +293,9 @@ pub struct Model {
     pub inputs: Vec<String>,
     /// Name of the value that is the embedding.
     pub output: String,
+    /// Why this value; absent in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_why: Option<String>,
     /// Length of an embedding.
     pub dim: usize,
     /// The distance between embeddings.
@@ -419,6 +426,9 @@ pub struct Benign {
     pub queries: usize,
     /// Number of queries without a possible match, which are left out.
     pub without_positive: usize,
+    /// How these queries were chosen; absent where they are all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<String>,
 }
 
 /// A point of the cumulative match curve.
@@ -571,6 +581,9 @@ pub struct Timing {
     pub batch: usize,
     /// Threads asked for; 0 means one per core.
     pub threads: usize,
+    /// Whether the result of the check at load was kept from an earlier audit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check_kept: bool,
 }
 
 impl Timing {

@@ -214,6 +214,14 @@ pub fn wrap(text: &str) -> String {
     wrap_in(text, width())
 }
 
+/// Wraps a paragraph beside `head`. Lines after the first are indented by its length. Lines that the text has itself are kept.
+pub fn wrap_under(head: &str, text: &str) -> String {
+    let used = head.chars().count();
+    let indent = format!("\n{}", " ".repeat(used));
+    let lines = text.lines().map(|line| wrap_in(line, width().saturating_sub(used)));
+    head.to_string() + &lines.collect::<Vec<_>>().join("\n").replace('\n', &indent)
+}
+
 fn wrap_in(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split(' ') {

@@ -1,6 +1,6 @@
 //! Every command of the program, from its flags to what it prints.
 
-use super::{doctor, grad_file, partition};
+use super::{doctor, grad_file, inspect, partition};
 use crate::cli::{AuditFlags, Cli, Command, CompareFlags, GateFlags, ImagesFlags, MergeFlags, ReportFlags};
 use crate::data::{Dataset, Preparation};
 use crate::judge::compare;
@@ -25,6 +25,10 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         Some(Command::Doctor(flags)) => {
             limit(flags.run.threads);
             doctor::run(&flags).map(|e| (e.render(), e.exit()))
+        }
+        Some(Command::Inspect(flags)) => {
+            limit(flags.threads);
+            inspect::run(&flags)
         }
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),

@@ -5,12 +5,10 @@ use crate::data::Dataset;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
 use crate::model::Info;
+use crate::model::inspect::CLASSES;
 use crate::model::runtime;
 use crate::record::{Data, Finding, Report, Severity, Warning, reason};
 use crate::space::benign::Benign;
-
-/// Lengths of ImageNet classifiers' outputs: 1k with and without a background class, 21k and 22k.
-const CLASSES: [usize; 5] = [1000, 1001, 21_841, 21_842, 21_843];
 
 /// What a reader should know of model and data before trusting the numbers.
 pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {

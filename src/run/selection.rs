@@ -75,17 +75,8 @@ pub fn add_strong_sample(
     gallery: &Gallery,
 ) -> Result<()> {
     let has = whole.trials.iter().any(|t| t.objective.code == R1.code);
-    let most = match flags.strong_sample {
-        Some(StrongSample::Off) => return Ok(()),
-        Some(StrongSample::Most(n)) => n,
-        None => {
-            let work: usize = whole.trials.iter().map(|t| plan.work(t.objective)).sum();
-            (work / plan.work(&R1)).max(LEAST_SAMPLE)
-        }
-    };
-    if has {
-        return Ok(());
-    }
+    let work: usize = whole.trials.iter().map(|t| plan.work(t.objective)).sum();
+    let Some(most) = strong_most(flags.strong_sample, work, plan).filter(|_| !has) else { return Ok(()) };
     let attacked: BTreeSet<usize> = whole.trials.iter().map(|t| t.query).collect();
     let mut sample = threat::order(gallery, flags.seed);
     sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());
@@ -94,6 +85,15 @@ pub fn add_strong_sample(
     let found = threat::select(gallery, &R1, 1, plan.form, flags.seed, &sample)?;
     whole.trials.extend(found.trials);
     Ok(())
+}
+
+/// How many queries the strong search attacks at most beside a suite of so much `work`, in image steps; `None` for none.
+pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Option<usize> {
+    match asked {
+        Some(StrongSample::Off) => None,
+        Some(StrongSample::Most(n)) => Some(n),
+        None => Some((work / plan.work(&R1)).max(LEAST_SAMPLE)),
+    }
 }
 
 /// Fewest queries that the strong search attacks besides a suite, where there are so many.

@@ -1,7 +1,7 @@
 //! What was asked for: the flags, the suite and the model card put together, and the output files tried.
 
 use super::journal::Journal;
-use crate::cli::{AuditFlags, GradientSource, StrongSample};
+use crate::cli::{AuditFlags, Ep, GradientSource, StrongSample};
 use crate::judge::gate::Rules;
 use crate::judge::quantity::Quantity;
 use crate::model::card::Card;
@@ -99,15 +99,20 @@ fn settle_journal(flags: &AuditFlags) -> Result<Option<Journal>> {
     }
 }
 
-/// Flags that only CUDA knows are refused without it.
+/// Flags that only CUDA knows are refused unless it is asked for.
 fn refuse_without_cuda(flags: &AuditFlags) -> Result<()> {
     let cuda = [
         ("--fast-math", flags.fast_math, "which computes in full float32 and has nothing faster"),
         ("--allow-cpu-nodes", flags.allow_cpu_nodes, "where all nodes are"),
     ];
-    match cuda.iter().find(|(_, given, _)| *given && flags.ep == Provider::Cpu) {
+    let runs = match flags.ep {
+        Ep::On(Provider::Cuda(_)) => return Ok(()),
+        Ep::On(Provider::Cpu) => "runs",
+        Ep::Auto => "may run",
+    };
+    match cuda.iter().find(|(_, given, _)| *given) {
         Some((flag, _, why)) => Err(Error::usage(format!(
-            "{flag} is about CUDA, and this audit runs on the CPU, {why}. Leave it out, or add --ep cuda"
+            "{flag} is about CUDA, and this audit {runs} on the CPU, {why}. Leave it out, or add --ep cuda"
         ))),
         None => Ok(()),
     }
