@@ -1,6 +1,6 @@
 //! The command line as flags. No logic.
 
-use crate::data::Split;
+use crate::data::{LAYOUTS, Split};
 use crate::model::card::Card;
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
@@ -24,13 +24,13 @@ const EXAMPLES: &str = "Examples:
                                         steps in float16, outcomes in float32
   audit compare before.json after.json
 
-Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check,
-gallery, retrieval, attacks, sample in float32); progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done,
-queries; note; warning; error with exit and text.
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
+preprocessing, gallery, retrieval, attacks, sample in float32); plan with the phases ahead and their seconds; progress with \
+done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries, or with seconds where a phase has no \
+steps to count; note; warning; error with exit and text.
 
-Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed ·
-11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted,
-go on with --resume";
+Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \
+11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted, go on with --resume";
 
 /// Audits the adversarial robustness of ONNX image-embedding models.
 #[derive(Debug, Parser)]
@@ -342,7 +342,7 @@ pub struct AuditFlags {
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// How the data lies on disk [default: detected; class folders where it looks like no benchmark]
-    #[arg(long)]
+    #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
     /// Part of a benchmark: train or test [default: test]
     #[arg(long, value_parser = split)]
@@ -363,6 +363,10 @@ pub struct AuditFlags {
     /// Attack at most so many queries, of each class its share
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
+    /// Which queries those are: any, or correct, which takes queries that are right without attack before others. There is more to
+    /// lose so, and fewer queries do; numbers of the two samples don't compare, and reports state the sample
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "any")]
+    pub sample: Sample,
     /// Queries that the strong search attacks besides the suite, for robust R@1: a number, or off [default: so many that it
     /// takes no longer than the suite, but at least 32]
     #[arg(long, value_name = "N|off", value_parser = strong_sample)]
@@ -482,6 +486,15 @@ pub enum StrongSample {
     Off,
     /// At most so many.
     Most(usize),
+}
+
+/// Which queries are attacked where not all are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sample {
+    /// Of each class its share.
+    Any,
+    /// The same among those that are right without attack, and others where these don't suffice.
+    Correct,
 }
 
 /// How many queries the numbers without attack are about.
@@ -613,6 +626,11 @@ impl AuditFlags {
         };
         Options { provider, threads: self.threads }
     }
+}
+
+/// The names of all layouts.
+fn layouts() -> clap::builder::PossibleValuesParser {
+    LAYOUTS.iter().map(|layout| clap::builder::PossibleValue::new(layout.name).help(layout.about)).collect::<Vec<_>>().into()
 }
 
 /// The most threads that can be asked for: more than any machine has cores, fewer than any machine refuses.

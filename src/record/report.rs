@@ -464,6 +464,10 @@ pub struct Attack {
     pub queries: usize,
     /// Number of trials that could not be run, or whose rank already was the attacker's goal.
     pub skipped: usize,
+    /// Number of trials that the resistance rests on: of shares those of queries that were right before the attack, of ranks those
+    /// whose rank was not the attacker's goal. Absent where there is no resistance, and in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<usize>,
     /// Mean before the attack.
     pub before: Option<f64>,
     /// Mean after the attack.
@@ -475,6 +479,24 @@ pub struct Attack {
     /// Resistance, per cent.
     pub resistance: Resistance,
 }
+
+impl Attack {
+    /// Whether so few trials stand behind the resistance that it says next to nothing.
+    pub fn small(&self) -> bool {
+        self.counted.is_some_and(|n| n < FEW)
+    }
+
+    /// The number of trials that the resistance rests on, and of how many: `12/16`, or `16` where all of them count.
+    pub fn of(&self) -> String {
+        match self.counted {
+            Some(n) if n != self.queries => format!("{n}/{}", self.queries),
+            _ => self.queries.to_string(),
+        }
+    }
+}
+
+/// Trials below which a resistance says next to nothing: one more or less changes it by more than ten points.
+pub const FEW: usize = 10;
 
 /// Both forms of a resistance, per cent.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -560,6 +582,9 @@ pub struct Score {
     /// 95 % interval of the ratio-of-means form.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub table_interval: Option<(f64, f64)>,
+    /// Whether the interval is so wide that reports for people don't show the score.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub withheld: bool,
 }
 
 /// Time spent, in seconds, and the amount of work.

@@ -8,6 +8,7 @@ use crate::judge::gate::Rules;
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
+use crate::error::did_you_mean;
 use crate::{Error, Exit, Result, interrupt, operators, threat};
 use clap::CommandFactory;
 use std::ffi::OsString;
@@ -52,14 +53,36 @@ fn passed(text: String) -> Done {
 }
 
 fn shown(report: &Report) -> Done {
-    let verdict = report.gate.as_ref().map_or(String::new(), Verdict::render);
+    let verdict = report.gate.as_ref().map_or(String::new(), report::terminal::verdict);
     (report::terminal::render(report) + &verdict, report.exit())
 }
 
 fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
+    refuse_misspelt(flags)?;
     interrupt::listen()?;
     limit(flags.threads);
-    Ok(shown(&super::run(flags, command)?))
+    let (text, exit) = shown(&super::run(flags, command)?);
+    let files: Vec<String> = flags.reports.iter().map(|path| path.display().to_string()).collect();
+    let rest = match files.is_empty() {
+        true => "the rest: -o report.html writes a page with plots, examples and every class, -o report.json every trial".into(),
+        false => format!("the rest is in {}", files.join(", ")),
+    };
+    Ok((text + &report::terminal::wrap(&rest) + "\n", exit))
+}
+
+/// A word that is no file and nearly a command is one that was misspelt: `audit rnu`.
+fn refuse_misspelt(flags: &AuditFlags) -> Result<()> {
+    let Some(word) = flags.model.as_ref().and_then(|path| path.to_str()) else { return Ok(()) };
+    let all = Cli::command();
+    let names: Vec<&str> = all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()).collect();
+    let near = did_you_mean(word, &names);
+    if near.is_empty() || word.contains(['.', '/', '\\']) || flags.model.as_ref().is_some_and(|p| p.exists()) {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "there is no file {word}, and no command of that name{near}. Commands are {}; a model is an .onnx file",
+        names.join(", ")
+    )))
 }
 
 /// The command line, quoted where a shell needs it.
@@ -113,7 +136,7 @@ fn gate(flags: &GateFlags) -> Result<Done> {
         return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
     }
     let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
-    let shown = verdict.render();
+    let shown = report::terminal::verdict(&verdict);
     report.gate = Some(verdict);
     write(&report, &flags.output)?;
     let alarm = report.alarm().map_or(String::new(), |alarm| alarm + "\n");

@@ -157,6 +157,7 @@ fn row(s: &Summary, form: Form) -> record::Attack {
         form,
         queries: s.queries,
         skipped: s.skipped,
+        counted: s.counted,
         before: s.before,
         after: s.after.map(|a| a.value),
         after_interval: s.after.and_then(|a| a.interval),
@@ -173,6 +174,7 @@ fn wanted(asked: &[ScoreName], scores: Scores) -> record::Scores {
             interval: e.interval,
             table: table.map(|e| e.value),
             table_interval: table.and_then(|e| e.interval),
+            withheld: e.withheld(),
         })
     };
     let about = |(name, note)| asked.contains(&name).then_some(note);
