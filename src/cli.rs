@@ -1,6 +1,6 @@
 //! The command line as flags. No logic.
 
-use crate::data::Split;
+use crate::data::{LAYOUTS, Split};
 use crate::engines;
 use crate::model::card::Card;
 use crate::model::output::Pooling;
@@ -25,13 +25,13 @@ const EXAMPLES: &str = "Examples:
                                         steps in float16, outcomes in float32
   audit compare before.json after.json
 
-Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check,
-gallery, retrieval, attacks, sample in float32); progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done,
-queries; note; warning; error with exit and text.
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
+preprocessing, gallery, retrieval, attacks, sample in float32); plan with the phases ahead and their seconds; progress with \
+done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries, or with seconds where a phase has no \
+steps to count; note; warning; error with exit and text.
 
-Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed ·
-11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted,
-go on with --resume";
+Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \
+11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted, go on with --resume";
 
 /// Audits the adversarial robustness of ONNX image-embedding models.
 #[derive(Debug, Parser)]
@@ -70,6 +70,8 @@ pub enum Command {
     /// Audit a model (the default)
     #[command(after_help = EXAMPLES)]
     Run(Box<AuditFlags>),
+    /// Say what a model is, whether it can be audited, and what an audit costs here
+    Inspect(Box<InspectFlags>),
     /// Look for reasons to distrust an audit of this model: every check there is
     Doctor(Box<DoctorFlags>),
     /// List the operators whose gradient is known
@@ -144,6 +146,44 @@ pub struct DoctorFlags {
     /// Another model of the same input, whose attacked images are tried on this one
     #[arg(long, value_name = "FILE")]
     pub surrogate: Option<PathBuf>,
+}
+
+/// Flags of `audit inspect`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't, or it has no gradient: the problem is named"
+)]
+pub struct InspectFlags {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// Suite that the cost is told of
+    #[arg(long, default_value = "ars")]
+    pub suite: String,
+    /// Write a model card beside the model: everything that is known, and what was assumed as comments
+    #[arg(long)]
+    pub write_card: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
+    #[arg(long, value_parser = metric)]
+    pub metric: Option<Metric>,
+    /// What the model takes and gives.
+    #[command(flatten)]
+    pub described: Described,
+    /// Execution provider: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", help_heading = "Machine")]
+    pub ep: Ep,
+    /// Threads [default: one per core]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
+    pub threads: usize,
+    /// Images per model run, in each thread
+    #[arg(long, value_parser = batch(), help_heading = "Machine")]
+    pub batch: Option<usize>,
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    #[arg(long, value_name = "PATH", help_heading = "Machine")]
+    pub ort_lib: Option<PathBuf>,
 }
 
 /// Flags of `audit grad`.
@@ -372,7 +412,7 @@ pub struct AuditFlags {
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// How the data lies on disk [default: detected; class folders where it looks like no benchmark]
-    #[arg(long)]
+    #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
     /// Part of a benchmark: train or test [default: test]
     #[arg(long, value_parser = split)]
@@ -393,10 +433,18 @@ pub struct AuditFlags {
     /// Attack at most so many queries, of each class its share
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
+    /// Which queries those are: any, or correct, which takes queries that are right without attack before others. There is more to
+    /// lose so, and fewer queries do; numbers of the two samples don't compare, and reports state the sample
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "any")]
+    pub sample: Sample,
     /// Queries that the strong search attacks besides the suite, for robust R@1: a number, or off [default: so many that it
     /// takes no longer than the suite, but at least 32]
     #[arg(long, value_name = "N|off", value_parser = strong_sample)]
     pub strong_sample: Option<StrongSample>,
+    /// Queries behind R@1, mAP and the other numbers without attack: a number, or all [default: all, and where ranking them would
+    /// take minutes, a sample that reports state]
+    #[arg(long, value_name = "N|all", value_parser = benign_sample)]
+    pub benign_sample: Option<BenignSample>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
@@ -437,9 +485,10 @@ pub struct AuditFlags {
     /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
-    /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
-    #[arg(long, default_value = "cpu", help_heading = "Machine")]
-    pub ep: Provider,
+    /// Execution provider: auto, cpu, cuda or cuda:N. auto takes CUDA where the library of ONNX Runtime has it and a device is
+    /// there, else the CPU; reports say which and why. CUDA wants the GPU build (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
+    #[arg(long, default_value = "auto", help_heading = "Machine")]
+    pub ep: Ep,
     /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
     #[arg(long, help_heading = "Machine")]
     pub fast_math: bool,
@@ -455,6 +504,10 @@ pub struct AuditFlags {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
+    /// Make the check at load anew, and don't keep its result [default: kept in the user's folder of caches, and believed only
+    /// for the same model, options, images, program and runtime]
+    #[arg(long, help_heading = "Machine")]
+    pub no_cache: bool,
     /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds
     /// are not run again; where there is no journal, the run begins anew
     #[arg(long, help_heading = "Long runs")]
@@ -482,6 +535,28 @@ pub struct AuditFlags {
     pub quiet: bool,
 }
 
+/// Where an audit is to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ep {
+    /// On CUDA where it can be had, else on the CPU.
+    Auto,
+    /// There and nowhere else.
+    On(Provider),
+}
+
+impl std::str::FromStr for Ep {
+    type Err = crate::Error;
+    fn from_str(text: &str) -> crate::Result<Ep> {
+        match text {
+            "auto" => Ok(Ep::Auto),
+            _ => text.parse().map(Ep::On).map_err(|e: crate::Error| match text.starts_with("cuda:") {
+                true => e,
+                false => crate::Error::usage("expected auto, cpu, cuda or cuda:N"),
+            }),
+        }
+    }
+}
+
 /// How many queries the strong search attacks besides the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrongSample {
@@ -489,6 +564,32 @@ pub enum StrongSample {
     Off,
     /// At most so many.
     Most(usize),
+}
+
+/// Which queries are attacked where not all are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sample {
+    /// Of each class its share.
+    Any,
+    /// The same among those that are right without attack, and others where these don't suffice.
+    Correct,
+}
+
+/// How many queries the numbers without attack are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BenignSample {
+    /// All.
+    All,
+    /// At most so many.
+    Most(usize),
+}
+
+fn benign_sample(text: &str) -> std::result::Result<BenignSample, String> {
+    match text.parse() {
+        _ if text.eq_ignore_ascii_case("all") => Ok(BenignSample::All),
+        Ok(n) if n > 0 => Ok(BenignSample::Most(n)),
+        _ => Err("expected a number of queries, at least 1, or all".into()),
+    }
 }
 
 fn strong_sample(text: &str) -> std::result::Result<StrongSample, String> {
@@ -593,9 +694,9 @@ impl AuditFlags {
         if self.quiet { Mode::None } else { self.progress }
     }
 
-    /// How sessions are to be made.
-    pub fn options(&self) -> Options {
-        let provider = match self.ep {
+    /// How sessions are to be made on a provider.
+    pub fn options(&self, provider: Provider) -> Options {
+        let provider = match provider {
             Provider::Cuda(Cuda { device, .. }) => {
                 Provider::Cuda(Cuda { device, tf32: self.fast_math, cpu_nodes: self.allow_cpu_nodes })
             }
@@ -603,6 +704,15 @@ impl AuditFlags {
         };
         Options { provider, threads: self.threads }
     }
+}
+
+/// The names of all layouts.
+fn layouts() -> clap::builder::PossibleValuesParser {
+    LAYOUTS
+        .iter()
+        .map(|layout| clap::builder::PossibleValue::new(layout.name).help(layout.about))
+        .collect::<Vec<_>>()
+        .into()
 }
 
 /// The most threads that can be asked for: more than any machine has cores, fewer than any machine refuses.

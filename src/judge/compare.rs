@@ -102,6 +102,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
         ("effort", effort(s), effort(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
+        ("queries of R@1", sampled(a), sampled(b)),
         ("metric", a.model.metric.to_string(), b.model.metric.to_string()),
     ] {
         if x != y {
@@ -126,6 +127,11 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ours.targets.iter().filter(|(key, t)| theirs.targets.get(*key).is_some_and(|other| other != *t));
     let codes: BTreeSet<&String> = differ.map(|((code, _), _)| code).collect();
     (found, codes.into_iter().cloned().collect())
+}
+
+/// Which queries the numbers without attack are about.
+fn sampled(report: &Report) -> String {
+    report.benign.sampling.clone().unwrap_or_else(|| "all".into())
 }
 
 /// How much work the strong search did, where it took the place of one search.

@@ -153,6 +153,15 @@ impl Quantity {
         }
     }
 
+    /// Whether reports for people don't show the number, as its interval is too wide.
+    pub fn withheld(self, report: &Report) -> bool {
+        match self {
+            Quantity::Score(name) => score(report, name).is_some_and(|s| s.withheld),
+            Quantity::Table => score(report, ScoreName::Ars).is_some_and(|s| s.withheld),
+            _ => false,
+        }
+    }
+
     /// The value in a resample of `of`; `None` where undefined, and for retrieval without attack, which is not
     /// resampled.
     pub fn in_replicate(self, of: &Resampled, replicate: &Replicate) -> Option<f64> {

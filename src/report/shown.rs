@@ -7,13 +7,16 @@ use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 use std::collections::BTreeSet;
 
-/// The label of a row's numbers; empty for a term that only a later version knows. A row of fewer queries than the
-/// report's says of how many.
+/// The label of a row's numbers; empty for a term that only a later version knows.
+pub(super) fn label(row: &Attack) -> &'static str {
+    Term::find(&row.code).map_or("", |t| t.label)
+}
+
+/// The label of a row's numbers. A row of fewer queries than the report's says of how many.
 pub(super) fn measures(report: &Report, row: &Attack) -> String {
-    let label = Term::find(&row.code).map_or("", |t| t.label);
     match row.queries {
-        sample if sample + row.skipped < report.suite.queries => format!("{label} ({sample} queries)"),
-        _ => label.into(),
+        sample if sample + row.skipped < report.suite.queries => format!("{} ({sample} queries)", label(row)),
+        _ => label(row).into(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! `audit embed`: the embeddings of all images as a file, for the parts of a run and for other suites.
 
-use super::prepare::open_model;
+use super::machine::Machine;
 use super::settings::settle_card;
 use super::{images, stored};
 use crate::cli::AuditFlags;
+use crate::progress::Phase;
 use crate::report::Destination;
 use crate::{Error, Result};
 
@@ -26,7 +27,9 @@ pub fn run(flags: &AuditFlags) -> Result<String> {
         let mine: Vec<bool> = dataset.items.iter().map(|item| part.takes(&item.id)).collect();
         dataset.keep(|at| mine[at]);
     }
-    let mut model = open_model(flags, &file, &card)?;
+    let mut phase = Phase::new("model", 0, flags.mode());
+    let mut model = Machine::choose(flags)?.open(flags, &file, &card, &mut phase)?;
+    phase.finish();
     let gathered = images::Gathered::all(flags, &dataset, &mut model)?;
     let embedded = gathered.to_store(&dataset, stored::made(flags, &model), model.info.dim, flags.partition);
     let (rows, unreadable) = (embedded.images.len(), embedded.unreadable.len());

@@ -58,7 +58,10 @@ pub fn made(flags: &AuditFlags, model: &Model) -> Made {
     let all = [
         ("version of audit", env!("CARGO_PKG_VERSION").to_string()),
         ("runtime", format!("ONNX Runtime {}", runtime::version())),
-        ("execution provider", flags.ep.to_string().split(':').next().unwrap_or_default().into()),
+        (
+            "execution provider",
+            model.options().provider.to_string().split(':').next().unwrap_or_default().into(),
+        ),
         ("TensorFloat-32", if flags.fast_math { "allowed" } else { "off" }.into()),
         // A graph that keeps what its gradient needs is optimised otherwise, and rounds otherwise.
         ("gradient", if flags.gradient == GradientSource::Exact { "exact" } else { "estimated" }.into()),

@@ -147,7 +147,7 @@ impl Rng {
 /// The flags of an audit as a command line gives them, quiet.
 pub fn flags(args: &[&str]) -> audit::cli::AuditFlags {
     use clap::Parser;
-    let mut flags = match audit::cli::Cli::try_parse_from(["audit", "-q"].iter().chain(args)) {
+    let mut flags = match audit::cli::Cli::try_parse_from(["audit", "-q", "--no-cache"].iter().chain(args)) {
         Ok(cli) => cli.run,
         Err(e) => panic!("{e}"),
     };
@@ -195,6 +195,10 @@ pub struct Ran {
 pub fn program(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_audit"));
     command.current_dir(dir).stdin(Stdio::null());
+    // Without a folder of caches nothing is kept from one test to another.
+    for key in ["HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "COLUMNS"] {
+        command.env_remove(key);
+    }
     if let Some(folder) = runtime_folder() {
         command.env("ORT_DYLIB_PATH", std::fs::canonicalize(folder).unwrap());
     }
