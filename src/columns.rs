@@ -6,7 +6,7 @@ use crate::{Error, Result, files, guard};
 use ndarray::Array2;
 use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -32,8 +32,6 @@ pub enum Column {
     Double(Vec<Option<f64>>),
     /// Numbers in single precision.
     Single(Vec<Option<f32>>),
-    /// Yes or no.
-    Flag(Vec<Option<bool>>),
 }
 
 impl Column {
@@ -45,7 +43,6 @@ impl Column {
             Column::Whole(values) => values.len(),
             Column::Double(values) => values.len(),
             Column::Single(values) => values.len(),
-            Column::Flag(values) => values.len(),
         }
     }
 
@@ -64,7 +61,6 @@ impl Column {
             Column::Whole(_) => format!("OPTIONAL INT64 {name};"),
             Column::Double(_) => format!("OPTIONAL DOUBLE {name};"),
             Column::Single(_) => format!("OPTIONAL FLOAT {name};"),
-            Column::Flag(_) => format!("OPTIONAL BOOLEAN {name};"),
         }
     }
 
@@ -84,7 +80,6 @@ impl Column {
             Column::Whole(values) => optional::<Int64Type, _>(to, values, |v| *v),
             Column::Double(values) => optional::<DoubleType, _>(to, values, |v| *v),
             Column::Single(values) => optional::<FloatType, _>(to, values, |v| *v),
-            Column::Flag(values) => optional::<BoolType, _>(to, values, |v| *v),
             Column::Texts(lists) => {
                 // Levels as the format defines them: an empty list takes a place too, without a value in it.
                 let (mut defined, mut repeated) = (Vec::new(), Vec::new());
