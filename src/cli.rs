@@ -247,6 +247,9 @@ pub struct CompareFlags {
     /// Order the models by a metric, the most robust first [default: as given]
     #[arg(long, value_name = "METRIC")]
     pub sort: Option<String>,
+    /// Print every metric, not only scores, R@1 and the value after each attack
+    #[arg(long)]
+    pub all: bool,
     /// Compare even where data, protocol or trials differ
     #[arg(long)]
     pub anyway: bool,

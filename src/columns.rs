@@ -6,7 +6,7 @@ use crate::{Error, Result, files, guard};
 use ndarray::Array2;
 use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -35,8 +35,6 @@ pub enum Column<'a> {
     Double(Vec<Option<f64>>),
     /// Numbers in single precision.
     Single(Vec<Option<f32>>),
-    /// Yes or no.
-    Flag(Vec<Option<bool>>),
     /// Lists of numbers, one after the other, never missing; and the length of each, at least 1.
     Vectors(&'a [f32], usize),
 }
@@ -50,7 +48,6 @@ impl Column<'_> {
             Column::Whole(values) => values.len(),
             Column::Double(values) => values.len(),
             Column::Single(values) => values.len(),
-            Column::Flag(values) => values.len(),
             Column::Vectors(values, length) => values.len() / length,
         }
     }
@@ -70,7 +67,6 @@ impl Column<'_> {
             Column::Whole(_) => format!("OPTIONAL INT64 {name};"),
             Column::Double(_) => format!("OPTIONAL DOUBLE {name};"),
             Column::Single(_) => format!("OPTIONAL FLOAT {name};"),
-            Column::Flag(_) => format!("OPTIONAL BOOLEAN {name};"),
             Column::Vectors(..) => format!(
                 "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED FLOAT element; }} }}"
             ),
@@ -93,7 +89,6 @@ impl Column<'_> {
             Column::Whole(values) => optional::<Int64Type, _>(to, values, |v| *v),
             Column::Double(values) => optional::<DoubleType, _>(to, values, |v| *v),
             Column::Single(values) => optional::<FloatType, _>(to, values, |v| *v),
-            Column::Flag(values) => optional::<BoolType, _>(to, values, |v| *v),
             Column::Texts(lists) => {
                 // Levels as the format defines them: an empty list takes a place too, without a value in it.
                 let (mut defined, mut repeated) = (Vec::new(), Vec::new());

@@ -337,9 +337,13 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "the baseline was made under other conditions, so that no drop can be told. They differ in {}. Audit with \
-         --baseline, which replays the baseline's trials, or save a new one with --save-baseline",
-        differs.join("; in ")
+        "the baseline was made under other conditions, so that no drop can be told. They differ in {}. To make comparable ones, \
+         audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {} --baseline BASE.json judges \
+         at once, and audit MODEL --data … --suite {} --trials BASE.json -o NEW.json makes a report for `audit gate NEW.json \
+         --baseline BASE.json`. To begin with a new baseline: --save-baseline",
+        differs.join("; in "),
+        baseline.suite.name,
+        baseline.suite.name
     )))
 }
 

@@ -43,6 +43,9 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
     /// Queries that attacks could not be run on.
     pub skipped: Vec<Skipped>,
+    /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The accuracy of float16 steps, where attack steps ran in float16.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub half_precision: Option<HalfPrecision>,

@@ -64,7 +64,7 @@ pub(super) fn masked(report: &Report) -> bool {
 }
 
 fn clean(report: &Report) -> First {
-    let void = report.errors().any(|w| reason::PARITY.made(w));
+    let void = R1.void(report);
     let of = report.benign.queries;
     let hits = (report.benign.r1 * of as f64 / 100.0).round() as usize;
     First {
@@ -87,7 +87,7 @@ pub(super) const WITHHELD: &str = "withheld";
 fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<First> {
     let value = quantity.value(report)?;
     let contradicted = strong::refuted(report, quantity).is_some();
-    let void = report.errors().next().is_some();
+    let void = quantity.void(report);
     let withheld = quantity.withheld(report);
     let mark = match (void, contradicted) {
         _ if withheld => Some(WITHHELD),
@@ -122,8 +122,7 @@ fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<Fir
 
 fn robust(report: &Report) -> First {
     let found = report.scores.robust_r1.as_ref();
-    // It counts what softened and gradient-free members found, so it means something where gradients are masked.
-    let void = found.is_some() && report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w));
+    let void = found.is_some() && Quantity::Robust.void(report);
     let remarks = match found {
         None => vec![unmeasured(report)],
         Some(robust) => {

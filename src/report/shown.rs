@@ -113,7 +113,17 @@ pub(super) fn word(row: &Row) -> &'static str {
     }
 }
 
-/// The rows that reports for people show. The JSON format has all rows.
-pub(super) fn shown(entry: &Entry) -> impl Iterator<Item = &Row> {
-    entry.rows.iter().filter(|r| !r.metric.as_published())
+/// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
+/// others. The JSON format has all rows.
+pub(super) fn shown(entry: &Entry) -> (Vec<&Row>, Vec<&Row>) {
+    let first = |row: &&Row| {
+        matches!(row.metric, Quantity::Score(_) | Quantity::Robust | Quantity::After(_))
+            || row.metric == quantity::R1
+    };
+    entry.rows.iter().filter(|r| !r.metric.as_published()).partition(first)
+}
+
+/// The value of a score in a comparison, and whether it has no meaning; a dash where there is none.
+pub(super) fn compared(entry: &Entry, metric: Quantity) -> (String, bool) {
+    entry.row(metric).map_or(("–".into(), false), |row| (format!("{:.1}", row.value), row.void))
 }

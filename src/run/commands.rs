@@ -164,7 +164,7 @@ fn gate(flags: &GateFlags) -> Result<Done> {
 fn comparison(flags: &CompareFlags) -> Result<String> {
     let comparison = compare::compare(&flags.reports, flags.sort.as_deref(), flags.anyway)?;
     flags.output.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
-    Ok(report::compare::render(&comparison))
+    Ok(report::compare::render(&comparison, flags.all))
 }
 
 fn completions(shell: clap_complete::Shell) -> String {

@@ -172,7 +172,11 @@ const ATTACKS: &str = "attacks";
 
 /// A duration with a digit after the point where it is short.
 pub fn seconds(s: f64) -> String {
-    if s < 9.95 { format!("{s:.1} s") } else { span(s) }
+    match s {
+        s if s < 0.05 => "less than 0.1 s".into(),
+        s if s < 9.95 => format!("{s:.1} s"),
+        s => span(s),
+    }
 }
 
 /// How many times as long the file as it is takes for an image as the optimised graph, whose batch fills all cores.

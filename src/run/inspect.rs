@@ -8,12 +8,13 @@ use crate::cli::{AuditFlags, InspectFlags};
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Inspection, Taken, inspect};
-use crate::progress::{Mode, span};
+use crate::progress::Mode;
 use crate::report::Destination;
 use crate::report::terminal::wrap_under;
 use crate::suite::Suite;
 use crate::{Error, Exit, Result, operators};
 use clap::ValueEnum;
+use onnx_grad::DType;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -172,7 +173,7 @@ fn findings(
         preprocessing: info.map(|i| i.preprocessing.words()),
         preprocessing_assumed: info.map(|i| i.preprocessing.assumed),
         fixed_batch: info.and_then(|i| i.fixed_batch),
-        precision: format!("{:?}", found.precision).to_lowercase(),
+        precision: precision(found.precision).into(),
         operators: operators
             .map(|(op, n)| OperatorCount { name: op.clone(), nodes: *n, gradient: class(op).into() })
             .collect(),
@@ -183,6 +184,16 @@ fn findings(
         problem,
         next,
     })
+}
+
+/// A float type in words.
+fn precision(of: DType) -> &'static str {
+    match of {
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        DType::F64 => "float64",
+        _ => "float32",
+    }
 }
 
 /// What an audit with a suite costs.
@@ -230,13 +241,13 @@ impl Findings {
             lines.push((
                 "an audit",
                 format!(
-                    "suite {}: check at load {} (once), {} a query; {QUERIES} queries {}, and {} for 1000 images. Estimated from one \
-                     forward pass",
+                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}. Estimated from \
+                     one forward pass",
                     c.suite,
-                    span(c.check_s),
+                    seconds(c.check_s),
+                    seconds(1000.0 * c.image_s),
                     seconds(c.query_s),
-                    span(c.attacks_50_s),
-                    seconds(1000.0 * c.image_s)
+                    seconds(c.attacks_50_s)
                 ),
             ));
         }

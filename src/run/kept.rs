@@ -40,7 +40,8 @@ struct Basis {
     processor: String,
     /// SHA-256 of the model file, and of the weights beside it.
     model: [String; 2],
-    card: Card,
+    /// As JSON.
+    card: String,
     /// Threads, images per run, and the source of gradients.
     options: String,
     /// SHA-256 of the images.
@@ -83,7 +84,7 @@ impl Place {
             runtime: format!("{} {}", runtime::version(), runtime::build()),
             processor: processor(),
             model: [model.info.sha256.clone(), model.info.weights_sha256.clone().unwrap_or_default()],
-            card: card.clone(),
+            card: serde_json::to_string(card).ok()?,
             options: format!(
                 "{threads} threads of {}, batch {batch}, {source}, seed {seed}, precision {}, {count} images",
                 runtime::cores(),

@@ -9,10 +9,11 @@ use crate::judge::score::{self, Estimate, Scores, Summary};
 use crate::judge::strong;
 use crate::model::runtime;
 use crate::record::{self, Form, Precision, Report, ScoreName, Warning};
+use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
-use crate::threat;
 use crate::threat::objective::r1::R1;
-use std::collections::BTreeSet;
+use crate::threat::{self, Selection};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The report before the attacks: everything that they don't change.
 pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean) -> Report {
@@ -33,6 +34,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         benign: benign(retrieval, &subject.dataset, benign_sampling.clone()),
         trials: threat::list(subject.protocol, plan.form, gallery, &selection.trials),
         skipped: selection.skipped.clone(),
+        labels: labels(selection, gallery, &subject.dataset),
         half_precision: subject.in_half.clone(),
         warnings,
         command: Some(command.into()),
@@ -45,6 +47,14 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         gate: None,
         examples: None,
     }
+}
+
+/// Classes of all items that a selection names.
+fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
+    let tried = selection.trials.iter().flat_map(|t| t.targets.iter().copied().chain([t.query]));
+    let skipped = selection.skipped.iter().filter_map(|s| gallery.find(&s.query));
+    let class = |i: usize| dataset.classes[gallery.labels[i]].clone();
+    tried.chain(skipped).map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
