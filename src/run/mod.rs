@@ -4,6 +4,7 @@
 mod attacks;
 pub mod commands;
 pub mod doctor;
+pub mod evidence;
 pub mod examples;
 pub mod grad_file;
 pub mod identity;

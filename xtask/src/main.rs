@@ -7,6 +7,7 @@ mod cuda;
 mod demo;
 mod experiment;
 mod libtorch;
+mod package;
 mod parity;
 mod project;
 mod python;
@@ -26,7 +27,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 9] = [
+const TASKS: [Task; 10] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
@@ -55,6 +56,13 @@ const TASKS: [Task; 9] = [
         arguments: "",
         about: "install PyTorch and the exporters into target/python (5 GB), for parity",
         run: |arguments| alone(arguments, || python::environment().map(drop)),
+    },
+    Task {
+        name: "wheel",
+        arguments: package::ARGUMENTS,
+        about: "build the Python package onnx-audit into target/wheel, install it into a fresh environment, and run its tests; with \
+                --manylinux for every Linux with glibc 2.28",
+        run: package::wheel,
     },
     Task {
         name: "parity",
