@@ -13,7 +13,7 @@ use std::{
 
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("setup", setup::setup),
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"])).map_err(|error| error.then("run `cargo fmt --all`"))
@@ -33,6 +33,7 @@ const STEPS: [Step; 9] = [
     ("demo", demo::demo),
     // After parity, which installs PyTorch, and the demo, which builds most of the release.
     ("python", || package::wheel(&[])),
+    ("container", package::container),
 ];
 
 /// Every package but the trainer, which the step of that name looks at.

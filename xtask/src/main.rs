@@ -27,7 +27,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 10] = [
+const TASKS: [Task; 11] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
@@ -63,6 +63,12 @@ const TASKS: [Task; 10] = [
         about: "build the Python package onnx-audit into target/wheel, install it into a fresh environment, and run its tests; with \
                 --manylinux for every Linux with glibc 2.28",
         run: package::wheel,
+    },
+    Task {
+        name: "container",
+        arguments: "",
+        about: "lint the Dockerfile, and build its images where docker runs",
+        run: |arguments| alone(arguments, package::container),
     },
     Task {
         name: "parity",

@@ -6,7 +6,7 @@ use crate::{
     wheel::megabytes,
 };
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
     time::Instant,
@@ -37,9 +37,7 @@ pub fn wheel(arguments: &[String]) -> Result {
 /// Builds the wheel with maturin: for this machine, or, with zig as the linker, for any Linux since `MANYLINUX`.
 fn build(folder: &Path, manylinux: bool) -> Result<PathBuf> {
     let started = Instant::now();
-    let tools = environment(&folder.join("tools"))?;
-    let list = root().join("tools/requirements-wheel.txt");
-    run(python::pip(&tools)?.args(["install", "--quiet", "--requirement"]).arg(&list))?;
+    let tools = tools(folder)?;
     let out = folder.join(if manylinux { MANYLINUX } else { "native" });
     if out.exists() {
         file("remove", &out, fs::remove_dir_all(&out))?;
@@ -48,6 +46,12 @@ fn build(folder: &Path, manylinux: bool) -> Result<PathBuf> {
     maturin.args(["-m", "maturin", "build", "--release", "--out"]).arg(&out).current_dir(root());
     if manylinux {
         maturin.args(["--zig", "--compatibility", MANYLINUX]);
+        // maturin asks the first Python of the PATH for zig.
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders = tools.parent().map(PathBuf::from).into_iter().chain(env::split_paths(&path));
+        let path =
+            env::join_paths(folders).map_err(|error| format!("cannot set PATH for maturin: {error}"))?;
+        maturin.env("PATH", path);
     }
     run(&mut maturin)?;
     let found = file("read", &out, fs::read_dir(&out))?.flatten().map(|entry| entry.path());
@@ -57,6 +61,31 @@ fn build(folder: &Path, manylinux: bool) -> Result<PathBuf> {
         .ok_or_else(|| format!("expected a wheel from maturin in {}, found none", shown(&out)))?;
     println!("built in {}", Since(started));
     Ok(wheel)
+}
+
+/// `cargo xtask container`: the images of the Dockerfile, or, where nothing builds images, what a linter says of it.
+pub fn container() -> Result {
+    let tools = tools(&target()?.join("wheel"))?;
+    run(Command::new(tools.with_file_name("hadolint")).arg("Dockerfile").current_dir(root()))?;
+    println!("hadolint has nothing to say about the Dockerfile");
+    if output(Command::new("docker").arg("info")).is_err() {
+        println!("skipped: no docker builds images here");
+        return Ok(());
+    }
+    for name in ["cpu", "cuda"] {
+        let mut build = Command::new("docker");
+        build.args(["build", "--target", name, "--tag", &format!("audit-{name}"), "."]).current_dir(root());
+        run(&mut build)?;
+    }
+    run(Command::new("docker").args(["run", "--rm", "audit-cpu", "--version"]))
+}
+
+/// The Python with what tools/requirements-wheel.txt lists.
+fn tools(folder: &Path) -> Result<PathBuf> {
+    let python = environment(&folder.join("tools"))?;
+    let list = root().join("tools/requirements-wheel.txt");
+    run(python::pip(&python)?.args(["install", "--quiet", "--requirement"]).arg(&list))?;
+    Ok(python)
 }
 
 /// A virtual environment, made anew where there is none that works.
