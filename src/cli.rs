@@ -222,7 +222,7 @@ pub struct GradFlags {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit report report.json -o report.html -o report.md\n  audit report report.json -o metrics.json \
-    -o model.cdx.json -o model.intoto.json\n  audit report report.json --model-card README.md"
+    -o model.cdx.json -o model.intoto.json\n  audit report report.json --model-card README.md\n  audit report report.json --bundle evidence.zip"
 )]
 pub struct ReportFlags {
     /// A saved report, .json
@@ -233,6 +233,10 @@ pub struct ReportFlags {
     /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
     #[arg(long, value_name = "FILE")]
     pub model_card: Option<PathBuf>,
+    /// Archive of evidence to write, .zip: the attacked images and a script that confirms every outcome from the untouched model.
+    /// The trials are run once more for it, in the folder that the audit was started in
+    #[arg(long, value_name = "FILE")]
+    pub bundle: Option<PathBuf>,
 }
 
 /// Flags of `audit compare`.

@@ -85,3 +85,65 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     file.persist(path)?;
     Ok(())
 }
+
+/// A zip archive of stored files, whose bytes follow from the names and contents alone: no times, no owners.
+pub struct Archive<W> {
+    to: W,
+    written: u64,
+    directory: Vec<u8>,
+    files: u16,
+}
+
+impl<W: Write> Archive<W> {
+    /// An archive with no files yet.
+    pub fn new(to: W) -> Archive<W> {
+        Archive { to, written: 0, directory: Vec::new(), files: 0 }
+    }
+
+    /// Adds a file. Errors: it can't be written, or the archive has more than 65,535 files or 4 GB.
+    pub fn add(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        let full = || Error::other("a zip archive holds at most 65,535 files and 4 GB");
+        let size = u32::try_from(bytes.len()).map_err(|_| full())?;
+        let at = u32::try_from(self.written).map_err(|_| full())?;
+        self.files = self.files.checked_add(1).ok_or_else(full)?;
+        let mut crc = flate2::Crc::new();
+        crc.update(bytes);
+        // What both headers of a file have (PKWARE's APPNOTE, 4.3.7 and 4.3.12): version 2.0, no flags, stored, midnight of
+        // 1980-01-01, checksum, two sizes, two lengths.
+        let mut common = vec![20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0];
+        for number in [crc.sum(), size, size, name.len() as u32] {
+            common.extend(number.to_le_bytes());
+        }
+        self.put(b"PK\x03\x04")?;
+        self.put(&common)?;
+        self.put(name.as_bytes())?;
+        self.put(bytes)?;
+        self.directory.extend(b"PK\x01\x02\x14\x03");
+        self.directory.extend(common);
+        // No comment, disk 0, no attributes but a plain file's of Unix: rw-r--r--.
+        self.directory.extend([0; 6]);
+        self.directory.extend((0o644u32 << 16).to_le_bytes());
+        self.directory.extend(at.to_le_bytes());
+        self.directory.extend(name.as_bytes());
+        Ok(())
+    }
+
+    /// Writes the directory, and returns what was written to.
+    pub fn finish(mut self) -> Result<W> {
+        let at = u32::try_from(self.written).map_err(|_| Error::other("a zip archive holds at most 4 GB"))?;
+        let directory = std::mem::take(&mut self.directory);
+        self.put(&directory)?;
+        self.put(b"PK\x05\x06\0\0\0\0")?;
+        self.put(&self.files.to_le_bytes())?;
+        self.put(&self.files.to_le_bytes())?;
+        self.put(&(directory.len() as u32).to_le_bytes())?;
+        self.put(&at.to_le_bytes())?;
+        self.put(&[0, 0])?;
+        Ok(self.to)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.written += bytes.len() as u64;
+        self.to.write_all(bytes)
+    }
+}

@@ -86,8 +86,15 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def run(words: Iterable[str | os.PathLike[str]], watch: Callable[[Event], None] | None = None) -> Done:
+def run(
+    words: Iterable[str | os.PathLike[str]],
+    watch: Callable[[Event], None] | None = None,
+    die_with_parent: bool = False,
+) -> Done:
     """Runs the program to its end. ``watch`` gets every event of ``--progress json``, which the words must ask for.
+
+    With ``die_with_parent`` the program is killed when this process is (Linux only), so that whoever starts it again has its
+    journal alone.
 
     An interrupt (Ctrl-C, or a notebook's stop button) is passed on. The program then ends cleanly and keeps its journal.
     """
@@ -95,7 +102,12 @@ def run(words: Iterable[str | os.PathLike[str]], watch: Callable[[Event], None] 
     # A group of its own: a terminal would otherwise interrupt both, and the program takes a second interrupt as an order
     # to stop at once.
     child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=_killed_with(os.getpid()) if die_with_parent and sys.platform == "linux" else None,
     )
     assert child.stdout is not None and child.stderr is not None
     printed: list[bytes] = []
@@ -125,6 +137,21 @@ def run(words: Iterable[str | os.PathLike[str]], watch: Callable[[Event], None] 
         child.stdout.close()
     message = "\n".join(said).strip().removeprefix("audit: ")
     return Done(child.returncode, b"".join(printed).decode("utf-8", "replace"), message)
+
+
+def _killed_with(parent: int) -> Callable[[], None]:
+    """What a child does first so that it ends with the process ``parent``."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    set_death_signal = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+
+    def begin() -> None:
+        libc.prctl(set_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended meanwhile
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return begin
 
 
 def checked(words: Iterable[str | os.PathLike[str]]) -> str:

@@ -233,6 +233,11 @@ impl Model {
         self.lanes.len() * self.batch()
     }
 
+    /// Name of the model's own input that takes the images.
+    pub fn input(&self) -> &str {
+        &self.input
+    }
+
     /// Values in one image, C·H·W.
     pub fn pixels(&self) -> usize {
         self.info.preprocessing.pixels()

@@ -96,6 +96,24 @@ impl Attacks<'_> {
         Ok(outcomes)
     }
 
+    /// Runs the trials at `places` and returns, in this order, what came of each: its outcome and its attacked image [P].
+    pub fn images(&self, model: &mut Model, places: &[usize]) -> Result<Vec<(Outcome, Vec<f32>)>> {
+        let mut found = vec![None; places.len()];
+        let mut end = Ok(());
+        self.attack_as_asked(model, places, &mut |event| {
+            match event {
+                Event::Step { .. } => end = interrupted(""),
+                Event::Done(at, outcome, evidence) => {
+                    found[at] = Some((outcome.clone(), evidence.image.clone()));
+                }
+            }
+            if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        end?;
+        let all: Option<Vec<_>> = found.into_iter().collect();
+        all.ok_or_else(|| Error::internal("a trial came to no end; please report this"))
+    }
+
     /// Runs the trials of some queries once more, with float32 steps, where the others' run in float16.
     pub fn in_float32(
         &self,

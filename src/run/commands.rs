@@ -134,6 +134,9 @@ fn render(flags: &ReportFlags) -> Result<Done> {
         report.whole()?;
         report::model_card::write(&report, card)?;
     }
+    if let Some(evidence) = &flags.bundle {
+        return super::evidence::bundle(&report, &flags.report, evidence).map(passed);
+    }
     let written = !flags.output.is_empty() || flags.model_card.is_some();
     Ok(passed(if written { String::new() } else { shown(&report).0 }))
 }

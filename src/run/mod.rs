@@ -6,6 +6,7 @@ pub mod commands;
 mod cost;
 pub mod doctor;
 mod embed;
+pub mod evidence;
 pub mod examples;
 pub mod grad_file;
 pub mod identity;

@@ -21,6 +21,19 @@ pub enum Measure {
     Retained,
 }
 
+impl Measure {
+    /// The name in evidence.
+    pub fn name(self) -> &'static str {
+        match self {
+            Measure::CandidateRank => "candidate_rank",
+            Measure::QueryRank => "query_rank",
+            Measure::Cosine => "cosine",
+            Measure::Hit => "hit",
+            Measure::Retained => "retained",
+        }
+    }
+}
+
 /// Measures the point `z` [D] for `trial`.
 pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measures {
     measure_all(gallery, form, &[(trial, z)]).swap_remove(0)

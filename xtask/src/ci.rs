@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: everything a change must pass, the quick things first.
 
 use crate::{
-    demo, libtorch, parity,
+    demo, libtorch, package, parity,
     project::{Error, Result, Since, cargo, line, run},
     setup, train,
 };
@@ -13,7 +13,7 @@ use std::{
 
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 10] = [
     ("setup", setup::setup),
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"])).map_err(|error| error.then("run `cargo fmt --all`"))
@@ -31,6 +31,9 @@ const STEPS: [Step; 8] = [
     ("trainer", trainer),
     ("parity", parity_if_possible),
     ("demo", demo::demo),
+    // After parity, which installs PyTorch, and the demo, which builds most of the release.
+    ("python", || package::wheel(&[])),
+    ("container", package::container),
 ];
 
 /// Every package but the trainer, which the step of that name looks at.

@@ -8,6 +8,7 @@ mod demo;
 mod engines;
 mod experiment;
 mod libtorch;
+mod package;
 mod parity;
 mod project;
 mod python;
@@ -27,7 +28,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 10] = [
+const TASKS: [Task; 12] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
@@ -56,6 +57,19 @@ const TASKS: [Task; 10] = [
         arguments: "",
         about: "install PyTorch and the exporters into target/python (5 GB), for parity",
         run: |arguments| alone(arguments, || python::environment().map(drop)),
+    },
+    Task {
+        name: "wheel",
+        arguments: package::ARGUMENTS,
+        about: "build the Python package onnx-audit into target/wheel, install it into a fresh environment, and run its tests; with \
+                --manylinux for every Linux with glibc 2.28",
+        run: package::wheel,
+    },
+    Task {
+        name: "container",
+        arguments: "",
+        about: "lint the Dockerfile, and build its images where docker runs",
+        run: |arguments| alone(arguments, package::container),
     },
     Task {
         name: "parity",

@@ -1,0 +1,207 @@
+"""Evidence that a stranger can check: what is true is confirmed, and what was changed is refused."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import QUICK, ROOT
+
+import onnx_audit
+from onnx_audit import binary
+from onnx_audit import report as reports
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("PIL")
+pytest.importorskip("onnxruntime")
+
+SCRIPT = ROOT / "src" / "run" / "verify.py"
+
+
+def load(path: Path):
+    spec = importlib.util.spec_from_file_location("verify", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+verify = load(SCRIPT)
+
+
+def evidence(folder: Path, model: Path, data: Path, **flags) -> bytes:
+    onnx_audit.audit(model, data, report=folder / "r.json", **{**QUICK, **flags})
+    binary.checked(["report", folder / "r.json", "--bundle", folder / "evidence.zip"])
+    return (folder / "evidence.zip").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory, plain: Path, images: Path) -> bytes:
+    flags = {"suite": "full", "steps": 3, "max_queries": 4, "strong_sample": 4}
+    return evidence(tmp_path_factory.mktemp("evidence"), plain, images, **flags)
+
+
+def test_the_script_is_short_and_in_the_archive(bundle: bytes):
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        assert archive.read("verify.py") == SCRIPT.read_bytes()
+        assert archive.testzip() is None
+    text = SCRIPT.read_text()
+    assert len(text.splitlines()) < 150
+    lines = [line.split() for line in text.splitlines() if line.startswith(("import ", "from "))]
+    imported = {word.strip(",") for [how, *words] in lines for word in (words if how == "import" else words[:1])} - {"as", "np"}
+    assert imported <= {"hashlib", "io", "json", "sys", "zipfile", "numpy", "onnxruntime", "PIL"}
+
+
+def test_the_truth_is_confirmed(bundle: bytes, plain: Path):
+    assert verify.verify(bundle, plain.read_bytes()).startswith("confirmed: 40 outcomes")
+
+
+@pytest.mark.parametrize(
+    "flags", [{"form": "corrected"}, {"metric": "cosine"}, {"metric": "euclidean", "form": "corrected"}], ids=str
+)
+def test_other_definitions(flags, plain: Path, images: Path, tmp_path: Path):
+    """Every objective, in the other form and under the other metrics."""
+    found = evidence(tmp_path, plain, images, suite="full", steps=3, **flags)
+    assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
+
+
+def test_separate_queries_and_cameras(plain: Path, images: Path, tmp_path: Path):
+    rows = [["path", "label", "camera", "is_query", "is_gallery"]]
+    for kind in sorted(path for path in images.iterdir() if path.is_dir()):
+        for i, file in enumerate(sorted(kind.glob("*.png"))):
+            rows.append([file, kind.name, i % 2, int(i == 0), int(i != 0)])
+    with open(tmp_path / "list.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    found = evidence(tmp_path, plain, tmp_path / "list.csv", suite="full", steps=3)
+    assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
+
+
+def test_colour_models_of_another_layout(images: Path, tmp_path: Path):
+    """BGR, 0 to 255, channels last, a feature map to pool: as a TensorFlow model may be."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.normal(size=(12, 3, 5, 5)).astype(np.float32) / 500, "w")
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["nchw"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["nchw", "w"], ["c"], strides=[4, 4]),
+        helper.make_node("Sigmoid", ["c"], ["s"]),
+        helper.make_node("Transpose", ["s"], ["map"], perm=[0, 2, 3, 1]),
+    ]
+    value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(nodes, "g", [value("x", ["n", 24, 24, 3])], [value("map", ["n", 5, 5, 12])], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    said = {"channels": "bgr", "range": [0, 255], "mean": [100, 110, 120], "std": [1, 1, 2], "image_layout": "nhwc", "pooling": "max"}
+    found = evidence(tmp_path, tmp_path / "m.onnx", images, allow_untrusted=True, **said)
+    assert verify.verify(found, (tmp_path / "m.onnx").read_bytes()).startswith("confirmed")
+
+
+def refuses(bundle: bytes, model: bytes) -> bool:
+    try:
+        verify.verify(bundle, model)
+    except SystemExit as error:
+        assert str(error).startswith("refused: ")
+        return True
+    return False
+
+
+def damaged(bundle: bytes, rng: random.Random) -> bytes:
+    """The archive with a byte changed, removed or added, or cut short."""
+    at, other = rng.randrange(len(bundle)), rng.randrange(1, 256)
+    kind = rng.choice(["change"] * 7 + ["remove", "add", "cut"])
+    if kind == "change":
+        return bundle[:at] + bytes([bundle[at] ^ other]) + bundle[at + 1 :]
+    return {"remove": bundle[:at] + bundle[at + 1 :], "add": bundle[:at] + bytes([other]) + bundle[at:], "cut": bundle[:at]}[kind]
+
+
+def sealed(files: dict[str, bytes], manifest: dict) -> bytes:
+    """An archive whose hashes are all right, as a forger would make it."""
+    import hashlib
+
+    files = {name: data for name, data in files.items() if name != "manifest.json"}
+    manifest["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    files["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(out := io.BytesIO(), "w") as archive:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            archive.writestr(info, data)
+    return out.getvalue()
+
+
+def forged(bundle: bytes, rng: random.Random) -> bytes:
+    """The archive with one claim changed, and everything that depends on it but the truth."""
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    manifest, report = json.loads(files["manifest.json"]), json.loads(files["report.json"])
+    kind = rng.choice(["measure", "shift", "linf", "image", "swap", "robust", "drop", "report"])
+    at = rng.randrange(len(report["outcomes"]))
+    outcome, name = report["outcomes"][at], manifest["attacked"][at]
+    if kind == "measure":
+        [(key, value)] = outcome["after"].items()
+        outcome["after"][key] = not value if isinstance(value, bool) else value + (0.01 if key == "cosine" else 1)
+    elif kind in ("shift", "linf"):
+        outcome[kind] *= 1.01
+    elif kind == "image":
+        pixels = np.load(io.BytesIO(files[name])) if name.endswith(".npy") else None
+        pixels = np.zeros((1, 28, 28), np.float32) if pixels is None else pixels
+        pixels[0, rng.randrange(28), rng.randrange(28)] += rng.choice([-0.5, 0.5])
+        out = io.BytesIO()
+        np.save(out, pixels)
+        files[name] = out.getvalue()
+    elif kind == "swap":
+        other = (at + 1 + rng.randrange(len(report["outcomes"]) - 1)) % len(report["outcomes"])
+        a, b = manifest["attacked"][at], manifest["attacked"][other]
+        files[a], files[b] = files[b], files[a]
+    elif kind == "robust":
+        report["scores"]["robust_r1"]["value"] += 25
+    elif kind == "drop":
+        del report["outcomes"][at]
+    else:
+        report["suite"]["eps"] /= 2
+    files["report.json"] = json.dumps(report).encode()
+    return sealed(files, manifest)
+
+
+def test_a_thousand_changes_are_refused(bundle: bytes, plain: Path):
+    """900 damages of any byte, and 100 forgeries whose hashes are right."""
+    rng, model = random.Random(21), plain.read_bytes()
+    passed = [i for i in range(900) if (changed := damaged(bundle, rng)) != bundle and not refuses(changed, model)]
+    assert passed == []
+    assert [i for i in range(100) if not refuses(forged(bundle, rng), model)] == []
+
+
+def test_a_forger_who_changes_nothing_is_confirmed(bundle: bytes, plain: Path):
+    """The forgeries above are refused for what they claim, and not for how they are packed."""
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    assert not refuses(sealed(files, json.loads(files["manifest.json"])), plain.read_bytes())
+
+
+def test_another_model_is_refused(bundle: bytes, plain: Path):
+    assert refuses(bundle, plain.with_name("hardened.onnx").read_bytes())
+
+
+def test_what_cannot_be_bundled_is_said(plain: Path, images: Path, tmp_path: Path):
+    report = onnx_audit.audit(plain, images, report=tmp_path / "r.json", **QUICK)
+    bundle = ["--bundle", tmp_path / "e.zip"]
+
+    def refused(change, words: str) -> None:
+        document = json.loads(report.text)
+        change(document)
+        with reports._Saved(json.dumps(document)) as file, pytest.raises(onnx_audit.AuditError, match=words):
+            binary.checked(["report", file, *bundle])
+        assert not (tmp_path / "e.zip").exists()
+
+    refused(lambda d: d.pop("command"), "command line")
+    refused(lambda d: d.update(command="audit merge a.json b.json"), "audit merge")
+    refused(lambda d: d["model"].update(sha256="0" * 64), "model changed")
+    refused(lambda d: d["data"].update(sha256="0" * 64), "data changed")
+    refused(lambda d: d["outcomes"][0].update(shift=0.5), "otherwise than in the report")

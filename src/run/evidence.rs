@@ -1,0 +1,245 @@
+//! Evidence: an archive with which a stranger confirms the outcomes of a report from the untouched model, without this program.
+//!
+//! A report has no images. The trials are run once more, as the report's command line says, and must end as they did.
+
+use super::attacks::Attacks;
+use super::prepare::{Purpose, Subject};
+use crate::cli::{AuditFlags, Cli, Command, StrongSample};
+use crate::model::hex;
+use crate::progress::Phase;
+use crate::record::{Outcome, Report};
+use crate::report::{self, Destination};
+use crate::run::images;
+use crate::threat::objective::r1::R1;
+use crate::threat::{OBJECTIVES, Trial};
+use crate::{Error, Result, files, interrupt};
+use clap::{Parser, ValueEnum};
+use files::Archive;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// What confirms the outcomes: it goes into every archive.
+const VERIFY: &str = include_str!("verify.py");
+/// Bytes of attacked images that are in memory at a time.
+const ROOM: usize = 64 << 20;
+
+/// Writes the evidence for `report`, which was read from `path`, to `to`; what it says. Errors: the report is a part or was merged
+/// of parts, or made from embeddings (exit code 2 or 13); model or images are others than the report's (2); a trial ends
+/// otherwise than in the report (12).
+pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
+    report.whole()?;
+    let flags = again(report, path)?;
+    let destination = Destination::open("--bundle", to)?;
+    interrupt::listen()?;
+    let mut subject = Subject::open(&flags, Purpose::Checks)?;
+    let same = |what: &str, found: &str, expected: &str| match found == expected {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "--bundle: the {what} changed since the report was made: expected sha256 {expected}, found {found}. Make the report \
+             again, and the evidence from that"
+        ))),
+    };
+    same("model", &subject.model.info.sha256, &report.model.sha256)?;
+    let clean = subject.embed(&flags, None)?;
+    same("data", &clean.data.sha256, &report.data.sha256)?;
+    if clean.selection.trials.len() != report.outcomes.len() {
+        return Err(Error::internal(format!(
+            "--bundle: expected the {} trials of the report, found {}",
+            report.outcomes.len(),
+            clean.selection.trials.len()
+        )));
+    }
+
+    let mut contents = Contents { archive: Archive::new(Vec::new()), hashes: Map::new() };
+    contents.add("verify.py", VERIFY.as_bytes())?;
+    contents.add("report.json", &report::json(report)?)?;
+    let (dataset, prep) = (&subject.dataset, &subject.prep);
+    let shape = subject.model.shape();
+    let mut items = Vec::new();
+    let mut pictures = Vec::new();
+    for (i, item) in dataset.items.iter().enumerate() {
+        items.push(json!({ "id": item.id, "label": dataset.classes[item.class], "camera": item.camera() }));
+        pictures.push(contents.image(&format!("images/{i:06}"), &dataset.pixels(i, prep)?.data, shape)?);
+    }
+    let trials = in_order(report, &clean.selection.trials, |t| clean.gallery.ids[t.query].as_str())?;
+    let attacks = Attacks { dataset, prep, gallery: &clean.gallery, trials: &trials, plan: &subject.plan };
+    let mut attacked = Vec::new();
+    let mut phase = Phase::new("attacks", trials.len() as u64, flags.mode());
+    let each = (ROOM / (4 * subject.model.pixels())).max(1);
+    for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
+        let found = attacks.images(&mut subject.model, places)?;
+        for (place, (outcome, image)) in places.iter().zip(found) {
+            agrees(&outcome, &report.outcomes[*place])?;
+            attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
+        }
+        phase.set(attacked.len() as u64, None);
+    }
+    phase.finish();
+    let pooling = subject.model.info.pooling.and_then(|p| p.to_possible_value());
+    let manifest = json!({
+        "format": 1,
+        "input": subject.model.input(),
+        "pooling": pooling.map(|p| p.get_name().to_owned()),
+        "measures": OBJECTIVES.iter().map(|o| (o.code.to_owned(), o.measure.name().into())).collect::<Map<_, Value>>(),
+        "items": items,
+        "images": pictures,
+        "attacked": attacked,
+        "files": contents.hashes
+    });
+    let bytes = contents.finish(&manifest)?;
+    let said = format!(
+        "{}: evidence for {} outcomes, {:.1} MB, sha256 {}\nA stranger checks it with: unzip -p {} verify.py > verify.py && python \
+         verify.py {} {}\n",
+        to.display(),
+        trials.len(),
+        bytes.len() as f64 / 1e6,
+        hex(&Sha256::digest(&bytes)),
+        to.display(),
+        to.display(),
+        report.model_name()
+    );
+    destination.write(&bytes)?;
+    Ok(said)
+}
+
+/// The flags that the report was made with, for its trials and for nothing else.
+fn again(report: &Report, path: &Path) -> Result<AuditFlags> {
+    let unfit = |why: &str| {
+        Error::usage(format!("--bundle: {why}. Make the report with one audit, and the evidence from that"))
+    };
+    let command =
+        report.command.as_deref().ok_or_else(|| unfit("the report doesn't say its command line"))?;
+    let cli = Cli::try_parse_from(words(command)).map_err(|_| {
+        unfit(&format!("this version of audit doesn't know the report's command line, `{command}`"))
+    })?;
+    let mut flags = match cli.command {
+        None => cli.run,
+        Some(Command::Run(flags)) => *flags,
+        Some(_) => return Err(unfit(&format!("the report was made by `{command}`"))),
+    };
+    if flags.gallery.is_some() {
+        return Err(unfit(
+            "the report's gallery is of embeddings, which nobody can check without their images",
+        ));
+    }
+    flags.reports.clear();
+    (flags.journal, flags.save_baseline, flags.resume) = (None, None, false);
+    flags.demands = Default::default();
+    flags.trials = Some(path.into());
+    // Trials of robust R@1 are in the report, or there were none.
+    let sampled = report.outcomes.iter().any(|o| o.attack == R1.code);
+    flags.strong_sample = (!sampled).then_some(StrongSample::Off);
+    flags.allow_untrusted = true;
+    Ok(flags)
+}
+
+/// The words of a command line that a report states.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut quoted, mut chars) = (vec![String::new()], false, line.chars());
+    while let Some(c) = chars.next() {
+        let word = words.last_mut().expect("never empty");
+        match (c, quoted) {
+            ('\'', _) => quoted = !quoted,
+            ('\\', false) => word.extend(chars.next()),
+            (' ', false) => words.push(String::new()),
+            _ => word.push(c),
+        }
+    }
+    words
+}
+
+/// The trials in the order of the report's outcomes.
+fn in_order<'t>(
+    report: &Report,
+    trials: &'t [Trial],
+    id: impl Fn(&'t Trial) -> &'t str,
+) -> Result<Vec<Trial>> {
+    let by_name: HashMap<(&str, &str), &Trial> =
+        trials.iter().map(|t| ((t.objective.code, id(t)), t)).collect();
+    let find = |o: &Outcome| {
+        by_name.get(&(o.attack.as_str(), o.query.as_str())).map(|t| (*t).clone()).ok_or_else(|| {
+            Error::internal(format!(
+                "--bundle: the trial {} of {} is not among the report's trials",
+                o.attack, o.query
+            ))
+        })
+    };
+    report.outcomes.iter().map(find).collect()
+}
+
+/// Refuses a trial that ended otherwise than in the report.
+fn agrees(found: &Outcome, reported: &Outcome) -> Result<()> {
+    match found == reported {
+        true => Ok(()),
+        false => Err(Error::untrusted(format!(
+            "--bundle: run once more, {} of {} ends otherwise than in the report: shift {} and not {}. Results repeat to the last bit on one \
+             machine with one version of audit and ONNX Runtime: make the report here, and the evidence from that",
+            reported.attack, reported.query, found.shift, reported.shift
+        ))),
+    }
+}
+
+/// The archive, and the hashes of its files.
+struct Contents {
+    archive: Archive<Vec<u8>>,
+    hashes: Map<String, Value>,
+}
+
+impl Contents {
+    fn add(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.hashes.insert(name.into(), hex(&Sha256::digest(bytes)).into());
+        self.put(name, bytes)
+    }
+
+    fn put(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.archive.add(name, bytes).map_err(|e| {
+            Error::usage(format!("--bundle: {e}. Make a report of fewer queries (--max-queries) or images"))
+        })
+    }
+
+    /// Adds an image [C, H, W]: as PNG where 8 bits hold it exactly, else as an array. Returns its name.
+    fn image(&mut self, name: &str, pixels: &[f32], shape: [usize; 3]) -> Result<String> {
+        let byte = |v: &f32| {
+            let byte = (v * 255.0).round() as u8;
+            (f32::from(byte) / 255.0 == *v).then_some(byte)
+        };
+        let bytes: Option<Vec<u8>> = pixels.iter().map(byte).collect();
+        let (name, bytes) = match bytes.filter(|_| matches!(shape[0], 1 | 3)) {
+            Some(bytes) => (format!("{name}.png"), images::png(&bytes, shape)?),
+            None => (format!("{name}.npy"), npy(pixels, shape)),
+        };
+        self.add(&name, &bytes)?;
+        Ok(name)
+    }
+
+    fn finish(mut self, manifest: &Value) -> Result<Vec<u8>> {
+        let text = serde_json::to_vec(manifest).map_err(|e| Error::internal(format!("manifest: {e}")))?;
+        self.put("manifest.json", &text)?;
+        self.archive.finish().map_err(|e| Error::usage(format!("--bundle: {e}")))
+    }
+}
+
+/// An array of float32 as NumPy writes it (format 1.0).
+fn npy(values: &[f32], [c, h, w]: [usize; 3]) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({c}, {h}, {w}), }}");
+    // Magic, version and length are 10 bytes, and values begin at a multiple of 64.
+    let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((length as u16).to_le_bytes());
+    bytes.extend(format!("{header:<0$}\n", length - 1).bytes());
+    bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn words_come_back_as_they_were_quoted() {
+        let line = r"audit --data 'my photos/it'\''s' '' -o a=b.json";
+        assert_eq!(words(line), ["audit", "--data", "my photos/it's", "", "-o", "a=b.json"]);
+    }
+}

@@ -1,0 +1,149 @@
+"""Confirms the outcomes of an audit from the untouched model:  python verify.py evidence.zip model.onnx
+
+Needs numpy, Pillow and onnxruntime, and nothing of audit. Every image goes through the model once. What comes out must be what the
+report says: rank, cosine, hit or miss, shift and size of each trial, and robust R@1. Embeddings differ a little between machines, so
+that what lies within SLACK of a border may be on either side. The exit code is 0 if all is confirmed, else 1.
+"""
+
+import hashlib, io, json, sys, zipfile
+
+import numpy as np
+import onnxruntime
+from PIL import Image
+
+SLACK, TOP = 1e-4, 4  # a share of the length of an embedding; GTT's target is kept where it is among so many
+TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+
+
+def check(holds, text):
+    if not holds:
+        raise SystemExit(f"refused: {text}")
+
+
+def unpack(bundle):
+    """The files of the archive, which may hold no byte more than they need."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+            files = {info.filename: archive.read(info) for info in archive.infolist()}
+    except Exception as error:
+        raise SystemExit(f"refused: the archive is damaged: {error}") from None
+    with zipfile.ZipFile(again := io.BytesIO(), "w") as archive:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            archive.writestr(info, data)
+    check(again.getvalue() == bundle, "the archive was changed outside of its files")
+    manifest = json.loads(files["manifest.json"])
+    check(set(files) == {"manifest.json", *manifest["files"]}, "files are missing, or there are others")
+    for name, sha256 in manifest["files"].items():
+        check(hashlib.sha256(files[name]).hexdigest() == sha256, f"{name} was changed")
+    return files, manifest, json.loads(files["report.json"])
+
+
+def pixels(name, data):  # an image [C, H, W] in [0, 1]
+    if name.endswith(".npy"):
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    image = np.asarray(Image.open(io.BytesIO(data)), np.float32) / np.float32(255)
+    return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+
+
+class Model:
+    """Images [B, C, H, W] to points of the metric space [B, D], by the file as it is."""
+
+    def __init__(self, file, report, manifest):
+        self.session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        self.input = next(i for i in self.session.get_inputs() if i.name == manifest["input"])
+        self.model, self.pre, self.pooling = report["model"], report["model"]["preprocessing"], manifest["pooling"]
+        self.batch = self.input.shape[0] if isinstance(self.input.shape[0], int) else 32
+
+    def points(self, images):
+        parts = [np.stack(images[i : i + self.batch]) for i in range(0, len(images), self.batch)]
+        points = np.concatenate([self.embed(part) for part in parts]).astype(np.float64)
+        norm = np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
+        return points / (1 if self.model["metric"] == "euclidean" else norm)
+
+    def embed(self, x):
+        count, scale, shift = len(x), *(np.float32(self.pre[name]).reshape(-1, 1, 1) for name in ("scale", "shift"))
+        x = np.concatenate([x, np.full((self.batch - count, *x.shape[1:]), 0.5, np.float32)])
+        x = (x[:, ::-1] if self.pre["order"] == "bgr" else x) * scale + shift
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1) if self.pre["layout"] == "nhwc" else x, TYPES[self.input.type])
+        e = self.session.run([self.model["output"]], {self.input.name: x})[0][:count].astype(np.float32)
+        if self.pooling:
+            e = e.transpose(0, 2, 3, 1) if e.ndim == 4 and self.pre["layout"] == "nchw" else e
+            e = e.reshape(count, -1, e.shape[-1])
+            e = e[:, 0] if self.pooling == "cls" else e.mean(1) if self.pooling == "mean" else e.max(1)
+        return e.reshape(count, -1)
+
+
+class Judge:
+    """Measures points [D] by the definitions of the report's form."""
+
+    def __init__(self, report, manifest, points):
+        metric, self.items, self.points = report["model"]["metric"], manifest["items"], points
+        self.cosine, self.own, n = metric == "cosine", report["suite"]["form"] == "corrected", report["data"]["gallery"]
+        self.slack = SLACK * (np.linalg.norm(points, axis=1).max() if metric == "euclidean" else 1)
+        self.gallery, self.labels = points[:n], np.array([item["label"] for item in self.items])[:n]
+        self.cameras = np.array([-1 if item["camera"] is None else item["camera"] for item in self.items])
+
+    def far(self, a, b):
+        return 1 - b @ a if self.cosine else np.linalg.norm(b - a, axis=-1)
+
+    def kept(self, query, own, *others):
+        """The ranking of a query: without its own view (class and camera), without itself where `own` says so, and `others`."""
+        same = (self.labels == self.items[query]["label"]) & (self.cameras[: len(self.labels)] == self.cameras[query])
+        kept = ~(same & (self.cameras[query] >= 0))
+        kept[query : query + 1] = not own
+        kept[[i for i in others if i < len(kept)]] = False
+        return kept
+
+    def rank(self, distances, at, kept):  # the lowest and the highest possible rank at this distance
+        return [np.count_nonzero(kept & (distances < at + side * self.slack)) for side in (-1, 1)]
+
+    def measure(self, kind, query, targets, z):  # the lowest and the highest possible value at the point z
+        distances = self.far(z, self.gallery)
+        if kind == "cosine":
+            found = z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t)
+            return found - SLACK, found + SLACK
+        if kind == "hit":
+            mine = self.labels == self.items[query]["label"]
+            kept = self.kept(query, True)
+            low, high = self.rank(distances, distances[mine & kept].min(), kept & ~mine)
+            return high == 0, low == 0
+        if kind == "retained":
+            found = self.rank(distances, distances[targets[0]], self.kept(query, True, targets[0]))
+            return found[1] < TOP, found[0] < TOP
+        if kind == "query_rank":
+            return np.mean([self.rank(distances, distances[t], self.kept(query, self.own, t)) for t in targets], axis=0)
+        asked = [(self.points[q], self.kept(q, self.own, *[query] * self.own)) for q in targets]
+        return np.mean([self.rank(self.far(q, self.gallery), self.far(q, z), kept) for q, kept in asked], axis=0)
+
+
+def verify(bundle, model):
+    files, manifest, report = unpack(bundle)
+    outcomes, suite, measures = report["outcomes"], report["suite"], manifest["measures"]
+    check(hashlib.sha256(model).hexdigest() == report["model"]["sha256"], "the model is another one than the report's")
+    check(len(outcomes) == len(manifest["attacked"]), "trials are missing, or there are others")
+    net = Model(model, report, manifest)
+    clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
+    judge = Judge(report, manifest, net.points(clean))
+    index = {item["id"]: i for i, item in enumerate(manifest["items"])}
+    for outcome, x, z in zip(outcomes, attacked, net.points(attacked)):
+        name, query, targets = f"{outcome['attack']} of {outcome['query']}", index[outcome["query"]], outcome["targets"]
+        change = np.abs(x - clean[query]).astype(np.float64)
+        size = {"linf": change.max, "l2": lambda: np.linalg.norm(change)}[suite.get("norm", "linf")]()
+        check(x.min() >= 0 and x.max() <= 1 and size <= suite["eps"] * (1 + 1e-4) + 1e-6, f"{name}: outside of its bounds")
+        check(abs(change.max() - outcome["linf"]) <= 1e-6, f"{name}: changed by {change.max()} and not by {outcome['linf']}")
+        shift = judge.far(judge.points[query], z)
+        check(abs(shift - outcome["shift"]) <= 2 * judge.slack, f"{name}: shifted by {shift} and not by {outcome['shift']}")
+        for when, point in (("before", judge.points[query]), ("after", z)):
+            for claimed in outcome[when].values():
+                low, high = judge.measure(measures[outcome["attack"]], query, [index[t] for t in targets], point)
+                check(low <= claimed <= high, f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
+    robust, hits = report["scores"].get("robust_r1"), [o["after"].get("hit") for o in outcomes if o["attack"] == "R1"]
+    check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, "robust R@1 is not that of its trials")
+    return f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}, evidence sha256 {hashlib.sha256(bundle).hexdigest()}"
+
+
+if __name__ == "__main__":
+    check(len(sys.argv) == 3, "expected two arguments, evidence.zip and model.onnx")
+    print(verify(*(open(path, "rb").read() for path in sys.argv[1:])))
