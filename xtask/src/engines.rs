@@ -1,8 +1,11 @@
 //! `cargo xtask engines`: audits in parts on engines that are really there, their processes killed at random. The merged report must be
 //! that of one run.
 
-use crate::project::{Error, Result, Since, cargo, file, output, root, run, target};
-use crate::setup;
+use crate::{
+    package,
+    project::{Error, Result, Since, cargo, file, output, root, run, shown, target},
+    python, setup,
+};
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -11,20 +14,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const ARGUMENTS: &str = "[parallel] [slurm]";
+pub const ARGUMENTS: &str = "[parallel] [ray] [slurm]";
 
-/// An engine: its name, the program that shows that it is installed, Debian's package, and how a run of it is started.
+/// An engine.
 struct Engine {
     name: &'static str,
-    program: &'static str,
-    package: &'static str,
+    /// Installs it, where it isn't there yet.
+    install: fn() -> Result,
     /// Runs all parts, or what is missing of them, to their end. Processes are killed meanwhile, so that it may fail.
     start: fn(&Stage) -> Result<Box<dyn Running>>,
 }
 
-const ENGINES: [Engine; 2] = [
-    Engine { name: "parallel", program: "parallel", package: "parallel", start: parallel },
-    Engine { name: "slurm", program: "slurmctld", package: "slurm-wlm", start: slurm },
+const ENGINES: [Engine; 3] = [
+    Engine { name: "parallel", install: || debian("parallel", "parallel"), start: parallel },
+    Engine { name: "ray", install: install_ray, start: ray },
+    // slurmd looks for its helpers where Debian puts them.
+    Engine { name: "slurm", install: || debian("slurmctld", "slurm-wlm"), start: slurm },
 ];
 
 /// Parts of the run.
@@ -72,28 +77,25 @@ pub fn engines(arguments: &[String]) -> Result {
     }
     setup::setup()?;
     run(&mut cargo(&["build", "--locked"]))?;
-    wanted.into_iter().try_for_each(install)?;
-    let wanted = ENGINES
-        .iter()
-        .filter(|engine| arguments.is_empty() || arguments.iter().any(|name| name == engine.name));
+    wanted.iter().try_for_each(|engine| (engine.install)())?;
     wanted.into_iter().try_for_each(examine)
 }
 
-/// Debian's package of an engine, where its program isn't there yet.
-fn install(engine: &Engine) -> Result {
+/// Debian's package, where the program isn't there yet.
+fn debian(program: &str, package: &str) -> Result {
     let found = |program: &str| {
         let path = env::var_os("PATH").unwrap_or_default();
         env::split_paths(&path).chain(["/usr/sbin".into()]).any(|folder| folder.join(program).is_file())
     };
-    if found(engine.program) {
+    if found(program) {
         return Ok(());
     }
-    println!("installing {}", engine.package);
+    println!("installing {package}");
     let apt = |words: &[&str]| {
         output(Command::new("apt-get").args(words).env("DEBIAN_FRONTEND", "noninteractive")).map(drop)
     };
-    let installed = apt(&["-qq", "update"]).and_then(|()| apt(&["-qq", "-y", "install", engine.package]));
-    installed.map_err(|error| error.then(&format!("install {} by hand", engine.package)))
+    let installed = apt(&["-qq", "update"]).and_then(|()| apt(&["-qq", "-y", "install", package]));
+    installed.map_err(|error| error.then(&format!("install {package} by hand")))
 }
 
 /// Runs an engine until all parts are done, however many of its processes are killed, and compares.
@@ -157,8 +159,8 @@ fn stage(name: &str) -> Result<Stage> {
             ("PATH", format!("{}:{path}", program.display())),
             ("ORT_DYLIB_PATH", runtime.display().to_string()),
             ("AUDIT_MODEL", model.display().to_string()),
-            ("AUDIT_IMAGES", "--data images".into()),
-            ("AUDIT_FLAGS", "--suite suite.yaml --strong-sample 32 --threads 1".into()),
+            ("AUDIT_IMAGES", format!("--data {}", dir.join("images").display())),
+            ("AUDIT_FLAGS", "--suite suite.yaml --strong-sample 32 --threads 1 --ep cpu".into()),
             ("AUDIT_PARTS", PARTS.to_string()),
             ("AUDIT_OUT", dir.join("out").display().to_string()),
             ("AUDIT_JOBS", "2".into()),
@@ -168,12 +170,24 @@ fn stage(name: &str) -> Result<Stage> {
     let audit = |words: &[&str]| run(stage.command("audit").args(words));
     audit(&["images", "--out", "images", "--classes", "12", "--samples", "10"])?;
     let model = model.display().to_string();
-    let flags = ["--data", "images", "--suite", "suite.yaml", "--strong-sample", "32", "--threads", "1"];
+    let images = stage.dir.join("images").display().to_string();
+    let flags = [
+        "--data",
+        &images,
+        "--suite",
+        "suite.yaml",
+        "--strong-sample",
+        "32",
+        "--threads",
+        "1",
+        "--ep",
+        "cpu",
+    ];
     audit(&[&[model.as_str(), "-q", "-o", "one.json"][..], &flags].concat())?;
     Ok(stage)
 }
 
-/// Kills one of the audits under way, if there are any.
+/// Kills one of the audits under way, or of the workers that wait for them, if there are any.
 fn kill_one(stage: &Stage, random: u64) -> Result<bool> {
     let ours = stage.out.display().to_string();
     let processes = file("list", Path::new("/proc"), fs::read_dir("/proc"))?;
@@ -182,7 +196,9 @@ fn kill_one(stage: &Stage, random: u64) -> Result<bool> {
         let words = fs::read(entry.path().join("cmdline")).ok()?;
         let words = String::from_utf8_lossy(&words).into_owned();
         let first = words.split('\0').next().unwrap_or_default();
-        (first.ends_with("audit") && words.contains(&ours) && words.contains("--partition")).then_some(id)
+        let audit = first.ends_with("audit") && words.contains(&ours) && words.contains("--partition");
+        // A worker of Ray is called after its task.
+        (audit || first.starts_with("ray::audit part")).then_some(id)
     });
     let audits: Vec<u32> = audits.collect();
     let Some(victim) = audits.get(random as usize % audits.len().max(1)) else { return Ok(false) };
@@ -217,6 +233,33 @@ fn parallel(stage: &Stage) -> Result<Box<dyn Running>> {
     let script = root().join("tools/engines/parallel.sh");
     let child = stage.command("bash").arg(script).stderr(Stdio::null()).spawn();
     Ok(Box::new(child.map_err(|e| Error::Failed(format!("cannot start bash: {e}")))?))
+}
+
+/// The Python that has Ray.
+fn ray_python() -> Result<PathBuf> {
+    package::environment(&target()?.join("ray"))
+}
+
+fn install_ray() -> Result {
+    let python = ray_python()?;
+    if output(Command::new(&python).args(["-c", "import ray, fsspec"])).is_ok() {
+        return Ok(());
+    }
+    println!("installing ray into {}", shown(&target()?.join("ray")));
+    run(python::pip(&python)?.args(["install", "--quiet", "ray>=2.9", "fsspec"]))
+}
+
+fn ray(stage: &Stage) -> Result<Box<dyn Running>> {
+    let mut command = stage.command(&ray_python()?.display().to_string());
+    command.env("PYTHONPATH", root().join("python")).env("AUDIT_BIN", target()?.join("debug/audit"));
+    // Ray would otherwise look for a cluster that somebody else started.
+    command.env_remove("RAY_ADDRESS");
+    command.args(["-m", "onnx_audit.ray"]).arg(root().join("models/hardened.onnx"));
+    command.arg(format!("--data={}", stage.dir.join("images").display()));
+    command.args(["--out", "out", "--parts", &PARTS.to_string(), "--retries", "20"]);
+    command.arg(format!("--suite={}", stage.dir.join("suite.yaml").display())).arg("--strong-sample=32");
+    let child = command.stderr(Stdio::null()).spawn();
+    Ok(Box::new(child.map_err(|e| Error::Failed(format!("cannot start Python: {e}")))?))
 }
 
 /// Slurm on this machine alone, without systemd and munge.

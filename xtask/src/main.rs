@@ -101,7 +101,7 @@ const TASKS: [Task; 12] = [
     Task {
         name: "engines",
         arguments: engines::ARGUMENTS,
-        about: "run audits in parts on GNU parallel and Slurm, kill their processes at random, and compare the merged report with \
+        about: "run audits in parts on GNU parallel, Ray and Slurm, kill their processes at random, and compare the merged report with \
                 that of one run; installs what is missing, by apt",
         run: engines::engines,
     },

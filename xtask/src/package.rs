@@ -89,7 +89,7 @@ fn tools(folder: &Path) -> Result<PathBuf> {
 }
 
 /// A virtual environment, made anew where there is none that works.
-fn environment(folder: &Path) -> Result<PathBuf> {
+pub fn environment(folder: &Path) -> Result<PathBuf> {
     let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     if python::pip(&python).is_err() {
         run(Command::new(python::find()?).args(["-m", "venv", "--clear"]).arg(folder)).map_err(|error| {
