@@ -146,8 +146,10 @@ pub struct DoctorFlags {
 
 /// Flags of `audit inspect`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
-    Exit codes: 0 it can be audited · 2 usage · 3 it can't, or it has no gradient: the problem is named")]
+#[command(
+    after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't, or it has no gradient: the problem is named"
+)]
 pub struct InspectFlags {
     /// The model, an .onnx file
     pub model: PathBuf,
@@ -633,7 +635,11 @@ impl AuditFlags {
 
 /// The names of all layouts.
 fn layouts() -> clap::builder::PossibleValuesParser {
-    LAYOUTS.iter().map(|layout| clap::builder::PossibleValue::new(layout.name).help(layout.about)).collect::<Vec<_>>().into()
+    LAYOUTS
+        .iter()
+        .map(|layout| clap::builder::PossibleValue::new(layout.name).help(layout.about))
+        .collect::<Vec<_>>()
+        .into()
 }
 
 /// The most threads that can be asked for: more than any machine has cores, fewer than any machine refuses.

@@ -29,7 +29,8 @@ fn a_model_is_described_as_an_audit_takes_it() {
     assert_eq!(found["embedding"]["dim"], 8);
     assert_eq!(found["embedding"]["why"], "its only output");
     assert_eq!((&found["precision"], &found["fixed_batch"]), (&"float32".into(), &Value::Null));
-    let nodes: u64 = found["operators"].as_array().unwrap().iter().map(|o| o["nodes"].as_u64().unwrap()).sum();
+    let nodes: u64 =
+        found["operators"].as_array().unwrap().iter().map(|o| o["nodes"].as_u64().unwrap()).sum();
     assert!(nodes >= 3, "{found}");
     assert!(found["operators"].as_array().unwrap().iter().all(|o| o["gradient"] == "exact"), "{found}");
     for seconds in ["check_s", "image_s", "query_s", "attacks_50_s"] {
@@ -75,7 +76,8 @@ fn a_detector_and_tokens_are_told_so() {
     assert!(found["next"][0].as_str().unwrap().contains("--pooling"), "{found}");
     assert!(found["problem"].is_string());
 
-    let map = Node::new("Conv", &["image", "kernel"], "embedding").with("kernel_shape", Attr::Ints(vec![3, 3]));
+    let map =
+        Node::new("Conv", &["image", "kernel"], "embedding").with("kernel_shape", Attr::Ints(vec![3, 3]));
     let mut graph = grey(vec![map], Weights::new(1).normal("kernel", &[8, 1, 3, 3], 0.3));
     graph.outputs = vec![value("embedding", free(), &[8, 10, 10])];
     let (found, code) = inspected(&dir, &graph, &[]);
@@ -95,7 +97,10 @@ fn a_card_is_written_once_and_read() {
     assert_eq!(done.code, Some(0), "{}", done.err);
     says(&done.out, &["model.yaml is written"]);
     let card = std::fs::read_to_string(dir.join("model.yaml")).unwrap();
-    says(&card, &["# ", "sha256: ", "output: \"embedding\"", "metric: normalized-euclidean", "channels: grey"]);
+    says(
+        &card,
+        &["# ", "sha256: ", "output: \"embedding\"", "metric: normalized-euclidean", "channels: grey"],
+    );
     let carded = run(&dir, &["inspect", "model.onnx", "--json"]);
     let [plain, carded] = [plain, carded].map(|done| serde_json::from_str::<Value>(&done.out).unwrap());
     for key in ["sha256", "preprocessing", "preprocessing_assumed"] {
@@ -138,7 +143,8 @@ const QUICK: [&str; 9] =
 /// Runs a quick audit with a folder of caches; its report, and what it said.
 fn cached(dir: &Temp, args: &[&str]) -> (Value, String) {
     let all = [&QUICK[..], &["-o", "report.json", "--progress", "plain"], args].concat();
-    let done = ran(program(dir.path()).args(all).env("XDG_CACHE_HOME", dir.join("cache")).env("HOME", dir.path()));
+    let done =
+        ran(program(dir.path()).args(all).env("XDG_CACHE_HOME", dir.join("cache")).env("HOME", dir.path()));
     assert_eq!(done.code, Some(0), "{}", done.err);
     (dir.json("report.json"), done.err)
 }
@@ -258,7 +264,10 @@ fn retrieval_on_a_sample_says_so() {
     let (all, _) = report(&[]);
     assert_eq!((&all["queries"], &all["sampling"]), (&30.into(), &Value::Null));
     let (some, text) = report(&["--benign-sample", "12"]);
-    assert_eq!((&some["queries"], &some["sampling"]), (&12.into(), &"12 of 30 queries, stratified by class, seed 0".into()));
+    assert_eq!(
+        (&some["queries"], &some["sampling"]),
+        (&12.into(), &"12 of 30 queries, stratified by class, seed 0".into())
+    );
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     says(&text, &["(of 12 of 30 queries"]);
     // NMI is about the gallery, of which nothing is left out.

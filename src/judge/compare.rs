@@ -265,7 +265,9 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
         cautions.extend(report.alarm().map(|alarm| format!("{name}: {alarm}")));
         let withheld = [ARS, ERS].into_iter().filter(|score| score.withheld(report)).map(Quantity::name);
         cautions.extend(withheld.map(|score| {
-            format!("{score} of {name} is not shown in its own report: its interval is too wide to tell anything")
+            format!(
+                "{score} of {name} is not shown in its own report: its interval is too wide to tell anything"
+            )
         }));
     }
     let mut models = Vec::new();

@@ -274,7 +274,10 @@ impl Preprocessing {
     pub fn mean_and_std(&self) -> (Vec<f32>, Vec<f32>) {
         let both = || self.shift.iter().zip(&self.scale);
         let tidy = |v: f32| rounded(v) as f32;
-        (both().map(|(shift, scale)| tidy(-shift / scale)).collect(), both().map(|(_, scale)| tidy(1.0 / scale)).collect())
+        (
+            both().map(|(shift, scale)| tidy(-shift / scale)).collect(),
+            both().map(|(_, scale)| tidy(1.0 / scale)).collect(),
+        )
     }
 
     /// Values in one image.

@@ -149,8 +149,18 @@ const DETECTS: [&str; 2] = ["NonMaxSuppression", "RoiAlign"];
 const SHARES: [&str; 2] = ["Softmax", "LogSoftmax"];
 /// Operators that may stand between a classifier's weights and its output.
 const AFTER: [&str; 12] = [
-    "Softmax", "LogSoftmax", "Sigmoid", "Identity", "Reshape", "Flatten", "Squeeze", "Cast", "Add", "Dropout",
-    "QuantizeLinear", "DequantizeLinear",
+    "Softmax",
+    "LogSoftmax",
+    "Sigmoid",
+    "Identity",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Cast",
+    "Add",
+    "Dropout",
+    "QuantizeLinear",
+    "DequantizeLinear",
 ];
 /// Operators that hold a classifier's weights.
 const WEIGHTED: [&str; 3] = ["Gemm", "MatMul", "Conv"];
@@ -183,8 +193,8 @@ fn look(graph: &Graph, named: Option<&str>, dim: Option<usize>) -> Look {
     let shares = made(output).is_some_and(|n| SHARES.contains(&n.op.as_str()));
     let declared = graph.outputs.iter().find(|o| o.name == output).map(sizes).unwrap_or_default();
     let as_many = |n: usize| CLASSES.contains(&n);
-    let classes = dim.is_some_and(as_many)
-        || (declared.len() == 2 && usize::try_from(declared[1]).is_ok_and(as_many));
+    let classes =
+        dim.is_some_and(as_many) || (declared.len() == 2 && usize::try_from(declared[1]).is_ok_and(as_many));
     match dim {
         _ if shares || classes || has(&SCORES, output) => Look::Classifier(before_classifier(graph, output)),
         Some(_) => Look::Embedding,

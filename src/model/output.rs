@@ -169,10 +169,14 @@ pub(super) fn pick(
 /// Why `chosen` is the embedding of a file with these outputs, in words.
 pub(super) fn why(outputs: &[String], card: &Card, chosen: &str) -> String {
     let why = match (&card.output, outputs) {
-        (Some(_), _) if !outputs.iter().any(|o| o == chosen) => "named by card or flag, inside the graph".into(),
+        (Some(_), _) if !outputs.iter().any(|o| o == chosen) => {
+            "named by card or flag, inside the graph".into()
+        }
         (Some(_), _) => "named by card or flag".into(),
         (None, [_]) => "its only output".into(),
-        (None, all) if card.pooling.is_some() => format!("the only one of {} outputs that can be pooled", all.len()),
+        (None, all) if card.pooling.is_some() => {
+            format!("the only one of {} outputs that can be pooled", all.len())
+        }
         (None, all) => format!("the only one of {} outputs that is a vector for each image", all.len()),
     };
     let pooled = |p: Pooling| {

@@ -54,7 +54,8 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
             out.push('\n');
         }
         if !all && !others.is_empty() {
-            out += &format!("  and {} more: resistances, and retrieval without attack (--all)\n", others.len());
+            out +=
+                &format!("  and {} more: resistances, and retrieval without attack (--all)\n", others.len());
         }
     }
     out

@@ -104,7 +104,9 @@ fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<Fir
         remarks.push("the model hides its gradient, so that attacks find too little".into());
     }
     if withheld {
-        remarks.push("the interval is too wide to tell a weak model from a strong one: audit more queries".into());
+        remarks.push(
+            "the interval is too wide to tell a weak model from a strong one: audit more queries".into(),
+        );
     }
     Some(First {
         quantity,

@@ -51,8 +51,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         }
     }
     out += "<details><summary>By attack</summary>\n\n";
-    out +=
-        "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";
+    out += "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";
     for a in &report.attacks {
         let show = |v| number(a, v);
         let interval =

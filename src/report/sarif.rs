@@ -93,12 +93,13 @@ impl About {
     /// Of a reason to distrust.
     fn reason(id: &str) -> About {
         let row = REASONS.iter().find(|reason| reason.id == id);
-        let help = row.map_or("A reason to distrust that only a later version knows".into(), |reason| {
-            match reason.advice {
+        let help =
+            row.map_or("A reason to distrust that only a later version knows".into(), |reason| match reason
+                .advice
+            {
                 "" => reason.asks.to_string(),
                 advice => format!("{} If not: {advice}", reason.asks),
-            }
-        });
+            });
         About { short: format!("reason to distrust: {id}"), help, page: "docs/trust.md" }
     }
 

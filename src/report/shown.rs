@@ -117,7 +117,8 @@ pub(super) fn word(row: &Row) -> &'static str {
 /// others. The JSON format has all rows.
 pub(super) fn shown(entry: &Entry) -> (Vec<&Row>, Vec<&Row>) {
     let first = |row: &&Row| {
-        matches!(row.metric, Quantity::Score(_) | Quantity::Robust | Quantity::After(_)) || row.metric == quantity::R1
+        matches!(row.metric, Quantity::Score(_) | Quantity::Robust | Quantity::After(_))
+            || row.metric == quantity::R1
     };
     entry.rows.iter().filter(|r| !r.metric.as_published()).partition(first)
 }

@@ -4,7 +4,9 @@
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{bound, capital, label, number, percent, stepping};
 use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
+};
 use std::io::IsTerminal;
 
 /// Longer lines are hard to read.
@@ -278,7 +280,8 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> Table {
     // Nobody computes an ERS from what the strong search finds, or reads its terms without it.
     let with_ers = report.scores.ers.is_some();
     let mut table = paint.table();
-    let mut header = vec!["attack", "measures", "before", "after", "ERS\nterm", "resis-\ntance", "of\nqueries"];
+    let mut header =
+        vec!["attack", "measures", "before", "after", "ERS\nterm", "resis-\ntance", "of\nqueries"];
     header.retain(|name| with_ers || !name.starts_with("ERS"));
     table.set_header(&header);
     for a in &report.attacks {

@@ -23,7 +23,8 @@ fn table(report: &Report) -> Vec<(&'static str, Column)> {
     let whole = |of: fn(&Outcome) -> usize| Column::Whole(values(report, |o| i64::try_from(of(o)).ok()));
     let double = |of: fn(&Outcome) -> f64| Column::Double(values(report, |o| Some(of(o))));
     let number = |of: &dyn Fn(&Outcome) -> Option<f64>| Column::Double(values(report, of));
-    let flag = |of: &dyn Fn(&Outcome) -> Option<bool>| Column::Whole(values(report, |o| of(o).map(i64::from)));
+    let flag =
+        |of: &dyn Fn(&Outcome) -> Option<bool>| Column::Whole(values(report, |o| of(o).map(i64::from)));
     let targets = || run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     let labels = targets().map(|ids| ids.iter().map(label).collect());
     let queries = run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));

@@ -3,12 +3,12 @@
 use super::{doctor, grad_file, inspect, partition};
 use crate::cli::{AuditFlags, Cli, Command, CompareFlags, GateFlags, ImagesFlags, MergeFlags, ReportFlags};
 use crate::data::{Dataset, Preparation};
+use crate::error::did_you_mean;
 use crate::judge::compare;
 use crate::judge::gate::Rules;
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
-use crate::error::did_you_mean;
 use crate::{Error, Exit, Result, interrupt, operators, threat};
 use clap::CommandFactory;
 use std::ffi::OsString;
@@ -76,7 +76,8 @@ fn refuse_misspelt(flags: &AuditFlags) -> Result<()> {
     let all = Cli::command();
     let names: Vec<&str> = all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()).collect();
     let near = did_you_mean(word, &names);
-    if near.is_empty() || word.contains(['.', '/', '\\']) || flags.model.as_ref().is_some_and(|p| p.exists()) {
+    if near.is_empty() || word.contains(['.', '/', '\\']) || flags.model.as_ref().is_some_and(|p| p.exists())
+    {
         return Ok(());
     }
     Err(Error::usage(format!(

@@ -98,7 +98,14 @@ const PATIENCE: f64 = 900.0;
 
 impl Outlook {
     /// The phases of an audit of a suite.
-    pub fn of(speed: Speed, amount: Amount, estimated: bool, suite: &Suite, plan: &Plan, flags: Sampled) -> Outlook {
+    pub fn of(
+        speed: Speed,
+        amount: Amount,
+        estimated: bool,
+        suite: &Suite,
+        plan: &Plan,
+        flags: Sampled,
+    ) -> Outlook {
         let queries = flags.max_queries.unwrap_or(amount.queries).min(amount.queries);
         let steps = |queries: usize| image_steps(suite, plan, flags.strong, queries) as f64;
         let attacks = steps(queries) * speed.step_s;
@@ -212,7 +219,14 @@ mod tests {
         let speed = Speed { embed_s: 0.001, step_s: 0.01 };
         let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0 };
         let outlook = |max_queries| {
-            Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries, strong: Some(StrongSample::Off) })
+            Outlook::of(
+                speed,
+                amount,
+                false,
+                &suite,
+                &plan,
+                Sampled { max_queries, strong: Some(StrongSample::Off) },
+            )
         };
         let few = outlook(Some(100));
         assert!((few.query_s - 8.0 * 32.0 * 0.01).abs() < 1e-9, "{few:?}");
@@ -225,7 +239,8 @@ mod tests {
         let text = many.text().unwrap();
         assert!(text.contains("attacks on 1000 queries 43 min, 2.6 s a query"), "{text}");
         // The strong search takes as long as the suite, or 32 queries of it.
-        let all = Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: None, strong: None });
+        let all =
+            Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: None, strong: None });
         let ratio = all.query_s / many.query_s;
         assert!((1.8..=2.01).contains(&ratio), "{ratio}");
     }
@@ -236,7 +251,8 @@ mod tests {
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed = Speed { embed_s: 1e-5, step_s: 3e-5 };
         let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0 };
-        let outlook = Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: Some(5), strong: None });
+        let outlook =
+            Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: Some(5), strong: None });
         assert_eq!(outlook.text(), None);
         assert_eq!(outlook.event()["event"], "plan");
         assert_eq!(outlook.phases[0].seconds, 0.0);

@@ -119,8 +119,11 @@ pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
         findings.next.insert(0, text);
     }
     let text = match flags.json {
-        true => serde_json::to_string_pretty(&findings)
-            .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))? + "\n",
+        true => {
+            serde_json::to_string_pretty(&findings)
+                .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?
+                + "\n"
+        }
         false => findings.render(),
     };
     Ok((text, findings.exit))
@@ -214,7 +217,8 @@ impl Findings {
     /// The lines for a terminal: a name and what is to be said, wrapped beside it.
     fn render(&self) -> String {
         let mut lines: Vec<(&str, String)> = Vec::new();
-        let sha = self.sha256.as_ref().map_or(String::new(), |s| format!(" · sha256 {}…", &s[..12.min(s.len())]));
+        let sha =
+            self.sha256.as_ref().map_or(String::new(), |s| format!(" · sha256 {}…", &s[..12.min(s.len())]));
         lines.push(("file", format!("{} · {:.1} MB{sha}", self.model, self.bytes as f64 / 1e6)));
         lines.push(("looks like", self.looks_like.clone()));
         let batch = match (self.fixed_batch, &self.embedding) {

@@ -3,12 +3,12 @@
 //! Findings of severity error are never kept, and neither is anything from a GPU, whose drivers and settings nobody sees here.
 
 use crate::cli::{AuditFlags, GradientSource};
+use crate::files;
 use crate::judge::check;
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};
 use crate::model::{Model, hex};
 use crate::record::{Finding, GradientCheck, Severity};
-use crate::files;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -98,8 +98,7 @@ impl Place {
 
     /// The result that lies here; `None` where there is none, or one that is damaged or follows from something else.
     pub fn find(&self) -> Option<Checked> {
-        let entry: Entry =
-            serde_json::from_str(&files::read_text(&self.path, files::BY_HAND).ok()?).ok()?;
+        let entry: Entry = serde_json::from_str(&files::read_text(&self.path, files::BY_HAND).ok()?).ok()?;
         (entry.basis == self.basis && keepable(&entry.checked)).then_some(entry.checked)
     }
 

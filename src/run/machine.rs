@@ -37,16 +37,12 @@ impl Machine {
     }
 
     /// Opens a model. Where CUDA was chosen and not asked for, a model that it can't run is opened on the CPU.
-    pub fn open(
-        &mut self,
-        flags: &AuditFlags,
-        path: &Path,
-        card: &Card,
-        phase: &mut Phase,
-    ) -> Result<Model> {
+    pub fn open(&mut self, flags: &AuditFlags, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
         let opened = open_on(flags, self.options, path, card, phase);
         match opened {
-            Err(e) if self.why.is_some() && self.options.provider != Provider::Cpu && e.exit == Exit::Model => {
+            Err(e)
+                if self.why.is_some() && self.options.provider != Provider::Cpu && e.exit == Exit::Model =>
+            {
                 let options = flags.options(Provider::Cpu);
                 let model = open_on(flags, options, path, card, phase)?;
                 *self = Machine { options, why: Some(format!("not on CUDA: {}", brief(&e))) };

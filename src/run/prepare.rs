@@ -102,7 +102,8 @@ impl Subject {
             let outlook = Outlook::of(speed, amount, model.info.estimated, &settings.suite, &plan, sampled);
             flags.mode().plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
         }
-        let (mut model, first, checked, kept) = check_at_load(flags, model, first, count, place.as_ref(), earlier)?;
+        let (mut model, first, checked, kept) =
+            check_at_load(flags, model, first, count, place.as_ref(), earlier)?;
         let mut findings = checked.findings;
         findings.extend(reservations::of_files(&dataset));
         if !flags.allow_untrusted {
@@ -123,8 +124,14 @@ impl Subject {
             findings.extend(check::of_preprocessing(&mut sample)?);
             phase.finish();
         }
-        let timing =
-            Timing { model_s, check_s, check_kept: kept, batch: model.batch(), threads: flags.threads, ..Timing::default() };
+        let timing = Timing {
+            model_s,
+            check_s,
+            check_kept: kept,
+            batch: model.batch(),
+            threads: flags.threads,
+            ..Timing::default()
+        };
         let gradient_check = checked.gradient_check;
         Ok(Subject {
             settings,
@@ -211,11 +218,12 @@ fn check_at_load(
     }
     let meter = Meter::default();
     let counted = meter.clone();
-    let checked = interrupt::watched("while the model was checked", &mut || phase.follow(&meter), move || {
-        let mut tell = |done, total| counted.set(done, total);
-        let measured = check::load::measure_telling(&mut model, &images, count, &mut tell);
-        (model, images, measured)
-    });
+    let checked =
+        interrupt::watched("while the model was checked", &mut || phase.follow(&meter), move || {
+            let mut tell = |done, total| counted.set(done, total);
+            let measured = check::load::measure_telling(&mut model, &images, count, &mut tell);
+            (model, images, measured)
+        });
     let (model, images, measured) = checked?;
     let checked = Checked::of(&measured?);
     phase.finish();
@@ -241,7 +249,9 @@ fn retrieve(
     let most = match flags.benign_sample {
         Some(BenignSample::All) => None,
         Some(BenignSample::Most(n)) => Some(n),
-        None => (each * all as f64 > MOST_RANKING).then(|| ((MOST_RANKING / each) as usize).max(LEAST_RANKED)),
+        None => {
+            (each * all as f64 > MOST_RANKING).then(|| ((MOST_RANKING / each) as usize).max(LEAST_RANKED))
+        }
     };
     let most = most.filter(|most| *most < all);
     let queries = threat::sample_queries(gallery, most, flags.seed);
@@ -252,7 +262,8 @@ fn retrieve(
         Stage::Clustering => phase.beat(),
     })?;
     phase.finish();
-    let sampling = most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", flags.seed));
+    let sampling =
+        most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", flags.seed));
     Ok((found, sampling))
 }
 

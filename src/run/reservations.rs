@@ -4,10 +4,10 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
+use crate::judge::score::WIDEST;
 use crate::model::Info;
 use crate::model::inspect::CLASSES;
 use crate::model::runtime;
-use crate::judge::score::WIDEST;
 use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
 use crate::space::benign::Benign;
 

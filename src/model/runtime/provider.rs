@@ -2,8 +2,8 @@
 
 use super::{Input, Optimise, Options, Session, VERSION, builder};
 use crate::{Error, Result};
-use ort::ep::ExecutionProvider;
 use onnx_grad::{DType, Graph, Node, Value};
+use ort::ep::ExecutionProvider;
 use std::fmt;
 use std::str::FromStr;
 
@@ -115,10 +115,7 @@ pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
     };
     let said = said.trim().lines().next().unwrap_or_default().trim_end_matches('.');
     let said = said.rsplit(" : FAIL : ").next().unwrap_or(said);
-    Error::usage(format!(
-        "--ep {}: {UNUSABLE}{said}. {next}. --ep cpu does without",
-        Provider::Cuda(cuda)
-    ))
+    Error::usage(format!("--ep {}: {UNUSABLE}{said}. {next}. --ep cpu does without", Provider::Cuda(cuda)))
 }
 
 #[cfg(test)]
