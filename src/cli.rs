@@ -1,13 +1,14 @@
 //! The command line as flags. No logic.
 
 use crate::data::{LAYOUTS, Split};
+use crate::engines;
 use crate::model::card::Card;
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
 use crate::record::{Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// What stands below the flags of an audit.
@@ -57,6 +58,7 @@ impl Cli {
         match &self.command {
             None => self.run.mode(),
             Some(Command::Run(flags)) => flags.mode(),
+            Some(Command::Embed(flags)) => flags.run.mode(),
             Some(_) => Mode::Auto,
         }
     }
@@ -94,6 +96,8 @@ pub enum Command {
     Compare(CompareFlags),
     /// Put the parts of a run (`--partition`) together
     Merge(MergeFlags),
+    /// Embed the images once, for the parts of a run or for other suites
+    Embed(Box<EmbedFlags>),
     /// Hold a saved report against thresholds and a baseline
     Gate(GateFlags),
     /// Write the model and its gradient as one ONNX graph, for any ONNX runtime
@@ -209,20 +213,26 @@ pub struct GradFlags {
     /// Threads [default: one per core]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
     pub threads: usize,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
 }
 
 /// Flags of `audit report`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  audit report report.json -o report.html -o report.md")]
+#[command(
+    after_help = "Examples:\n  audit report report.json -o report.html -o report.md\n  audit report report.json -o metrics.json \
+    -o model.cdx.json -o model.intoto.json\n  audit report report.json --model-card README.md"
+)]
 pub struct ReportFlags {
     /// A saved report, .json
     pub report: PathBuf,
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
+    #[arg(long, value_name = "FILE")]
+    pub model_card: Option<PathBuf>,
 }
 
 /// Flags of `audit compare`.
@@ -255,15 +265,73 @@ pub struct CompareFlags {
     model.onnx --data photos/ --partition hash:2/3 -o part2.json\n  audit model.onnx --data photos/ --partition hash:3/3 -o \
     part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report is that of \
     one run, but for timing and command line. For pictures in the page give every part an .html too: the .json then holds \
-    them.\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or parts missing: each is named"
+    them.\n\nParts of `audit embed` are put together in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
+    gallery.parquet\nWhat to run again after some parts failed:\n  sbatch --array=$(audit merge --missing parts/) audit.sbatch\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or parts missing: each is named"
 )]
 pub struct MergeFlags {
-    /// The reports of all parts, .json, in any order
-    #[arg(required = true)]
+    /// The reports of all parts, .json, or their embeddings, .parquet, in any order
+    #[arg(required_unless_present = "missing")]
     pub parts: Vec<PathBuf>,
+    /// Put nothing together, but print the numbers of the parts that this folder lacks, as in 3,7-9; exit code 13 if there are any
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["parts", "output"])]
+    pub missing: Option<PathBuf>,
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+}
+
+/// Flags of `audit embed`: those of an audit that say how images are embedded.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit embed model.onnx --data photos/ -o gallery.parquet\n  audit model.onnx --data photos/ \
+    --gallery-cache gallery.parquet --partition hash:1/3 -o part1.json\nin parts:\n  audit embed model.onnx --data photos/ \
+    --partition hash:1/3 -o gallery1.parquet\n  audit merge gallery1.parquet gallery2.parquet gallery3.parquet -o gallery.parquet",
+    mut_args(of_embedding),
+    mut_arg("reports", |a| a.required(true).help("File to write to, .parquet"))
+)]
+pub struct EmbedFlags {
+    /// The audit that will use the embeddings.
+    #[command(flatten)]
+    pub run: AuditFlags,
+}
+
+/// Hides and refuses the flags of an audit that have no part in embedding images.
+fn of_embedding(flag: Arg) -> Arg {
+    const WANTED: &[&str] = &[
+        "model",
+        "data",
+        "layout",
+        "split",
+        "strict_data",
+        "reports",
+        "card",
+        "input",
+        "output",
+        "pooling",
+        "size",
+        "image_layout",
+        "channels",
+        "range",
+        "mean",
+        "std",
+        "resize",
+        "resize_shorter",
+        "interpolation",
+        "gradient",
+        "ep",
+        "fast_math",
+        "allow_cpu_nodes",
+        "threads",
+        "batch",
+        "ort_lib",
+        "partition",
+        "progress",
+        "quiet",
+    ];
+    match WANTED.contains(&flag.get_id().as_str()) {
+        true => flag,
+        false => flag.hide(true).conflicts_with("reports"),
+    }
 }
 
 /// Flags of `audit gate`.
@@ -421,7 +489,7 @@ pub struct AuditFlags {
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
     /// Execution provider: auto, cpu, cuda or cuda:N. auto takes CUDA where the library of ONNX Runtime has it and a device is
-    /// there, else the CPU; reports say which and why. CUDA wants the GPU build (`cargo xtask setup --cuda`)
+    /// there, else the CPU; reports say which and why. CUDA wants the GPU build (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
     #[arg(long, default_value = "auto", help_heading = "Machine")]
     pub ep: Ep,
     /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
@@ -436,7 +504,7 @@ pub struct AuditFlags {
     /// Images per model run, in each thread; changes the time, not the trials
     #[arg(long, value_parser = batch(), help_heading = "Machine")]
     pub batch: Option<usize>,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
     /// Make the check at load anew, and don't keep its result [default: kept in the user's folder of caches, and believed only
@@ -451,9 +519,17 @@ pub struct AuditFlags {
     /// [default: the first -o with .journal added; none without -o]
     #[arg(long, value_name = "FILE", help_heading = "Long runs")]
     pub journal: Option<PathBuf>,
-    /// Run one part of n, 1/n to n/n: the queries that a hash of their ids puts there. `audit merge` puts parts together
-    #[arg(long, value_name = "hash:M/N", help_heading = "Long runs")]
+    /// Run one part of n, 1/n to n/n: the queries that a hash of their ids puts there. `audit merge` puts parts together. auto takes
+    /// the part from the environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
+    #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
     pub partition: Option<Partition>,
+    /// Take the embeddings of the images from this file of `audit embed`. Some are computed again and compared; a file that was made
+    /// in another way, or of other images, is refused
+    #[arg(long, value_name = "FILE", help_heading = "Long runs")]
+    pub gallery_cache: Option<PathBuf>,
+    /// Keep embeddings in this folder, so that a second suite or a resumed run embeds no image twice
+    #[arg(long, value_name = "FOLDER", conflicts_with = "gallery_cache", help_heading = "Long runs")]
+    pub cache: Option<PathBuf>,
     /// Progress on stderr
     #[arg(long, value_enum, value_name = "MODE", default_value = "auto", help_heading = "Machine")]
     pub progress: Mode,
@@ -659,6 +735,13 @@ fn batch() -> RangedU64ValueParser<usize> {
 /// Counts and sides of generated images.
 fn few() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=4096)
+}
+
+fn partition(text: &str) -> Result<Partition, String> {
+    match text {
+        "auto" => engines::partition(|name| std::env::var(name).ok()),
+        _ => text.parse(),
+    }
 }
 
 fn form(text: &str) -> Result<Form, String> {

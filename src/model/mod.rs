@@ -223,6 +223,11 @@ impl Model {
         self.lanes[0].batch()
     }
 
+    /// How its sessions were made.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
     /// Images that all lanes process at the same time.
     pub fn at_once(&self) -> usize {
         self.lanes.len() * self.batch()

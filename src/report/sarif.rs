@@ -2,20 +2,24 @@
 //! properties of the run.
 
 use super::first::firsts;
+use super::references::references;
 use super::shown::capital;
+use crate::Result;
 use crate::model::hex;
 use crate::record::reason::REASONS;
 use crate::record::{CheckResult, Report, Severity};
-use crate::{Error, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut rules: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
+    let tags: Vec<String> = references(report).map(|r| r.tag()).collect();
     let mut add = |id: String, about: About, level: &str, text: &str| {
         let at = rules.iter().position(|r| r["id"] == id.as_str()).unwrap_or_else(|| {
-            rules.push(about.rule(&id, env!("CARGO_PKG_REPOSITORY")));
+            let mut rule = about.rule(&id, env!("CARGO_PKG_REPOSITORY"));
+            rule["properties"] = json!({ "tags": tags });
+            rules.push(rule);
             rules.len() - 1
         });
         // The fingerprint is the same in all runs and on all machines, so that code scanning recognises an alert. It
@@ -74,10 +78,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             "properties": properties(report)
         }]
     });
-    let mut bytes =
-        serde_json::to_vec_pretty(&log).map_err(|e| Error::internal(format!("the report as SARIF: {e}")))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    super::json::pretty(&log)
 }
 
 /// What a rule says of itself.

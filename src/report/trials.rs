@@ -8,7 +8,7 @@ use crate::record::{Outcome, Report};
 
 /// The trials as named columns: first those that were run, then those that could not be run. No column of text has gaps, and yes
 /// and no are 1 and 0, so that no program has to guess a type.
-fn table(report: &Report) -> Vec<(&'static str, Column)> {
+fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     let (run, skipped) = (&report.outcomes, &report.skipped);
     let rows = run.len() + skipped.len();
     let names = |of_run: fn(&Outcome) -> &str, of_skipped: Vec<String>| {
@@ -51,6 +51,7 @@ fn table(report: &Report) -> Vec<(&'static str, Column)> {
         ("loss_last", double(|o| o.loss_last)),
         ("shift", double(|o| o.shift)),
         ("linf", Column::Single(values(report, |o| Some(o.linf)))),
+        ("size", Column::Single(values(report, |o| o.size))),
         ("rank_before", number(&|o| o.before.rank)),
         ("rank_after", number(&|o| o.after.rank)),
         ("rank_total", Column::Whole(vec![ranked; rows])),
@@ -78,6 +79,10 @@ pub(super) fn csv(report: &Report) -> Result<Vec<u8>> {
         let cells = table.iter().map(|(_, column)| match column {
             Column::Text(values) => escape::csv(values[row].as_deref().unwrap_or_default()),
             Column::Texts(lists) => escape::csv(&lists[row].join(";")),
+            Column::Vectors(values, length) => {
+                let row = &values[row * length..(row + 1) * length];
+                row.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(";")
+            }
             Column::Whole(values) => shown(values[row].map(|v| v.to_string())),
             Column::Double(values) => shown(values[row].map(|v| v.to_string())),
             Column::Single(values) => shown(values[row].map(|v| v.to_string())),

@@ -1,6 +1,6 @@
 //! Every command of the program, from its flags to what it prints.
 
-use super::{doctor, grad_file, inspect, partition};
+use super::{doctor, embed, grad_file, inspect, partition};
 use crate::cli::{AuditFlags, Cli, Command, CompareFlags, GateFlags, ImagesFlags, MergeFlags, ReportFlags};
 use crate::data::{Dataset, Preparation};
 use crate::error::did_you_mean;
@@ -23,6 +23,11 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         None => audit(&cli.run, &command_line(words)),
         Some(Command::Run(flags)) => audit(&flags, &command_line(words)),
         Some(Command::Merge(flags)) => merge(&flags, &command_line(words)),
+        Some(Command::Embed(flags)) => {
+            interrupt::listen()?;
+            limit(flags.run.threads);
+            embed::run(&flags.run).map(passed)
+        }
         Some(Command::Doctor(flags)) => {
             limit(flags.run.threads);
             doctor::run(&flags).map(|e| (e.render(), e.exit()))
@@ -104,6 +109,13 @@ fn limit(threads: usize) {
 }
 
 fn merge(flags: &MergeFlags, command: &str) -> Result<Done> {
+    if let Some(folder) = &flags.missing {
+        let missing = partition::missing(folder)?;
+        return Ok((missing.clone(), (!missing.is_empty()).then_some(Exit::Incomplete)));
+    }
+    if flags.parts.iter().any(|path| partition::holds_embeddings(path)) {
+        return partition::merge_embeddings(&flags.parts, &flags.output).map(passed);
+    }
     let targets = Target::open_all(&flags.output)?;
     let report = partition::merge(&flags.parts, command)?;
     targets.into_iter().try_for_each(|target| target.write(&report))?;
@@ -118,7 +130,12 @@ fn write(report: &Report, files: &[PathBuf]) -> Result<()> {
 fn render(flags: &ReportFlags) -> Result<Done> {
     let report = Report::load(&flags.report)?;
     write(&report, &flags.output)?;
-    Ok(passed(if flags.output.is_empty() { shown(&report).0 } else { String::new() }))
+    if let Some(card) = &flags.model_card {
+        report.whole()?;
+        report::model_card::write(&report, card)?;
+    }
+    let written = !flags.output.is_empty() || flags.model_card.is_some();
+    Ok(passed(if written { String::new() } else { shown(&report).0 }))
 }
 
 fn gate(flags: &GateFlags) -> Result<Done> {

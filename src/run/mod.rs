@@ -5,6 +5,7 @@ mod attacks;
 pub mod commands;
 mod cost;
 pub mod doctor;
+mod embed;
 pub mod examples;
 pub mod grad_file;
 pub mod identity;
@@ -18,6 +19,7 @@ mod prepare;
 mod reservations;
 pub(crate) mod selection;
 pub(crate) mod settings;
+mod stored;
 pub(crate) mod summary;
 
 use crate::cli::AuditFlags;

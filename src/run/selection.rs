@@ -39,7 +39,7 @@ pub fn select(
         threat::read_trials(&name, &trials, gallery)?;
     selection.again(skipped, form, gallery).map_err(|e| e.context(&name))?;
     for (what, theirs, ours) in [
-        ("protocol", file_protocol, protocol.name().to_string()),
+        ("protocol", file_protocol.name().to_string(), protocol.name().to_string()),
         ("form", form.to_string(), plan.form.to_string()),
         ("metric", metric.name().to_string(), gallery.metric.name().to_string()),
     ] {

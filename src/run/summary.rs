@@ -32,7 +32,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         seed: flags.seed,
         allow_untrusted: flags.allow_untrusted,
         benign: benign(retrieval, &subject.dataset, benign_sampling.clone()),
-        trials: threat::list(subject.protocol.name(), plan.form, gallery, &selection.trials),
+        trials: threat::list(subject.protocol, plan.form, gallery, &selection.trials),
         skipped: selection.skipped.clone(),
         labels: labels(selection, gallery, &subject.dataset),
         half_precision: subject.in_half.clone(),

@@ -209,3 +209,13 @@ pub fn ran(command: &mut Command) -> Ran {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
+
+/// A report byte for byte, but for its timing and its command line.
+pub fn lasting_text(dir: &Temp, name: &str) -> String {
+    let text = std::fs::read_to_string(dir.join(name)).unwrap();
+    let command = text.find("\n  \"command\": ").unwrap();
+    let timing = text.find("\n  \"timing\": {").unwrap();
+    let line = command + 1 + text[command + 1..].find('\n').unwrap();
+    assert!(line <= timing && text[timing..].ends_with("\n  }\n}\n"), "timing comes last");
+    format!("{}{}", &text[..command], &text[line..timing])
+}

@@ -1,6 +1,7 @@
 //! ONNX Runtime: sessions and their tensors. Only this folder uses the crate `ort`.
 
 mod library;
+mod places;
 mod provider;
 mod shapes;
 mod version;

@@ -1,5 +1,6 @@
 //! Execution providers, and the error messages for those that cannot be used.
 
+use super::library::preload_cuda;
 use super::{Input, Optimise, Options, Session, VERSION, builder};
 use crate::{Error, Result};
 use onnx_grad::{DType, Graph, Node, Value};
@@ -57,6 +58,7 @@ impl fmt::Display for Provider {
 /// libraries or the driver are missing; the device does not exist.
 pub fn require(options: Options) -> Result<()> {
     let Provider::Cuda(cuda) = options.provider else { return Ok(()) };
+    preload_cuda();
     let value = |name: &str| Value::new(name, DType::F32, &[1]);
     let nodes = vec![Node::new("Neg", &["x"], "y")];
     let mut graph = Graph::new(nodes, [].into());
@@ -100,13 +102,15 @@ pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
     let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
     let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
         format!(
-            "This library of ONNX Runtime was built without CUDA. Fetch the one with it, `cargo xtask setup --cuda`, and name \
-             it: --ort-lib target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
+            "This library of ONNX Runtime was built without CUDA. Install the one with it: `pip install onnx-audit[cuda]` in an \
+             environment without onnxruntime. Or fetch it, `cargo xtask setup --cuda`, and name it: --ort-lib \
+             target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
         )
     } else if has(&["libcuda.so"]) {
         "The NVIDIA driver is missing, or the system's loader doesn't find its libcuda: see whether `nvidia-smi` runs".to_string()
     } else if has(&["cannot open shared object", "ailed to load library", "LoadLibrary failed"]) {
-        "A library is missing: CUDA 13 and cuDNN 9 must be where the system's loader looks, such as in LD_LIBRARY_PATH"
+        "A library is missing: CUDA 13 and cuDNN 9 must be in the Python environment, as `pip install onnx-audit[cuda]` puts them, or \
+         where the system's loader looks, such as in LD_LIBRARY_PATH"
             .to_string()
     } else if has(&["invalid device ordinal", "nvalid device"]) {
         format!("There is no device {}: `nvidia-smi -L` lists those there are", cuda.device)
