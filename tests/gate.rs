@@ -395,3 +395,49 @@ fn numbers_that_the_outcomes_contradict_are_refused() {
     // What nobody demands anything of is not looked at.
     ends(0, &["gate", &row, "--fail-under", "benign.r1=1"], &[]);
 }
+
+/// A score that is withheld meets no bound, however low.
+#[test]
+fn a_withheld_score_meets_no_bound() {
+    let dir = Temp::new();
+    let mut report = report_fixture::report(0.5);
+    let ars = report.scores.ars.as_mut().unwrap();
+    (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
+    let file = save(&dir, "wide.json", &report);
+    ends(10, &["gate", &file, "--fail-under", "ars=1"], &["withheld", "5.0 – 90.0", "more queries"]);
+    ends(0, &["gate", &file, "--fail-under", "benign.r1=1"], &["gate passed"]);
+}
+
+/// Two reports that were made apart don't compare; the message has the command that makes comparable ones.
+#[test]
+fn reports_made_apart_say_how_to_make_comparable_ones() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &report_fixture::report(0.5));
+    let mut other = report_fixture::report(0.5);
+    other.suite.steps = 7;
+    let other = save(&dir, "other.json", &other);
+    ends(
+        2,
+        &["gate", &other, "--baseline", &base],
+        &["steps: 32 and 7", "--trials BASE.json", "--suite full", "audit gate"],
+    );
+    ends(2, &["compare", &base, &other], &["steps: 32 and 7", "--trials", "base.json", "--anyway"]);
+}
+
+/// In a comparison a score that is not to be trusted is struck through.
+#[test]
+fn a_comparison_strikes_scores_that_mean_nothing() {
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &report_fixture::report(0.5));
+    let mut other = report_fixture::report(0.5);
+    other.warnings.push(report_fixture::warning("collapse", "error", "all embeddings are nearly the same"));
+    let other = save(&dir, "other.json", &other);
+    let files = ["md", "html"].map(|ending| dir.join(&format!("c.{ending}")).display().to_string());
+    let args = ["compare", &base, &other, "-o", &files[0], "-o", &files[1]];
+    let text = ends(0, &args, &["Not to be trusted", "collapse"]);
+    // Its ARS and ERS in both tables, and nothing of the base.
+    assert_eq!(text.matches("✗ ").count(), 2 + 2 + 1, "{text}");
+    let [markdown, page] = files.map(|file| std::fs::read_to_string(file).unwrap());
+    assert_eq!(markdown.matches("~~").count(), 2 * 4, "{markdown}");
+    assert!(page.contains("<s>"), "{page}");
+}

@@ -160,6 +160,7 @@ for r in run['results']:
     place = r['locations'][0]['physicalLocation']
     assert place['region']['startLine'] >= 1 and ' ' not in place['artifactLocation']['uri']
 assert all(isinstance(r['shortDescription']['text'], str) for r in run['tool']['driver']['rules'])
+assert all(len(r['help']['text']) > 40 and 'docs/' in r['help']['text'] for r in run['tool']['driver']['rules'])
 ids = [r['ruleId'] for r in run['results']]
 assert ids == ['gate/ers/min', 'trust/a-warning'], ids
 for r in run['results']:
@@ -281,7 +282,9 @@ fn a_model_card_keeps_all_but_its_block() {
 fn parquet_holds_the_rows_of_csv() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
-    let report = judged();
+    let mut report = judged();
+    report.labels = report.outcomes.iter().map(|o| (o.query.clone(), "class/a".to_string())).collect();
+    let report = report;
     let dir = Temp::new();
     let file = dir.join("r.parquet");
     Target::open(&file).unwrap().write(&report).unwrap();
@@ -302,12 +305,23 @@ fn parquet_holds_the_rows_of_csv() {
             let skipped = &report.skipped[i - report.outcomes.len()];
             assert_eq!(*fields["status"], text(&format!("skipped: {}", skipped.why)));
             assert_eq!((fields["query"], targets.elements().len()), (&text(&skipped.query), 0));
+            // A row stands alone even where nothing was run.
+            assert_eq!(*fields["model"], text(report.model_name()));
             let none = ["loss_first", "steps", "linf", "size", "hit_after"];
             assert!(none.iter().all(|name| *fields[name] == Field::Null));
             continue;
         };
         assert_eq!(targets.elements(), o.targets.iter().map(|t| text(t)).collect::<Vec<_>>());
+        assert_eq!(*fields["query_label"], text("class/a"));
         for (name, expected) in [
+            ("model", text(report.model_name())),
+            ("model_sha256", text(&report.model.sha256)),
+            ("data", text(&report.data.source)),
+            ("data_sha256", text(&report.data.sha256)),
+            ("eps", Field::Float(report.suite.eps)),
+            ("seed", Field::Long(report.seed as i64)),
+            // The published form ranks all of the gallery, the query's clean copy included.
+            ("rank_total", Field::Long(report.data.gallery as i64)),
             ("attack", text(&o.attack)),
             ("query", text(&o.query)),
             ("status", text("run")),
@@ -330,6 +344,77 @@ fn parquet_holds_the_rows_of_csv() {
             assert_eq!(*fields[name], expected, "row {i}, {name}");
         }
     }
+}
+
+/// Every column has its row in docs/formats.md, in the order of the file.
+#[test]
+fn columns_are_documented() {
+    let page = include_str!("../docs/formats.md");
+    let section = page.split("## The table of trials").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|l| l.starts_with("| `"));
+    let documented: Vec<&str> =
+        rows.flat_map(|l| l.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)).collect();
+    let csv = rendered(&judged(), "csv");
+    assert_eq!(documented, csv.lines().next().unwrap().split(',').collect::<Vec<_>>());
+}
+
+/// Whole columns without a value have a type all the same: text and lists have no gaps, and the others are numbers.
+#[test]
+fn no_column_leaves_its_type_open() {
+    use parquet::basic::Type;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let dir = Temp::new();
+    let mut report = judged();
+    report.outcomes.retain(|o| o.attack == "CA+");
+    let file = dir.join("r.parquet");
+    Target::open(&file).unwrap().write(&report).unwrap();
+    let reader = SerializedFileReader::new(std::fs::File::open(&file).unwrap()).unwrap();
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let numbers = [Type::INT64, Type::DOUBLE, Type::FLOAT];
+    for leaf in schema.columns() {
+        let kind = leaf.physical_type();
+        assert!(kind == Type::BYTE_ARRAY || numbers.contains(&kind), "{}", leaf.name());
+    }
+    let gap = |name: &str| {
+        let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
+        let null = |row: &parquet::record::Row| {
+            row.get_column_iter().any(|(n, field)| n == name && *field == parquet::record::Field::Null)
+        };
+        rows.filter(null).count()
+    };
+    assert_eq!(["model", "data", "attack", "query", "query_label", "status"].map(gap), [0; 6]);
+    assert!(gap("hit_after") > 0);
+}
+
+/// Two queries of 16 are right before ES: half of them afterwards is a resistance of 50, from two queries.
+#[test]
+fn rows_say_how_many_queries_they_rest_on() {
+    let mut report = judged();
+    let row = report.attacks.iter_mut().find(|a| a.code == "ES:R").unwrap();
+    (row.queries, row.counted, row.resistance.per_trial) = (16, Some(2), Some(50.0));
+    assert!(row.small() && row.of() == "2/16");
+    let line = |text: &str, start: &str| text.lines().find(|l| l.starts_with(start)).unwrap().to_string();
+    says(&line(&report::terminal::render_in(&report, 80), "│ ES:R"), &["50.0", "2/16"]);
+    says(&line(&rendered(&report, "md"), "| ES:R"), &["50.0 (few)", "| 2/16 |"]);
+}
+
+/// A score whose interval spans more than 40 points is not shown to people; programs have it with its mark.
+#[test]
+fn a_score_with_a_wide_interval_is_withheld() {
+    let mut report = judged();
+    let ars = report.scores.ars.as_mut().unwrap();
+    (ars.value, ars.interval, ars.withheld) = (25.0, Some((0.1, 50.0)), true);
+    let terminal = report::terminal::render_in(&report, 80);
+    let first = terminal.split('└').next().unwrap();
+    assert!(first.contains("withheld") && first.contains("0.1 – 50.0") && !first.contains("25.0"), "{first}");
+    let markdown = rendered(&report, "md");
+    let row = markdown.lines().find(|l| l.starts_with("| **ARS**")).unwrap();
+    assert!(row.contains("withheld") && !row.contains("25.0"), "{row}");
+    let json: serde_json::Value = serde_json::from_str(&rendered(&report, "json")).unwrap();
+    assert_eq!(
+        (&json["scores"]["ars"]["value"], &json["scores"]["ars"]["withheld"]),
+        (&25.0.into(), &true.into())
+    );
 }
 
 #[test]

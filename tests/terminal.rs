@@ -96,12 +96,10 @@ fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> Optio
         .collect();
     let mut script = Command::new("script");
     script.args(["-qec", &words.join(" "), "shown"]).current_dir(dir.path()).env("TERM", "xterm-256color");
-    script.env_remove("NO_COLOR").env("COLUMNS", "100");
     for (key, value) in program.get_envs() {
-        if let Some(value) = value {
-            script.env(key, value);
-        }
+        script.env(key, value.unwrap());
     }
+    script.env_remove("NO_COLOR").env("COLUMNS", "100");
     script.envs(variables.iter().copied()).stdin(std::process::Stdio::null());
     let Ok(output) = script.output() else {
         eprintln!("skipped: needs `script` of util-linux");
@@ -131,6 +129,17 @@ fn a_terminal_gets_a_bar_with_attack_step_and_queries() {
     // The bar is gone when the report comes.
     let Some(shown) = on_a_terminal(&dir, &[], &["-q", SHORT]) else { return };
     assert!(!shown.contains("step ") && shown.contains("suite"), "{shown}");
+}
+
+/// Six queries are few: warnings are yellow, and rows that rest on fewer than ten are grey.
+#[test]
+fn a_report_is_coloured_on_a_terminal_only() {
+    let dir = stage();
+    let gate = ["-q", SHORT, "--strong-sample", "off", "--fail-over", "attack.QA-=100"];
+    let Some(shown) = on_a_terminal(&dir, &[], &gate) else { return };
+    says(&shown, &["\u{1b}[33mwarning [few-queries]", "\u{1b}[2mQA-", "\u{1b}[32mgate passed"]);
+    let Some(shown) = on_a_terminal(&dir, &[("NO_COLOR", "1")], &gate) else { return };
+    assert!(!coloured(&shown) && shown.contains("warning [few-queries]"), "{shown}");
 }
 
 #[test]

@@ -196,9 +196,7 @@ pub fn program(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_audit"));
     command.current_dir(dir).stdin(Stdio::null());
     // Without a folder of caches nothing is kept from one test to another.
-    for key in ["HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "COLUMNS"] {
-        command.env_remove(key);
-    }
+    command.envs(["HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "COLUMNS"].map(|key| (key, "")));
     if let Some(folder) = runtime_folder() {
         command.env("ORT_DYLIB_PATH", std::fs::canonicalize(folder).unwrap());
     }
