@@ -296,13 +296,13 @@ fn parquet_holds_the_rows_of_csv() {
             row.get_column_iter().map(|(name, field)| (name.as_str(), field)).collect();
         assert_eq!(row.get_column_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), header);
         let optional = |v: Option<f64>| v.map_or(Field::Null, Field::Double);
-        let flag = |v: Option<bool>| v.map_or(Field::Null, Field::Bool);
+        let flag = |v: Option<bool>| v.map_or(Field::Null, |v| Field::Long(v.into()));
         let Field::ListInternal(targets) = fields["targets"] else { panic!("{:?}", fields["targets"]) };
         let Some(o) = report.outcomes.get(i) else {
             let skipped = &report.skipped[i - report.outcomes.len()];
             assert_eq!(*fields["status"], text(&format!("skipped: {}", skipped.why)));
             assert_eq!((fields["query"], targets.elements().len()), (&text(&skipped.query), 0));
-            let none = ["loss_first", "steps", "linf", "hit_after"];
+            let none = ["loss_first", "steps", "linf", "size", "hit_after"];
             assert!(none.iter().all(|name| *fields[name] == Field::Null));
             continue;
         };
@@ -317,6 +317,7 @@ fn parquet_holds_the_rows_of_csv() {
             ("loss_last", Field::Double(o.loss_last)),
             ("shift", Field::Double(o.shift)),
             ("linf", Field::Float(o.linf)),
+            ("size", o.size.map_or(Field::Null, Field::Float)),
             ("rank_before", optional(o.before.rank)),
             ("rank_after", optional(o.after.rank)),
             ("cosine_before", optional(o.before.cosine)),
@@ -661,9 +662,12 @@ fn reports_say_what_each_member_of_the_strong_search_did() {
     let page = rendered(&report, "html");
     says(&page, &["Which attacks decided it?", "31 were made wrong, with 1384 image steps"]);
     // The row of robust R@1 is of a sample, the others are not.
-    for text in [&terminal, &page] {
-        assert_eq!(text.matches("robust R@1, % (32 queries)").count(), 1, "{text}");
-    }
+    assert_eq!(page.matches("robust R@1, % (32 queries)").count(), 1, "{page}");
+    let row = |code: &str| {
+        let line = terminal.lines().find(|l| l.starts_with(&format!("│ {code} "))).unwrap();
+        line.trim_end_matches('│').split_whitespace().last().unwrap().to_string()
+    };
+    assert_eq!([row("R1"), row("TMA")], ["32", "60"]);
     assert_eq!(markdown.matches("% (32 queries)").count(), 1);
 }
 
@@ -693,7 +697,7 @@ fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
         dir.write(&format!("{strength}.json"), rendered(&report, "json"))
     });
     let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
-    let text = report::compare::render(&comparison);
+    let text = report::compare::render(&comparison, false);
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|l| l.starts_with("model ")).unwrap();
     let words = |i: usize| lines[i].split_whitespace().collect::<Vec<_>>().join(" ");
@@ -701,5 +705,10 @@ fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
     assert!(words(at + 1).starts_with("0.5.onnx (base) 3.1 "), "{text}");
     let rows = lines.iter().position(|l| l.contains("theirs")).unwrap();
     assert!(words(rows + 1).starts_with("robust_r1 "), "{text}");
-    says(&text, &["caution: ars of", "a stronger attack contradicts it: R@1 falls to 3.1 %"]);
+    let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&unwrapped, &["caution: ars of", "a stronger attack contradicts it: R@1 falls to 3.1 %"]);
+    // Resistances and retrieval without attack are folded.
+    assert!(!text.contains("attack.ES:R.resistance") && text.contains("(--all)"), "{text}");
+    let all = report::compare::render(&comparison, true);
+    assert!(all.contains("attack.ES:R.resistance") && !all.contains("(--all)"), "{all}");
 }

@@ -52,19 +52,20 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         }
     }
     out += "<details><summary>By attack</summary>\n\n";
-    out +=
-        "| attack | measures | before | after | 95 % interval | resistance, % |\n|---|---|--:|--:|--:|--:|\n";
+    out += "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";
     for a in &report.attacks {
         let show = |v| number(a, v);
         let interval =
             a.after_interval.map_or("–".into(), |(l, h)| format!("{} – {}", show(Some(l)), show(Some(h))));
         let resistance = percent(a.resistance.per_trial);
+        let few = if a.small() { " (few)" } else { "" };
         out += &format!(
-            "| {} | {} | {} | {} | {interval} | {resistance} |\n",
+            "| {} | {} | {} | {} | {interval} | {resistance}{few} | {} |\n",
             escape(&a.code),
             escape(&measures(report, a)),
             show(a.before),
             show(a.after),
+            a.of(),
         );
     }
     out += "\n</details>\n\n";

@@ -3,7 +3,7 @@
 //! A report has no images. The trials are run once more, as the report's command line says, and must end as they did.
 
 use super::attacks::Attacks;
-use super::prepare::Subject;
+use super::prepare::{Purpose, Subject};
 use crate::cli::{AuditFlags, Cli, Command, StrongSample};
 use crate::model::hex;
 use crate::progress::Phase;
@@ -33,7 +33,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     let flags = again(report, path)?;
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen()?;
-    let mut subject = Subject::open(&flags)?;
+    let mut subject = Subject::open(&flags, Purpose::Checks)?;
     let same = |what: &str, found: &str, expected: &str| match found == expected {
         true => Ok(()),
         false => Err(Error::usage(format!(

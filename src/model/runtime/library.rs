@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
 static ENVIRONMENT: OnceLock<(ort::environment::Environment, PathBuf)> = OnceLock::new();
+static VERSION_FOUND: OnceLock<String> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
 /// How to get a library, for errors.
@@ -37,6 +38,7 @@ pub fn load(path: Option<&Path>) -> Result<()> {
     // ONNX Runtime's warnings are about graphs that this program built, so users cannot act on them. Its errors are
     // returned.
     environment.set_log_level(ort::logging::LogLevel::Fatal);
+    let _ = VERSION_FOUND.set(stated_version(&library).unwrap_or_else(|| VERSION.to_string()));
     let _ = ENVIRONMENT.set((environment, library));
     Ok(())
 }
@@ -92,14 +94,32 @@ pub(super) fn environment() -> Result<&'static ort::environment::Environment> {
     loaded.ok_or_else(|| Error::internal("ONNX Runtime is used before it is loaded"))
 }
 
-/// The version that the loaded ONNX Runtime states: of a release its version, else the commit that it was built from.
+/// The version that the loaded ONNX Runtime states, such as 1.31.0; empty before [`load`].
 pub fn version() -> String {
-    let info = ort::info();
-    let field = |key: &str| info.split(key).nth(1).and_then(|v| v.split([',', ' ']).next());
-    match (field("git-branch=rel-"), field("git-commit-id=")) {
-        (Some(version), _) => version.to_string(),
-        (None, Some(commit)) => format!("of commit {commit}"),
-        (None, None) => info.to_string(),
+    VERSION_FOUND.get().cloned().unwrap_or_default()
+}
+
+/// What the loaded ONNX Runtime says of its build: commit, flags. Two libraries of one version may differ in it.
+pub fn build() -> String {
+    ort::info().to_string()
+}
+
+/// Asks a library for its version. The library is loaded already, so that this opens it only by name.
+#[allow(unsafe_code)] // ort reads the version too, and keeps it to itself.
+fn stated_version(library: &Path) -> Option<String> {
+    use std::ffi::{CStr, c_char, c_void};
+    /// ONNX Runtime's entry point, `OrtApiBase` of onnxruntime_c_api.h.
+    #[repr(C)]
+    struct Base {
+        api: unsafe extern "C" fn(u32) -> *const c_void,
+        version: unsafe extern "C" fn() -> *const c_char,
+    }
+    // SAFETY: the signatures are those of ONNX Runtime's header, which never change. Both pointers are static.
+    unsafe {
+        let library = libloading::Library::new(library).ok()?;
+        let base = library.get::<unsafe extern "C" fn() -> *const Base>(b"OrtGetApiBase\0").ok()?();
+        let version = CStr::from_ptr((base.as_ref()?.version)());
+        Some(version.to_str().ok()?.to_string())
     }
 }
 
