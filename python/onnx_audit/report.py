@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import json
 import os
@@ -25,6 +26,20 @@ def _at(document: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         document = document.get(name) if isinstance(document, dict) else None
     return document
+
+
+#: Columns of the program's .csv that are texts. All others are numbers, and yes and no are 1 and 0.
+_TEXTS = (
+    *("model", "model_sha256", "data", "data_sha256", "suite", "form", "norm"),
+    *("attack", "query", "query_label", "targets", "target_labels", "status"),
+)
+
+
+def _number(cell: str) -> int | float | None:
+    """A cell of a column of numbers; None where it is empty."""
+    if not cell:
+        return None
+    return int(cell) if cell.lstrip("-").isdigit() else float(cell)
 
 
 class _Document:
@@ -143,17 +158,20 @@ class Report(_Document):
         return rows
 
     def _trial_rows(self) -> list[Row]:
-        plain = ("start", "steps", "loss_first", "loss_last", "shift", "linf")
-        measures = [(m, when) for m in ("rank", "cosine", "hit", "retained") for when in ("before", "after")]
-        rows = []
-        for o in self.json["outcomes"]:
-            row = {"attack": o["attack"], "query": o["query"], "targets": o["targets"], "status": "run"}
-            row |= {name: o[name] for name in plain}
-            rows.append({**row, **{f"{m}_{when}": o[when].get(m) for m, when in measures}})
-        for s in self.json["skipped"]:
-            row = {"attack": s["attack"], "query": s["query"], "targets": [], "status": f"skipped: {s['why']}"}
-            row |= dict.fromkeys(plain)
-            rows.append({**row, **{f"{m}_{when}": None for m, when in measures}})
+        with self._file() as file:
+            table = file.with_name("trials.csv")
+            binary.checked(["report", file, "-o", table])
+            with open(table, encoding="utf-8", newline="") as lines:
+                rows: list[Row] = [
+                    {name: cell if name in _TEXTS else _number(cell) for name, cell in row.items()}
+                    for row in csv.DictReader(lines)
+                ]
+        # The cells of lists are joined by semicolons, which ids may contain.
+        labels = self.json.get("labels", {})
+        trials = [*self.json["outcomes"], *self.json["skipped"]]
+        for row, trial in zip(rows, trials, strict=True):
+            row["targets"] = trial.get("targets", [])
+            row["target_labels"] = [labels.get(target, "") for target in row["targets"]]
         return rows
 
     def save(self, *paths: str | os.PathLike[str]) -> None:

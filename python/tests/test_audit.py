@@ -48,19 +48,22 @@ def test_an_audit_is_the_program_s(report: onnx_audit.Report, plain: Path, image
     assert report.passed is None
 
 
-def test_tables_have_the_columns_of_the_program_s_csv(report: onnx_audit.Report, tmp_path: Path):
+def test_trials_are_those_of_the_report(report: onnx_audit.Report, tmp_path: Path):
+    """The columns are the program's .csv's; the values are the outcomes of the JSON, which nothing was made a text for."""
     report.save(tmp_path / "trials.csv", tmp_path / "report.md")
     with open(tmp_path / "trials.csv", newline="") as file:
-        expected = list(csv.DictReader(file))
-    rows = report.rows("trials")
-    assert len(rows) == len(expected) > 6
-    for row, text in zip(rows, expected, strict=True):
-        assert list(row) == list(text)
-        assert (row["attack"], row["query"], ";".join(row["targets"])) == (text["attack"], text["query"], text["targets"])
-        for name in ("steps", "shift", "rank_after", "cosine_before"):
-            assert row[name] == (float(text[name]) if text[name] else None), name
-        for name in ("hit_before", "hit_after", "retained_after"):
-            assert row[name] == {"true": True, "false": False, "": None}[text[name]], name
+        columns = next(csv.reader(file))
+    rows, outcomes = report.rows("trials"), report.json["outcomes"]
+    assert len(rows) == len(outcomes) + len(report.json["skipped"]) > 6
+    for row, outcome in zip(rows, outcomes):
+        assert list(row) == columns
+        for name in ("attack", "query", "targets", "start", "steps", "loss_first", "shift", "linf"):
+            assert row[name] == outcome[name], name
+        for name in ("rank", "cosine", "hit", "retained"):
+            for when in ("before", "after"):
+                assert row[f"{name}_{when}"] == outcome[when].get(name), name
+        assert row["model_sha256"] == report.json["model"]["sha256"]
+    assert {type(row["eps"]) for row in rows} == {float}
     assert "Robustness of plain.onnx" in (tmp_path / "report.md").read_text()
 
 
@@ -96,7 +99,7 @@ def test_progress_gives_every_phase(plain: Path, images: Path):
     events: list[binary.Event] = []
     onnx_audit.audit(plain, images, **{**QUICK, "progress": events.append})
     phases = [event["phase"] for event in events if event["event"] == "start"]
-    assert phases == ["model", "check", "gallery", "retrieval", "attacks"]
+    assert phases[0] == "model" and phases[-1] == "attacks" and {"check", "gallery", "retrieval"} <= set(phases)
     assert [event["phase"] for event in events if event["event"] == "end"] == phases
 
 

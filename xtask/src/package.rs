@@ -45,13 +45,8 @@ fn build(folder: &Path, manylinux: bool) -> Result<PathBuf> {
     let mut maturin = Command::new(&tools);
     maturin.args(["-m", "maturin", "build", "--release", "--out"]).arg(&out).current_dir(root());
     if manylinux {
-        maturin.args(["--zig", "--compatibility", MANYLINUX]);
-        // maturin asks the first Python of the PATH for zig.
-        let path = env::var_os("PATH").unwrap_or_default();
-        let folders = tools.parent().map(PathBuf::from).into_iter().chain(env::split_paths(&path));
-        let path =
-            env::join_paths(folders).map_err(|error| format!("cannot set PATH for maturin: {error}"))?;
-        maturin.env("PATH", path);
+        let linker = zig_linker(folder, &tools)?;
+        maturin.args(["--compatibility", MANYLINUX, "--", "-C"]).arg(format!("linker={}", linker.display()));
     }
     run(&mut maturin)?;
     let found = file("read", &out, fs::read_dir(&out))?.flatten().map(|entry| entry.path());
@@ -86,6 +81,22 @@ fn tools(folder: &Path) -> Result<PathBuf> {
     let list = root().join("tools/requirements-wheel.txt");
     run(python::pip(&python)?.args(["install", "--quiet", "--requirement"]).arg(&list))?;
     Ok(python)
+}
+
+/// A script that links as cc does, with zig and for the glibc of `MANYLINUX`. What is compiled doesn't depend on the version of
+/// glibc, and which version is needed is settled by the linker: so only the program is linked anew.
+fn zig_linker(folder: &Path, tools: &Path) -> Result<PathBuf> {
+    let bin = tools.parent().unwrap_or(tools);
+    let glibc = MANYLINUX.trim_start_matches("manylinux_").replace('_', ".");
+    let text = format!(
+        "#!/bin/sh\nPATH=\"{0}:$PATH\" exec \"{0}/maturin\" zig cc -- -target {1}-linux-gnu.{glibc} \"$@\"\n",
+        bin.display(),
+        env::consts::ARCH
+    );
+    let script = folder.join("zig-linker.sh");
+    file("write", &script, fs::write(&script, text))?;
+    run(Command::new("chmod").arg("+x").arg(&script))?;
+    Ok(script)
 }
 
 /// A virtual environment, made anew where there is none that works.
