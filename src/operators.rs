@@ -71,6 +71,10 @@ fn class_name(class: Class) -> (&'static str, &'static str) {
         }
         Class::Discrete => ("discrete", "passes no gradient on"),
         Class::Flat => ("flat", "the derivative is zero almost everywhere; the report names the nodes"),
+        Class::Unfolded => (
+            "unfolded",
+            "its steps are written one behind the other when the model is loaded, and those are differentiated",
+        ),
         Class::Expanded => ("expanded", "written with other operators when the model is loaded"),
     }
 }

@@ -41,6 +41,20 @@ pub const FULL: &[(&str, &[&str])] = &[
         &["Cast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"],
     ),
     ("takes some inputs in float32 only", &["Resize", "Upsample"]),
+    (
+        "has no float16 kernel on the CPU",
+        &[
+            "AffineGrid",
+            "DFT",
+            "DeformConv",
+            "Det",
+            "GridSample",
+            "MaxUnpool",
+            "ReverseSequence",
+            "RoiAlign",
+            "STFT",
+        ],
+    ),
     ("makes its values itself", &["ConstantOfShape", "RandomNormal", "RandomUniform", "Range"]),
 ];
 

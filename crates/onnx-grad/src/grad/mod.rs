@@ -230,7 +230,7 @@ impl Said {
                     return None;
                 }
             }
-            Class::Discrete | Class::Expanded => return None,
+            Class::Discrete | Class::Expanded | Class::Unfolded => return None,
         }
         Some((rule.apply, rule.broadcasts))
     }
@@ -406,14 +406,12 @@ impl Path {
             }
             let rule = rules::find(node);
             let class = rule.map(|rule| rule.class);
-            if node.op == "OneHot"
-                && node.domain.is_empty()
-                && node.input(2).is_some_and(|v| path.active.contains(v))
-            {
-                path.refused.push((node.label(), "values computed from the image are not covered".into()));
+            let softens = rule.is_some_and(|rule| rule.instead(pass).is_some());
+            if node.op == "Range" && node.domain.is_empty() {
+                path.refused
+                    .push((node.label(), "how many values it makes is computed from the image".into()));
                 continue;
             }
-            let softens = rule.is_some_and(|rule| rule.instead(pass).is_some());
             if class == Some(Class::Discrete) && !softens {
                 continue;
             }

@@ -4,11 +4,8 @@ use super::{Done, Rule, exact};
 use crate::grad::Cx;
 use crate::{Attr, Node, Tensor};
 
-pub(super) const RULES: &[Rule] = &[
-    exact("Col2Im", col2im),
-    exact("Conv", conv).but(SAME),
-    exact("ConvTranspose", conv_transpose).but("auto_pad or output_shape that enlarges the output"),
-];
+pub(super) const RULES: &[Rule] =
+    &[exact("Col2Im", col2im), exact("Conv", conv).but(SAME), exact("ConvTranspose", conv_transpose)];
 
 pub(super) const SAME: &str = "auto_pad=SAME_* with dilations";
 
@@ -320,10 +317,8 @@ fn conv_transpose(cx: &Cx) -> Done {
         let extra = list("output_padding", 0);
         for d in 0..n {
             let full = (x[2 + d] - 1) * window.strides[d] + extra[d] + window.extent(d);
-            let total = full - y[2 + d];
-            if total < 0 {
-                return Err(format!("auto_pad={auto_pad} that enlarges the output is not covered"));
-            }
+            // An output that is larger than that has nothing but the bias at its end.
+            let total = (full - y[2 + d]).max(0);
             // The greater part of an odd total goes in front, except for SAME_UPPER.
             window.before[d] = (total + i64::from(auto_pad != "SAME_UPPER")) / 2;
         }

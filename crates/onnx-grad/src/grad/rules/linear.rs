@@ -1,9 +1,31 @@
 //! Matrix products.
 
 use super::{Done, Rule, exact};
+use crate::Tensor;
 use crate::grad::Cx;
 
-pub(super) const RULES: &[Rule] = &[exact("Gemm", gemm), exact("MatMul", matmul)];
+pub(super) const RULES: &[Rule] = &[exact("Det", det), exact("Gemm", gemm), exact("MatMul", matmul)];
+
+/// The derivative of a determinant is the matrix of its cofactors: determinants without row i and column j, with signs. Where the
+/// matrix is singular too.
+fn det(cx: &Cx) -> Done {
+    let x = cx.x_shape(0);
+    let (lead, n) = (x[..x.len() - 2].iter().product::<i64>(), x[x.len() - 1]);
+    let gy = cx.reshape(&cx.gy(), &[lead, 1, 1]);
+    if n == 1 {
+        return cx.give_first(cx.reshape(&gy, x));
+    }
+    let others: Vec<i64> = (0..n).flat_map(|i| (0..n).filter(move |&j| j != i)).collect();
+    let others = cx.constant(Tensor::i64(&[n, n - 1], &others));
+    let rows =
+        cx.op_with("Gather", &[&cx.reshape(&cx.x(0), &[lead, n, n]), &others], &[("axis", 1i64.into())]);
+    let minors = cx.op_with("Gather", &[&rows, &others], &[("axis", 3i64.into())]);
+    let minors = cx.op("Det", &[&cx.transpose(&minors, &[0, 1, 3, 2, 4])]);
+    let sign = |i: i64| if (i / n + i % n) % 2 == 0 { 1.0 } else { -1.0 };
+    let signs: Vec<f32> = (0..n * n).map(sign).collect();
+    let cofactors = cx.mul(&minors, &cx.floats(&[n, n], &signs));
+    cx.give_first(cx.reshape(&cx.mul(&cofactors, &gy), x))
+}
 
 /// Y = α·A'·B' + β·C, where A' and B' may be transposed.
 fn gemm(cx: &Cx) -> Done {
