@@ -1,5 +1,6 @@
 //! The commands that the README names: see `cargo xtask help`.
 
+mod backend;
 mod bench;
 mod bench_strong;
 mod ci;
@@ -26,7 +27,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 9] = [
+const TASKS: [Task; 10] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
@@ -61,6 +62,12 @@ const TASKS: [Task; 9] = [
         arguments: parity::ARGUMENTS,
         about: "export models from PyTorch and compare audit's gradients with its own",
         run: parity::parity,
+    },
+    Task {
+        name: "backend",
+        arguments: backend::ARGUMENTS,
+        about: "run ONNX's own node tests through the gradient: passed, refused by name, failed",
+        run: backend::backend,
     },
     Task {
         name: "experiment",
