@@ -357,6 +357,9 @@ const MOVES: [&str; 12] = [
     "Unsqueeze",
 ];
 
+/// Operators that take quantised integers as numbers.
+const NUMBERS: [&str; 4] = ["Cast", "ConvInteger", "DequantizeLinear", "MatMulInteger"];
+
 fn moves(node: &Node) -> bool {
     MOVES.contains(&node.op.as_str()) && node.domain.is_empty()
 }
@@ -426,9 +429,9 @@ impl Path {
             let quantised = node.inputs.iter().any(|x| integers(x) && !path.rounded.contains(x));
             let rounded = node.inputs.iter().any(|x| integers(x) && path.rounded.contains(x));
             let moves = moves(node);
-            if quantised && !moves && !softens && node.op != "DequantizeLinear" && class.is_some() {
-                let why = "computes with quantised integers, of which only DequantizeLinear and operators that \
-                           move values are covered";
+            if quantised && !moves && !softens && !NUMBERS.contains(&node.op.as_str()) && class.is_some() {
+                let why = "computes with quantised integers, of which only DequantizeLinear, ConvInteger, MatMulInteger, \
+                           Cast and operators that move values are covered";
                 path.refused.push((node.label(), why.into()));
                 continue;
             }

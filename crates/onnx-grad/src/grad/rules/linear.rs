@@ -1,10 +1,15 @@
 //! Matrix products.
 
-use super::{Done, Rule, exact};
+use super::{Done, Rule, exact, quantise, straight_through};
 use crate::Tensor;
 use crate::grad::Cx;
 
-pub(super) const RULES: &[Rule] = &[exact("Det", det), exact("Gemm", gemm), exact("MatMul", matmul)];
+pub(super) const RULES: &[Rule] = &[
+    exact("Det", det),
+    exact("Gemm", gemm),
+    exact("MatMul", matmul),
+    straight_through("MatMulInteger", matmul_integer),
+];
 
 /// The derivative of a determinant is the matrix of its cofactors: determinants without row i and column j, with signs. Where the
 /// matrix is singular too.
@@ -47,8 +52,24 @@ fn gemm(cx: &Cx) -> Done {
     Ok(())
 }
 
+/// A product of integers less their zero points, its gradient that of the same product of numbers.
+fn matmul_integer(cx: &Cx) -> Done {
+    let (rows, columns) = (cx.x_shape(0).len(), cx.x_shape(1).len());
+    if rows < 2 || columns < 2 {
+        return Err("vectors are not covered, only matrices".into());
+    }
+    // Zero points by row of the one, and by column of the other.
+    let number = |i: usize| quantise::centred(cx, i, i + 2, [rows - 2, columns - 1][i]);
+    products(cx, &number)
+}
+
 /// numpy.matmul: batch dimensions broadcast, vectors count as a row on the left, a column on the right.
 fn matmul(cx: &Cx) -> Done {
+    products(cx, &|i| cx.x(i))
+}
+
+/// The gradients of a product of matrices. `number` gives its factors.
+fn products(cx: &Cx, number: &dyn Fn(usize) -> String) -> Done {
     let (a_shape, b_shape) = (cx.x_shape(0), cx.x_shape(1));
     let (row, column) = (a_shape.len() == 1, b_shape.len() == 1);
     let a_full = if row { vec![1, a_shape[0]] } else { a_shape.to_vec() };
@@ -76,11 +97,11 @@ fn matmul(cx: &Cx) -> Done {
     };
     let (m, k) = (a_full[a_full.len() - 2], a_full[a_full.len() - 1]);
     if cx.wants(0) {
-        let b = swapped(&cx.reshape_from(&cx.x(1), b_shape, &b_full), b_full.len());
+        let b = swapped(&cx.reshape_from(&number(1), b_shape, &b_full), b_full.len());
         cx.give(0, product(&gy, &b, [m, k], &a_full, a_shape));
     }
     if cx.wants(1) {
-        let a = swapped(&cx.reshape_from(&cx.x(0), a_shape, &a_full), a_full.len());
+        let a = swapped(&cx.reshape_from(&number(0), a_shape, &a_full), a_full.len());
         cx.give(1, product(&a, &gy, [k, b_full[b_full.len() - 1]], &b_full, b_shape));
     }
     Ok(())

@@ -142,6 +142,7 @@ const SINCE: &[(i64, &[&str])] = &[
     (9, &["Acosh", "Asinh", "Atanh", "ConstantOfShape", "Cosh", "Erf", "EyeLike", "IsNaN"]),
     (9, &["MeanVarianceNormalization", "NonZero", "OneHot", "Shrink", "Sign", "Sinh", "Where"]),
     (10, &["ReverseSequence", "RoiAlign"]),
+    (10, &["ConvInteger", "MatMulInteger"]),
     (10, &["DequantizeLinear", "IsInf", "Mod", "QuantizeLinear", "Resize", "ThresholdedRelu"]),
     (11, &["CumSum", "DynamicQuantizeLinear", "GatherElements", "GatherND", "Range", "Round"]),
     (11, &["Det", "ScatterElements", "ScatterND"]),

@@ -69,6 +69,20 @@ fn quantize(cx: &Cx) -> Done {
     cx.give_first(cx.cast(&g, DType::F32, cx.x_type(0)))
 }
 
+/// Input `i`, integers, less their zero point (input `zero`), as floats. One zero point, or one for each slice along an axis.
+pub(super) fn centred(cx: &Cx, i: usize, zero: usize, axis: usize) -> String {
+    let q = cx.cast(&cx.x(i), cx.x_type(i), DType::F32);
+    let Some(name) = cx.node.input(zero) else { return q };
+    let zero_point = cx.cast(name, cx.x_type(zero), DType::F32);
+    let mut shape = vec![1; cx.x_shape(i).len()];
+    if let [n] = cx.x_shape(zero)
+        && *n > 1
+    {
+        shape[axis] = *n;
+    }
+    cx.sub(&q, &cx.reshape(&zero_point, &shape))
+}
+
 /// The zero point, if there is one, as floats that broadcast.
 fn zero_point(cx: &Cx, dtype: DType) -> Option<String> {
     Some(spread(cx, cx.node.input(2)?, cx.x_type(2), dtype))

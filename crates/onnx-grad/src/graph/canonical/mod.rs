@@ -12,6 +12,7 @@ mod functions;
 mod fused;
 mod newer;
 mod norm;
+mod quantised;
 pub(crate) mod unfold;
 mod versions;
 
@@ -60,7 +61,7 @@ impl Expansion {
 }
 
 const EXPANSIONS: &[&[Expansion]] =
-    &[attention::EXPANSIONS, fused::EXPANSIONS, newer::EXPANSIONS, norm::EXPANSIONS];
+    &[attention::EXPANSIONS, fused::EXPANSIONS, newer::EXPANSIONS, norm::EXPANSIONS, quantised::EXPANSIONS];
 
 /// Operators that are expanded at load.
 pub fn expanded() -> impl Iterator<Item = &'static Expansion> {
