@@ -13,8 +13,8 @@ that ONNX Runtime runs.
 ";
 
 const EXPANDED: &str = "
-The operators below are newer than opset 21, to which all models are converted, or ONNX Runtime's optimiser writes them into the models
-that it saves. When a model is loaded, they are expanded into other operators, and those are differentiated. Upsample (7-9) becomes Resize,
+The operators below are newer than opset 21, to which all models are converted, or compute with quantised integers, or ONNX Runtime's
+optimiser writes them into the models that it saves. When a model is loaded, they are expanded into other operators, and those are differentiated. Upsample (7-9) becomes Resize,
 and Scatter (9-10) becomes ScatterElements.
 
 ";

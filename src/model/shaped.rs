@@ -2,7 +2,7 @@
 
 use super::runtime;
 use crate::{Error, Result};
-use onnx_grad::{Graph, Types};
+use onnx_grad::{Attr, DType, Graph, Node, Types, Value};
 
 /// How often loops may lie within loops.
 const DEEPEST: usize = 8;
@@ -13,7 +13,10 @@ const DEEPEST: usize = 8;
 /// ONNX Runtime doesn't have, a loop that can't be unfolded, or whatever ONNX Runtime refuses.
 pub fn shaped(graph: &Graph, loops: bool) -> Result<(Graph, Types)> {
     foreign_operators(graph)?;
-    let mut graph = runtime::specialise(graph)?;
+    let mut graph = match runtime::specialise(graph) {
+        Err(_) if graph.nodes.iter().any(rounds_up) => runtime::specialise(&with_pads(graph)?)?,
+        specialised => specialised?,
+    };
     for _ in 0..DEEPEST {
         // Loops go before shapes are inferred: that runs the graph, and a loop might not end.
         if !loops {
@@ -58,4 +61,67 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
          Export the model with standard operators: `audit ops` lists what is covered",
         labels.join("\n")
     )))
+}
+
+fn rounds_up(node: &Node) -> bool {
+    node.domain.is_empty() && node.int("ceil_mode", 0) != 0 && node.str("auto_pad", "NOTSET") == "NOTSET"
+}
+
+/// A graph whose pools with ceil_mode have pads instead that come to the same, where a window would begin behind the input.
+///
+/// Such a window doesn't count. Shape inference of opsets before 22 counts it, and refuses what follows.
+fn with_pads(graph: &Graph) -> Result<Graph> {
+    let mut graph = graph.clone();
+    for i in 0..graph.nodes.len() {
+        if !rounds_up(&graph.nodes[i]) {
+            continue;
+        }
+        let Some(input) = graph.nodes[i].input(0).map(str::to_string) else { continue };
+        let mut front = graph.clone();
+        front.outputs = vec![Value { name: input.clone(), dtype: DType::Other(0), shape: None }];
+        front.prune();
+        front.prune_inputs();
+        // The input of the graph itself needs no inference.
+        let shape = match front.nodes.is_empty() {
+            true => {
+                runtime::fixed_shape(graph.inputs.iter().find(|v| v.name == input).ok_or_else(|| {
+                    Error::model(format!("{}: its input {input} is made by no node", graph.nodes[i].label()))
+                })?)?
+            }
+            false => runtime::infer(&runtime::specialise(&front)?)?[&input].1.clone(),
+        };
+        let node = &mut graph.nodes[i];
+        if let Some(pads) = pads_for(node, &shape[2.min(shape.len())..]) {
+            node.attrs.insert("pads".into(), Attr::Ints(pads));
+            node.attrs.remove("ceil_mode");
+        }
+    }
+    Ok(graph)
+}
+
+/// The pads with which a pool over an input (spatial sizes) has as many windows as with ceil_mode; `None` where ceil_mode makes no
+/// window that begins behind the input.
+fn pads_for(node: &Node, sizes: &[i64]) -> Option<Vec<i64>> {
+    let n = sizes.len();
+    let list = |name: &str, default: i64, count: usize| {
+        node.ints(name).filter(|v| v.len() == count).map_or(vec![default; count], <[i64]>::to_vec)
+    };
+    let kernel = node.ints("kernel_shape").filter(|v| v.len() == n)?;
+    let (strides, dilations, mut pads) =
+        (list("strides", 1, n), list("dilations", 1, n), list("pads", 0, 2 * n));
+    let (mut behind, mut longer) = (false, false);
+    for d in 0..n {
+        let extent = (kernel[d] - 1) * dilations[d] + 1;
+        let room = sizes[d] + pads[d] + pads[n + d] - extent;
+        let mut last = (room + strides[d] - 1).div_euclid(strides[d]);
+        if last * strides[d] >= sizes[d] + pads[d] {
+            last -= 1;
+            behind = true;
+        }
+        let after = (last * strides[d] + extent - sizes[d] - pads[d]).max(0);
+        longer |= after > pads[n + d];
+        pads[n + d] = after;
+    }
+    // An average would count pads that ceil_mode doesn't have.
+    (behind && !(longer && node.int("count_include_pad", 0) != 0)).then_some(pads)
 }

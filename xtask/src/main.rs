@@ -48,7 +48,7 @@ const TASKS: [Task; 10] = [
     Task {
         name: "ci",
         arguments: "",
-        about: "everything a change must pass: format, clippy, tests, docs, parity, demo",
+        about: "everything a change must pass: format, clippy, tests, docs, ONNX's node tests, parity, demo",
         run: |arguments| alone(arguments, ci::ci),
     },
     Task {

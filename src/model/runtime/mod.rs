@@ -11,7 +11,7 @@ pub use shapes::{bytes_of, infer, specialise};
 pub use version::VERSION;
 
 use provider::no_cuda;
-use shapes::fixed_shape;
+pub(super) use shapes::fixed_shape;
 
 use crate::{Error, Result, guard};
 use onnx_grad::{DType, Encoded, Graph, Value};
