@@ -486,6 +486,48 @@ fn q_pair(r: &mut Rng) -> Case {
     c.constant("s", Tensor::f32(&[], &[0.001])).constant("z", zero)
 }
 
+fn matmul_bits(r: &mut Rng) -> Case {
+    let (m, n, k, block) = (r.int(1, 3), r.int(1, 4), 4 * r.int(1, 20), r.pick(&[16, 32]));
+    let blocks = (k + block - 1) / block;
+    let mut bytes = |count: i64| -> Vec<u8> { (0..count).map(|_| r.int(0, 255) as u8).collect() };
+    let (weights, zeros) = (bytes(n * blocks * block / 2), bytes(n * ((blocks + 1) / 2)));
+    let tensor = |shape: Vec<i64>, bytes: Vec<u8>| Tensor { dtype: DType::U8, shape, bytes: bytes.into() };
+    let zeros = tensor(vec![zeros.len() as i64], zeros);
+    let with_zeros = r.bool();
+    let inputs: &[&str] = if with_zeros { &["x", "w", "s", "z"] } else { &["x", "w", "s"] };
+    case(MS, "MatMulNBits", inputs, &["y"])
+        .input(r, "x", &[2, m, k])
+        .constant("w", tensor(vec![n, blocks, block / 2], weights))
+        .weights(r, "s", &[n * blocks])
+        .when(with_zeros, |c| c.constant("z", zeros))
+        .with("K", k)
+        .with("N", n)
+        .with("bits", 4)
+        .with("block_size", block)
+}
+
+fn own_grid_sample(r: &mut Rng) -> Case {
+    case(MS, "GridSample", &["x", "grid"], &["y"])
+        .input(r, "x", &[2, 2, 4, 5])
+        .input(r, "grid", &[2, 3, 2, 2])
+        .with("mode", r.pick(&["bilinear", "nearest", "bicubic"]))
+        .with("padding_mode", r.pick(&["zeros", "border", "reflection"]))
+        .with("align_corners", r.int(0, 1))
+}
+
+fn own_trilu(r: &mut Rng) -> Case {
+    case(MS, "Trilu", &["x"], &["y"]).input(r, "x", &[2, 3, 4]).with("upper", r.int(0, 1))
+}
+
+fn expand_dims(r: &mut Rng) -> Case {
+    let axis = Tensor {
+        dtype: DType::I32,
+        shape: vec![],
+        bytes: (r.int(-3, 2) as i32).to_le_bytes().to_vec().into(),
+    };
+    case(MS, "ExpandDims", &["x", "axis"], &["y"]).input(r, "x", &[2, 3]).constant("axis", axis)
+}
+
 type Make = Box<dyn Fn(&mut Rng) -> Case>;
 
 fn cases() -> Vec<(&'static str, &'static str, Make)> {
@@ -502,12 +544,15 @@ fn cases() -> Vec<(&'static str, &'static str, Make)> {
         (MS, "BiasGelu", Box::new(gelu("BiasGelu", true))),
         (MS, "DequantizeLinear", Box::new(q_pair)),
         (MS, "DynamicQuantizeMatMul", Box::new(q_dynamic)),
+        (MS, "ExpandDims", Box::new(expand_dims)),
         (MS, "FastGelu", Box::new(gelu("FastGelu", true))),
         (MS, "FusedConv", Box::new(fused_conv)),
         (MS, "FusedGemm", Box::new(fused_gemm)),
         (MS, "FusedMatMul", Box::new(fused_matmul("FusedMatMul"))),
         (MS, "Gelu", Box::new(gelu("Gelu", false))),
+        (MS, "GridSample", Box::new(own_grid_sample)),
         (MS, "MatMulIntegerToFloat", Box::new(q_to_float)),
+        (MS, "MatMulNBits", Box::new(matmul_bits)),
         (MS, "MultiHeadAttention", Box::new(multi_head)),
         (MS, "QGemm", Box::new(q_gemm)),
         (MS, "QLinearAdd", Box::new(q_two("QLinearAdd"))),
@@ -522,6 +567,7 @@ fn cases() -> Vec<(&'static str, &'static str, Make)> {
         (MS, "QuickGelu", Box::new(gelu("QuickGelu", false))),
         (MS, "SkipLayerNormalization", Box::new(skip("SkipLayerNormalization"))),
         (MS, "SkipSimplifiedLayerNormalization", Box::new(skip("SkipSimplifiedLayerNormalization"))),
+        (MS, "Trilu", Box::new(own_trilu)),
         (MS, "TransposeMatMul", Box::new(fused_matmul("TransposeMatMul"))),
     ]
 }

@@ -8,6 +8,7 @@
 //! Shapes aren't known yet: expansions compute with `Shape`, which the specialisation folds away.
 
 mod attention;
+mod contrib;
 mod functions;
 mod fused;
 mod newer;
@@ -60,8 +61,14 @@ impl Expansion {
     }
 }
 
-const EXPANSIONS: &[&[Expansion]] =
-    &[attention::EXPANSIONS, fused::EXPANSIONS, newer::EXPANSIONS, norm::EXPANSIONS, quantised::EXPANSIONS];
+const EXPANSIONS: &[&[Expansion]] = &[
+    attention::EXPANSIONS,
+    contrib::EXPANSIONS,
+    fused::EXPANSIONS,
+    newer::EXPANSIONS,
+    norm::EXPANSIONS,
+    quantised::EXPANSIONS,
+];
 
 /// Operators that are expanded at load.
 pub fn expanded() -> impl Iterator<Item = &'static Expansion> {
