@@ -13,8 +13,8 @@ that ONNX Runtime runs.
 ";
 
 const EXPANDED: &str = "
-The operators below are newer than opset 21, to which all models are converted, or ONNX Runtime's optimiser writes them into the models
-that it saves. When a model is loaded, they are expanded into other operators, and those are differentiated. Upsample (7-9) becomes Resize,
+The operators below are newer than opset 21, to which all models are converted, or compute with quantised integers, or ONNX Runtime's
+optimiser writes them into the models that it saves. When a model is loaded, they are expanded into other operators, and those are differentiated. Upsample (7-9) becomes Resize,
 and Scatter (9-10) becomes ScatterElements.
 
 ";
@@ -76,6 +76,10 @@ fn class_name(class: Class) -> (&'static str, &'static str) {
         }
         Class::Discrete => ("discrete", "passes no gradient on"),
         Class::Flat => ("flat", "the derivative is zero almost everywhere; the report names the nodes"),
+        Class::Unfolded => (
+            "unfolded",
+            "its steps are written one behind the other when the model is loaded, and those are differentiated",
+        ),
         Class::Expanded => ("expanded", "written with other operators when the model is loaded"),
     }
 }

@@ -417,6 +417,68 @@ fn what_would_take_for_ever_is_refused() {
     refused("loop", &graph, None, &["Loop \"y\"", "--gradient estimate"]);
 }
 
+/// With ceil_mode a window that begins behind the input doesn't count (since opset 22 by shape inference too). ONNX Runtime takes the
+/// file, but not the same graph in opset 21.
+#[test]
+fn a_pool_that_rounds_up_may_have_a_window_less() {
+    for op in ["MaxPool", "AveragePool"] {
+        let pool = Node::new(op, &["c"], "p").with("kernel_shape", vec![1, 2]).with("strides", vec![2, 2]);
+        let nodes = vec![
+            Node::new("Sigmoid", &["x"], "c"),
+            pool.with("ceil_mode", 1),
+            Node::new("Flatten", &["p"], "f"),
+            Node::new("MatMul", &["f", "w"], "y"),
+        ];
+        let mut graph = grey(BATCH, nodes, &[("w", weights(&[16, 3]))], &["y"]);
+        graph.opsets.insert(String::new(), 22);
+        let mut model = open("rounds-up", &graph, None, None).unwrap();
+        agrees(&mut model, BATCH, 3);
+        assert!(measured("rounds up", &mut model).0.is_some_and(|error| error < 1e-2));
+    }
+}
+
+/// Rows of the image as steps: a recurrent operator, and the same rows in a scan.
+#[test]
+fn models_with_steps_are_unfolded() {
+    let rows = || {
+        vec![
+            Node::new("Squeeze", &["x", "one"], "s"),
+            Node::new("Transpose", &["s"], "t").with("perm", vec![1, 0, 2]),
+        ]
+    };
+    let mut lstm = Node::new("LSTM", &["t", "w", "r"], "").with("hidden_size", 3);
+    lstm.outputs = vec![String::new(), "h".into()];
+    let last = Node::new("Squeeze", &["h", "zero"], "y");
+    let nodes = [rows(), vec![lstm, last]].concat();
+    let axes = [("one", Tensor::ints(&[1])), ("zero", Tensor::ints(&[0]))];
+    let constants = [&axes[..], &[("w", weights(&[1, 12, 8])), ("r", weights(&[1, 12, 3]))]].concat();
+
+    let mut body = Graph::new(
+        vec![
+            Node::new("Add", &["state", "row"], "sum"),
+            Node::new("Tanh", &["sum"], "next"),
+            Node::new("Identity", &["next"], "shown"),
+        ],
+        Default::default(),
+    );
+    body.inputs = ["state", "row"].map(|name| Value::new(name, DType::F32, &[BATCH, SIDE])).to_vec();
+    body.outputs = ["next", "shown"].map(untyped).to_vec();
+    let mut scan = Node::new("Scan", &["start", "t"], "").with("num_scan_inputs", 1);
+    scan.attrs.insert("body".into(), onnx_grad::Attr::Graph(Box::new(body)));
+    scan.outputs = vec!["y".into(), "all".into()];
+    let scanned = [rows(), vec![scan]].concat();
+    let start = [&axes[..], &[("start", weights(&[BATCH, SIDE]))]].concat();
+
+    for (name, graph, dim) in [
+        ("lstm", grey(BATCH, nodes, &constants, &["y"]), 3),
+        ("scan", grey(BATCH, scanned, &start, &["y"]), 8),
+    ] {
+        let mut model = open(name, &graph, None, None).unwrap();
+        agrees(&mut model, BATCH, dim);
+        assert!(measured(name, &mut model).0.is_some_and(|error| error < 1e-2), "{name}");
+    }
+}
+
 /// Gradients estimated from forward passes, against exact ones.
 #[test]
 fn estimated_signs_agree_with_exact_ones_and_follow_from_the_seed() {

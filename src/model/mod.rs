@@ -11,12 +11,14 @@ pub mod memory;
 pub mod output;
 pub mod reference;
 pub mod runtime;
+mod shaped;
 mod softened;
 
 use crate::record::Metric;
 use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
 pub use half::InHalf;
+pub use shaped::shaped;
 pub use softened::Softened;
 
 use card::{Card, Preprocessing, image_like};
@@ -474,16 +476,8 @@ impl Prepared {
         graph.prune();
         graph.prune_inputs();
         only_input(&graph, if raw { &input.name } else { IMAGE }, &inputs).map_err(named)?;
-        foreign_operators(&graph).map_err(named)?;
-        graph = runtime::specialise(&graph).map_err(named)?;
-        if let (false, Some(node)) = (loops, graph.find_loop()) {
-            return Err(named(Error::model(format!(
-                "{} is control flow, which has no gradient here. Export the model with loops unrolled; as a last \
-                 resort, --gradient estimate does without the gradient, slowly and less well",
-                node.label()
-            ))));
-        }
-        let mut types = runtime::infer(&graph).map_err(named)?;
+        let mut types;
+        (graph, types) = shaped(&graph, loops).map_err(named)?;
         let (output, dim) =
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
         let output_why = output::why(&outputs, card, &output);
@@ -622,26 +616,6 @@ fn only_input(graph: &Graph, image: &str, all: &[String]) -> Result<()> {
         "needs other inputs beside the images, and nothing says their values. Its inputs are:\n  {}\n\
          Export it with those fixed, or choose an output that does without them with --output",
         all.join("\n  ")
-    )))
-}
-
-/// Refuses operators that ONNX Runtime does not know. It lists all of them; ONNX Runtime itself would stop at the
-/// first.
-fn foreign_operators(graph: &Graph) -> Result<()> {
-    const KNOWN: [&str; 3] = ["", "ai.onnx.ml", "com.microsoft"];
-    let labels: Vec<String> = graph
-        .nodes
-        .iter()
-        .filter(|n| !KNOWN.contains(&n.domain.as_str()) && !graph.defines(n))
-        .map(|n| format!("  {}", n.label()))
-        .collect();
-    if labels.is_empty() {
-        return Ok(());
-    }
-    Err(Error::model(format!(
-        "has operators of a domain that ONNX Runtime doesn't come with, and that have no gradient here:\n{}\n\
-         Export the model with standard operators: `audit ops` lists what is covered",
-        labels.join("\n")
     )))
 }
 

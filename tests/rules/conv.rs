@@ -92,7 +92,8 @@ fn conv_transpose(r: &mut Rng) -> Case {
         3 => {
             let full = |d: usize| (space[d] - 1) * strides[d] + (kernel[d] - 1) * dilations[d] + 1;
             // Inference gives up on outputs smaller than the input.
-            let shape: Vec<i64> = (0..dims).map(|d| (full(d) - r.int(0, 2)).max(space[d])).collect();
+            let shape: Vec<i64> =
+                (0..dims).map(|d| (full(d) + r.int(-2, strides[d] - 1)).max(space[d])).collect();
             node = node.with("output_shape", shape).with("dilations", dilations);
         }
         _ => {

@@ -126,10 +126,10 @@ fn clip(r: &mut Rng) -> Case {
     }
     let mut case = Case::new(node).input("x", &shape, away(r, &shape, &[-1.0, 0.5]));
     if lo {
-        case = case.constant("lo", Tensor::f32(&[], &[-1.0]));
+        case = case.maybe(r, "lo", &[], |_, _| vec![-1.0]);
     }
     if hi {
-        case = case.constant("hi", Tensor::f32(&[], &[0.5]));
+        case = case.maybe(r, "hi", &[], |_, _| vec![0.5]);
     }
     case
 }

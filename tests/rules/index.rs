@@ -4,11 +4,14 @@ use crate::case::*;
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
     vec![
+        entry("Compress", compress),
         entry("CumSum", cum_sum),
         entry("Gather", gather),
         entry("GatherElements", gather_elements),
         entry("GatherND", gather_nd),
+        entry("OneHot", one_hot),
         entry("Pad", pad),
+        entry("ReverseSequence", reverse_sequence),
         entry("ScatterElements", scatter_elements),
         entry("ScatterND", scatter_nd),
         entry("Slice", slice),
@@ -109,8 +112,7 @@ fn scattered(r: &mut Rng, node: Node, shape: &[i64], indices: (&[i64], Vec<i64>)
     let (data, updates) = all.split_at(size(shape));
     let case = Case::new(node).input("x", shape, data.to_vec()).indices(r, "i", indices.0, &indices.1);
     if reduction == "mul" {
-        let updates = normal(r, of);
-        return case.constant("u", Tensor::f32(of, &updates));
+        return case.maybe(r, "u", of, |r, of| if r.bool() { normal(r, of) } else { with_zeros(r, of) });
     }
     case.input("u", of, updates.to_vec())
 }
@@ -191,7 +193,45 @@ fn pad(r: &mut Rng) -> Case {
     let mode = r.pick(&["constant", "reflect", "edge", "wrap"]);
     let low = if mode == "constant" { -1 } else { 0 };
     let pads: Vec<i64> = (0..2 * rank).map(|_| if r.bool() { r.int(low, 2) } else { 0 }).collect();
-    Case::new(Node::new("Pad", &["x", "pads"], "y").with("mode", mode))
+    let with_value = mode == "constant" && r.bool();
+    let inputs: &[&str] = if with_value { &["x", "pads", "v"] } else { &["x", "pads"] };
+    let case = Case::new(Node::new("Pad", inputs, "y").with("mode", mode))
         .normal(r, "x", &shape)
-        .ints("pads", &pads)
+        .ints("pads", &pads);
+    if with_value { case.normal(r, "v", &[]) } else { case }
+}
+
+fn compress(r: &mut Rng) -> Case {
+    let rank = r.int(1, 4);
+    let shape = r.shape(rank);
+    let axis = r.int(-rank, rank - 1);
+    let flat = r.bool();
+    let size = if flat { size(&shape) as i64 } else { shape[((axis + rank) % rank) as usize] };
+    // The condition may end before its axis.
+    let mut condition: Vec<u8> = (0..r.int(1, size)).map(|_| r.int(0, 1) as u8).collect();
+    condition[0] = 1;
+    let node = Node::new("Compress", &["x", "c"], "y");
+    let node = if flat { node } else { node.with("axis", axis) };
+    let condition =
+        Tensor { dtype: DType::Bool, shape: vec![condition.len() as i64], bytes: condition.into() };
+    Case::new(node).normal(r, "x", &shape).constant("c", condition)
+}
+
+fn one_hot(r: &mut Rng) -> Case {
+    let of = r.shape(2);
+    let at: Vec<i64> = (0..size(&of)).map(|_| r.int(-4, 3)).collect();
+    Case::new(Node::new("OneHot", &["at", "depth", "values"], "y").with("axis", r.int(-1, 2)))
+        .indices(r, "at", &of, &at)
+        .ints("depth", &[4])
+        .normal(r, "values", &[2])
+}
+
+fn reverse_sequence(r: &mut Rng) -> Case {
+    let shape = r.shape(3);
+    let (batch, time) = r.pick(&[(0, 1), (1, 0)]);
+    let lengths: Vec<i64> = (0..shape[batch]).map(|_| r.int(1, shape[time])).collect();
+    let node = Node::new("ReverseSequence", &["x", "n"], "y")
+        .with("batch_axis", batch as i64)
+        .with("time_axis", time as i64);
+    Case::new(node).normal(r, "x", &shape).constant("n", Tensor::ints(&lengths))
 }

@@ -3,7 +3,20 @@
 use crate::case::*;
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
-    vec![entry("Einsum", einsum), entry("Gemm", gemm), entry("MatMul", matmul)]
+    vec![entry("Det", det), entry("Einsum", einsum), entry("Gemm", gemm), entry("MatMul", matmul)]
+}
+
+fn det(r: &mut Rng) -> Case {
+    let n = r.int(1, 4);
+    let lead = r.pick(&[&[][..], &[2], &[2, 3]]);
+    let shape = [lead, &[n, n]].concat();
+    // Singular too: a row of zeros.
+    let singular = r.int(0, 3) == 0;
+    let mut values = normal(r, &shape);
+    if singular {
+        values[..n as usize].fill(0.0);
+    }
+    Case::new(Node::new("Det", &["x"], "y")).input("x", &shape, values)
 }
 
 fn gemm(r: &mut Rng) -> Case {

@@ -6,6 +6,7 @@ mod case;
 mod common;
 mod conv;
 mod elementwise;
+mod fourier;
 mod index;
 mod linear;
 mod norm;
@@ -13,8 +14,10 @@ mod pool;
 mod quantise;
 mod reduce;
 mod resize;
+mod sample;
 mod shape;
 mod soften;
+mod unfolded;
 
 use audit::model::runtime::{self, Input, Optimise, Session};
 use case::*;
@@ -29,6 +32,7 @@ fn samples() -> Vec<(&'static str, Sample)> {
     let families = [
         conv::samples(),
         elementwise::samples(),
+        fourier::samples(),
         index::samples(),
         linear::samples(),
         norm::samples(),
@@ -36,7 +40,9 @@ fn samples() -> Vec<(&'static str, Sample)> {
         quantise::samples(),
         reduce::samples(),
         resize::samples(),
+        sample::samples(),
         shape::samples(),
+        unfolded::samples(),
     ];
     families.into_iter().flatten().collect()
 }
@@ -99,8 +105,18 @@ fn passed(
     choose: impl FnOnce(&[Vec<i64>]) -> Vec<Vec<f32>>,
 ) -> Result<Found, String> {
     let text = |e: audit::Error| e.to_string();
-    let types = runtime::infer(&case.graph).map_err(text)?;
+    let mut types = runtime::infer(&case.graph).map_err(text)?;
     let mut graph = case.graph.clone();
+    // Finite differences are taken of the node itself, not of its steps.
+    let unfolded = graph.unfold(&types)?;
+    let whole = match &unfolded {
+        Some(_) => Some(Session::new(&case.graph, CPU, Optimise::Off).map_err(text)?),
+        None => None,
+    };
+    if let Some(unfolded) = unfolded {
+        types = runtime::infer(&unfolded).map_err(text)?;
+        graph = unfolded;
+    }
     for out in &mut graph.outputs {
         let (dtype, dims) = &types[&out.name];
         *out = Value::new(out.name.clone(), *dtype, dims);
@@ -132,7 +148,7 @@ fn passed(
     let gradients = backward.run(&feed, &names).map_err(text)?;
     let gradients: Vec<Vec<f32>> = gradients.iter().map(|g| g.floats().unwrap().1.to_vec()).collect();
     drop(held);
-    Ok((forward, cotangents, gradients))
+    Ok((whole.unwrap_or(forward), cotangents, gradients))
 }
 
 /// Median error over directions, or what went wrong.
@@ -182,15 +198,18 @@ fn gradient(
 fn what_no_rule_covers_is_refused() {
     common::load_runtime();
     let image = || vec![0.5; 12];
-    let clip = Case::new(Node::new("Clip", &["x", "low"], "y")).input("x", &[3, 4], image());
     let pad = Case::new(Node::new("Pad", &["x", "pads"], "y").with("mode", "wrap"));
-    let one_hot = Case::new(Node::new("OneHot", &["at", "depth", "values"], "y"));
+    let regions = Case::new(Node::new("RoiAlign", &["x", "r", "b"], "y").with("mode", "max"));
+    let regions = regions.input("x", &[1, 1, 3, 4], image()).constant("b", Tensor::i64(&[1], &[0]));
     let cases = [
-        (clip.input("low", &[], vec![0.1]), "a bound computed from the image"),
         (pad.input("x", &[3, 4], image()).ints("pads", &[-1, 0, 2, 0]), "wrap that crops"),
+        (regions.constant("r", Tensor::f32(&[1, 4], &[0.0, 0.0, 2.0, 2.0])), "mode=max is not covered"),
         (
-            one_hot.ints("at", &[1]).ints("depth", &[4]).input("values", &[2], vec![0.0, 1.0]),
-            "values computed from the image",
+            Case::new(Node::new("STFT", &["x", "step", "w"], "y"))
+                .constant("step", Tensor::i64(&[], &[2]))
+                .input("x", &[1, 12], image())
+                .input("w", &[4], vec![0.5; 4]),
+            "a window computed from the image",
         ),
     ];
     for (case, expected) in cases {
@@ -203,7 +222,7 @@ fn what_no_rule_covers_is_refused() {
 fn every_rule_has_a_sample_case() {
     let samples = samples();
     let missing: Vec<&str> = operators::all()
-        .filter(|o| o.class == Class::Exact)
+        .filter(|o| matches!(o.class, Class::Exact | Class::Unfolded))
         .map(|o| o.name)
         .filter(|op| !samples.iter().any(|(name, _)| name == op))
         .collect();

@@ -41,6 +41,8 @@ fn norm(op: &'static str) -> impl Fn(&mut Rng) -> Case {
         let mut node = Node::new(op, &["x", "scale", "bias"], "y").with("epsilon", 1e-3f32);
         if layer {
             node = node.with("axis", axis);
+            // Mean and inverse deviation are outputs too.
+            node.outputs.extend(["mean", "inverse"][..r.int(0, 2) as usize].iter().map(|o| o.to_string()));
         }
         if op == "GroupNormalization" {
             let groups = r.int(1, 3);

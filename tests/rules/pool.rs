@@ -11,7 +11,23 @@ pub fn samples() -> Vec<(&'static str, Sample)> {
         entry("GlobalMaxPool", global("GlobalMaxPool")),
         entry("LpPool", pool("LpPool")),
         entry("MaxPool", pool("MaxPool")),
+        entry("MaxUnpool", max_unpool),
     ]
+}
+
+fn max_unpool(r: &mut Rng) -> Case {
+    let x = [r.int(1, 2), r.int(1, 3), r.int(1, 3), r.int(1, 3)];
+    let (channel, whole) = (4 * x[2] * x[3], 4 * size(&x) as i64);
+    // Each value somewhere in its own channel, no two at one place.
+    let mut at = Vec::new();
+    for start in (0..whole).step_by(channel as usize) {
+        let mut places: Vec<i64> = (start..start + channel).collect();
+        r.shuffle(&mut places);
+        at.extend(&places[..(channel / 4) as usize]);
+    }
+    let node =
+        Node::new("MaxUnpool", &["x", "i"], "y").with("kernel_shape", vec![2, 2]).with("strides", vec![2, 2]);
+    Case::new(node).normal(r, "x", &x).indices(r, "i", &x, &at)
 }
 
 fn pool(op: &'static str) -> impl Fn(&mut Rng) -> Case {

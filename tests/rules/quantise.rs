@@ -83,6 +83,44 @@ fn quantisation_is_that_of_pytorch() {
     }
 }
 
+/// What onnxruntime's dynamic quantisation writes: the gradient is that of the product with the numbers behind the integers.
+#[test]
+fn products_of_integers_have_the_gradient_of_the_numbers_they_stand_for() {
+    common::load_runtime();
+    let float = DType::F32.code() as i64;
+    let mut quantise = Node::new("DynamicQuantizeLinear", &["x"], "q");
+    quantise.outputs.extend(["s".into(), "z".into()]);
+    let tail = |op: &str, inputs: &[&str]| {
+        vec![
+            quantise.clone(),
+            Node::new(op, inputs, "sum"),
+            Node::new("Cast", &["sum"], "number").with("to", float),
+            Node::new("Mul", &["s", "ws"], "unit"),
+            Node::new("Mul", &["number", "unit"], "y"),
+        ]
+    };
+    let bytes = |shape: &[i64], v: &[i8]| Tensor {
+        dtype: DType::I8,
+        shape: shape.to_vec(),
+        bytes: v.iter().map(|v| *v as u8).collect(),
+    };
+    // Weights (q − zero) · 0.5: [[1, −2], [0.5, 3]].
+    let constants =
+        [("w", bytes(&[2, 2], &[4, -2, 3, 8])), ("wz", bytes(&[], &[2])), ("ws", Tensor::f32(&[], &[0.5]))];
+    let nodes = tail("MatMulInteger", &["q", "w", "z", "wz"]);
+    let (_, g, grad) = gradient(nodes, &constants, &[1, 2], &[0.3, -1.0], &[1.0, 10.0]);
+    let close = |g: &[f32], expected: &[f32]| g.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-4);
+    assert!(close(&g, &[1.0 - 20.0, 0.5 + 30.0]), "{g:?}");
+    assert!(grad.notes.iter().all(|n| n.straight_through) && grad.notes.len() == 2, "{:?}", grad.notes);
+    // A kernel (q − zero) · 0.5 of [1, −2, 0.5] over three places, padded: y has as many.
+    let constants =
+        [("w", bytes(&[1, 1, 3], &[4, -2, 3])), ("wz", bytes(&[], &[2])), ("ws", Tensor::f32(&[], &[0.5]))];
+    let mut nodes = tail("ConvInteger", &["q", "w", "z", "wz"]);
+    nodes[1] = nodes[1].clone().with("pads", vec![1, 1]);
+    let (_, g, _) = gradient(nodes, &constants, &[1, 1, 3], &[0.3, -1.0, 0.7], &[1.0, 10.0, 100.0]);
+    assert!(close(&g, &[-2.0 + 10.0, 0.5 - 20.0 + 100.0, 5.0 - 200.0]), "{g:?}");
+}
+
 #[test]
 fn computing_with_quantised_integers_is_refused() {
     common::load_runtime();

@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: everything a change must pass, the quick things first.
 
 use crate::{
-    demo, libtorch, package, parity,
+    backend, demo, libtorch, package, parity,
     project::{Error, Result, Since, cargo, line, run},
     setup, train,
 };
@@ -13,7 +13,7 @@ use std::{
 
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("setup", setup::setup),
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"])).map_err(|error| error.then("run `cargo fmt --all`"))
@@ -29,6 +29,8 @@ const STEPS: [Step; 10] = [
         run(doc.args(WITHOUT_LIBTORCH).env("RUSTDOCFLAGS", "-D warnings"))
     }),
     ("trainer", trainer),
+    // A third of them, which is some of every operator that has three tests.
+    ("backend", || backend::backend(&["--every".to_owned(), "3".to_owned()])),
     ("parity", parity_if_possible),
     ("demo", demo::demo),
     // After parity, which installs PyTorch, and the demo, which builds most of the release.

@@ -1,5 +1,6 @@
 //! The commands that the README names: see `cargo xtask help`.
 
+mod backend;
 mod bench;
 mod bench_strong;
 mod ci;
@@ -49,7 +50,7 @@ const TASKS: [Task; 12] = [
     Task {
         name: "ci",
         arguments: "",
-        about: "everything a change must pass: format, clippy, tests, docs, parity, demo",
+        about: "everything a change must pass: format, clippy, tests, docs, ONNX's node tests, parity, demo",
         run: |arguments| alone(arguments, ci::ci),
     },
     Task {
@@ -76,6 +77,12 @@ const TASKS: [Task; 12] = [
         arguments: parity::ARGUMENTS,
         about: "export models from PyTorch and compare audit's gradients with its own",
         run: parity::parity,
+    },
+    Task {
+        name: "backend",
+        arguments: backend::ARGUMENTS,
+        about: "run ONNX's own node tests through the gradient: passed, refused by name, failed",
+        run: backend::backend,
     },
     Task {
         name: "experiment",

@@ -38,9 +38,30 @@ pub const FULL: &[(&str, &[&str])] = &[
     ("statistics of channels that hardly vary are too small", &["BatchNormalization"]),
     (
         "what is rounded to integers must be rounded as the model does",
-        &["Cast", "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"],
+        &[
+            "Cast",
+            "ConvInteger",
+            "DequantizeLinear",
+            "DynamicQuantizeLinear",
+            "MatMulInteger",
+            "QuantizeLinear",
+        ],
     ),
     ("takes some inputs in float32 only", &["Resize", "Upsample"]),
+    (
+        "has no float16 kernel on the CPU",
+        &[
+            "AffineGrid",
+            "DFT",
+            "DeformConv",
+            "Det",
+            "GridSample",
+            "MaxUnpool",
+            "ReverseSequence",
+            "RoiAlign",
+            "STFT",
+        ],
+    ),
     ("makes its values itself", &["ConstantOfShape", "RandomNormal", "RandomUniform", "Range"]),
 ];
 

@@ -2,7 +2,7 @@
 
 use crate::Pass;
 use crate::grad::rules;
-use crate::graph::expanded;
+use crate::graph::{Expansion, expanded, unfolded};
 
 pub use crate::graph::{NEWEST, OLDEST, OPSET};
 
@@ -34,6 +34,8 @@ pub enum Class {
     Discrete,
     /// It is constant almost everywhere: zero, or straight-through if asked for. Always in the notes.
     Flat,
+    /// [`Graph::unfold`](crate::Graph::unfold) writes its steps one behind the other, and those are differentiated.
+    Unfolded,
     /// [`Graph::load`](crate::Graph::load) writes it with other operators, and those are differentiated.
     Expanded,
 }
@@ -49,13 +51,16 @@ pub fn all() -> impl Iterator<Item = Operator> {
         softened: rule.instead(Pass::Softened).is_some(),
         refused: rule.limits,
     });
-    let written = expanded().map(|e| Operator {
-        domain: e.domain,
-        name: e.op,
-        since: e.since,
-        class: Class::Expanded,
-        softened: false,
-        refused: e.refused,
-    });
+    let row = |class| {
+        move |e: &'static Expansion| Operator {
+            domain: e.domain,
+            name: e.op,
+            since: e.since,
+            class,
+            softened: false,
+            refused: e.refused,
+        }
+    };
+    let written = expanded().map(row(Class::Expanded)).chain(unfolded().map(row(Class::Unfolded)));
     ruled.chain(written)
 }

@@ -12,7 +12,7 @@ pub use shapes::{bytes_of, infer, specialise};
 pub use version::VERSION;
 
 use provider::no_cuda;
-use shapes::fixed_shape;
+pub(super) use shapes::fixed_shape;
 
 use crate::{Error, Result, guard};
 use onnx_grad::{DType, Encoded, Graph, Value};
@@ -148,7 +148,7 @@ impl Session {
     }
 
     fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
-        let refused = |e: String| Error::model(format!("ONNX Runtime doesn't take the graph: {e}"));
+        let refused = |e: String| Error::model(in_words(&e));
         let weights = graph.weight_bytes();
         // Loading from a file avoids one more copy of large weights in memory while ONNX Runtime makes its own.
         let folder = (SMALL..INLINE_LIMIT).contains(&weights).then(scratch).transpose()?;
@@ -453,6 +453,29 @@ fn dtype(ty: TensorElementType) -> DType {
         TensorElementType::Bool => DType::Bool,
         _ => DType::Other(0),
     }
+}
+
+/// ONNX Runtime's reason to refuse a graph: in our words where we know it, else its own without the C++ around them.
+fn in_words(reason: &str) -> String {
+    let between = |from: &str, to: &str| Some(reason.split_once(from)?.1.split_once(to)?.0);
+    if let Some(operator) = between("Could not find an implementation for ", " with name") {
+        let operator = operator.split_once('(').map_or(operator, |(operator, _)| operator);
+        let name = between("with name '", "'").unwrap_or_default();
+        return format!(
+            "{operator} \"{name}\": ONNX Runtime {VERSION} has no kernel for this operator with inputs of these types. Export the \
+             model with float32 values, or with another operator"
+        );
+    }
+    // Every node was folded away.
+    if reason.contains("OrtValue indexes should have been populated") {
+        return "its output is a constant: it doesn't depend on the input. Choose another output with --output".into();
+    }
+    // Of a failed check, the file, the line and the signature of the function come first.
+    let plain = match reason.split_once(" was false. ") {
+        Some((_, words)) if reason.contains("/onnxruntime_src/") => words,
+        _ => reason,
+    };
+    format!("ONNX Runtime doesn't take the graph: {plain}")
 }
 
 /// A temporary folder that is deleted when it is dropped.

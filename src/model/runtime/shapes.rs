@@ -124,7 +124,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
     Ok(types)
 }
 
-pub(super) fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
+pub(in crate::model) fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
     use onnx_grad::Dim;
     let dims = value.shape.as_deref().unwrap_or_default();
     dims.iter()

@@ -230,7 +230,7 @@ impl Said {
                     return None;
                 }
             }
-            Class::Discrete | Class::Expanded => return None,
+            Class::Discrete | Class::Expanded | Class::Unfolded => return None,
         }
         Some((rule.apply, rule.broadcasts))
     }
@@ -357,6 +357,9 @@ const MOVES: [&str; 12] = [
     "Unsqueeze",
 ];
 
+/// Operators that take quantised integers as numbers.
+const NUMBERS: [&str; 4] = ["Cast", "ConvInteger", "DequantizeLinear", "MatMulInteger"];
+
 fn moves(node: &Node) -> bool {
     MOVES.contains(&node.op.as_str()) && node.domain.is_empty()
 }
@@ -406,14 +409,12 @@ impl Path {
             }
             let rule = rules::find(node);
             let class = rule.map(|rule| rule.class);
-            if node.op == "OneHot"
-                && node.domain.is_empty()
-                && node.input(2).is_some_and(|v| path.active.contains(v))
-            {
-                path.refused.push((node.label(), "values computed from the image are not covered".into()));
+            let softens = rule.is_some_and(|rule| rule.instead(pass).is_some());
+            if node.op == "Range" && node.domain.is_empty() {
+                path.refused
+                    .push((node.label(), "how many values it makes is computed from the image".into()));
                 continue;
             }
-            let softens = rule.is_some_and(|rule| rule.instead(pass).is_some());
             if class == Some(Class::Discrete) && !softens {
                 continue;
             }
@@ -428,9 +429,9 @@ impl Path {
             let quantised = node.inputs.iter().any(|x| integers(x) && !path.rounded.contains(x));
             let rounded = node.inputs.iter().any(|x| integers(x) && path.rounded.contains(x));
             let moves = moves(node);
-            if quantised && !moves && !softens && node.op != "DequantizeLinear" && class.is_some() {
-                let why = "computes with quantised integers, of which only DequantizeLinear and operators that \
-                           move values are covered";
+            if quantised && !moves && !softens && !NUMBERS.contains(&node.op.as_str()) && class.is_some() {
+                let why = "computes with quantised integers, of which only DequantizeLinear, ConvInteger, MatMulInteger, \
+                           Cast and operators that move values are covered";
                 path.refused.push((node.label(), why.into()));
                 continue;
             }

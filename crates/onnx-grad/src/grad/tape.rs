@@ -194,6 +194,10 @@ impl<'a, 't> Cx<'a, 't> {
     pub fn gy(&self) -> String {
         self.gy_of(0)
     }
+    /// Whether output `i` has a gradient.
+    pub fn has_gy(&self, i: usize) -> bool {
+        self.gy.get(i).is_some_and(Option::is_some)
+    }
     /// Gradient of output `i`; zeros where it has none.
     pub fn gy_of(&self, i: usize) -> String {
         self.gy_read[i].set(true);

@@ -1,6 +1,6 @@
 //! `.onnx` file → [`Graph`].
 
-use super::{Attr, AttrProto, DType, Dim, Graph, Node, Tensor, Value, canonical, proto, sane};
+use super::{Attr, AttrProto, DType, Dim, Graph, Node, Tensor, Value, canonical, proto, sane, tensor};
 use crate::{Error, Result};
 use prost::{Message, bytes::Bytes};
 use std::cmp::Reverse;
@@ -137,8 +137,10 @@ pub(super) fn norm(domain: &str) -> &str {
 
 pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::result::Result<Graph, String> {
     let mut out = Graph::default();
+    let mut narrow: HashMap<String, &str> = HashMap::new();
     for t in &mut g.initializer {
         let name = t.name.clone();
+        narrow.extend(tensor::narrow(t.data_type).map(|(_, kind)| (name.clone(), kind)));
         let tensor = Tensor::from_proto(t, external).map_err(|e| format!("initializer {name:?} {e}"))?;
         out.constants.insert(name, tensor);
     }
@@ -180,6 +182,7 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
             continue;
         }
         sane::check(&node)?;
+        result_type(&node, &narrow)?;
         nodes.push(node);
     }
     // Old exporters list weights among the inputs too.
@@ -187,6 +190,23 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
     out.outputs = g.output.iter().map(value).collect();
     out.nodes = sort(nodes)?;
     Ok(out)
+}
+
+/// Refuses a node whose result has a type that the canonical opset doesn't have, by the example of a constant of that type.
+fn result_type(node: &Node, narrow: &HashMap<String, &str>) -> std::result::Result<(), String> {
+    let example = match node.op.as_str() {
+        "QuantizeLinear" => node.input(2),
+        "CastLike" => node.input(1),
+        _ => None,
+    };
+    match example.and_then(|name| narrow.get(name)) {
+        None => Ok(()),
+        Some(kind) => Err(format!(
+            "{}: makes {kind}, which opset {} doesn't have. Export the model with 8-bit or 4-bit integers, or in float",
+            node.label(),
+            super::OPSET
+        )),
+    }
 }
 
 fn value(v: &proto::ValueInfoProto) -> Value {
@@ -223,9 +243,7 @@ pub(super) fn attr(a: &mut proto::AttributeProto, external: External) -> std::re
         Ok(K::Ints) => Attr::Ints(a.ints.clone()),
         Ok(K::Floats) => Attr::Floats(a.floats.clone()),
         Ok(K::Tensor) => match a.t.as_mut() {
-            Some(t) if DType::from_code(t.data_type).size().is_some() => {
-                Attr::Tensor(Tensor::from_proto(t, external)?)
-            }
+            Some(t) if DType::is_stored(t.data_type) => Attr::Tensor(Tensor::from_proto(t, external)?),
             _ => Attr::Other(Box::new(AttrProto(a.clone()))),
         },
         Ok(K::Graph) => match a.g.as_mut() {

@@ -13,7 +13,8 @@ pub(crate) mod sane;
 mod save;
 mod tensor;
 
-pub(crate) use canonical::expanded;
+pub(crate) use canonical::unfold::unfolded;
+pub(crate) use canonical::{Expansion, expanded};
 pub use canonical::{NEWEST, OLDEST, OPSET};
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
@@ -96,6 +97,13 @@ pub enum Attr {
 /// An attribute as protobuf, opaque outside this module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttrProto(proto::AttributeProto);
+
+impl AttrProto {
+    /// The words of a list of strings.
+    pub(crate) fn strings(&self) -> Vec<String> {
+        self.0.strings.iter().map(|s| String::from_utf8_lossy(s).into_owned()).collect()
+    }
+}
 
 impl Value {
     /// A value of known shape.
@@ -215,10 +223,10 @@ impl Graph {
         self.functions.iter().any(|f| f.name == node.op && f.domain == node.domain)
     }
 
-    /// A node that repeats a sub-graph, in this graph or in a branch of it.
+    /// A node that repeats a sub-graph for nobody knows how long, in this graph or in a branch of it.
     pub fn find_loop(&self) -> Option<&Node> {
         self.nodes.iter().find_map(|node| match node.op.as_str() {
-            "Loop" | "Scan" | "SequenceMap" => Some(node),
+            "Loop" | "SequenceMap" => Some(node),
             _ => node.attrs.values().find_map(|a| match a {
                 Attr::Graph(g) => g.find_loop(),
                 _ => None,

@@ -23,7 +23,7 @@ pub enum DType {
     U16,
     U8,
     Bool,
-    /// Anything that the crate doesn't store: strings, complex, 4- and 8-bit floats.
+    /// Anything else by its ONNX code. Of these, 8-bit floats and 4-bit integers are stored; strings and complex numbers are not.
     Other(i32),
 }
 
@@ -55,9 +55,24 @@ impl DType {
             _ => CODES.iter().find(|c| c.0 == self).map_or(0, |c| c.1),
         }
     }
-    /// Bytes per element; `None` for types this crate doesn't store.
+    /// Bytes per element; `None` for types that this crate doesn't store, or not in whole bytes.
     pub fn size(self) -> Option<usize> {
-        CODES.iter().find(|c| c.0 == self).map(|c| c.2)
+        match self {
+            DType::Other(17..=20) => Some(1),
+            _ => CODES.iter().find(|c| c.0 == self).map(|c| c.2),
+        }
+    }
+    /// Bytes of `count` elements; `None` for types that this crate doesn't store.
+    fn bytes(self, count: u64) -> Option<u64> {
+        match self {
+            // Two 4-bit integers in a byte.
+            DType::Other(21 | 22) => Some(count.div_ceil(2)),
+            _ => count.checked_mul(self.size()? as u64),
+        }
+    }
+    /// Whether tensors of this type can be stored.
+    pub(super) fn is_stored(code: i32) -> bool {
+        narrow(code).is_some() || DType::from_code(code).bytes(1).is_some()
     }
     /// Whether gradients can pass through values of this type.
     pub fn is_float(self) -> bool {
@@ -74,6 +89,17 @@ pub struct Tensor {
     pub shape: Vec<i64>,
     /// Elements, little-endian, row-major.
     pub bytes: Bytes,
+}
+
+/// Types that came after the canonical opset: bits of an element, and the type's name.
+pub(super) fn narrow(code: i32) -> Option<(u32, &'static str)> {
+    match code {
+        23 => Some((4, "float4e2m1")),
+        24 => Some((8, "float8e8m0")),
+        25 => Some((2, "uint2")),
+        26 => Some((2, "int2")),
+        _ => None,
+    }
 }
 
 impl Tensor {
@@ -135,10 +161,14 @@ impl Tensor {
     }
 
     pub(super) fn from_proto(p: &mut proto::TensorProto, external: External) -> Result<Self, String> {
+        if let Some((bits, _)) = narrow(p.data_type) {
+            return Self::from_narrow(p, bits);
+        }
         let dtype = DType::from_code(p.data_type);
-        let Some(size) = dtype.size() else {
+        if dtype.bytes(1).is_none() {
             return Err(format!("has element type {}, which is not supported", p.data_type));
-        };
+        }
+        let size = dtype.size().unwrap_or(1);
         let shape = p.dims.clone();
         if shape.iter().any(|&d| d < 0) {
             return Err(format!("has shape {shape:?}"));
@@ -146,7 +176,7 @@ impl Tensor {
         let count = shape
             .iter()
             .try_fold(1u64, |n, &d| n.checked_mul(d as u64))
-            .filter(|n| n.checked_mul(size as u64).is_some_and(|bytes| bytes < 1 << 40))
+            .filter(|n| dtype.bytes(*n).is_some_and(|bytes| bytes < 1 << 40))
             .ok_or_else(|| format!("has shape {shape:?}"))?;
         let bytes: Bytes = if p.data_location == proto::tensor_proto::DataLocation::External as i32 {
             let entry = |key: &str| p.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
@@ -167,11 +197,53 @@ impl Tensor {
                 _ => p.int32_data.iter().flat_map(|v| v.to_le_bytes()[..size].to_vec()).collect(),
             }
         };
-        if bytes.len() as u64 != count * size as u64 {
-            let (expected, found) = (count * size as u64, bytes.len());
+        let expected = dtype.bytes(count).unwrap_or(0);
+        if bytes.len() as u64 != expected {
+            let found = bytes.len();
             return Err(format!("of shape {shape:?} should hold {expected} bytes and holds {found}"));
         }
         Ok(Tensor { dtype, shape, bytes })
+    }
+
+    /// A tensor of a type that came after the canonical opset, in the next wider one that has all of its values.
+    fn from_narrow(p: &mut proto::TensorProto, bits: u32) -> Result<Self, String> {
+        let shape = p.dims.clone();
+        let per_byte = 8 / bits as usize;
+        let count = shape
+            .iter()
+            .try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?))
+            .filter(|n| *n < 1 << 40);
+        let count = count.ok_or_else(|| format!("has shape {shape:?}"))?;
+        let packed: Vec<u8> = match p.raw_data.is_empty() {
+            false => p.raw_data.to_vec(),
+            true => p.int32_data.iter().map(|v| *v as u8).collect(),
+        };
+        if packed.len() != count.div_ceil(per_byte) {
+            let (expected, found) = (count.div_ceil(per_byte), packed.len());
+            return Err(format!("of shape {shape:?} should hold {expected} bytes and holds {found}"));
+        }
+        let mask = (((1u16 << bits) - 1) & 0xff) as u8;
+        let values = (0..count).map(|i| (packed[i / per_byte] >> (bits as usize * (i % per_byte))) & mask);
+        Ok(match p.data_type {
+            25 => Tensor { dtype: DType::U8, shape, bytes: values.collect() },
+            26 => Tensor {
+                dtype: DType::I8,
+                shape,
+                bytes: values.map(|v| if v > 1 { v | 0xfc } else { v }).collect(),
+            },
+            // ±0, 0.5, 1, 1.5, 2, 3, 4 and 6, in float8e4m3fn.
+            23 => {
+                let wide = |v: u8| {
+                    [0x00, 0x30, 0x38, 0x3c, 0x40, 0x44, 0x48, 0x4c][usize::from(v & 7)] | ((v & 8) << 4)
+                };
+                Tensor { dtype: DType::Other(17), shape, bytes: values.map(wide).collect() }
+            }
+            // Powers of two, from 2⁻¹²⁷ on.
+            _ => {
+                let power = |v: u8| if v == 255 { f32::NAN } else { (f32::from(v) - 127.0).exp2() };
+                Tensor::f32(&shape, &values.map(power).collect::<Vec<f32>>())
+            }
+        })
     }
 
     pub(super) fn to_proto(&self, name: &str) -> proto::TensorProto {

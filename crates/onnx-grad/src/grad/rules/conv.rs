@@ -1,13 +1,15 @@
 //! Convolutions. Also the geometry that convolutions and average pools share.
 
-use super::{Done, Rule, exact};
+use super::{Done, Rule, exact, quantise, straight_through};
 use crate::grad::Cx;
 use crate::{Attr, Node, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
     exact("Col2Im", col2im),
     exact("Conv", conv).but(SAME),
-    exact("ConvTranspose", conv_transpose).but("auto_pad or output_shape that enlarges the output"),
+    straight_through("ConvInteger", conv_integer)
+        .but("weights computed from the image; auto_pad=SAME_* with dilations"),
+    exact("ConvTranspose", conv_transpose),
 ];
 
 pub(super) const SAME: &str = "auto_pad=SAME_* with dilations";
@@ -302,6 +304,17 @@ fn conv(cx: &Cx) -> Done {
     Ok(())
 }
 
+/// A Conv of integers less their zero points, its gradient that of the same Conv of numbers.
+fn conv_integer(cx: &Cx) -> Done {
+    if cx.wants(1) {
+        return Err("weights computed from the image are not covered".into());
+    }
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let window = Window::of(cx.node, &w[2..], &x[2..])?;
+    let weights = quantise::centred(cx, 1, 3, 0);
+    cx.give_first(window.transpose(cx, &cx.gy(), &weights, cx.node.int("group", 1), &x[2..], &y[2..]))
+}
+
 /// The transpose of a Conv from its output's space to its input's: input and output change places.
 fn conv_transpose(cx: &Cx) -> Done {
     let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
@@ -320,10 +333,8 @@ fn conv_transpose(cx: &Cx) -> Done {
         let extra = list("output_padding", 0);
         for d in 0..n {
             let full = (x[2 + d] - 1) * window.strides[d] + extra[d] + window.extent(d);
-            let total = full - y[2 + d];
-            if total < 0 {
-                return Err(format!("auto_pad={auto_pad} that enlarges the output is not covered"));
-            }
+            // An output that is larger than that has nothing but the bias at its end.
+            let total = (full - y[2 + d]).max(0);
             // The greater part of an odd total goes in front, except for SAME_UPPER.
             window.before[d] = (total + i64::from(auto_pad != "SAME_UPPER")) / 2;
         }

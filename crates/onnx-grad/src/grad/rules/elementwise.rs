@@ -15,7 +15,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Atanh", |cx| over_quadratic(cx, 1.0, -1.0, false)),
     exact("Cast", cast).leaning(cast),
     exact("Celu", celu).leaning(|cx| soften::bent(cx, celu)),
-    exact("Clip", clip).but("a bound computed from the image").softer(soften::clip, soften::clip_line),
+    exact("Clip", clip).softer(soften::clip, soften::clip_line),
     exact("Cos", |cx| times(cx, &cx.neg(&cx.op("Sin", &[&cx.x(0)])))),
     exact("Cosh", |cx| times(cx, &cx.op("Sinh", &[&cx.x(0)]))),
     broadcasting("Div", div),
@@ -258,10 +258,34 @@ fn shrink(cx: &Cx) -> Done {
     masked(cx, &cx.op("Or", &[&above, &below]))
 }
 
+/// Gives bounds that are computed from the image the gradient of the values that they replace.
+pub(super) fn clip_bounds(cx: &Cx) {
+    let sum = |i: usize, replaced: &str| {
+        let all: Vec<i64> = (0..cx.y_shape(0).len() as i64).collect();
+        let g = cx.only_where(replaced, &cx.gy());
+        let g = if all.is_empty() { g } else { cx.reduce_sum(&g, &all, false) };
+        cx.give(i, cx.reshape(&g, cx.x_shape(i)));
+    };
+    // The greatest of x and the lower bound is what the upper bound is compared with.
+    let raised = match cx.node.input(1) {
+        Some(low) => cx.op("Max", &[&cx.x(0), low]),
+        None => cx.x(0),
+    };
+    if cx.wants(2) {
+        sum(2, &cx.op("Greater", &[&raised, &cx.x(2)]));
+    }
+    if cx.wants(1) {
+        let below = cx.op("Less", &[&cx.x(0), &cx.x(1)]);
+        let kept = cx.node.input(2).map(|high| cx.op("LessOrEqual", &[&raised, high]));
+        sum(1, &kept.map_or(below.clone(), |kept| cx.op("And", &[&below, &kept])));
+    }
+}
+
 /// Strictly inside the bounds, as PyTorch's hardtanh has it; read off the output.
 pub(super) fn clip(cx: &Cx) -> Done {
-    if cx.wants(1) || cx.wants(2) {
-        return Err("a bound computed from the image is not covered".into());
+    clip_bounds(cx);
+    if !cx.wants(0) {
+        return Ok(());
     }
     let bound = |i: usize| cx.const_f32s(i).and_then(|v| v.first().copied());
     // The usual ones, from 0 to a number that float32 has.

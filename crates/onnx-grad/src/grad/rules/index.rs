@@ -12,22 +12,22 @@ use crate::grad::Cx;
 use crate::{Attr, DType, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
+    exact("Compress", compress).but("a condition computed in the graph"),
     exact("CumSum", same_sum_backwards),
     exact("Gather", gather),
     exact("GatherElements", gather_elements),
     exact("GatherND", gather_nd),
-    exact("Pad", pad).but("pads or axes computed in the graph; a value computed from the image"),
+    exact("OneHot", one_hot),
+    exact("Pad", pad).but("pads or axes computed in the graph"),
+    exact("ReverseSequence", reverse_sequence),
     exact("ScatterElements", |cx| {
         scattered(cx, "GatherElements", &[("axis", (axis_of(cx, 0) as i64).into())])
-    })
-    .but(MUL),
-    exact("ScatterND", |cx| scattered(cx, "GatherND", &[])).but(MUL),
+    }),
+    exact("ScatterND", |cx| scattered(cx, "GatherND", &[])),
     exact("Slice", slice).but("bounds, axes or steps computed in the graph"),
     exact("TopK", top_k),
     exact("Trilu", trilu),
 ];
-
-const MUL: &str = "reduction=mul where the updates are computed from the image";
 
 /// Above this many picks of one position, scattering beats adding up gathers.
 const MOST_GATHERS: usize = 4;
@@ -138,14 +138,18 @@ fn pad(cx: &Cx) -> Done {
         before[axis(a, rank)] = pads[k];
         after[axis(a, rank)] = pads[axes.len() + k];
     }
-    if cx.wants(2) {
-        return Err("a value to pad with that is computed from the input is not covered".into());
-    }
     let mode = cx.node.str("mode", "constant");
     let mut g = cx.gy();
     if mode == "constant" {
         let minus = |v: &[i64]| v.iter().map(|p| -p).collect::<Vec<i64>>();
-        return cx.give_first(cx.pad(&g, &minus(&before), &minus(&after)));
+        let inner = cx.pad(&g, &minus(&before), &minus(&after));
+        if cx.wants(2) {
+            // All that didn't come from the input.
+            let all: Vec<i64> = (0..rank as i64).collect();
+            let rest = cx.sub(&cx.reduce_sum(&g, &all, false), &cx.reduce_sum(&inner, &all, false));
+            cx.give(2, cx.reshape(&rest, cx.x_shape(2)));
+        }
+        return cx.give_first(inner);
     }
     // The other modes pick border values, axis by axis.
     let mut shape = cx.y_shape(0).to_vec();
@@ -226,8 +230,10 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
             }
             cx.give(0, gy);
         }
-        "mul" if cx.wants(2) => return Err(format!("{MUL}, is not covered")),
         "mul" => {
+            if cx.wants(2) {
+                cx.give(2, cx.mul(&at(&gy), &other_factors(cx, op, gather, attrs)));
+            }
             let ones = cx.filled(1.0, shape);
             let attrs = [attrs, &[("reduction", "mul".into())]].concat();
             cx.give(0, cx.mul(&gy, &cx.op_with(op, &[&ones, &index, &updates], &attrs)));
@@ -247,6 +253,62 @@ fn scattered(cx: &Cx, gather: &str, attrs: &[(&str, Attr)]) -> Done {
         other => return Err(format!("reduction={other} is not known")),
     }
     Ok(())
+}
+
+/// For each update of a scatter that multiplies: the product of all that its position is made of, but for the update itself.
+fn other_factors(cx: &Cx, op: &str, gather: &str, attrs: &[(&str, Attr)]) -> String {
+    let (x, index, updates) = (cx.x(0), cx.x(1), cx.x(2));
+    let (zero, one) = (cx.scalar(0.0), cx.scalar(1.0));
+    // The product of all factors but zeros, and the number of zeros.
+    let without_zeros = |v: &str| cx.op("Where", &[&cx.op("Equal", &[v, &zero]), &one, v]);
+    let multiply = [attrs, &[("reduction", "mul".into())]].concat();
+    let filled = without_zeros(&updates);
+    let product = cx.op_with(op, &[&without_zeros(&x), &index, &filled], &multiply);
+    let own = cx.equal(&updates, &zero);
+    let count = cx.add(&cx.equal(&x, &zero), &cx.scatter_add(op, cx.x_shape(0), &index, &own, attrs));
+    let at = |v: &str| cx.op_with(gather, &[v, &index], attrs);
+    let alone = cx.op("Equal", &[&at(&count), &own]);
+    cx.only_where(&alone, &cx.div(&at(&product), &filled))
+}
+
+/// The values where the condition holds, along an axis or of all in a row.
+fn compress(cx: &Cx) -> Done {
+    let x = cx.x_shape(0);
+    let condition = cx.const_ints(1)?.ok_or("has no condition")?;
+    let picks: Vec<i64> = (0..condition.len() as i64).filter(|&i| condition[i as usize] != 0).collect();
+    if !cx.node.attrs.contains_key("axis") {
+        let size = x.iter().product();
+        let g = unpick(cx, &cx.gy(), 0, &picks, size, &[picks.len() as i64]);
+        return cx.give_first(cx.reshape(&g, x));
+    }
+    let at = axis_of(cx, 0);
+    cx.give_first(unpick(cx, &cx.gy(), at, &picks, x[at], cx.y_shape(0)))
+}
+
+/// Values are two numbers, off and on: each has the gradient of the places that show it.
+fn one_hot(cx: &Cx) -> Done {
+    let gy = cx.gy();
+    if !cx.wants(2) {
+        return Ok(());
+    }
+    let marks = cx.floats(&[2], &[0.0, 1.0]);
+    let axis = [("axis", cx.node.int("axis", -1).into())];
+    let on = cx.op_with("OneHot", &[&cx.x(0), &cx.x(1), &marks], &axis);
+    let all: Vec<i64> = (0..cx.y_shape(0).len() as i64).collect();
+    let on = cx.reduce_sum(&cx.mul(&gy, &on), &all, false);
+    let off = cx.sub(&cx.reduce_sum(&gy, &all, false), &on);
+    let parts = [cx.reshape(&off, &[1]), cx.reshape(&on, &[1])];
+    cx.give(2, cx.op_with("Concat", &[&parts[0], &parts[1]], &[("axis", 0i64.into())]));
+    Ok(())
+}
+
+/// Reversing twice is the identity.
+fn reverse_sequence(cx: &Cx) -> Done {
+    let attrs = [
+        ("batch_axis", cx.node.int("batch_axis", 1).into()),
+        ("time_axis", cx.node.int("time_axis", 0).into()),
+    ];
+    cx.give_first(cx.op_with("ReverseSequence", &[&cx.gy(), &cx.x(1)], &attrs))
 }
 
 /// The values come from positions that the operator's second output names.

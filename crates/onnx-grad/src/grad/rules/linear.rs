@@ -1,9 +1,36 @@
 //! Matrix products.
 
-use super::{Done, Rule, exact};
+use super::{Done, Rule, exact, quantise, straight_through};
+use crate::Tensor;
 use crate::grad::Cx;
 
-pub(super) const RULES: &[Rule] = &[exact("Gemm", gemm), exact("MatMul", matmul)];
+pub(super) const RULES: &[Rule] = &[
+    exact("Det", det),
+    exact("Gemm", gemm),
+    exact("MatMul", matmul),
+    straight_through("MatMulInteger", matmul_integer),
+];
+
+/// The derivative of a determinant is the matrix of its cofactors: determinants without row i and column j, with signs. Where the
+/// matrix is singular too.
+fn det(cx: &Cx) -> Done {
+    let x = cx.x_shape(0);
+    let (lead, n) = (x[..x.len() - 2].iter().product::<i64>(), x[x.len() - 1]);
+    let gy = cx.reshape(&cx.gy(), &[lead, 1, 1]);
+    if n == 1 {
+        return cx.give_first(cx.reshape(&gy, x));
+    }
+    let others: Vec<i64> = (0..n).flat_map(|i| (0..n).filter(move |&j| j != i)).collect();
+    let others = cx.constant(Tensor::i64(&[n, n - 1], &others));
+    let rows =
+        cx.op_with("Gather", &[&cx.reshape(&cx.x(0), &[lead, n, n]), &others], &[("axis", 1i64.into())]);
+    let minors = cx.op_with("Gather", &[&rows, &others], &[("axis", 3i64.into())]);
+    let minors = cx.op("Det", &[&cx.transpose(&minors, &[0, 1, 3, 2, 4])]);
+    let sign = |i: i64| if (i / n + i % n) % 2 == 0 { 1.0 } else { -1.0 };
+    let signs: Vec<f32> = (0..n * n).map(sign).collect();
+    let cofactors = cx.mul(&minors, &cx.floats(&[n, n], &signs));
+    cx.give_first(cx.reshape(&cx.mul(&cofactors, &gy), x))
+}
 
 /// Y = α·A'·B' + β·C, where A' and B' may be transposed.
 fn gemm(cx: &Cx) -> Done {
@@ -25,8 +52,24 @@ fn gemm(cx: &Cx) -> Done {
     Ok(())
 }
 
+/// A product of integers less their zero points, its gradient that of the same product of numbers.
+fn matmul_integer(cx: &Cx) -> Done {
+    let (rows, columns) = (cx.x_shape(0).len(), cx.x_shape(1).len());
+    if rows < 2 || columns < 2 {
+        return Err("vectors are not covered, only matrices".into());
+    }
+    // Zero points by row of the one, and by column of the other.
+    let number = |i: usize| quantise::centred(cx, i, i + 2, [rows - 2, columns - 1][i]);
+    products(cx, &number)
+}
+
 /// numpy.matmul: batch dimensions broadcast, vectors count as a row on the left, a column on the right.
 fn matmul(cx: &Cx) -> Done {
+    products(cx, &|i| cx.x(i))
+}
+
+/// The gradients of a product of matrices. `number` gives its factors.
+fn products(cx: &Cx, number: &dyn Fn(usize) -> String) -> Done {
     let (a_shape, b_shape) = (cx.x_shape(0), cx.x_shape(1));
     let (row, column) = (a_shape.len() == 1, b_shape.len() == 1);
     let a_full = if row { vec![1, a_shape[0]] } else { a_shape.to_vec() };
@@ -54,11 +97,11 @@ fn matmul(cx: &Cx) -> Done {
     };
     let (m, k) = (a_full[a_full.len() - 2], a_full[a_full.len() - 1]);
     if cx.wants(0) {
-        let b = swapped(&cx.reshape_from(&cx.x(1), b_shape, &b_full), b_full.len());
+        let b = swapped(&cx.reshape_from(&number(1), b_shape, &b_full), b_full.len());
         cx.give(0, product(&gy, &b, [m, k], &a_full, a_shape));
     }
     if cx.wants(1) {
-        let a = swapped(&cx.reshape_from(&cx.x(0), a_shape, &a_full), a_full.len());
+        let a = swapped(&cx.reshape_from(&number(0), a_shape, &a_full), a_full.len());
         cx.give(1, product(&a, &gy, [k, b_full[b_full.len() - 1]], &b_full, b_shape));
     }
     Ok(())

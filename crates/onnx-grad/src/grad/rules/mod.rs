@@ -4,6 +4,7 @@
 mod conv;
 mod einsum;
 mod elementwise;
+mod fourier;
 mod index;
 mod linear;
 mod norm;
@@ -11,6 +12,7 @@ mod pool;
 mod quantise;
 mod reduce;
 mod resize;
+mod sample;
 mod shape;
 mod soften;
 
@@ -112,9 +114,8 @@ const WITHOUT: &[Rule] = &[
     discrete("IsInf"),
     discrete("IsNaN"),
     discrete("Not").leaning(soften::not),
-    discrete("OneHot"),
     logical(discrete("Or"), soften::either, soften::either),
-    discrete("Range"),
+    discrete("Range").but("bounds or a step computed from the image"),
     discrete("Shape"),
     discrete("Size"),
     logical(discrete("Xor"), soften::xor, soften::xor),
@@ -137,22 +138,28 @@ const WITHOUT: &[Rule] = &[
 const SINCE: &[(i64, &[&str])] = &[
     (7, &["Acos", "Asin", "Atan", "Cos", "Sin", "Tan"]),
     (8, &["Expand"]),
+    (9, &["Compress", "MaxUnpool"]),
     (9, &["Acosh", "Asinh", "Atanh", "ConstantOfShape", "Cosh", "Erf", "EyeLike", "IsNaN"]),
     (9, &["MeanVarianceNormalization", "NonZero", "OneHot", "Shrink", "Sign", "Sinh", "Where"]),
+    (10, &["ReverseSequence", "RoiAlign"]),
+    (10, &["ConvInteger", "MatMulInteger"]),
     (10, &["DequantizeLinear", "IsInf", "Mod", "QuantizeLinear", "Resize", "ThresholdedRelu"]),
     (11, &["CumSum", "DynamicQuantizeLinear", "GatherElements", "GatherND", "Range", "Round"]),
-    (11, &["ScatterElements", "ScatterND"]),
+    (11, &["Det", "ScatterElements", "ScatterND"]),
     (12, &["Celu", "Einsum", "GreaterOrEqual", "LessOrEqual"]),
     (14, &["HardSwish", "Trilu"]),
-    (17, &["LayerNormalization"]),
+    (16, &["GridSample"]),
+    (17, &["DFT", "LayerNormalization", "STFT"]),
     (18, &["Col2Im", "GroupNormalization", "Mish"]),
-    (20, &["Gelu"]),
+    (19, &["DeformConv"]),
+    (20, &["AffineGrid", "Gelu"]),
 ];
 
 const FAMILIES: &[&[Rule]] = &[
     conv::RULES,
     einsum::RULES,
     elementwise::RULES,
+    fourier::RULES,
     index::RULES,
     linear::RULES,
     norm::RULES,
@@ -160,6 +167,7 @@ const FAMILIES: &[&[Rule]] = &[
     quantise::RULES,
     reduce::RULES,
     resize::RULES,
+    sample::RULES,
     shape::RULES,
     WITHOUT,
 ];

@@ -95,7 +95,17 @@ fn layer_norm(cx: &Cx) -> Done {
     let inverse_std = cx.extra_output(2, DType::F32, &kept);
     let xhat = cx.mul(&cx.sub(&cx.x(0), &mean), &inverse_std);
     let g = cx.mul(&cx.gy(), &cx.x(1));
-    cx.give(0, through_standardise(cx, &g, &xhat, &inverse_std, &axes));
+    let mut gx = through_standardise(cx, &g, &xhat, &inverse_std, &axes);
+    let count = x[at..].iter().product::<i64>() as f32;
+    if cx.has_gy(1) {
+        gx = cx.add(&gx, &cx.scale(&cx.gy_of(1), 1.0 / count));
+    }
+    if cx.has_gy(2) {
+        // The derivative of 1/std is −(x − mean)/(n std³).
+        let slope = cx.scale(&cx.mul(&cx.gy_of(2), &cx.square(&inverse_std)), -1.0 / count);
+        gx = cx.add(&gx, &cx.mul(&slope, &xhat));
+    }
+    cx.give(0, gx);
     scale_and_bias(cx, &xhat, [cx.x_shape(1), if cx.wants(2) { cx.x_shape(2) } else { &[] }]);
     Ok(())
 }

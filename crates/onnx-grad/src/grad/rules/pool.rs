@@ -10,8 +10,9 @@ pub(super) const RULES: &[Rule] = &[
     exact("GlobalLpPool", global_lp_pool),
     exact("LpPool", lp_pool).but(SAME),
     exact("MaxPool", max_pool)
-        .but("storage_order=1; auto_pad=SAME_* with dilations")
+        .but("storage_order=1 of a window of more than 32 places; auto_pad=SAME_* with dilations")
         .leaning(max_pool_of_softened),
+    exact("MaxUnpool", max_unpool),
 ];
 
 fn max_pool(cx: &Cx) -> Done {
@@ -36,15 +37,15 @@ fn behind_relu(cx: &Cx) -> bool {
 
 /// Sends each output's gradient to the position that the forward pool chose (its second output, flat over the tensor).
 fn to_maxima(cx: &Cx, gy: String) -> Done {
-    if cx.node.int("storage_order", 0) != 0 {
-        return Err("storage_order=1 is not covered".into());
-    }
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
     let window = Window::of_pool(cx)?;
     // Windows that don't touch never choose the same position, and a plain scatter is faster than an adding one.
     let apart = (0..window.kernel.len()).all(|d| window.extent(d) <= window.strides[d]);
     if let Some(g) = compared(cx, &window, x, y, &gy) {
         return cx.give_first(cx.reshape(&g, x));
+    }
+    if cx.node.int("storage_order", 0) != 0 {
+        return Err("storage_order=1 of a window of more than 32 places is not covered".into());
     }
     let indices = cx.extra_output(1, DType::I64, y);
     let size = [x.iter().product()];
@@ -57,6 +58,13 @@ fn to_maxima(cx: &Cx, gy: String) -> Done {
         cx.scatter_add("ScatterElements", &size, &indices, &flat, &axis)
     };
     cx.give_first(cx.reshape(&g, x))
+}
+
+/// Each value lies at the place of the output, flat over the tensor, that its index names.
+fn max_unpool(cx: &Cx) -> Done {
+    let (flat, index) = (cx.reshape(&cx.gy(), &[-1]), cx.reshape(&cx.x(1), &[-1]));
+    let g = cx.op_with("GatherElements", &[&flat, &index], &[("axis", Attr::Int(0))]);
+    cx.give_first(cx.reshape(&g, cx.x_shape(0)))
 }
 
 /// Places of a window, summed over axes, up to which values are compared axis by axis.

@@ -9,20 +9,14 @@ use crate::DType;
 use crate::grad::Cx;
 
 pub(super) const RULES: &[Rule] = &[
-    exact("DequantizeLinear", dequantize).but(BLOCKS),
+    exact("DequantizeLinear", dequantize),
     // The scale, out of the extremes of x, counts as a constant; nothing is clipped.
     straight_through("DynamicQuantizeLinear", |cx| cx.give_first(cx.div(&cx.gy(), &cx.y(1)))),
-    straight_through("QuantizeLinear", quantize)
-        .but("block_size; 4-bit and 8-bit float types; a scale computed from the image"),
+    straight_through("QuantizeLinear", quantize).but("a scale computed from the image"),
 ];
 
-const BLOCKS: &str = "block_size";
-
 /// The shape in which one scale, or one per slice along `axis`, broadcasts.
-fn broadcast_shape(cx: &Cx) -> Result<Vec<i64>, String> {
-    if cx.node.int("block_size", 0) != 0 {
-        return Err(format!("{BLOCKS} is not covered"));
-    }
+fn broadcast_shape(cx: &Cx) -> Vec<i64> {
     let (x, scale) = (cx.x_shape(0), cx.x_shape(1));
     let mut shape = vec![1; x.len()];
     if let [n] = scale
@@ -31,7 +25,19 @@ fn broadcast_shape(cx: &Cx) -> Result<Vec<i64>, String> {
         let axis = super::shape::axis(cx.node.int("axis", 1), x.len());
         shape[axis] = *n;
     }
-    Ok(shape)
+    shape
+}
+
+/// Scales or zero points, as floats that broadcast: one, one for each slice along an axis, or one for each block of an axis.
+fn spread(cx: &Cx, values: &str, dtype: DType, to: DType) -> String {
+    let values = cx.cast(values, dtype, to);
+    let (x, block) = (cx.x_shape(0), cx.node.int("block_size", 0));
+    if block == 0 {
+        return cx.reshape(&values, &broadcast_shape(cx));
+    }
+    let axis = super::shape::axis(cx.node.int("axis", 1), x.len());
+    let blocks: Vec<i64> = (0..x[axis]).map(|i| i / block).collect();
+    cx.op_with("Gather", &[&values, &cx.ints(&blocks)], &[("axis", (axis as i64).into())])
 }
 
 fn quantize(cx: &Cx) -> Done {
@@ -43,13 +49,18 @@ fn quantize(cx: &Cx) -> Done {
         DType::I8 => (-128.0, 127.0),
         DType::U16 => (0.0, 65535.0),
         DType::I16 => (-32768.0, 32767.0),
+        DType::Other(21) => (0.0, 15.0),
+        DType::Other(22) => (-8.0, 7.0),
+        // 8-bit floats: e4m3fn, e4m3fnuz, e5m2 and e5m2fnuz.
+        DType::Other(17) => (-448.0, 448.0),
+        DType::Other(18) => (-240.0, 240.0),
+        DType::Other(19 | 20) => (-57344.0, 57344.0),
         other => return Err(format!("quantising to {other:?} is not covered")),
     };
-    let shape = broadcast_shape(cx)?;
     let x = cx.cast(&cx.x(0), cx.x_type(0), DType::F32);
-    let scale = cx.reshape(&cx.cast(&cx.x(1), cx.x_type(1), DType::F32), &shape);
+    let scale = spread(cx, &cx.x(1), cx.x_type(1), DType::F32);
     let mut q = cx.div(&x, &scale);
-    if let Some(zero) = zero_point(cx, DType::F32, &shape) {
+    if let Some(zero) = zero_point(cx, DType::F32) {
         q = cx.add(&q, &zero);
     }
     let (above, below) = (cx.greater(&q, low - 0.5), cx.less(&q, high + 0.5));
@@ -58,26 +69,51 @@ fn quantize(cx: &Cx) -> Done {
     cx.give_first(cx.cast(&g, DType::F32, cx.x_type(0)))
 }
 
+/// Input `i`, integers, less their zero point (input `zero`), as floats. One zero point, or one for each slice along an axis.
+pub(super) fn centred(cx: &Cx, i: usize, zero: usize, axis: usize) -> String {
+    let q = cx.cast(&cx.x(i), cx.x_type(i), DType::F32);
+    let Some(name) = cx.node.input(zero) else { return q };
+    let zero_point = cx.cast(name, cx.x_type(zero), DType::F32);
+    let mut shape = vec![1; cx.x_shape(i).len()];
+    if let [n] = cx.x_shape(zero)
+        && *n > 1
+    {
+        shape[axis] = *n;
+    }
+    cx.sub(&q, &cx.reshape(&zero_point, &shape))
+}
+
 /// The zero point, if there is one, as floats that broadcast.
-fn zero_point(cx: &Cx, dtype: DType, shape: &[i64]) -> Option<String> {
-    let zero = cx.node.input(2)?;
-    Some(cx.reshape(&cx.cast(zero, cx.x_type(2), dtype), shape))
+fn zero_point(cx: &Cx, dtype: DType) -> Option<String> {
+    Some(spread(cx, cx.node.input(2)?, cx.x_type(2), dtype))
 }
 
 fn dequantize(cx: &Cx) -> Done {
-    let shape = broadcast_shape(cx)?;
     let (gy, own) = (cx.gy(), cx.x_type(1));
     if cx.wants(0) {
-        let g = cx.mul(&gy, &cx.reshape(&cx.x(1), &shape));
+        let g = cx.mul(&gy, &spread(cx, &cx.x(1), own, own));
         cx.give(0, cx.cast(&g, own, DType::F32));
     }
     if cx.wants(1) {
         let mut q = cx.cast(&cx.x(0), cx.x_type(0), own);
-        if let Some(zero) = zero_point(cx, own, &shape) {
+        if let Some(zero) = zero_point(cx, own) {
             q = cx.sub(&q, &zero);
         }
-        let g = cx.unbroadcast(&cx.mul(&gy, &q), cx.y_shape(0), &shape);
-        cx.give(1, cx.reshape(&g, cx.x_shape(1)));
+        let (g, shape, block) = (cx.mul(&gy, &q), cx.y_shape(0), cx.node.int("block_size", 0));
+        if block == 0 {
+            let g = cx.unbroadcast(&g, shape, &broadcast_shape(cx));
+            cx.give(1, cx.reshape(&g, cx.x_shape(1)));
+            return Ok(());
+        }
+        // The last block may end before its axis does.
+        let axis = super::shape::axis(cx.node.int("axis", 1), shape.len());
+        let blocks = cx.x_shape(1)[axis];
+        let mut after = vec![0; shape.len()];
+        after[axis] = blocks * block - shape[axis];
+        let g = cx.pad(&g, &vec![0; shape.len()], &after);
+        let apart = [&shape[..axis], &[blocks, block], &shape[axis + 1..]].concat();
+        let g = cx.reduce_sum(&cx.reshape(&g, &apart), &[axis as i64 + 1], false);
+        cx.give(1, g);
     }
     Ok(())
 }

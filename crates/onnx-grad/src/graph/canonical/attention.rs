@@ -3,8 +3,7 @@
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
-    standard("Attention", 23, attention)
-        .refuses("past and present keys and values; windows; output of the scores"),
+    standard("Attention", 23, attention),
     standard("RotaryEmbedding", 23, rotary),
     contrib("Attention", packed).refuses("mask_index; past and present; do_rotary"),
     contrib("MultiHeadAttention", multi_head)
@@ -22,10 +21,62 @@ struct Core {
     bias: Option<String>,
     /// Query i sees keys up to i only.
     causal: bool,
+    /// How many keys to the left and right of its own each query sees.
+    windows: [Option<i64>; 2],
+    /// The position of the first query among the keys, where it isn't 0: int64, of a shape that broadcasts with the scores.
+    offset: Option<String>,
+    /// How many keys there are in truth, of such a shape.
+    keys: Option<String>,
+    /// Whether a query that sees no key makes 0 instead of NaN.
+    zeros: bool,
 }
 
-/// softmax(q kᵀ · scale + bias) v, all [batch, heads, length, size]. Returns the result and the plain scores.
-fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, String) {
+/// The scores at each stage.
+struct Scores {
+    plain: String,
+    bounded: String,
+    biased: String,
+    weights: String,
+}
+
+impl Core {
+    /// Where a query sees a key, as far as positions say; `None` if everywhere.
+    fn seen(&self, rw: &mut Rewrite, scores: &str) -> Option<String> {
+        let mut own = positions(rw, scores, -2, &[-1, 1]);
+        if let Some(offset) = &self.offset {
+            own = rw.op("Add", &[&own, offset]);
+        }
+        let key = positions(rw, scores, -1, &[1, -1]);
+        let mut all: Option<String> = None;
+        let mut and = |rw: &mut Rewrite, seen: String| {
+            all = Some(match all.take() {
+                Some(others) => rw.op("And", &[&others, &seen]),
+                None => seen,
+            });
+        };
+        if self.causal {
+            let seen = rw.op("GreaterOrEqual", &[&own, &key]);
+            and(rw, seen);
+        }
+        for (i, (sum, compare)) in [("Sub", "GreaterOrEqual"), ("Add", "LessOrEqual")].into_iter().enumerate()
+        {
+            if let Some(width) = self.windows[i] {
+                let width = rw.ints(&[width]);
+                let bound = rw.op(sum, &[&own, &width]);
+                let seen = rw.op(compare, &[&key, &bound]);
+                and(rw, seen);
+            }
+        }
+        if let Some(keys) = &self.keys {
+            let seen = rw.op("Less", &[&key, keys]);
+            and(rw, seen);
+        }
+        all
+    }
+}
+
+/// softmax(q kᵀ · scale + bias) v, all [batch, heads, length, size]. Returns the result and the scores.
+fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, Scores) {
     let scale = match core.scale {
         Some(scale) => rw.scalar(scale),
         None => {
@@ -44,18 +95,34 @@ fn attend(rw: &mut Rewrite, q: &str, k: &str, v: &str, core: &Core) -> (String, 
         let bounded = rw.op("Tanh", &[&small]);
         scores = rw.scale(&bounded, core.softcap);
     }
-    if let Some(bias) = &core.bias {
-        scores = rw.op("Add", &[&scores, bias]);
+    let bounded = scores.clone();
+    let mut bias = core.bias.clone();
+    if core.causal || core.windows.iter().any(Option::is_some) || core.keys.is_some() {
+        let seen = core.seen(rw, &scores).map(|seen| bias_of(rw, &seen));
+        bias = match (bias, seen) {
+            (Some(bias), Some(seen)) => Some(rw.op("Add", &[&bias, &seen])),
+            (bias, seen) => bias.or(seen),
+        };
     }
-    if core.causal {
-        let row = positions(rw, &scores, -2, &[-1, 1]);
-        let column = positions(rw, &scores, -1, &[1, -1]);
-        let seen = rw.op("GreaterOrEqual", &[&row, &column]);
-        let bias = bias_of(rw, &seen);
-        scores = rw.op("Add", &[&scores, &bias]);
+    let Some(bias) = bias else {
+        let weights = rw.push("Softmax", &[&scores], &[("axis", (-1i64).into())]);
+        let y = rw.op("MatMul", &[&weights, v]);
+        return (y, Scores { plain, bounded, biased: scores, weights });
+    };
+    let biased = rw.op("Add", &[&scores, &bias]);
+    if !core.zeros {
+        let weights = rw.push("Softmax", &[&biased], &[("axis", (-1i64).into())]);
+        return (rw.op("MatMul", &[&weights, v]), Scores { plain, bounded, biased, weights });
     }
-    let weights = rw.push("Softmax", &[&scores], &[("axis", (-1i64).into())]);
-    (rw.op("MatMul", &[&weights, v]), plain)
+    // Whether a query sees nothing follows from the bias, which is mostly a constant.
+    let (last, never, zero) = (rw.ints(&[-1]), rw.scalar(f32::NEG_INFINITY), rw.scalar(0.0));
+    let most = rw.op("ReduceMax", &[&bias, &last]);
+    let blind = rw.op("Equal", &[&most, &never]);
+    let finite = rw.op("Where", &[&blind, &zero, &bias]);
+    let safe = rw.op("Add", &[&scores, &finite]);
+    let weights = rw.push("Softmax", &[&safe], &[("axis", (-1i64).into())]);
+    let weights = rw.op("Where", &[&blind, &zero, &weights]);
+    (rw.op("MatMul", &[&weights, v]), Scores { plain, bounded, biased, weights })
 }
 
 /// 0, 1, … along a dimension of `x`, in a shape.
@@ -94,13 +161,8 @@ fn heads(node: &Node, attr: &str) -> Result<i64, String> {
     }
 }
 
-/// Attention of versions 23 to 26.
+/// Attention of versions 23 to 28.
 fn attention(rw: &mut Rewrite, node: &Node) -> Done {
-    node.without_inputs(&[(4, "past_key"), (5, "past_value"), (6, "nonpad_kv_seqlen")])?;
-    node.without_outputs(&[(1, "present_key"), (2, "present_value")])?;
-    node.only("qk_matmul_output_mode", 0)?;
-    node.only("left_window_size", -1)?;
-    node.only("right_window_size", -1)?;
     let (mut q, mut k, mut v) = (node.x(0)?, node.x(1)?, node.x(2)?);
     // The numbers of heads are stated just where the inputs have three dimensions.
     let packed = node.attrs.contains_key("q_num_heads");
@@ -111,6 +173,23 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         k = split_heads(rw, &k, nk);
         v = split_heads(rw, &v, nk);
         grouped = nq != nk;
+    }
+    let mut offset = None;
+    for (i, x) in [(4, &mut k), (5, &mut v)] {
+        if let Some(past) = node.input(i) {
+            offset = Some(rw.dim(past, 2));
+            *x = rw.concat(&[past, x], 2);
+        }
+    }
+    rw.also(node, 1, &k);
+    rw.also(node, 2, &v);
+    let keys = node.input(6).map(|keys| {
+        let keys = rw.push("Cast", &[keys], &[("to", (DType::I64.code() as i64).into())]);
+        rw.reshape(&keys, &[-1, 1, 1, 1])
+    });
+    if let (None, Some(keys)) = (&offset, &keys) {
+        let queries = rw.dim(&q, 2);
+        offset = Some(rw.op("Sub", &[keys, &queries]));
     }
     if grouped {
         // Each key serves several queries. Where it serves one, this folds to nothing.
@@ -124,14 +203,40 @@ fn attention(rw: &mut Rewrite, node: &Node) -> Done {
         Some(mask) if rw.dtype(mask) == Some(DType::Bool) => Some(bias_of(rw, mask)),
         Some(mask) => Some(mask.to_string()),
     };
+    // A mask may end before the keys do: what it doesn't name isn't seen.
+    let bias = bias.map(|bias| {
+        let (all, named, zero, last) = (rw.dim(&k, 2), rw.dim(&bias, -1), rw.ints(&[0]), rw.ints(&[-1]));
+        let missing = rw.op("Sub", &[&all, &named]);
+        let pads = rw.concat(&[&zero, &missing], 0);
+        let never = rw.scalar(f32::NEG_INFINITY);
+        rw.op("Pad", &[&bias, &pads, &never, &last])
+    });
     let scale = match node.attrs.get("scale") {
         Some(Attr::Float(v)) => Some(*v),
         _ => None,
     };
-    let core =
-        Core { scale, softcap: node.float("softcap", 0.0), bias, causal: node.int("is_causal", 0) != 0 };
+    let window = |name: &str| Some(node.int(name, -1)).filter(|width| *width >= 0);
+    let windows = [window("left_window_size"), window("right_window_size")];
+    let core = Core {
+        scale,
+        softcap: node.float("softcap", 0.0),
+        causal: node.int("is_causal", 0) != 0,
+        windows,
+        // Without these every query sees its own key at least.
+        zeros: bias.is_some() || keys.is_some() || offset.is_some() || windows.iter().any(Option::is_some),
+        bias,
+        offset,
+        keys,
+    };
     let (y, scores) = attend(rw, &q, &k, &v, &core);
-    rw.also(node, 3, &scores);
+    let shown = match node.int("qk_matmul_output_mode", 0) {
+        0 => &scores.plain,
+        1 => &scores.bounded,
+        2 => &scores.biased,
+        3 => &scores.weights,
+        other => return Err(format!("qk_matmul_output_mode = {other} is not known")),
+    };
+    rw.also(node, 3, shown);
     if packed { join_heads(rw, node, &y) } else { rw.finish(node, "Identity", &[&y], &[]) }
 }
 
@@ -177,7 +282,7 @@ fn contrib_core(node: &Node, bias: usize) -> Core {
         scale: Some(node.float("scale", 0.0)).filter(|s| *s != 0.0),
         bias: node.input(bias).map(str::to_string),
         causal: node.int("unidirectional", 0) != 0,
-        softcap: 0.0,
+        ..Core::default()
     }
 }
 

@@ -23,6 +23,11 @@ pub(super) struct Function {
 }
 
 impl Functions {
+    /// Those of a graph that has none.
+    pub fn none() -> Functions {
+        Functions(HashMap::new())
+    }
+
     /// Takes them out of the graph, and adds the operator sets that they use to its own.
     pub fn of(graph: &mut Graph) -> Result<Functions, String> {
         let mut all = HashMap::new();
@@ -131,7 +136,7 @@ fn settle(node: &mut Node, call: &Node, function: &Function) {
     node.attrs = attrs;
 }
 
-fn rename_all(node: &mut Node, rename: &dyn Fn(&str) -> String) {
+pub(super) fn rename_all(node: &mut Node, rename: &dyn Fn(&str) -> String) {
     for name in node.inputs.iter_mut().chain(&mut node.outputs) {
         *name = rename(name);
     }

@@ -2,15 +2,19 @@
 //!
 //! Older versions go up ([`versions`]). Operators that came after, and the fused ones of com.microsoft that ONNX
 //! Runtime's own optimisers write into saved models, are expanded into standard ones: [`EXPANSIONS`] has a row for
-//! each. Apart from new operators, versions 22 to 26 only widened types. Local functions are put in place of their
+//! each. Apart from new operators and a few attributes ([`versions`]), versions 22 to 28 only widened types. Local functions are put in place of their
 //! calls ([`functions`]).
 //!
 //! Shapes aren't known yet: expansions compute with `Shape`, which the specialisation folds away.
 
 mod attention;
+mod contrib;
 mod functions;
 mod fused;
+mod newer;
 mod norm;
+mod quantised;
+pub(crate) mod unfold;
 mod versions;
 
 pub use versions::OLDEST;
@@ -22,7 +26,7 @@ use std::collections::{BTreeMap, HashSet};
 /// The canonical version of the standard operator set. From 22 on ONNX Runtime's CUDA kernels lag behind.
 pub const OPSET: i64 = 21;
 /// The newest version that is understood: what later ones change nobody has looked at.
-pub const NEWEST: i64 = 26;
+pub const NEWEST: i64 = 28;
 
 /// Operators that ONNX Runtime adds to the standard ones.
 const MICROSOFT: &str = "com.microsoft";
@@ -57,7 +61,14 @@ impl Expansion {
     }
 }
 
-const EXPANSIONS: &[&[Expansion]] = &[attention::EXPANSIONS, fused::EXPANSIONS, norm::EXPANSIONS];
+const EXPANSIONS: &[&[Expansion]] = &[
+    attention::EXPANSIONS,
+    contrib::EXPANSIONS,
+    fused::EXPANSIONS,
+    newer::EXPANSIONS,
+    norm::EXPANSIONS,
+    quantised::EXPANSIONS,
+];
 
 /// Operators that are expanded at load.
 pub fn expanded() -> impl Iterator<Item = &'static Expansion> {
@@ -95,6 +106,7 @@ fn rewrite_graph(graph: &mut Graph, version: i64, functions: &Functions, fresh: 
         constants: &mut graph.constants,
         inputs: &graph.inputs,
         functions,
+        types: None,
         fresh,
     };
     for node in nodes {
@@ -125,6 +137,8 @@ struct Rewrite<'a> {
     constants: &'a mut BTreeMap<String, Tensor>,
     inputs: &'a [Value],
     functions: &'a Functions,
+    /// Shapes, where they are known already.
+    types: Option<&'a unfold::Types>,
     fresh: &'a mut usize,
 }
 
@@ -139,6 +153,7 @@ impl Rewrite<'_> {
         if let Some(function) = self.functions.get(&node) {
             return functions::inline(self, &node, function, depth);
         }
+        newer::known(&node).map_err(|why| format!("{}: {why}", node.label()))?;
         match expanded().find(|e| e.op == node.op && e.domain == node.domain) {
             Some(e) => (e.expand)(self, &node).map_err(|why| format!("{}: {why}", node.label())),
             _ if node.domain.is_empty() => {

@@ -2,7 +2,8 @@
 //! that were replaced.
 
 use super::{Done, Rewrite};
-use crate::{Attr, Node, Tensor};
+use crate::graph::tensor;
+use crate::{Attr, DType, Node, Tensor};
 
 /// The oldest version that is understood.
 pub const OLDEST: i64 = 7;
@@ -75,9 +76,11 @@ pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
         }
         // An exported model is an inference graph: dropout is the identity there, whatever the file says.
         "Dropout" => {
-            if node.output(1).is_some() {
-                let label = node.label();
-                return Err(format!("{label}: its mask output is used, which only training graphs do"));
+            if let Some(mask) = node.output(1) {
+                // Nothing is dropped.
+                let shape = rw.op("Shape", &[&node.x(0)?]);
+                let all = Tensor { dtype: DType::Bool, shape: vec![1], bytes: vec![1].into() };
+                rw.nodes.push(Node::new("ConstantOfShape", &[&shape], mask).with("value", all));
             }
             node.op = "Identity".into();
             node.attrs.clear();
@@ -126,9 +129,109 @@ pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
             resize_from_asymmetric(&mut node, scales)?;
         }
         "Scatter" => node.op = "ScatterElements".into(),
+        "DFT" if version < 20 => {
+            let axis = match node.attrs.remove("axis") {
+                Some(Attr::Int(axis)) => axis,
+                _ => 1,
+            };
+            let axis = rw.constant(Tensor::i64(&[], &[axis]));
+            set_input(&mut node, 2, axis);
+        }
+        "GridSample" if version < 20 => {
+            let mode = match node.str("mode", "bilinear") {
+                "bilinear" => "linear",
+                "bicubic" => "cubic",
+                other => other,
+            };
+            node = node.clone().with("mode", mode);
+        }
+        "Range" => {
+            node.attrs.remove("stash_type");
+            // ONNX Runtime takes scalars only, where some files have lists of one.
+            for i in 0..node.inputs.len() {
+                if !rw.constants.get(&node.inputs[i]).is_some_and(|t| t.shape.is_empty()) {
+                    let none = rw.constant(Tensor::i64(&[0], &[]));
+                    node.inputs[i] = rw.op("Reshape", &[&node.inputs[i], &none]);
+                }
+            }
+        }
+        "Cast" | "CastLike" => {
+            node.attrs.remove("round_mode");
+            if let Some((_, kind)) = tensor::narrow(i32::try_from(node.int("to", 0)).unwrap_or(0)) {
+                return Err(format!(
+                    "makes {kind}, which opset {} doesn't have. Export the model without it",
+                    super::OPSET
+                ));
+            }
+        }
+        "Mod" if node.int("fmod", 0) == 0 && rw.dtype(&node.x(0)?).is_some_and(DType::is_float) => {
+            // The remainder with the divisor's sign, which floats have since version 28: fmod of (fmod of x and y) + y and y.
+            let y = node.x(1)?;
+            let fmod = [("fmod", Attr::Int(1))];
+            let rest = rw.push("Mod", &[&node.x(0)?, &y], &fmod);
+            let sum = rw.op("Add", &[&rest, &y]);
+            return rw.finish(&node, "Mod", &[&sum, &y], &fmod);
+        }
+        "Scan" if version < 9 => {
+            return Err("the form of Scan of opset 8, with a batch, is not covered. Export the model with a newer opset".into());
+        }
+        "QuantizeLinear" => drop(node.attrs.remove("precision")),
+        "DequantizeLinear" => {
+            if let Some(Attr::Int(to)) = node.attrs.remove("output_dtype")
+                && to != 0
+            {
+                let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
+                let attrs: Vec<(&str, Attr)> =
+                    node.attrs.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+                let y = rw.push("DequantizeLinear", &inputs, &attrs);
+                return rw.finish(&node, "Cast", &[&y], &[("to", to.into())]);
+            }
+        }
+        "SpaceToDepth" => {
+            if let Some(Attr::Str(mode)) = node.attrs.remove("mode")
+                && mode == "CRD"
+            {
+                return depth_in_front(rw, &node);
+            }
+        }
+        "GRU" | "LSTM" | "RNN" if node.int("layout", 0) == 1 => return batch_in_front(rw, &node),
         _ => {}
     }
     rw.nodes.push(node);
+    Ok(())
+}
+
+/// SpaceToDepth whose channels are (channel, row, column), where the older form has (row, column, channel).
+fn depth_in_front(rw: &mut Rewrite, node: &Node) -> Done {
+    let block = node.int("blocksize", 1);
+    let y = rw.push("SpaceToDepth", &[&node.x(0)?], &[("blocksize", block.into())]);
+    let (lead, any, sizes) = (rw.ints(&[0, block * block]), rw.ints(&[-1]), rw.dims(&y, 2, None));
+    let apart = rw.concat(&[&lead, &any, &sizes], 0);
+    let apart = rw.op("Reshape", &[&y, &apart]);
+    let swapped = rw.transpose(&apart, &[0, 2, 1, 3, 4]);
+    let shape = rw.op("Shape", &[&y]);
+    rw.finish(node, "Reshape", &[&swapped, &shape], &[])
+}
+
+/// A recurrent operator whose batch is the first axis, with the sequence first: ONNX Runtime has no kernels for the other.
+fn batch_in_front(rw: &mut Rewrite, node: &Node) -> Done {
+    let mut inner = node.clone();
+    inner.attrs.remove("layout");
+    for i in [0, 5, 6] {
+        if let Some(x) = node.input(i) {
+            inner.inputs[i] = rw.transpose(x, &[1, 0, 2]);
+        }
+    }
+    let perms: [&[i64]; 3] = [&[2, 0, 1, 3], &[1, 0, 2], &[1, 0, 2]];
+    let mut after = Vec::new();
+    for (i, perm) in perms.into_iter().enumerate() {
+        if let Some(out) = node.output(i) {
+            inner.outputs[i] = rw.name("sequence");
+            after.push(Node::new("Transpose", &[&inner.outputs[i]], out).with("perm", perm));
+        }
+    }
+    rw.nodes.push(inner);
+    rw.nodes.extend(after);
     Ok(())
 }
 

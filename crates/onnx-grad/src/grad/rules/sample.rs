@@ -1,0 +1,478 @@
+//! Operators that read an image between its pixels: at positions that the model computes.
+//!
+//! A sample is a sum of a few pixels (taps), each times the product of one weight per axis. The pixels' gradient is scattered with
+//! these weights. The positions' gradient needs the slopes of the weights: at whole positions, where interpolation has a kink, it is
+//! that of the side above, as in PyTorch.
+
+use super::{Done, Rule, exact};
+use crate::grad::{Cx, refs};
+use crate::{DType, Tensor};
+
+pub(super) const RULES: &[Rule] = &[
+    exact("AffineGrid", affine_grid)
+        .but("a size computed in the graph; an axis of one position with align_corners"),
+    exact("DeformConv", deform_conv),
+    exact("GridSample", grid_sample).but("more than 16,777,216 pixels in a channel"),
+    exact("RoiAlign", roi_align)
+        .but("mode=max; sampling_ratio=0 where the regions are computed; the gradient of the regions"),
+];
+
+/// What lies outside of the image.
+#[derive(Clone, Copy, PartialEq)]
+enum Outside {
+    Zeros,
+    /// The pixel at the border.
+    Border,
+    /// The image, mirrored at the outer pixels' centres or at their edges.
+    Mirrored {
+        at_centres: bool,
+    },
+}
+
+/// A neighbour of a position along one axis: its place (whole numbers as floats), its weight and the weight's slope by the
+/// position; `None` for 1 and for 0.
+struct Near {
+    place: String,
+    weight: Option<String>,
+    slope: Option<String>,
+}
+
+/// A pixel of each sample. All values are [B, 1, P].
+struct Tap {
+    /// Place in the flattened image, int64.
+    index: String,
+    /// 1 inside the image and 0 outside; `None` where nothing is outside.
+    inside: Option<String>,
+    /// By axis.
+    near: Vec<(Option<String>, Option<String>)>,
+}
+
+/// Samples of images [B, C, sizes…], P in each.
+struct Samples<'c, 'a, 't> {
+    cx: &'c Cx<'a, 't>,
+    batch: i64,
+    channels: i64,
+    sizes: Vec<i64>,
+    points: i64,
+    taps: Vec<Tap>,
+}
+
+/// The product of factors, `None` of none.
+fn product(cx: &Cx, factors: impl IntoIterator<Item = String>) -> Option<String> {
+    factors.into_iter().reduce(|a, b| cx.mul(&a, &b))
+}
+
+/// The neighbour that is nearest, halves to the even one.
+fn nearest(cx: &Cx, position: &str) -> Vec<Near> {
+    vec![Near { place: cx.op("Round", &[position]), weight: None, slope: None }]
+}
+
+/// The neighbours on both sides, by their distance.
+fn linear(cx: &Cx, position: &str) -> Vec<Near> {
+    let low = cx.op("Floor", &[position]);
+    let part = cx.sub(position, &low);
+    let one = cx.scalar(1.0);
+    let rest = cx.sub(&one, &part);
+    let high = cx.add(&low, &one);
+    vec![
+        Near { place: low, weight: Some(rest), slope: Some(cx.scalar(-1.0)) },
+        Near { place: high, weight: Some(part), slope: Some(one) },
+    ]
+}
+
+/// Two neighbours on each side: Keys' cubic convolution with a = −3/4 (IEEE TASSP 29, 1981, equation 15).
+fn cubic(cx: &Cx, position: &str) -> Vec<Near> {
+    const A: f32 = -0.75;
+    let low = cx.op("Floor", &[position]);
+    let part = cx.sub(position, &low);
+    // c0 + d·(c1 + d·(c2 + d·c3))
+    let polynomial = |d: &str, c: [f32; 4]| {
+        let mut value = cx.scalar(c[3]);
+        for c in c[..3].iter().rev() {
+            value = cx.add(&cx.mul(&value, d), &cx.scalar(*c));
+        }
+        value
+    };
+    let far = ([-4.0 * A, 8.0 * A, -5.0 * A, A], [8.0 * A, -10.0 * A, 3.0 * A, 0.0]);
+    let close = ([1.0, 0.0, -(A + 3.0), A + 2.0], [0.0, -2.0 * (A + 3.0), 3.0 * (A + 2.0), 0.0]);
+    (-1i8..=2)
+        .map(|step| {
+            let place = cx.add(&low, &cx.scalar(f32::from(step)));
+            // The distance falls with the position for the neighbours above it.
+            let above = step > 0;
+            let distance = if above {
+                cx.sub(&cx.scalar(f32::from(step)), &part)
+            } else {
+                cx.sub(&part, &cx.scalar(f32::from(step)))
+            };
+            let (weight, slope) = if matches!(step, -1 | 2) { far } else { close };
+            let slope = polynomial(&distance, slope);
+            Near {
+                place,
+                weight: Some(polynomial(&distance, weight)),
+                slope: Some(if above { cx.neg(&slope) } else { slope }),
+            }
+        })
+        .collect()
+}
+
+/// A place within the axis, and whether it was there: 1 or 0, `None` where what lies outside counts.
+fn within(cx: &Cx, place: &str, size: i64, outside: Outside) -> (String, Option<String>) {
+    let last = size as f32 - 1.0;
+    let clipped = |place: &str| cx.op("Clip", &[place, &cx.scalar(0.0), &cx.scalar(last)]);
+    match outside {
+        Outside::Zeros => {
+            let low = cx.op("GreaterOrEqual", &[place, &cx.scalar(0.0)]);
+            let high = cx.op("LessOrEqual", &[place, &cx.scalar(last)]);
+            let inside = cx.cast(&cx.op("And", &[&low, &high]), DType::Bool, cx.gy_type());
+            (clipped(place), Some(inside))
+        }
+        Outside::Border => (clipped(place), None),
+        Outside::Mirrored { at_centres } => {
+            let (start, period) = if at_centres { (0.0, 2.0 * last) } else { (-0.5, 2.0 * size as f32) };
+            if period == 0.0 {
+                return (clipped(place), None);
+            }
+            let from = cx.sub(place, &cx.scalar(start));
+            let turns = cx.op("Floor", &[&cx.scale(&from, 1.0 / period)]);
+            let phase = cx.sub(&from, &cx.scale(&turns, period));
+            // Up to the middle of the period forwards, then back.
+            let back = cx.sub(&cx.scalar(period), &phase);
+            let folded = cx.op("Min", &[&phase, &back]);
+            (clipped(&cx.op("Round", &[&cx.add(&folded, &cx.scalar(start))])), None)
+        }
+    }
+}
+
+impl<'c, 'a, 't> Samples<'c, 'a, 't> {
+    /// `near` has the neighbours by axis.
+    fn new(
+        cx: &'c Cx<'a, 't>,
+        [batch, channels, points]: [i64; 3],
+        sizes: &[i64],
+        near: Vec<Vec<Near>>,
+        outside: Outside,
+    ) -> Result<Self, String> {
+        // Places are counted in float32.
+        if sizes.iter().product::<i64>() > 1 << 24 {
+            return Err("more than 16,777,216 pixels in a channel are not covered".into());
+        }
+        let mut taps: Vec<(Option<String>, Option<String>, Vec<(Option<String>, Option<String>)>)> =
+            vec![(None, None, vec![])];
+        for (&size, near) in sizes.iter().zip(near) {
+            let near: Vec<_> =
+                near.into_iter().map(|n| (within(cx, &n.place, size, outside), n.weight, n.slope)).collect();
+            let mut next = Vec::with_capacity(taps.len() * near.len());
+            for (index, inside, parts) in &taps {
+                for ((place, there), weight, slope) in &near {
+                    let index = match index {
+                        Some(index) => cx.add(&cx.scale(index, size as f32), place),
+                        None => place.clone(),
+                    };
+                    let inside = product(cx, inside.iter().chain(there).cloned());
+                    let mut parts = parts.clone();
+                    parts.push((weight.clone(), slope.clone()));
+                    next.push((Some(index), inside, parts));
+                }
+            }
+            taps = next;
+        }
+        let whole = |index: Option<String>| cx.cast(&index.unwrap_or_default(), cx.gy_type(), DType::I64);
+        let taps =
+            taps.into_iter().map(|(index, inside, near)| Tap { index: whole(index), inside, near }).collect();
+        Ok(Samples { cx, batch, channels, sizes: sizes.to_vec(), points, taps })
+    }
+
+    /// A tap's index for every channel, [B, C, P].
+    fn index(&self, tap: &Tap) -> String {
+        self.cx.expand(&tap.index, &[self.batch, self.channels, self.points])
+    }
+
+    /// A tap's weight, the weight along `without` left out.
+    fn weight(&self, tap: &Tap, without: Option<usize>) -> Option<String> {
+        let along = tap.near.iter().enumerate().filter(|(axis, _)| Some(*axis) != without);
+        product(self.cx, along.filter_map(|(_, near)| near.0.clone()).chain(tap.inside.clone()))
+    }
+
+    /// The images as [B, C, pixels].
+    fn flat(&self, images: &str) -> String {
+        self.cx.reshape(images, &[self.batch, self.channels, self.sizes.iter().product()])
+    }
+
+    /// The samples themselves, [B, C, P], of flat images.
+    fn values(&self, flat: &str) -> String {
+        let cx = self.cx;
+        let one = |tap: &Tap| {
+            let pixel = cx.op_with("GatherElements", &[flat, &self.index(tap)], &[("axis", 2i64.into())]);
+            self.weight(tap, None).map_or(pixel.clone(), |weight| cx.mul(&pixel, &weight))
+        };
+        let parts: Vec<String> = self.taps.iter().map(one).collect();
+        if parts.len() == 1 { parts[0].clone() } else { cx.op("Sum", &refs(&parts)) }
+    }
+
+    /// The gradient of the flat images, for that of the samples.
+    fn pixels(&self, g: &str) -> String {
+        let cx = self.cx;
+        let share = |tap: &Tap| self.weight(tap, None).map_or(g.to_string(), |weight| cx.mul(g, &weight));
+        let index: Vec<String> = self.taps.iter().map(|tap| self.index(tap)).collect();
+        let shares: Vec<String> = self.taps.iter().map(share).collect();
+        let join = |parts: &[String]| match parts {
+            [one] => one.clone(),
+            several => cx.op_with("Concat", &refs(several), &[("axis", 2i64.into())]),
+        };
+        let shape = [self.batch, self.channels, self.sizes.iter().product()];
+        cx.scatter_add("ScatterElements", &shape, &join(&index), &join(&shares), &[("axis", 2i64.into())])
+    }
+
+    /// The gradient of the positions along each axis, [B, 1, P], for that of the samples.
+    fn positions(&self, flat: &str, g: &str) -> Vec<String> {
+        let cx = self.cx;
+        let mut sums: Vec<Vec<String>> = vec![vec![]; self.sizes.len()];
+        for tap in self.taps.iter().filter(|tap| tap.near.iter().any(|near| near.1.is_some())) {
+            let pixel = cx.op_with("GatherElements", &[flat, &self.index(tap)], &[("axis", 2i64.into())]);
+            let along = cx.reduce_sum(&cx.mul(g, &pixel), &[1], true);
+            for (axis, sum) in sums.iter_mut().enumerate() {
+                let Some(slope) = &tap.near[axis].1 else { continue };
+                let factors = [Some(along.clone()), Some(slope.clone()), self.weight(tap, Some(axis))];
+                sum.extend(product(cx, factors.into_iter().flatten()));
+            }
+        }
+        let total = |parts: Vec<String>| match parts.len() {
+            0 => cx.zeros(&[self.batch, 1, self.points]),
+            1 => parts[0].clone(),
+            _ => cx.op("Sum", &refs(&parts)),
+        };
+        sums.into_iter().map(total).collect()
+    }
+}
+
+/// Component `at` of positions [B, P, n], as [B, 1, P].
+fn component(cx: &Cx, positions: &str, at: i64, [batch, points]: [i64; 2]) -> String {
+    let index = cx.constant(Tensor::i64(&[], &[at]));
+    cx.reshape(&cx.op_with("Gather", &[positions, &index], &[("axis", 2i64.into())]), &[batch, 1, points])
+}
+
+/// Samples x [N, C, sizes…] at grid [N, sizes of the output…, axes], whose components are in [−1, 1], the last axis first.
+fn grid_sample(cx: &Cx) -> Done {
+    let (x, grid) = (cx.x_shape(0), cx.x_shape(1));
+    let (sizes, points) = (&x[2..], grid[1..grid.len() - 1].iter().product::<i64>());
+    let axes = sizes.len() as i64;
+    let at_centres = cx.node.int("align_corners", 0) != 0;
+    let outside = match cx.node.str("padding_mode", "zeros") {
+        "zeros" => Outside::Zeros,
+        "border" => Outside::Border,
+        "reflection" => Outside::Mirrored { at_centres },
+        other => return Err(format!("padding_mode={other} is not known")),
+    };
+    let neighbours = match cx.node.str("mode", "linear") {
+        "linear" => linear,
+        "nearest" => nearest,
+        "cubic" => cubic,
+        other => return Err(format!("mode={other} is not known")),
+    };
+    // ±1 are the outer pixels' centres, or their edges.
+    let factor = |size: i64| (size - i64::from(at_centres)) as f32 / 2.0;
+    let positions = cx.reshape(&cx.cast(&cx.x(1), cx.x_type(1), cx.gy_type()), &[x[0], points, axes]);
+    let near = sizes.iter().enumerate().map(|(axis, &size)| {
+        let own = component(cx, &positions, axes - 1 - axis as i64, [x[0], points]);
+        neighbours(cx, &cx.add(&cx.scale(&own, factor(size)), &cx.scalar((size as f32 - 1.0) / 2.0)))
+    });
+    let samples = Samples::new(cx, [x[0], x[1], points], sizes, near.collect(), outside)?;
+    let g = cx.reshape(&cx.gy(), &[x[0], x[1], points]);
+    if cx.wants(0) {
+        cx.give(0, cx.reshape(&samples.pixels(&g), x));
+    }
+    if cx.wants(1) {
+        let along = samples.positions(&samples.flat(&cx.x(0)), &g);
+        let scaled = along
+            .iter()
+            .zip(sizes)
+            .rev()
+            .map(|(g, &size)| cx.reshape(&cx.scale(g, factor(size)), &[x[0], points, 1]));
+        let all: Vec<String> = scaled.collect();
+        let all = cx.op_with("Concat", &refs(&all), &[("axis", 2i64.into())]);
+        cx.give(1, cx.cast(&cx.reshape(&all, grid), cx.gy_type(), cx.gx_type(1)));
+    }
+    Ok(())
+}
+
+/// grid = base · thetaᵀ, where each row of base is a position (the last axis first) and 1.
+fn affine_grid(cx: &Cx) -> Done {
+    let size = cx.const_ints(1)?.ok_or("has no size")?;
+    let (sizes, axes) = (&size[2..], size.len() as i64 - 2);
+    let at_centres = cx.node.int("align_corners", 0) != 0;
+    if at_centres && sizes.contains(&1) {
+        return Err("an axis of one position with align_corners is not covered".into());
+    }
+    let along = |size: i64, i: i64| match at_centres {
+        true => 2.0 * i as f32 / (size - 1) as f32 - 1.0,
+        false => (2 * i + 1) as f32 / size as f32 - 1.0,
+    };
+    let points = sizes.iter().product::<i64>();
+    let mut base = Vec::with_capacity((points * (axes + 1)) as usize);
+    for point in 0..points {
+        let mut rest = point;
+        for &size in sizes.iter().rev() {
+            base.push(along(size, rest % size));
+            rest /= size;
+        }
+        base.push(1.0);
+    }
+    let g = cx.transpose(&cx.reshape(&cx.gy(), &[size[0], points, axes]), &[0, 2, 1]);
+    cx.give_first(cx.op("MatMul", &[&g, &cx.floats(&[points, axes + 1], &base)]))
+}
+
+/// A convolution whose kernel's places are shifted by offsets, and weighted by a mask, at every output: a product of the weights
+/// with samples [N, C, K, outputs]. Outside of the image is 0.
+fn deform_conv(cx: &Cx) -> Done {
+    let (x, w, y) = (cx.x_shape(0), cx.x_shape(1), cx.y_shape(0));
+    let axes = w.len() - 2;
+    let list = |name: &str, default: i64, n: usize| cx.node.ints_or(name, &vec![default; n]);
+    let (strides, dilations, pads) =
+        (list("strides", 1, axes), list("dilations", 1, axes), list("pads", 0, 2 * axes));
+    let (group, offsets) = (cx.node.int("group", 1), cx.node.int("offset_group", 1));
+    let (kernel, outputs) = (&w[2..], &y[2..]);
+    let (places, per_place) = (kernel.iter().product::<i64>(), outputs.iter().product::<i64>());
+    let (n, points) = (x[0] * offsets, places * per_place);
+    // Offsets are [N, groups, K, axes, outputs…].
+    let moved = cx.reshape(&cx.x(2), &[n, places, axes as i64, per_place]);
+    let moved = cx.reshape(&cx.transpose(&moved, &[0, 1, 3, 2]), &[n, points, axes as i64]);
+    let place = |mut flat: i64, sizes: &[i64], axis: usize| {
+        for &size in sizes[axis + 1..].iter().rev() {
+            flat /= size;
+        }
+        flat % sizes[axis]
+    };
+    let near = (0..axes).map(|axis| {
+        let at = |i: i64| {
+            let (k, o) = (place(i / per_place, kernel, axis), place(i % per_place, outputs, axis));
+            (o * strides[axis] - pads[axis] + k * dilations[axis]) as f32
+        };
+        let fixed: Vec<f32> = (0..points).map(at).collect();
+        let own = component(cx, &moved, axis as i64, [n, points]);
+        linear(cx, &cx.add(&own, &cx.floats(&[1, 1, points], &fixed)))
+    });
+    let samples = Samples::new(cx, [n, x[1] / offsets, points], &x[2..], near.collect(), Outside::Zeros)?;
+    let mask = cx.node.input(4).map(|mask| cx.reshape(mask, &[n, 1, points]));
+    let masked = |v: &str| mask.as_ref().map_or(v.to_string(), |mask| cx.mul(v, mask));
+    // Columns are [N, group, channels of a group · K, outputs].
+    let (rows, kernels) = (x[1] / group * places, w[0] / group);
+    let gy = cx.gy();
+    let own = cx.reshape(&gy, &[x[0], group, kernels, per_place]);
+    let weights = cx.reshape(&cx.x(1), &[1, group, kernels, rows]);
+    let columns = cx.op("MatMul", &[&cx.transpose(&weights, &[0, 1, 3, 2]), &own]);
+    let g = cx.reshape(&columns, &[n, x[1] / offsets, points]);
+    let gain = masked(&g);
+    if cx.wants(0) {
+        cx.give(0, cx.reshape(&samples.pixels(&gain), x));
+    }
+    let flat = samples.flat(&cx.x(0));
+    if cx.wants(1) {
+        let columns = cx.reshape(&masked(&samples.values(&flat)), &[x[0], group, rows, per_place]);
+        let product = cx.op("MatMul", &[&own, &cx.transpose(&columns, &[0, 1, 3, 2])]);
+        cx.give(1, cx.reshape(&cx.reduce_sum(&product, &[0], false), w));
+    }
+    if cx.wants(2) {
+        let along: Vec<String> = samples
+            .positions(&flat, &gain)
+            .iter()
+            .map(|g| cx.reshape(g, &[n, places, 1, per_place]))
+            .collect();
+        let all = cx.op_with("Concat", &refs(&along), &[("axis", 2i64.into())]);
+        cx.give(2, cx.reshape(&all, cx.x_shape(2)));
+    }
+    if cx.wants(3) {
+        let others: Vec<i64> = (0..y.len() as i64).filter(|&d| d != 1).collect();
+        cx.give(3, cx.reduce_sum(&gy, &others, false));
+    }
+    if cx.wants(4) {
+        let along = cx.reduce_sum(&cx.mul(&g, &samples.values(&flat)), &[1], true);
+        cx.give(4, cx.reshape(&along, cx.x_shape(4)));
+    }
+    Ok(())
+}
+
+/// Averages of samples in the bins of regions [R, 4] (x1, y1, x2, y2), each of the image that its batch index names.
+fn roi_align(cx: &Cx) -> Done {
+    if cx.node.str("mode", "avg") != "avg" {
+        return Err("mode=max is not covered".into());
+    }
+    if cx.wants(1) {
+        return Err("the gradient of the regions is not covered".into());
+    }
+    let (x, regions) = (cx.x_shape(0), cx.x_shape(1)[0]);
+    let size = [cx.node.int("output_height", 1), cx.node.int("output_width", 1)];
+    let scale = cx.node.float("spatial_scale", 1.0);
+    let half = cx.node.str("coordinate_transformation_mode", "half_pixel") == "half_pixel";
+    let ratio = cx.node.int("sampling_ratio", 0);
+    // Samples of each bin along an axis, by region. The largest number of all is taken, and the others' rest has weight 0.
+    let each: Vec<[i64; 2]> = if ratio > 0 {
+        vec![[ratio; 2]; regions as usize]
+    } else {
+        let known =
+            cx.const_f32s(1).ok_or("sampling_ratio=0 is not covered where the regions are computed")?;
+        let span = |from: f32, to: f32| if half { to - from } else { (to - from).max(1.0) };
+        let count = |r: &[f32], axis: usize| {
+            let span = span(r[1 - axis] * scale, r[3 - axis] * scale);
+            ((span / size[axis] as f32).ceil() as i64).clamp(1, 1 << 12)
+        };
+        known.chunks(4).map(|r| [count(r, 0), count(r, 1)]).collect()
+    };
+    let most = [0, 1].map(|axis| each.iter().map(|n| n[axis]).max().unwrap_or(1));
+    let bins = size[0] * size[1];
+    let points = bins * most[0] * most[1];
+    let rois = cx.reshape(&cx.cast(&cx.x(1), cx.x_type(1), cx.gy_type()), &[regions, 1, 4]);
+    let corner = |at: i64| {
+        cx.sub(
+            &cx.scale(&component(cx, &rois, at, [regions, 1]), scale),
+            &cx.scalar(if half { 0.5 } else { 0.0 }),
+        )
+    };
+    // Places as fractions of the region, [R, 1, P].
+    let fraction = |axis: usize| {
+        let mut values = Vec::with_capacity((regions * points) as usize);
+        for n in &each {
+            for point in 0..points {
+                let (bin, sample) = (point / (most[0] * most[1]), point % (most[0] * most[1]));
+                let (bin, sample) = if axis == 0 {
+                    (bin / size[1], sample / most[1])
+                } else {
+                    (bin % size[1], sample % most[1])
+                };
+                values.push((bin as f32 + (sample as f32 + 0.5) / n[axis] as f32) / size[axis] as f32);
+            }
+        }
+        cx.floats(&[regions, 1, points], &values)
+    };
+    let mut inside = Vec::new();
+    let near = [0usize, 1].map(|axis| {
+        let (from, to) = (corner(1 - axis as i64), corner(3 - axis as i64));
+        let mut span = cx.sub(&to, &from);
+        if !half {
+            span = cx.op("Max", &[&span, &cx.scalar(1.0)]);
+        }
+        let position = cx.add(&from, &cx.mul(&span, &fraction(axis)));
+        // Beyond one pixel from the image there is nothing; up to there, its border.
+        let low = cx.op("GreaterOrEqual", &[&position, &cx.scalar(-1.0)]);
+        let high = cx.op("LessOrEqual", &[&position, &cx.scalar(x[2 + axis] as f32)]);
+        inside.push(cx.cast(&cx.op("And", &[&low, &high]), DType::Bool, cx.gy_type()));
+        linear(cx, &cx.op("Clip", &[&position, &cx.scalar(0.0), &cx.scalar(x[2 + axis] as f32 - 1.0)]))
+    });
+    let samples = Samples::new(cx, [regions, x[1], points], &x[2..], near.into(), Outside::Border)?;
+    let mut share = Vec::with_capacity((regions * points) as usize);
+    for n in &each {
+        let there = |point: i64| {
+            let sample = point % (most[0] * most[1]);
+            sample / most[1] < n[0] && sample % most[1] < n[1]
+        };
+        share.extend((0..points).map(|point| if there(point) { 1.0 / (n[0] * n[1]) as f32 } else { 0.0 }));
+    }
+    let share = cx.mul(&cx.floats(&[regions, 1, points], &share), &cx.mul(&inside[0], &inside[1]));
+    let g = cx.reshape(&cx.gy(), &[regions, x[1], bins, 1]);
+    let g = cx.reshape(&cx.expand(&g, &[regions, x[1], bins, most[0] * most[1]]), &[regions, x[1], points]);
+    let g = samples.pixels(&cx.mul(&g, &share));
+    let index = cx.reshape(&cx.cast(&cx.x(2), cx.x_type(2), DType::I64), &[regions, 1]);
+    let pixels = x[2] * x[3];
+    let g = cx.scatter_add("ScatterND", &[x[0], x[1], pixels], &index, &g, &[]);
+    cx.give_first(cx.reshape(&g, x))
+}

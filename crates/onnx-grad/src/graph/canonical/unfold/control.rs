@@ -1,0 +1,176 @@
+//! Loop and Scan: their bodies, once for each step.
+
+use super::super::functions::rename_all;
+use super::{Done, Expansion, Node, Rewrite};
+use crate::graph::canonical::standard;
+use crate::graph::sane::MOST_NODES;
+use crate::graph::{Attr, Graph, Tensor};
+use std::collections::HashMap;
+
+pub(super) const EXPANSIONS: &[Expansion] = &[
+    standard("Loop", 1, repeat).refuses("a number of steps, or a condition, computed from the image"),
+    standard("Scan", 9, scan),
+];
+
+/// What to do about a loop that can't be unfolded.
+const INSTEAD: &str = "Export the model with loops unrolled; as a last resort, --gradient estimate does without the gradient, \
+                       slowly and less well";
+
+fn body(node: &Node) -> Result<&Graph, String> {
+    match node.attrs.get("body") {
+        Some(Attr::Graph(body)) => Ok(body),
+        _ => Err("has no body".into()),
+    }
+}
+
+impl Rewrite<'_> {
+    /// Appends a body whose inputs are the values named; returns its outputs.
+    fn step(&mut self, body: &Graph, inputs: &[String]) -> Result<Vec<String>, String> {
+        if body.inputs.len() != inputs.len() {
+            return Err(format!("its body takes {} inputs, expected {}", body.inputs.len(), inputs.len()));
+        }
+        if self.nodes.len() > MOST_NODES {
+            return Err(format!("its steps are more than {MOST_NODES} nodes. {INSTEAD}"));
+        }
+        let prefix = self.name("step");
+        let mut names: HashMap<&str, String> =
+            body.inputs.iter().map(|v| v.name.as_str()).zip(inputs.iter().cloned()).collect();
+        let made = body.nodes.iter().flat_map(|n| &n.outputs).chain(body.constants.keys());
+        for name in made.filter(|name| !name.is_empty()) {
+            names.entry(name).or_insert_with(|| format!("{prefix}/{name}"));
+        }
+        // Whatever else is named lies outside of the body.
+        let rename = |name: &str| names.get(name).cloned().unwrap_or_else(|| name.to_string());
+        for (name, t) in &body.constants {
+            self.constants.insert(rename(name), t.clone());
+        }
+        for node in &body.nodes {
+            let mut node = node.clone();
+            rename_all(&mut node, &rename);
+            self.nodes.push(node);
+        }
+        Ok(body.outputs.iter().map(|out| rename(&out.name)).collect())
+    }
+
+    fn truth(&self, name: &str) -> Option<bool> {
+        self.constants.get(name)?.to_i64s()?.first().map(|v| *v != 0)
+    }
+}
+
+/// Whether a loop's condition always holds: the body gives back the one that it gets, or a constant.
+fn goes_on(body: &Graph, first: bool) -> Option<bool> {
+    let mut name = body.outputs.first()?.name.as_str();
+    while let Some(maker) = body.nodes.iter().find(|n| n.outputs.iter().any(|out| out == name)) {
+        name = maker.input(0).filter(|_| maker.op == "Identity" || maker.op == "Cast")?;
+    }
+    match body.constants.get(name) {
+        Some(t) => t.to_i64s()?.first().map(|v| *v != 0),
+        None => (body.inputs.get(1)?.name == name).then_some(first),
+    }
+}
+
+fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
+    let body = body(node)?;
+    let most = node.input(0).and_then(|m| rw.constants.get(m)?.to_i64s()?.first().copied());
+    let first = match node.input(1) {
+        None => Some(true),
+        Some(condition) => rw.truth(condition),
+    };
+    let Some((most, true)) = most.zip(first.and_then(|first| goes_on(body, first).map(|on| on || !first)))
+    else {
+        return Err(format!(
+            "its number of steps must be a constant, and its condition true throughout. {INSTEAD}"
+        ));
+    };
+    let steps = if first == Some(true) { most.max(0) } else { 0 };
+    // A body without nodes makes none, however often.
+    if steps > MOST_NODES as i64 {
+        return Err(format!("its steps are more than {MOST_NODES}. {INSTEAD}"));
+    }
+    let carried = node.inputs.len().saturating_sub(2);
+    let mut state = node.inputs.get(2..).unwrap_or_default().to_vec();
+    let condition = rw.constant(Tensor { dtype: crate::DType::Bool, shape: vec![], bytes: vec![1].into() });
+    let mut scanned: Vec<Vec<String>> = vec![vec![]; node.outputs.len().saturating_sub(carried)];
+    for i in 0..steps {
+        let number = rw.constant(Tensor::i64(&[], &[i]));
+        let inputs = [&[number, condition.clone()], state.as_slice()].concat();
+        let outputs = rw.step(body, &inputs)?;
+        if outputs.len() < 1 + carried + scanned.len() {
+            return Err(format!(
+                "its body has {} outputs, expected {}",
+                outputs.len(),
+                1 + carried + scanned.len()
+            ));
+        }
+        state = outputs[1..1 + carried].to_vec();
+        scanned.iter_mut().zip(&outputs[1 + carried..]).for_each(|(all, out)| all.push(out.clone()));
+    }
+    for (i, value) in state.iter().enumerate() {
+        rw.also(node, i, value);
+    }
+    for (i, parts) in scanned.iter().enumerate() {
+        let Some(out) = node.output(carried + i) else { continue };
+        if parts.is_empty() {
+            return Err("it collects the values of no step, which is not covered".into());
+        }
+        rw.stack(parts, 0, out);
+    }
+    Ok(())
+}
+
+fn scan(rw: &mut Rewrite, node: &Node) -> Done {
+    let body = body(node)?;
+    let count = node.int("num_scan_inputs", 0) as usize;
+    let carried =
+        node.inputs.len().checked_sub(count).filter(|_| count > 0).ok_or("has no inputs to scan")?;
+    let produced = node.outputs.len().saturating_sub(carried);
+    let of = |name: &str, i: usize| node.ints(name).and_then(|v| v.get(i).copied()).unwrap_or(0);
+    let mut steps = None;
+    let mut inputs: Vec<Vec<String>> = Vec::new();
+    for i in 0..count {
+        let x = node.x(carried + i)?;
+        let shape = rw.shape(&x)?;
+        let axis = of("scan_input_axes", i);
+        let axis = if axis < 0 { axis + shape.len() as i64 } else { axis };
+        let size = *shape.get(axis as usize).ok_or("scans an axis that its input doesn't have")?;
+        if *steps.get_or_insert(size) != size {
+            return Err("scans inputs of different lengths".into());
+        }
+        let mut parts = rw.slices(&x, axis, size);
+        if of("scan_input_directions", i) != 0 {
+            parts.reverse();
+        }
+        inputs.push(parts);
+    }
+    let mut state = node.inputs[..carried].to_vec();
+    let mut scanned: Vec<Vec<String>> = vec![vec![]; produced];
+    for step in 0..steps.unwrap_or(0) as usize {
+        let own = inputs.iter().map(|parts| parts[step].clone());
+        let outputs = rw.step(body, &state.iter().cloned().chain(own).collect::<Vec<_>>())?;
+        if outputs.len() < carried + produced {
+            return Err(format!("its body has {} outputs, expected {}", outputs.len(), carried + produced));
+        }
+        state = outputs[..carried].to_vec();
+        scanned.iter_mut().zip(&outputs[carried..]).for_each(|(all, out)| all.push(out.clone()));
+    }
+    for (i, value) in state.iter().enumerate() {
+        rw.also(node, i, value);
+    }
+    for (i, mut parts) in scanned.into_iter().enumerate() {
+        let Some(out) = node.output(carried + i) else { continue };
+        let first = parts.first().ok_or("it collects the values of no step, which is not covered")?;
+        let mut axis = of("scan_output_axes", i);
+        if axis < 0 {
+            // Counted from the end of the collected value. The body says how many dimensions a step's has.
+            let value = body.outputs.get(carried + i).and_then(|v| v.shape.as_ref());
+            let rank =
+                value.ok_or_else(|| format!("the number of dimensions of {first} is not known"))?.len();
+            axis += rank as i64 + 1;
+        }
+        if of("scan_output_directions", i) != 0 {
+            parts.reverse();
+        }
+        rw.stack(&parts, axis, out);
+    }
+    Ok(())
+}

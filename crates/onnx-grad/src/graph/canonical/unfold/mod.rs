@@ -1,0 +1,105 @@
+//! Operators that repeat a step, written step by step once shapes are known: how many steps there are is a shape, or a constant.
+
+mod control;
+mod recurrent;
+
+use super::functions::Functions;
+use super::{Done, Expansion, Node, Rewrite};
+use crate::graph::sane::MOST_NODES;
+use crate::graph::{DType, Graph};
+use std::collections::{HashMap, HashSet};
+
+/// Element type and shape of every value.
+pub type Types = HashMap<String, (DType, Vec<i64>)>;
+
+const UNFOLDED: &[&[Expansion]] = &[control::EXPANSIONS, recurrent::EXPANSIONS];
+
+/// Operators that are written step by step.
+pub fn unfolded() -> impl Iterator<Item = &'static Expansion> {
+    UNFOLDED.iter().flat_map(|family| family.iter())
+}
+
+impl Graph {
+    /// The graph without recurrent operators, loops over a constant number of steps, and scans, as far as its inputs lead to them:
+    /// their steps are written one behind the other. `None` where it has none. New values are not in `types`.
+    ///
+    /// `types` gives element types and shapes, as far as they are known: Scan and the recurrent operators are left as they are
+    /// without. Errors: a message that names the node and what about it is not covered.
+    pub fn unfold(&self, types: &Types) -> Result<Option<Graph>, String> {
+        let row = |node: &Node| unfolded().find(|e| e.op == node.op && e.domain == node.domain);
+        if !self.nodes.iter().any(|node| row(node).is_some()) {
+            return Ok(None);
+        }
+        let mut graph = self.clone();
+        let mut reached: HashSet<String> = graph.inputs.iter().map(|input| input.name.clone()).collect();
+        // Names of an earlier pass must not come again.
+        let mut fresh = largest(&graph);
+        let mut changed = false;
+        let nodes = std::mem::take(&mut graph.nodes);
+        let functions = Functions::none();
+        let mut rw = Rewrite {
+            nodes: Vec::with_capacity(nodes.len()),
+            constants: &mut graph.constants,
+            inputs: &graph.inputs,
+            functions: &functions,
+            types: Some(types),
+            fresh: &mut fresh,
+        };
+        for node in nodes {
+            let on_path = node.reads().iter().any(|x| reached.contains(x));
+            if on_path {
+                reached.extend(node.outputs.iter().filter(|out| !out.is_empty()).cloned());
+            }
+            let known = |x: &String| x.is_empty() || types.contains_key(x) || rw.constants.contains_key(x);
+            match row(&node).filter(|e| on_path && (e.op == "Loop" || node.inputs.iter().all(known))) {
+                Some(e) => {
+                    (e.expand)(&mut rw, &node).map_err(|why| format!("{}: {why}", node.label()))?;
+                    changed = true;
+                }
+                None => rw.nodes.push(node),
+            }
+            if rw.nodes.len() > MOST_NODES {
+                return Err(format!("the steps of its loops are more than {MOST_NODES} nodes together"));
+            }
+        }
+        graph.nodes = rw.nodes;
+        Ok(changed.then_some(graph))
+    }
+}
+
+/// The largest number that a name given by a rewrite ends with.
+fn largest(graph: &Graph) -> usize {
+    let made = graph.nodes.iter().flat_map(|node| node.outputs.iter().chain(&node.inputs));
+    let number = |name: &String| {
+        name.strip_prefix("audit/")?.split('/').filter_map(|part| part.parse::<usize>().ok()).max()
+    };
+    made.chain(graph.constants.keys()).filter_map(number).max().unwrap_or(0)
+}
+
+impl Rewrite<'_> {
+    /// Shape of a value of the graph.
+    fn shape(&self, name: &str) -> Result<Vec<i64>, String> {
+        if let Some(t) = self.constants.get(name) {
+            return Ok(t.shape.clone());
+        }
+        let known = self.types.and_then(|types| types.get(name));
+        known.map(|(_, shape)| shape.clone()).ok_or_else(|| format!("the shape of {name} is not known"))
+    }
+    /// x taken apart along an axis into `count` slices, without that axis.
+    fn slices(&mut self, x: &str, axis: i64, count: i64) -> Vec<String> {
+        let parts: Vec<String> = (0..count).map(|_| self.name("step")).collect();
+        let sizes = self.ints(&vec![1; count as usize]);
+        let mut split = Node::new("Split", &[x, &sizes], "").with("axis", axis);
+        split.outputs = parts.clone();
+        self.nodes.push(split);
+        let axis = self.ints(&[axis]);
+        parts.iter().map(|part| self.op("Squeeze", &[part, &axis])).collect()
+    }
+    /// Values of one shape along a new axis, as the named output.
+    fn stack(&mut self, parts: &[String], axis: i64, output: &str) {
+        let at = self.ints(&[axis]);
+        let parts: Vec<String> = parts.iter().map(|part| self.op("Unsqueeze", &[part, &at])).collect();
+        let refs: Vec<&str> = parts.iter().map(String::as_str).collect();
+        self.nodes.push(Node::new("Concat", &refs, output).with("axis", axis));
+    }
+}

@@ -1,0 +1,335 @@
+//! RNN, GRU and LSTM: a step for each place of the sequence and each direction. Formulas as in ONNX's documentation of the operators.
+
+use super::{Done, Expansion, Node, Rewrite};
+use crate::graph::canonical::standard;
+use crate::graph::{Attr, Tensor};
+
+pub(super) const EXPANSIONS: &[Expansion] = &[
+    standard("GRU", 7, |rw, node| unfold(rw, node, &GRU)).refuses("more than 4096 steps"),
+    standard("LSTM", 7, |rw, node| unfold(rw, node, &LSTM)).refuses("more than 4096 steps"),
+    standard("RNN", 7, |rw, node| unfold(rw, node, &RNN)).refuses("more than 4096 steps"),
+];
+
+const MOST_STEPS: i64 = 4096;
+
+/// What the three differ in.
+struct Kind {
+    /// Gates, each with rows of its own in the weights.
+    gates: i64,
+    activations: &'static [&'static str],
+    step: fn(&mut Rewrite, &Cell, &str, &State) -> Result<State, String>,
+}
+
+const RNN: Kind = Kind { gates: 1, activations: &["Tanh"], step: rnn };
+const GRU: Kind = Kind { gates: 3, activations: &["Sigmoid", "Tanh"], step: gru };
+const LSTM: Kind = Kind { gates: 4, activations: &["Sigmoid", "Tanh", "Tanh"], step: lstm };
+
+/// What a cell hands to its next step, [batch, hidden].
+#[derive(Clone)]
+struct State {
+    h: String,
+    /// Of an LSTM alone.
+    c: String,
+}
+
+/// One direction's weights and settings.
+struct Cell {
+    hidden: i64,
+    /// [hidden, gates · hidden].
+    recurrent: String,
+    /// [gates · hidden], the part that is added to the recurrent product before it is used.
+    recurrent_bias: Option<String>,
+    /// Weights of the old and new cell in the gates: input, output, forget; each [hidden].
+    peepholes: Option<[String; 3]>,
+    activations: Vec<Activation>,
+    clip: Option<f32>,
+    /// linear_before_reset of a GRU, input_forget of an LSTM.
+    variant: bool,
+}
+
+#[derive(Clone)]
+struct Activation {
+    name: String,
+    alpha: Option<f32>,
+    beta: Option<f32>,
+}
+
+impl Cell {
+    /// The activation of a sum, clipped first where the operator says so.
+    fn activate(&self, rw: &mut Rewrite, i: usize, x: &str) -> Result<String, String> {
+        let clipped = match self.clip {
+            Some(bound) => {
+                let (low, high) = (rw.scalar(-bound), rw.scalar(bound));
+                rw.op("Clip", &[x, &low, &high])
+            }
+            None => x.to_string(),
+        };
+        self.activations.get(i).ok_or("has too few activations")?.apply(rw, &clipped)
+    }
+
+    /// Part `gate` of [batch, gates · hidden].
+    fn gate(&self, rw: &mut Rewrite, all: &str, gate: i64) -> String {
+        let (from, to) = (rw.ints(&[gate * self.hidden]), rw.ints(&[(gate + 1) * self.hidden]));
+        rw.slice_last(all, &from, &to)
+    }
+
+    /// All gates of [batch, gates · hidden].
+    fn gates(&self, rw: &mut Rewrite, all: &str, count: usize) -> Vec<String> {
+        let parts: Vec<String> = (0..count).map(|_| rw.name("gate")).collect();
+        let sizes = rw.ints(&vec![self.hidden; count]);
+        let mut split = Node::new("Split", &[all, &sizes], "").with("axis", 1);
+        split.outputs = parts.clone();
+        rw.nodes.push(split);
+        parts
+    }
+
+    /// h · recurrent weights, of a range of gates, with its bias.
+    fn product(&self, rw: &mut Rewrite, h: &str, gates: std::ops::Range<i64>, bias: bool) -> String {
+        let (from, to) = (rw.ints(&[gates.start * self.hidden]), rw.ints(&[gates.end * self.hidden]));
+        let weights = rw.slice_last(&self.recurrent, &from, &to);
+        let product = rw.op("MatMul", &[h, &weights]);
+        match self.recurrent_bias.as_ref().filter(|_| bias) {
+            Some(bias) => {
+                let bias = rw.slice_last(bias, &from, &to);
+                rw.op("Add", &[&product, &bias])
+            }
+            None => product,
+        }
+    }
+}
+
+impl Activation {
+    fn apply(&self, rw: &mut Rewrite, x: &str) -> Result<String, String> {
+        let named = |with_beta: bool| {
+            let mut attrs: Vec<(&str, Attr)> = self.alpha.map(|a| ("alpha", a.into())).into_iter().collect();
+            attrs.extend(self.beta.filter(|_| with_beta).map(|b| ("beta", b.into())));
+            attrs
+        };
+        Ok(match self.name.to_ascii_lowercase().as_str() {
+            "relu" => rw.op("Relu", &[x]),
+            "tanh" => rw.op("Tanh", &[x]),
+            "sigmoid" => rw.op("Sigmoid", &[x]),
+            "softsign" => rw.op("Softsign", &[x]),
+            "softplus" => rw.op("Softplus", &[x]),
+            "leakyrelu" => rw.push("LeakyRelu", &[x], &named(false)),
+            "thresholdedrelu" => rw.push("ThresholdedRelu", &[x], &named(false)),
+            "elu" => rw.push("Elu", &[x], &named(false)),
+            "hardsigmoid" => rw.push("HardSigmoid", &[x], &named(true)),
+            "affine" => {
+                let scaled = rw.scale(x, self.alpha.unwrap_or(1.0));
+                let offset = rw.scalar(self.beta.unwrap_or(0.0));
+                rw.op("Add", &[&scaled, &offset])
+            }
+            "scaledtanh" => {
+                let scaled = rw.scale(x, self.beta.unwrap_or(1.0));
+                let tanh = rw.op("Tanh", &[&scaled]);
+                rw.scale(&tanh, self.alpha.unwrap_or(1.0))
+            }
+            _ => return Err(format!("activation {:?} is not known", self.name)),
+        })
+    }
+}
+
+/// Activations of all directions. Parameters are listed for those that take some.
+fn activations(node: &Node, kind: &Kind, directions: usize) -> Result<Vec<Vec<Activation>>, String> {
+    let names: Vec<String> = match node.attrs.get("activations") {
+        None => kind.activations.repeat(directions).iter().map(|name| name.to_string()).collect(),
+        Some(Attr::Other(other)) => other.strings(),
+        Some(_) => return Err("attribute activations is no list of names".into()),
+    };
+    if names.len() != kind.activations.len() * directions {
+        return Err(format!(
+            "names {} activations, expected {}",
+            names.len(),
+            kind.activations.len() * directions
+        ));
+    }
+    let list = |name: &str| match node.attrs.get(name) {
+        Some(Attr::Floats(v)) => v.clone(),
+        _ => vec![],
+    };
+    let (alphas, betas) = (list("activation_alpha"), list("activation_beta"));
+    let (mut alpha, mut beta) = (alphas.into_iter(), betas.into_iter());
+    let each = |name: String| {
+        let (a, b) = match name.to_ascii_lowercase().as_str() {
+            "affine" | "hardsigmoid" | "scaledtanh" => (alpha.next(), beta.next()),
+            "leakyrelu" | "thresholdedrelu" | "elu" => (alpha.next(), None),
+            _ => (None, None),
+        };
+        Activation { name, alpha: a, beta: b }
+    };
+    let all: Vec<Activation> = names.into_iter().map(each).collect();
+    Ok(all.chunks(kind.activations.len()).map(<[Activation]>::to_vec).collect())
+}
+
+fn rnn(rw: &mut Rewrite, cell: &Cell, x: &str, state: &State) -> Result<State, String> {
+    let product = cell.product(rw, &state.h, 0..1, true);
+    let sum = rw.op("Add", &[x, &product]);
+    Ok(State { h: cell.activate(rw, 0, &sum)?, c: String::new() })
+}
+
+/// Gates are update, reset and hidden.
+fn gru(rw: &mut Rewrite, cell: &Cell, x: &str, state: &State) -> Result<State, String> {
+    let both = rw.ints(&[2 * cell.hidden]);
+    let zero = rw.ints(&[0]);
+    let product = cell.product(rw, &state.h, 0..2, true);
+    let input = rw.slice_last(x, &zero, &both);
+    let sum = rw.op("Add", &[&input, &product]);
+    let activated = cell.activate(rw, 0, &sum)?;
+    let gates = cell.gates(rw, &activated, 2);
+    let (update, reset) = (&gates[0], &gates[1]);
+    let product = if cell.variant {
+        let product = cell.product(rw, &state.h, 2..3, true);
+        rw.op("Mul", &[reset, &product])
+    } else {
+        let kept = rw.op("Mul", &[reset, &state.h]);
+        cell.product(rw, &kept, 2..3, true)
+    };
+    let input = cell.gate(rw, x, 2);
+    let sum = rw.op("Add", &[&input, &product]);
+    let new = cell.activate(rw, 1, &sum)?;
+    // (1 − z)·new + z·h
+    let difference = rw.op("Sub", &[&state.h, &new]);
+    let part = rw.op("Mul", &[update, &difference]);
+    Ok(State { h: rw.op("Add", &[&new, &part]), c: String::new() })
+}
+
+/// Gates are input, output, forget and cell.
+fn lstm(rw: &mut Rewrite, cell: &Cell, x: &str, state: &State) -> Result<State, String> {
+    let product = cell.product(rw, &state.h, 0..4, true);
+    let sum = rw.op("Add", &[x, &product]);
+    let gates = cell.gates(rw, &sum, 4);
+    let peep = |rw: &mut Rewrite, gate: &str, i: usize, c: &str| match &cell.peepholes {
+        Some(weights) => {
+            let part = rw.op("Mul", &[&weights[i], c]);
+            rw.op("Add", &[gate, &part])
+        }
+        None => gate.to_string(),
+    };
+    let input = peep(rw, &gates[0], 0, &state.c);
+    let input = cell.activate(rw, 0, &input)?;
+    let forget = if cell.variant {
+        let one = rw.scalar(1.0);
+        rw.op("Sub", &[&one, &input])
+    } else {
+        let forget = peep(rw, &gates[2], 2, &state.c);
+        cell.activate(rw, 0, &forget)?
+    };
+    let new = cell.activate(rw, 1, &gates[3])?;
+    let (kept, added) = (rw.op("Mul", &[&forget, &state.c]), rw.op("Mul", &[&input, &new]));
+    let c = rw.op("Add", &[&kept, &added]);
+    let output = peep(rw, &gates[1], 1, &c);
+    let output = cell.activate(rw, 0, &output)?;
+    let shown = cell.activations.get(2).ok_or("has too few activations")?.apply(rw, &c)?;
+    Ok(State { h: rw.op("Mul", &[&output, &shown]), c })
+}
+
+/// Row `i` of a value, without its first axis.
+fn row(rw: &mut Rewrite, x: &str, i: i64) -> String {
+    let at = rw.constant(Tensor::i64(&[], &[i]));
+    rw.push("Gather", &[x, &at], &[("axis", 0i64.into())])
+}
+
+fn unfold(rw: &mut Rewrite, node: &Node, kind: &Kind) -> Done {
+    let (x, weights, recurrent) = (node.x(0)?, node.x(1)?, node.x(2)?);
+    let (shape, sizes) = (rw.shape(&x)?, rw.shape(&recurrent)?);
+    let (&[steps, batch, _], &[directions, _, hidden]) = (shape.as_slice(), sizes.as_slice()) else {
+        return Err(format!(
+            "its input has shape {shape:?} and its recurrent weights {sizes:?}, expected three dimensions each"
+        ));
+    };
+    if steps > MOST_STEPS || steps == 0 {
+        return Err(format!("has {steps} steps, expected 1 to {MOST_STEPS}"));
+    }
+    let activations = activations(node, kind, directions as usize)?;
+    let mut all: Vec<Vec<String>> = Vec::new();
+    let mut last: Vec<State> = Vec::new();
+    for (d, activations) in (0..directions).zip(activations) {
+        let reverse = node.str("direction", "forward") == "reverse" || d == 1;
+        let turned = |rw: &mut Rewrite, w: &str| {
+            let own = row(rw, w, d);
+            rw.transpose(&own, &[1, 0])
+        };
+        let (own, recurrent) = (turned(rw, &weights), turned(rw, &recurrent));
+        let (mut products, mut recurrent_bias) = (rw.op("MatMul", &[&x, &own]), None);
+        if let Some(bias) = node.input(3) {
+            let bias = row(rw, bias, d);
+            let (zero, middle, end) =
+                (rw.ints(&[0]), rw.ints(&[kind.gates * hidden]), rw.ints(&[2 * kind.gates * hidden]));
+            let first = rw.slice_last(&bias, &zero, &middle);
+            products = rw.op("Add", &[&products, &first]);
+            recurrent_bias = Some(rw.slice_last(&bias, &middle, &end));
+        }
+        let peepholes = node.input(7).map(|p| {
+            let own = row(rw, p, d);
+            [0, 1, 2].map(|i| {
+                let (from, to) = (rw.ints(&[i * hidden]), rw.ints(&[(i + 1) * hidden]));
+                rw.slice_last(&own, &from, &to)
+            })
+        });
+        let clip = match node.attrs.get("clip") {
+            Some(Attr::Float(bound)) => Some(*bound),
+            _ => None,
+        };
+        let variant = node.int("linear_before_reset", 0) != 0 || node.int("input_forget", 0) != 0;
+        let cell = Cell { hidden, recurrent, recurrent_bias, peepholes, activations, clip, variant };
+        let zeros = rw.constant(Tensor::f32(&[batch, hidden], &vec![0.0; (batch * hidden) as usize]));
+        let mut first = |i: usize| match node.input(i) {
+            Some(given) => row(rw, given, d),
+            None => zeros.clone(),
+        };
+        let mut state = State { h: first(5), c: first(6) };
+        let parts = rw.slices(&products, 0, steps);
+        let mut shown = vec![String::new(); steps as usize];
+        for k in 0..steps {
+            let t = if reverse { steps - 1 - k } else { k };
+            let next = (kind.step)(rw, &cell, &parts[t as usize], &state)?;
+            (state, shown[t as usize]) = within(rw, node, t, batch, state, next, &zeros);
+        }
+        all.push(shown);
+        last.push(state);
+    }
+    if let Some(out) = node.output(0) {
+        let parts: Vec<String> = all
+            .iter()
+            .map(|shown| {
+                let part = rw.name("direction");
+                rw.stack(shown, 0, &part);
+                part
+            })
+            .collect();
+        rw.stack(&parts, 1, out);
+    }
+    for (i, part) in [(1, 0), (2, 1)] {
+        if let Some(out) = node.output(i) {
+            let parts: Vec<String> =
+                last.iter().map(|s| if part == 0 { s.h.clone() } else { s.c.clone() }).collect();
+            rw.stack(&parts, 0, out);
+        }
+    }
+    Ok(())
+}
+
+/// The state after step t and what is shown of it: where a sequence has ended already, its old state and 0.
+fn within(
+    rw: &mut Rewrite,
+    node: &Node,
+    t: i64,
+    batch: i64,
+    old: State,
+    next: State,
+    zeros: &str,
+) -> (State, String) {
+    let Some(lengths) = node.input(4) else {
+        return (next.clone(), next.h);
+    };
+    let lengths = rw.reshape(lengths, &[batch, 1]);
+    let lengths = rw.push("Cast", &[&lengths], &[("to", 7i64.into())]);
+    let at = rw.ints(&[t]);
+    let inside = rw.op("Less", &[&at, &lengths]);
+    let mut choose = |new: &str, old: &str| rw.op("Where", &[&inside, new, old]);
+    let shown = choose(&next.h, zeros);
+    let h = choose(&next.h, &old.h);
+    let c = if next.c.is_empty() { String::new() } else { choose(&next.c, &old.c) };
+    (State { h, c }, shown)
+}

@@ -1,0 +1,102 @@
+//! Operators that are written step by step. Differences are taken of ONNX Runtime's own kernels for the whole.
+
+use crate::case::*;
+
+pub fn samples() -> Vec<(&'static str, Sample)> {
+    vec![
+        entry("GRU", recurrent("GRU", 3)),
+        entry("LSTM", recurrent("LSTM", 4)),
+        entry("Loop", repeat),
+        entry("RNN", recurrent("RNN", 1)),
+        entry("Scan", scan),
+    ]
+}
+
+fn recurrent(op: &'static str, gates: i64) -> impl Fn(&mut Rng) -> Case {
+    move |r| {
+        let (steps, batch, input, hidden) = (r.int(1, 4), r.int(1, 3), r.int(1, 3), r.int(1, 3));
+        let direction = r.pick(&["forward", "reverse", "bidirectional"]);
+        let ways = if direction == "bidirectional" { 2 } else { 1 };
+        let lstm = op == "LSTM";
+        let inputs: &[&str] =
+            if lstm { &["x", "w", "r", "b", "n", "h", "c", "p"] } else { &["x", "w", "r", "b", "n", "h"] };
+        let mut node = Node::new(op, inputs, "").with("direction", direction).with("hidden_size", hidden);
+        node.outputs = ["y", "yh", "yc"][..if lstm { 3 } else { 2 }].iter().map(|o| o.to_string()).collect();
+        if op == "GRU" {
+            node = node.with("linear_before_reset", r.int(0, 1));
+        }
+        let lengths: Vec<u8> = (0..batch).flat_map(|_| (r.int(1, steps) as i32).to_le_bytes()).collect();
+        let lengths = Tensor { dtype: DType::I32, shape: vec![batch], bytes: lengths.into() };
+        let mut case = Case::new(node)
+            .normal(r, "x", &[steps, batch, input])
+            .maybe(r, "w", &[ways, gates * hidden, input], normal)
+            .maybe(r, "r", &[ways, gates * hidden, hidden], normal)
+            .maybe(r, "b", &[ways, 2 * gates * hidden], normal);
+        match r.bool() {
+            true => case = case.constant("n", lengths),
+            false => case.graph.nodes[0].inputs[4] = String::new(),
+        }
+        case = case.maybe(r, "h", &[ways, batch, hidden], normal);
+        if lstm {
+            case =
+                case.maybe(r, "c", &[ways, batch, hidden], normal).maybe(r, "p", &[ways, 3 * hidden], normal);
+        }
+        case
+    }
+}
+
+fn value(name: &str, dtype: DType) -> Value {
+    Value { name: name.into(), dtype, shape: None }
+}
+
+/// s ← tanh(s · x) + k, and what s · x was at each step.
+fn repeat(r: &mut Rng) -> Case {
+    let shape = r.shape(2);
+    let float = DType::F32.code() as i64;
+    let nodes = vec![
+        Node::new("Mul", &["s", "x"], "product"),
+        Node::new("Tanh", &["product"], "bounded"),
+        Node::new("Cast", &["k"], "number").with("to", float),
+        Node::new("Add", &["bounded", "number"], "next"),
+        Node::new("Identity", &["go"], "on"),
+    ];
+    let mut body = Graph::new(nodes, Default::default());
+    body.inputs = vec![
+        Value::new("k", DType::I64, &[]),
+        Value::new("go", DType::Bool, &[]),
+        Value::new("s", DType::F32, &shape),
+    ];
+    body.outputs = vec![value("on", DType::Bool), value("next", DType::F32), value("product", DType::F32)];
+    let mut node = Node::new("Loop", &["count", "", "start"], "").with("body", Attr::Graph(Box::new(body)));
+    node.outputs = vec!["y".into(), "all".into()];
+    Case::new(node)
+        .normal(r, "x", &shape)
+        .normal(r, "start", &shape)
+        .constant("count", Tensor::i64(&[], &[r.int(1, 4)]))
+}
+
+/// s ← s + tanh(s · x) along an axis, either way.
+fn scan(r: &mut Rng) -> Case {
+    let (shape, steps) = (r.shape(2), r.int(1, 4));
+    let nodes = vec![
+        Node::new("Mul", &["s", "step"], "product"),
+        Node::new("Tanh", &["product"], "bounded"),
+        Node::new("Add", &["bounded", "s"], "next"),
+        Node::new("Identity", &["next"], "shown"),
+    ];
+    let mut body = Graph::new(nodes, Default::default());
+    body.inputs = vec![Value::new("s", DType::F32, &shape), Value::new("step", DType::F32, &shape)];
+    body.outputs = vec![Value::new("next", DType::F32, &shape), Value::new("shown", DType::F32, &shape)];
+    let axis = r.int(-3, 2);
+    let mut whole = shape.clone();
+    whole.insert(((axis + 3) % 3) as usize, steps);
+    let mut node = Node::new("Scan", &["start", "x"], "")
+        .with("body", Attr::Graph(Box::new(body)))
+        .with("num_scan_inputs", 1)
+        .with("scan_input_axes", vec![axis])
+        .with("scan_input_directions", vec![r.int(0, 1)])
+        .with("scan_output_axes", vec![r.int(-3, 2)])
+        .with("scan_output_directions", vec![r.int(0, 1)]);
+    node.outputs = vec!["last".into(), "y".into()];
+    Case::new(node).normal(r, "start", &shape).normal(r, "x", &whole)
+}
