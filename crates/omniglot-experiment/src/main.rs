@@ -1,22 +1,18 @@
 //! `cargo xtask experiment omniglot`: every defence at equal budgets and over several seeds, audited, and written up.
 //!
-//! [`mod@specs`] says what is trained, [`lab`] has `audit-train` and `audit` make it, [`outcome`] reads their logs and reports.
-//! The [`page`] and its [`picture`] are pure functions of these.
+//! [`mod@specs`] says what is trained, [`matrix`] has it made and reads what came of it, and the [`page`] is written from that.
 
-mod lab;
-mod outcome;
 mod page;
-mod picture;
 mod specs;
-mod statistics;
 
 use audit::{Error, Result};
 use clap::Parser;
-use lab::Lab;
-use outcome::TrainedModel;
+use matrix::lab::Lab;
+use matrix::outcome::TrainedModel;
+use matrix::{picture, split, write};
 use specs::{Budget, plain, specs};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -79,12 +75,24 @@ fn run(flags: &Flags) -> Result<String> {
             )));
         }
     }
-    let lab = Lab { flags, size: &size, work: &work, began: Instant::now() };
-    let (plain, others) = ([plain(size.plain)], specs(size.base));
-    lab.make_all(&plain)?;
-    lab.make_all(&others)?;
-    let models: Vec<TrainedModel> =
-        plain.into_iter().chain(others).map(|spec| lab.read(spec)).collect::<Result<_>>()?;
+    let mut audit_words: Vec<String> =
+        split(&format!("--suite full --max-queries {}", size.queries)).collect();
+    audit_words.extend(size.attack.map(|steps| ["--steps".into(), steps.to_string()]).into_iter().flatten());
+    let lab = Lab {
+        trainer: flags.trainer.clone(),
+        audit: flags.audit.clone(),
+        train: flags.data.join("train"),
+        test: flags.data.join("test"),
+        audit_words,
+        seeds: (0..size.seeds).collect(),
+        jobs: flags.jobs,
+        threads: 1,
+        work: work.clone(),
+        began: Instant::now(),
+    };
+    let specs: Vec<_> = std::iter::once(plain(size.plain)).chain(specs(size.base)).collect();
+    lab.make_all(&specs)?;
+    let models: Vec<TrainedModel> = specs.into_iter().map(|spec| lab.read(spec)).collect::<Result<_>>()?;
     if let Some(folder) = out.parent() {
         fs::create_dir_all(folder)
             .map_err(|e| Error::usage(format!("can't make {}: {e}", folder.display())))?;
@@ -94,8 +102,4 @@ fn run(flags: &Flags) -> Result<String> {
     let picture = beside.file_name().unwrap_or_default().to_string_lossy();
     write(&out, &page::write_up(&models, &size, flags.budget, &picture))?;
     Ok(format!("{}: {} models\n", out.display(), models.iter().map(|m| m.runs.len()).sum::<usize>()))
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(|e| Error::internal(format!("can't write {}: {e}", path.display())))
 }

@@ -1,6 +1,7 @@
 //! What is trained, and how much of it.
 
 use clap::ValueEnum;
+use matrix::{Spec, split};
 
 /// How much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,21 +35,6 @@ impl Budget {
             Budget::Full => Size { seeds: 3, plain: 1500, base: 700, queries: 200, attack: None },
         }
     }
-}
-
-/// A model to make, for every seed.
-pub struct Spec {
-    /// Its name in tables and files.
-    pub name: String,
-    /// The curve that it is a point of.
-    pub family: String,
-    /// What sets it apart on the curve.
-    pub point: String,
-    /// Whether it is a row of the main table.
-    pub main: bool,
-    /// Flags of audit-train.
-    pub words: Vec<String>,
-    pub steps: u64,
 }
 
 /// PGD inside training, for all: its steps, and how far each goes.
@@ -85,13 +71,8 @@ pub const PLAIN: &str = "none";
 
 /// The plain net of each seed, from which all others start.
 pub fn plain(steps: u64) -> Spec {
-    let words = split("none --sampler semihard").collect();
-    Spec { name: PLAIN.into(), family: PLAIN.into(), point: "main".into(), main: true, words, steps }
-}
-
-/// Words of a command line, none of which holds a space.
-pub fn split(text: &str) -> impl Iterator<Item = String> {
-    text.split(' ').map(String::from)
+    let words = split(&format!("none --sampler semihard --steps {steps}")).collect();
+    Spec { name: PLAIN.into(), family: PLAIN.into(), point: "main".into(), main: true, words, from: None }
 }
 
 /// Every model but the plain one.
@@ -102,7 +83,9 @@ pub fn specs(base: u64) -> Vec<Spec> {
             let family = format!("{name}{suffix}");
             let full = base * HM_IMAGES / images;
             let mut add = |point: &str, extra: Option<(&str, &str)>, steps: u64| {
-                let mut words: Vec<String> = split(&format!("{flags} --progressive {switch}")).collect();
+                let common =
+                    format!("--progressive {switch} --steps {steps} --alpha {ALPHA} --pgd-steps {PGD_STEPS}");
+                let mut words: Vec<String> = split(&format!("{flags} {common}")).collect();
                 if let Some((flag, value)) = extra {
                     // A setting of the sweep takes the place of the family's own.
                     match words.iter().position(|w| w == flag) {
@@ -113,7 +96,14 @@ pub fn specs(base: u64) -> Vec<Spec> {
                 let main = point.is_empty();
                 let name = if main { family.clone() } else { format!("{family} {point}") };
                 let point = if main { "main".into() } else { point.into() };
-                specs.push(Spec { name, family: family.clone(), point, main, words, steps });
+                specs.push(Spec {
+                    name,
+                    family: family.clone(),
+                    point,
+                    main,
+                    words,
+                    from: Some(PLAIN.into()),
+                });
             };
             add("", None, full);
             if COLLAPSING.contains(&name) {
@@ -139,7 +129,8 @@ mod tests {
         for spec in specs(1000).iter().filter(|s| s.main) {
             let (_, _, images, _) =
                 FAMILIES.iter().find(|f| f.0 == spec.family.trim_end_matches("+p")).unwrap();
-            assert_eq!(spec.steps * images, 168_000, "{}", spec.name);
+            let steps = spec.words.iter().position(|word| word == "--steps").unwrap();
+            assert_eq!(spec.words[steps + 1].parse::<u64>().unwrap() * images, 168_000, "{}", spec.name);
         }
         let names: Vec<String> = specs(1000).into_iter().map(|s| s.name).collect();
         let mut once = names.clone();

@@ -1,6 +1,6 @@
 //! What came of the models: read from audit-train's logs and audit's reports.
 
-use crate::specs::Spec;
+use crate::Spec;
 use audit::record::{Report, Score};
 use audit::threat::term::TERMS;
 use audit::{Error, Result};
@@ -26,30 +26,47 @@ pub struct SeedResult {
 }
 
 /// What a report says of a model.
+#[derive(Default)]
 pub struct AuditScores {
     /// Without attack, %.
     pub r1: f64,
-    /// The terms of ARS with their resistance per trial, in its order.
+    /// Retrieval without attack, by name, %. Not every report has every measure.
+    pub benign: Vec<(&'static str, Option<f64>)>,
+    /// Resistance per trial of the terms that have one, in the order of the report.
     pub terms: Vec<(String, Option<f64>)>,
-    pub ers: f64,
-    pub ars: f64,
+    /// Every term's mean after the attack, in its own unit.
+    pub after: Vec<(String, Option<f64>)>,
+    /// R@1 under the strong search, %, and scores of 0 to 100, of reports that have them.
+    pub robust_r1: Option<f64>,
+    pub ers: Option<f64>,
+    pub ars: Option<f64>,
 }
 
 impl AuditScores {
-    /// The one place that reads scores from a report; `name` is the model's.
-    fn of(report: &Report, name: &str) -> Result<AuditScores> {
-        let value = |score: &Option<Score>, which: &str| {
-            let score = score.as_ref().map(|s| s.value);
-            score.ok_or_else(|| Error::internal(format!("the audit of {name} gives no {which}")))
-        };
-        let resistance = |term: &str| report.attacks.iter().find(|a| a.code == term)?.resistance.per_trial;
-        let in_ars = TERMS.iter().filter(|t| t.resistance.is_some());
-        Ok(AuditScores {
-            r1: report.benign.r1,
-            terms: in_ars.map(|t| (t.name.to_string(), resistance(t.name))).collect(),
-            ers: value(&report.scores.ers, "ERS")?,
-            ars: value(&report.scores.ars, "ARS")?,
-        })
+    /// The one place that reads scores from a report.
+    fn of(report: &Report) -> AuditScores {
+        let (benign, scores) = (&report.benign, &report.scores);
+        let resists = |code: &str| TERMS.iter().any(|t| t.name == code && t.resistance.is_some());
+        let value = |score: &Option<Score>| score.as_ref().map(|s| s.value);
+        let attacks = || report.attacks.iter();
+        AuditScores {
+            r1: benign.r1,
+            benign: vec![
+                ("R@2", Some(benign.r2)),
+                ("mAP", Some(benign.map)),
+                ("mAP@R", Some(benign.map_at_r)),
+                ("mAP@C", benign.map_at_c),
+                ("NMI", benign.nmi),
+            ],
+            terms: attacks()
+                .filter(|a| resists(&a.code))
+                .map(|a| (a.code.clone(), a.resistance.per_trial))
+                .collect(),
+            after: attacks().map(|a| (a.code.clone(), a.after)).collect(),
+            robust_r1: scores.robust_r1.as_ref().map(|r| r.value),
+            ers: value(&scores.ers),
+            ars: value(&scores.ars),
+        }
     }
 }
 
@@ -58,11 +75,10 @@ impl SeedResult {
     pub fn read(stem: &str) -> Result<SeedResult> {
         let rows = read_log(Path::new(&format!("{stem}.jsonl")))?;
         let report = Report::load(Path::new(&format!("{stem}.json")))?;
-        let name = Path::new(stem).file_name().unwrap_or_default().to_string_lossy();
         let last = &rows[rows.len() - 1];
         Ok(SeedResult {
             distance: last.clean.distance,
-            scores: AuditScores::of(&report, &name)?,
+            scores: AuditScores::of(&report),
             image_steps: last.image_steps as f64,
             seconds: last.seconds,
             collapsed: rows.iter().find(|r| r.collapsed).map(|r| r.step),
@@ -107,27 +123,23 @@ fn read_log(path: &Path) -> Result<Vec<EpochRow>> {
     }
 }
 
-#[cfg(test)]
-pub mod tests {
-    use super::*;
-
-    /// A model of which only R@1, ARS and collapse matter.
-    pub fn model(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> TrainedModel {
-        let run = |&(r1, ars, collapsed): &(f64, f64, Option<u64>)| SeedResult {
-            distance: 1.0,
-            scores: AuditScores { r1, terms: vec![], ers: ars, ars },
-            image_steps: 1e6,
-            seconds: 60.0,
-            collapsed,
-        };
-        let spec = Spec {
-            name: name.into(),
-            family: family.into(),
-            point: "main".into(),
-            main: true,
-            words: vec![],
-            steps: 0,
-        };
-        TrainedModel { spec, runs: runs.iter().map(run).collect() }
-    }
+/// A model made up of pairs of R@1 and ARS, and the step at which a seed collapsed; all else is nothing. For tests of what is
+/// computed from these.
+pub fn made_up(name: &str, family: &str, runs: &[(f64, f64, Option<u64>)]) -> TrainedModel {
+    let run = |&(r1, ars, collapsed): &(f64, f64, Option<u64>)| SeedResult {
+        distance: 1.0,
+        scores: AuditScores { r1, ers: Some(ars), ars: Some(ars), ..AuditScores::default() },
+        image_steps: 1e6,
+        seconds: 60.0,
+        collapsed,
+    };
+    let spec = Spec {
+        name: name.into(),
+        family: family.into(),
+        point: "main".into(),
+        main: true,
+        words: vec![],
+        from: None,
+    };
+    TrainedModel { spec, runs: runs.iter().map(run).collect() }
 }

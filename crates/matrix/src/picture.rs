@@ -1,13 +1,13 @@
 //! R@1 against ARS, as a picture beside the page.
 
 use crate::outcome::TrainedModel;
-use crate::specs::FAMILIES;
 use crate::statistics::mean_and_deviation;
+use audit::report::escape::markup as escape;
 
-/// A method's colour, in the order of [`FAMILIES`].
-const COLOURS: [&str; FAMILIES.len()] =
+/// Colours of methods, in the order in which they come.
+const COLOURS: [&str; 9] =
     ["#b45309", "#1c5fd4", "#0891b2", "#15803d", "#a21caf", "#dc2626", "#84cc16", "#d58be3", "#16202b"];
-/// The plain net's.
+/// The method `none`'s.
 const GREY: &str = "#8a96a3";
 
 /// The drawing's width and height in pixels, and within it the plot's left, top, right and bottom.
@@ -17,15 +17,22 @@ const PLOT: [f64; 4] = [58.0, 20.0, 640.0, 450.0];
 const TICKS: [f64; 2] = [5.0, 10.0];
 
 /// An SVG file: a mark for each model's mean over the seeds that did not collapse, a dot for each of these, and a line through
-/// those means of a method that none of its others beats in both. Methods of which nothing is left are named.
+/// those means of a method that none of its others beats in both. Methods of which nothing is left are named. A method whose name ends
+/// in `+p` is one with a growing step size, and has the colour of the one without.
 pub fn scatter(models: &[TrainedModel]) -> String {
     let kept = |m: &TrainedModel| -> Vec<[f64; 2]> {
-        m.runs.iter().filter(|r| r.collapsed.is_none()).map(|r| [r.scores.r1, r.scores.ars]).collect()
+        m.runs
+            .iter()
+            .filter(|r| r.collapsed.is_none())
+            .filter_map(|r| Some([r.scores.r1, r.scores.ars?]))
+            .collect()
     };
     let axes = Axes::around(&models.iter().flat_map(kept).collect::<Vec<_>>());
     let (mut behind, mut marks, mut legend) = (axes.draw(), String::new(), Legend::default());
     let mut families: Vec<&str> = models.iter().map(|m| m.spec.family.as_str()).collect();
     families.dedup();
+    let palette = Palette::of(&families);
+    let growing = families.iter().any(|family| family.ends_with(GROWING));
     let mut gone = Vec::new();
     for family in families {
         let mut means = Vec::new();
@@ -33,14 +40,15 @@ pub fn scatter(models: &[TrainedModel]) -> String {
         for (model, seeds) in ours.filter(|(_, seeds)| !seeds.is_empty()) {
             let of = |k: usize| mean_and_deviation(&seeds.iter().map(|s| s[k]).collect::<Vec<_>>()).0;
             let [r1, ars] = [of(0), of(1)];
-            let fill = colour(family);
+            let fill = palette.colour(family);
             for [x, y] in seeds.iter().map(|at| axes.place(*at)) {
                 let place = format!("cx=\"{x:.1}\" cy=\"{y:.1}\"");
                 behind += &format!("<circle {place} r=\"1.8\" fill=\"{fill}\" opacity=\".5\"/>\n");
             }
             let (point, count) = (&model.spec.point, seeds.len());
             let about = format!("{family}, {point}: R@1 {r1:.1}, ARS {ars:.1}, {count} seeds");
-            marks += &mark(family, axes.place([r1, ars]), if model.spec.main { 6.0 } else { 4.0 }, &about);
+            marks +=
+                &palette.mark(family, axes.place([r1, ars]), if model.spec.main { 6.0 } else { 4.0 }, &about);
             means.push([r1, ars]);
         }
         if means.is_empty() {
@@ -51,21 +59,22 @@ pub fn scatter(models: &[TrainedModel]) -> String {
         let mut best: Vec<[f64; 2]> = means.iter().filter(|a| !beaten(a)).copied().collect();
         best.sort_by(|a, b| a[0].total_cmp(&b[0]));
         let line = best.into_iter().map(|at| axes.place(at)).map(|[x, y]| format!("{x:.1},{y:.1}"));
-        let (line, stroke) = (line.collect::<Vec<_>>().join(" "), colour(family));
+        let (line, stroke) = (line.collect::<Vec<_>>().join(" "), palette.colour(family));
         behind +=
             &format!("<polyline points=\"{line}\" fill=\"none\" stroke=\"{stroke}\" opacity=\".6\"/>\n");
-        legend.add(family, true);
+        legend.add(family, Some(&palette));
     }
     legend.gap();
+    let filled = growing.then_some("filled: growing step size");
     for line in
-        ["filled: growing step size", "large: rows of the first table", "small: other points", "dots: seeds"]
+        filled.into_iter().chain(["large: rows of the first table", "small: other points", "dots: seeds"])
     {
-        legend.add(line, false);
+        legend.add(line, None);
     }
     if !gone.is_empty() {
         legend.gap();
-        legend.add("all runs collapsed:", false);
-        gone.iter().for_each(|family| legend.add(family, false));
+        legend.add("all runs collapsed:", None);
+        gone.iter().for_each(|family| legend.add(family, None));
     }
     let [width, height] = SIZE;
     format!(
@@ -76,19 +85,38 @@ pub fn scatter(models: &[TrainedModel]) -> String {
     )
 }
 
-fn colour(family: &str) -> &'static str {
-    let method = family.trim_end_matches("+p");
-    FAMILIES.iter().position(|(name, ..)| *name == method).map_or(GREY, |i| COLOURS[i])
-}
+/// The end of a method's name that says that its step size grows.
+const GROWING: &str = "+p";
 
-/// A circle with a text that shows when pointed at: filled where the step size grows.
-fn mark(family: &str, [x, y]: [f64; 2], radius: f64, about: &str) -> String {
-    let colour = colour(family);
-    let fill = if family.ends_with("+p") { colour } else { "#fff" };
-    format!(
-        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"2\">\
-         <title>{about}</title></circle>\n"
-    )
+/// Which method has which colour.
+struct Palette<'a>(Vec<&'a str>);
+
+impl<'a> Palette<'a> {
+    fn of(families: &[&'a str]) -> Palette<'a> {
+        let mut methods: Vec<&str> = vec![];
+        for family in families.iter().map(|family| family.trim_end_matches(GROWING)) {
+            if family != "none" && !methods.contains(&family) {
+                methods.push(family);
+            }
+        }
+        Palette(methods)
+    }
+
+    fn colour(&self, family: &str) -> &'static str {
+        let method = family.trim_end_matches(GROWING);
+        self.0.iter().position(|name| *name == method).map_or(GREY, |i| COLOURS[i % COLOURS.len()])
+    }
+
+    /// A circle with a text that shows when pointed at: filled where the step size grows.
+    fn mark(&self, family: &str, [x, y]: [f64; 2], radius: f64, about: &str) -> String {
+        let colour = self.colour(family);
+        let fill = if family.ends_with(GROWING) { colour } else { "#fff" };
+        format!(
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"2\">\
+             <title>{}</title></circle>\n",
+            escape(about)
+        )
+    }
 }
 
 /// What R@1 and ARS span, in whole ticks.
@@ -149,13 +177,15 @@ struct Legend {
 }
 
 impl Legend {
-    fn add(&mut self, text: &str, marked: bool) {
+    /// A line of text, after the mark of the method of that name where colours are given.
+    fn add(&mut self, text: &str, marked: Option<&Palette>) {
         let (x, y) = (PLOT[2] + 24.0, PLOT[1] + 10.0 + self.height);
-        if marked {
-            self.drawn += &mark(text, [x, y], 6.0, text);
+        if let Some(palette) = marked {
+            self.drawn += &palette.mark(text, [x, y], 6.0, text);
         }
-        let (from, shade) = if marked { (x + 14.0, "#16202b") } else { (x - 6.0, "#566372") };
-        self.drawn += &format!("<text x=\"{from}\" y=\"{}\" fill=\"{shade}\">{text}</text>\n", y + 4.0);
+        let (from, shade) = if marked.is_some() { (x + 14.0, "#16202b") } else { (x - 6.0, "#566372") };
+        self.drawn +=
+            &format!("<text x=\"{from}\" y=\"{}\" fill=\"{shade}\">{}</text>\n", y + 4.0, escape(text));
         self.height += 19.0;
     }
 
@@ -167,7 +197,7 @@ impl Legend {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::tests::model;
+    use crate::outcome::made_up as model;
 
     /// Means lie where the ticks say, collapsed seeds are no part of them, and what is collapsed altogether is named.
     #[test]
