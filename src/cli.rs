@@ -22,6 +22,8 @@ const EXAMPLES: &str = "Examples:
                                         on a GPU (docs/cuda.md)
   audit model.onnx --data photos/ --ep cuda --attack-precision fp16
                                         steps in float16, outcomes in float32
+  audit model.onnx --data photos/ --surrogate other.onnx
+                                        attacks made on another model
   audit compare before.json after.json
 
 Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check,
@@ -130,6 +132,7 @@ pub enum Command {
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
     mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
+    mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
     mut_arg("max_queries", |a| a.help("Attack at most so many queries, of each class its share [default: 16]"))
 )]
@@ -137,9 +140,6 @@ pub struct DoctorFlags {
     /// The audit that is to be trusted.
     #[command(flatten)]
     pub run: AuditFlags,
-    /// Another model of the same input, whose attacked images are tried on this one
-    #[arg(long, value_name = "FILE")]
-    pub surrogate: Option<PathBuf>,
 }
 
 /// Flags of `audit grad`.
@@ -329,6 +329,10 @@ pub struct AuditFlags {
     /// takes no longer than the suite, but at least 32]
     #[arg(long, value_name = "N|off", value_parser = strong_sample)]
     pub strong_sample: Option<StrongSample>,
+    /// Make the attacks on another model of the same input, and measure them on this one. The scores are those of a transfer
+    /// attack: no gate compares them with white-box scores
+    #[arg(long, value_name = "FILE")]
+    pub surrogate: Option<PathBuf>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,

@@ -16,7 +16,7 @@ pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
     Attack, Benign, ClassRow, CmcPoint, Data, Example, Examples, GradientCheck, Map, MemberRow, Model, Move,
     Neighbour, Part, Place, Preprocessing, Report, Resistance, RobustR1, SCHEMA_VERSION, Score, Scores,
-    Suite, Timing, Tool,
+    Suite, Surrogate, Timing, Tool,
 };
 pub use trial::{Form, Measures, MemberResult, Outcome, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};

@@ -32,10 +32,8 @@ pub fn render_in(report: &Report, width: usize) -> String {
         line(wrap(&format!("!! {alarm}")));
         line(String::new());
     }
-    if report.estimated() {
-        line(wrap(
-            "!! Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model",
-        ));
+    if let Some(caveat) = report.caveat() {
+        line(wrap(&format!("!! {caveat}")));
         line(String::new());
     }
     let s = &report.suite;

@@ -1,22 +1,18 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
-use super::prepare::{Clean, Subject, metric, open_model};
-use super::settings::settle_card;
-use super::{images, summary};
+use super::prepare::{Clean, Subject};
+use super::summary;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::check::doctor::Patient;
 use crate::judge::check::{self, CHECKS};
-use crate::model::Model;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Precision, Severity, reason};
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
-use crate::space::Gallery;
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
 const QUERIES: usize = 16;
@@ -63,7 +59,7 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
         examination.suite.queries = queries.len();
         examination.suite.sampling = clean.sampling.clone();
         examination.data = clean.data.clone();
-        let found = attacks(&run, flags.surrogate.as_deref(), &mut subject, &clean)?;
+        let found = attacks(&run, &mut subject, &clean)?;
         subject.findings.extend(found);
     }
     examination.findings = subject.findings;
@@ -104,13 +100,8 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
 }
 
 /// The checks that attack.
-fn attacks(
-    run: &AuditFlags,
-    other: Option<&Path>,
-    subject: &mut Subject,
-    clean: &Clean,
-) -> Result<Vec<Finding>> {
-    let other = other.map(|path| surrogate(run, path, subject)).transpose()?;
+fn attacks(run: &AuditFlags, subject: &mut Subject, clean: &Clean) -> Result<Vec<Finding>> {
+    let other = subject.open_surrogate(run)?;
     let Subject { model, dataset, prep, plan, .. } = subject;
     let Clean { gallery, selection, .. } = clean;
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
@@ -121,6 +112,7 @@ fn attacks(
         outcomes: &outcomes,
         ball: plan.ball,
         eps: plan.eps,
+        gradient_free: !plan.search.needs_gradient,
         steps: plan.steps,
         form: plan.form,
         ranked: plan.form.ranked_in(gallery) as f64,
@@ -143,30 +135,6 @@ fn json_file(path: std::path::PathBuf) -> Result<Destination> {
         return Err(Error::usage(format!("-o {}: the doctor writes .json only", path.display())));
     }
     Destination::open("-o", &path)
-}
-
-/// Another model of the same images, and its embeddings of them.
-fn surrogate(run: &AuditFlags, path: &Path, subject: &mut Subject) -> Result<(Model, Gallery)> {
-    if run.gallery.is_some() {
-        return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
-    }
-    let card = settle_card(run.card()?, None, path)?;
-    let mut other = open_model(run, path, &card)?;
-    let size = |m: &Model| {
-        let p = &m.info.preprocessing;
-        [p.channels, p.height, p.width]
-    };
-    if size(&other) != size(&subject.model) {
-        return Err(Error::usage(format!(
-            "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
-             same input",
-            path.display(),
-            size(&other),
-            size(&subject.model)
-        )));
-    }
-    let (gallery, _) = images::embed(run, &mut subject.dataset, None, &mut other, metric(&card))?;
-    Ok((other, gallery))
 }
 
 impl Examination {

@@ -29,6 +29,7 @@ use attacks::Attacks;
 use journal::Journal;
 use prepare::{CLUSTERINGS, Subject};
 use settings::{Files, Settings};
+use std::sync::Mutex;
 
 /// Runs an audit and returns its report, written to every file that was asked for. `command` is the command line that the
 /// report states.
@@ -36,11 +37,12 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     // Settings, model and images, and whether they can be trusted; then clean embeddings and the selection of trials.
     let mut subject = Subject::open(flags)?;
     let mut clean = subject.embed(flags, Some(CLUSTERINGS))?;
+    subject.surrogate = subject.open_surrogate(flags)?;
     selection::add_strong_sample(&mut clean.selection, flags, &subject.plan, &clean.gallery)?;
 
     // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
     let mut report = summary::begin(flags, command, &subject, &clean);
-    let Subject { settings, dataset, mut model, prep, plan, mut clock, .. } = subject;
+    let Subject { settings, dataset, mut model, surrogate, prep, plan, mut clock, .. } = subject;
     let Settings { files, mut journal, baseline, suite, rules, .. } = settings;
     let (gallery, whole) = (&clean.gallery, &clean.selection);
     if let Some(baseline) = &baseline {
@@ -53,7 +55,15 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     let done = attacks::earlier(&mut journal, flags, &report, trials.len())?;
     let pictures = files.targets.iter().any(Target::shows_examples);
     let mut collector = pictures.then(|| Collector::new(gallery, &whole.trials));
-    let attacks = Attacks { dataset: &dataset, prep: &prep, gallery, trials: &trials, plan: &plan };
+    let surrogate = surrogate.map(Mutex::new);
+    let attacks = Attacks {
+        dataset: &dataset,
+        prep: &prep,
+        gallery,
+        trials: &trials,
+        plan: &plan,
+        surrogate: surrogate.as_ref(),
+    };
     report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
     phase.finish();
     // A report names the nodes whether this process or an earlier one used the passes.

@@ -1,7 +1,7 @@
 //! What an audit and the doctor do before they attack anything: they settle what was asked for, open model and images, check
 //! both, embed the gallery and select the trials.
 
-use super::settings::Settings;
+use super::settings::{Settings, settle_card};
 use super::{images, reservations, selection};
 use crate::cli::{AuditFlags, GradientSource};
 use crate::data::vectors::{self, Vectors};
@@ -17,7 +17,7 @@ use crate::record::{self, Finding, GradientCheck, HalfPrecision, Metric, Precisi
 use crate::space::Gallery;
 use crate::space::benign::{Benign, benign};
 use crate::threat::{Plan, Selection};
-use crate::{Result, interrupt};
+use crate::{Error, Result, interrupt};
 use std::path::Path;
 use std::time::Instant;
 
@@ -34,6 +34,8 @@ pub struct Subject {
     /// The embeddings of `--gallery`, until [`Subject::embed`].
     vectors: Option<Vectors>,
     pub model: Model,
+    /// The model that attacks are made on, with its own embeddings of the images, where it is another one.
+    pub surrogate: Option<(Model, Gallery)>,
     pub metric: Metric,
     /// How images become the model's pixels.
     pub prep: Preparation,
@@ -109,6 +111,7 @@ impl Subject {
             dataset,
             vectors,
             model,
+            surrogate: None,
             metric,
             prep,
             protocol,
@@ -125,7 +128,8 @@ impl Subject {
     /// k-means restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it.
     pub fn embed(&mut self, flags: &AuditFlags, clusterings: Option<usize>) -> Result<Clean> {
         let Subject { dataset, model, metric, .. } = self;
-        let (gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
+        let (mut gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
+        gallery.xi_k = self.settings.suite.xi_k;
         let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
         let phase = Phase::new("retrieval", 1, flags.mode());
         let benign = benign(&gallery, clusterings.filter(|_| cost <= MOST_CLUSTERING), flags.seed)?;
@@ -136,6 +140,35 @@ impl Subject {
         let selection = selection::select(flags, suite, self.protocol, &self.plan, &gallery)?;
         let sampling = selection::sampling(flags, suite, &gallery);
         Ok(Clean { gallery, data, benign, selection, sampling })
+    }
+}
+
+impl Subject {
+    /// The model of `--surrogate` with its own embeddings of the images that [`Subject::embed`] kept. Errors (exit code 2):
+    /// its input is another one, or the gallery is given as embeddings.
+    pub fn open_surrogate(&mut self, flags: &AuditFlags) -> Result<Option<(Model, Gallery)>> {
+        let Some(path) = &flags.surrogate else { return Ok(None) };
+        if flags.gallery.is_some() {
+            return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
+        }
+        let card = settle_card(flags.card()?, None, path)?;
+        let mut other = open_model(flags, path, &card)?;
+        let size = |m: &Model| {
+            let p = &m.info.preprocessing;
+            [p.channels, p.height, p.width]
+        };
+        if size(&other) != size(&self.model) {
+            return Err(Error::usage(format!(
+                "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
+                 same input",
+                path.display(),
+                size(&other),
+                size(&self.model)
+            )));
+        }
+        let (mut gallery, _) = images::embed(flags, &mut self.dataset, None, &mut other, metric(&card))?;
+        gallery.xi_k = self.settings.suite.xi_k;
+        Ok(Some((other, gallery)))
     }
 }
 

@@ -40,6 +40,7 @@ fn robustness(report: &Report) -> Markup {
     };
     html! {
         @if let Some(alarm) = report.alarm() { section.card.banner.fail { strong { (alarm) } } }
+        @if let Some(caveat) = report.caveat() { section.card.banner { strong { (sentence(&caveat)) "." } } }
         @if let Some(gate) = &report.gate { (banner(gate)) }
         (section("How robust is it?", "0 to 100; higher is more robust.", cards))
     }
