@@ -59,6 +59,7 @@ impl Cli {
         match &self.command {
             None => self.run.mode(),
             Some(Command::Run(flags)) => flags.mode(),
+            Some(Command::Sweep(flags)) => flags.run.mode(),
             Some(_) => Mode::Auto,
         }
     }
@@ -72,6 +73,8 @@ pub enum Command {
     Run(Box<AuditFlags>),
     /// Look for reasons to distrust an audit of this model: every check there is
     Doctor(Box<DoctorFlags>),
+    /// Run a suite over a grid of ε, steps, random starts and numbers of targets: one table, and a curve for each attack
+    Sweep(Box<SweepFlags>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
     Ops {
@@ -142,6 +145,29 @@ pub struct DoctorFlags {
     pub run: AuditFlags,
 }
 
+/// Flags of `audit sweep`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit sweep model.onnx --data photos/ --over eps=1/255,2/255,4/255,8/255 -o sweep.html\n  audit sweep \
+    model.onnx --suite ars --over m=1,2,5,10 --over w=1,2,5,10 --max-queries 200 -o sweep.json -o sweep.csv\n\nThe last setting \
+    varies fastest. Other settings are the suite's or the flags', the step size too. --resume goes on with a sweep that was \
+    interrupted",
+    mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
+    mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
+    mut_arg("save_baseline", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
+    mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
+    mut_arg("reports", |a| a.help("File to write to: .html, .json or .csv. May be repeated")),
+    mut_arg("strong_sample", |a| a.help("Queries that the strong search attacks at each point, for robust R@1 [default: off]"))
+)]
+pub struct SweepFlags {
+    /// The audit at each point.
+    #[command(flatten)]
+    pub run: AuditFlags,
+    /// A setting and its values: eps=2/255,4/255 or steps, restarts, w, m. May be repeated: every combination is run
+    #[arg(long, value_name = "KEY=V,V", required = true)]
+    pub over: Vec<String>,
+}
+
 /// Flags of `audit grad`.
 #[derive(Debug, Args)]
 #[command(
@@ -188,12 +214,16 @@ pub struct ReportFlags {
 /// Flags of `audit compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html"
+    after_help = "Example:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html\n  audit \
+    compare report.json --paper CUB"
 )]
 pub struct CompareFlags {
     /// Saved reports, .json; the first is the base
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true)]
     pub reports: Vec<PathBuf>,
+    /// Set the reports beside the rows that papers print for a data set instead: CUB, CARS or SOP
+    #[arg(long, value_name = "DATA", conflicts_with_all = ["sort", "anyway"])]
+    pub paper: Option<String>,
     /// Order the models by a metric, the most robust first [default: as given]
     #[arg(long, value_name = "METRIC")]
     pub sort: Option<String>,

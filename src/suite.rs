@@ -39,7 +39,7 @@ pub const MOST_RESTARTS: usize = 1000;
 pub const MOST_EFFORT: usize = 1000;
 
 /// The most targets of a trial.
-const MOST_TARGETS: usize = 1000;
+pub const MOST_TARGETS: usize = 1000;
 
 /// A suite that has been checked.
 #[derive(Clone, Debug)]

@@ -106,6 +106,10 @@ fn black_box_suites_say_how_many_forward_passes_they_take() {
         assert!(found.outcomes.iter().all(|o| o.shift > 0.0));
         assert!(found.outcomes.iter().all(|o| o.linf <= found.suite.eps + 1e-6));
         let falls = found.outcomes.iter().filter(|o| o.loss_last < o.loss_first).count();
-        assert!(suite == "nes" || falls * 2 > found.outcomes.len(), "{suite}: {falls} of {}", found.outcomes.len());
+        assert!(
+            suite == "nes" || falls * 2 > found.outcomes.len(),
+            "{suite}: {falls} of {}",
+            found.outcomes.len()
+        );
     }
 }

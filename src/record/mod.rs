@@ -6,6 +6,7 @@ mod names;
 mod partition;
 pub mod reason;
 mod report;
+mod sweep;
 mod trial;
 mod verdict;
 
@@ -18,5 +19,6 @@ pub use report::{
     Neighbour, Part, Place, Preprocessing, Report, Resistance, RobustR1, SCHEMA_VERSION, Score, Scores,
     Suite, Surrogate, Timing, Tool,
 };
+pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Form, Measures, MemberResult, Outcome, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};

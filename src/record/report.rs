@@ -142,22 +142,11 @@ impl Report {
 
     /// What a reader must know before any number: that the attacks were not made along the model's own gradient.
     pub fn caveat(&self) -> Option<String> {
-        if let Some(surrogate) = &self.suite.surrogate {
-            return Some(format!(
-                "Transfer: the attacks were made on {} and only measured on this model. These are no white-box scores, which \
-                 would be lower",
-                surrogate.path
-            ));
-        }
-        if let Some(passes) = self.suite.forward_passes {
-            return Some(format!(
-                "Black box: the attacks saw no gradient, and {passes} forward passes for each query and attack. These are no \
-                 white-box scores, which would be lower"
-            ));
-        }
-        self.estimated().then(|| {
-            "Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model".into()
-        })
+        let estimated = || {
+            "Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model"
+                .into()
+        };
+        self.suite.caveat().or_else(|| self.estimated().then(estimated))
     }
 
     /// The model's file name.
@@ -412,6 +401,23 @@ fn is_linf(norm: &str) -> bool {
 }
 
 impl Suite {
+    /// What a reader must know of attacks that were not made along the model's own gradient.
+    pub fn caveat(&self) -> Option<String> {
+        if let Some(surrogate) = &self.surrogate {
+            return Some(format!(
+                "Transfer: the attacks were made on {} and only measured on this model. These are no white-box scores, which \
+                 would be lower",
+                surrogate.path
+            ));
+        }
+        self.forward_passes.map(|passes| {
+            format!(
+                "Black box: the attacks saw no gradient, and {passes} forward passes for each query and attack. These are no \
+                 white-box scores, which would be lower"
+            )
+        })
+    }
+
     /// An addition to the number of steps, where they ran in float16.
     pub fn in_half(&self) -> &'static str {
         if self.attack_precision == Precision::Fp16 { " in float16" } else { "" }

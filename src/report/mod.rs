@@ -7,8 +7,11 @@ pub mod html;
 mod json;
 mod junit;
 mod markdown;
+pub mod paper;
+mod points;
 mod sarif;
 mod shown;
+pub mod sweep;
 pub mod terminal;
 mod trials;
 

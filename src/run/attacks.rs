@@ -22,6 +22,9 @@ const KEPT: usize = 64 << 20;
 /// images.
 const TOGETHER: usize = 512;
 
+/// A model that attacks are made on, and its embeddings. Attacks from several threads lock it.
+pub type Surrogate = Mutex<(Model, Gallery)>;
+
 /// What is attacked, and how.
 pub struct Attacks<'a> {
     /// The images.
@@ -35,7 +38,7 @@ pub struct Attacks<'a> {
     /// How each is run.
     pub plan: &'a Plan,
     /// The model that attacks are made on, with its embeddings, where it is another one than is measured.
-    pub surrogate: Option<&'a Mutex<(Model, Gallery)>>,
+    pub surrogate: Option<&'a Surrogate>,
 }
 
 /// What an earlier process did of the report's `trials` trials, by place: the journal begins, or goes on. Errors (exit code 2):

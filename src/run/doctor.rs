@@ -13,6 +13,8 @@ use crate::report::{self, Destination};
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::PoisonError;
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
 const QUERIES: usize = 16;
@@ -40,7 +42,9 @@ pub struct Examination {
 
 /// Makes every check, and writes the findings to every file that was asked for.
 pub fn run(flags: &DoctorFlags) -> Result<Examination> {
-    let (run, files) = settle(&flags.run)?;
+    let (mut run, files) = settle(&flags.run)?;
+    // The audit that is looked into is not one of transfer.
+    let surrogate = run.surrogate.take();
     let mut subject = Subject::open(&run)?;
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
@@ -59,7 +63,7 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
         examination.suite.queries = queries.len();
         examination.suite.sampling = clean.sampling.clone();
         examination.data = clean.data.clone();
-        let found = attacks(&run, &mut subject, &clean)?;
+        let found = attacks(&run, surrogate.as_deref(), &mut subject, &clean)?;
         subject.findings.extend(found);
     }
     examination.findings = subject.findings;
@@ -100,8 +104,14 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
 }
 
 /// The checks that attack.
-fn attacks(run: &AuditFlags, subject: &mut Subject, clean: &Clean) -> Result<Vec<Finding>> {
-    let other = subject.open_surrogate(run)?;
+fn attacks(
+    run: &AuditFlags,
+    other: Option<&Path>,
+    subject: &mut Subject,
+    clean: &Clean,
+) -> Result<Vec<Finding>> {
+    let other = other.map(|path| subject.open_surrogate(run, path)).transpose()?;
+    let other = other.map(|other| other.into_inner().unwrap_or_else(PoisonError::into_inner));
     let Subject { model, dataset, prep, plan, .. } = subject;
     let Clean { gallery, selection, .. } = clean;
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);

@@ -1,6 +1,7 @@
 //! What an audit and the doctor do before they attack anything: they settle what was asked for, open model and images, check
 //! both, embed the gallery and select the trials.
 
+use super::attacks::Surrogate;
 use super::settings::{Settings, settle_card};
 use super::{images, reservations, selection};
 use crate::cli::{AuditFlags, GradientSource};
@@ -19,6 +20,7 @@ use crate::space::benign::{Benign, benign};
 use crate::threat::{Plan, Selection};
 use crate::{Error, Result, interrupt};
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// Restarts of the k-means behind NMI.
@@ -35,7 +37,7 @@ pub struct Subject {
     vectors: Option<Vectors>,
     pub model: Model,
     /// The model that attacks are made on, with its own embeddings of the images, where it is another one.
-    pub surrogate: Option<(Model, Gallery)>,
+    pub surrogate: Option<Surrogate>,
     pub metric: Metric,
     /// How images become the model's pixels.
     pub prep: Preparation,
@@ -144,10 +146,9 @@ impl Subject {
 }
 
 impl Subject {
-    /// The model of `--surrogate` with its own embeddings of the images that [`Subject::embed`] kept. Errors (exit code 2):
+    /// Another model, at `path`, with its own embeddings of the images that [`Subject::embed`] kept. Errors (exit code 2):
     /// its input is another one, or the gallery is given as embeddings.
-    pub fn open_surrogate(&mut self, flags: &AuditFlags) -> Result<Option<(Model, Gallery)>> {
-        let Some(path) = &flags.surrogate else { return Ok(None) };
+    pub fn open_surrogate(&mut self, flags: &AuditFlags, path: &Path) -> Result<Surrogate> {
         if flags.gallery.is_some() {
             return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
         }
@@ -168,7 +169,7 @@ impl Subject {
         }
         let (mut gallery, _) = images::embed(flags, &mut self.dataset, None, &mut other, metric(&card))?;
         gallery.xi_k = self.settings.suite.xi_k;
-        Ok(Some((other, gallery)))
+        Ok(Mutex::new((other, gallery)))
     }
 }
 

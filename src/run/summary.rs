@@ -15,6 +15,7 @@ use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::{self, Measure, Objective};
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 
 /// The report before the attacks: everything that they don't change.
 pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean) -> Report {
@@ -114,9 +115,9 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         steps: if plan.effort.is_some() { 0 } else { plan.steps },
         schedule: if plan.effort.is_some() { STRONG } else { plan.search.name }.into(),
         effort: plan.effort,
-        surrogate: subject.surrogate.as_ref().map(|(other, _)| Surrogate {
-            path: other.info.path.display().to_string(),
-            sha256: other.info.sha256.clone(),
+        surrogate: subject.surrogate.as_ref().map(|surrogate| {
+            let (other, _) = &*surrogate.lock().unwrap_or_else(PoisonError::into_inner);
+            Surrogate { path: other.info.path.display().to_string(), sha256: other.info.sha256.clone() }
         }),
         forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
             .then_some((plan.steps + 1) * (plan.restarts + 1)),

@@ -5,10 +5,14 @@
 mod compare;
 mod examples;
 mod page;
+mod paper;
 mod strong;
+mod sweep;
 
 pub use compare::render as comparison;
 pub use page::page;
+pub(super) use paper::sections as paper;
+pub(super) use sweep::render as sweep;
 
 use super::first::{First, firsts, masked};
 use super::shown::{about, bound, capital, measures, number, stepping, strong_sample};
