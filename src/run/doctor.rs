@@ -1,6 +1,6 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
-use super::prepare::{Clean, Subject};
+use super::prepare::{Clean, Purpose, Subject};
 use super::summary;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::judge::check::attacked::Outcomes;
@@ -45,10 +45,10 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
     let (mut run, files) = settle(&flags.run)?;
     // The audit that is looked into is not one of transfer.
     let surrogate = run.surrogate.take();
-    let mut subject = Subject::open(&run)?;
+    let mut subject = Subject::open(&run, Purpose::Checks)?;
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
-        tool: summary::tool(&run, &subject.model),
+        tool: summary::tool(&run, &subject),
         model: summary::model(&subject),
         data: record::Data::default(),
         suite: summary::suite(&subject, run.attack_precision, None),
@@ -81,6 +81,8 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
     let mut run = flags.clone();
     run.max_queries = run.max_queries.or(Some(QUERIES));
     run.allow_untrusted = true;
+    // Whoever asks the doctor wants to know anew.
+    run.no_cache = true;
     let files = run.reports.drain(..).map(json_file).collect::<Result<Vec<_>>>()?;
     let refused = [
         (

@@ -2,7 +2,7 @@
 //! with its own journal; all journals stay until the sweep is written.
 
 use super::journal::Journal;
-use super::prepare::{CLUSTERINGS, Clean, Subject};
+use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use super::{Attacks, execute, selection, summary};
 use crate::cli::{AuditFlags, SweepFlags};
 use crate::record::{self, Precision, Report, Sweep, SweepPoint};
@@ -152,7 +152,7 @@ impl Grid {
 pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
     let grid = Grid::parse(flags)?;
     let Settled { run, files, journal, resume } = settle(&flags.run)?;
-    let mut subject = Subject::open(&run)?;
+    let mut subject = Subject::open(&run, Purpose::Checks)?;
     let base = subject.settings.suite.clone();
     let input = &subject.model.info.preprocessing;
     let side = input.height.max(input.width);
