@@ -23,6 +23,8 @@ const EXAMPLES: &str = "Examples:
                                         on a GPU (docs/cuda.md)
   audit model.onnx --data photos/ --ep cuda --attack-precision fp16
                                         steps in float16, outcomes in float32
+  audit model.onnx --data photos/ --surrogate other.onnx
+                                        attacks made on another model
   audit compare before.json after.json
 
 Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
@@ -58,6 +60,7 @@ impl Cli {
         match &self.command {
             None => self.run.mode(),
             Some(Command::Run(flags)) => flags.mode(),
+            Some(Command::Sweep(flags)) => flags.run.mode(),
             Some(Command::Embed(flags)) => flags.run.mode(),
             Some(_) => Mode::Auto,
         }
@@ -74,6 +77,8 @@ pub enum Command {
     Inspect(Box<InspectFlags>),
     /// Look for reasons to distrust an audit of this model: every check there is
     Doctor(Box<DoctorFlags>),
+    /// Run a suite over a grid of ε, steps, random starts and numbers of targets: one table, and a curve for each attack
+    Sweep(Box<SweepFlags>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
     Ops {
@@ -136,6 +141,7 @@ pub enum Command {
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
     mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
+    mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
     mut_arg("max_queries", |a| a.help("Attack at most so many queries, of each class its share [default: 16]"))
 )]
@@ -143,9 +149,29 @@ pub struct DoctorFlags {
     /// The audit that is to be trusted.
     #[command(flatten)]
     pub run: AuditFlags,
-    /// Another model of the same input, whose attacked images are tried on this one
-    #[arg(long, value_name = "FILE")]
-    pub surrogate: Option<PathBuf>,
+}
+
+/// Flags of `audit sweep`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit sweep model.onnx --data photos/ --over eps=1/255,2/255,4/255,8/255 -o sweep.html\n  audit sweep \
+    model.onnx --suite ars --over m=1,2,5,10 --over w=1,2,5,10 --max-queries 200 -o sweep.json -o sweep.csv\n\nThe last setting \
+    varies fastest. Other settings are the suite's or the flags', the step size too. --resume goes on with a sweep that was \
+    interrupted",
+    mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
+    mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
+    mut_arg("save_baseline", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
+    mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
+    mut_arg("reports", |a| a.help("File to write to: .html, .json or .csv. May be repeated")),
+    mut_arg("strong_sample", |a| a.help("Queries that the strong search attacks at each point, for robust R@1 [default: off]"))
+)]
+pub struct SweepFlags {
+    /// The audit at each point.
+    #[command(flatten)]
+    pub run: AuditFlags,
+    /// A setting and its values: eps=2/255,4/255 or steps, restarts, w, m. May be repeated: every combination is run
+    #[arg(long, value_name = "KEY=V,V", required = true)]
+    pub over: Vec<String>,
 }
 
 /// Flags of `audit inspect`.
@@ -242,12 +268,16 @@ pub struct ReportFlags {
 /// Flags of `audit compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html"
+    after_help = "Example:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html\n  audit \
+    compare report.json --paper CUB"
 )]
 pub struct CompareFlags {
     /// Saved reports, .json; the first is the base
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true)]
     pub reports: Vec<PathBuf>,
+    /// Set the reports beside the rows that papers print for a data set instead: CUB, CARS or SOP
+    #[arg(long, value_name = "DATA", conflicts_with_all = ["sort", "anyway"])]
+    pub paper: Option<String>,
     /// Order the models by a metric, the most robust first [default: as given]
     #[arg(long, value_name = "METRIC")]
     pub sort: Option<String>,
@@ -448,6 +478,10 @@ pub struct AuditFlags {
     /// takes no longer than the suite, but at least 32]
     #[arg(long, value_name = "N|off", value_parser = strong_sample)]
     pub strong_sample: Option<StrongSample>,
+    /// Make the attacks on another model of the same input, and measure them on this one. The scores are those of a transfer
+    /// attack: no gate compares them with white-box scores
+    #[arg(long, value_name = "FILE")]
+    pub surrogate: Option<PathBuf>,
     /// Queries behind R@1, mAP and the other numbers without attack: a number, or all [default: all, and where ranking them would
     /// take minutes, a sample that reports state]
     #[arg(long, value_name = "N|all", value_parser = benign_sample)]

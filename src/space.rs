@@ -38,6 +38,9 @@ const CANCELLED: f32 = 2e-3;
 /// so that sums come out the same with any number of threads.
 const BLOCK: usize = 1024;
 
+/// The usual k of SPQA and SPFOA: that of CUB-200-2011 and of clothing (Zhou et al., T-PAMI 2024).
+pub const XI_K: f64 = 4e4;
+
 impl Metric {
     /// A model's raw embeddings [n, D] as points of the space [n, D]: each row as [`Metric::place`] has it.
     /// Rows of the result are contiguous.
@@ -196,6 +199,9 @@ pub struct Gallery {
     pub labels: Vec<usize>,
     /// Name of each, unique: what reports and trial files call it.
     pub ids: Vec<String>,
+    /// How strictly SPQA and SPFOA keep other items at the top: k of their schedule ξ = min(exp(k·s), 1e9). Losses are
+    /// functions of the gallery, and the suite states it.
+    pub xi_k: f64,
     /// Camera of each, where there are any: see [`Gallery::same_view`].
     cameras: Vec<Option<u32>>,
     /// N.
@@ -244,7 +250,19 @@ impl Gallery {
         let squares = squared_norms(&points);
         let largest_square = squares.iter().fold(0.0, |most: f32, &square| most.max(square));
         let (cameras, size, queries) = (Vec::new(), n, (0..n).collect());
-        Ok(Gallery { metric, points, labels, ids, cameras, size, queries, squares, largest_square, index })
+        Ok(Gallery {
+            metric,
+            points,
+            labels,
+            ids,
+            xi_k: XI_K,
+            cameras,
+            size,
+            queries,
+            squares,
+            largest_square,
+            index,
+        })
     }
 
     /// The same with a role and a camera for each; queries that are not in the gallery must come last.

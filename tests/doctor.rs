@@ -27,7 +27,7 @@ fn examine(graph: &Graph, more: &[&str], surrogate: Option<&Graph>) -> Examinati
         all.extend(["--max-queries", "8"]);
     }
     all.extend(more);
-    let flags = audit::cli::DoctorFlags { run: flags(&all), surrogate };
+    let flags = audit::cli::DoctorFlags { run: audit::cli::AuditFlags { surrogate, ..flags(&all) } };
     doctor::run(&flags).unwrap()
 }
 
@@ -85,7 +85,10 @@ fn constant() -> Graph {
 /// The findings on a model that comes with the program.
 fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
     let run = flags(&[bundled(name).to_str().unwrap(), "--max-queries", "12"]);
-    doctor::run(&audit::cli::DoctorFlags { run, surrogate: surrogate.map(bundled) }).unwrap()
+    doctor::run(&audit::cli::DoctorFlags {
+        run: audit::cli::AuditFlags { surrogate: surrogate.map(bundled), ..run },
+    })
+    .unwrap()
 }
 
 #[test]

@@ -372,6 +372,7 @@ fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severi
         outcomes: &[],
         ball: &audit::threat::BALLS[0],
         eps: 0.1,
+        gradient_free: false,
         steps: 32,
         form,
         ranked: 100.0,

@@ -123,9 +123,10 @@ fn attacks_obey_the_protocol() {
         assert!(gallery.separate() && gallery.queries().iter().all(|&q| q >= n));
         for attack in OBJECTIVES {
             for form in [Form::Published, Form::Corrected] {
-                let count = if attack.code == "QA-" { 1 } else { 4 };
+                let count = if attack.code.ends_with("QA-") { 1 } else { 4 };
                 let found = select(&gallery, attack, count, form, 3, gallery.queries()).unwrap();
-                assert!(!found.trials.is_empty(), "{name} {}", attack.code);
+                let too_few = gallery.len() < 200 && attack.measure.orders();
+                assert_eq!(found.trials.is_empty(), too_few, "{name} {}", attack.code);
                 let by_queries = attack.measure == Measure::CandidateRank;
                 for trial in &found.trials {
                     let z = gallery.point(trial.query);

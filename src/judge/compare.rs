@@ -101,6 +101,8 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("schedule", s.schedule.clone(), t.schedule.clone()),
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
         ("effort", effort(s), effort(t)),
+        ("attacks made on", made_on(s), made_on(t)),
+        ("xi_k", xi_k(s), xi_k(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
         ("queries of R@1", sampled(a), sampled(b)),
         ("metric", a.model.metric.to_string(), b.model.metric.to_string()),
@@ -137,6 +139,18 @@ fn sampled(report: &Report) -> String {
 /// How much work the strong search did, where it took the place of one search.
 fn effort(suite: &Suite) -> String {
     suite.effort.map_or("one search".into(), |n| n.to_string())
+}
+
+/// The model that the attacks were made on.
+fn made_on(suite: &Suite) -> String {
+    suite.surrogate.as_ref().map_or("the audited model".into(), |s| {
+        format!("another model ({}, sha256 {}…)", s.path, s.sha256.chars().take(8).collect::<String>())
+    })
+}
+
+/// How strictly other items were kept at the top, where an attack does that.
+fn xi_k(suite: &Suite) -> String {
+    suite.xi_k.map_or("none".into(), |k| k.to_string())
 }
 
 /// The trials of a report, for comparison.

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod compare;
 pub mod gate;
+pub mod published;
 pub mod quantity;
 pub mod score;
 pub mod strong;

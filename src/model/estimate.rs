@@ -80,15 +80,7 @@ impl Directions {
 
     /// The next direction, for an image of shape [_, C, H, W].
     fn next(&mut self, [_, c, h, w]: [usize; 4]) -> Vec<f32> {
-        if h.max(w) <= FINE {
-            return (0..c * h * w).map(|_| self.normal()).collect();
-        }
-        let mut out = Vec::with_capacity(c * h * w);
-        for _ in 0..c {
-            let small: Vec<f32> = (0..COARSE * COARSE).map(|_| self.normal()).collect();
-            enlarge(&small, h, w, &mut out);
-        }
-        out
+        noise([c, h, w], &mut || self.normal())
     }
 
     /// A standard normal number, by the Box–Muller transform.
@@ -98,6 +90,20 @@ impl Directions {
         let (radius, angle) = (unit(), unit());
         (-2.0 * radius.ln()).sqrt() * (std::f32::consts::TAU * angle).cos()
     }
+}
+
+/// Noise for an image of shape [C, H, W], from normal numbers: one for each pixel, or where a side is larger than 64 pixels
+/// 32 × 32 for each channel, enlarged.
+pub fn noise([c, h, w]: [usize; 3], normal: &mut dyn FnMut() -> f32) -> Vec<f32> {
+    if h.max(w) <= FINE {
+        return (0..c * h * w).map(|_| normal()).collect();
+    }
+    let mut out = Vec::with_capacity(c * h * w);
+    for _ in 0..c {
+        let small: Vec<f32> = (0..COARSE * COARSE).map(|_| normal()).collect();
+        enlarge(&small, h, w, &mut out);
+    }
+    out
 }
 
 /// Enlarges COARSE × COARSE to h × w by bilinear interpolation, and appends the result to `out`.

@@ -6,6 +6,7 @@ mod names;
 mod partition;
 pub mod reason;
 mod report;
+mod sweep;
 mod trial;
 mod verdict;
 
@@ -16,7 +17,8 @@ pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
     Attack, Benign, ClassRow, CmcPoint, Data, Example, Examples, FEW, GradientCheck, Map, MemberRow, Model,
     Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RobustR1, SCHEMA_VERSION, Score, Scores,
-    Suite, Timing, Tool,
+    Suite, Surrogate, Timing, Tool,
 };
+pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Form, Measures, MemberResult, Outcome, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};

@@ -143,6 +143,15 @@ impl Report {
         self.warnings.iter().any(|w| reason::GRADIENT_ESTIMATED.made(w))
     }
 
+    /// What a reader must know before any number: that the attacks were not made along the model's own gradient.
+    pub fn caveat(&self) -> Option<String> {
+        let estimated = || {
+            "Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model"
+                .into()
+        };
+        self.suite.caveat().or_else(|| self.estimated().then(estimated))
+    }
+
     /// The model's file name.
     pub fn model_name(&self) -> &str {
         self.model.path.rsplit(['/', '\\']).next().unwrap_or(&self.model.path)
@@ -362,6 +371,16 @@ pub struct Suite {
     /// Times the usual work of the strong search, where it ran on every attack.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub effort: Option<usize>,
+    /// The other model that the attacks were made on; absent where they were made on the audited model.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub surrogate: Option<Surrogate>,
+    /// Images that a black-box attack shows the model for each query, one forward pass each; absent for attacks along
+    /// gradients.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub forward_passes: Option<usize>,
+    /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), where one of them ran.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub xi_k: Option<f64>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]
@@ -371,6 +390,15 @@ pub struct Suite {
     /// How the queries were chosen; absent where all were attacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
+}
+
+/// A model that attacks were made on, and not measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Surrogate {
+    /// Path of the file, as given on the command line.
+    pub path: String,
+    /// SHA-256 of the file.
+    pub sha256: String,
 }
 
 /// The norm of reports that do not name one: the largest change of a pixel.
@@ -383,6 +411,23 @@ fn is_linf(norm: &str) -> bool {
 }
 
 impl Suite {
+    /// What a reader must know of attacks that were not made along the model's own gradient.
+    pub fn caveat(&self) -> Option<String> {
+        if let Some(surrogate) = &self.surrogate {
+            return Some(format!(
+                "Transfer: the attacks were made on {} and only measured on this model. These are no white-box scores, which \
+                 would be lower",
+                surrogate.path
+            ));
+        }
+        self.forward_passes.map(|passes| {
+            format!(
+                "Black box: the attacks saw no gradient, and {passes} forward passes for each query and attack. These are no \
+                 white-box scores, which would be lower"
+            )
+        })
+    }
+
     /// An addition to the number of steps, where they ran in float16.
     pub fn in_half(&self) -> &'static str {
         if self.attack_precision == Precision::Fp16 { " in float16" } else { "" }

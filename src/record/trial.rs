@@ -17,6 +17,9 @@ use std::fmt;
 /// - ES:D. Published: it is measured one step before the end. Corrected: at the end.
 /// - Ranks. Published: they count the clean copies of the query and of the target. Corrected: they do not, and random
 ///   targets are never the query itself.
+/// - R@1. Published: the item that it leaves out is the one nearest to the clean query, which is an earlier copy of the
+///   query where there is one. Corrected: the query itself.
+/// - SPFOA on more than two targets. Published: the weight ξ of the kept items is 1. Corrected: it follows their loss.
 /// - The pairwise distance of ES and GTM. Published: an offset of 1e-6 is added to each coordinate. Corrected: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -63,6 +66,13 @@ pub struct Measures {
     /// Whether the target is among the nearest 4 items other than the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retained: Option<bool>,
+    /// Mean rank of the items that the attack keeps at the top of the ranking; 0 = nearest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<f64>,
+    /// How far the targets are in the order that the attacker asked for: of two, 1 where they are swapped and otherwise
+    /// 0; of more, Kendall's τ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<f64>,
 }
 
 /// The outcome of one trial.

@@ -51,7 +51,12 @@ impl First {
 
 /// The first numbers, in their order.
 pub(super) fn firsts(report: &Report) -> Vec<First> {
-    let scores = [(ARS, "ARS"), (ERS, "ERS"), (ARS_STRONG, "ARS, strong")];
+    // A score of attacks that don't go along the model's own gradient has another name, as it is another number.
+    let scores = match (&report.suite.surrogate, report.suite.forward_passes) {
+        (Some(_), _) => [(ARS, "ARS, transfer"), (ERS, "ERS, transfer"), (ARS_STRONG, "ARS, strong")],
+        (None, Some(_)) => [(ARS, "ARS, black box"), (ERS, "ERS, black box"), (ARS_STRONG, "ARS, strong")],
+        (None, None) => [(ARS, "ARS"), (ERS, "ERS"), (ARS_STRONG, "ARS, strong")],
+    };
     let mut all = vec![clean(report)];
     all.extend(scores.into_iter().filter_map(|(of, label)| score(report, of, label)));
     all.push(robust(report));
@@ -152,6 +157,9 @@ fn unmeasured(report: &Report) -> String {
         Some(skipped) => format!("not measured: {}", skipped.why),
         None if report.benign.queries == 0 => {
             "not measured: no query has another image of its class in the gallery".into()
+        }
+        None if report.suite.surrogate.is_some() => {
+            "not measured: it is a white-box number, and these attacks were made on another model".into()
         }
         None => "not measured: --strong-sample off".into(),
     }

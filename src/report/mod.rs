@@ -11,9 +11,12 @@ mod junit;
 mod markdown;
 mod metrics;
 pub mod model_card;
+pub mod paper;
+mod points;
 mod references;
 mod sarif;
 mod shown;
+pub mod sweep;
 pub mod terminal;
 mod trials;
 

@@ -118,11 +118,8 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         line(paint.lines(RED, &wrap(&format!("!! {alarm}"))));
         line(String::new());
     }
-    if report.estimated() {
-        line(paint.lines(
-            YELLOW,
-            &wrap("!! Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model"),
-        ));
+    if let Some(caveat) = report.caveat() {
+        line(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
         line(String::new());
     }
     let s = &report.suite;

@@ -61,6 +61,10 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("hit_after", flag(&|o| o.after.hit)),
         ("retained_before", flag(&|o| o.before.retained)),
         ("retained_after", flag(&|o| o.after.retained)),
+        ("kept_before", number(&|o| o.before.kept)),
+        ("kept_after", number(&|o| o.after.kept)),
+        ("order_before", number(&|o| o.before.order)),
+        ("order_after", number(&|o| o.after.order)),
     ]
 }
 

@@ -9,14 +9,21 @@ use crate::progress::{At, Mode, Phase, span};
 use crate::record::{Outcome, Report};
 use crate::run::examples::Collector;
 use crate::space::Gallery;
-use crate::threat::{self, Event, Images, Plan, Strong, Trial, Watch};
+use crate::threat::{self, Event, Evidence, Images, Plan, Strong, Trial, Watch};
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Bytes of decoded queries that are kept from one attack to the next, if all of them take no more.
 const KEPT: usize = 64 << 20;
+
+/// Trials that are made on another model before they are measured: enough to fill its batches, few enough to keep their
+/// images.
+const TOGETHER: usize = 512;
+
+/// A model that attacks are made on, and its embeddings. Attacks from several threads lock it.
+pub type Surrogate = Mutex<(Model, Gallery)>;
 
 /// What is attacked, and how.
 pub struct Attacks<'a> {
@@ -30,6 +37,8 @@ pub struct Attacks<'a> {
     pub trials: &'a [Trial],
     /// How each is run.
     pub plan: &'a Plan,
+    /// The model that attacks are made on, with its embeddings, where it is another one than is measured.
+    pub surrogate: Option<&'a Surrogate>,
 }
 
 /// What an earlier process did of the report's `trials` trials, by place: the journal begins, or goes on. Errors (exit code 2):
@@ -209,6 +218,10 @@ impl Attacks<'_> {
     /// Runs the trials at `places`: those of one search in the precision that the model was opened for, then those of the
     /// strong search. `watch` gets indices into `places`, and steps of both together.
     fn attack_as_asked(&self, model: &mut Model, places: &[usize], watch: &mut Watch) -> Result<()> {
+        if let Some(surrogate) = self.surrogate {
+            let (other, gallery) = &mut *surrogate.lock().unwrap_or_else(PoisonError::into_inner);
+            return self.transfer(other, gallery, model, places, watch);
+        }
         let (strong, plain): (Vec<usize>, Vec<usize>) =
             (0..places.len()).partition(|&at| self.plan.strong(self.trials[places[at]].objective).is_some());
         let whole = |of: &[usize]| of.iter().map(|&at| places[at]).collect::<Vec<usize>>();
@@ -243,6 +256,63 @@ impl Attacks<'_> {
             if ended {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Runs the trials at `places` on another model and measures the images on `model`. Losses and steps are those of the
+    /// search, on the other model; what is measured is the audited model's, and ES:D is measured at the end.
+    fn transfer(
+        &self,
+        other: &mut Model,
+        others: &Gallery,
+        model: &mut Model,
+        places: &[usize],
+        watch: &mut Watch,
+    ) -> Result<()> {
+        let (form, mut before, mut at) = (self.plan.form, 0, 0);
+        for some in places.chunks(TOGETHER) {
+            let trials: Vec<Trial> = some.iter().map(|&i| self.trials[i].clone()).collect();
+            let mut made: Vec<(usize, Outcome, Evidence)> = Vec::new();
+            let (mut latest, pixels) = (0, other.pixels());
+            self.with_images(&trials, pixels, |images| {
+                let mut collect = |event: Event| match event {
+                    Event::Step { done, at } => {
+                        latest = done;
+                        watch(Event::Step { done: before + done, at })
+                    }
+                    Event::Done(i, outcome, evidence) => {
+                        made.push((i, outcome.clone(), evidence.clone()));
+                        ControlFlow::Continue(())
+                    }
+                };
+                threat::run(other.lanes(), others, images, &trials, self.plan, &mut collect).map(drop)
+            })?;
+            let whole = made.len() == trials.len();
+            made.sort_by_key(|(i, ..)| *i);
+            let own: Vec<Trial> = made.iter().map(|(i, ..)| trials[*i].clone()).collect();
+            let images: Vec<Vec<f32>> = made.iter().map(|(.., evidence)| evidence.image.clone()).collect();
+            let (_, points) = threat::losses(model.lanes(), self.gallery, form, &own, &images)?;
+            let points: Vec<Vec<f32>> = points.outer_iter().map(|point| point.to_vec()).collect();
+            let clean = |t: &Trial| self.gallery.point(t.query);
+            let states = |points: Vec<&[f32]>| {
+                threat::measure_all(self.gallery, form, &own.iter().zip(points).collect::<Vec<_>>())
+            };
+            let first = states(own.iter().map(clean).collect());
+            let last = states(points.iter().map(Vec::as_slice).collect());
+            let measured = own.iter().zip(points).zip(first.into_iter().zip(last));
+            for ((i, outcome, evidence), ((trial, point), (first, last))) in made.into_iter().zip(measured) {
+                let shift = self.gallery.metric.distance(&point, clean(trial));
+                let outcome =
+                    Outcome { before: first, after: last, shift, shift_before_last: shift, ..outcome };
+                if watch(Event::Done(at + i, &outcome, &Evidence { point, ..evidence })).is_break() {
+                    return Ok(());
+                }
+            }
+            if !whole {
+                return Ok(());
+            }
+            (before, at) = (before + latest, at + some.len());
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Every command of the program, from its flags to what it prints.
 
-use super::{doctor, embed, grad_file, inspect, partition};
+use super::{doctor, embed, grad_file, inspect, partition, sweep};
 use crate::cli::{AuditFlags, Cli, Command, CompareFlags, GateFlags, ImagesFlags, MergeFlags, ReportFlags};
 use crate::data::{Dataset, Preparation};
 use crate::error::did_you_mean;
-use crate::judge::compare;
 use crate::judge::gate::Rules;
+use crate::judge::{compare, published};
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
@@ -31,6 +31,12 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         Some(Command::Doctor(flags)) => {
             limit(flags.run.threads);
             doctor::run(&flags).map(|e| (e.render(), e.exit()))
+        }
+        Some(Command::Sweep(flags)) => {
+            interrupt::listen()?;
+            limit(flags.run.threads);
+            let found = sweep::run(&flags, &command_line(words))?;
+            Ok((report::sweep::terminal(&found), found.exit(flags.run.allow_untrusted)))
         }
         Some(Command::Inspect(flags)) => {
             limit(flags.threads);
@@ -165,6 +171,11 @@ fn gate(flags: &GateFlags) -> Result<Done> {
 }
 
 fn comparison(flags: &CompareFlags) -> Result<String> {
+    if let Some(data_set) = &flags.paper {
+        let beside = published::beside(&flags.reports, data_set)?;
+        flags.output.iter().try_for_each(|path| report::paper::write(&beside, path))?;
+        return Ok(report::paper::render(&beside));
+    }
     let comparison = compare::compare(&flags.reports, flags.sort.as_deref(), flags.anyway)?;
     flags.output.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
     Ok(report::compare::render(&comparison, flags.all))

@@ -1,22 +1,20 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
-use super::prepare::{Clean, Purpose, Subject, metric};
-use super::settings::settle_card;
-use super::{images, summary};
+use super::prepare::{Clean, Purpose, Subject};
+use super::summary;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::check::doctor::Patient;
 use crate::judge::check::{self, CHECKS};
-use crate::model::Model;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Precision, Severity, reason};
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
-use crate::space::Gallery;
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::PoisonError;
 
 /// Queries attacked, unless told otherwise: each is attacked some fifty times over.
 const QUERIES: usize = 16;
@@ -44,7 +42,9 @@ pub struct Examination {
 
 /// Makes every check, and writes the findings to every file that was asked for.
 pub fn run(flags: &DoctorFlags) -> Result<Examination> {
-    let (run, files) = settle(&flags.run)?;
+    let (mut run, files) = settle(&flags.run)?;
+    // The audit that is looked into is not one of transfer.
+    let surrogate = run.surrogate.take();
     let mut subject = Subject::open(&run, Purpose::Checks)?;
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
@@ -63,7 +63,7 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
         examination.suite.queries = queries.len();
         examination.suite.sampling = clean.sampling.clone();
         examination.data = clean.data.clone();
-        let found = attacks(&run, flags.surrogate.as_deref(), &mut subject, &clean)?;
+        let found = attacks(&run, surrogate.as_deref(), &mut subject, &clean)?;
         subject.findings.extend(found);
     }
     examination.findings = subject.findings;
@@ -112,7 +112,8 @@ fn attacks(
     subject: &mut Subject,
     clean: &Clean,
 ) -> Result<Vec<Finding>> {
-    let other = other.map(|path| surrogate(run, path, subject)).transpose()?;
+    let other = other.map(|path| subject.open_surrogate(run, path)).transpose()?;
+    let other = other.map(|other| other.into_inner().unwrap_or_else(PoisonError::into_inner));
     let Subject { model, dataset, prep, plan, .. } = subject;
     let Clean { gallery, selection, .. } = clean;
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
@@ -123,6 +124,7 @@ fn attacks(
         outcomes: &outcomes,
         ball: plan.ball,
         eps: plan.eps,
+        gradient_free: !plan.search.needs_gradient,
         steps: plan.steps,
         form: plan.form,
         ranked: plan.form.ranked_in(gallery) as f64,
@@ -145,32 +147,6 @@ fn json_file(path: std::path::PathBuf) -> Result<Destination> {
         return Err(Error::usage(format!("-o {}: the doctor writes .json only", path.display())));
     }
     Destination::open("-o", &path)
-}
-
-/// Another model of the same images, and its embeddings of them.
-fn surrogate(run: &AuditFlags, path: &Path, subject: &mut Subject) -> Result<(Model, Gallery)> {
-    if run.gallery.is_some() {
-        return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
-    }
-    let card = settle_card(run.card()?, None, path)?;
-    let mut phase = Phase::new("surrogate", 0, run.mode());
-    let mut other = subject.machine.open(run, path, &card, &mut phase)?;
-    phase.finish();
-    let size = |m: &Model| {
-        let p = &m.info.preprocessing;
-        [p.channels, p.height, p.width]
-    };
-    if size(&other) != size(&subject.model) {
-        return Err(Error::usage(format!(
-            "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
-             same input",
-            path.display(),
-            size(&other),
-            size(&subject.model)
-        )));
-    }
-    let (gallery, _) = images::embed(run, &mut subject.dataset, None, &mut other, metric(&card))?;
-    Ok((other, gallery))
 }
 
 impl Examination {

@@ -30,6 +30,18 @@ const ROOM: usize = 64 << 20;
 /// otherwise than in the report (12).
 pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     report.whole()?;
+    let confirmed = |code: &str| OBJECTIVES.iter().any(|o| o.code == code && o.measure.evidence().is_some());
+    if let Some(outcome) = report.outcomes.iter().find(|outcome| !confirmed(&outcome.attack)) {
+        return Err(Error::usage(format!(
+            "--bundle: the script in an archive can't confirm {}; make a report of other attacks",
+            outcome.attack
+        )));
+    }
+    if report.suite.surrogate.is_some() {
+        return Err(Error::usage(
+            "--bundle: these attacks were made on another model (--surrogate); make a report without it, and the evidence from that",
+        ));
+    }
     let flags = again(report, path)?;
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen()?;
@@ -64,7 +76,14 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         pictures.push(contents.image(&format!("images/{i:06}"), &dataset.pixels(i, prep)?.data, shape)?);
     }
     let trials = in_order(report, &clean.selection.trials, |t| clean.gallery.ids[t.query].as_str())?;
-    let attacks = Attacks { dataset, prep, gallery: &clean.gallery, trials: &trials, plan: &subject.plan };
+    let attacks = Attacks {
+        dataset,
+        prep,
+        gallery: &clean.gallery,
+        trials: &trials,
+        plan: &subject.plan,
+        surrogate: None,
+    };
     let mut attacked = Vec::new();
     let mut phase = Phase::new("attacks", trials.len() as u64, flags.mode());
     let each = (ROOM / (4 * subject.model.pixels())).max(1);
@@ -82,7 +101,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         "format": 1,
         "input": subject.model.input(),
         "pooling": pooling.map(|p| p.get_name().to_owned()),
-        "measures": OBJECTIVES.iter().map(|o| (o.code.to_owned(), o.measure.name().into())).collect::<Map<_, Value>>(),
+        "measures": OBJECTIVES.iter().filter_map(|o| Some((o.code.to_owned(), o.measure.evidence()?.into()))).collect::<Map<_, Value>>(),
         "items": items,
         "images": pictures,
         "attacked": attacked,

@@ -45,6 +45,8 @@ impl Identity {
             ("schedule", suite.schedule.clone()),
             ("restarts", suite.restarts.to_string()),
             ("effort", suite.effort.map_or("one search".into(), |n| n.to_string())),
+            ("surrogate's SHA-256", suite.surrogate.as_ref().map_or("none".into(), |s| s.sha256.clone())),
+            ("xi_k", suite.xi_k.map_or("none".into(), |k| k.to_string())),
             ("attack precision", suite.attack_precision.to_string()),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
             ("seed", report.seed.to_string()),

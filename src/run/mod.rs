@@ -22,11 +22,13 @@ pub(crate) mod selection;
 pub(crate) mod settings;
 mod stored;
 pub(crate) mod summary;
+pub mod sweep;
 
 use crate::cli::AuditFlags;
 use crate::judge::check;
 use crate::judge::gate::{self, Rules};
 use crate::judge::strong;
+use crate::model::Model;
 use crate::progress::Phase;
 use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
@@ -43,11 +45,13 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     // Settings, model and images, and whether they can be trusted; then clean embeddings and the selection of trials.
     let mut subject = Subject::open(flags, Purpose::Audit)?;
     let mut clean = subject.embed(flags, Some(CLUSTERINGS))?;
+    subject.surrogate =
+        flags.surrogate.as_deref().map(|path| subject.open_surrogate(flags, path)).transpose()?;
     selection::add_strong_sample(&mut clean.selection, flags, &subject.plan, &clean.gallery)?;
 
     // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
     let mut report = summary::begin(flags, command, &subject, &clean);
-    let Subject { settings, dataset, mut model, prep, plan, mut clock, .. } = subject;
+    let Subject { settings, dataset, mut model, surrogate, prep, plan, mut clock, .. } = subject;
     let Settings { files, mut journal, baseline, suite, rules, .. } = settings;
     let (gallery, whole) = (&clean.gallery, &clean.selection);
     if let Some(baseline) = &baseline {
@@ -56,16 +60,17 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     let trials = partition::share(&mut report, flags.partition, whole, gallery, &suite.scores);
 
     // The attacks, as far as no earlier process ran them.
-    let mut phase = Phase::new("attacks", 0, flags.mode());
-    let done = attacks::earlier(&mut journal, flags, &report, trials.len())?;
     let pictures = files.targets.iter().any(Target::shows_examples);
     let mut collector = pictures.then(|| Collector::new(gallery, &whole.trials));
-    let attacks = Attacks { dataset: &dataset, prep: &prep, gallery, trials: &trials, plan: &plan };
-    report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
-    phase.finish();
-    // A report names the nodes whether this process or an earlier one used the passes.
-    strong::passes(&report.outcomes).into_iter().try_for_each(|pass| model.lanes_with(pass).map(drop))?;
-    report.model.softened = model.softened_nodes();
+    let attacks = Attacks {
+        dataset: &dataset,
+        prep: &prep,
+        gallery,
+        trials: &trials,
+        plan: &plan,
+        surrogate: surrogate.as_ref(),
+    };
+    execute(&attacks, &mut model, flags, &mut report, &mut journal, &mut collector)?;
     report.timing.attacks_s = clock.lap();
 
     // What follows from their outcomes.
@@ -80,7 +85,6 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
         report.examples = examples.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.attacks_s += clock.lap();
-    report.timing.image_steps = attacks::image_steps(&report.outcomes, plan.restarts + 1);
     summary::conclude(&mut report, &suite.scores);
     report.timing.total_s = clock.total();
 
@@ -90,6 +94,26 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
         journal.done();
     }
     Ok(report)
+}
+
+/// Runs the attacks, but for trials that the journal holds, and puts their outcomes into the report.
+fn execute(
+    attacks: &Attacks,
+    model: &mut Model,
+    flags: &AuditFlags,
+    report: &mut Report,
+    journal: &mut Option<Journal>,
+    collector: &mut Option<Collector>,
+) -> Result<()> {
+    let mut phase = Phase::new("attacks", 0, flags.mode());
+    let done = attacks::earlier(journal, flags, report, attacks.trials.len())?;
+    report.outcomes = attacks.run(model, journal, done, collector, &mut phase)?;
+    phase.finish();
+    // A report names the nodes whether this process or an earlier one used the passes.
+    strong::passes(&report.outcomes).into_iter().try_for_each(|pass| model.lanes_with(pass).map(drop))?;
+    report.model.softened = model.softened_nodes();
+    report.timing.image_steps = attacks::image_steps(&report.outcomes, attacks.plan.restarts + 1);
+    Ok(())
 }
 
 /// Judges the report where something is demanded, and writes it.

@@ -1,10 +1,11 @@
 //! What an audit and the doctor do before they attack anything: they settle what was asked for, open model and images, check
 //! both, embed the gallery and select the trials.
 
+use super::attacks::Surrogate;
 use super::cost::{Amount, Outlook, Sampled, Speed};
 use super::kept::{Checked, Place};
 use super::machine::Machine;
-use super::settings::Settings;
+use super::settings::{Settings, settle_card};
 use super::{images, reservations, selection};
 use crate::cli::{AuditFlags, BenignSample};
 use crate::data::vectors::{self, Vectors};
@@ -20,7 +21,9 @@ use crate::report::terminal::wrap;
 use crate::space::Gallery;
 use crate::space::benign::{Benign, Stage, benign_of};
 use crate::threat::{self, Plan, Selection};
-use crate::{Result, interrupt};
+use crate::{Error, Result, interrupt};
+use std::path::Path;
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// Restarts of the k-means behind NMI.
@@ -38,6 +41,8 @@ pub struct Subject {
     /// Where it computes.
     pub machine: Machine,
     pub model: Model,
+    /// The model that attacks are made on, with its own embeddings of the images, where it is another one.
+    pub surrogate: Option<Surrogate>,
     pub metric: Metric,
     /// How images become the model's pixels.
     pub prep: Preparation,
@@ -139,6 +144,7 @@ impl Subject {
             vectors,
             machine,
             model,
+            surrogate: None,
             metric,
             prep,
             protocol,
@@ -155,7 +161,8 @@ impl Subject {
     /// k-means restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it.
     pub fn embed(&mut self, flags: &AuditFlags, clusterings: Option<usize>) -> Result<Clean> {
         let Subject { dataset, model, metric, .. } = self;
-        let (gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
+        let (mut gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
+        gallery.xi_k = self.settings.suite.xi_k;
         let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
         let clusterings = clusterings.filter(|_| cost <= MOST_CLUSTERING);
         let (benign, benign_sampling) = retrieve(flags, &gallery, clusterings)?;
@@ -168,12 +175,42 @@ impl Subject {
     }
 }
 
+impl Subject {
+    /// Another model, at `path`, with its own embeddings of the images that [`Subject::embed`] kept. Errors (exit code 2):
+    /// its input is another one, or the gallery is given as embeddings.
+    pub fn open_surrogate(&mut self, flags: &AuditFlags, path: &Path) -> Result<Surrogate> {
+        if flags.gallery.is_some() {
+            return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
+        }
+        let card = settle_card(flags.card()?, None, path)?;
+        let mut phase = Phase::new("surrogate", 0, flags.mode());
+        let mut other = self.machine.open(flags, path, &card, &mut phase)?;
+        phase.finish();
+        let size = |m: &Model| {
+            let p = &m.info.preprocessing;
+            [p.channels, p.height, p.width]
+        };
+        if size(&other) != size(&self.model) {
+            return Err(Error::usage(format!(
+                "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
+                 same input",
+                path.display(),
+                size(&other),
+                size(&self.model)
+            )));
+        }
+        let (mut gallery, _) = images::embed(flags, &mut self.dataset, None, &mut other, metric(&card))?;
+        gallery.xi_k = self.settings.suite.xi_k;
+        Ok(Mutex::new((other, gallery)))
+    }
+}
+
 /// What a model is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// An audit, whose plan is told before the wait.
     Audit,
-    /// The doctor's checks.
+    /// The checks of the doctor, or the points of a sweep: one plan says little of them.
     Checks,
 }
 

@@ -9,7 +9,11 @@ use crate::model::Info;
 use crate::model::inspect::CLASSES;
 use crate::model::runtime;
 use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
+use crate::space::Gallery;
 use crate::space::benign::Benign;
+use crate::threat::objective::spqa;
+use crate::threat::{Measure, Trial};
+use rayon::prelude::*;
 
 /// What a reader should know of model and data before trusting the numbers.
 pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {
@@ -69,6 +73,32 @@ pub fn of_files(dataset: &Dataset) -> Option<Finding> {
         );
         reason::OTHER_FILES.finding((Severity::Warning, found))
     })
+}
+
+/// What a reader should know of the trials before they are run.
+pub fn of_trials(gallery: &Gallery, trials: &[Trial]) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let candidates = || trials.iter().filter(|t| t.objective.measure == Measure::CandidateRank);
+    let outside = candidates().filter(|t| t.query >= gallery.len()).count();
+    if outside > 0 {
+        found.push(reason::CANDIDATES.warning(format!(
+            "{outside} of {} trials of CA± perturb the image of a query that is not in the gallery, as if it were added there",
+            candidates().count()
+        )));
+    }
+    let keeping: Vec<&Trial> = trials.iter().filter(|t| t.objective.measure.keeps()).collect();
+    let few: Vec<usize> =
+        keeping.par_iter().map(|t| spqa::kept(gallery, t).len()).filter(|n| *n < spqa::KEPT).collect();
+    if let Some(least) = few.iter().min() {
+        found.push(reason::KEPT_ITEMS.warning(format!(
+            "in {} of {} trials of SPQA and SPFOA the nearest 1 % of the gallery has fewer than {} items besides the targets, \
+             and {least} at least are kept",
+            few.len(),
+            keeping.len(),
+            spqa::KEPT
+        )));
+    }
+    found
 }
 
 /// What a reader should know of how the machine computed.

@@ -5,7 +5,7 @@ use crate::record::{Protocol, Skipped};
 use crate::space::{Gallery, benign};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Plan, Selection, TrialFile};
+use crate::threat::{self, Measure, Plan, Selection, TrialFile};
 use crate::{Error, Result, files};
 use std::collections::BTreeSet;
 
@@ -23,9 +23,13 @@ pub fn select(
             (Sample::Correct, Some(most)) => prefer_right(gallery, most, flags.seed),
             (_, most) => threat::sample_queries(gallery, most, flags.seed),
         };
+        let candidates = candidates(flags, gallery, &queries);
         let mut all = Selection::default();
         for entry in &suite.attacks {
-            let one = threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, &queries)?;
+            let by_queries = entry.objective.measure == Measure::CandidateRank;
+            let perturbed = if by_queries { &candidates } else { &queries };
+            let one =
+                threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, perturbed)?;
             all.trials.extend(one.trials);
             all.skipped.extend(one.skipped);
         }
@@ -69,6 +73,16 @@ pub fn select(
     some_trials(selection)
 }
 
+/// The items that CA± perturbs. Candidates are items of the gallery: the queries where these are such items, otherwise as
+/// many items of the gallery. Of a gallery of embeddings there are no images, so that the queries' have to stand for them.
+fn candidates(flags: &AuditFlags, gallery: &Gallery, queries: &[usize]) -> Vec<usize> {
+    let inside = queries.iter().all(|&q| q < gallery.len());
+    match inside || flags.gallery.is_some() {
+        true => queries.to_vec(),
+        false => threat::sample_candidates(gallery, queries.len(), flags.seed),
+    }
+}
+
 /// At most `most` queries in the order of samples, those first that are right without attack. Ascending.
 fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Vec<usize> {
     const BATCH: usize = 256;
@@ -95,6 +109,10 @@ pub fn add_strong_sample(
     plan: &Plan,
     gallery: &Gallery,
 ) -> Result<()> {
+    // Robust R@1 is a white-box number, and has no place beside those of a transfer.
+    if flags.surrogate.is_some() {
+        return Ok(());
+    }
     let has = whole.trials.iter().any(|t| t.objective.code == R1.code);
     let work: usize = whole.trials.iter().map(|t| plan.work(t.objective)).sum();
     let Some(most) = strong_most(flags.strong_sample, work, plan).filter(|_| !has) else { return Ok(()) };

@@ -50,6 +50,7 @@ impl Settings {
         refuse_without_cuda(flags)?;
         refuse_idle_sample(flags, &suite)?;
         refuse_partial_gate(flags)?;
+        refuse_beside_surrogate(flags, &suite, &rules)?;
         if flags.attack_precision == Precision::Fp16 && flags.gradient == GradientSource::Estimate {
             return Err(Error::usage(
                 "--attack-precision fp16 is about gradients that are formed out of the graph; --gradient estimate takes \
@@ -129,6 +130,30 @@ fn refuse_without_cuda(flags: &AuditFlags) -> Result<()> {
         Some((flag, _, why)) => Err(Error::usage(format!(
             "{flag} is about CUDA, and this audit {runs} on the CPU, {why}. Leave it out, or add --ep cuda"
         ))),
+        None => Ok(()),
+    }
+}
+
+/// What is made on another model goes along that model's gradient, in float32, by one search.
+fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> Result<()> {
+    let strong = suite.effort.is_some() || suite.attacks.iter().any(|entry| entry.objective.strong_only);
+    let refused = [
+        (strong, "the suite runs the strong search, which attacks the audited model: choose another suite"),
+        (
+            flags.strong_sample.is_some_and(|sample| sample != StrongSample::Off),
+            "--strong-sample attacks the audited model: leave one of the two out",
+        ),
+        (
+            rules.metrics().any(|m| m == Quantity::Robust),
+            "the gate demands robust_r1, which is no transfer's number",
+        ),
+        (
+            flags.attack_precision != Precision::Fp32,
+            "--attack-precision fp16 is not for transfer: leave it out",
+        ),
+    ];
+    match refused.into_iter().find(|(found, _)| flags.surrogate.is_some() && *found) {
+        Some((_, why)) => Err(Error::usage(format!("--surrogate: {why}"))),
         None => Ok(()),
     }
 }

@@ -8,12 +8,14 @@ use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
 use crate::judge::strong;
 use crate::model::runtime;
-use crate::record::{self, Form, Precision, Report, ScoreName, Warning};
+use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Warning};
 use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
+use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Selection};
+use crate::threat::{self, Measure, Objective, Selection};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 
 /// The report before the attacks: everything that they don't change.
 pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean) -> Report {
@@ -23,6 +25,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
     let mut warnings: Vec<Warning> = check::warnings(subject.findings.clone()).collect();
     warnings.extend(reservations::before_attacks(flags, info, data, retrieval));
     warnings.extend(reservations::of_machine(flags, &info.cpu_nodes));
+    warnings.extend(reservations::of_trials(gallery, &selection.trials));
     Report {
         schema_version: record::SCHEMA_VERSION,
         tool: tool(flags, subject),
@@ -59,8 +62,7 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
 
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
 pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
-    let queries: BTreeSet<&str> = report.outcomes.iter().map(|o| o.query.as_str()).collect();
-    report.suite.queries = queries.len();
+    report.suite.queries = queries(&report.outcomes);
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
     report.scores = wanted(asked, scores);
@@ -77,6 +79,21 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
         }
     }
     report.warnings.extend(reservations::after_attacks(report));
+}
+
+/// The number of queries that were attacked. Items of the gallery that CA± perturbs are no queries, unless there is no
+/// other attack.
+fn queries(outcomes: &[Outcome]) -> usize {
+    let perturbs_candidate =
+        |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure == Measure::CandidateRank);
+    let count = |candidates: bool| -> usize {
+        let ids = outcomes.iter().filter(|o| perturbs_candidate(o) == candidates).map(|o| &o.query);
+        ids.collect::<BTreeSet<_>>().len()
+    };
+    match count(false) {
+        0 => count(true),
+        queries => queries,
+    }
 }
 
 /// What makes the report.
@@ -108,11 +125,23 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         steps: if plan.effort.is_some() { 0 } else { plan.steps },
         schedule: if plan.effort.is_some() { STRONG } else { plan.search.name }.into(),
         effort: plan.effort,
+        surrogate: subject.surrogate.as_ref().map(|surrogate| {
+            let (other, _) = &*surrogate.lock().unwrap_or_else(PoisonError::into_inner);
+            Surrogate { path: other.info.path.display().to_string(), sha256: other.info.sha256.clone() }
+        }),
+        forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
+            .then_some((plan.steps + 1) * (plan.restarts + 1)),
+        xi_k: attacks_keep(&subject.settings.suite).then_some(subject.settings.suite.xi_k),
         restarts: plan.restarts,
         attack_precision: precision,
         queries: 0,
         sampling,
     }
+}
+
+/// Whether an attack of the suite keeps other items at the top.
+fn attacks_keep(suite: &Suite) -> bool {
+    suite.attacks.iter().any(|entry| entry.objective.measure.keeps())
 }
 
 /// The model as reports describe it.

@@ -32,6 +32,16 @@ impl Draw {
         }
     }
 
+    /// `count` distinct ones of `items`, which must be as many at least, in a random order.
+    pub(super) fn distinct(&mut self, mut items: Vec<usize>, count: usize) -> Vec<usize> {
+        for i in 0..count {
+            let j = i + self.index(items.len() - i);
+            items.swap(i, j);
+        }
+        items.truncate(count);
+        items
+    }
+
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f32 {
         self.0.unit()

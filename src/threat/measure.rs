@@ -1,6 +1,6 @@
 //! Measures of attacked images. The runner computes them, never the search.
 
-use super::objective::TOP;
+use super::objective::{TOP, foa, spqa};
 use super::select::Trial;
 use crate::record::{Form, Measures};
 use crate::space::ranks::{Ask, Mark};
@@ -13,6 +13,12 @@ pub enum Measure {
     CandidateRank,
     /// Mean rank of the targets in the ranking of the perturbed query.
     QueryRank,
+    /// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
+    QueryRankAndKept,
+    /// The order of the targets in the ranking of the perturbed query.
+    Order,
+    /// The order of the targets, and the mean rank of the kept items.
+    OrderAndKept,
     /// Cosine similarity with the target.
     Cosine,
     /// Whether the nearest item has the query's class.
@@ -22,15 +28,26 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// The name in evidence.
-    pub fn name(self) -> &'static str {
+    /// What the evidence calls it; `None` where its script can't confirm it.
+    pub fn evidence(self) -> Option<&'static str> {
         match self {
-            Measure::CandidateRank => "candidate_rank",
-            Measure::QueryRank => "query_rank",
-            Measure::Cosine => "cosine",
-            Measure::Hit => "hit",
-            Measure::Retained => "retained",
+            Measure::CandidateRank => Some("candidate_rank"),
+            Measure::QueryRank => Some("query_rank"),
+            Measure::Cosine => Some("cosine"),
+            Measure::Hit => Some("hit"),
+            Measure::Retained => Some("retained"),
+            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
         }
+    }
+
+    /// Whether the objective orders several targets.
+    pub fn orders(self) -> bool {
+        matches!(self, Measure::Order | Measure::OrderAndKept)
+    }
+
+    /// Whether the objective keeps other items at the top.
+    pub fn keeps(self) -> bool {
+        matches!(self, Measure::QueryRankAndKept | Measure::OrderAndKept)
     }
 }
 
@@ -43,8 +60,9 @@ pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measu
 /// differences.
 pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<Measures> {
     let (mut asks, mut owners) = (Vec::new(), Vec::new());
+    let selves = selves(gallery, form, at);
     for (owner, &(trial, z)) in at.iter().enumerate() {
-        let found = questions(gallery, form, trial, z);
+        let found = questions(gallery, form, trial, z, selves[owner]);
         owners.resize(owners.len() + found.len(), owner);
         asks.extend(found);
     }
@@ -58,8 +76,14 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
         let first = ranks.first();
         let mut found = Measures::default();
         match trial.objective.measure {
-            Measure::CandidateRank | Measure::QueryRank => {
-                found.rank = Some(ranks.iter().sum::<usize>() as f64 / trial.targets.len().max(1) as f64);
+            Measure::CandidateRank | Measure::QueryRank => found.rank = mean(&ranks),
+            Measure::QueryRankAndKept => {
+                let (of_targets, of_kept) = ranks.split_at(trial.targets.len());
+                (found.rank, found.kept) = (mean(of_targets), mean(of_kept));
+            }
+            Measure::Order | Measure::OrderAndKept => {
+                let d = trial.targets.iter().map(|&t| gallery.metric.distance(z, gallery.point(t)));
+                (found.order, found.kept) = (Some(foa::order(&d.collect::<Vec<_>>())), mean(&ranks));
             }
             Measure::Cosine => {
                 found.cosine = target.map(|&t| Angle::between(z, &wide(gallery.point(t))).cosine)
@@ -75,8 +99,43 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
     judged.collect()
 }
 
-/// The ranks that must be known to measure `trial` at `z`.
-fn questions<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, z: &'a [f32]) -> Vec<Ask<'a>> {
+/// The mean of ranks; `None` where there are none.
+fn mean(ranks: &[usize]) -> Option<f64> {
+    (!ranks.is_empty()).then(|| ranks.iter().sum::<usize>() as f64 / ranks.len() as f64)
+}
+
+/// The items that R@1 leaves out: the queries themselves. The published form does not know which item the query is and
+/// takes the nearest one to its clean embedding, the first of equal ones. Robust R@1 follows the definition in every form.
+fn selves(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<usize> {
+    let mut selves: Vec<usize> = at.iter().map(|(trial, _)| trial.query).collect();
+    let asked: Vec<usize> = (0..at.len())
+        .filter(|&i| form == Form::Published && selves[i] < gallery.len())
+        .filter(|&i| at[i].0.objective.measure == Measure::Hit && !at[i].0.objective.strong_only)
+        .collect();
+    let ask = |&i: &usize| Ask {
+        z: gallery.point(selves[i]),
+        marks: vec![Mark::Item(selves[i])],
+        left_out: gallery.left_out(selves[i], false),
+    };
+    let ranks = space::ranks::ranks(gallery, &asked.iter().map(ask).collect::<Vec<_>>());
+    for (i, rank) in asked.into_iter().zip(ranks) {
+        let query = selves[i];
+        if rank != [0] {
+            let d = gallery.distances(gallery.point(query));
+            selves[i] = gallery.nearest(&d, 1, |item| !gallery.same_view(query, item))[0];
+        }
+    }
+    selves
+}
+
+/// The ranks that must be known to measure `trial` at `z`. R@1 leaves out the item `own_item`.
+fn questions<'a>(
+    gallery: &'a Gallery,
+    form: Form,
+    trial: &Trial,
+    z: &'a [f32],
+    own_item: usize,
+) -> Vec<Ask<'a>> {
     let query = trial.query;
     // The corrected form leaves the clean copy out of rankings; the published form ranks it.
     let own = form == Form::Corrected;
@@ -96,13 +155,24 @@ fn questions<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, z: &'a [f32]) 
         Measure::QueryRank => {
             vec![Ask { z, marks: items(&trial.targets), left_out: gallery.left_out(query, own) }]
         }
-        Measure::Cosine => Vec::new(),
+        Measure::QueryRankAndKept => {
+            let marks = items(&[trial.targets.clone(), spqa::kept(gallery, trial)].concat());
+            vec![Ask { z, marks, left_out: gallery.left_out(query, own) }]
+        }
+        Measure::OrderAndKept => {
+            vec![Ask { z, marks: items(&spqa::kept(gallery, trial)), left_out: gallery.left_out(query, own) }]
+        }
+        Measure::Cosine | Measure::Order => Vec::new(),
         // The rank of the nearest item of the class decides: at rank 0 no item of another class is nearer.
         Measure::Hit => {
             let far = |i: usize| gallery.metric.distance(z, gallery.point(i));
-            let positives = gallery.positives(query).map(|i| (far(i), i));
+            let class = gallery.labels[query];
+            let mut left_out = gallery.left_out(query, false);
+            left_out.extend((own_item < gallery.len()).then_some(own_item));
+            let found = (0..gallery.len()).filter(|i| gallery.labels[*i] == class && !left_out.contains(i));
+            let positives = found.map(|i| (far(i), i));
             let nearest = positives.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let ask = |(_, i)| Ask { z, marks: vec![Mark::Item(i)], left_out: gallery.left_out(query, true) };
+            let ask = |(_, i)| Ask { z, marks: vec![Mark::Item(i)], left_out };
             nearest.map(ask).into_iter().collect()
         }
         Measure::Retained => {

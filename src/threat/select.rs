@@ -35,9 +35,17 @@ pub struct Selection {
 /// position (j + u)/n in the whole order, where u is drawn once per class. This is systematic sampling (Cochran,
 /// Sampling Techniques, chapter 8).
 pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<usize> {
-    let all = gallery.queries();
+    sample(gallery, gallery.queries(), most, seed)
+}
+
+/// Draws at most `most` of the gallery's items in the same way, for attacks that perturb a candidate.
+pub fn sample_candidates(gallery: &Gallery, most: usize, seed: u64) -> Vec<usize> {
+    sample(gallery, &Vec::from_iter(0..gallery.len()), Some(most), seed)
+}
+
+fn sample(gallery: &Gallery, all: &[usize], most: Option<usize>, seed: u64) -> Vec<usize> {
     let Some(most) = most.filter(|&most| most < all.len()) else { return all.to_vec() };
-    let mut chosen = order(gallery, seed);
+    let mut chosen = in_order(gallery, all, seed);
     chosen.truncate(most);
     chosen.sort_unstable();
     chosen
@@ -45,7 +53,10 @@ pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<
 
 /// All queries in the order that samples follow.
 pub fn order(gallery: &Gallery, seed: u64) -> Vec<usize> {
-    let all = gallery.queries();
+    in_order(gallery, gallery.queries(), seed)
+}
+
+fn in_order(gallery: &Gallery, all: &[usize], seed: u64) -> Vec<usize> {
     let hash = |kind: &[u8], id: &str| -> u64 {
         let hash = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(kind);
         let hash: [u8; 32] = hash.chain_update(id.as_bytes()).finalize().into();
@@ -162,7 +173,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
             let at = i + 1;
             let query = find(at, &row.query)?;
             match (&row.targets, objective.drawn != Drawn::No) {
-                (Some(ids), true) if !ids.is_empty() && (objective.several.is_some() || ids.len() == 1) => {
+                (Some(ids), true) if objective.takes_targets(ids.len()) => {
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
                     // For CA±, targets are queries. For all other attacks they must be gallery items.
                     let by_queries = objective.measure == Measure::CandidateRank;
@@ -180,7 +191,11 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
                         "{name}: {}, row {at}, query `{}`: `targets` must list {}",
                         objective.code,
                         row.query,
-                        if objective.several.is_some() { "at least one item" } else { "one item" }
+                        match objective.measure.orders() {
+                            true => "at least two items",
+                            false if objective.several.is_some() => "at least one item",
+                            false => "one item",
+                        }
                     )));
                 }
                 (Some(_), false) => {

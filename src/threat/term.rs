@@ -65,7 +65,35 @@ pub enum Averaging {
 }
 
 /// Every term, in the order of reports.
-pub static TERMS: &[Term] = &[CA_RAISE, CA_LOWER, QA_RAISE, QA_LOWER, TMA, ES_D, ES_R, LTM, GTM, GTT, R1];
+pub static TERMS: &[Term] = &[
+    CA_RAISE,
+    CA_LOWER,
+    QA_RAISE,
+    QA_LOWER,
+    TMA,
+    ES_D,
+    ES_R,
+    LTM,
+    GTM,
+    GTT,
+    R1,
+    SPQA_RAISE_KEPT,
+    SPQA_RAISE,
+    SPQA_LOWER_KEPT,
+    SPQA_LOWER,
+    FOA2,
+    FOA5,
+    FOA10,
+    FOA25,
+    SPFOA2_KEPT,
+    SPFOA2,
+    SPFOA5_KEPT,
+    SPFOA5,
+    SPFOA10_KEPT,
+    SPFOA10,
+    SPFOA25_KEPT,
+    SPFOA25,
+];
 
 const RANK: Term = Term {
     name: "",
@@ -153,6 +181,68 @@ pub const GTT: Term = Term {
 
 /// Robust R@1: R@1 after the strongest attack that was found for each query. It stands for the three R@1 terms of ARS.
 pub const R1: Term = Term { name: "R1", label: "robust R@1, %", ers: None, weights: [0, 3], ..SHARE };
+
+const KEPT: Term = Term {
+    label: "kept items' rank, %",
+    read: |o, _| Some((Some(o.before.kept?), o.after.kept?)),
+    ers: None,
+    resistance: None,
+    weights: [0, 0],
+    ..RANK
+};
+/// The candidates' rank after SPQA+.
+pub const SPQA_RAISE: Term = Term { name: "SPQA+", ers: None, weights: [0, 0], ..QA_RAISE };
+/// The rank of the items that SPQA+ keeps at the top.
+pub const SPQA_RAISE_KEPT: Term = Term { name: "SPQA+:G", ..KEPT };
+/// The candidates' rank after SPQA−.
+pub const SPQA_LOWER: Term = Term { name: "SPQA-", ers: None, weights: [0, 0], ..QA_LOWER };
+/// The rank of the items that SPQA− keeps at the top.
+pub const SPQA_LOWER_KEPT: Term = Term { name: "SPQA-:G", ..KEPT };
+
+/// Share of the queries that rank two items in the other order.
+pub const FOA2: Term = Term {
+    name: "FOA2",
+    label: "orders swapped, %",
+    goal: Goal::Highest,
+    read: ordered,
+    ers: None,
+    resistance: None,
+    weights: [0, 0],
+    ..SHARE
+};
+/// Kendall's τ between the order asked for and the order by distance.
+pub const FOA5: Term = Term {
+    name: "FOA5",
+    label: "τ to the order asked",
+    unit: Unit::Plain,
+    range: [-1.0, 1.0],
+    digits: 3,
+    ..FOA2
+};
+/// As [`FOA5`], for 10 items.
+pub const FOA10: Term = Term { name: "FOA10", ..FOA5 };
+/// As [`FOA5`], for 25 items.
+pub const FOA25: Term = Term { name: "FOA25", ..FOA5 };
+/// As [`FOA2`], after SPFOA.
+pub const SPFOA2: Term = Term { name: "SPFOA2", ..FOA2 };
+/// The rank of the items that SPFOA keeps at the top.
+pub const SPFOA2_KEPT: Term = Term { name: "SPFOA2:G", ..KEPT };
+/// As [`FOA5`], after SPFOA.
+pub const SPFOA5: Term = Term { name: "SPFOA5", ..FOA5 };
+/// As [`SPFOA2_KEPT`].
+pub const SPFOA5_KEPT: Term = Term { name: "SPFOA5:G", ..KEPT };
+/// As [`FOA10`], after SPFOA.
+pub const SPFOA10: Term = Term { name: "SPFOA10", ..FOA5 };
+/// As [`SPFOA2_KEPT`].
+pub const SPFOA10_KEPT: Term = Term { name: "SPFOA10:G", ..KEPT };
+/// As [`FOA25`], after SPFOA.
+pub const SPFOA25: Term = Term { name: "SPFOA25", ..FOA5 };
+/// As [`SPFOA2_KEPT`].
+pub const SPFOA25_KEPT: Term = Term { name: "SPFOA25:G", ..KEPT };
+
+fn ordered(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
+    Some((Some(o.before.order?), o.after.order?))
+}
 
 const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";

@@ -21,6 +21,8 @@ pub struct Outcomes<'a> {
     pub ball: &'static Ball,
     /// Largest size ε of a perturbation.
     pub eps: f32,
+    /// Whether the search looks at losses alone.
+    pub gradient_free: bool,
     /// Steps per run.
     pub steps: usize,
     /// The form of the definitions.
@@ -39,6 +41,7 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
             outcomes: &r.outcomes,
             ball: Ball::find(&r.suite.norm).unwrap_or(&BALLS[0]),
             eps: r.suite.eps,
+            gradient_free: r.suite.forward_passes.is_some(),
             steps: r.suite.steps,
             form: r.suite.form,
             ranked: r.basis().ranked as f64,
@@ -152,10 +155,16 @@ fn of_one_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
     all.outcomes.iter().filter(|o| o.members.is_none()).collect()
 }
 
+/// Why the course of a search without gradients is not judged.
+const SHOTS: &str = "not judged: a search without gradients tries images at random, some outside its bounds";
+
 pub(super) fn unfinished(all: &Outcomes) -> Found {
     let outcomes = of_one_search(all);
     if outcomes.is_empty() {
         return (Severity::Ok, "every trial has many searches".into());
+    }
+    if all.gradient_free {
+        return (Severity::Ok, SHOTS.into());
     }
     if all.steps < 2 * LAST {
         return (Severity::Info, format!("{} steps are too few to tell", all.steps));
@@ -172,6 +181,9 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
 }
 
 pub(super) fn silent(all: &Outcomes) -> Found {
+    if all.gradient_free {
+        return (Severity::Ok, SHOTS.into());
+    }
     let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
     let outcomes = of_one_search(all);
     let count = outcomes.iter().filter(|o| better(o) && !arrived(o, all.form, all.ranked)).count();
@@ -245,6 +257,7 @@ mod tests {
                 outcomes: &[outcome],
                 ball: &BALLS[0],
                 eps: 8.0 / 255.0,
+                gradient_free: false,
                 steps: 32,
                 form: Form::Published,
                 ranked: 101.0,

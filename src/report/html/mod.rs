@@ -5,10 +5,14 @@
 mod compare;
 mod examples;
 mod page;
+mod paper;
 mod strong;
+mod sweep;
 
 pub use compare::render as comparison;
 pub use page::page;
+pub(super) use paper::sections as paper;
+pub(super) use sweep::render as sweep;
 
 use super::first::{First, firsts, masked};
 use super::shown::{about, bound, capital, measures, number, stepping, strong_sample};
@@ -40,6 +44,7 @@ fn robustness(report: &Report) -> Markup {
     };
     html! {
         @if let Some(alarm) = report.alarm() { section.card.banner.fail { strong { (alarm) } } }
+        @if let Some(caveat) = report.caveat() { section.card.banner { strong { (sentence(&caveat)) "." } } }
         @if let Some(gate) = &report.gate { (banner(gate)) }
         (section("How robust is it?", "0 to 100; higher is more robust.", cards))
     }

@@ -6,11 +6,13 @@
 
 mod ca;
 pub mod es;
+pub mod foa;
 mod gtm;
 mod gtt;
 mod ltm;
 mod qa;
 pub mod r1;
+pub mod spqa;
 mod tma;
 
 pub use gtt::TOP;
@@ -26,8 +28,28 @@ use crate::{Error, Result};
 use std::fmt;
 
 /// Every objective, in the order of reports.
-pub static OBJECTIVES: &[Objective] =
-    &[ca::RAISE, ca::LOWER, qa::RAISE, qa::LOWER, tma::TMA, es::ES, ltm::LTM, gtm::GTM, gtt::GTT, r1::R1];
+pub static OBJECTIVES: &[Objective] = &[
+    ca::RAISE,
+    ca::LOWER,
+    qa::RAISE,
+    qa::LOWER,
+    tma::TMA,
+    es::ES,
+    ltm::LTM,
+    gtm::GTM,
+    gtt::GTT,
+    r1::R1,
+    spqa::RAISE,
+    spqa::LOWER,
+    foa::PAIR,
+    foa::FIVE,
+    foa::TEN,
+    foa::MANY,
+    foa::PAIR_KEPT,
+    foa::FIVE_KEPT,
+    foa::TEN_KEPT,
+    foa::MANY_KEPT,
+];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
 /// success.
@@ -76,6 +98,14 @@ impl Objective {
     /// Whether `term` is one of this objective's terms.
     pub fn judged_by(&self, term: &Term) -> bool {
         self.terms.contains(term)
+    }
+
+    /// Whether a trial may have `count` targets, for objectives whose targets are drawn.
+    pub fn takes_targets(&self, count: usize) -> bool {
+        match self.measure.orders() {
+            true => count > 1,
+            false => count == 1 || (count > 1 && self.several.is_some()),
+        }
     }
 
     /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` where nothing

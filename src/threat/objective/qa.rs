@@ -36,7 +36,7 @@ pub const LOWER: Objective = Objective {
 };
 
 fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
-    let mut near = query.top_percent();
+    let near = query.top_percent();
     if query.count > near.len() {
         return Err(Error::usage(format!(
             "QA- with m = {} needs as many distinct items among the nearest 1 %, and a gallery of {} has {}: lower m \
@@ -47,27 +47,34 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
             query.count * 100
         )));
     }
-    for i in 0..query.count {
-        let j = i + draw.index(near.len() - i);
-        near.swap(i, j);
-    }
-    near.truncate(query.count);
-    Ok(Targets::Chosen(near))
+    Ok(Targets::Chosen(draw.distinct(near, query.count)))
 }
 
 /// mean over c, x of [±(d(q̃, c) − d(q̃, x))]₊
 pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
-    let targets = trial.targets.clone();
-    let terms = (targets.len() * gallery.len()) as f64;
-    let (sign, per) = (aim.sign(), aim.sign() / terms as f32);
+    let hinge = hinge(gallery, trial.query, trial.targets.clone(), aim);
+    Loss::Gallery(Box::new(move |d, weights| hinge(d, 1.0, weights)))
+}
+
+/// The loss of `targets` (0 where there are none) as a function of the distances d [N], a factor and ∂L/∂d [N]: it adds
+/// the factor times its gradient to the latter.
+pub fn hinge<'a>(
+    gallery: &'a Gallery,
+    query: usize,
+    targets: Vec<usize>,
+    aim: Aim,
+) -> impl Fn(&[f32], f64, &mut [f32]) -> f64 + Send + Sync + 'a {
+    let terms = (targets.len() * gallery.len()).max(1) as f64;
+    let sign = aim.sign();
     // The ranges of x: all items, without the query's own view if items have views.
     let mut seen = Vec::new();
     let mut from = 0;
-    for to in (0..gallery.len()).filter(|&x| gallery.same_view(trial.query, x)).chain([gallery.len()]) {
+    for to in (0..gallery.len()).filter(|&x| gallery.same_view(query, x)).chain([gallery.len()]) {
         seen.push(from..to);
         from = to + 1;
     }
-    Loss::Gallery(Box::new(move |d, weights| {
+    move |d, factor, weights| {
+        let per = sign * (factor / terms) as f32;
         let mut loss = 0.0;
         for &c in &targets {
             let mut open = 0.0;
@@ -79,7 +86,7 @@ pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<
             weights[c] += per * open;
         }
         loss / terms
-    }))
+    }
 }
 
 /// Returns Σ [±(at − d)]₊ and the number of positive terms, and subtracts `per` from the weight of each positive term.

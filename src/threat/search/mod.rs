@@ -5,12 +5,14 @@ mod apgd;
 mod cosine;
 mod nes;
 mod pgd;
+mod population;
 mod random;
 
 pub use apgd::APGD;
 pub use cosine::COSINE;
 pub use nes::NES;
 pub use pgd::PGD;
+pub use population::POPULATION_NES;
 pub use random::RANDOM;
 
 use super::ball::{Ball, Bound};
@@ -20,7 +22,7 @@ use crate::{Error, Result};
 use std::fmt;
 
 /// Every search; the first is the default.
-pub static SEARCHES: &[Search] = &[PGD, APGD, COSINE, RANDOM, NES];
+pub static SEARCHES: &[Search] = &[PGD, APGD, COSINE, RANDOM, NES, POPULATION_NES];
 
 /// An algorithm that searches for an image with a low loss.
 pub struct Search {

@@ -1,0 +1,229 @@
+//! Published rows beside a user's reports: what the papers print for CUB-200-2011, Cars-196 and SOP, and in what a report's
+//! protocol differs from theirs.
+
+use crate::judge::quantity::{ERS, Quantity};
+use crate::judge::strong;
+use crate::record::{Form, Metric, Precision, Report, ScoreName};
+use crate::threat::term::{Term, terms_of};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The printed rows, as the papers have them, each with its source.
+const ROWS: &str = include_str!("published.json");
+
+/// Name in the papers, images and classes of the part that they evaluate on.
+const DATA: [(&str, usize, usize); 3] = [("CUB", 5924, 100), ("CARS", 8131, 98), ("SOP", 60502, 11316)];
+/// The budget of the papers: ε, α and steps, with truncated decimals as their code has them.
+const BUDGET: (f32, f32, usize) = (0.03137, 0.011764, 32);
+/// Sizes that differ by no more than this are the same, written with another number of digits.
+const SAME: f32 = 1e-4;
+
+/// A row of a paper's table.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Printed {
+    data: String,
+    defence: String,
+    /// PGD steps in training.
+    steps: Option<usize>,
+    score: ScoreName,
+    source: String,
+    values: BTreeMap<String, f64>,
+}
+
+/// Published rows and the user's own.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// The data set, as the papers call it.
+    pub data_set: String,
+    /// What the published rows are.
+    pub protocol: String,
+    /// What a reader must know of each report: in what it differs from the protocol of the papers.
+    pub cautions: Vec<String>,
+    /// The table of ERS and that of ARS, where a report has one of their numbers.
+    pub tables: Vec<Table>,
+}
+
+/// One table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// What its cells are.
+    pub title: String,
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// The user's rows, then the published ones.
+    pub rows: Vec<Row>,
+}
+
+/// A row of a table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The report's model, or the defence and its PGD steps in training.
+    pub name: String,
+    /// The report's file, or the paper and its table.
+    pub source: String,
+    /// Whether it is the user's.
+    pub own: bool,
+    /// The numbers; `None` where there is none.
+    pub cells: Vec<Option<f64>>,
+    /// The numbers as they are shown.
+    pub shown: Vec<String>,
+}
+
+/// A column: its name, and the quantity of a report that it has.
+type Column = (String, Quantity);
+
+/// The columns of the table of a score: retrieval without attack, the terms, the score.
+fn columns(score: ScoreName) -> Result<Vec<Column>> {
+    let benign = [("R@1", "benign.r1"), ("R@2", "benign.r2"), ("mAP", "benign.map"), ("NMI", "benign.nmi")];
+    let mut all = Vec::new();
+    for (name, quantity) in benign {
+        all.push((name.to_string(), Quantity::find(quantity)?));
+    }
+    let cell = |term: &'static Term| match score {
+        ScoreName::Ers => Quantity::After(term),
+        _ => Quantity::Ratio(term),
+    };
+    all.extend(terms_of(score).map(|term| (term.name.to_string(), cell(term))));
+    all.push(match score {
+        ScoreName::Ers => ("ERS".into(), ERS),
+        _ => ("ARS".into(), Quantity::Table),
+    });
+    Ok(all)
+}
+
+/// Sets the reports in `files` beside the rows that papers print for `data_set` (CUB, CARS or SOP; case is ignored). Errors
+/// (exit code 2): an unknown data set; a file is no report, or has no number of either table; a part of a run (exit code
+/// 13).
+pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
+    let known = DATA.map(|(name, ..)| name);
+    let data = DATA.iter().find(|(name, ..)| name.eq_ignore_ascii_case(data_set)).ok_or_else(|| {
+        let all = known.join(", ");
+        Error::usage(format!("--paper {data_set}: rows of {all} are published; name one of these"))
+    })?;
+    let printed: Vec<Printed> =
+        serde_json::from_str(ROWS).map_err(|e| Error::internal(format!("published rows: {e}")))?;
+    let (mut reports, mut cautions) = (Vec::new(), Vec::new());
+    for file in files {
+        let name = file.display().to_string();
+        let report = Report::load(file)?;
+        report.whole().map_err(|e| e.context(&name))?;
+        let differs = departures(&report, *data);
+        cautions.push(match differs.is_empty() {
+            true => format!("{name}: the protocol is that of the papers"),
+            false => format!("{name} is of another protocol than the papers': {}", differs.join("; ")),
+        });
+        for score in [Quantity::Table, ERS] {
+            if let Some(why) = score.value(&report).and(strong::refuted(&report, score)) {
+                cautions.push(format!("{} of {name}: {why}", score.name()));
+            }
+        }
+        reports.push((name, report));
+    }
+    let mut tables = Vec::new();
+    for (score, title) in [
+        (ScoreName::Ers, "After the attacks (ERS)"),
+        (ScoreName::Ars, "Resistance as tables print it, the ratio of means (ARS)"),
+    ] {
+        let columns = columns(score)?;
+        let attacked = |r: &Report| columns.iter().any(|(_, q)| q.attacked() && q.value(r).is_some());
+        if !reports.iter().any(|(_, r)| attacked(r)) {
+            continue;
+        }
+        let mut rows: Vec<Row> = reports.iter().map(|(name, report)| own(name, report, &columns)).collect();
+        rows.extend(
+            printed.iter().filter(|p| p.data == data.0 && p.score == score).map(|p| theirs(p, &columns)),
+        );
+        let columns = columns.into_iter().map(|(name, _)| name).collect();
+        tables.push(Table { title: title.into(), columns, rows });
+    }
+    if tables.is_empty() {
+        return Err(Error::usage(
+            "no report has a number of the published tables: audit with --suite ars, ers or full",
+        ));
+    }
+    let (eps, alpha, steps) = BUDGET;
+    let protocol = format!(
+        "{}: {} test images of {} classes, all of them queries; ResNet-18 with 512 dimensions at 224 × 224, trained on the \
+         other half; ε {eps} (8/255), α {alpha}, {steps} steps, published form, w = m = 1",
+        data.0, data.1, data.2
+    );
+    Ok(Beside { data_set: data.0.into(), protocol, cautions, tables })
+}
+
+/// A row of the user's.
+fn own(file: &str, report: &Report, columns: &[Column]) -> Row {
+    let cells: Vec<Option<f64>> = columns.iter().map(|(_, quantity)| quantity.value(report)).collect();
+    row(report.model_name().into(), file.into(), true, cells, columns)
+}
+
+/// A published row.
+fn theirs(printed: &Printed, columns: &[Column]) -> Row {
+    let steps = printed.steps.map_or(String::new(), |n| format!(", {n} steps"));
+    let cells = columns.iter().map(|(name, _)| printed.values.get(name).copied()).collect();
+    row(format!("{}{steps}", printed.defence), printed.source.clone(), false, cells, columns)
+}
+
+fn row(name: String, source: String, own: bool, cells: Vec<Option<f64>>, columns: &[Column]) -> Row {
+    let show = |(cell, (_, of)): (&Option<f64>, &Column)| cell.map_or("–".into(), |v| of.show(v));
+    let shown = cells.iter().zip(columns).map(show).collect();
+    Row { name, source, own, cells, shown }
+}
+
+/// In what a report differs from the protocol behind the published rows, in words.
+fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) -> Vec<String> {
+    let (suite, data, model) = (&report.suite, &report.data, &report.model);
+    let (eps, alpha, steps) = BUDGET;
+    let mut found = Vec::new();
+    let mut unless = |same: bool, text: String| {
+        if !same {
+            found.push(text);
+        }
+    };
+    unless(
+        (data.images, data.classes) == (images, classes),
+        format!(
+            "data: {} images of {} classes ({}), where the test part of {name} has {images} of {classes}",
+            data.images, data.classes, data.source
+        ),
+    );
+    unless(
+        suite.queries >= data.queries.max(1),
+        format!("{} of {} queries attacked, where the papers attack all", suite.queries, data.queries),
+    );
+    unless(
+        (suite.eps - eps).abs() < SAME && suite.norm == "linf",
+        format!("ε {:.5} in {}, where theirs is {eps} in linf", suite.eps, suite.norm),
+    );
+    if let Some(effort) = suite.effort {
+        unless(false, format!("the strong search (effort {effort}) in place of PGD"));
+    } else {
+        unless(
+            suite.schedule == "fixed" && suite.steps == steps && (suite.alpha - alpha).abs() < SAME,
+            format!(
+                "{} steps of α {:.5} ({}), where theirs are {steps} fixed ones of {alpha}",
+                suite.steps, suite.alpha, suite.schedule
+            ),
+        );
+    }
+    unless(suite.restarts == 0, format!("{} random starts, where they have none", suite.restarts));
+    unless(suite.form == Form::Published, format!("{} form, where theirs is the published one", suite.form));
+    unless(
+        model.metric == Metric::NormalizedEuclidean,
+        format!("metric {}, where theirs is {}", model.metric, Metric::NormalizedEuclidean),
+    );
+    let side = [model.preprocessing.height, model.preprocessing.width];
+    unless(side == [224, 224], format!("images of {} × {}, where theirs are 224 × 224", side[0], side[1]));
+    unless(
+        report.outcomes.iter().all(|o| o.targets.len() <= 1),
+        "several targets in a trial, where they have one".into(),
+    );
+    unless(
+        suite.attack_precision == Precision::Fp32,
+        format!("steps in {}, where theirs are in float32", suite.attack_precision),
+    );
+    found.extend(report.caveat());
+    found
+}

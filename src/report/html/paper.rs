@@ -1,0 +1,31 @@
+//! The page of published rows beside the user's own.
+
+use super::page::{finding, section};
+use crate::judge::published::{Beside, Table};
+use maud::{Markup, html};
+
+/// The sections of the page, as HTML.
+pub fn sections(beside: &Beside) -> String {
+    let sections = html! {
+        section.card { @for c in &beside.cautions { (finding("warned", "CAUTION", html! { (c) })) } }
+        @for of in &beside.tables { (section(&of.title, "Your own rows come first.", table(of))) }
+    };
+    sections.into_string()
+}
+
+fn table(table: &Table) -> Markup {
+    html! {
+        .card.scroll { table {
+            thead { tr { th {} @for name in &table.columns { th.n { (name) } } th { "Source" } } }
+            tbody {
+                @for row in &table.rows {
+                    tr {
+                        td { @if row.own { b { (row.name) } } @else { (row.name) } }
+                        @for cell in &row.shown { td.n { (cell) } }
+                        td.quiet { (row.source) }
+                    }
+                }
+            }
+        } }
+    }
+}

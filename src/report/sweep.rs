@@ -1,0 +1,86 @@
+//! A sweep, for a terminal and as files: one table with a row for each point.
+
+use super::points::{alarms, cells, head, row, terms, what};
+use super::{Destination, by_ending, escape, html};
+use crate::record::Sweep;
+use crate::{Error, Result};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use std::path::Path;
+
+/// A file format of sweeps.
+struct Format {
+    extension: &'static str,
+    render: fn(&Sweep) -> Result<Vec<u8>>,
+}
+
+/// Every format; `-o` chooses by the file name's ending.
+const FORMATS: &[Format] = &[
+    Format { extension: "html", render: html::sweep },
+    Format { extension: "json", render: json },
+    Format { extension: "csv", render: csv },
+];
+
+/// A file that a sweep will be written to, in the format that its name says.
+pub struct Target {
+    destination: Destination,
+    format: &'static Format,
+}
+
+impl Target {
+    /// Claims `path`. Errors (exit code 2): unknown ending, folder missing or not writable.
+    pub fn open(path: &Path) -> Result<Target> {
+        let at = by_ending(path, FORMATS.iter().map(|f| f.extension))?;
+        Ok(Target { destination: Destination::open("-o", path)?, format: &FORMATS[at] })
+    }
+
+    /// Writes the sweep.
+    pub fn write(self, sweep: &Sweep) -> Result<()> {
+        self.destination.write(&(self.format.render)(sweep)?)
+    }
+}
+
+fn json(sweep: &Sweep) -> Result<Vec<u8>> {
+    serde_json::to_vec_pretty(sweep).map_err(|e| Error::internal(format!("the sweep as JSON: {e}")))
+}
+
+/// The sweep for a terminal.
+pub fn terminal(sweep: &Sweep) -> String {
+    let mut out = String::new();
+    for alarm in alarms(sweep) {
+        out += &format!("!! {alarm}\n");
+    }
+    if let Some(caveat) = sweep.points.first().and_then(|p| p.suite.caveat()) {
+        out += &super::terminal::wrap(&format!("!! {caveat}"));
+        out.push('\n');
+    }
+    out += &super::terminal::wrap(&what(sweep));
+    out += &format!("\nbefore any attack: R@1 {:.1}\n", sweep.benign.r1);
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(head(sweep));
+    sweep.points.iter().for_each(|point| {
+        table.add_row(cells(sweep, point));
+    });
+    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    out += &table.to_string();
+    out + "\nterms after the attack; ranks and shares in per cent\n"
+}
+
+/// A row for each point and term.
+fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
+    let mut out = sweep.axes.iter().map(|a| escape::csv(a)).collect::<Vec<_>>().join(",");
+    out += ",attack,queries,before,after,after_low,after_high,resistance\n";
+    let number = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
+    for point in &sweep.points {
+        for term in terms(sweep) {
+            let Some(a) = row(point, term) else { continue };
+            let mut cells: Vec<String> = point.at.iter().map(|v| escape::csv(v)).collect();
+            cells.extend([escape::csv(&a.code), a.queries.to_string(), number(a.before), number(a.after)]);
+            cells.extend([number(a.after_interval.map(|i| i.0)), number(a.after_interval.map(|i| i.1))]);
+            cells.push(number(a.resistance.per_trial));
+            out += &cells.join(",");
+            out.push('\n');
+        }
+    }
+    Ok(out.into_bytes())
+}

@@ -1,0 +1,276 @@
+//! `audit sweep`: a suite over a grid of budgets, with one gallery of clean embeddings. Each point of the grid is an audit
+//! with its own journal; all journals stay until the sweep is written.
+
+use super::journal::Journal;
+use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
+use super::{Attacks, execute, selection, summary};
+use crate::cli::{AuditFlags, SweepFlags};
+use crate::record::{self, Precision, Report, Sweep, SweepPoint};
+use crate::report::sweep::Target;
+use crate::suite::{self, Suite};
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// The most points of a grid.
+const MOST_POINTS: usize = 1000;
+
+/// A setting that a sweep may vary.
+struct Axis {
+    /// Its name.
+    name: &'static str,
+    /// Sets a value of it and returns it as a number.
+    set: fn(&mut Suite, &str) -> Result<f64>,
+    /// Whether the flags state it already.
+    stated: fn(&AuditFlags) -> bool,
+}
+
+/// Every setting that a sweep may vary.
+static AXES: [Axis; 5] = [
+    Axis {
+        name: "eps",
+        set: |suite, text| {
+            let eps = suite::parse_size(text, suite.ball)?;
+            suite.eps = Some(eps);
+            Ok(f64::from(eps))
+        },
+        stated: |flags| flags.eps.is_some(),
+    },
+    Axis {
+        name: "steps",
+        set: |suite, text| {
+            one_search(suite)?;
+            let steps = count(text, 1, suite::MOST_STEPS)?;
+            suite.steps = Some(steps);
+            Ok(steps as f64)
+        },
+        stated: |flags| flags.steps.is_some(),
+    },
+    Axis {
+        name: "restarts",
+        set: |suite, text| {
+            one_search(suite)?;
+            suite.restarts = count(text, 0, suite::MOST_RESTARTS)?;
+            Ok(suite.restarts as f64)
+        },
+        stated: |_| false,
+    },
+    Axis { name: "w", set: |suite, text| targets(suite, "w", text), stated: |_| false },
+    Axis { name: "m", set: |suite, text| targets(suite, "m", text), stated: |_| false },
+];
+
+fn count(text: &str, least: usize, most: usize) -> Result<usize> {
+    let n = text.parse().map_err(|_| Error::usage(format!("`{text}` is no whole number")))?;
+    suite::between(n, least, most).map_err(Error::usage).map(|()| n)
+}
+
+fn one_search(suite: &Suite) -> Result<()> {
+    match suite.effort {
+        None => Ok(()),
+        Some(_) => Err(Error::usage(format!(
+            "suite {} runs the strong search, whose members have their own steps and starts",
+            suite.name
+        ))),
+    }
+}
+
+/// Sets the number of targets of the attacks that have the parameter `key`.
+fn targets(suite: &mut Suite, key: &str, text: &str) -> Result<f64> {
+    let n = count(text, 1, suite::MOST_TARGETS)?;
+    let mut mine = suite.attacks.iter_mut().filter(|entry| entry.objective.several == Some(key)).peekable();
+    if mine.peek().is_none() {
+        return Err(Error::usage(format!("no attack of suite {} has the parameter {key}", suite.name)));
+    }
+    mine.for_each(|entry| entry.count = n);
+    Ok(n as f64)
+}
+
+/// One value of each axis, in the axes' order.
+type Place = Vec<String>;
+
+/// The grid: the axes that `--over` names, and every combination of their values.
+struct Grid {
+    axes: Vec<&'static Axis>,
+    places: Vec<Place>,
+}
+
+impl Grid {
+    /// Parses texts such as `eps=2/255,4/255`. Errors (exit code 2): an unknown setting, one that is given twice, no value,
+    /// or too many points.
+    fn parse(flags: &SweepFlags) -> Result<Grid> {
+        let (mut axes, mut places): (Vec<&'static Axis>, Vec<Place>) = (Vec::new(), vec![Vec::new()]);
+        for text in &flags.over {
+            let wrong = |why: &str| Error::usage(format!("--over {text}: {why}"));
+            let names = AXES.each_ref().map(|a| a.name).join(", ");
+            let (name, values) = text
+                .split_once('=')
+                .ok_or_else(|| wrong("expected a setting and its values, such as eps=2/255,4/255"))?;
+            let axis = AXES
+                .iter()
+                .find(|a| a.name == name.trim())
+                .ok_or_else(|| wrong(&format!("unknown setting `{name}`: expected one of {names}")))?;
+            if axes.iter().any(|a| a.name == axis.name) {
+                return Err(wrong(&format!("{} is given twice: name all its values at once", axis.name)));
+            }
+            if (axis.stated)(&flags.run) {
+                return Err(wrong(&format!("--{} states one value: leave one of the two out", axis.name)));
+            }
+            let values: Vec<String> =
+                values.split(',').map(|v| v.trim().to_string()).filter(|v| !v.is_empty()).collect();
+            if values.is_empty() {
+                return Err(wrong("name one value at least"));
+            }
+            let with = |place: &Place| {
+                let place = place.clone();
+                values.iter().map(move |v| [place.clone(), vec![v.clone()]].concat()).collect::<Vec<_>>()
+            };
+            places = places.iter().flat_map(with).collect();
+            axes.push(axis);
+            if places.len() > MOST_POINTS {
+                return Err(wrong(&format!(
+                    "the grid has {} points, {MOST_POINTS} at most are run",
+                    places.len()
+                )));
+            }
+        }
+        Ok(Grid { axes, places })
+    }
+
+    /// The suite at a place, and the place in numbers.
+    fn at(&self, place: &Place, suite: &Suite) -> Result<(Suite, Vec<f64>)> {
+        let mut suite = suite.clone();
+        let mut numbers = Vec::new();
+        for (axis, value) in self.axes.iter().zip(place) {
+            let number = (axis.set)(&mut suite, value);
+            numbers.push(number.map_err(|e| e.context(format!("--over {}={value}", axis.name)))?);
+        }
+        Ok((suite, numbers))
+    }
+}
+
+/// Runs a sweep and writes it to every file that was asked for. `command` is the command line that it states. Errors: those
+/// of an audit, and those of the grid (exit code 2).
+pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
+    let grid = Grid::parse(flags)?;
+    let Settled { run, files, journal, resume } = settle(&flags.run)?;
+    let mut subject = Subject::open(&run, Purpose::Checks)?;
+    let base = subject.settings.suite.clone();
+    let input = &subject.model.info.preprocessing;
+    let side = input.height.max(input.width);
+    // Whatever is wrong with a point is said before the work.
+    let mut points = Vec::new();
+    for place in &grid.places {
+        let (suite, numbers) = grid.at(place, &base)?;
+        let (protocol, plan) = suite.plan(side, run.seed)?;
+        points.push((place, numbers, suite, protocol, plan));
+    }
+    let mut clean = subject.embed(&run, Some(CLUSTERINGS))?;
+    subject.surrogate =
+        run.surrogate.as_deref().map(|path| subject.open_surrogate(&run, path)).transpose()?;
+    let (mut done, mut journals, mut first) = (Vec::new(), Vec::new(), None);
+    for (i, (place, numbers, suite, protocol, plan)) in points.into_iter().enumerate() {
+        (subject.settings.suite, subject.protocol, subject.plan) = (suite, protocol, plan);
+        let what: Vec<String> = grid.axes.iter().zip(place).map(|(a, v)| format!("{}={v}", a.name)).collect();
+        run.mode().note(&format!("point {} of {}: {}", i + 1, grid.places.len(), what.join(" ")));
+        let file = journal.as_ref().map(|base| named(base, &(i + 1).to_string()));
+        let exists = file.as_ref().is_some_and(|file| file.is_file());
+        let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
+        let run = AuditFlags { resume: resume && exists, ..run.clone() };
+        let report = point(&run, command, &mut subject, &mut clean, &mut journal)?;
+        journals.extend(journal);
+        let Report { suite, attacks, scores, warnings, timing, .. } = report.clone();
+        done.push(SweepPoint { at: place.clone(), place: numbers, suite, attacks, scores, warnings, timing });
+        first.get_or_insert(report);
+    }
+    let first = first.ok_or_else(|| Error::internal("a sweep without points"))?;
+    let sweep = Sweep {
+        schema_version: record::SCHEMA_VERSION,
+        tool: first.tool,
+        model: first.model,
+        data: first.data,
+        benign: first.benign,
+        seed: first.seed,
+        axes: grid.axes.iter().map(|a| a.name.into()).collect(),
+        points: done,
+        command: command.into(),
+    };
+    files.into_iter().try_for_each(|file| file.write(&sweep))?;
+    journals.iter_mut().for_each(Journal::done);
+    Ok(sweep)
+}
+
+/// What was asked for.
+struct Settled {
+    /// The flags of the audit at each point. It writes no file of its own.
+    run: AuditFlags,
+    /// The files to write.
+    files: Vec<Target>,
+    /// The common name of the journals.
+    journal: Option<PathBuf>,
+    /// Whether to go on with them.
+    resume: bool,
+}
+
+fn settle(flags: &AuditFlags) -> Result<Settled> {
+    let mut run = flags.clone();
+    let refused = [
+        (
+            run.demands.asked() || run.save_baseline.is_some(),
+            "a sweep holds nothing against a gate: leave the gate's flags out, or run an audit",
+        ),
+        (run.partition.is_some(), "a sweep is run whole: leave --partition out"),
+        (run.trials.is_some(), "a sweep draws its trials, which differ with w and m: leave --trials out"),
+        (
+            run.attack_precision != Precision::Fp32,
+            "a sweep's steps are in float32: leave --attack-precision out",
+        ),
+    ];
+    if let Some((_, why)) = refused.into_iter().find(|(asked, _)| *asked) {
+        return Err(Error::usage(why));
+    }
+    let files = run.reports.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
+    let journal = run.journal.take().or_else(|| run.reports.first().map(|path| named(path, "journal")));
+    if run.resume && journal.is_none() {
+        return Err(Error::usage(
+            "--resume goes on with the journals beside the first file: name the same -o as then, or --journal FILE",
+        ));
+    }
+    run.reports.clear();
+    let resume = std::mem::replace(&mut run.resume, false);
+    run.strong_sample = run.strong_sample.or(Some(crate::cli::StrongSample::Off));
+    Ok(Settled { run, files, journal, resume })
+}
+
+/// The path with an ending added.
+fn named(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{ending}"));
+    path.with_file_name(name)
+}
+
+/// The report of one point, for which `subject` holds suite and plan.
+fn point(
+    flags: &AuditFlags,
+    command: &str,
+    subject: &mut Subject,
+    clean: &mut Clean,
+    journal: &mut Option<Journal>,
+) -> Result<Report> {
+    let suite = &subject.settings.suite;
+    clean.selection = selection::select(flags, suite, subject.protocol, &subject.plan, &clean.gallery)?;
+    selection::add_strong_sample(&mut clean.selection, flags, &subject.plan, &clean.gallery)?;
+    let mut report = summary::begin(flags, command, subject, clean);
+    let Subject { settings, dataset, model, surrogate, prep, plan, clock, .. } = subject;
+    clock.lap();
+    let attacks = Attacks {
+        dataset,
+        prep,
+        gallery: &clean.gallery,
+        trials: &clean.selection.trials,
+        plan,
+        surrogate: surrogate.as_ref(),
+    };
+    execute(&attacks, model, flags, &mut report, journal, &mut None)?;
+    report.timing.attacks_s = clock.lap();
+    summary::conclude(&mut report, &settings.suite.scores);
+    Ok(report)
+}

@@ -1,0 +1,130 @@
+//! SPQA±: QA± that keeps the top of the query's ranking as it was (Zhou et al., T-PAMI 2024, section 3.4), so that the list
+//! still looks right while the targets move.
+
+use super::{Aim, Drawn, Form, Loss, Measure, Objective, Query, Reach, Trial, qa};
+use crate::space::Gallery;
+use crate::threat::{ensemble, term};
+
+/// The number of kept items.
+pub const KEPT: usize = 5;
+/// The largest weight ξ of the loss of the kept items.
+const MOST: f64 = 1e9;
+
+/// QA+ that keeps the nearest items.
+pub const RAISE: Objective = Objective {
+    code: "SPQA+",
+    about: "Perturbs a query until it ranks random candidates first, and its best 5 stay at the top.",
+    terms: &[term::SPQA_RAISE_KEPT, term::SPQA_RAISE],
+    measure: Measure::QueryRankAndKept,
+    reach: |_| Reach::Unknown,
+    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
+    members: ensemble::USUAL,
+    ..qa::RAISE
+};
+
+/// QA− that keeps the other nearest items.
+pub const LOWER: Objective = Objective {
+    code: "SPQA-",
+    about: "Perturbs a query until it ranks some of its best candidates last, and 5 others stay at the top.",
+    terms: &[term::SPQA_LOWER_KEPT, term::SPQA_LOWER],
+    measure: Measure::QueryRankAndKept,
+    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
+    members: ensemble::USUAL,
+    ..qa::LOWER
+};
+
+fn loss<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
+    let targets = qa::hinge(gallery, trial.query, trial.targets.clone(), aim);
+    keeping(gallery, form, trial, move |d, weights| targets(d, 1.0, weights), true)
+}
+
+/// The items G that must stay at the top, at most [`KEPT`] of them, nearest first. Where targets are drawn from all items:
+/// the items nearest to the clean query. Where they are drawn from the nearest 1 %: the others of that 1 %, of which there
+/// may be fewer.
+pub fn kept(gallery: &Gallery, trial: &Trial) -> Vec<usize> {
+    let mut near = match trial.objective.drawn {
+        Drawn::FromNeighbours => {
+            let query = Query { gallery, index: trial.query, count: 0, form: Form::Corrected };
+            let mut near = query.top_percent();
+            near.retain(|item| !trial.targets.contains(item));
+            near
+        }
+        Drawn::Anywhere | Drawn::No => {
+            let d = gallery.distances(gallery.point(trial.query));
+            gallery.nearest(&d, KEPT, |i| !gallery.excluded(trial.query, i))
+        }
+    };
+    near.truncate(KEPT);
+    near
+}
+
+/// `main` + ξ·(QA+ loss of the kept items). The loss s of the kept items sets ξ = min(exp(k·s), 1e9) at each step, and ξ
+/// is not differentiated. k is the gallery's. Where ξ does not `adapt`, it is 1.
+pub fn keeping<'a>(
+    gallery: &'a Gallery,
+    _: Form,
+    trial: &Trial,
+    main: impl Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a,
+    adapt: bool,
+) -> Loss<'a> {
+    let kept = qa::hinge(gallery, trial.query, kept(gallery, trial), Aim::First);
+    Loss::Gallery(Box::new(move |d, weights| {
+        let s = kept(d, 0.0, weights);
+        let xi = if adapt { (gallery.xi_k * s).exp().min(MOST) } else { 1.0 };
+        kept(d, xi, weights);
+        main(d, weights) + xi * s
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Metric;
+    use ndarray::Array2;
+
+    /// A query at 0 and 1,000 items at 0.01, 0.02, … on a line: the gallery's nearest 1 % are items 1 to 10.
+    fn line() -> Gallery {
+        let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
+        let ids = (0..1001).map(|i| i.to_string()).collect();
+        Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap()
+    }
+
+    #[test]
+    fn kept_are_the_nearest_or_what_is_left_of_the_nearest_percent() {
+        let gallery = line();
+        let of = |objective, targets: &[usize]| {
+            kept(&gallery, &Trial { objective, query: 0, targets: targets.to_vec() })
+        };
+        assert_eq!(of(&RAISE, &[700]), [1, 2, 3, 4, 5]);
+        assert_eq!(of(&LOWER, &[2, 4]), [1, 3, 5, 6, 7]);
+        assert_eq!(of(&LOWER, &[1, 2, 3, 4, 5, 6, 7]), [8, 9, 10]);
+    }
+
+    /// ξ from the definition: at d the loss of the kept items is s, and both the value and the gradient carry
+    /// min(exp(k·s), 1e9), or 1 where it does not adapt.
+    #[test]
+    fn the_weight_of_kept_items_follows_their_loss() {
+        let mut gallery = line();
+        let trial = Trial { objective: &LOWER, query: 0, targets: vec![2] };
+        // At the point 0.035 the order of the nearest items is another one.
+        let d: Vec<f32> = (0..1001).map(|i| (i as f32 / 100.0 - 0.035).abs()).collect();
+        let part = |targets: Vec<usize>, aim, weights: &mut [f32]| {
+            qa::hinge(&gallery, 0, targets, aim)(&d, 1.0, weights)
+        };
+        let (mut of_targets, mut of_kept) = (vec![0.0; 1001], vec![0.0; 1001]);
+        let target = part(vec![2], Aim::Last, &mut of_targets);
+        let s = part(vec![1, 3, 4, 5, 6], Aim::First, &mut of_kept);
+        assert!(s > 0.0);
+        for (k, xi) in [(0.0, 1.0), (3e4, (3e4 * s).exp()), (1e12, 1e9)] {
+            gallery.xi_k = k;
+            let Loss::Gallery(loss) = (LOWER.loss)(&gallery, Form::Published, &trial) else { panic!() };
+            let mut weights = vec![0.0; 1001];
+            let value = loss(&d, &mut weights);
+            assert!((value - (target + xi * s)).abs() <= 1e-6 * value, "{value}");
+            for (i, w) in weights.iter().enumerate() {
+                let expected = of_targets[i] + (xi * f64::from(of_kept[i])) as f32;
+                assert!((w - expected).abs() <= 1e-5 * (xi as f32), "{i}: {w}, expected {expected}");
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `audit sweep`: each point is the audit with the same settings, and a sweep that was broken off goes on.
+
+mod common;
+
+use audit::cli::{Cli, Command};
+use audit::record::{Report, Sweep};
+use audit::run::sweep;
+use clap::Parser;
+use common::models::stage;
+use common::{Temp, program, ran, says};
+use serde_json::Value;
+
+const SUITE: &str = "form: corrected\nattacks: [CA+, QA+, ES, GTT]\nsteps: 3\n";
+const RUN: [&str; 5] = ["model.onnx", "--suite", "suite.yaml", "--data", "data"];
+
+/// A small model, 6 classes of 5 images, and a suite.
+fn bench() -> Temp {
+    let dir = stage(6, 5);
+    dir.write("suite.yaml", SUITE);
+    dir
+}
+
+/// The flags of a sweep over `over` in a folder.
+fn swept(dir: &Temp, more: &[&str]) -> audit::Result<Sweep> {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let files = [path("model.onnx"), path("suite.yaml"), path("data")];
+    let line = ["audit", "sweep", &files[0], "--suite", &files[1], "--data", &files[2], "-q"];
+    let cli = Cli::try_parse_from(line.iter().chain(more)).unwrap_or_else(|e| panic!("{e}"));
+    let Some(Command::Sweep(mut flags)) = cli.command else { panic!("no sweep") };
+    flags.run.ort_lib = common::runtime_folder();
+    sweep::run(&flags, "audit sweep")
+}
+
+fn audited(dir: &Temp, more: &[&str]) -> Report {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let files = [path("model.onnx"), path("suite.yaml"), path("data")];
+    let line = [&files[0], "--suite", &files[1], "--data", &files[2], "--strong-sample", "off"];
+    common::audit(&[&line[..], more].concat()).unwrap()
+}
+
+/// What both have of a point.
+fn numbers(suite: &audit::record::Suite, attacks: &[audit::record::Attack]) -> Value {
+    serde_json::json!([suite, attacks])
+}
+
+#[test]
+fn every_point_is_the_audit_with_its_settings() {
+    let dir = bench();
+    let found = swept(&dir, &["--over", "eps=2/255,0.1", "--over", "steps=1,4"]).unwrap();
+    assert_eq!((found.axes.join(" "), found.points.len()), ("eps steps".into(), 4));
+    assert_eq!(found.points[1].at, ["2/255", "4"]);
+    assert!((found.points[1].place[0] - 2.0 / 255.0).abs() < 1e-8 && found.points[1].place[1] == 4.0);
+    for point in &found.points {
+        let alone = audited(&dir, &["--eps", &point.at[0], "--steps", &point.at[1]]);
+        assert_eq!(
+            numbers(&point.suite, &point.attacks),
+            numbers(&alone.suite, &alone.attacks),
+            "{:?}",
+            point.at
+        );
+    }
+    // Targets and starts are no flags of an audit; a suite states them.
+    let found = swept(&dir, &["--over", "m=1,3", "--over", "w=2", "--over", "restarts=0,1"]).unwrap();
+    let suite = SUITE.replace("CA+, QA+", "CA+ w=2, QA+ m=3") + "restarts: 1\n";
+    dir.write("suite.yaml", suite);
+    let alone = audited(&dir, &[]);
+    let last = found.points.last().unwrap();
+    assert_eq!(last.at, ["3", "2", "1"]);
+    assert_eq!(numbers(&last.suite, &last.attacks), numbers(&alone.suite, &alone.attacks));
+    assert_ne!(
+        numbers(&last.suite, &last.attacks),
+        numbers(&found.points[0].suite, &found.points[0].attacks)
+    );
+}
+
+/// The second point can't begin, because a folder has the place of its journal. The first one's trials are kept.
+#[test]
+fn a_sweep_that_was_broken_off_goes_on() {
+    let dir = bench();
+    let run = |out: &str, more: &[&str]| {
+        let line =
+            [&["sweep"], &RUN[..], &["--over", "eps=2/255,8/255", "-o", out, "--progress", "plain"], more]
+                .concat();
+        ran(program(&dir).args(line))
+    };
+    std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
+    let broken = run("a.json", &[]);
+    assert_eq!(broken.code, Some(2), "{}", broken.err);
+    says(&broken.err, &["a.json.journal.2", "expected a file"]);
+    assert!(dir.join("a.json.journal.1").is_file() && !dir.join("a.json").exists());
+    std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
+    let again = run("a.json", &[]);
+    says(&again.err, &["holds 120 finished trials", "--resume"]);
+    let resumed = run("a.json", &["--resume"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    says(&resumed.err, &["120 of 120 trials are done already", "point 2 of 2: eps=8/255"]);
+    assert_eq!(run("b.json", &[]).code, Some(0));
+    let lasting = |name: &str| {
+        let mut value = dir.json(name);
+        value.as_object_mut().unwrap().remove("command");
+        value["points"].as_array_mut().unwrap().iter_mut().for_each(|p| {
+            p.as_object_mut().unwrap().remove("timing");
+        });
+        value
+    };
+    assert_eq!(lasting("a.json"), lasting("b.json"));
+    assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
+}
+
+#[test]
+fn tables_and_curves_are_written() {
+    let dir = bench();
+    let over = ["--over", "eps=2/255,8/255", "--over", "steps=1,2"];
+    let line = [&["sweep"], &RUN[..], &over, &["-q", "-o", "s.html", "-o", "s.csv", "-o", "s.json"]].concat();
+    let done = ran(program(&dir).args(line));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    says(&done.out, &["over eps, steps", "8/255", "GTT"]);
+    let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    let (html, csv) = (text("s.html"), text("s.csv"));
+    // Five terms, each with a plot of two curves of two points.
+    assert_eq!((html.matches("<polyline").count(), html.matches("<circle").count()), (10, 20));
+    says(&html, &["One plot for each attack, along eps", "steps=2"]);
+    assert_eq!(csv.lines().count(), 1 + 4 * 5);
+    let found: Sweep = serde_json::from_str(&text("s.json")).unwrap();
+    let es = found.points[3].attacks.iter().find(|a| a.code == "ES:D").unwrap();
+    let row = csv.lines().find(|line| line.starts_with("8/255,2,ES:D,")).unwrap();
+    assert_eq!(row.split(',').nth(5), Some(es.after.unwrap().to_string().as_str()));
+}
+
+#[test]
+fn grids_that_mean_nothing_are_refused() {
+    let dir = bench();
+    for (flags, words) in [
+        (&["--over", "eps"][..], "expected a setting and its values"),
+        (&["--over", "epsilon=1/255"], "expected one of eps, steps, restarts, w, m"),
+        (&["--over", "eps=1/255", "--over", "eps=2/255"], "given twice"),
+        (&["--over", "eps=1/255", "--eps", "2/255"], "leave one of the two out"),
+        (&["--over", "eps=2"], "--over eps=2: `2`: expected a fraction"),
+        (&["--over", "steps=0"], "must be at least 1"),
+        (&["--over", "eps="], "name one value"),
+        (&["--over", "eps=1/255", "--trials", "t.json"], "leave --trials out"),
+        (&["--over", "eps=1/255", "--fail-under", "ars=1"], "leave the gate's flags out"),
+    ] {
+        let refused = swept(&dir, flags).unwrap_err();
+        assert_eq!(refused.exit, audit::Exit::Usage, "{refused}");
+        says(&refused.message, &[words]);
+    }
+    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\n");
+    says(
+        &swept(&dir, &["--over", "m=2"]).unwrap_err().message,
+        &["no attack of suite suite has the parameter m"],
+    );
+}
