@@ -46,7 +46,7 @@ pub fn heard<T: Send + 'static>(when: &str, work: impl FnOnce() -> T + Send + 's
     loop {
         match receiver.recv_timeout(Duration::from_millis(50)) {
             Err(RecvTimeoutError::Timeout) if asked() => {
-                return Err(Error::interrupted(format!("interrupted {when}; the same command begins again")));
+                return Err(Error::interrupted(format!("interrupted {when}. The same command begins anew")));
             }
             Err(RecvTimeoutError::Timeout) => {}
             // Done, or it panicked.

@@ -454,7 +454,7 @@ impl Prepared {
         graph = runtime::specialise(&graph).map_err(named)?;
         if let (false, Some(node)) = (loops, graph.find_loop()) {
             return Err(named(Error::model(format!(
-                "{} is control flow, which has no gradient here. Export the model with loops unrolled; as a last \
+                "{} is control flow, which has no gradient here. Export the model with loops unrolled. As a last \
                  resort, --gradient estimate does without the gradient, slowly and less well",
                 node.label()
             ))));
@@ -550,7 +550,7 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
                 }
                 _ => {
                     return Err(Error::model(format!(
-                        "several inputs look like images; choose one with --input:\n{}",
+                        "several inputs look like images:\n{}\nChoose one of them with --input",
                         listed()
                     )));
                 }
@@ -559,7 +559,7 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     };
     if input.dtype != DType::F32 {
         return Err(Error::model(format!(
-            "input {:?} is {:?}; only float inputs are covered. Export the model without the conversion in front",
+            "input {:?} is {:?}. Only float inputs are covered. Export the model without the conversion in front",
             input.name, input.dtype
         )));
     }

@@ -158,7 +158,7 @@ fn surrogate(run: &AuditFlags, path: &Path, subject: &mut Subject) -> Result<(Mo
     };
     if size(&other) != size(&subject.model) {
         return Err(Error::usage(format!(
-            "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}; name one of the \
+            "--surrogate {}: it takes images of {:?} (channels, height, width), and the model of {:?}. Name one of the \
              same input",
             path.display(),
             size(&other),
