@@ -4,10 +4,13 @@ use crate::find_row;
 use audit::Result;
 use tch::{Kind, Tensor};
 
+/// A loss that a net is trained on.
 pub struct Loss {
     /// On the command line.
     pub name: &'static str,
+    /// One line for `audit-train methods`.
     pub about: &'static str,
+    /// The loss as a function of embeddings.
     pub of: LossInput,
 }
 
@@ -46,6 +49,7 @@ pub const LOSSES: &[Loss] = &[
 ];
 
 impl Loss {
+    /// The loss called `name`. Errors (exit code 2): no loss has this name.
     pub fn find(name: &str) -> Result<&'static Loss> {
         find_row("loss", LOSSES, name, |row| row.name)
     }

@@ -75,6 +75,7 @@ pub struct EpochRow {
     pub step: u64,
     /// Means over the epoch's batches; `None` before the first.
     pub batches: Option<BatchMeasures>,
+    /// Measures on clean images at the end of the epoch.
     pub clean: CleanMeasures,
     /// Images times attack steps so far.
     pub image_steps: u64,
@@ -130,6 +131,7 @@ pub struct BatchMeans {
 }
 
 impl BatchMeans {
+    /// Adds a batch.
     pub fn add(&mut self, mut batch: BatchMeasures) {
         for (sum, value) in self.sum.means().into_iter().zip(batch.means()) {
             *sum += *value;

@@ -8,6 +8,7 @@ use crate::recipe::AdmlTarget;
 use audit::Result;
 use tch::{Kind, Tensor};
 
+/// The three forms of ADML.
 pub const DEFENCE: Defence = Defence {
     name: "adml",
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity or triplet",
