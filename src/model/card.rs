@@ -321,6 +321,16 @@ impl Preprocessing {
         )
     }
 
+    /// Mean and std of each channel, in the input's order, for pixels in [0, 1].
+    pub fn mean_and_std(&self) -> (Vec<f32>, Vec<f32>) {
+        let both = || self.shift.iter().zip(&self.scale);
+        let tidy = |v: f32| rounded(v) as f32;
+        (
+            both().map(|(shift, scale)| tidy(-shift / scale)).collect(),
+            both().map(|(_, scale)| tidy(1.0 / scale)).collect(),
+        )
+    }
+
     /// Number of values in one image, C·H·W.
     pub fn pixels(&self) -> usize {
         self.channels * self.height * self.width

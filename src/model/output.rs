@@ -1,8 +1,9 @@
 //! Choice of the embedding among a model's outputs, and its pooling to one vector per image.
 
 use super::EMBEDDING;
-use super::card::Axes;
+use super::card::{Axes, Card};
 use crate::{Error, Result};
+use clap::ValueEnum;
 use ndarray::Array2;
 use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
 use serde::{Deserialize, Serialize};
@@ -170,6 +171,26 @@ fn bring(
     types.insert(EMBEDDING.into(), (DType::F32, fixed.to_vec()));
     graph.prune();
     Ok(dim)
+}
+
+/// Why `chosen` is the embedding of a file with these outputs, in words.
+pub(super) fn why(outputs: &[String], card: &Card, chosen: &str) -> String {
+    let why = match (&card.output, outputs) {
+        (Some(_), _) if !outputs.iter().any(|o| o == chosen) => {
+            "named by card or flag, inside the graph".into()
+        }
+        (Some(_), _) => "named by card or flag".into(),
+        (None, [_]) => "its only output".into(),
+        (None, all) if card.pooling.is_some() => {
+            format!("the only one of {} outputs that can be pooled", all.len())
+        }
+        (None, all) => format!("the only one of {} outputs that is a vector for each image", all.len()),
+    };
+    let pooled = |p: Pooling| {
+        let value = p.to_possible_value();
+        format!(", pooled by {}", value.as_ref().map_or("", |v| v.get_name()))
+    };
+    why + &card.pooling.map_or(String::new(), pooled)
 }
 
 /// Pools an output's values to embeddings [batch, D] without a graph, as a reference for [`pick`].
