@@ -702,7 +702,7 @@ impl Described {
             Some([low, high]) if low < high => Some([*low, *high]),
             Some(other) => {
                 return Err(crate::Error::usage(format!(
-                    "--range takes two rising values such as 0,255; found {other:?}"
+                    "--range takes two rising values such as 0,255, and found are {other:?}"
                 )));
             }
         };

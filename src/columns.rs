@@ -168,7 +168,7 @@ impl Table {
     /// Opens `path`; `about` says in errors what was expected.
     pub fn open(path: &Path, about: &'static str) -> Result<Table> {
         let wrong = |reason: &dyn std::fmt::Display| {
-            Error::usage(format!("can't read {}: {reason}; expected {about}", path.display()))
+            Error::usage(format!("can't read {}: {reason}. Expected is {about}", path.display()))
         };
         let file = files::open(path).map_err(|reason| wrong(&reason))?;
         let file = guarded(|| SerializedFileReader::new(file)).map_err(|reason| wrong(&words(&reason)))?;
@@ -189,7 +189,7 @@ impl Table {
 
     /// An error about the whole file.
     pub fn wrong(&self, what: impl std::fmt::Display) -> Error {
-        Error::usage(format!("{}: {what}; expected {}", self.path.display(), self.about))
+        Error::usage(format!("{}: {what}. Expected is {}", self.path.display(), self.about))
     }
 
     /// An error about a row, counted from 1.
@@ -255,7 +255,7 @@ impl Table {
             [leaf] => leaf,
             [] => {
                 let found = self.names().join(", ");
-                return Err(self.wrong(format!("it lacks the column `{name}`; found {found}")));
+                return Err(self.wrong(format!("it lacks the column `{name}`. Found are {found}")));
             }
             _ => return Err(self.wrong(format!("column `{name}` holds records of several fields"))),
         };

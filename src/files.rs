@@ -38,7 +38,7 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     if bytes.len() as u64 > most {
         let found = size.max(bytes.len() as u64);
         return Err(Error::other(format!(
-            "it has {found} bytes; at most {most} are read. Is it the right file?"
+            "it has {found} bytes, and at most {most} are read. Is it the right file?"
         )));
     }
     Ok(bytes)

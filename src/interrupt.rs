@@ -55,7 +55,7 @@ pub fn watched<T: Send + 'static>(
     loop {
         match receiver.recv_timeout(Duration::from_millis(50)) {
             Err(RecvTimeoutError::Timeout) if asked() => {
-                return Err(Error::interrupted(format!("interrupted {when}; the same command begins again")));
+                return Err(Error::interrupted(format!("interrupted {when}. The same command begins anew")));
             }
             Err(RecvTimeoutError::Timeout) => look(),
             // Done, or it panicked.

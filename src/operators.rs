@@ -70,12 +70,12 @@ pub fn class_of(name: &str) -> Option<&'static str> {
 /// A class in a word, and what that means.
 fn class_name(class: Class) -> (&'static str, &'static str) {
     match class {
-        Class::Exact => ("exact", "the operator's derivative; at kinks, the value that PyTorch takes"),
+        Class::Exact => ("exact", "the operator's derivative, and at kinks the value that PyTorch takes"),
         Class::StraightThrough => {
-            ("straight-through", "the derivative without the rounding; the report names the nodes")
+            ("straight-through", "the derivative without the rounding. The report names the nodes")
         }
         Class::Discrete => ("discrete", "passes no gradient on"),
-        Class::Flat => ("flat", "the derivative is zero almost everywhere; the report names the nodes"),
+        Class::Flat => ("flat", "the derivative is zero almost everywhere. The report names the nodes"),
         Class::Unfolded => (
             "unfolded",
             "its steps are written one behind the other when the model is loaded, and those are differentiated",

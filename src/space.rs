@@ -95,7 +95,8 @@ impl Metric {
         let (scale, along) = if norm > TINY_NORM {
             (norm, product(raw, gradient) / (norm * norm))
         } else {
-            (TINY_NORM, 0.0) // the clamp holds: a constant divisor
+            // The norm is clamped, so the divisor is constant.
+            (TINY_NORM, 0.0)
         };
         for (g, &r) in gradient.iter_mut().zip(raw) {
             *g = ((f64::from(*g) - along * f64::from(r)) / scale) as f32;
@@ -398,9 +399,11 @@ impl Gallery {
                     out.iter_mut().zip(dots).for_each(|(out, dot)| *out = 1.0 - dot);
                     continue;
                 }
-                // Without a branch first, which vector registers do; then the few that cancellation spoils.
+                // The first loop has no branch, so that it runs in vector registers. The second one computes the few
+                // distances again that cancellation spoils.
                 let theirs = &self.squares[k * BLOCK..][..out.len()];
-                let kept = |squared: f32, squares: f32| squared > CANCELLED * squares; // not NaN
+                // False for NaN too.
+                let kept = |squared: f32, squares: f32| squared > CANCELLED * squares;
                 let mut any = false;
                 for ((out, &dot), their) in out.iter_mut().zip(dots).zip(theirs) {
                     let squares = own + their;

@@ -396,7 +396,7 @@ fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
 
 /// Parses a change of a pixel: "8/255" or "0.031", above 0 and at most 1.
 pub fn parse_fraction(text: &str) -> Result<f32> {
-    let bounds = "above 0 and at most 1; pixels lie in [0, 1]";
+    let bounds = "above 0 and at most 1, because pixels lie in [0, 1]";
     number(text).filter(|v| *v > 0.0 && *v <= 1.0).map(|v| v as f32).ok_or_else(|| {
         Error::usage(format!("`{text}`: expected a fraction like 8/255 or a decimal, {bounds}"))
     })

@@ -14,7 +14,11 @@ pub fn read<T: DeserializeOwned>(file: &str, text: &str) -> Result<T> {
         use serde_saphyr::Error::{SerdeUnknownField, SerdeUnknownVariant};
         let line = error.location().map(|l| format!(", line {}", l.line())).unwrap_or_default();
         let unknown = |what: &str, word: &str, expected: &[&str]| {
-            format!("unknown {what} `{word}`{}; known: {}", did_you_mean(word, expected), expected.join(", "))
+            format!(
+                "unknown {what} `{word}`{}. Known are {}",
+                did_you_mean(word, expected),
+                expected.join(", ")
+            )
         };
         let what = match error.without_snippet() {
             SerdeUnknownField { field, expected, .. } => unknown("key", field, expected),

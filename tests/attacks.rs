@@ -906,8 +906,9 @@ fn queries_may_share_one_perturbation() {
     let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
     let mut images = images(10, 6, 0.4, 0.6);
     let sign: Vec<f32> = w.iter().map(|v| v.signum()).collect();
-    images[8] = sign.iter().map(|s| 0.5 - 0.5 * s).collect(); // lowest embedding
-    images[9] = sign.iter().map(|s| 0.5 + 0.5 * s).collect(); // highest
+    // The images of the lowest and of the highest embedding.
+    images[8] = sign.iter().map(|s| 0.5 - 0.5 * s).collect();
+    images[9] = sign.iter().map(|s| 0.5 + 0.5 * s).collect();
     let mut model = Linear::new(w.clone(), 2);
     let gallery = gallery(&model, Metric::Euclidean, &images);
     let trial = |query, target| Trial { objective: find("GTM"), query, targets: vec![target] };

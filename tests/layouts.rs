@@ -90,7 +90,7 @@ fn cub_splits_at_class_100() {
     let at = |name: &str| root.join("CUB_200_2011").join(name);
 
     fs::remove_file(at("images/101.Tern/b.jpg")).unwrap();
-    refused(&root, &["images.txt, line 4", "b.jpg is listed and missing"]);
+    refused(&root, &["images.txt, line 4", "b.jpg is listed, but missing"]);
     root.write(
         "CUB_200_2011/images.txt",
         "1 099.Wren/a.jpg\n2 100.Gull/a.jpg\n3 101.Tern/a.jpg\n3 101.Tern/a.jpg\n",
@@ -119,7 +119,7 @@ fn cub_splits_at_class_100() {
 fn cars_in_both_packagings() {
     let root = Temp::new();
     fs::copy(golden("cars/cars_annos.mat"), root.join("cars_annos.mat")).unwrap();
-    refused(&root, &["cars_annos.mat, row 2", "car_ims/000002.jpg is listed and missing"]);
+    refused(&root, &["cars_annos.mat, row 2", "car_ims/000002.jpg is listed, but missing"]);
     images(&root, &[1, 2, 3, 4, 5, 6].map(|i| format!("car_ims/{i:06}.jpg")));
     let expected = [
         "099 Make Model 99: car_ims/000002.jpg",
@@ -340,7 +340,7 @@ fn mnist_bare_and_gzipped() {
     root.write("raw/t10k-labels-idx1-ubyte", idx(&[3], &[7, 1, 7]));
     refused(&root, &["4 images", "3 labels"]);
     root.write("raw/t10k-labels-idx1-ubyte", idx(&[4], &[7, 1]));
-    refused(&root, &["[4] are announced, and 2 bytes follow"]);
+    refused(&root, &["[4], but 2 bytes follow"]);
     root.write("raw/t10k-labels-idx1-ubyte", "labels");
     refused(&root, &["no IDX file", "[0, 0, 8, 1]"]);
     let error = Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message;
@@ -364,12 +364,12 @@ fn manifests_say_everything_in_rows() {
         root.write("data.csv", content);
         refused(&at, parts);
     };
-    bad("path,lable\n", &["data.csv, line 1: column 2, `lable`", "known: path, label"]);
+    bad("path,lable\n", &["data.csv, line 1: column 2, `lable`", "Known are path, label"]);
     bad("path\na.png\n", &["line 1", "lacks the column `label`"]);
     bad("path,label,path\n", &["line 1: column 3, `path`", "second"]);
     bad("path,label\na.png\n", &["line 2", "1 fields where the header has 2"]);
     bad("path,label\na.png,\n", &["line 2: column 2, `label`: is empty"]);
-    bad("path,label\na.png,x\nz.png,x\n", &["line 3", "z.png is listed and missing"]);
+    bad("path,label\na.png,x\nz.png,x\n", &["line 3", "z.png is listed, but missing"]);
     bad("path,label\na.png,x\na.png,y\n", &["line 3", "listed before, at", "line 2"]);
     bad("path,label\n\"a.png,x\n", &["line 2", "never closed"]);
     bad("path,label,camera\na.png,x,left\n", &["line 2: column 3, `camera`", "`left`"]);
@@ -425,7 +425,7 @@ fn galleries_of_embeddings() {
     root.write("gallery.csv", "id,label\na,x\nb,x\n");
     refused(&["gallery.csv has 2 rows", "3 embeddings"]);
     root.write("gallery.csv", "id,label\na,x\nb,x\na,y\n");
-    refused(&["gallery.csv, line 4: column 1, `id`: `a` stands in line 2"]);
+    refused(&["gallery.csv, line 4: column 1, `id`: `a` is in line 2 too"]);
     root.write("gallery.csv", "id,class\n");
     refused(&["line 1: column 2, `class`"]);
     fs::remove_file(root.join("gallery.csv")).unwrap();
@@ -460,10 +460,13 @@ fn galleries_of_embeddings_in_parquet() {
         assert_eq!(found.cameras, cameras, "{name}");
     }
     for (name, parts) in [
-        ("no-label", &["lacks the column `label`", "found id, embedding", "expected a .parquet file"][..]),
+        (
+            "no-label",
+            &["lacks the column `label`", "Found are id, embedding", "Expected is a .parquet file"][..],
+        ),
         ("other-column", &["a column `lable`", "id, label, embedding"]),
         ("null-id", &["row 2: column `id`: is empty"]),
-        ("twice", &["row 3: column `id`: `a` stands in row 1 too"]),
+        ("twice", &["row 3: column `id`: `a` is in row 1 too"]),
         ("float-id", &["column `id` holds neither text nor whole numbers"]),
         ("camera", &["row 2: column `camera`", "found `-2`"]),
         ("camera-text", &["column `camera` doesn't hold whole numbers"]),

@@ -339,7 +339,7 @@ fn interrupted_without_a_journal_says_that_nothing_is_kept() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let event: serde_json::Value = serde_json::from_str(&last).unwrap();
     assert_eq!((&event["event"], &event["exit"]), (&"error".into(), &130.into()));
-    says(event["text"].as_str().unwrap(), &["interrupted", "without -o or --journal no trial is kept"]);
+    says(event["text"].as_str().unwrap(), &["interrupted", "Without -o or --journal no trial is kept"]);
 }
 
 /// A query that an attack can't be run on is a trial of the baseline all the same, and no difference between the two.

@@ -38,7 +38,7 @@ fn variable(path: &Path, name: &str) -> Result<Value> {
         mat::read(&bytes).map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     all.remove(name).ok_or_else(|| {
         let found: Vec<_> = all.into_keys().collect();
-        Error::usage(format!("{shown} has no variable `{name}`; found {}", found.join(", ")))
+        Error::usage(format!("{shown} has no variable `{name}`. Found are {}", found.join(", ")))
     })
 }
 
@@ -93,7 +93,7 @@ fn read(
         let place = format!("{}, row {}", path.display(), index + 1);
         let lacks = |field: &str| {
             let found: Vec<_> = BTreeMap::keys(row).map(String::as_str).collect();
-            Error::usage(format!("{place}: no usable field `{field}`; found {}", found.join(", ")))
+            Error::usage(format!("{place}: no usable field `{field}`. Found are {}", found.join(", ")))
         };
         let file = row.get(field).and_then(Value::text).ok_or_else(|| lacks(field))?;
         let class = row.get("class").and_then(Value::number).filter(|class| *class >= 1.0);

@@ -15,7 +15,7 @@ pub const LAYOUT: Layout = Layout {
         None => open(path),
         Some(split) if path.join(split.to_string()).is_dir() => open(&path.join(split.to_string())),
         Some(split) => Err(Error::usage(format!(
-            "{} has no folder `{split}`, which --split {split} asks for; expected PATH/{split}/<class>/<image>",
+            "{} has no folder `{split}`, which --split {split} asks for. Expected is PATH/{split}/<class>/<image>",
             path.display()
         ))),
     },
@@ -29,11 +29,11 @@ fn open(root: &Path) -> Result<Dataset> {
     let top = Contents::of(root)?;
     if let Some((stray, _)) = top.images.first() {
         return Err(Error::usage(format!(
-            "image {stray} lies directly in {shown}; expected {ABOUT}. Move the images into class folders"
+            "image {stray} lies directly in {shown}. Expected is {ABOUT}. Move the images into class folders"
         )));
     }
     if top.folders.is_empty() {
-        return Err(Error::empty(format!("{shown} holds no class folders; expected {ABOUT}")));
+        return Err(Error::empty(format!("{shown} holds no class folders. Expected is {ABOUT}")));
     }
     let source = shown.to_string();
     let mut dataset = Dataset { source, classes: Vec::new(), items: Vec::new(), left_out: Vec::new() };
@@ -43,11 +43,11 @@ fn open(root: &Path) -> Result<Dataset> {
         if inside.images.is_empty() {
             return Err(match inside.folders.first() {
                 Some(_) => Error::usage(format!(
-                    "{shown} holds folders instead of images; expected {ABOUT}. If the classes lie in {shown}, \
+                    "{shown} holds folders instead of images. Expected is {ABOUT}. If the classes lie in {shown}, \
                      give that as PATH"
                 )),
                 None => Error::empty(format!(
-                    "class folder {shown} holds no images ({}){}; remove it or fill it",
+                    "class folder {shown} holds no images ({}){}. Remove the folder or add images",
                     EXTENSIONS.join(", "),
                     inside.others.first().map_or(String::new(), |other| format!(", only such as {other}"))
                 )),
@@ -99,7 +99,7 @@ impl Contents {
             };
             // Ids go into reports and are matched between machines, so they must be text.
             let name = name.to_str().ok_or_else(|| {
-                Error::usage(format!("the name of {} is not valid UTF-8; rename it", path.display()))
+                Error::usage(format!("the name of {} is not valid UTF-8. Rename it", path.display()))
             })?;
             list.push((name.to_owned(), path));
         }

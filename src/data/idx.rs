@@ -56,7 +56,7 @@ fn find(path: &Path, part: &str, what: &str) -> Option<PathBuf> {
 /// An IDX file of bytes: its dimensions and its values.
 fn read(path: &Path, dimensions: usize) -> Result<(Vec<usize>, Vec<u8>)> {
     let shown = path.display();
-    let unreadable = |reason| Error::usage(format!("can't read {shown}: {reason}; download it again"));
+    let unreadable = |reason| Error::usage(format!("can't read {shown}: {reason}. Download it again"));
     let mut bytes = files::read(path, files::LARGE).map_err(unreadable)?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut inflated = Vec::new();
@@ -80,7 +80,7 @@ fn read(path: &Path, dimensions: usize) -> Result<(Vec<usize>, Vec<u8>)> {
     let values = bytes.split_off(head);
     if expected != Some(values.len()) {
         return Err(Error::usage(format!(
-            "{shown}: dimensions {sizes:?} are announced, and {} bytes follow; download it again",
+            "{shown}: the header states dimensions {sizes:?}, but {} bytes follow. Download the file again",
             values.len()
         )));
     }
@@ -97,7 +97,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let (_, labels) = read(&labels_path, 1)?;
     if sizes[0] != labels.len() {
         return Err(Error::usage(format!(
-            "{} holds {} images and {} holds {} labels; they must be of one download",
+            "{} holds {} images and {} holds {} labels. Both files must be of one data set",
             images_path.display(),
             sizes[0],
             labels_path.display(),

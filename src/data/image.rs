@@ -19,7 +19,7 @@ pub fn read(path: &Path, prep: &Preparation) -> Result<Pixels> {
     let bytes = files::read(path, files::IMAGE)
         .map_err(|reason| Error::usage(format!("can't read {shown}: {reason}")))?;
     let image = decode(&bytes).map_err(|reason| {
-        Error::usage(format!("can't decode image {shown}: {reason}; repair the file or remove it"))
+        Error::usage(format!("can't decode image {shown}: {reason}. Repair the file or remove it"))
     })?;
     let data = prepare(image, prep).map_err(|e| e.context(format!("image {shown}")))?;
     Ok(Pixels { data, digest: Sha256::digest(&bytes).into() })
@@ -30,7 +30,7 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
     let (rgb, most) = levels(image);
     if let Some(value) = rgb.iter().find(|value| !(0.0..=most).contains(*value)) {
         return Err(Error::usage(format!(
-            "a floating-point pixel has value {value}; expected values in [0,1]"
+            "a floating-point pixel has value {value}. Expected are values in [0,1]"
         )));
     }
     let size = (rgb.height() as usize, rgb.width() as usize);
@@ -48,7 +48,7 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
     if rows == 0 || columns == 0 || rows.saturating_mul(columns) as u64 > MOST_PIXELS {
         let (height, width) = size;
         return Err(Error::usage(format!(
-            "it has {height} x {width} pixels and would be resized to {rows} x {columns}; at most {} million are held",
+            "it has {height} x {width} pixels and would be resized to {rows} x {columns}. The most is {} million pixels",
             MOST_PIXELS / 1_000_000
         )));
     }

@@ -33,7 +33,7 @@ pub fn missing(path: &Path, about: &str) -> Error {
     names.truncate(SHOWN);
     let found = if names.is_empty() { "nothing".into() } else { names.join(", ") };
     Error::usage(format!(
-        "{} is missing; expected {about}; found {found}{more} in {}",
+        "{} is missing. Expected is {about}. Found {found}{more} in {}",
         path.display(),
         folder.display()
     ))
@@ -51,7 +51,7 @@ impl Rows {
         match files::read(&path, files::LARGE) {
             Err(_) if !path.exists() => Err(missing(&path, about)),
             Err(reason) => {
-                Err(Error::usage(format!("can't read {}: {reason}; expected {about}", path.display())))
+                Err(Error::usage(format!("can't read {}: {reason}. Expected is {about}", path.display())))
             }
             Ok(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => Ok(Rows { text: text.trim_start_matches('\u{feff}').into(), path }),
@@ -82,7 +82,8 @@ impl Rows {
             match <[&str; N]>::try_from(found) {
                 Ok(found) => Ok((place, found)),
                 Err(_) => {
-                    Err(place.wrong(format!("expected {N} fields, `{fields}`; found {count} in `{line}`")))
+                    Err(place
+                        .wrong(format!("expected {N} fields, `{fields}`, and found {count} in `{line}`")))
                 }
             }
         })
@@ -167,7 +168,7 @@ impl Listing {
         let place = place.to_string();
         if let Some(&first) = self.seen.get(&row.id) {
             return Err(Error::usage(format!(
-                "{place}: `{}` was listed before, at {}; names must be unique",
+                "{place}: `{}` was listed before, at {}. Names must be unique",
                 row.id, self.rows[first].0
             )));
         }
@@ -179,7 +180,7 @@ impl Listing {
         });
         if !row.path.file_name().is_some_and(|name| there.contains(name)) {
             return Err(Error::usage(format!(
-                "{place}: image {} is listed and missing; unpack the data set completely, or remove the row",
+                "{place}: image {} is listed, but missing. Unpack the data set completely, or remove the row",
                 row.path.display()
             )));
         }
@@ -208,7 +209,7 @@ impl Listing {
         let lost = self.rows.iter().find(|(_, row)| !found.contains(row.class.as_str()));
         if let Some((place, row)) = lost {
             return Err(Error::usage(format!(
-                "{place}: query `{}` has class `{}`, of which the gallery holds no image; add one or remove the query",
+                "{place}: query `{}` has class `{}`, of which the gallery holds no image. Add one, or remove the query",
                 row.id, row.class
             )));
         }

@@ -43,12 +43,12 @@ impl Table {
     pub fn read(path: &Path, required: &[&str], known: &[&str], about: &str) -> Result<Table> {
         let rows = Rows::read(path.to_path_buf(), about)?;
         let Some((place, line)) = rows.lines().next() else {
-            return Err(Error::empty(format!("{} is empty; expected {about}", path.display())));
+            return Err(Error::empty(format!("{} is empty. Expected is {about}", path.display())));
         };
         let header = split(place, line)?;
         for (at, name) in header.iter().enumerate() {
             let wrong = |what: &str| {
-                place.wrong(format!("column {}, `{name}`: {what}; known: {}", at + 1, known.join(", ")))
+                place.wrong(format!("column {}, `{name}`: {what}. Known are {}", at + 1, known.join(", ")))
             };
             if !known.contains(&name.as_str()) {
                 return Err(wrong("no such column"));
@@ -59,7 +59,7 @@ impl Table {
         }
         if let Some(missing) = required.iter().find(|name| !header.iter().any(|h| h == *name)) {
             return Err(place.wrong(format!(
-                "the header lacks the column `{missing}`; found {}; expected {about}",
+                "the header lacks the column `{missing}`. Found are {}. Expected is {about}",
                 header.join(", ")
             )));
         }
@@ -139,7 +139,7 @@ fn split(place: Place, line: &str) -> Result<Vec<String>> {
         }
     }
     if quoted {
-        return Err(place.wrong("a quotation mark is never closed; a row must be one line"));
+        return Err(place.wrong("a quotation mark is never closed. A row must be one line"));
     }
     Ok(fields.into_iter().map(|field| trimmed(&field).to_owned()).collect())
 }
@@ -150,7 +150,7 @@ fn read(path: &Path) -> Result<Table> {
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     if !path.is_file() {
-        return Err(Error::usage(format!("{} is a folder; expected {ABOUT}", path.display())));
+        return Err(Error::usage(format!("{} is a folder. Expected is {ABOUT}", path.display())));
     }
     let table = read(path)?;
     if let (Some(split), false) = (split, table.has("split")) {
@@ -198,7 +198,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             (false, true) => Role::Gallery,
             (false, false) => {
                 return Err(
-                    record.wrong("is_query", "the image is neither query nor gallery; make it one of them")
+                    record.wrong("is_query", "the image is neither query nor gallery. Make it one of them")
                 );
             }
         };

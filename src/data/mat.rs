@@ -52,7 +52,7 @@ const DEEPEST: usize = 16;
 pub fn read(bytes: &[u8]) -> Parsed<BTreeMap<String, Value>> {
     if bytes.len() < 128 || &bytes[126..128] != b"IM" {
         return Err(match bytes.starts_with(b"MATLAB 7.3") {
-            true => "it is a version 7.3 (HDF5) file; save it with -v7".into(),
+            true => "it is a version 7.3 (HDF5) file. Save it with -v7".into(),
             false => "it is no little-endian MATLAB version 5 file".into(),
         });
     }
@@ -128,13 +128,14 @@ impl<'a> Bytes<'a> {
                     .collect()
             };
         }
+        // Kinds 16, 17 and 18 are texts in UTF-8, UTF-16 and UTF-32.
         Ok(match kind {
             INT8 => as_numbers!(i8),
-            UINT8 | 16 => as_numbers!(u8), // 16: UTF-8
+            UINT8 | 16 => as_numbers!(u8),
             3 => as_numbers!(i16),
-            4 | 17 => as_numbers!(u16), // 17: UTF-16
+            4 | 17 => as_numbers!(u16),
             5 => as_numbers!(i32),
-            6 | 18 => as_numbers!(u32), // 18: UTF-32
+            6 | 18 => as_numbers!(u32),
             7 => as_numbers!(f32),
             9 => as_numbers!(f64),
             12 => as_numbers!(i64),

@@ -218,7 +218,7 @@ impl Dataset {
     pub fn open(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
         let shown = path.display();
         if let Err(reason) = std::fs::metadata(path) {
-            return Err(Error::usage(format!("data {shown}: {reason}; give the folder of the images")));
+            return Err(Error::usage(format!("data {shown}: {reason}. Give the folder of the images")));
         }
         let layout = match layout {
             Some(name) => Layout::find(name)?,
@@ -228,8 +228,8 @@ impl Dataset {
             let about = layout.about;
             let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
             return Err(Error::usage(match zipped {
-                true => format!("data {shown} is a zip archive; unpack it and give the folder: {about}"),
-                false => format!("data {shown} is a file; expected a folder: {about}"),
+                true => format!("data {shown} is a zip archive. Unpack it and give the folder: {about}"),
+                false => format!("data {shown} is a file. Expected is a folder: {about}"),
             }));
         }
         (layout.open)(path, split)
@@ -287,7 +287,7 @@ impl Dataset {
                     _ => self.source.clone(),
                 };
                 Error::usage(format!(
-                    "{place}: query `{id}` has class `{label}`, of which {name} holds no item; classes there are {some} \
+                    "{place}: query `{id}` has class `{label}`, of which {name} holds no item. Its classes are {some} \
                      and others. Add items of it to the gallery, or remove the query"
                 ))
             })?;
@@ -326,7 +326,7 @@ impl Dataset {
         };
         // Files left from an earlier export would silently join the data set.
         if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(Error::usage(format!("{} is not empty; name a new folder", dir.display())));
+            return Err(Error::usage(format!("{} is not empty. Name a new folder", dir.display())));
         }
         for class in &self.classes {
             let folder = dir.join(class);
@@ -347,7 +347,7 @@ impl Layout {
     pub fn find(name: &str) -> Result<&'static Layout> {
         LAYOUTS.iter().find(|row| row.name == name).ok_or_else(|| {
             let known: Vec<_> = LAYOUTS.iter().map(|row| row.name).collect();
-            Error::usage(format!("layout `{name}` is unknown; known: {}", known.join(", ")))
+            Error::usage(format!("layout `{name}` is unknown. Known are {}", known.join(", ")))
         })
     }
 
@@ -360,7 +360,7 @@ impl Layout {
             _ => {
                 let names: Vec<_> = fitting.iter().map(|row| row.name).collect();
                 Err(Error::usage(format!(
-                    "{} may be any of {}; name one with --layout",
+                    "{} may be any of {}. Name one with --layout",
                     path.display(),
                     names.join(", ")
                 )))
@@ -391,15 +391,15 @@ impl Preparation {
         let Preparation { channels, height, width, .. } = *self;
         if channels != 1 && channels != 3 {
             return Err(Error::usage(format!(
-                "the model takes images of {channels} channels; images have 1 (grey) or 3 (RGB)"
+                "the model takes images of {channels} channels, but images have 1 (grey) or 3 (RGB)"
             )));
         }
         // A square image is the tightest that a shorter side can come to.
         let (rows, columns) = self.resized((1, 1));
         if height == 0 || width == 0 || rows < height || columns < width {
             return Err(Error::usage(format!(
-                "can't cut {height}×{width} pixels from an image resized to {rows}×{columns}; \
-                 sizes must be positive, and the resize no smaller than the cut"
+                "can't cut {height}×{width} pixels from an image resized to {rows}×{columns}. \
+                 Sizes must be positive, and the resized image must be no smaller than the cut"
             )));
         }
         Ok(())

@@ -39,7 +39,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             let name = file.rsplit('/').next().unwrap_or(file);
             let camera = name.split('_').nth(2).and_then(|camera| camera.parse().ok()).ok_or_else(|| {
                 place.wrong(format!(
-                    "the name {name} gives no camera; expected names such as 0000_000_01_0303morning_0008_0.jpg"
+                    "the name {name} gives no camera. Expected are names such as 0000_000_01_0303morning_0008_0.jpg"
                 ))
             })?;
             let (path, class) = (images.join(file), format!("{identity:04}"));

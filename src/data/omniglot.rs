@@ -35,12 +35,18 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     for (alphabet, folder) in Contents::of(&root)?.folders {
         let inside = Contents::of(&folder)?;
         if inside.folders.is_empty() {
-            return Err(Error::usage(format!("{} holds no characters; expected {ABOUT}", folder.display())));
+            return Err(Error::usage(format!(
+                "{} holds no characters. Expected is {ABOUT}",
+                folder.display()
+            )));
         }
         for (character, folder) in inside.folders {
             let images = Contents::of(&folder)?.images;
             if images.is_empty() {
-                return Err(Error::empty(format!("{} holds no images; expected {ABOUT}", folder.display())));
+                return Err(Error::empty(format!(
+                    "{} holds no images. Expected is {ABOUT}",
+                    folder.display()
+                )));
             }
             for (file, path) in images {
                 let class = format!("{alphabet}/{character}");

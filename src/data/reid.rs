@@ -79,7 +79,7 @@ fn open(
         for (file, path) in Contents::of(&inside)?.images {
             let (identity, camera) = parse(&file).ok_or_else(|| {
                 Error::usage(format!(
-                    "{}: the name gives no identity and camera; expected {}",
+                    "{}: the name gives no identity and camera. Expected is {}",
                     path.display(),
                     layout.about
                 ))

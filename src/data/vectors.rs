@@ -35,7 +35,7 @@ pub fn read(path: &Path) -> Result<Vectors> {
     let vectors = match ending.to_str() {
         Some("npy") => from_npy(path),
         Some("parquet") => from_parquet(path),
-        _ => Err(Error::usage(format!("--gallery {shown}: expected {PARQUET}; or {NPY}"))),
+        _ => Err(Error::usage(format!("--gallery {shown}: expected is {PARQUET}, or {NPY}"))),
     }?;
     if vectors.embeddings.nrows() == 0 {
         return Err(Error::usage(format!("{shown}: it holds no rows; expected {PARQUET}")));
@@ -90,7 +90,7 @@ pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(ids.len());
     for (row, id) in ids.iter().enumerate() {
         if let Some(first) = seen.insert(id, row) {
-            let what = format!("`{id}` stands in row {} too; ids must be unique", first + 1);
+            let what = format!("`{id}` is in row {} too. Ids must be unique", first + 1);
             return Err(table.wrong_at(row + 1, "id", what));
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
 fn from_npy(path: &Path) -> Result<Vectors> {
     let shown = path.display();
     let embeddings =
-        read_npy(path).map_err(|what| Error::usage(format!("{shown}: {what}; expected {NPY}")))?;
+        read_npy(path).map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {NPY}")))?;
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
     let beside = path.with_extension("csv");
     let table = manifest::Table::read(&beside, &["id", "label"], &["id", "label", "camera"], NPY)?;
@@ -128,7 +128,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
         let record = record?;
         let id = record.need("id")?;
         if let Some(line) = seen.insert(id.into(), record.place.line) {
-            return Err(record.wrong("id", &format!("`{id}` stands in line {line} too; ids must be unique")));
+            return Err(record.wrong("id", &format!("`{id}` is in line {line} too. Ids must be unique")));
         }
         ids.push(id.into());
         labels.push(record.need("label")?.into());
@@ -136,7 +136,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
     }
     if ids.len() != embeddings.nrows() {
         return Err(Error::usage(format!(
-            "{} has {} rows, and {shown} {} embeddings; they must be as many",
+            "{} has {} rows, and {shown} has {} embeddings. Both numbers must be equal",
             beside.display(),
             ids.len(),
             embeddings.nrows()
@@ -200,7 +200,8 @@ fn read_npy(path: &Path) -> std::result::Result<Array2<f32>, String> {
         values.extend(bytes.chunks_exact(width).map(|b| match *b {
             [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
             [a, b, c, d, e, f, g, h] => f64::from_le_bytes([a, b, c, d, e, f, g, h]) as f32,
-            _ => f32::NAN, // no other width
+            // A value has 4 or 8 bytes. There is no other width.
+            _ => f32::NAN,
         }));
     }
     Array2::from_shape_vec((rows, columns), values).map_err(|reason| reason.to_string())

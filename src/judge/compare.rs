@@ -237,7 +237,9 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
         return Err(Error::usage("name at least two reports to compare"));
     };
     if reports.len() < 2 {
-        return Err(Error::usage("name at least two reports to compare; one was given"));
+        return Err(Error::usage(
+            "a comparison needs two reports or more, and one was given. Name another one",
+        ));
     }
     let (mut cautions, mut remarks) = (Vec::new(), Vec::new());
     for (name, other) in names.iter().zip(&reports).skip(1) {

@@ -144,12 +144,12 @@ pub fn check(rule: &Rule) -> Result<()> {
     }
     if metric.lower_is_better() && demand.min.is_some() {
         return Err(Error::usage(format!(
-            "{name}: lower is more robust, so a lower bound demands nothing; state an upper one (--fail-over, max)"
+            "{name}: lower is more robust, so a lower bound demands nothing. State an upper one (--fail-over, max)"
         )));
     }
     if !metric.lower_is_better() && demand.max.is_some() {
         return Err(Error::usage(format!(
-            "{name}: higher is more robust, so an upper bound demands nothing; state a lower one (--fail-under, min)"
+            "{name}: higher is more robust, so an upper bound demands nothing. State a lower one (--fail-under, min)"
         )));
     }
     Ok(())

@@ -30,7 +30,8 @@ impl Report {
     pub fn basis(&self) -> Basis {
         let (form, data) = (self.suite.form, &self.data);
         let ranked = match data.gallery {
-            0 => form.ranked(data.images, false), // of a version that knew no separate queries
+            // Reports of versions without separate queries have no number of gallery images.
+            0 => form.ranked(data.images, false),
             gallery => form.ranked(gallery, data.images > gallery),
         };
         Basis { ranked, form, metric: self.model.metric }
@@ -168,26 +169,26 @@ pub struct Resampled {
     pub replicates: Vec<Replicate>,
 }
 
+impl Resampled {
+    fn new(outcomes: &[Outcome], basis: &Basis, replicates: impl Fn(&Table) -> Vec<Replicate>) -> Resampled {
+        let table = Table::new(outcomes, &[], basis);
+        let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
+        Resampled {
+            terms: table.columns.iter().map(|c| c.term).collect(),
+            queries: queries.into_iter().cloned().collect(),
+            replicates: replicates(&table),
+        }
+    }
+}
+
 /// Resamples an audit [`RESAMPLES`] times.
 pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
-    let table = Table::new(outcomes, &[], basis);
-    let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
-    Resampled {
-        terms: table.columns.iter().map(|c| c.term).collect(),
-        queries: queries.into_iter().cloned().collect(),
-        replicates: table.resample(RESAMPLES, seed),
-    }
+    Resampled::new(outcomes, basis, |table| table.resample(RESAMPLES, seed))
 }
 
 /// An audit as it is, in the form of [`resampled`]: its one replicate holds every query once.
 pub fn once(outcomes: &[Outcome], basis: &Basis) -> Resampled {
-    let table = Table::new(outcomes, &[], basis);
-    let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
-    Resampled {
-        terms: table.columns.iter().map(|c| c.term).collect(),
-        queries: queries.into_iter().cloned().collect(),
-        replicates: vec![table.replicate(&vec![1.0; table.queries])],
-    }
+    Resampled::new(outcomes, basis, |table| vec![table.replicate(&vec![1.0; table.queries])])
 }
 
 /// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a cosine, ES:D a

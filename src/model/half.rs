@@ -80,7 +80,9 @@ impl Graphs {
         backward.outputs.push(Value::new(SIZE, DType::F32, &[lanes.each as i64]));
         let session = |graph: &Graph| {
             Session::new(graph, options, Optimise::All).map(Arc::new).map_err(|e| {
-                e.context("--attack-precision fp16: the graphs in float16 are refused; leave it out")
+                e.context(
+                    "--attack-precision fp16: ONNX Runtime refuses the graphs in float16. Leave the flag out",
+                )
             })
         };
         let (forward, back) = (session(&forward.graph)?, session(&backward)?);

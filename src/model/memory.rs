@@ -16,8 +16,8 @@ fn on_host() -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// Asks CUDA's runtime library, which ONNX Runtime has loaded before.
-#[allow(unsafe_code)] // C functions, which ort doesn't wrap.
+/// Asks CUDA's runtime library, which ONNX Runtime has loaded before. ort doesn't wrap its functions.
+#[allow(unsafe_code)]
 fn on_device(cuda: Cuda) -> Option<u64> {
     use std::ffi::c_int;
     const LIBRARY: &str = if cfg!(windows) { "cudart64_13.dll" } else { "libcudart.so.13" };

@@ -591,7 +591,7 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
                 }
                 _ => {
                     return Err(Error::model(format!(
-                        "several inputs look like images; choose one with --input:\n{}",
+                        "several inputs look like images:\n{}\nChoose one of them with --input",
                         listed()
                     )));
                 }
@@ -600,7 +600,7 @@ fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {
     };
     if input.dtype != DType::F32 {
         return Err(Error::model(format!(
-            "input {:?} is {:?}; only float inputs are covered. Export the model without the conversion in front",
+            "input {:?} is {:?}. Only float inputs are covered. Export the model without the conversion in front",
             input.name, input.dtype
         )));
     }

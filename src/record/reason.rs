@@ -140,15 +140,15 @@ macro_rules! reasons {
 
 reasons! {
     FINITE = "finite", "always", "Are embeddings and gradient finite?",
-        "Check the preprocessing (range, mean, std) and the model in its own framework; a division by \
+        "Check the preprocessing (range, mean, std) and the model in its own framework. A division by \
          zero or an overflow is the usual cause";
     RANDOMISED = "randomised", "always", "Does the same image give the same embedding?",
-        "Export the model in inference mode, without random operators: an attack on a moving target \
+        "Export the model in inference mode, without random operators. An attack on a model that changes \
          proves nothing";
     PARITY = "parity", "always", "Do our embeddings agree with the untouched file's?",
         "The audit would be of another model. Please report this with the model's architecture";
     RUNTIME_OPTIMISER = "runtime-optimiser", "always", "Does ONNX Runtime's optimiser leave the embeddings alone?",
-        "The audit is of the model as it is written; deployed with default options it computes something \
+        "The audit is of the model as it is written. Deployed with default options, it computes something \
          else";
     BATCH_DEPENDENCE = "batch-dependence", "always", "Is an embedding the same in other company?",
         "Batch normalisation exported in training mode is the usual cause: export the model in inference \
@@ -180,7 +180,7 @@ reasons! {
         "Check how the model was trained, and state it in the model card";
     COLLAPSE = "collapse", "always", "Do embeddings tell images apart?",
         "One of three causes: the preprocessing is wrong; the images are not of the kind that the model was trained on, or too few \
-         to tell; or the model has collapsed. A collapsed model can score high; its scores mean nothing";
+         to tell; or the model has collapsed. A collapsed model can score high, but its scores mean nothing";
     ZERO_EMBEDDING = "zero-embedding", "always", "Has every embedding a direction?",
         "An embedding of zeros is as far from everything as from anything: look at these images and at the layers that end \
          in zeros, or take --metric euclidean";
@@ -192,9 +192,9 @@ reasons! {
     KEPT_ITEMS = "few-kept-items", "with SPQA or SPFOA", "Are there 5 items to keep at the top?",
         "Compare with runs on a larger gallery only with care";
     LONE_IMAGES = "lone-images", "always", "Has every query something to find?",
-        "They have no R@1 and are left out of it; give each class two images or more";
+        "They have no R@1 and are left out of it. Give each class two images or more";
     BOUNDS = "bounds", "always", "Do attacked images stay in their bounds?",
-        "This is a fault of the attack; please report it";
+        "This is a fault of the attack. Please report it";
     DIRECTION = "direction", "always", "Does each attack move its measure towards its goal?",
         "An attack that does nothing, or the opposite, shows nothing about the model. Run `audit doctor` \
          for the cause";
@@ -245,7 +245,7 @@ reasons! {
     UNREADABLE_IMAGES = "unreadable-images", "always", "Could every image be read?",
         "";
     OTHER_FILES = "other-files", "with `--data`", "Is every file among the images an image?",
-        "If these are images, give them their format's ending, or convert them to PNG; else remove them";
+        "If these are images, give them their format's ending, or convert them to PNG. Otherwise remove them";
     NO_CLUSTERING = "no-clustering", "always", "Was there time to cluster?",
         "";
     FAST_MATH = "fast-math", "with `--fast-math`", "Were products rounded no further than float32?",

@@ -68,7 +68,10 @@ impl Destination {
     /// Tries `path`; `flag` is what errors call it. Errors (exit code 2): folder missing or not writable.
     pub fn open(flag: &str, path: &Path) -> Result<Destination> {
         if path.is_dir() {
-            return Err(Error::usage(format!("{flag} {}: is a folder; name a file in it", path.display())));
+            return Err(Error::usage(format!(
+                "{flag} {}: this is a folder. Name a file in it",
+                path.display()
+            )));
         }
         // Dropped at once, so that a process that is killed leaves nothing behind.
         files::partial(path).map(drop).map_err(|e| {

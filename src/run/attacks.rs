@@ -87,7 +87,7 @@ impl Attacks<'_> {
         let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
         if outcomes.len() != self.trials.len() {
             return Err(Error::internal(format!(
-                "{} of {} trials came to an end; please report this",
+                "{} of {} trials came to an end. Please report this",
                 outcomes.len(),
                 self.trials.len()
             )));
@@ -414,10 +414,10 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
         }
         _ if error.exit == Exit::Interrupted => {
             let why = match journal {
-                Some(_) => "no trial was done yet",
-                None => "without -o or --journal no trial is kept",
+                Some(_) => "No trial was done yet",
+                None => "Without -o or --journal no trial is kept",
             };
-            error.message = format!("{}; {why}: the same command begins again", error.message);
+            error.message = format!("{}. {why}, so that the same command begins anew", error.message);
         }
         _ => {}
     }

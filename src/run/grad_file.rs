@@ -125,7 +125,7 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
         if !agrees {
             let next = match joined.batch {
                 None => {
-                    "The model may treat images of a batch differently; write a file for a fixed batch: --batch 1"
+                    "The model may treat images of a batch differently. Write a file for a fixed batch: --batch 1"
                 }
                 Some(_) => "ONNX Runtime's optimiser may change the graph",
             };

@@ -76,7 +76,10 @@ pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)
         }
     }
     if let (0, Some(e)) = (found, failure) {
-        return Err(Error::empty(format!("{}: no image can be read; the last one: {e}", dataset.source)));
+        return Err(Error::empty(format!(
+            "{}: no image can be read. The error of the last one: {e}",
+            dataset.source
+        )));
     }
     images.resize(found.next_multiple_of(model.batch()) * model.pixels(), 0.5);
     Ok((images, found))
@@ -94,7 +97,7 @@ pub fn embed(
         let name = path.display().to_string();
         if vectors.embeddings.ncols() != model.info.dim {
             return Err(Error::usage(format!(
-                "{name} holds embeddings of {} dimensions, and the model's `{}` has {}; embed the gallery with this \
+                "{name} holds embeddings of {} dimensions, and the model's `{}` has {}. Embed the gallery with this \
                  model, or choose another --output",
                 vectors.embeddings.ncols(),
                 model.info.output,
@@ -194,8 +197,9 @@ impl Gathered {
                 for from in left.step_by(chunk) {
                     let range = from..n.min(from + chunk);
                     let all: Vec<_> = range.into_par_iter().map(|i| dataset.pixels(i, &prep)).collect();
+                    // The receiver is gone if the audit has ended.
                     if sender.send(all).is_err() {
-                        break; // the audit ended
+                        break;
                     }
                 }
             });
@@ -209,7 +213,7 @@ impl Gathered {
                     waiting = rest;
                 }
                 progress.set(self.readable.len() as u64, None);
-                interrupted(" before the attacks; the same command begins again")?;
+                interrupted(" before the attacks. The same command begins anew")?;
             }
             Ok(())
         })?;

@@ -53,7 +53,7 @@ impl Settings {
         refuse_beside_surrogate(flags, &suite, &rules)?;
         if flags.attack_precision == Precision::Fp16 && flags.gradient == GradientSource::Estimate {
             return Err(Error::usage(
-                "--attack-precision fp16 is about gradients that are formed out of the graph; --gradient estimate takes \
+                "--attack-precision fp16 is about gradients that are formed out of the graph, but --gradient estimate takes \
                  differences of embeddings, which float16 would round away. Leave one of them out",
             ));
         }
@@ -169,7 +169,7 @@ fn refuse_partial_gate(flags: &AuditFlags) -> Result<()> {
     ];
     match whole.iter().find(|(_, given)| *given && flags.partition.is_some()) {
         Some((flag, _)) => Err(Error::usage(format!(
-            "{flag} is about a whole run, and --partition runs a part. Leave it out here; hold the report of `audit merge` \
+            "{flag} is about a whole run, and --partition runs a part. Leave it out here, and hold the report of `audit merge` \
              to it with `audit gate`"
         ))),
         None => Ok(()),
@@ -223,7 +223,7 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
     let rules = Rules::settle(&suite.gate, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
     if let Some(metric) = rules.metrics().find(|m| !suite.gives(*m)) {
         return Err(Error::usage(format!(
-            "the gate demands `{}`, which suite {} doesn't measure; choose another suite or drop the demand",
+            "the gate demands `{}`, which suite {} doesn't measure. Choose another suite, or drop the demand",
             metric.name(),
             suite.name
         )));

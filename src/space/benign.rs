@@ -298,7 +298,8 @@ fn plus_plus(points: ArrayView2<f32>, k: usize, random: &mut Random) -> Array2<f
                 rest -= s;
                 rest < 0.0
             })
-            .unwrap_or(0); // every point coincides with a centre: any will do
+            // Where every point coincides with a centre, any point can be the next centre.
+            .unwrap_or(0);
     }
     centres
 }

@@ -85,7 +85,8 @@ impl Losses {
         rows.for_each(|((&i, found), (weights, d))| {
             *found = match loss(i) {
                 Some((Loss::Gallery(loss), _)) if d.iter().all(|d| d.is_finite()) => loss(d, weights),
-                _ => f64::NAN, // inf − inf would pass for a closed hinge
+                // Infinite distances are refused: the difference of two, NaN, would pass for a closed hinge.
+                _ => f64::NAN,
             }
         });
         gallery.gradient_batch(z, d, weights, pulled, products);
@@ -114,7 +115,7 @@ pub fn check_embeddings<'t>(
     match trials.find(|(row, _)| raw.row(*row).iter().any(|v| !v.is_finite())) {
         None => Ok(()),
         Some((_, trial)) => Err(Error::untrusted(format!(
-            "{} on query `{}`: the model's embedding is not finite; the audit can't be trusted. Check the model in \
+            "{} on query `{}`: the model's embedding is not finite. The audit can't be trusted. Check the model in \
              float32",
             trial.objective.code, gallery.ids[trial.query]
         ))),
@@ -126,7 +127,7 @@ pub fn check_loss(loss: f64, gallery: &Gallery, trial: &Trial) -> Result<()> {
         return Ok(());
     }
     Err(Error::untrusted(format!(
-        "{} on query `{}`: the loss is {loss}; embeddings this large overflow. Use a normalised metric",
+        "{} on query `{}`: the loss is {loss}. Embeddings this large overflow. Use a normalised metric",
         trial.objective.code, gallery.ids[trial.query]
     )))
 }

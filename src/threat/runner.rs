@@ -285,6 +285,11 @@ impl Slots {
         Slots { in_place, x, gradient, reach: vec![0.0; count], alpha: vec![0.0; count], pixels }
     }
 
+    /// Empties all slots.
+    fn clear(&mut self) {
+        [&mut self.x, &mut self.reach, &mut self.alpha].into_iter().for_each(|values| values.fill(0.0));
+    }
+
     fn at(&self, slot: usize) -> std::ops::Range<usize> {
         slot * self.pixels..(slot + 1) * self.pixels
     }
@@ -592,12 +597,13 @@ impl<'a> Task<'a> {
         let moved = |run: &Run, delta: &[f32]| -> Vec<f32> {
             run.clean.iter().zip(delta).map(|(x, d)| (x + d).clamp(0.0, 1.0)).collect()
         };
+        let mut slots = Slots::new(count, pixels, false);
         // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
         let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
             let (mut loss, mut gradient) = (0.0, vec![0.0f32; pixels]);
             let per = 1.0 / runs.len() as f32;
             for runs in runs.chunks_mut(count) {
-                let mut slots = Slots::new(count, pixels, false);
+                slots.clear();
                 for (slot, run) in runs.iter().flatten().enumerate() {
                     let at = slots.at(slot);
                     slots.x[at].copy_from_slice(&moved(run, delta));

@@ -89,7 +89,7 @@ impl Selection {
             let query = gallery.find(&was.query).ok_or_else(|| {
                 let Skipped { attack, query, .. } = &was;
                 Error::usage(format!(
-                    "{attack}, skipped: no item is called `{query}`; are these trials of another data set?"
+                    "{attack}, skipped: no item is called `{query}`. Are these trials of another data set?"
                 ))
             })?;
             if objective.drawn != Drawn::No {
@@ -163,7 +163,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
         let find = |row: usize, id: &str| {
             gallery.find(id).ok_or_else(|| {
                 Error::usage(format!(
-                    "{name}: {}, row {row}: no item is called `{id}`; are these trials of another data set?",
+                    "{name}: {}, row {row}: no item is called `{id}`. Are these trials of another data set?",
                     objective.code
                 ))
             })
@@ -179,7 +179,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
                     let by_queries = objective.measure == Measure::CandidateRank;
                     if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !by_queries) {
                         return Err(Error::usage(format!(
-                            "{name}: {}, row {at}: `{}` is a query and not in the gallery; it can't be a target",
+                            "{name}: {}, row {at}: `{}` is a query and not in the gallery. It can't be a target",
                             objective.code, gallery.ids[*outside]
                         )));
                     }
@@ -200,7 +200,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
                 }
                 (Some(_), false) => {
                     return Err(Error::usage(format!(
-                        "{name}: {}, row {at}, query `{}`: the target follows from the model; leave out `targets`",
+                        "{name}: {}, row {at}, query `{}`: the target follows from the model. Leave out `targets`",
                         objective.code, row.query
                     )));
                 }

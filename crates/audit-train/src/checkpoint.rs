@@ -18,6 +18,7 @@ pub struct RunState {
     pub step: u64,
     /// Adam's updates, over all runs with these moments.
     pub updates: u64,
+    /// What defences keep from batch to batch.
     pub memory: Memory,
     /// Mean distance of embeddings at the start; a small share of it is a sign of collapse.
     pub first_distance: f64,
@@ -35,8 +36,11 @@ pub struct RunState {
     pub log_bytes: u64,
 }
 
+/// The settings, progress and tensors of a run.
 pub struct Checkpoint {
+    /// What the run was started with.
     pub settings: TrainingSettings,
+    /// How far the run is.
     pub state: RunState,
     weights: Weights,
     mean: Weights,

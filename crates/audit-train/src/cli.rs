@@ -31,6 +31,7 @@ pub struct Cli {
     /// Without one, train.
     #[command(subcommand)]
     pub command: Option<Command>,
+    /// The flags of a training.
     #[command(flatten)]
     pub run: Flags,
 }

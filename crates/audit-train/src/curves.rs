@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct Record {
     /// The log's name.
     pub name: String,
+    /// What the run was started with.
     pub settings: TrainingSettings,
     /// One per epoch; the first is the state before training.
     pub rows: Vec<EpochRow>,
@@ -51,6 +52,7 @@ pub fn write(logs: &[PathBuf], output: &Path) -> Result<String> {
     Ok(format!("{}: {} runs\n", output.display(), runs.len()))
 }
 
+/// The HTML page that plots `runs`.
 pub fn render(runs: &[Record]) -> Vec<u8> {
     let lead = "What training did to the net, epoch by epoch. Hardness, collapseness and shift are means over the triplets of \
                 an epoch's batches; the rest is measured on clean images at its end.";

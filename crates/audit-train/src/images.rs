@@ -16,6 +16,7 @@ const KEEP: usize = 4 << 30;
 /// Photographs are brought to this size, out of which the input's is cut.
 const PHOTOGRAPH: usize = 256;
 
+/// The images of a data set, drawn as pairs of one class.
 pub struct TrainingImages {
     dataset: Dataset,
     prep: Preparation,
@@ -32,6 +33,7 @@ pub struct TrainingImages {
 pub struct LabelledImages {
     /// Images [B, C, H, W] in [0, 1]; in a batch to train on, 2i and 2i + 1 share a class.
     pub images: Tensor,
+    /// The class of each image, [B].
     pub labels: Vec<usize>,
 }
 
@@ -51,6 +53,7 @@ impl TrainingImages {
         Self::of(dataset, backbone)
     }
 
+    /// The images of a data set that is open. Errors (exit code 2): a class has one image only.
     pub fn of(dataset: Dataset, backbone: &Backbone) -> Result<TrainingImages> {
         let mut classes = vec![Vec::new(); dataset.classes.len()];
         let mut hash = Sha256::new();

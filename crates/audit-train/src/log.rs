@@ -42,6 +42,7 @@ pub enum Ending {
 pub struct LogWriter {
     file: fs::File,
     path: PathBuf,
+    /// Length of the log in bytes.
     pub bytes: u64,
 }
 
@@ -55,6 +56,7 @@ impl LogWriter {
         Ok(LogWriter { file, path: path.into(), bytes: keep.unwrap_or(0) })
     }
 
+    /// Appends a line.
     pub fn write(&mut self, line: &LogLine) -> Result<()> {
         let mut text = serde_json::to_string(line).map_err(|e| Error::internal(format!("log: {e}")))?;
         text.push('\n');

@@ -7,9 +7,11 @@ use crate::sampler::Triplets;
 use audit::Result;
 use tch::{Kind, Tensor};
 
+/// A loss that a net is trained on.
 pub struct Loss {
     /// On the command line.
     pub name: &'static str,
+    /// One line for `audit-train methods`.
     pub about: &'static str,
     /// Whether it is computed of triplets, and so needs a sampler; the others take every pair of the batch.
     pub of_triplets: bool,
@@ -17,6 +19,7 @@ pub struct Loss {
     pub regularises: bool,
     /// What of it is trained with the net.
     pub parameter: Option<Parameter>,
+    /// The loss, a scalar.
     pub of: fn(&Labelled) -> Tensor,
 }
 
@@ -160,6 +163,7 @@ pub const LOSSES: &[Loss] = &[
 ];
 
 impl Loss {
+    /// The loss called `name`. Errors (exit code 2): no loss has this name.
     pub fn find(name: &str) -> Result<&'static Loss> {
         find_row("loss", LOSSES, name, |row| row.name)
     }

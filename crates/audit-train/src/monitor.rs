@@ -19,8 +19,9 @@ pub struct CleanMeasures {
     pub distance: f64,
     /// (mean distance between classes − mean distance within) / d̄.
     pub separability: f64,
-    /// Mean distance of pairs within classes, and of pairs of different classes.
+    /// Mean distance of pairs within classes.
     pub within: f64,
+    /// Mean distance of pairs of different classes.
     pub between: f64,
     /// The first of the two distances / the second.
     pub entanglement: f64,
@@ -80,6 +81,7 @@ pub struct EpochRow {
     pub step: u64,
     /// Means over the epoch's batches; `None` before the first.
     pub batches: Option<BatchMeasures>,
+    /// Measures on clean images at the end of the epoch.
     pub clean: CleanMeasures,
     /// ERS of a sample of queries, 0 to 100, after the epochs that ask for it.
     pub ers: Option<f64>,
@@ -137,6 +139,7 @@ pub struct BatchMeans {
 }
 
 impl BatchMeans {
+    /// Adds a batch.
     pub fn add(&mut self, mut batch: BatchMeasures) {
         for (sum, value) in self.sum.means().into_iter().zip(batch.means()) {
             *sum += *value;

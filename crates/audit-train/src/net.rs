@@ -14,37 +14,50 @@ use tch::{Device, Kind, Tensor, no_grad};
 /// Tensors by name.
 pub type Weights = BTreeMap<String, Tensor>;
 
-/// One layer. Names are those of its weights; a window is square: kernel, stride, padding.
+/// One layer.
 #[derive(Clone, Debug)]
 pub enum Layer {
-    /// Followed by a bias where there is no batch norm to take its place. Channels in and out.
+    /// A convolution.
     Conv {
+        /// Name of its weights.
         name: String,
+        /// Channels in and out.
         channels: [i64; 2],
+        /// Side of the square kernel, stride and padding.
         window: [i64; 3],
+        /// Whether a bias is added. Batch norm takes its place.
         bias: bool,
     },
     /// Batch norm over channels.
     Norm {
+        /// Name of its weights.
         name: String,
+        /// Number of channels.
         channels: i64,
     },
+    /// max(x, 0).
     Relu,
+    /// The largest value of each window.
     MaxPool {
+        /// Side of the square window, stride and padding.
         window: [i64; 3],
     },
     /// Mean over all places; [B, C, H, W] → [B, C, 1, 1].
     MeanPool,
     /// [B, C, H, W] → [B, C·H·W].
     Flatten,
-    /// Features in and out.
+    /// A matrix product with a bias.
     Linear {
+        /// Name of its weights.
         name: String,
+        /// Features in and out.
         features: [i64; 2],
     },
     /// ReLU(body(x) + shortcut(x)); an empty shortcut is x itself.
     Residual {
+        /// The layers of the body.
         body: Vec<Layer>,
+        /// The layers of the shortcut.
         shortcut: Vec<Layer>,
     },
 }
@@ -53,6 +66,7 @@ pub enum Layer {
 pub struct Backbone {
     /// On the command line.
     pub name: &'static str,
+    /// One line for `audit-train methods`.
     pub about: &'static str,
     /// Channels and side of its input.
     pub input: (i64, i64),
@@ -182,7 +196,7 @@ fn resnet(blocks: [usize; 4], bottleneck: bool, dim: i64) -> Vec<Layer> {
 }
 
 /// What batch norm does in training.
-// The running statistics stay as they are when frozen; the batch's statistics update them.
+// Frozen, the running statistics stay as they are. Otherwise the batch's statistics update them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Norms {
@@ -194,6 +208,7 @@ pub enum Norms {
 
 /// A net: layers and their weights.
 pub struct Net {
+    /// The kind of net.
     pub backbone: &'static Backbone,
     /// Of the embeddings.
     pub dim: i64,
@@ -217,6 +232,7 @@ pub struct Differences {
 }
 
 impl Differences {
+    /// Whether file and net agree.
     pub fn is_empty(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty() && self.reshaped.is_empty()
     }
@@ -233,10 +249,12 @@ impl fmt::Display for Differences {
 }
 
 impl Backbone {
+    /// The backbone called `name`. Errors (exit code 2): no backbone has this name.
     pub fn find(name: &str) -> Result<&'static Backbone> {
         find_row("backbone", BACKBONES, name, |row| row.name)
     }
 
+    /// Whether the net has batch norm. The nets for photographs do.
     pub fn has_norm(&self) -> bool {
         self.photograph
     }

@@ -7,9 +7,11 @@ use tch::{Tensor, no_grad};
 const BETAS: [f64; 2] = [0.9, 0.999];
 const EPSILON: f64 = 1e-8;
 
+/// The state of Adam.
 pub struct Adam {
     /// Added to the gradient, times the weight.
     pub decay: f64,
+    /// Updates made, t in the paper.
     pub updates: u64,
     /// Running means of gradients.
     pub mean: Weights,

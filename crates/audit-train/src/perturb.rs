@@ -10,7 +10,9 @@ use tch::{Tensor, no_grad};
 pub struct PgdBudget {
     /// Largest change of a pixel.
     pub eps: f64,
+    /// Step size.
     pub alpha: f64,
+    /// Number of steps.
     pub steps: u32,
     /// Start anywhere in the box instead of at the image.
     pub random_start: bool,
@@ -20,9 +22,11 @@ pub struct PgdBudget {
 pub struct Perturbed {
     /// The images, [n, C, H, W], no gradients.
     pub images: Tensor,
+    /// Steps made.
     pub steps: u32,
     /// Images times steps.
     pub work: u64,
+    /// Wall time.
     pub seconds: f64,
 }
 

@@ -29,10 +29,13 @@ pub enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdmlTarget {
+    /// The mean squared distance of images of one class.
     Alignment,
+    /// The mean of exp(−d²) over pairs of different classes.
     Uniformity,
     /// The sum of both.
     AlignmentUniformity,
+    /// The triplet loss.
     Triplet,
 }
 
@@ -56,6 +59,7 @@ pub enum TopRank {
     Term,
     /// The loss L_TR alone.
     Loss,
+    /// None of it.
     Off,
 }
 
@@ -87,6 +91,7 @@ pub enum TargetHardness {
     Lga,
     /// The hardness of another sampler's triplets.
     Sampler(&'static Sampler),
+    /// This value.
     Constant(f64),
 }
 
@@ -95,61 +100,109 @@ pub enum TargetHardness {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TrainingSettings {
+    /// Name of the defence.
     pub method: String,
+    /// Name of the net.
     pub backbone: String,
+    /// Dimensions of the embedding.
     pub dim: i64,
+    /// What batch norm does in training.
     pub norms: Norms,
+    /// File of weights of torchvision that the net starts from, and its hash.
     pub pretrained: Option<String>,
+    /// Checkpoint whose weights the net starts from, and its hash.
     pub init: Option<String>,
+    /// Seed of all random choices.
     pub seed: u64,
+    /// Batches to train on.
     pub steps: u64,
+    /// Images in a batch.
     pub batch: usize,
+    /// Learning rate of Adam.
     pub lr: f64,
+    /// Share of the steps after which the learning rate is divided by 5.
     pub lr_drop: Option<f64>,
+    /// Weight decay of Adam.
     pub weight_decay: f64,
+    /// Name of the loss.
     pub loss: String,
+    /// Name of a loss that is added.
     pub regulariser: Option<String>,
+    /// Its weight.
     pub regulariser_weight: f64,
+    /// Name of the sampler.
     pub sampler: String,
+    /// Which images are anchors.
     pub anchors: Anchors,
+    /// Margin η of semi-hard negatives.
     pub eta: f64,
+    /// Whether η falls with the epochs.
     pub eta_scheduled: bool,
+    /// cap, anp, ca-tride: how much near samples count in collapseness, λ.
     pub lambda: f64,
+    /// cap, anp, ca-tride: the reading of the definitions.
     pub reading: Reading,
+    /// anp, ca-tride: where the top-rank pair is used.
     pub top_rank: TopRank,
+    /// anp, ca-tride: margin β_TR of the top-rank loss.
     pub top_rank_margin: f64,
+    /// anp, ca-tride: weight γ of the top-rank loss.
     pub top_rank_weight: f64,
+    /// hm: the hardness to reach.
     pub destination: String,
+    /// hm: the loss above which LGA's destination is the easiest.
     pub lga_u: f64,
+    /// hm: weight of the intra-class structure loss.
     pub ics: f64,
-    /// Letters out of a, p, n.
+    /// Which of anchor, positive and negative are moved: letters out of a, p, n.
     pub perturb: String,
+    /// panum: the form of the definitions.
     pub formulation: Formulation,
+    /// panum: share of triplets, or of images, that are moved.
     pub gamma: f64,
+    /// adml: what the attack raises.
     pub target: AdmlTarget,
+    /// adml: what the attack compares an image with.
     pub refs: References,
+    /// adml: weight of the adversarial loss.
     pub adversarial_weight: f64,
+    /// Largest change of a pixel in training, in units of [0, 1].
     pub eps: f64,
+    /// Step size of the attack, in units of [0, 1].
     pub alpha: f64,
+    /// Steps of the attack.
     pub pgd_steps: u32,
+    /// Whether the attack starts anywhere in the box.
     pub random_start: bool,
+    /// Whether the step size grows with the epochs.
     pub progressive: bool,
+    /// What to do when the net collapses.
     pub on_collapse: OnCollapse,
+    /// The least share of an image's area that a patch has; `None` for the usual cut.
     pub crop_area: Option<f64>,
-    /// Images trained on, their classes, and a hash of their names.
+    /// Number of images trained on.
     pub images: usize,
+    /// Number of their classes.
     pub classes: usize,
+    /// SHA-256 of the names of the images, in hexadecimal, cut short.
     pub data: String,
 }
 
 /// Settings, their names looked up in the tables.
 pub struct Recipe {
+    /// The settings.
     pub settings: TrainingSettings,
+    /// The defence called `settings.method`.
     pub defence: &'static Defence,
+    /// The loss called `settings.loss`.
     pub loss: &'static Loss,
+    /// The loss called `settings.regulariser`.
     pub regulariser: Option<&'static Loss>,
+    /// The sampler called `settings.sampler`.
     pub sampler: &'static Sampler,
+    /// The net called `settings.backbone`.
     pub backbone: &'static Backbone,
+    /// The hardness that `settings.destination` names.
     pub destination: TargetHardness,
     /// Which of anchor, positive and negative are moved, for methods that leave a choice.
     pub perturb: [bool; 3],

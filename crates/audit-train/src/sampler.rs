@@ -7,9 +7,11 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
+/// A way to choose negatives.
 pub struct Sampler {
     /// On the command line.
     pub name: &'static str,
+    /// One line for `audit-train methods`.
     pub about: &'static str,
     /// Weight of `candidate`, an image of another class than `anchor`; not negative.
     pub weight: fn(batch: &Mined, anchor: usize, positive: usize, candidate: usize) -> f64,
@@ -95,6 +97,7 @@ pub enum Anchors {
 pub struct Mined {
     /// Distances of unit-norm embeddings, row by row.
     distances: Vec<f32>,
+    /// The class of each image, [B].
     pub labels: Vec<usize>,
     /// Of the embeddings.
     pub dim: usize,
@@ -105,12 +108,16 @@ pub struct Mined {
 /// Rows of a batch, by index: anchors, positives, negatives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Triplets {
+    /// Anchors.
     pub a: Vec<i64>,
+    /// Positives.
     pub p: Vec<i64>,
+    /// Negatives.
     pub n: Vec<i64>,
 }
 
 impl Sampler {
+    /// The sampler called `name`. Errors (exit code 2): no sampler has this name.
     pub fn find(name: &str) -> Result<&'static Sampler> {
         find_row("sampler", SAMPLERS, name, |row| row.name)
     }
@@ -163,6 +170,7 @@ impl Mined {
         Ok(Mined { distances, labels: labels.to_vec(), dim: embeddings.size()[1] as usize, eta })
     }
 
+    /// Distance between the embeddings of images i and j.
     pub fn distance(&self, i: usize, j: usize) -> f64 {
         f64::from(self.distances[i * self.labels.len() + j])
     }
@@ -181,6 +189,7 @@ impl Triplets {
         Triplets { a: pick(&self.a), p: pick(&self.p), n: pick(&self.n) }
     }
 
+    /// Adds a triplet.
     pub fn add(&mut self, anchor: usize, positive: usize, negative: usize) {
         self.a.push(anchor as i64);
         self.p.push(positive as i64);

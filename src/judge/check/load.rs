@@ -252,7 +252,7 @@ pub(super) fn finite(m: &Measured) -> Found {
         _ if !m.finite => (Severity::Error, "embeddings hold NaN or infinite values on real images".into()),
         Some(g) if !g.finite => (
             Severity::Error,
-            "the gradient holds NaN or infinite values on real images; white-box attacks would stand still"
+            "the gradient has NaN or infinite values on real images. White-box attacks could not move there"
                 .into(),
         ),
         _ => (Severity::Ok, "they are, on the first images".into()),

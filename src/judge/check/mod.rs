@@ -140,7 +140,7 @@ pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
         Some(f) => {
             // Embeddings that are not finite cannot be attacked, so --allow-untrusted is not offered.
             let next =
-                if f.condemns(&reason::FINITE) { "" } else { "; --allow-untrusted audits it all the same" };
+                if f.condemns(&reason::FINITE) { "" } else { ". --allow-untrusted audits it nevertheless" };
             Err(Error::untrusted(format!(
                 "{model}: {}. {}. `audit doctor` looks further{next}",
                 f.found, f.advice

@@ -246,7 +246,9 @@ impl Session {
 
     /// Runs the graph. It reads inputs from their places and writes outputs to theirs. On the CPU several threads may
     /// call it at once, each with its own binding.
-    #[allow(unsafe_code)] // ort wants the session for itself, for the sake of other providers.
+    ///
+    /// This calls the C function, because ort's own method needs the session exclusively, as other providers do.
+    #[allow(unsafe_code)]
     pub fn run_bound(&self, binding: &mut Binding) -> Result<()> {
         use ort::{AsPointer, ortsys};
         let _alone = (self.provider != Provider::Cpu).then(|| self.alone.lock());
@@ -384,8 +386,8 @@ pub fn shortened(nodes: &[String]) -> String {
 }
 
 /// The nodes that an execution provider took, in a session made with [`ASSIGNMENT`]. They are the nodes after basic
-/// optimisation and before kernels are fused.
-#[allow(unsafe_code)] // Not wrapped by ort.
+/// optimisation and before kernels are fused. ort doesn't wrap these functions.
+#[allow(unsafe_code)]
 fn nodes_of(session: &ort::session::Session, provider: &str) -> ort::Result<Vec<String>> {
     use ort::{AsPointer, ortsys};
     use std::ffi::{CStr, c_char};

@@ -37,7 +37,7 @@ impl FromStr for Provider {
             None if text == "cuda" => Ok(cuda(0)),
             Some(("cuda", n)) => n.parse().map(cuda).map_err(|_| {
                 Error::usage(format!(
-                    "`{n}` is no device number: expected one such as cuda:0; `nvidia-smi -L` lists them"
+                    "`{n}` is no device number. Expected is one such as cuda:0. `nvidia-smi -L` lists them"
                 ))
             }),
             _ => Err(Error::usage("expected cpu, cuda or cuda:N")),

@@ -1,7 +1,7 @@
 //! APGD (Croce & Hein, ICML 2020, algorithm 1). Steps are large and have momentum. When the loss stops decreasing, the
 //! step size is halved and the search restarts from the best image so far. The best image is the result.
 
-use super::{Bound, Search, Setting, Walk};
+use super::{Best, Bound, Search, Setting, Walk};
 
 /// The step size is 2ε at first and then follows from the loss; α is not used.
 pub const APGD: Search = Search {
@@ -37,7 +37,7 @@ struct Apgd {
     halved: bool,
     best_then: f64,
     /// The lowest loss and its image.
-    best: (f64, Vec<f32>),
+    best: Best,
 }
 
 impl Apgd {
@@ -65,7 +65,7 @@ impl Apgd {
             since: (0, 0),
             halved: false,
             best_then: f64::INFINITY,
-            best: (f64::INFINITY, start.to_vec()),
+            best: Best::new(start),
         }
     }
 }
@@ -78,11 +78,9 @@ impl Walk for Apgd {
             self.since.0 += 1;
             self.since.1 += usize::from(loss < previous);
         }
-        if loss < self.best.0 {
-            self.best = (loss, self.at.clone());
-        }
+        self.best.see(loss, &self.at);
         self.step += 1;
-        // x ← P(x_k + 0.75(x − x_k) + 0.25(x_k − x_{k−1})); no momentum in the first step
+        // x ← P(x_k + 0.75(x − x_k) + 0.25(x_k − x_{k−1})). The first step has no momentum.
         if self.step > 1 {
             for (x, (at, before)) in x.iter_mut().zip(self.at.iter().zip(&self.before)) {
                 *x = at + STEP_WEIGHT * (*x - at) + (1.0 - STEP_WEIGHT) * (at - before);
@@ -94,22 +92,22 @@ impl Walk for Apgd {
         if self.checkpoints.last().is_some_and(|&w| self.step >= w) {
             self.checkpoints.pop();
             let few = (self.since.1 as f64) < ENOUGH * self.since.0 as f64;
-            let idle = !self.halved && self.best.0 >= self.best_then;
+            let idle = !self.halved && self.best.loss >= self.best_then;
             self.halved = few || idle;
             if self.halved {
                 self.alpha /= 2.0;
-                x.copy_from_slice(&self.best.1);
+                x.copy_from_slice(&self.best.image);
                 self.at.copy_from_slice(x);
                 self.before.copy_from_slice(x);
                 self.loss = None;
             }
-            self.best_then = self.best.0;
+            self.best_then = self.best.loss;
             self.since = (0, 0);
         }
     }
 
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        Some(std::mem::take(&mut self.best))
+        self.best.take()
     }
 }
 

@@ -1,8 +1,7 @@
 //! PGD with steps that shrink. The size of a step follows half a cosine wave from α to 0 (Loshchilov & Hutter, ICLR
 //! 2017, applied to attacks), so that the last steps settle. The best image is the result.
 
-use super::{Bound, Search, Setting, Walk};
-use std::f32::consts::PI;
+use super::{Best, Bound, Search, Setting, Walk, shrinking};
 
 /// x ← P(x − α/2·(1 + cos(π·t/T))·s(∇L)), T times. With α = ε the first steps cross the ball.
 pub const COSINE: Search = Search {
@@ -19,33 +18,24 @@ struct Cosine {
     steps: usize,
     /// Steps made.
     step: usize,
-    best: (f64, Vec<f32>),
+    best: Best,
 }
 
 impl Cosine {
     fn new(setting: &Setting) -> Cosine {
-        Cosine {
-            alpha: setting.alpha,
-            steps: setting.steps,
-            step: 0,
-            best: (f64::INFINITY, setting.start.to_vec()),
-        }
+        Cosine { alpha: setting.alpha, steps: setting.steps, step: 0, best: Best::new(setting.start) }
     }
 }
 
 impl Walk for Cosine {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
-        if loss < self.best.0 {
-            self.best.0 = loss;
-            self.best.1.copy_from_slice(x);
-        }
-        let phase = PI * self.step as f32 / self.steps.max(1) as f32;
-        bound.descend(x, gradient, self.alpha * 0.5 * (1.0 + phase.cos()));
+        self.best.see(loss, x);
+        bound.descend(x, gradient, shrinking(self.alpha, self.step, self.steps));
         self.step += 1;
     }
 
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        Some(std::mem::take(&mut self.best))
+        self.best.take()
     }
 }
 

@@ -19,6 +19,7 @@ use super::ball::{Ball, Bound};
 use super::draw::Draw;
 use crate::error::did_you_mean;
 use crate::{Error, Result};
+use std::f32::consts::PI;
 use std::fmt;
 
 /// Every search; the first is the default.
@@ -71,6 +72,38 @@ pub trait Walk: Send + Sync {
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
         None
     }
+}
+
+/// The image with the lowest loss so far [P], and this loss.
+struct Best {
+    loss: f64,
+    image: Vec<f32>,
+}
+
+impl Best {
+    /// The record of a run that begins at `start` [P] and has seen no loss.
+    fn new(start: &[f32]) -> Best {
+        Best { loss: f64::INFINITY, image: start.to_vec() }
+    }
+
+    /// Records x if its loss is the lowest.
+    fn see(&mut self, loss: f64, x: &[f32]) {
+        if loss < self.loss {
+            self.loss = loss;
+            self.image.copy_from_slice(x);
+        }
+    }
+
+    /// The record; it is empty afterwards.
+    fn take(&mut self) -> Option<(f64, Vec<f32>)> {
+        Some((self.loss, std::mem::take(&mut self.image)))
+    }
+}
+
+/// The size of step t of T where sizes follow half a cosine wave from `size` to 0: size/2·(1 + cos(π·t/T)).
+fn shrinking(size: f32, step: usize, steps: usize) -> f32 {
+    let phase = PI * step as f32 / steps.max(1) as f32;
+    size * 0.5 * (1.0 + phase.cos())
 }
 
 impl Search {

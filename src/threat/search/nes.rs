@@ -2,8 +2,7 @@
 //! loss is compared at pairs of images, x + σu and x − σu with normal u. The size σ of the noise takes turns, so
 //! that both fine and coarse structure is seen. The best image is the result.
 
-use super::{Bound, Draw, Search, Setting, Walk};
-use std::f32::consts::PI;
+use super::{Best, Bound, Draw, Search, Setting, Walk, shrinking};
 
 /// Pairs of images behind one move.
 const PAIRS: usize = 8;
@@ -36,7 +35,7 @@ struct Nes {
     pairs: usize,
     /// Moves made.
     moves: usize,
-    best: (f64, Vec<f32>),
+    best: Best,
 }
 
 impl Nes {
@@ -51,7 +50,7 @@ impl Nes {
             slope: vec![0.0; start.len()],
             pairs: 0,
             moves: 0,
-            best: (f64::INFINITY, start.clone()),
+            best: Best::new(&start),
             at: start,
         }
     }
@@ -73,10 +72,7 @@ impl Nes {
 
 impl Walk for Nes {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: &[f32]) {
-        if loss < self.best.0 {
-            self.best.0 = loss;
-            self.best.1.copy_from_slice(x);
-        }
+        self.best.see(loss, x);
         self.tried += 1;
         if self.direction.is_empty() {
             return self.turn(x, bound);
@@ -89,8 +85,7 @@ impl Walk for Nes {
         self.slope.iter_mut().zip(&self.direction).for_each(|(s, u)| *s += by * u);
         self.pairs += 1;
         if self.pairs == PAIRS {
-            let phase = PI * self.tried as f32 / self.steps.max(1) as f32;
-            bound.descend(&mut self.at, &self.slope, bound.eps * 0.5 * (1.0 + phase.cos()));
+            bound.descend(&mut self.at, &self.slope, shrinking(bound.eps, self.tried, self.steps));
             self.slope.fill(0.0);
             (self.pairs, self.moves) = (0, self.moves + 1);
         }
@@ -98,7 +93,7 @@ impl Walk for Nes {
     }
 
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        Some(std::mem::take(&mut self.best))
+        self.best.take()
     }
 }
 

@@ -2,7 +2,7 @@
 //! positions to ±ε and keeps those that decrease the loss. The squares shrink over time. Candidates outside a ball that
 //! is not a box are projected into it.
 
-use super::{Bound, Draw, Search, Setting, Walk};
+use super::{Best, Bound, Draw, Search, Setting, Walk};
 
 /// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at first.
 const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
@@ -24,7 +24,7 @@ struct Square {
     images: usize,
     tried: usize,
     first: Option<Vec<f32>>,
-    best: (f64, Vec<f32>),
+    best: Best,
 }
 
 /// The centre of the ball plus vertical stripes of ±ε with random signs, for each channel.
@@ -40,8 +40,14 @@ impl Square {
     fn new(setting: &Setting, mut draw: Draw) -> Square {
         let Setting { bound, start, warm, shape, steps, .. } = *setting;
         let first = stripes(&bound, shape, &mut draw);
-        let best = (f64::INFINITY, start.to_vec());
-        Square { draw, shape, images: steps + 1, tried: 0, first: (!warm).then_some(first), best }
+        Square {
+            draw,
+            shape,
+            images: steps + 1,
+            tried: 0,
+            first: (!warm).then_some(first),
+            best: Best::new(start),
+        }
     }
 }
 
@@ -51,12 +57,9 @@ impl Walk for Square {
     }
 
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: &[f32]) {
-        if loss < self.best.0 {
-            self.best.0 = loss;
-            self.best.1.copy_from_slice(x);
-        }
+        self.best.see(loss, x);
         self.tried += 1;
-        x.copy_from_slice(&self.best.1);
+        x.copy_from_slice(&self.best.image);
         let [channels, height, width] = self.shape;
         let past = HALVINGS.iter().filter(|&&at| 1000 * self.tried > at * self.images).count();
         let share = 0.8 / f64::from(1u32 << past);
@@ -76,6 +79,6 @@ impl Walk for Square {
     }
 
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        Some(std::mem::take(&mut self.best))
+        self.best.take()
     }
 }

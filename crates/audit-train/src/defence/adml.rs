@@ -9,6 +9,7 @@ use crate::sampler::{Anchors, Triplets};
 use audit::Result;
 use tch::{Kind, Tensor};
 
+/// ADML in all its forms.
 pub const DEFENCE: Defence = Defence {
     name: "adml",
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity, alignment-uniformity or triplet",

@@ -8,6 +8,7 @@ use crate::sampler::Anchors;
 use audit::Result;
 use tch::{Kind, Tensor};
 
+/// Collapse-aware perturbation of candidates.
 pub const CAP: Defence = Defence {
     name: "cap",
     about: "positives and negatives moved until collapseness reaches 0",
@@ -24,6 +25,7 @@ pub const CAP: Defence = Defence {
     step: train,
 };
 
+/// Collapse-aware perturbation of anchors.
 pub const ANP: Defence = Defence {
     name: "anp",
     about: "anchors moved until collapseness reaches 0",
@@ -31,6 +33,7 @@ pub const ANP: Defence = Defence {
     ..CAP
 };
 
+/// Both in turn.
 pub const CA_TRIDE: Defence = Defence {
     name: "ca-tride",
     about: "cap and anp in turn, batch by batch",
@@ -46,6 +49,7 @@ const DONE: f64 = 1e-5;
 pub enum Side {
     /// Candidates: positives and negatives.
     Candidates,
+    /// The anchors of triplets.
     Anchors,
 }
 

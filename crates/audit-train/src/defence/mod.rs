@@ -24,6 +24,7 @@ use tch::{Kind, Tensor, no_grad};
 pub struct Defence {
     /// On the command line.
     pub name: &'static str,
+    /// One line for `audit-train methods`.
     pub about: &'static str,
     /// The loss where none is asked for.
     pub loss: &'static str,
@@ -53,7 +54,9 @@ pub struct Defence {
 pub struct AttackDefaults {
     /// ε of photographs; 77/255 on 28-pixel images, but where it is the same for all.
     pub eps: f64,
+    /// Step size.
     pub alpha: StepSize,
+    /// Number of steps.
     pub steps: u32,
     /// Whether ε is the same for all images.
     pub fixed: bool,
@@ -130,18 +133,23 @@ impl Default for Memory {
 
 /// One batch on its way through a defence.
 pub struct Step<'a> {
+    /// The net that is trained.
     pub net: &'a Net,
     /// Its weights, cut off from gradients.
     pub frozen: Weights,
+    /// What the run was asked for.
     pub recipe: &'a Recipe,
     /// Images [B, C, H, W]; 2i and 2i + 1 share a class.
     pub images: &'a Tensor,
+    /// The class of each image, [B].
     pub labels: &'a [usize],
     /// Number of the batch, from 0.
     pub at: u64,
     /// Share of the epochs that are over.
     pub progress: f64,
+    /// Random numbers of this batch.
     pub dice: Dice,
+    /// What the defence keeps from batch to batch.
     pub memory: &'a mut Memory,
 }
 
@@ -149,6 +157,7 @@ pub struct Step<'a> {
 pub struct Update {
     /// To be descended with respect to the weights.
     pub loss: Tensor,
+    /// What the batch shows.
     pub seen: BatchMeasures,
 }
 
@@ -167,6 +176,7 @@ pub struct BatchMeasures {
     pub collapseness_before: f64,
     /// The same of the triplets trained on.
     pub collapseness_after: f64,
+    /// Steps of the attack, the mean over triplets where they stop one by one.
     pub attack_steps: f64,
     /// Mean distance that perturbed embeddings moved.
     pub shift: f64,
@@ -178,6 +188,7 @@ pub struct BatchMeasures {
     pub easier: f64,
     /// Images times steps.
     pub image_steps: u64,
+    /// Wall time of the attack.
     pub attack_seconds: f64,
 }
 
@@ -201,6 +212,7 @@ impl BatchMeasures {
 }
 
 impl Defence {
+    /// The defence called `name`. Errors (exit code 2): no defence has this name.
     pub fn find(name: &str) -> Result<&'static Defence> {
         find_row("method", DEFENCES, name, |row| row.name)
     }
@@ -303,6 +315,7 @@ impl Step<'_> {
         }
     }
 
+    /// The budget of an attack on this batch. A progressive step size has grown with the epochs.
     pub fn budget(&self) -> PgdBudget {
         let s = &self.recipe.settings;
         let alpha = if s.progressive { s.alpha * self.progress } else { s.alpha };
@@ -400,6 +413,7 @@ fn thirds(t: &Tensor) -> [Tensor; 3] {
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
+/// The value of a tensor with one element.
 pub fn number(t: &Tensor) -> f64 {
     t.double_value(&[])
 }
