@@ -140,6 +140,9 @@ pub struct DoctorFlags {
     /// Another model of the same input, whose attacked images are tried on this one
     #[arg(long, value_name = "FILE")]
     pub surrogate: Option<PathBuf>,
+    /// Of the checks that attack, make these alone, such as black-box,noise (docs/trust.md lists all)
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    pub only: Vec<String>,
 }
 
 /// Flags of `audit grad`.

@@ -208,6 +208,8 @@ reasons! {
          audit the model before what hides its gradient";
     CONTRADICTED = "contradicted", "with the strong search", "Does a stronger attack leave the suite's R@1 standing?",
         "Read robust R@1, and gate on it: --fail-under robust_r1=N";
+    PASS_LEFT_OUT = "pass-left-out", "with the strong search", "Could every backward pass be formed?",
+        "Free memory, or run on a machine with more, and audit again";
     MORE_STEPS = "more-steps", "doctor", "Do twice the steps find no more?",
         "Audit with more --steps, or with `--suite ars-strict`";
     RESTARTS = "restarts", "doctor", "Do random starts find no more?",

@@ -57,8 +57,11 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     report.outcomes = attacks.run(&mut model, &mut journal, done, &mut collector, &mut phase)?;
     phase.finish();
     // A report names the nodes whether this process or an earlier one used the passes.
-    strong::passes(&report.outcomes).into_iter().try_for_each(|pass| model.lanes_with(pass).map(drop))?;
+    for pass in strong::passes(&report.outcomes) {
+        model.lanes_with(pass);
+    }
     report.model.softened = model.softened_nodes();
+    report.warnings.extend(model.unformed().map(|(pass, why)| reservations::unformed(pass, why)));
     report.timing.attacks_s = clock.lap();
 
     // What follows from their outcomes.
