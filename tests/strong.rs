@@ -333,7 +333,7 @@ mod interrupted {
     #[test]
     fn members_whose_backward_pass_cannot_be_formed_are_left_out() {
         let temp = Temp::new();
-        temp.write("s.yaml", "form: published\nattacks: [ES]\nsteps: 40\n");
+        temp.write("s.yaml", "form: published\nattacks: [ES]\nsteps: 40\neps: 0.4\n");
         let model = temp.write("m.onnx", std::fs::read(bundled("hardened.onnx")).unwrap());
         temp.write("m.yaml", std::fs::read(bundled("hardened.yaml")).unwrap());
         let mut command = program(temp.path());

@@ -208,8 +208,6 @@ reasons! {
          audit the model before what hides its gradient";
     CONTRADICTED = "contradicted", "with the strong search", "Does a stronger attack leave the suite's R@1 standing?",
         "Read robust R@1, and gate on it: --fail-under robust_r1=N";
-    PASS_LEFT_OUT = "pass-left-out", "with the strong search", "Could every backward pass be formed?",
-        "Free memory, or run on a machine with more, and audit again";
     MORE_STEPS = "more-steps", "doctor", "Do twice the steps find no more?",
         "Audit with more --steps, or with `--suite ars-strict`";
     RESTARTS = "restarts", "doctor", "Do random starts find no more?",
@@ -251,6 +249,8 @@ reasons! {
         "";
     FEW_QUERIES = "few-queries", "always", "Are there queries enough?",
         "";
+    PASS_LEFT_OUT = "pass-left-out", "with the strong search", "Could every backward pass be formed?",
+        "Free memory, or run on a machine with more, and audit again";
     PART_OF_A_RUN = "part-of-a-run", "with `--partition`", "Is the run whole?",
         "`audit merge` puts the parts together";
     SAMPLING_NOISE = "sampling-noise", "with a baseline", "Does the gate tolerate what chance explains?",
