@@ -149,6 +149,9 @@ pub struct DoctorFlags {
     /// The audit that is to be trusted.
     #[command(flatten)]
     pub run: AuditFlags,
+    /// Of the checks that attack, make these alone, such as black-box,noise (docs/trust.md lists all)
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    pub only: Vec<String>,
 }
 
 /// Flags of `audit sweep`.

@@ -855,6 +855,7 @@ const MEMBER: Member = Member {
     alpha: Some(1.0),
     from: From::Clean,
     until: None,
+    closing: false,
 };
 
 /// A random search that begins at the best image so far keeps it where it finds nothing better: at the minimum there is

@@ -27,7 +27,8 @@ fn examine(graph: &Graph, more: &[&str], surrogate: Option<&Graph>) -> Examinati
         all.extend(["--max-queries", "8"]);
     }
     all.extend(more);
-    let flags = audit::cli::DoctorFlags { run: audit::cli::AuditFlags { surrogate, ..flags(&all) } };
+    let run = audit::cli::AuditFlags { surrogate, ..flags(&all) };
+    let flags = audit::cli::DoctorFlags { run, only: Vec::new() };
     doctor::run(&flags).unwrap()
 }
 
@@ -85,10 +86,23 @@ fn constant() -> Graph {
 /// The findings on a model that comes with the program.
 fn examine_bundled(name: &str, surrogate: Option<&str>) -> Examination {
     let run = flags(&[bundled(name).to_str().unwrap(), "--max-queries", "12"]);
-    doctor::run(&audit::cli::DoctorFlags {
-        run: audit::cli::AuditFlags { surrogate: surrogate.map(bundled), ..run },
-    })
-    .unwrap()
+    let run = audit::cli::AuditFlags { surrogate: surrogate.map(bundled), ..run };
+    doctor::run(&audit::cli::DoctorFlags { run, only: Vec::new() }).unwrap()
+}
+
+/// Of the checks that attack, those that are named; the others cost nothing and stay.
+#[test]
+fn named_checks_are_made_alone() {
+    let run = || flags(&[bundled("plain.onnx").to_str().unwrap(), "--max-queries", "4"]);
+    let only = |names: &[&str]| {
+        let only = names.iter().map(|name| name.to_string()).collect();
+        doctor::run(&audit::cli::DoctorFlags { run: run(), only })
+    };
+    let found = only(&["one-step"]).unwrap();
+    let has = |id: &str| found.findings.iter().any(|f| f.check == id);
+    assert!(has("one-step") && has("gradient") && !has("noise") && !has("more-steps"));
+    let error = only(&["gradient"]).unwrap_err();
+    says(&error.message, &["--only gradient", "expected some of more-steps", "black-box"]);
 }
 
 #[test]

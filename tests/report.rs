@@ -726,8 +726,10 @@ fn scores_of_a_model_that_hides_its_gradient_are_struck_through() {
         page[0].1.contains("<s>") && page[1].1.contains("~~")
     };
     assert!(!struck(&report), "robust R@1 counts what was found past the hidden gradient");
+    says(&report.alarm().unwrap(), &["masked-gradients", "Robust R@1, 3.1 %, keeps its meaning"]);
     report.warnings.push(warning("an-error", "error", "something else"));
     assert!(struck(&report));
+    assert!(!report.alarm().unwrap().contains("keeps its meaning"));
 }
 
 /// 20 + 11 of 32 queries, by 32 · 32 steps of `es` and 12 · 30 of `margin`, as the fixture has it.

@@ -9,7 +9,7 @@ use audit::model::card::Card;
 use audit::model::{Differentiable, Model};
 use common::models::{SIDE, Weights, grey, small};
 use common::{CPU, Temp, bundled, load_runtime, says};
-use masked::{MASKS, Mask};
+use masked::{MASKS, MISLEADING, Mask};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use onnx_grad::{Graph, Node, Pass};
 
@@ -87,7 +87,7 @@ fn masks_hide_the_gradient_and_softened_passes_find_it() {
     let mut plain = opened(&temp, "plain", &graph);
     let to = plain.embed(&aims).unwrap();
     let own = towards(plain.lanes()[0], &x, &to);
-    for mask in MASKS {
+    for mask in MASKS.iter().filter(|mask| !MISLEADING.contains(&mask.name)) {
         let name = mask.name;
         let mut model = opened(&temp, name, &mask.apply(&graph));
         let to = model.embed(&aims).unwrap();

@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,6 +30,9 @@ GATE = "ars=45"
 # Behind this mask both models get every suite; behind the others, the plain one gets two suites.
 MASK = "sigmoid-200"
 ATTACKS_OF_R1 = ("ES", "LTM", "GTM")
+# Checks of `audit doctor` that attack by other means. Each is compared with the strong search trial by trial, or by its mean.
+CHECKS = ("restarts", "noise", "black-box", "transfer")
+ROOT_MODELS = {"plain": "hardened", "hardened": "plain"}
 
 
 @dataclass
@@ -38,6 +42,7 @@ class Subject:
     data: Path | None = None
     whole: bool = True
     peers: bool = False
+    surrogate: Path | None = None
     runs: dict = field(default_factory=dict)
 
     @property
@@ -130,6 +135,21 @@ class Bench:
             last = effort == more[-1]
             file = self.suite(effort) if last else self.suite(effort, "[R1]", "[]")
             self.audit(subject, f"strong-{effort}", ["--suite", file, *always])
+
+    def doctor(self, subject):
+        """What checks of the doctor find that the strong search doesn't, as {check: text}."""
+        out = self.reports / f"{subject.stem}-doctor-{self.flags.queries}.json"
+        if not (self.flags.reuse and out.is_file()):
+            words = [str(self.flags.audit), "doctor", str(subject.path), "--suite", self.suite(self.flags.efforts[0]), "-q"]
+            words += ["--max-queries", str(self.flags.queries), "--only", ",".join(CHECKS), "-o", str(out)]
+            words += ["--surrogate", str(subject.surrogate)] if subject.surrogate else []
+            words += ["--data", str(subject.data)] if subject.data else []
+            done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+            if done.returncode not in ENDS or not out.is_file():
+                fail(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-600:]}")
+            say(f"  {subject.name}: doctor")
+        found = json.loads(out.read_text())["findings"]
+        return {f["check"]: f["text"] for f in found if f["check"] in CHECKS}
 
     def peers(self, subject):
         """Attacks of others on the same queries."""
@@ -348,6 +368,21 @@ def peer_table(subjects, peers, effort):
     return table(head, rows, right=2)
 
 
+def wins(text):
+    """Trials on which a check of the doctor did better than the strong search, and of how many; None where it compares means."""
+    found = re.search(r"on (\d+) of (\d+) trials", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def doctor_table(found):
+    """What the doctor's checks find beyond the strong search."""
+    rows = []
+    for name, checks in found.items():
+        shown = [checks.get(check, "–").replace("than the audit's attack ", "") for check in CHECKS]
+        rows.append([name, *shown])
+    return table(["model", *CHECKS], rows, right=1 + len(CHECKS))
+
+
 def only_others(subjects, peers, effort):
     """Queries that an attack of others broke and the strong search left, in words."""
     lines = []
@@ -365,7 +400,7 @@ def only_others(subjects, peers, effort):
 # ---------------------------------------------------------------------------------------------------- what must hold
 
 
-def demands(subjects, masked, peers, efforts):
+def demands(subjects, masked, peers, doctor, efforts):
     """What ../shared/spec/strong.md demands, and whether it held in this run."""
     first, last = efforts[0], efforts[-1]
     rows = []
@@ -401,6 +436,11 @@ def demands(subjects, masked, peers, efforts):
             ratio = s.runs[f"strong-{first}"].steps / s.runs["ars"].steps
             times = "" if limit == 1 else f"{limit} times "
             row(f"{s.name}: cost at most {times}the published suite's, in image steps", f"{ratio:.1f} times", ratio <= limit)
+    for name, checks in doctor.items():
+        won = [(check, wins(text)) for check, text in checks.items()]
+        better, of = sum(w[0] for _, w in won if w), max((w[1] for _, w in won if w), default=0)
+        each = ", ".join(f"{check} {w[0]}" for check, w in won if w)
+        row(f"{name}: the doctor's checks beat no trial", f"{better} of {of} trials ({each})", better == 0)
     for s in subjects:
         if s.name in peers:
             ours, theirs = s.runs[f"strong-{first}"].robust["value"], peers[s.name]["worst"]
@@ -543,21 +583,25 @@ def subjects_of(flags):
         done = subprocess.run([str(flags.masked), str(path), str(folder)], capture_output=True, text=True)
         if done.returncode:
             fail(f"{flags.masked} {path} {folder} ended with {done.returncode}: {done.stderr}")
-        whole.append(Subject(name, path, peers=True))
+        other = models / f"{ROOT_MODELS[name]}.onnx"
+        whole.append(Subject(name, path, peers=True, surrogate=other))
         for file in sorted(folder.glob("*.onnx")):
             if file.stem == MASK:
-                rest.append(Subject(f"{name} + {MASK}", file, peers=True))
+                rest.append(Subject(f"{name} + {MASK}", file, peers=True, surrogate=path))
             elif name == "plain":
                 masked.append(Subject(f"{name} + {file.stem}", file, whole=False))
     nets = sorted(flags.models.glob("*-0.onnx")) if flags.models and flags.models.is_dir() else []
     if nets and flags.data and flags.data.is_dir():
-        rest += [Subject(f"omniglot {file.stem.removesuffix('-0')}", file, data=flags.data) for file in nets]
+        first = nets[0]
+        for file in nets:
+            other = first if file != first else nets[-1]
+            rest.append(Subject(f"omniglot {file.stem.removesuffix('-0')}", file, data=flags.data, surrogate=other))
     else:
         say(f"nets of the experiment on Omniglot: expected NAME-0.onnx in {flags.models} and images in {flags.data}, found none; left out")
     return whole + rest, masked
 
 
-def page(subjects, masked, peers, flags):
+def page(subjects, masked, peers, doctor, flags):
     first = flags.efforts[0]
     by = {s.name: s for s in subjects}
     parts = [
@@ -589,7 +633,14 @@ def page(subjects, masked, peers, flags):
             f"In the picture: {letters}.",
             only_others(subjects, peers, first),
         ]
-    parts += ["### What must hold", demands(subjects, masked, peers, flags.efforts)]
+    parts += [
+        "### The doctor's checks beside the strong search",
+        "The same trials, attacked by other means. Of each check: on how many trials it has more success than the strong search at "
+        f"effort {first}, or for `restarts` the points of success that it gains in the mean.",
+        doctor_table(doctor),
+        "### What must hold",
+        demands(subjects, masked, peers, doctor, flags.efforts),
+    ]
     return "\n\n".join(parts)
 
 
@@ -612,7 +663,8 @@ def main():
     for subject in [*subjects, *masked]:
         bench.runs(subject)
     peers = {s.name: bench.peers(s) for s in subjects if s.peers} if flags.peers else {}
-    (flags.folder / "strength.md").write_text(page(subjects, masked, peers, flags) + "\n")
+    doctor = {s.name: bench.doctor(s) for s in subjects}
+    (flags.folder / "strength.md").write_text(page(subjects, masked, peers, doctor, flags) + "\n")
     (flags.folder / "strength.svg").write_text(curve_picture(subjects, peers, flags.efforts))
     (flags.folder / "numbers.svg").write_text(numbers_picture(subjects, flags.efforts[0]))
     print((flags.folder / "strength.md").read_text())

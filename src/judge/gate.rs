@@ -161,6 +161,7 @@ impl Verdict {
     pub fn judge(report: &Report, baseline: Option<&Report>, rules: &Rules) -> Result<Verdict> {
         report.whole()?;
         let mut rules = rules.clone();
+        let stated = rules.0.len();
         let mut against = None;
         if let Some(baseline) = baseline {
             comparable(baseline, report)?;
@@ -170,7 +171,9 @@ impl Verdict {
         let mut checks = Vec::new();
         let recomputed = Recomputed::new("this report", report);
         let of_baseline = baseline.map(|b| Recomputed::new("the baseline", b));
-        for Rule { metric, demand } in rules.0.iter().filter(|r| r.demand.level != Level::Off) {
+        for (i, Rule { metric, demand }) in
+            rules.0.iter().enumerate().filter(|(_, r)| r.demand.level != Level::Off)
+        {
             let found = metric.value(report).ok_or_else(|| lacks("this report", report, *metric))?;
             recomputed.agrees(*metric)?;
             if let (Some(_), Some(of_baseline)) = (demand.max_drop, &of_baseline) {
@@ -187,7 +190,9 @@ impl Verdict {
             }
             if let (Some(tolerance), Some((base, pair))) = (demand.max_drop, &against) {
                 let change = pair.difference(*metric).ok_or_else(|| lacks("the baseline", base, *metric))?;
-                checks.push(held.drop(tolerance, change));
+                let refuted = strong::refuted(report, *metric)
+                    .or_else(|| Some(format!("in the baseline {}", strong::refuted(base, *metric)?)));
+                checks.push(held.drop(tolerance, change, refuted, i < stated));
             }
         }
         let baseline =
@@ -220,7 +225,6 @@ impl<'r> Recomputed<'r> {
         let Some(stored) = metric.value(self.report) else { return Ok(()) };
         let now = match metric {
             Quantity::Benign(_) | Quantity::Cmc(_) => return Ok(()),
-            Quantity::Robust => strong::robust_r1(&self.report.outcomes).map(|robust| robust.value),
             _ => self.again.replicates.first().and_then(|all| metric.in_replicate(&self.again, all)),
         };
         // False for NaN.
@@ -281,8 +285,10 @@ impl Held {
         }
     }
 
-    /// Checks the number against the baseline, from which it differs by `change`.
-    fn drop(&self, tolerance: f64, change: Difference) -> Check {
+    /// Checks the number against the baseline, from which it differs by `change`. `refuted` is why one of both numbers means
+    /// little. Where somebody stated this rule, it fails then; where it is watched without being asked for, it warns, and
+    /// robust R@1 decides beside it.
+    fn drop(&self, tolerance: f64, change: Difference, refuted: Option<String>, stated: bool) -> Check {
         let Held { metric, found, .. } = *self;
         let drop = if metric.lower_is_better() { change.value } else { -change.value };
         let beyond = drop > tolerance + ROUNDING;
@@ -301,11 +307,14 @@ impl Held {
             metric.show(found - change.value),
             metric.show_change(change.value)
         );
-        Check {
-            baseline: Some(found - change.value),
-            change_interval: change.interval,
-            ..self.check(Kind::Drop, tolerance, failed, text)
-        }
+        let check = match refuted {
+            Some(why) if !failed => {
+                let level = if stated { self.level } else { Level::Warn };
+                Held { level, ..*self }.check(Kind::Drop, tolerance, true, format!("{text}, but {why}"))
+            }
+            _ => self.check(Kind::Drop, tolerance, failed, text),
+        };
+        Check { baseline: Some(found - change.value), change_interval: change.interval, ..check }
     }
 
     fn check(&self, kind: Kind, limit: f64, failed: bool, text: String) -> Check {

@@ -4,7 +4,7 @@ use super::score::{Replicate, Resampled};
 use crate::error::did_you_mean;
 use crate::record::{Attack, Benign, Report, Score, ScoreName, reason};
 use crate::space::benign::CMC;
-use crate::threat::term::{self, TERMS, Term};
+use crate::threat::term::{TERMS, Term};
 use crate::{Error, Result};
 use serde::{Serialize, Serializer};
 
@@ -180,7 +180,7 @@ impl Quantity {
         match self {
             Quantity::Score(name) => replicate.score(name),
             Quantity::Table => replicate.ars_table,
-            Quantity::Robust => replicate.after[at(&term::R1)?],
+            Quantity::Robust => replicate.robust_r1,
             Quantity::After(term) => replicate.after[at(term)?],
             Quantity::Resistance(term) => replicate.per_trial[at(term)?],
             Quantity::Ratio(term) => replicate.table[at(term)?],

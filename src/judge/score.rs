@@ -7,6 +7,7 @@
 use crate::random::Random;
 use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
 use crate::threat::OBJECTIVES;
+use crate::threat::objective::r1::R1;
 use crate::threat::term::{Averaging, Term, terms_of};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -105,6 +106,8 @@ pub struct Replicate {
     pub ars_table: Option<f64>,
     /// ARS of what the strong search found.
     pub ars_strong: Option<f64>,
+    /// Robust R@1.
+    pub robust_r1: Option<f64>,
 }
 
 impl Replicate {
@@ -289,9 +292,22 @@ impl Column {
     }
 }
 
+/// The queries that the strong search attacked for recall at 1, each with whether it is right after every attack of the
+/// outcomes. Robust R@1 is their share. A query that is wrong without attack is not right after one.
+pub fn survivors(outcomes: &[Outcome]) -> Vec<(&str, bool)> {
+    let mut lost: BTreeSet<&str> = BTreeSet::new();
+    for o in outcomes.iter().filter(|o| o.after.hit == Some(false) || o.before.hit == Some(false)) {
+        lost.insert(&o.query);
+    }
+    let attacked = outcomes.iter().filter(|o| o.attack == R1.code && o.after.hit.is_some());
+    attacked.map(|o| (o.query.as_str(), !lost.contains(o.query.as_str()))).collect()
+}
+
 /// Outcomes grouped by term.
 struct Table {
     columns: Vec<Column>,
+    /// The queries of robust R@1, and whether each is still right ([`survivors`]).
+    survivors: Vec<(usize, bool)>,
     /// Number of distinct queries.
     queries: usize,
     metric: Metric,
@@ -330,7 +346,9 @@ impl Table {
                 });
             }
         }
-        Table { columns, queries: ids.len(), metric: basis.metric }
+        let place = |(query, right)| Some((ids.binary_search(&query).ok()?, right));
+        let survivors = survivors(outcomes).into_iter().filter_map(place).collect();
+        Table { columns, survivors, queries: ids.len(), metric: basis.metric }
     }
 
     /// The columns of `terms`.
@@ -357,10 +375,18 @@ impl Table {
             ars: mean(ScoreName::Ars, &|m| m.per_trial),
             ars_table: mean(ScoreName::Ars, &|m| m.table),
             ars_strong: mean(ScoreName::ArsStrong, &|m| m.per_trial),
+            robust_r1: self.robust_r1(weights),
             after: means.iter().map(|m| m.as_ref().map(|m| m.after)).collect(),
             per_trial: means.iter().map(|m| m.as_ref().and_then(|m| m.per_trial)).collect(),
             table: means.iter().map(|m| m.as_ref().and_then(|m| m.table)).collect(),
         }
+    }
+
+    /// Robust R@1 with a weight per query; `None` where all weights are zero.
+    fn robust_r1(&self, weights: &[f64]) -> Option<f64> {
+        let all: f64 = self.survivors.iter().map(|&(query, _)| weights[query]).sum();
+        let right: f64 = self.survivors.iter().filter(|s| s.1).map(|&(query, _)| weights[query]).sum();
+        (all > 0.0).then(|| 100.0 * right / all)
     }
 
     /// Returns no resamples of a single query, because nothing varies.

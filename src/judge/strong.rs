@@ -1,6 +1,7 @@
 //! What the strong search says: robust R@1, whether gradients are masked, and whether published numbers stand.
 
 use super::quantity::Quantity;
+use super::score::survivors;
 use crate::model::Pass;
 use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
 use crate::threat::ensemble::{CONTROLS, Member};
@@ -28,12 +29,7 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
     }
     let share = |hits: usize| 100.0 * hits as f64 / queries as f64;
     let clean = attacked(outcomes).filter(|o| o.before.hit == Some(true)).count();
-    let published = published(outcomes);
-    let survives = |o: &&Outcome| {
-        let elsewhere = published.get(o.query.as_str()).is_none_or(|hit| *hit);
-        o.before.hit == Some(true) && o.after.hit == Some(true) && elsewhere
-    };
-    let left = attacked(outcomes).filter(survives).count();
+    let left = survivors(outcomes).into_iter().filter(|(_, right)| *right).count();
     let row = |member: &Member| {
         let results = || {
             let all = attacked(outcomes).flat_map(|o| o.members.iter().flatten());
@@ -55,18 +51,6 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
         clean: share(clean),
         members: members().map(row).collect(),
     })
-}
-
-/// By query, whether it is right after all attacks of the suite that measure R@1. Attacks of the strong search aren't
-/// among them.
-fn published(outcomes: &[Outcome]) -> HashMap<&str, bool> {
-    let mut left: HashMap<&str, bool> = HashMap::new();
-    for o in outcomes.iter().filter(|o| o.attack != R1.code) {
-        if let Some(hit) = o.after.hit {
-            *left.entry(&o.query).or_insert(true) &= hit;
-        }
-    }
-    left
 }
 
 /// Whether a softened or gradient-free member broke more queries than the exact gradient did in the same tier, on the
@@ -101,10 +85,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     let how = if member.gradient_free() {
         "a search without gradients".to_string()
     } else {
-        format!(
-            "the same steps along {} gradients",
-            if member.pass == Pass::Softened { "softened" } else { "straight-through" }
-        )
+        format!("the same steps along {} gradients", in_words(member.pass))
     };
     let place = if softened.is_empty() || member.gradient_free() {
         String::new()
@@ -252,17 +233,33 @@ fn beyond_chance(wins: usize, losses: usize) -> bool {
     wins > losses && (n > 1000 || sum < CHANCE)
 }
 
-/// The backward passes that members used, as outcomes tell.
+/// The backward passes that the strong search asked for, as outcomes tell: those of all members of a tier in which a member
+/// ran. They are in the order in which they are asked for, since of two equal passes the first is taken.
 pub fn passes(outcomes: &[Outcome]) -> Vec<Pass> {
-    let used: BTreeSet<&str> =
-        outcomes.iter().flat_map(|o| o.members.iter().flatten()).map(|m| m.member.as_str()).collect();
+    let ran: BTreeSet<(&str, &str)> = outcomes
+        .iter()
+        .flat_map(|o| o.members.iter().flatten().map(|m| (o.attack.as_str(), m.member.as_str())))
+        .collect();
     let mut found = Vec::new();
-    for member in OBJECTIVES.iter().flat_map(|o| o.members.iter()).flat_map(|tier| tier.iter()) {
-        if used.contains(member.name) && !found.contains(&member.pass) {
-            found.push(member.pass);
+    for objective in OBJECTIVES {
+        let began = |tier: &&&[Member]| tier.iter().any(|m| ran.contains(&(objective.code, m.name)));
+        for member in objective.members.iter().filter(began).flat_map(|tier| tier.iter()) {
+            if !found.contains(&member.pass) {
+                found.push(member.pass);
+            }
         }
     }
     found
+}
+
+/// A backward pass in words.
+pub fn in_words(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Exact => "exact",
+        Pass::ThroughFlat => "exact (straight through where it is flat)",
+        Pass::Softened => "softened",
+        Pass::StraightThrough => "straight-through",
+    }
 }
 
 /// Whether a member goes along the exact gradient.

@@ -109,8 +109,9 @@ pub struct Model {
     lanes: Vec<Lane>,
     card: Card,
     options: Options,
-    /// The model with other backward passes, as far as they were asked for; `None` for a pass that softens nothing.
-    others: Vec<(Pass, Option<Softened>)>,
+    /// The model with other backward passes, as far as they were asked for; `None` for a pass that softens nothing, and why
+    /// for one that could not be formed.
+    others: Vec<(Pass, std::result::Result<Option<Softened>, String>)>,
 }
 
 /// The two sessions of a gradient.
@@ -257,32 +258,38 @@ impl Model {
     }
 
     /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one, or one that an earlier call
-    /// asked for. The first call for a pass
-    /// loads the model once more ([`Model::softened`]).
-    pub fn lanes_with(&mut self, pass: Pass) -> Result<Option<Vec<&mut dyn Differentiable>>> {
+    /// asked for, and where it can't be formed ([`Model::unformed`] says why). The first call for a pass loads the model once
+    /// more ([`Model::softened`]).
+    pub fn lanes_with(&mut self, pass: Pass) -> Option<Vec<&mut dyn Differentiable>> {
         if pass == Pass::Exact {
-            return Ok(Some(self.lanes()));
+            return Some(self.lanes());
         }
         if !self.others.iter().any(|(of, _)| *of == pass) {
-            let opened = self.softened(pass)?;
+            let opened = self.softened(pass).map_err(|e| e.message);
             self.others.push((pass, opened));
         }
         let found = self.others.iter_mut().find(|(of, _)| *of == pass);
-        Ok(found.and_then(|(_, model)| model.as_mut()).map(Softened::lanes))
+        found.and_then(|(_, model)| model.as_mut().ok()?.as_mut()).map(Softened::lanes)
     }
 
     /// [`Model::lanes_with`] in the form that [`crate::threat::Strong::run`] takes.
     pub fn passes_for_search(&mut self) -> impl FnMut(Pass, &mut OnLanes) -> Result<bool> {
-        |pass, work| match self.lanes_with(pass)? {
+        |pass, work| match self.lanes_with(pass) {
             Some(lanes) => work(lanes).map(|()| true),
             None => Ok(false),
         }
     }
 
+    /// The backward passes that were asked for and could not be formed, each with the reason.
+    pub fn unformed(&self) -> impl Iterator<Item = (Pass, &str)> {
+        self.others.iter().filter_map(|(pass, model)| Some((*pass, model.as_ref().err()?.as_str())))
+    }
+
     /// Labels of the nodes that the backward passes asked for so far soften, in the order of the graph.
     pub fn softened_nodes(&self) -> Vec<String> {
         let mut nodes: Vec<String> = Vec::new();
-        for node in self.others.iter().filter_map(|(_, model)| model.as_ref()).flat_map(|model| &model.nodes)
+        for node in
+            self.others.iter().filter_map(|(_, model)| model.as_ref().ok()?.as_ref()).flat_map(|m| &m.nodes)
         {
             if !nodes.contains(node) {
                 nodes.push(node.clone());

@@ -50,7 +50,12 @@ impl Model {
         }
         let nodes = std::mem::take(&mut g.softened);
         let hash = fingerprint(&g.backward);
-        if self.others.iter().filter_map(|(_, other)| other.as_ref()).any(|other| other.graph == hash) {
+        if self
+            .others
+            .iter()
+            .filter_map(|(_, other)| other.as_ref().ok()?.as_ref())
+            .any(|other| other.graph == hash)
+        {
             return Ok(None);
         }
         let Prepared { info, graph, types, .. } = prepared;

@@ -260,6 +260,8 @@ reasons! {
         "Audit more queries";
     ROSE = "rose", "always", "Does no attack raise the R@1 that it attacks?",
         "";
+    PASS_LEFT_OUT = "pass-left-out", "with the strong search", "Could every backward pass be formed?",
+        "Free memory, or run on a machine with more, and audit again";
     PART_OF_A_RUN = "part-of-a-run", "with `--partition`", "Is the run whole?",
         "`audit merge` puts the parts together";
     SAMPLING_NOISE = "sampling-noise", "with a baseline", "Does the gate tolerate what chance explains?",

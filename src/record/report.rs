@@ -123,16 +123,26 @@ impl Report {
         }
     }
 
-    /// The text at the top of a report with findings of severity error.
+    /// The text at the top of a report with findings of severity error. Robust R@1 keeps its meaning where gradients are
+    /// masked and nothing else was found.
     pub fn alarm(&self) -> Option<String> {
         let found: Vec<&str> = self.errors().map(|w| w.id.as_str()).collect();
         let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };
+        let masked_only = self.errors().all(|w| reason::MASKED_GRADIENTS.made(w));
+        let of = match (masked_only, &self.scores.robust_r1) {
+            (true, Some(robust)) => format!(
+                "the scores of attacks along the gradient without a meaning ({}). Robust R@1, {:.1} %, keeps its meaning: it \
+                 counts what was found without this gradient",
+                found.join(", "),
+                robust.value
+            ),
+            _ => format!("these numbers without a meaning ({})", found.join(", ")),
+        };
         (!found.is_empty()).then(|| {
             format!(
-                "Not to be trusted: there {are} {} finding{s} that leave{} these numbers without a meaning ({}){}",
+                "Not to be trusted: there {are} {} finding{s} that leave{} {of}{}",
                 found.len(),
                 if s.is_empty() { "s" } else { "" },
-                found.join(", "),
                 if self.allow_untrusted { "; --allow-untrusted let the audit go on" } else { "" }
             )
         })

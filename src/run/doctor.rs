@@ -3,6 +3,7 @@
 use super::prepare::{Clean, Purpose, Subject};
 use super::summary;
 use crate::cli::{AuditFlags, DoctorFlags};
+use crate::error::did_you_mean;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::check::doctor::Patient;
 use crate::judge::check::{self, CHECKS};
@@ -42,6 +43,7 @@ pub struct Examination {
 
 /// Makes every check, and writes the findings to every file that was asked for.
 pub fn run(flags: &DoctorFlags) -> Result<Examination> {
+    let asked = asked(&flags.only)?;
     let (mut run, files) = settle(&flags.run)?;
     // The audit that is looked into is not one of transfer.
     let surrogate = run.surrogate.take();
@@ -63,7 +65,7 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
         examination.suite.queries = queries.len();
         examination.suite.sampling = clean.sampling.clone();
         examination.data = clean.data.clone();
-        let found = attacks(&run, surrogate.as_deref(), &mut subject, &clean)?;
+        let found = attacks(&run, surrogate.as_deref(), &asked, &mut subject, &clean)?;
         subject.findings.extend(found);
     }
     examination.findings = subject.findings;
@@ -105,10 +107,25 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
     }
 }
 
-/// The checks that attack.
+/// The checks that attack, or those of them that are named. Errors (exit code 2): a name that none of them has.
+fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
+    let all: Vec<&check::Check> = CHECKS.iter().filter(|c| matches!(c.run, check::Run::Doctor(_))).collect();
+    let names: Vec<&str> = all.iter().map(|c| c.reason.id).collect();
+    if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        return Err(Error::usage(format!(
+            "--only {name}: no check that attacks has this name{}: expected some of {}",
+            did_you_mean(name, &names),
+            names.join(", ")
+        )));
+    }
+    Ok(all.into_iter().filter(|c| only.is_empty() || only.iter().any(|name| name == c.reason.id)).collect())
+}
+
+/// Makes checks that attack.
 fn attacks(
     run: &AuditFlags,
     other: Option<&Path>,
+    asked: &[&check::Check],
     subject: &mut Subject,
     clean: &Clean,
 ) -> Result<Vec<Finding>> {
@@ -118,7 +135,7 @@ fn attacks(
     let Clean { gallery, selection, .. } = clean;
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
     let mut patient = Patient::new(model, gallery, &pixels, &selection.trials, plan, other)?;
-    let mut progress = Phase::new("checks", CHECKS.len() as u64, run.mode());
+    let mut progress = Phase::new("checks", asked.len() as u64, run.mode());
     let outcomes = patient.outcomes()?;
     let all = Outcomes {
         outcomes: &outcomes,
@@ -132,7 +149,7 @@ fn attacks(
         softened: &[],
     };
     let mut findings = check::of_outcomes(&all);
-    for (i, c) in CHECKS.iter().enumerate() {
+    for (i, c) in asked.iter().enumerate() {
         if let check::Run::Doctor(examine) = c.run {
             progress.set(i as u64, None);
             findings.push(c.reason.finding(examine(&mut patient)?));

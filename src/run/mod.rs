@@ -110,8 +110,11 @@ fn execute(
     report.outcomes = attacks.run(model, journal, done, collector, &mut phase)?;
     phase.finish();
     // A report names the nodes whether this process or an earlier one used the passes.
-    strong::passes(&report.outcomes).into_iter().try_for_each(|pass| model.lanes_with(pass).map(drop))?;
+    for pass in strong::passes(&report.outcomes) {
+        model.lanes_with(pass);
+    }
     report.model.softened = model.softened_nodes();
+    report.warnings.extend(model.unformed().map(|(pass, why)| reservations::unformed(pass, why)));
     report.timing.image_steps = attacks::image_steps(&report.outcomes, attacks.plan.restarts + 1);
     Ok(())
 }

@@ -96,6 +96,11 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
             whole.model.softened.push(node.clone());
         }
     }
+    for warning in pieces.iter().flat_map(|piece| &piece.report.warnings) {
+        if reason::PASS_LEFT_OUT.made(warning) && !whole.warnings.contains(warning) {
+            whole.warnings.push(warning.clone());
+        }
+    }
     if Identity::of(&whole) != Identity::of(base) {
         return Err(Error::incomplete(
             "the parts don't make the whole that they say they are of. Run them anew",

@@ -5,9 +5,10 @@ use crate::data::Dataset;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::score::WIDEST;
-use crate::model::Info;
+use crate::judge::strong;
 use crate::model::inspect::CLASSES;
 use crate::model::runtime;
+use crate::model::{Info, Pass};
 use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
 use crate::space::Gallery;
 use crate::space::benign::Benign;
@@ -56,6 +57,15 @@ pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Be
         )));
     }
     found
+}
+
+/// That the strong search went without a backward pass.
+pub fn unformed(pass: Pass, why: &str) -> Warning {
+    reason::PASS_LEFT_OUT.warning(format!(
+        "the {} backward pass could not be formed, and the members of the strong search that need it were left out: {why}. Robust \
+         R@1 is what the other members leave, and masked gradients can stay unseen",
+        strong::in_words(pass)
+    ))
 }
 
 /// What was found among the images and is none of them.

@@ -43,6 +43,9 @@ pub struct Member {
     pub from: From,
     /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
     pub until: Option<f64>,
+    /// Whether it runs only on trials that come nearer to the goal: those whose lowest loss the tier before has cut by a
+    /// quarter. Only for losses that are 0 at the goal.
+    pub closing: bool,
 }
 
 /// Prepares the loss of a trial. The last argument is the label that a targeted run aims at.
@@ -85,6 +88,7 @@ const HINGE: Member = Member {
     alpha: Some(1.0),
     from: From::Clean,
     until: None,
+    closing: false,
 };
 const SQUARE: Member = Member {
     name: "square",
@@ -137,21 +141,22 @@ const REFINED: Member = Member {
 };
 
 /// For objectives without an ensemble of their own.
-pub const USUAL: Ensemble = &[&[HINGE], &[SOFTENED, STRAIGHT, RESTART], &[REFINED, SQUARE, FREE]];
+pub const USUAL: Ensemble = &[
+    &[HINGE],
+    &[SOFTENED, STRAIGHT, RESTART],
+    &[REFINED, Member { steps: 250, ..SQUARE }, Member { steps: 50, ..FREE }],
+];
 
 /// For objectives that raise an item in rankings.
-pub const RAISE: Ensemble = &[
-    &[Member { steps: 30, ..HINGE }],
-    &[SOFTENED, STRAIGHT, RESTART],
-    &[REFINED, Member { steps: 80, ..SQUARE }],
-];
+pub const RAISE: Ensemble =
+    &[&[Member { steps: 20, ..HINGE }], &[SOFTENED, STRAIGHT, RESTART], &[Member { steps: 120, ..SQUARE }]];
 
 /// For objectives that lower an item in rankings. No image may exist that makes an item last, and random search finds
 /// places that gradients don't lead to.
 pub const LOWER: Ensemble = &[
-    &[Member { steps: 30, ..HINGE }],
-    &[SOFTENED, STRAIGHT, RESTART, Member { steps: 160, ..FRESH }],
-    &[REFINED, Member { steps: 50, ..SQUARE }],
+    &[Member { steps: 20, ..HINGE }],
+    &[SOFTENED, STRAIGHT, RESTART, Member { steps: 180, ..FRESH }],
+    &[Member { steps: 70, ..SQUARE }],
 ];
 
 /// A query is lost where its margin is below 0.
@@ -258,18 +263,21 @@ pub const RECALL: Ensemble = &[
         Member { steps: 100, until: LOST, ..FREE },
     ],
     &[
-        Member {
-            name: "best classes, refined",
-            about: "the same with small steps, from the best image so far",
-            alpha: Some(0.2),
-            aims: Aims::Best(4),
-            from: From::Best,
-            ..CLASSES
-        },
         Member { name: "square, longer", steps: 1500, until: LOST, ..SQUARE },
-        Member { steps: 2500, until: LOST, ..FRESH },
+        Member { steps: 2000, until: LOST, ..FRESH },
     ],
+    &[Member { name: "square, closing in", steps: 4000, ..CLOSING }],
+    &[Member { name: "square, still closing in", steps: 6000, ..CLOSING }],
 ];
+
+/// Random search is slow, and of the queries that are left it breaks only those to whose limit it comes nearer and
+/// nearer. So long runs are for these.
+const CLOSING: Member = Member {
+    about: "the same, on queries whose margin the tier before has cut by a quarter",
+    until: LOST,
+    closing: true,
+    ..SQUARE
+};
 
 /// The members of [`RECALL`] that the members of their tiers with softened backward passes are compared with.
 pub const CONTROLS: [&str; 2] = [CONTROL, MARGIN_CONTROL];
@@ -310,10 +318,12 @@ pub fn cost(ensemble: Ensemble, effort: usize) -> usize {
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum()
 }
 
-/// Image steps that an ensemble usually makes for a trial: a quarter of the trials survive its first tier.
+/// Image steps that an ensemble usually makes for a trial: a quarter of the trials survive its first tier, and members for
+/// trials that come nearer to the goal hardly run.
 pub fn usual(ensemble: Ensemble, effort: usize) -> usize {
-    let first: usize = ensemble.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum();
-    first + (cost(ensemble, effort) - first) / 4
+    let of = |tier: &&[Member]| tier.iter().filter(|m| !m.closing).map(|m| m.cost(effort)).sum::<usize>();
+    let first: usize = ensemble.iter().take(1).map(of).sum();
+    first + ensemble.iter().skip(1).map(of).sum::<usize>() / 4
 }
 
 /// Calls its last argument with lanes whose gradients come from a backward pass. Returns whether the model has this
@@ -322,6 +332,8 @@ pub type Lanes<'l> = dyn FnMut(Pass, &mut OnLanes) -> Result<bool> + 'l;
 
 /// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
 const KEPT: usize = 16 << 20;
+/// Share of the lowest loss that a tier must take away for the trial to be called closing in.
+const CUT: f64 = 0.25;
 /// Bounds of the number of trials in a chunk.
 const CHUNK: [usize; 2] = [32, 1024];
 
@@ -334,8 +346,22 @@ struct State {
     members: Vec<MemberResult>,
     /// The best image when the current tier began. Members that start from it start as those beside them do.
     entry: Option<Vec<f32>>,
+    /// Its loss; infinite where its loss doesn't tell how near the goal is.
+    lowest: f64,
+    /// Whether the tier before has cut this loss by a quarter.
+    closing: bool,
     /// Whether the goal is reached.
     reached: bool,
+}
+
+impl State {
+    /// Begins a tier.
+    fn enter(&mut self) {
+        let Some((Key(_, nearness, _), _, evidence)) = &self.best else { return };
+        self.entry = Some(evidence.image.clone());
+        self.closing = self.lowest.is_finite() && -nearness <= (1.0 - CUT) * self.lowest;
+        self.lowest = -nearness;
+    }
 }
 
 /// Order of results; greater is better for the attacker. The loss decides between equal outcomes, if it is one that tells
@@ -405,8 +431,15 @@ struct Chunk<'s> {
 
 impl<'s> Chunk<'s> {
     fn new(all: &'s Strong<'s>, places: &'s [usize], earlier: usize) -> Chunk<'s> {
-        let state =
-            |_| State { best: None, classes: Vec::new(), members: Vec::new(), entry: None, reached: false };
+        let state = |_| State {
+            best: None,
+            classes: Vec::new(),
+            members: Vec::new(),
+            entry: None,
+            lowest: f64::INFINITY,
+            closing: false,
+            reached: false,
+        };
         Chunk { all, places, states: places.iter().map(state).collect(), earlier, told: 0 }
     }
 
@@ -425,8 +458,7 @@ impl<'s> Chunk<'s> {
         for tier in ensemble {
             let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
             for &i in &standing {
-                let state = &mut self.states[i];
-                state.entry = state.best.as_ref().map(|(_, _, evidence)| evidence.image.clone());
+                self.states[i].enter();
             }
             for member in *tier {
                 let base = self.earlier + whole * self.told + before * standing.len();
@@ -500,7 +532,7 @@ impl<'s> Chunk<'s> {
     fn aimed(&self, member: &Member, standing: &[usize]) -> Vec<Aimed> {
         let repeats = member.repeats(self.all.effort);
         let mut runs = Vec::new();
-        for &trial in standing {
+        for &trial in standing.iter().filter(|&&trial| !member.closing || self.states[trial].closing) {
             let classes: Vec<Option<usize>> = match member.aims {
                 Aims::One => vec![None],
                 Aims::Nearest(n) => {

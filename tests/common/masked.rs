@@ -121,7 +121,70 @@ pub const MASKS: &[Mask] = &[
         c.push("Div", &["whole", "8"], "high");
         c.leak("high", 0.003);
     }),
+    // Gradients that point anywhere: the wave is small, and its slope is not.
+    input("sine", "x + 0.03·sin(1000·x)", |c| wave(c, 0.03, 1000.0)),
+    output("sine-out", "z + 0.01·sin(2000·z)", |c| wave(c, 0.01, 2000.0)),
+    // Falls where it doesn't jump, so that the gradient points the wrong way everywhere.
+    input("sawtooth", "x − 1.5·(16·x − floor(16·x))/16", |c| {
+        c.push("Mul", &[FROM, "16"], "levels");
+        c.push("Floor", &["levels"], "whole");
+        c.push("Sub", &["levels", "whole"], "rest");
+        c.push("Mul", &["rest", "0.09375"], "tooth");
+        c.push("Sub", &[FROM, "tooth"], TO);
+    }),
+    input("two-sigmoids", "sigmoid(40·(sigmoid(40·(x − 0.5)) − 0.5))", |c| {
+        steep(c, 40.0);
+        c.push("Sigmoid", &["steep"], "once");
+        c.push("Sub", &["once", "0.5"], "middle");
+        c.push("Mul", &["middle", "40"], "steeper");
+        c.push("Sigmoid", &["steeper"], TO);
+    }),
+    // As JPEG does it: the cosine transform of blocks of 4 pixels, rounded.
+    input(
+        "jpeg-leak",
+        "blocks of 4×4 pixels whose cosine transform is rounded to whole numbers + 0.003·x",
+        |c| {
+            c.tensor("waves", &[16, 1, 4, 4], &cosines());
+            c.with_ints("Conv", &[FROM, "waves"], "spectrum", &[("strides", &[4, 4])]);
+            c.push("Mul", &["spectrum", "2"], "levels");
+            c.push("Round", &["levels"], "whole");
+            c.push("Div", &["whole", "2"], "coarse");
+            c.with_ints("ConvTranspose", &["coarse", "waves"], "image", &[("strides", &[4, 4])]);
+            c.leak("image", 0.003);
+        },
+    ),
+    output("round-leak", "round(20·z)/20 + 0.001·z", |c| {
+        c.push("Mul", &[FROM, "20"], "levels");
+        c.push("Round", &["levels"], "whole");
+        c.push("Div", &["whole", "20"], "coarse");
+        c.leak("coarse", 0.001);
+    }),
+    output("winners", "z > 0.1 ? z : 0.001·z", |c| {
+        c.push("Greater", &[FROM, "0.1"], "on");
+        c.push("Mul", &[FROM, "0.001"], "little");
+        c.push("Where", &["on", FROM, "little"], TO);
+    }),
 ];
+
+/// Masks whose gradient isn't small, and points elsewhere.
+pub const MISLEADING: [&str; 4] = ["sine", "sine-out", "sawtooth", "winners"];
+
+/// share·sin(factor·x) added to x.
+fn wave(c: &mut Chain, share: f32, factor: f32) {
+    c.push("Mul", &[FROM, &factor.to_string()], "fast");
+    c.push("Sin", &["fast"], "sine");
+    c.push("Mul", &["sine", &share.to_string()], "wave");
+    c.push("Add", &[FROM, "wave"], TO);
+}
+
+/// The 16 orthonormal cosine waves of a block of 4×4 pixels (DCT-II), one after another.
+fn cosines() -> Vec<f32> {
+    let wave = |k: usize, x: usize| {
+        let scale = if k == 0 { 0.5 } else { 0.5f32.sqrt() };
+        scale * (std::f32::consts::PI * (2 * x + 1) as f32 * k as f32 / 8.0).cos()
+    };
+    (0..256).map(|i| wave(i / 64, i / 4 % 4) * wave(i / 16 % 4, i % 4)).collect()
+}
 
 const fn input(name: &'static str, formula: &'static str, nodes: fn(&mut Chain)) -> Mask {
     Mask { name, place: Place::Input, formula, nodes }
@@ -153,6 +216,7 @@ fn halve(c: &mut Chain) {
 struct Chain {
     nodes: Vec<Node>,
     numbers: Vec<String>,
+    tensors: Vec<(String, Tensor)>,
 }
 
 impl Chain {
@@ -175,6 +239,15 @@ impl Chain {
         let mut node = self.node(op, &[input], output);
         node.attrs = attrs.iter().map(|&(name, v)| (name.to_string(), onnx_grad::Attr::Float(v))).collect();
         self.nodes.push(node);
+    }
+    fn with_ints(&mut self, op: &str, inputs: &[&str], output: &str, attrs: &[(&str, &[i64])]) {
+        let mut node = self.node(op, inputs, output);
+        node.attrs =
+            attrs.iter().map(|&(name, v)| (name.to_string(), onnx_grad::Attr::Ints(v.to_vec()))).collect();
+        self.nodes.push(node);
+    }
+    fn tensor(&mut self, name: &str, dims: &[i64], values: &[f32]) {
+        self.tensors.push((name.into(), Tensor::f32(dims, values)));
     }
     fn cast(&mut self, input: &str, to: DType, output: &str) {
         let node = self.node("Cast", &[input], output).with("to", i64::from(to.code()));
@@ -202,6 +275,9 @@ impl Mask {
         for number in &chain.numbers {
             let value: f32 = number.parse().expect("checked when it was listed");
             masked.constants.insert(format!("mask/{number}"), Tensor::f32(&[], &[value]));
+        }
+        for (name, tensor) in chain.tensors.drain(..) {
+            masked.constants.insert(format!("mask/{name}"), tensor);
         }
         let rename = |nodes: &mut Vec<Node>, from: &str, to: &str| {
             for name in nodes.iter_mut().flat_map(|node| node.inputs.iter_mut().chain(&mut node.outputs)) {
