@@ -4,5 +4,7 @@ pub mod check;
 pub mod compare;
 pub mod gate;
 pub mod quantity;
+pub mod retrieval;
 pub mod score;
+pub mod smallest;
 pub mod strong;

@@ -1,7 +1,7 @@
 //! The report on a terminal. It uses the terminal's width up to a limit, and 80 columns where there is no terminal.
 
 use super::first::{First, Search, firsts, for_others, for_recall};
-use super::shown::{bound, capital, measures, number, percent, stepping};
+use super::shown::{RETRIEVAL, bound, capital, measures, number, percent, retrieval, smallest, stepping};
 use crate::record::{Finding, Report, Severity};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
@@ -71,6 +71,13 @@ pub fn render_in(report: &Report, width: usize) -> String {
         line(wrap(note));
     }
     line(attacks_table(report).to_string());
+    if !report.retrieval.is_empty() {
+        line(wrap("what the queries find without an attack and after it, in %:"));
+        line(retrieval_table(report).to_string());
+    }
+    if let Some(found) = &report.smallest {
+        line(wrap(&capital(&smallest(found))));
+    }
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
@@ -180,6 +187,20 @@ fn attacks_table(report: &Report) -> Table {
         if let Some(column) = table.column_mut(i) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+    }
+    table
+}
+
+/// A row for each attack that moves queries, below one for the same queries without attack.
+fn retrieval_table(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(RETRIEVAL);
+    for (name, found) in retrieval(report) {
+        table.add_row([vec![name], found.to_vec()].concat());
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }

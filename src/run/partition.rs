@@ -9,6 +9,7 @@ use crate::run::identity::{Identity, trials_hash};
 use crate::space::Gallery;
 use crate::threat::{self, Objective, Selection, Trial};
 use crate::{Error, Result};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 impl Partition {
@@ -50,6 +51,8 @@ pub fn share(
     let (Selection { trials, skipped }, part) = partition.split(whole, gallery, trials_hash(report), asked);
     report.trials = threat::list(report.suite.protocol.name(), report.suite.form, gallery, &trials);
     (report.skipped, report.part) = (skipped, Some(part));
+    let mine: BTreeSet<&str> = trials.iter().map(|t| gallery.ids[t.query].as_str()).collect();
+    report.query_classes.retain(|query, _| mine.contains(query.as_str()));
     trials
 }
 
@@ -84,6 +87,7 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         trials: record(base, &outcomes)?,
         half_precision: HalfPrecision::merged(halves, &outcomes),
         command: Some(command.into()),
+        query_classes: pieces.iter().flat_map(|piece| piece.report.query_classes.clone()).collect(),
         outcomes,
         skipped,
         ..base.clone()

@@ -128,7 +128,8 @@ impl Subject {
         let (gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
         let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
         let phase = Phase::new("retrieval", 1, flags.mode());
-        let benign = benign(&gallery, clusterings.filter(|_| cost <= MOST_CLUSTERING), flags.seed)?;
+        let mut benign = benign(&gallery, clusterings.filter(|_| cost <= MOST_CLUSTERING), flags.seed)?;
+        let gallery = gallery.with_centres(benign.centres.take());
         phase.finish();
         self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();

@@ -6,14 +6,15 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
-use crate::judge::strong;
+use crate::judge::{retrieval, smallest, strong};
 use crate::model::Model;
 use crate::model::runtime;
 use crate::record::{self, Form, Precision, Report, ScoreName, Warning};
+use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
-use crate::threat;
 use crate::threat::objective::r1::R1;
-use std::collections::BTreeSet;
+use crate::threat::{self, Trial};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The report before the attacks: everything that they don't change.
 pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean) -> Report {
@@ -34,6 +35,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         benign: benign(retrieval, &subject.dataset),
         trials: threat::list(subject.protocol.name(), plan.form, gallery, &selection.trials),
         skipped: selection.skipped.clone(),
+        query_classes: query_classes(&selection.trials, gallery, &subject.dataset),
         half_precision: subject.in_half.clone(),
         warnings,
         command: Some(command.into()),
@@ -42,6 +44,8 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         part: None,
         outcomes: Vec::new(),
         attacks: Vec::new(),
+        retrieval: Vec::new(),
+        smallest: None,
         scores: record::Scores::default(),
         gate: None,
         examples: None,
@@ -54,6 +58,8 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.suite.queries = queries.len();
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
+    report.retrieval = retrieval::rows(&report.outcomes, &report.query_classes);
+    report.smallest = smallest::smallest(report);
     report.scores = wanted(asked, scores);
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     // The bootstrap has no width where all queries agree; one share has one interval in a report.
@@ -68,6 +74,12 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
         }
     }
     report.warnings.extend(reservations::after_attacks(report));
+}
+
+/// The class of each query that is attacked.
+fn query_classes(trials: &[Trial], gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
+    let class = |query: usize| dataset.classes[gallery.labels[query]].clone();
+    trials.iter().map(|t| (gallery.ids[t.query].clone(), class(t.query))).collect()
 }
 
 /// What makes the report.

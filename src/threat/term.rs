@@ -65,7 +65,10 @@ pub enum Averaging {
 }
 
 /// Every term, in the order of reports.
-pub static TERMS: &[Term] = &[CA_RAISE, CA_LOWER, QA_RAISE, QA_LOWER, TMA, ES_D, ES_R, LTM, GTM, GTT, R1];
+pub static TERMS: &[Term] = &[
+    CA_RAISE, CA_LOWER, QA_RAISE, QA_LOWER, TMA, ES_D, ES_R, LTM, GTM, GTT, R1, NN, ANCHOR, MIN, ALIGNMENT,
+    UNIFORMITY, TRIPLET,
+];
 
 const RANK: Term = Term {
     name: "",
@@ -153,6 +156,21 @@ pub const GTT: Term = Term {
 
 /// Robust R@1: R@1 after the strongest attack that was found for each query. It stands for the three R@1 terms of ARS.
 pub const R1: Term = Term { name: "R1", label: "robust R@1, %", ers: None, weights: [0, 3], ..SHARE };
+
+/// R@1 after an attack that is part of no score.
+const APART: Term = Term { ers: None, weights: [0, 0], ..SHARE };
+/// R@1 after NN-push.
+pub const NN: Term = Term { name: "NN", ..APART };
+/// R@1 after the attack on the anchor.
+pub const ANCHOR: Term = Term { name: "ANC", ..APART };
+/// R@1 where each query has the smallest perturbation that makes it wrong, as far as one within ε was found.
+pub const MIN: Term = Term { name: "MIN", ..APART };
+/// R@1 after the alignment attack.
+pub const ALIGNMENT: Term = Term { name: "ALI", ..APART };
+/// R@1 after the uniformity attack.
+pub const UNIFORMITY: Term = Term { name: "UNI", ..APART };
+/// R@1 after the triplet attack.
+pub const TRIPLET: Term = Term { name: "TRI", ..APART };
 
 const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";

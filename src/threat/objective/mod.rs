@@ -4,11 +4,14 @@
 //! Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et
 //! al. (CVPR 2020) for LTM.
 
+mod adml;
 mod ca;
 pub mod es;
 mod gtm;
 mod gtt;
 mod ltm;
+pub mod min;
+mod nn;
 mod qa;
 pub mod r1;
 mod tma;
@@ -26,8 +29,24 @@ use crate::{Error, Result};
 use std::fmt;
 
 /// Every objective, in the order of reports.
-pub static OBJECTIVES: &[Objective] =
-    &[ca::RAISE, ca::LOWER, qa::RAISE, qa::LOWER, tma::TMA, es::ES, ltm::LTM, gtm::GTM, gtt::GTT, r1::R1];
+pub static OBJECTIVES: &[Objective] = &[
+    ca::RAISE,
+    ca::LOWER,
+    qa::RAISE,
+    qa::LOWER,
+    tma::TMA,
+    es::ES,
+    ltm::LTM,
+    gtm::GTM,
+    gtt::GTT,
+    r1::R1,
+    nn::NN,
+    nn::ANCHOR,
+    min::MIN,
+    adml::ALIGNMENT,
+    adml::UNIFORMITY,
+    adml::TRIPLET,
+];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
 /// success.
@@ -220,6 +239,8 @@ pub enum Loss<'a> {
     /// A function of the distances d from z to the whole gallery. Arguments: d [N]; ∂L/∂d [N], zero on entry. Returns
     /// the loss. Only these losses need matrix products with the gallery.
     Gallery(Box<GalleryLoss<'a>>),
+    /// Nothing: the query is left alone, and its clean image is the result. The loss is 0.
+    Still,
 }
 
 /// See [`Loss::Point`].
