@@ -14,9 +14,9 @@ pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role
 pub use partition::Partition;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
-    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Map, MemberRow,
-    Model, Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RetrievalMeans, RetrievalRow,
-    RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite, Timing, Tool,
+    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Map,
+    MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RetrievalMeans,
+    RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite, Timing, Tool,
 };
 pub use trial::{Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};
