@@ -215,6 +215,8 @@ pub struct Gallery {
     largest_square: f32,
     /// Index of each id.
     index: HashMap<String, usize>,
+    /// See [`Gallery::with_centres`].
+    centres: Option<Array2<f32>>,
 }
 
 impl Gallery {
@@ -263,7 +265,23 @@ impl Gallery {
             squares,
             largest_square,
             index,
+            centres: None,
         })
+    }
+
+    /// The same with the centres [k, D] of a clustering of its items.
+    pub fn with_centres(self, centres: Option<Array2<f32>>) -> Self {
+        Gallery { centres, ..self }
+    }
+
+    /// The cluster whose centre is nearest to the point `z` [D]; `None` where the gallery was not clustered.
+    pub fn cluster(&self, z: &[f32]) -> Option<usize> {
+        let centres = self.centres.as_ref()?;
+        let far = |c: ndarray::ArrayView1<f32>| {
+            c.iter().zip(z).map(|(c, z)| (f64::from(*c) - f64::from(*z)).powi(2)).sum::<f64>()
+        };
+        let all = centres.rows().into_iter().map(far).enumerate();
+        all.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).map(|(c, _)| c)
     }
 
     /// The same with a role and a camera for each; queries that are not in the gallery must come last.

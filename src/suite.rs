@@ -5,6 +5,8 @@ use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
 use crate::record::{Form, Protocol, ScoreName};
 use crate::space::XI_K;
+use crate::threat::objective::min::MIN;
+use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
@@ -14,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 17] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -25,6 +27,13 @@ const BUILT_IN: [(&str, &str); 10] = [
     ("square", include_str!("../suites/square.yaml")),
     ("order", include_str!("../suites/order.yaml")),
     ("smoke", include_str!("../suites/smoke.yaml")),
+    ("panum", include_str!("../suites/panum.yaml")),
+    ("panum-fgsm", include_str!("../suites/panum-fgsm.yaml")),
+    ("panum-cw", include_str!("../suites/panum-cw.yaml")),
+    ("adml", include_str!("../suites/adml.yaml")),
+    ("minimum", include_str!("../suites/minimum.yaml")),
+    ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
+    ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
 ];
 
 const PROTOCOLS_FILE: &str = "suites/protocols.yaml";
@@ -59,7 +68,7 @@ pub struct Suite {
     /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
     /// Step size α, in place of the protocol's.
-    pub alpha: Option<f32>,
+    pub alpha: Option<Alpha>,
     /// Number of steps, in place of the protocol's.
     pub steps: Option<usize>,
     /// The search algorithm.
@@ -76,6 +85,15 @@ pub struct Suite {
     pub scores: Vec<ScoreName>,
     /// The gate's rules.
     pub gate: Vec<Rule>,
+}
+
+/// A step size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Alpha {
+    /// A size, in the norm of the ball.
+    Size(f32),
+    /// A share of ε.
+    Share(f32),
 }
 
 /// An attack of a suite.
@@ -196,6 +214,7 @@ impl Suite {
             )));
         }
         refuse_beside_effort(file, &raw)?;
+        let alpha = raw.alpha.as_ref().map(|text| alpha(file, text, ball)).transpose()?;
         let within = |value: &Option<Spanned<usize>>, key, least, most| match value {
             Some(v) => between(v.value, least, most)
                 .map_err(|why| Error::usage(format!("{file}, line {}: `{key}` {why}", v.referenced.line())))
@@ -206,6 +225,7 @@ impl Suite {
         for text in &raw.attacks.value {
             let at = format!("{file}, line {}", text.referenced.line());
             let entry = entry(&text.value).map_err(|e| e.context(&at))?;
+            check_search(entry.objective, search, raw.effort.is_some()).map_err(|e| e.context(&at))?;
             if attacks.iter().any(|a| a.objective.code == entry.objective.code) {
                 return Err(Error::usage(format!("{at}: {} is listed twice", entry.objective.code)));
             }
@@ -240,7 +260,7 @@ impl Suite {
             protocol: raw.protocol,
             ball,
             eps: number(&raw.eps, "eps")?,
-            alpha: number(&raw.alpha, "alpha")?,
+            alpha,
             steps: within(&raw.steps, "steps", 1, MOST_STEPS)?,
             search,
             restarts: within(&raw.restarts, "restarts", 0, MOST_RESTARTS)?.unwrap_or(0),
@@ -281,23 +301,23 @@ impl Suite {
         };
         let steps = self.steps.unwrap_or(budget.steps);
         let usual = |key, text| fraction(PROTOCOLS_FILE, key, text, &BALLS[0]);
-        let (eps, alpha) = match self.ball.is_box {
-            true => (
-                self.eps.map_or_else(|| usual("eps", &budget.eps), Ok)?,
-                self.alpha.map_or_else(|| usual("alpha", &budget.alpha), Ok)?,
-            ),
-            false => {
-                let eps = self.eps.ok_or_else(|| {
-                    let (suite, norm) = (&self.name, self.ball.name);
-                    Error::usage(format!(
-                        "suite {suite} bounds perturbations by {norm}, and the protocols' ε is the largest change of a \
-                         pixel: state `eps` too, such as 2.0"
-                    ))
-                })?;
-                // With this step size an image can reach the boundary and still change direction (Madry et al., ICLR
-                // 2018).
-                (eps, self.alpha.unwrap_or(2.5 * eps / steps as f32))
+        let eps = match self.eps {
+            Some(eps) => eps,
+            None if self.ball.is_box => usual("eps", &budget.eps)?,
+            None => {
+                let (suite, norm) = (&self.name, self.ball.name);
+                return Err(Error::usage(format!(
+                    "suite {suite} bounds perturbations by {norm}, and the protocols' ε is the largest change of a \
+                     pixel: state `eps` too, such as 2.0"
+                )));
             }
+        };
+        let alpha = match self.alpha {
+            Some(Alpha::Size(alpha)) => alpha,
+            Some(Alpha::Share(share)) => share * eps,
+            None if self.ball.is_box => usual("alpha", &budget.alpha)?,
+            // With this step size an image can reach the boundary and still change direction (Madry et al., ICLR 2018).
+            None => 2.5 * eps / steps as f32,
         };
         let plan = Plan {
             form: self.form,
@@ -312,6 +332,29 @@ impl Suite {
         };
         Ok((protocol, plan))
     }
+}
+
+/// Refuses a search for the smallest perturbation where the loss doesn't tell success, and any other search where the
+/// smallest one is asked for.
+fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
+    let wants = objective.code == MIN.code;
+    if objective.strong_only || wants == (search.smallest() && !strong) {
+        return Ok(());
+    }
+    let names: Vec<&str> = SMALLEST.iter().map(|s| s.name).collect();
+    let names = names.join(" or ");
+    Err(Error::usage(match wants {
+        true => format!(
+            "{} looks for the smallest perturbation, and schedule {} for the lowest loss within ε: state `schedule: {names}`, \
+             without `effort`",
+            objective.code, search.name
+        ),
+        false => format!(
+            "schedule {} looks for the smallest perturbation with a loss below 0, which is success for {} alone: take {} out \
+             of the suite, or another schedule than {names}",
+            search.name, MIN.code, objective.code
+        ),
+    }))
 }
 
 /// Refuses keys of one search in a suite of the strong search.
@@ -413,6 +456,21 @@ pub fn parse_size(text: &str, ball: &Ball) -> Result<f32> {
     })
 }
 
+/// Parses a step size: a size as [`parse_size`] takes it, or a share of ε such as "2/5 of eps", above 0 and at most 2.
+fn alpha(file: &str, text: &Spanned<String>, ball: &Ball) -> Result<Alpha> {
+    let Some(share) = text.value.strip_suffix(" of eps") else {
+        return fraction(file, "alpha", text, ball).map(Alpha::Size);
+    };
+    let share = number(share).map(|v| v as f32).filter(|v| *v > 0.0 && *v <= 2.0);
+    share.map(Alpha::Share).ok_or_else(|| {
+        Error::usage(format!(
+            "{file}, line {}: alpha: `{}`: expected a share of ε above 0 and at most 2, such as `2/5 of eps`",
+            text.referenced.line(),
+            text.value
+        ))
+    })
+}
+
 /// A decimal number, or a quotient of two.
 fn number(text: &str) -> Option<f64> {
     let decimal = |t: &str| t.trim().parse::<f64>().ok();
@@ -448,7 +506,9 @@ mod tests {
             assert_eq!(suite.name, name);
             assert!(!suite.description.is_empty());
             let (strict, strong) = (name.ends_with("-strict"), name == "strong");
-            assert_eq!(suite.form == Form::Corrected, strict || strong);
+            // Suites of other papers than those of the scores.
+            let other = suite.scores.is_empty();
+            assert_eq!(suite.form == Form::Corrected, strict || strong || other);
             assert_eq!(suite.restarts > 0, strict);
             assert_eq!(suite.search.name == "adaptive", strict);
             assert_eq!(suite.effort, strong.then_some(1));
@@ -531,6 +591,38 @@ mod tests {
         assert!(refused("attacks: [CA+]\n").contains("form"));
         assert!(refused("form: [\n").contains("line"));
         refused("");
+    }
+
+    /// Panum et al., section 4.1: five steps of 2ε/5 from a random start, at three ε. ADML, section 5.2: seven steps of
+    /// 0.007 at 8/255.
+    #[test]
+    fn budgets_of_papers() {
+        let plan = |name: &str| Suite::load(name).unwrap().plan(224, 1).unwrap().1;
+        let panum = plan("panum");
+        assert_eq!((panum.eps, panum.steps, panum.search.name), (0.01, 5, "fixed-random"));
+        assert!((panum.alpha - 0.004).abs() < 1e-9);
+        let wider = Suite { eps: Some(0.05), ..Suite::load("panum").unwrap() };
+        assert!((wider.plan(224, 1).unwrap().1.alpha - 0.02).abs() < 1e-9, "α follows ε");
+        let adml = plan("adml");
+        assert_eq!((adml.eps, adml.alpha, adml.steps), ((8.0f64 / 255.0) as f32, 0.007, 7));
+        assert_eq!((plan("panum-fgsm").search.name, plan("panum-cw").search.name), ("fgsm", "cw"));
+        assert_eq!(plan("minimum").search.name, "bisection");
+        for alpha in ["0 of eps", "2.1 of eps", "x of eps", "1/2 of ε"] {
+            let message = refused(&format!("{BASE}alpha: {alpha}\n"));
+            assert!(message.contains("line 3") && message.contains(alpha), "{message}");
+        }
+    }
+
+    /// What a search looks for must be what the attack asks for.
+    #[test]
+    fn searches_fit_their_attacks() {
+        let of = |attack: &str, more: &str| format!("form: corrected\nattacks: [{attack}]\n{more}");
+        assert!(Suite::parse("my.yaml", &of("MIN", "schedule: bisection\n")).is_ok());
+        assert!(Suite::parse("my.yaml", &of("R1", "schedule: cw\n")).is_ok());
+        let message = refused(&of("MIN", ""));
+        assert!(message.contains("line 2") && message.contains("`schedule: bisection or cw`"), "{message}");
+        assert!(refused(&of("MIN", "effort: 1\n")).contains("without `effort`"));
+        assert!(refused(&of("ES", "schedule: cw\n")).contains("success for MIN alone"));
     }
 
     /// The members of the strong search have steps, step sizes and restarts of their own.

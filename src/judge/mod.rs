@@ -5,5 +5,7 @@ pub mod compare;
 pub mod gate;
 pub mod published;
 pub mod quantity;
+pub mod retrieval;
 pub mod score;
+pub mod smallest;
 pub mod strong;

@@ -15,10 +15,10 @@ pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role
 pub use partition::Partition;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
-    Attack, Benign, ClassRow, CmcPoint, Data, Example, Examples, FEW, GradientCheck, Map, MemberRow, Model,
-    Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RobustR1, SCHEMA_VERSION, Score, Scores,
-    Suite, Surrogate, Timing, Tool,
+    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Map,
+    MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RetrievalMeans,
+    RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite, Surrogate, Timing, Tool,
 };
 pub use sweep::{Sweep, SweepPoint};
-pub use trial::{Form, Measures, MemberResult, Outcome, Skipped, TrialList, TrialRow};
+pub use trial::{Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};

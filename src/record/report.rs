@@ -35,6 +35,12 @@ pub struct Report {
     pub benign: Benign,
     /// One row per measure.
     pub attacks: Vec<Attack>,
+    /// What attacked queries find, a row per attack that moves queries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retrieval: Vec<RetrievalRow>,
+    /// The smallest perturbations that make queries wrong, where the suite looks for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smallest: Option<Smallest>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
@@ -555,6 +561,66 @@ impl Attack {
 
 /// Trials below which a resistance says next to nothing: one more or less changes it by more than ten points.
 pub const FEW: usize = 10;
+
+/// What the queries of an attack find without it and after it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RetrievalRow {
+    /// The attack's code.
+    pub attack: String,
+    /// Number of queries in the means.
+    pub queries: usize,
+    /// The same queries without attack.
+    pub before: RetrievalMeans,
+    /// The attacked queries.
+    pub after: RetrievalMeans,
+}
+
+/// Retrieval of some queries, in per cent. The gallery is clean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RetrievalMeans {
+    /// Recall at 1.
+    pub r1: f64,
+    /// Mean average precision.
+    pub map: f64,
+    /// mAP@R.
+    pub map_at_r: f64,
+    /// mAP@C.
+    pub map_at_c: f64,
+    /// Normalised mutual information of the queries' classes with their clusters: the nearest centre of the k-means
+    /// clustering of the clean gallery. Absent where the gallery was not clustered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nmi: Option<f64>,
+}
+
+/// The smallest perturbations that a search found to make queries wrong. They are upper bounds: a better search may find
+/// smaller ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Smallest {
+    /// The attack's code.
+    pub attack: String,
+    /// The norm.
+    pub norm: String,
+    /// The largest norm that was searched, ε.
+    pub most: f32,
+    /// Number of queries attacked.
+    pub queries: usize,
+    /// Number of these that are right without attack.
+    pub right: usize,
+    /// Median of the norms over the queries that are right without attack; absent where more than half of them have none
+    /// up to ε.
+    pub median: Option<f64>,
+    /// R@1 against the norm that an attacker may use, from 0 to ε.
+    pub curve: Vec<CurvePoint>,
+}
+
+/// A point of the curve of R@1 against the size of perturbations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CurvePoint {
+    /// The largest norm of a perturbation, in units of the [0,1] range.
+    pub eps: f64,
+    /// Share of the queries that no perturbation found within it makes wrong, per cent.
+    pub r1: f64,
+}
 
 /// Both forms of a resistance, per cent.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

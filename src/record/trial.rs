@@ -73,6 +73,25 @@ pub struct Measures {
     /// 0; of more, Kendall's τ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<f64>,
+    /// What the query finds; absent where the perturbed item is a candidate, or no item that it may rank has its class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retrieval: Option<Retrieval>,
+}
+
+/// What one query finds among the items that it may rank, its own clean copy left out. Shares in [0, 1].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Retrieval {
+    /// Whether the nearest item has its class.
+    pub first: bool,
+    /// Average precision over the whole ranking.
+    pub ap: f64,
+    /// (1/R) Σ_{k≤R} P@k·rel(k), where R is the number of items to find: the query's part of mAP@R.
+    pub ap_at_r: f64,
+    /// Share of its class among the nearest R + 1: the query's part of mAP@C.
+    pub at_c: f64,
+    /// The cluster of the clean gallery whose centre is nearest, by k-means; absent where the gallery was not clustered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<usize>,
 }
 
 /// The outcome of one trial.

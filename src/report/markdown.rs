@@ -3,7 +3,9 @@
 use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
-use super::shown::{bound, measures, number, percent, stepping, strong_sample};
+use super::shown::{
+    RETRIEVAL, bound, capital, measures, number, percent, retrieval, smallest, stepping, strong_sample,
+};
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
 
@@ -69,6 +71,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         );
     }
     out += "\n</details>\n\n";
+    out += &retrieval_table(report);
+    if let Some(found) = &report.smallest {
+        out += &format!("{}.\n\n", escape(&capital(&smallest(found))));
+    }
     out += &searches(report);
     let s = &report.suite;
     out += &format!(
@@ -92,6 +98,21 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         read_on(report),
     );
     Ok(out.into_bytes())
+}
+
+/// What the queries find without attack and after each one.
+fn retrieval_table(report: &Report) -> String {
+    if report.retrieval.is_empty() {
+        return String::new();
+    }
+    let mut out = format!(
+        "<details><summary>What attacked queries find, in %</summary>\n\n| {} |\n|---|--:|--:|--:|--:|--:|\n",
+        RETRIEVAL.join(" | ")
+    );
+    for (name, numbers) in retrieval(report) {
+        out += &format!("| {} | {} |\n", escape(&name), numbers.join(" | "));
+    }
+    out + "\n</details>\n\n"
 }
 
 /// Where catalogues of threats speak of this, for readers who keep to one.

@@ -2,7 +2,7 @@
 
 use crate::judge::compare::{Comparison, Entry, Row};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
-use crate::record::{Attack, Report, Suite};
+use crate::record::{Attack, Report, RetrievalMeans, Smallest, Suite};
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 use std::collections::BTreeSet;
@@ -35,6 +35,42 @@ pub(super) fn number(row: &Attack, value: Option<f64>) -> String {
 /// A score, a share or a resistance.
 pub(super) fn percent(value: Option<f64>) -> String {
     value.map_or("–".into(), |v| format!("{v:.1}"))
+}
+
+/// The columns of [`retrieval`].
+pub(super) const RETRIEVAL: [&str; 6] = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
+
+/// The rows of what attacked queries find: names and numbers. Before the first attack, and wherever the next attack is on
+/// other queries, there is a row of the same queries without attack.
+pub(super) fn retrieval(report: &Report) -> Vec<(String, [String; 5])> {
+    let numbers = |m: &RetrievalMeans| {
+        [Some(m.r1), Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi].map(percent)
+    };
+    let mut rows = Vec::new();
+    let mut clean: Option<&RetrievalMeans> = None;
+    for row in &report.retrieval {
+        if clean != Some(&row.before) {
+            clean = Some(&row.before);
+            rows.push((format!("none, {} queries", row.queries), numbers(&row.before)));
+        }
+        rows.push((row.attack.clone(), numbers(&row.after)));
+    }
+    rows
+}
+
+/// The smallest perturbations in a sentence without a full stop.
+pub(super) fn smallest(found: &Smallest) -> String {
+    let median = match found.median {
+        Some(median) => format!("median {median:.4}"),
+        None => format!("the median is above {:.4}", found.most),
+    };
+    let points = found.curve.iter().step_by(4).map(|p| format!("{:.1} % at {:.4}", p.r1, p.eps));
+    format!(
+        "smallest perturbation ({}) that makes a query wrong: {median} of the {} that are right without one; R@1 by ε: {}",
+        found.norm,
+        found.right,
+        points.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// The text with its first letter in upper case.

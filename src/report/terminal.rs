@@ -2,7 +2,7 @@
 //! terminal. On a terminal it has colours, unless NO_COLOR is set.
 
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
-use super::shown::{bound, capital, label, number, percent, stepping};
+use super::shown::{RETRIEVAL, bound, capital, label, number, percent, retrieval, smallest, stepping};
 use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
@@ -166,6 +166,13 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         line(wrap(note));
     }
     line(attacks_table(report, width, paint).to_string());
+    if !report.retrieval.is_empty() {
+        line(wrap("what the queries find without an attack and after it, in %:"));
+        line(retrieval_table(report, paint).to_string());
+    }
+    if let Some(found) = &report.smallest {
+        line(wrap(&capital(&smallest(found))));
+    }
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
@@ -298,6 +305,19 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> Table {
     }
     if table.lines().any(|line| line.chars().count() > width) && !paint.0 {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
+    }
+    table
+}
+
+/// A row for each attack that moves queries, below one for the same queries without attack.
+fn retrieval_table(report: &Report, paint: Paint) -> Table {
+    let mut table = paint.table();
+    table.set_header(RETRIEVAL);
+    for (name, found) in retrieval(report) {
+        table.add_row([vec![name], found.to_vec()].concat());
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }

@@ -165,7 +165,8 @@ impl Subject {
         gallery.xi_k = self.settings.suite.xi_k;
         let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
         let clusterings = clusterings.filter(|_| cost <= MOST_CLUSTERING);
-        let (benign, benign_sampling) = retrieve(flags, &gallery, clusterings)?;
+        let (mut benign, benign_sampling) = retrieve(flags, &gallery, clusterings)?;
+        let gallery = gallery.with_centres(benign.centres.take());
         self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();
         let suite = &self.settings.suite;

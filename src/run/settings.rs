@@ -8,7 +8,7 @@ use crate::model::card::Card;
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{Destination, Target};
-use crate::suite::{self, Suite};
+use crate::suite::{self, Alpha, Suite};
 use crate::{Error, Result, files, yaml};
 use std::path::{Path, PathBuf};
 
@@ -183,7 +183,7 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
         text.as_ref().map(|t| suite::parse_size(t, suite.ball).map_err(|e| e.context(flag))).transpose()
     };
     let (eps, alpha) = (share("--eps", &flags.eps)?, share("--alpha", &flags.alpha)?);
-    (suite.eps, suite.alpha) = (eps.or(suite.eps), alpha.or(suite.alpha));
+    (suite.eps, suite.alpha) = (eps.or(suite.eps), alpha.map(Alpha::Size).or(suite.alpha));
     if flags.alpha.is_some() && !suite.search.takes_alpha {
         return Err(Error::usage(format!(
             "--alpha is a fixed step size, and suite {} finds its own. Leave it out, or take a suite of fixed steps",

@@ -6,7 +6,7 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
-use crate::judge::strong;
+use crate::judge::{retrieval, smallest, strong};
 use crate::model::runtime;
 use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Warning};
 use crate::space::Gallery;
@@ -46,6 +46,8 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         part: None,
         outcomes: Vec::new(),
         attacks: Vec::new(),
+        retrieval: Vec::new(),
+        smallest: None,
         scores: record::Scores::default(),
         gate: None,
         examples: None,
@@ -65,6 +67,8 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.suite.queries = queries(&report.outcomes);
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
+    report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
+    report.smallest = smallest::smallest(report);
     report.scores = wanted(asked, scores);
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     // The bootstrap has no width where all queries agree; one share has one interval in a report.

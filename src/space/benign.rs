@@ -39,6 +39,9 @@ pub struct Benign {
     pub ami: Option<f64>,
     /// Per class with queries, by label.
     pub classes: Vec<ClassRow>,
+    /// The centres of the clustering behind NMI [classes, D]; `None` when not asked for.
+    #[serde(skip)]
+    pub centres: Option<Array2<f32>>,
 }
 
 /// The k of [`Benign::cmc`].
@@ -94,11 +97,6 @@ pub fn benign_of(
     }
     let mean = |of: &dyn Fn(&[usize]) -> f64| ranks.iter().map(|r| of(r)).sum::<f64>() / ranks.len() as f64;
     let recall = |k: usize| mean(&|r| f64::from(u8::from(r[0] < k)));
-    let precision = |(k, &rank): (usize, &usize)| (k + 1) as f64 / (rank + 1) as f64;
-    let ap_at_r = |r: &[usize]| {
-        r.iter().enumerate().filter(|(_, rank)| **rank < r.len()).map(precision).sum::<f64>() / r.len() as f64
-    };
-    let among = |r: &[usize], k: usize| r.partition_point(|&rank| rank < k) as f64 / k as f64;
     let mut classes: BTreeMap<usize, ClassRow> = BTreeMap::new();
     for (&query, ranks) in queries.iter().zip(&ranks) {
         let label = gallery.labels[query];
@@ -113,11 +111,13 @@ pub fn benign_of(
         row
     });
     let labels = &gallery.labels[..gallery.len()];
-    let clusters = clustering.map(|restarts| {
-        let count = labels.iter().collect::<HashSet<_>>().len();
-        let points = gallery.points.slice(s![..gallery.len(), ..]);
-        k_means_telling(points, count, restarts, seed, &mut || tell(Stage::Clustering))
-    });
+    let (clusters, centres) = clustering
+        .map(|restarts| {
+            let count = labels.iter().collect::<HashSet<_>>().len();
+            let points = gallery.points.slice(s![..gallery.len(), ..]);
+            k_means_telling(points, count, restarts, seed, &mut || tell(Stage::Clustering))
+        })
+        .unzip();
     Ok(Benign {
         queries: ranks.len(),
         without_positive: all.len() - ranks.len(),
@@ -126,13 +126,35 @@ pub fn benign_of(
         cmc: CMC.map(recall).to_vec(),
         mrr: mean(&|r| 1.0 / (r[0] + 1) as f64),
         r_precision: mean(&|r| among(r, r.len())),
-        map: mean(&|r| r.iter().enumerate().map(precision).sum::<f64>() / r.len() as f64),
+        map: mean(&ap),
         map_at_r: mean(&ap_at_r),
         map_at_c: mean(&|r| among(r, r.len() + 1)),
         nmi: clusters.as_ref().map(|clusters| nmi(clusters, labels)),
         ami: clusters.as_ref().map(|clusters| ami(clusters, labels)),
         classes: classes.collect(),
+        centres,
     })
+}
+
+/// Precision at the (k + 1)-th item to find, which stands at `rank`.
+fn precision((k, &rank): (usize, &usize)) -> f64 {
+    (k + 1) as f64 / (rank + 1) as f64
+}
+
+/// Average precision, where the items to find stand at `ranks` (ascending, 0 = nearest, at least one).
+pub fn ap(ranks: &[usize]) -> f64 {
+    ranks.iter().enumerate().map(precision).sum::<f64>() / ranks.len() as f64
+}
+
+/// A query's part of mAP@R; `ranks` as in [`ap`].
+pub fn ap_at_r(ranks: &[usize]) -> f64 {
+    let within = ranks.iter().enumerate().filter(|(_, rank)| **rank < ranks.len());
+    within.map(precision).sum::<f64>() / ranks.len() as f64
+}
+
+/// Share of the items to find among the nearest `k`; `ranks` as in [`ap`]. A query's part of mAP@C is that of R + 1.
+pub fn among(ranks: &[usize], k: usize) -> f64 {
+    ranks.partition_point(|&rank| rank < k) as f64 / k as f64
 }
 
 /// Whether the nearest item of each of `queries` has its class; false where nothing that it may rank has.
@@ -256,9 +278,9 @@ fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
     counts
 }
 
-/// Cluster of each point [N, D] after k-means: k-means++ starts, Lloyd's iterations until nothing moves, the
-/// best of `restarts` by inertia.
-pub fn k_means(points: ArrayView2<f32>, k: usize, restarts: usize, seed: u64) -> Vec<usize> {
+/// Cluster of each point [N, D] after k-means, and the centres [k, D]: k-means++ starts, Lloyd's iterations until
+/// nothing moves, the best of `restarts` by inertia.
+pub fn k_means(points: ArrayView2<f32>, k: usize, restarts: usize, seed: u64) -> (Vec<usize>, Array2<f32>) {
     k_means_telling(points, k, restarts, seed, &mut || {})
 }
 
@@ -269,12 +291,12 @@ fn k_means_telling(
     restarts: usize,
     seed: u64,
     tell: &mut dyn FnMut(),
-) -> Vec<usize> {
-    (0..restarts.max(1) as u64)
+) -> (Vec<usize>, Array2<f32>) {
+    let (_, clusters, centres) = (0..restarts.max(1) as u64)
         .map(|restart| lloyd(points, plus_plus(points, k, &mut Random::seeded(seed).stream(restart)), tell))
         .min_by(|a, b| a.0.total_cmp(&b.0))
-        .expect("at least one restart")
-        .1
+        .expect("at least one restart");
+    (clusters, centres)
 }
 
 /// k-means++: each further centre is a point drawn with probability proportional to its squared distance from
@@ -304,8 +326,12 @@ fn plus_plus(points: ArrayView2<f32>, k: usize, random: &mut Random) -> Array2<f
     centres
 }
 
-/// Lloyd's iterations. Returns the inertia and the cluster of each point.
-fn lloyd(points: ArrayView2<f32>, mut centres: Array2<f32>, tell: &mut dyn FnMut()) -> (f64, Vec<usize>) {
+/// Lloyd's iterations. Returns the inertia, the cluster of each point, and the centres.
+fn lloyd(
+    points: ArrayView2<f32>,
+    mut centres: Array2<f32>,
+    tell: &mut dyn FnMut(),
+) -> (f64, Vec<usize>, Array2<f32>) {
     const MOST: usize = 300;
     const BATCH: usize = 256;
     let n = points.nrows();
@@ -356,7 +382,7 @@ fn lloyd(points: ArrayView2<f32>, mut centres: Array2<f32>, tell: &mut dyn FnMut
             }
         }
     }
-    (inertia, clusters)
+    (inertia, clusters, centres)
 }
 
 #[cfg(test)]
@@ -412,10 +438,14 @@ mod tests {
             10.0 * ((heap + j) % 3) as f32 + ((i * 7 + j * 3) % 11) as f32 / 11.0
         });
         let truth: Vec<usize> = (0..60).map(|i| i % 3).collect();
-        let found = k_means(points.view(), 3, 4, 1);
+        let (found, centres) = k_means(points.view(), 3, 4, 1);
         assert!((nmi(&found, &truth) - 1.0).abs() < 1e-12);
-        assert_eq!(found, k_means(points.view(), 3, 4, 1), "seeded");
+        assert_eq!(found, k_means(points.view(), 3, 4, 1).0, "seeded");
+        // A centre is the mean of its points, and theirs is the nearest one.
+        for (point, &cluster) in points.rows().into_iter().zip(&found) {
+            assert!((&point - &centres.row(cluster)).iter().all(|d| d.abs() < 1.0));
+        }
         // More centres than distinct points must end too.
-        assert_eq!(k_means(Array2::zeros((4, 2)).view(), 3, 1, 1).len(), 4);
+        assert_eq!(k_means(Array2::zeros((4, 2)).view(), 3, 1, 1).0.len(), 4);
     }
 }

@@ -2,9 +2,9 @@
 
 use super::objective::{TOP, foa, spqa};
 use super::select::Trial;
-use crate::record::{Form, Measures};
+use crate::record::{Form, Measures, Retrieval};
 use crate::space::ranks::{Ask, Mark};
-use crate::space::{self, Angle, Gallery, wide};
+use crate::space::{self, Angle, Gallery, benign, wide};
 
 /// What is measured for an objective's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,36 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
         }
         found
     });
-    judged.collect()
+    let mut judged: Vec<Measures> = judged.collect();
+    for (place, retrieval) in retrievals(gallery, at) {
+        judged[place].retrieval = Some(retrieval);
+    }
+    judged
+}
+
+/// What the perturbed queries find, with their places in `at`; nothing where a candidate is perturbed, or no item that the
+/// query may rank has its class. Every form leaves out the query's clean copy.
+fn retrievals(gallery: &Gallery, at: &[(&Trial, &[f32])]) -> Vec<(usize, Retrieval)> {
+    let ask = |(place, (trial, z)): (usize, (&Trial, _))| {
+        let marks: Vec<Mark> = match trial.objective.measure {
+            Measure::CandidateRank => return None,
+            _ => gallery.positives(trial.query).map(Mark::Item).collect(),
+        };
+        let left_out = gallery.left_out(trial.query, true);
+        (!marks.is_empty()).then_some((place, Ask { z, marks, left_out }))
+    };
+    let (places, asks): (Vec<usize>, Vec<Ask>) = at.iter().copied().enumerate().filter_map(ask).unzip();
+    let found = space::ranks::ranks(gallery, &asks).into_iter().zip(&asks).map(|(mut ranks, ask)| {
+        ranks.sort_unstable();
+        Retrieval {
+            first: ranks[0] == 0,
+            ap: benign::ap(&ranks),
+            ap_at_r: benign::ap_at_r(&ranks),
+            at_c: benign::among(&ranks, ranks.len() + 1),
+            cluster: gallery.cluster(ask.z),
+        }
+    });
+    places.into_iter().zip(found).collect()
 }
 
 /// The mean of ranks; `None` where there are none.

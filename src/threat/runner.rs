@@ -249,15 +249,16 @@ struct Run<'a> {
     clean: Vec<f32>,
     /// Whether the first image is the clean one.
     begins_clean: bool,
-    /// The state of the search; `None` in a job of several trials.
+    /// The state of the search; `None` in a job of several trials, and where the image stays clean.
     walk: Option<Box<dyn Walk>>,
     /// Steps made.
     step: usize,
     /// The loss at each iterate.
     losses: Vec<f64>,
-    /// Distance from the clean embedding to the embedding of the last iterate. It is set near the end of the run.
+    /// Distance from the clean embedding to the embedding of the last iterate.
     shift: f64,
-    /// Whether the last gradient was zero. No further step would move the image.
+    /// Whether no further step would move the image: the last gradient was zero, the query is left alone, or the search
+    /// has ended.
     stuck: bool,
     /// The factor applied to ∂L/∂embedding.
     scale: f32,
@@ -392,19 +393,24 @@ impl<'a> Task<'a> {
         let Task { gallery, trials, jobs, plan, how, .. } = *self;
         let trial = &trials[jobs[job][0]];
         let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
-        let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &clean, pixels: true };
+        let member = self.member(job, jobs[job][0], start, clean);
+        let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &member.clean, pixels: true };
+        if matches!(member.loss, Loss::Still) {
+            slots.put(model, slot, &member.clean, &bound)?;
+            return Ok(Run { begins_clean: true, ..member });
+        }
         let given = how.and_then(|how| (how.start)(jobs[job][0], &bound));
         let stream = how.map_or(start as u64, |how| (how.stream)(jobs[job][0]));
         let elsewhere = given.is_some() || start > 0;
         let x = given.unwrap_or_else(|| match start {
-            0 => clean.clone(),
+            0 => member.clean.clone(),
             _ => bound.start(&mut draw(start as u64)),
         });
         let (x, walk, own) = self.walk(bound, x, elsewhere, draw(NOISE + 1 + stream), model.shape());
         slots.put(model, slot, &x, &bound)?;
         slots.alpha[slot] = self.alpha();
         let begins_clean = !elsewhere && !own;
-        Ok(Run { walk: Some(walk), begins_clean, ..self.member(job, jobs[job][0], start, clean) })
+        Ok(Run { walk: Some(walk), begins_clean, ..member })
     }
 
     /// A run of a trial without a search.
@@ -488,7 +494,7 @@ impl<'a> Task<'a> {
         mut out: Option<ArrayViewMut2<f32>>,
         buffers: &mut Losses,
     ) -> Result<()> {
-        let Task { gallery, trials, plan, .. } = *self;
+        let Task { gallery, trials, .. } = *self;
         let at_work = active.iter().enumerate().filter_map(|(slot, run)| Some((slot, run.as_ref()?)));
         check_embeddings(raw, active.len(), gallery, at_work.map(|(slot, run)| (slot, &trials[run.trial])))?;
         buffers.place(raw, gallery);
@@ -499,20 +505,19 @@ impl<'a> Task<'a> {
             let Some(run) = run else { continue };
             check_loss(buffers.losses[slot], gallery, &trials[run.trial])?;
             run.losses.push(buffers.losses[slot]);
+            run.stuck |= matches!(run.loss, Loss::Still);
             if let Some(out) = &mut out {
                 let gradient = &mut buffers.gradient[slot * gallery.dim()..][..gallery.dim()];
                 gallery.metric.pull_back(raw.row(slot).to_slice().expect("row-major"), gradient);
                 let largest = gradient.iter().fold(0.0f32, |m, g| m.max(g.abs()));
-                run.stuck = largest == 0.0;
+                run.stuck |= largest == 0.0;
                 // Only the direction of the gradient matters later. Scaling by a power of two keeps the other bits
                 // unchanged, and keeps small gradients (a mean over the gallery) from underflowing in half precision.
                 run.scale = if largest.is_normal() { (-largest.log2().floor()).exp2() } else { 1.0 };
                 out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * run.scale);
             }
-            if run.stuck || run.step + 1 >= plan.steps {
-                let clean = gallery.point(trials[run.trial].query);
-                run.shift = gallery.metric.distance(buffers.point(slot, gallery), clean);
-            }
+            let clean = gallery.point(trials[run.trial].query);
+            run.shift = gallery.metric.distance(buffers.point(slot, gallery), clean);
         }
         Ok(())
     }
@@ -552,7 +557,9 @@ impl<'a> Task<'a> {
                 let at = slots.at(slot);
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
                 let gradient = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
+                walk.scaled(run.scale);
                 walk.step(&mut slots.x[at], &bound, latest, gradient);
+                run.stuck |= walk.done();
             }
             if run.stuck || run.step == plan.steps {
                 steps += left;

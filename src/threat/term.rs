@@ -93,6 +93,12 @@ pub static TERMS: &[Term] = &[
     SPFOA10,
     SPFOA25_KEPT,
     SPFOA25,
+    NN,
+    ANCHOR,
+    MIN,
+    ALIGNMENT,
+    UNIFORMITY,
+    TRIPLET,
 ];
 
 const RANK: Term = Term {
@@ -243,6 +249,20 @@ pub const SPFOA25_KEPT: Term = Term { name: "SPFOA25:G", ..KEPT };
 fn ordered(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
     Some((Some(o.before.order?), o.after.order?))
 }
+/// R@1 after an attack that is part of no score.
+const APART: Term = Term { ers: None, weights: [0, 0], ..SHARE };
+/// R@1 after NN-push.
+pub const NN: Term = Term { name: "NN", ..APART };
+/// R@1 after the attack on the anchor.
+pub const ANCHOR: Term = Term { name: "ANC", ..APART };
+/// R@1 where each query has the smallest perturbation that makes it wrong, as far as one within ε was found.
+pub const MIN: Term = Term { name: "MIN", ..APART };
+/// R@1 after the alignment attack.
+pub const ALIGNMENT: Term = Term { name: "ALI", ..APART };
+/// R@1 after the uniformity attack.
+pub const UNIFORMITY: Term = Term { name: "UNI", ..APART };
+/// R@1 after the triplet attack.
+pub const TRIPLET: Term = Term { name: "TRI", ..APART };
 
 const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";

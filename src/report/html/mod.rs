@@ -1,11 +1,12 @@
 //! The report as HTML: one page in one file, without network access or scripts. The sections answer these questions in
-//! order: how robust is the model, can I trust the result, where is the model weak, which attacks decided it, what do
-//! attacks look like, how was it measured.
+//! order: how robust is the model, can I trust the result, where is the model weak, what do attacked queries find, which
+//! attacks decided it, what do attacks look like, how was it measured.
 
 mod compare;
 mod examples;
 mod page;
 mod paper;
+mod retrieval;
 mod strong;
 mod sweep;
 
@@ -30,8 +31,8 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         (report.data.source) "). Suite " (s.name) ", " (s.form) " form."
     };
     let sections = html! {
-        (robustness(report)) (trust(report)) (weaknesses(report)) (strong::section(report)) (examples::section(report))
-        (measured(report))
+        (robustness(report)) (trust(report)) (weaknesses(report)) (retrieval::section(report)) (strong::section(report))
+        (examples::section(report)) (measured(report))
     };
     Ok(page("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }

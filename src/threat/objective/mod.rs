@@ -4,12 +4,15 @@
 //! Attack and Defense in Deep Ranking" (T-PAMI 2024, arXiv:2106.03614), Tolias et al. (ICCV 2019) for TMA and Wang et
 //! al. (CVPR 2020) for LTM.
 
+mod adml;
 mod ca;
 pub mod es;
 pub mod foa;
 mod gtm;
 mod gtt;
 mod ltm;
+pub mod min;
+mod nn;
 mod qa;
 pub mod r1;
 pub mod spqa;
@@ -49,6 +52,12 @@ pub static OBJECTIVES: &[Objective] = &[
     foa::FIVE_KEPT,
     foa::TEN_KEPT,
     foa::MANY_KEPT,
+    nn::NN,
+    nn::ANCHOR,
+    min::MIN,
+    adml::ALIGNMENT,
+    adml::UNIFORMITY,
+    adml::TRIPLET,
 ];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
@@ -250,6 +259,8 @@ pub enum Loss<'a> {
     /// A function of the distances d from z to the whole gallery. Arguments: d [N]; ∂L/∂d [N], zero on entry. Returns
     /// the loss. Only these losses need matrix products with the gallery.
     Gallery(Box<GalleryLoss<'a>>),
+    /// Nothing: the query is left alone, and its clean image is the result. The loss is 0.
+    Still,
 }
 
 /// See [`Loss::Point`].

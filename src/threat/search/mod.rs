@@ -2,16 +2,20 @@
 //! gradients. The runner fills batches, enforces the bounds and measures the result.
 
 mod apgd;
+mod bisection;
 mod cosine;
+mod cw;
 mod nes;
 mod pgd;
 mod population;
 mod random;
 
 pub use apgd::APGD;
+pub use bisection::BISECTION;
 pub use cosine::COSINE;
+pub use cw::CW;
 pub use nes::NES;
-pub use pgd::PGD;
+pub use pgd::{FGSM, PGD, RANDOM_START};
 pub use population::POPULATION_NES;
 pub use random::RANDOM;
 
@@ -23,7 +27,11 @@ use std::f32::consts::PI;
 use std::fmt;
 
 /// Every search; the first is the default.
-pub static SEARCHES: &[Search] = &[PGD, APGD, COSINE, RANDOM, NES, POPULATION_NES];
+pub static SEARCHES: &[Search] =
+    &[PGD, APGD, COSINE, RANDOM, NES, POPULATION_NES, RANDOM_START, FGSM, BISECTION, CW];
+
+/// The searches for the smallest perturbation with a loss below 0. All others look for the lowest loss in the ball.
+pub static SMALLEST: &[Search] = &[BISECTION, CW];
 
 /// An algorithm that searches for an image with a low loss.
 pub struct Search {
@@ -72,6 +80,12 @@ pub trait Walk: Send + Sync {
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
         None
     }
+    /// The factor by which the next gradient is longer than that of the loss. Only searches that compare lengths need it.
+    fn scaled(&mut self, _by: f32) {}
+    /// Whether the search has ended before its last step.
+    fn done(&self) -> bool {
+        false
+    }
 }
 
 /// The image with the lowest loss so far [P], and this loss.
@@ -117,6 +131,11 @@ impl Search {
                 all.join(", ")
             ))
         })
+    }
+
+    /// Whether this search looks for the smallest perturbation with a loss below 0.
+    pub fn smallest(&self) -> bool {
+        SMALLEST.contains(self)
     }
 
     /// Whether a model with signed steps can perform all steps of this search on `ball`.

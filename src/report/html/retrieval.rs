@@ -1,0 +1,51 @@
+//! The section on what attacked queries find, and on the smallest perturbations.
+
+use super::page::section as framed;
+use crate::record::{Report, Smallest};
+use crate::report::shown::{RETRIEVAL, capital, retrieval, smallest};
+use maud::{Markup, html};
+
+/// The section; empty where no attack moves queries.
+pub(super) fn section(report: &Report) -> Markup {
+    if report.retrieval.is_empty() {
+        return Markup::default();
+    }
+    let lead = "Retrieval of the attacked queries in the clean gallery, in per cent, beside the same queries without attack. NMI \
+                compares their classes with the clusters of the clean gallery that they fall in.";
+    let content = html! {
+        @if let Some(found) = &report.smallest { .card { p { (capital(&smallest(found))) "." } (curve(found)) } }
+        details.card {
+            summary { "R@1, mAP, mAP@R, mAP@C and NMI after each attack" }
+            .scroll { table {
+                thead { tr { @for (i, name) in RETRIEVAL.iter().enumerate() { th.n[i > 0] { (capital(name)) } } } }
+                tbody {
+                    @for (name, numbers) in retrieval(report) {
+                        tr.quiet[name.starts_with("none")] {
+                            td { b { (name) } }
+                            @for number in numbers { td.n { (number) } }
+                        }
+                    }
+                }
+            } }
+        }
+    };
+    framed("What do attacked queries find?", lead, content)
+}
+
+/// R@1 against ε: a step at each size that makes a query wrong, drawn at the curve's points.
+fn curve(found: &Smallest) -> Markup {
+    let most = f64::from(found.most).max(f64::MIN_POSITIVE);
+    let at = |eps: f64, r1: f64| format!("{:.1},{:.1}", 300.0 * eps / most, 43.0 - 42.0 * r1 / 100.0);
+    let points: Vec<String> = found.curve.iter().map(|p| at(p.eps, p.r1)).collect();
+    html! {
+        svg.loss role="img" aria-label=(format!("R@1 from ε 0 to {most:.4}")) {
+            svg viewBox="0 0 300 44" width="100%" height="44" preserveAspectRatio="none" {
+                polyline points=(points.join(" ")) fill="none" stroke="var(--accent)" stroke-width="2"
+                    vector-effect="non-scaling-stroke" {}
+            }
+            text x="0" y="60" { "ε 0" }
+            text x="50%" y="60" text-anchor="middle" { "R@1, 0 to 100 %" }
+            text x="100%" y="60" text-anchor="end" { (format!("{most:.4}")) }
+        }
+    }
+}

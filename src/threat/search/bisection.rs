@@ -1,0 +1,141 @@
+//! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in a ball of its own, which
+//! ends at the first image with such a loss.
+
+use super::{Bound, Search, Setting, Walk};
+
+/// Balls that are tried. The last one is within ε / 2⁹ of the border between found and not found.
+const ROUNDS: usize = 10;
+
+/// The steps are shared among ten rounds; α is 2.5 times the round's ε over its steps.
+pub const BISECTION: Search = Search {
+    name: "bisection",
+    words: |steps, _| format!("bisection over ε, {ROUNDS} rounds of {} steps", per_round(steps)),
+    needs_gradient: true,
+    plain_steps: false,
+    takes_alpha: false,
+    begin: |setting, _| Box::new(Bisection::new(setting)),
+};
+
+/// A round looks at its first image and at the image after each step.
+fn per_round(steps: usize) -> usize {
+    (steps / ROUNDS).saturating_sub(1).max(1)
+}
+
+struct Bisection {
+    /// Steps of a round.
+    per: usize,
+    /// Rounds that have ended.
+    rounds: usize,
+    /// Steps of this round so far.
+    step: usize,
+    /// The radius of this round.
+    eps: f32,
+    /// The largest radius in which nothing was found.
+    low: f32,
+    /// The smallest perturbation that was found, and its image.
+    best: Option<(f32, Vec<f32>)>,
+    /// The lowest loss and its image, where nothing was found.
+    lowest: (f64, Vec<f32>),
+    done: bool,
+}
+
+impl Bisection {
+    fn new(setting: &Setting) -> Bisection {
+        let (per, eps) = (per_round(setting.steps), setting.bound.eps);
+        let lowest = (f64::INFINITY, setting.start.to_vec());
+        Bisection { per, rounds: 0, step: 0, eps, low: 0.0, best: None, lowest, done: false }
+    }
+
+    /// Begins the next round: x is the best image so far, moved into the smaller ball.
+    fn next(&mut self, x: &mut [f32], bound: &Bound) {
+        self.rounds += 1;
+        self.step = 0;
+        match &self.best {
+            Some((size, image)) if self.rounds < ROUNDS => {
+                self.eps = (self.low + size) / 2.0;
+                x.copy_from_slice(image);
+                Bound { eps: self.eps, ..*bound }.project(x);
+            }
+            // There is nothing in the largest ball.
+            _ => self.done = true,
+        }
+    }
+}
+
+impl Walk for Bisection {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
+        if loss < 0.0 {
+            let size = (bound.ball.size)(x, bound.centre);
+            if self.best.as_ref().is_none_or(|(best, _)| size < *best) {
+                self.best = Some((size, x.to_vec()));
+            }
+            return self.next(x, bound);
+        }
+        if loss < self.lowest.0 {
+            self.lowest.0 = loss;
+            self.lowest.1.copy_from_slice(x);
+        }
+        if self.step == self.per {
+            self.low = self.eps;
+            return self.next(x, bound);
+        }
+        let alpha = 2.5 * self.eps / self.per as f32;
+        Bound { eps: self.eps, ..*bound }.descend(x, gradient, alpha);
+        self.step += 1;
+    }
+
+    /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest loss.
+    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
+        let found = self.best.take().map(|(_, image)| (f64::NEG_INFINITY, image));
+        Some(found.unwrap_or_else(|| std::mem::take(&mut self.lowest)))
+    }
+
+    fn done(&self) -> bool {
+        self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threat::ball::BALLS;
+
+    /// The loss 0.2 − ‖x − c‖ along one axis is below 0 from a distance of 0.2 on: in every ball the smallest perturbation
+    /// has this norm.
+    #[test]
+    fn the_border_is_found() {
+        for ball in BALLS {
+            let centre = [0.5f32, 0.5];
+            let bound = Bound { ball, eps: 0.45, centre: &centre, pixels: true };
+            let mut x = centre.to_vec();
+            let setting =
+                Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps: 110, alpha: 0.0 };
+            let mut walk = Bisection::new(&setting);
+            for _ in 0..110 {
+                let loss = f64::from(0.2 - (x[0] - 0.5));
+                walk.step(&mut x, &bound, loss, &[-1.0, 0.0]);
+            }
+            assert!(walk.done);
+            let (_, image) = walk.best().unwrap();
+            let size = (ball.size)(&image, &centre);
+            assert!((0.2..0.203).contains(&size), "{ball:?}: {size}");
+        }
+    }
+
+    /// Where the largest ball holds nothing, the search ends after its first round, and the lowest loss is its result.
+    #[test]
+    fn nothing_in_the_largest_ball_is_the_end() {
+        let centre = [0.5f32];
+        let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true };
+        let setting =
+            Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 110, alpha: 0.0 };
+        let mut walk = Bisection::new(&setting);
+        let mut x = centre.to_vec();
+        for _ in 0..11 {
+            assert!(!walk.done);
+            walk.step(&mut x, &bound, 1.0, &[1.0]);
+        }
+        assert!(walk.done);
+        assert_eq!(walk.best().unwrap().0, 1.0);
+    }
+}
