@@ -55,7 +55,7 @@ fn the_copy_is_what_the_papers_print() {
 fn a_report_stands_beside_published_rows_and_departures_are_named() {
     let dir = Temp::new();
     let file = report(&dir);
-    let found = beside(&[file.clone()], "cub").unwrap();
+    let found = beside(std::slice::from_ref(&file), "cub").unwrap();
     says(
         &found.cautions[0],
         &[
@@ -88,7 +88,7 @@ fn a_report_stands_beside_published_rows_and_departures_are_named() {
     assert!(!printed.own && printed.source.ends_with("table 1"));
     // Every data set has rows of both tables.
     for data in ["CUB", "CARS", "SOP"] {
-        let tables = beside(&[file.clone()], data).unwrap().tables;
+        let tables = beside(std::slice::from_ref(&file), data).unwrap().tables;
         assert!(tables.len() == 2 && tables.iter().all(|t| t.rows.len() >= 5), "{data}");
     }
     let refused = beside(&[file], "mnist").unwrap_err().message;

@@ -186,11 +186,6 @@ reasons! {
          in zeros, or take --metric euclidean";
     DUPLICATES = "duplicates", "always", "Is every embedding unlike the others?",
         "Which of equals comes first is chance: remove the copies from the data, or read R@1 as the range";
-    CANDIDATES = "candidates-outside", "always", "Are the candidates of CA± items of the gallery?",
-        "By the definition candidates are items of the gallery. Audit images of the gallery, where there are any, instead of \
-         their embeddings";
-    KEPT_ITEMS = "few-kept-items", "with SPQA or SPFOA", "Are there 5 items to keep at the top?",
-        "Compare with runs on a larger gallery only with care";
     LONE_IMAGES = "lone-images", "always", "Has every query something to find?",
         "They have no R@1 and are left out of it. Give each class two images or more";
     BOUNDS = "bounds", "always", "Do attacked images stay in their bounds?",
@@ -236,6 +231,11 @@ reasons! {
         "Gradients are masked: the other model's point the better way";
     EIGHT_BIT = "eight-bit", "doctor", "Do attacked images survive being saved?",
         "The attack lives on changes smaller than a grey level, which no image file holds";
+    CANDIDATES = "candidates-outside", "always", "Are the candidates of CA± items of the gallery?",
+        "By the definition candidates are items of the gallery. Audit images of the gallery, where there are any, instead of \
+         their embeddings";
+    KEPT_ITEMS = "few-kept-items", "with SPQA or SPFOA", "Are there 5 items to keep at the top?",
+        "Compare with runs on a larger gallery only with care";
     BUILT_IN_DATA = "built-in-data", "without `--data`", "Are the images your own?",
         "Give your own with --data";
     PREPROCESSING_ASSUMED = "preprocessing-assumed", "always", "Is the preprocessing stated?",

@@ -114,8 +114,7 @@ fn curve(
     colour: &str,
 ) -> Markup {
     let found = points.iter().filter_map(|p| Some((p.place[axis], shown::row(p, term)?)));
-    let at: Vec<(f64, f64, Option<(f64, f64)>)> =
-        found.filter_map(|(place, a)| Some((x(place), y(a.after?), a.after_interval))).collect();
+    let at: Vec<_> = found.filter_map(|(place, a)| Some((x(place), y(a.after?), a.after_interval))).collect();
     let line: Vec<String> = at.iter().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
     let stroke = format!("var(--{colour})");
     html! {

@@ -157,7 +157,7 @@ pub fn order(d: &[f64]) -> f64 {
     if let [nearer, farther] = d {
         return f64::from(u8::from(farther <= nearer));
     }
-    let (mut agree, mut tied, mut pairs) = (0.0, 0.0, 0.0);
+    let (mut agree, mut tied, mut pairs) = (0.0f64, 0.0, 0.0);
     for (i, first) in d.iter().enumerate() {
         for second in &d[i + 1..] {
             pairs += 1.0;
@@ -169,7 +169,7 @@ pub fn order(d: &[f64]) -> f64 {
             };
         }
     }
-    if tied == pairs { 0.0 } else { agree / (pairs * (pairs - tied) as f64).sqrt() }
+    if tied == pairs { 0.0 } else { agree / (pairs * (pairs - tied)).sqrt() }
 }
 
 #[cfg(test)]
