@@ -28,7 +28,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 10] = [
+const TASKS: [Task; 11] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
