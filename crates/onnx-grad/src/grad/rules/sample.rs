@@ -37,6 +37,9 @@ struct Near {
     slope: Option<String>,
 }
 
+/// Weight and slope along an axis, as in [`Near`].
+type Along = (Option<String>, Option<String>);
+
 /// A pixel of each sample. All values are [B, 1, P].
 struct Tap {
     /// Place in the flattened image, int64.
@@ -44,7 +47,7 @@ struct Tap {
     /// 1 inside the image and 0 outside; `None` where nothing is outside.
     inside: Option<String>,
     /// By axis.
-    near: Vec<(Option<String>, Option<String>)>,
+    near: Vec<Along>,
 }
 
 /// Samples of images [B, C, sizes…], P in each.
@@ -157,8 +160,7 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         if sizes.iter().product::<i64>() > 1 << 24 {
             return Err("more than 16,777,216 pixels in a channel are not covered".into());
         }
-        let mut taps: Vec<(Option<String>, Option<String>, Vec<(Option<String>, Option<String>)>)> =
-            vec![(None, None, vec![])];
+        let mut taps: Vec<(Option<String>, Option<String>, Vec<Along>)> = vec![(None, None, vec![])];
         for (&size, near) in sizes.iter().zip(near) {
             let near: Vec<_> =
                 near.into_iter().map(|n| (within(cx, &n.place, size, outside), n.weight, n.slope)).collect();
