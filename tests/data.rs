@@ -102,8 +102,8 @@ fn what_is_no_data_set_is_refused_with_the_next_step() {
         folder.write(file, b"");
     }
     let cases = [
-        ("absent", Exit::Usage, vec!["absent", "give the folder"]),
-        ("archive.zip", Exit::Usage, vec!["archive.zip", "unpack"]),
+        ("absent", Exit::Usage, vec!["absent", "Give the folder"]),
+        ("archive.zip", Exit::Usage, vec!["archive.zip", "Unpack it"]),
         ("image.png", Exit::Usage, vec!["image.png", "is a file", "PATH/<class>/<image>"]),
         ("loose", Exit::Usage, vec!["stray.png", "PATH/<class>/<image>", "Move"]),
         ("split", Exit::Usage, vec!["train", "folders instead of images", "give that as PATH"]),

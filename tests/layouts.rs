@@ -109,8 +109,8 @@ fn cub_splits_at_class_100() {
         &root,
         &[
             "classes.txt is missing",
-            "expected CUB_200_2011 with",
-            "found image_class_labels.txt, images, images.txt",
+            "Expected is CUB_200_2011 with",
+            "Found image_class_labels.txt, images, images.txt",
         ],
     );
 }
@@ -154,12 +154,12 @@ fn cars_in_both_packagings() {
     assert_eq!(summary(&open(&root, None)), expected);
     fs::copy(golden("cars/cars_meta.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
     refused(&root, &["no variable `annotations`", "class_names"]);
-    refused_as(Some("cars-196"), &Temp::new(), &["cars_annos.mat is missing", "found nothing in"]);
+    refused_as(Some("cars-196"), &Temp::new(), &["cars_annos.mat is missing", "Found nothing in"]);
     fs::copy(golden("cars/cars_train_annos.mat"), root.join("devkit/cars_train_annos.mat")).unwrap();
     fs::remove_file(root.join("devkit/cars_test_annos_withlabels.mat")).unwrap();
     refused(
         &root,
-        &["cars_test_annos_withlabels.mat is missing", "found cars_meta.mat, cars_train_annos.mat"],
+        &["cars_test_annos_withlabels.mat is missing", "Found cars_meta.mat, cars_train_annos.mat"],
     );
 }
 
@@ -188,7 +188,7 @@ fn sop_takes_its_own_split() {
     refused_as(
         Some("sop"),
         &root,
-        &["Ebay_test.txt is missing", "found Ebay_train.txt, chair_final, sofa_final in"],
+        &["Ebay_test.txt is missing", "Found Ebay_train.txt, chair_final, sofa_final in"],
     );
 }
 
@@ -203,7 +203,7 @@ fn in_shop_has_queries_outside_the_gallery() {
     let rows = "img/W/D/id_1/a.jpg   id_1   train \nimg/W/D/id_1/b.jpg id_1 train\nimg/W/D/id_2/a.jpg  id_2 query\n\
                 img/W/D/id_2/b.jpg id_2 gallery\nimg/W/D/id_2/c.jpg id_2 gallery\n";
     list(5, rows);
-    refused(&above, &["img is missing", "img.zip to be unpacked", "found Eval in"]);
+    refused(&above, &["img is missing", "img.zip to be unpacked", "Found Eval in"]);
     let files = ["id_1/a.jpg", "id_1/b.jpg", "id_2/a.jpg", "id_2/b.jpg", "id_2/c.jpg"];
     images(&root.join("img/W/D"), &files);
     let test = open(&above, None);
@@ -248,13 +248,13 @@ fn re_identification_by_file_name() {
         &[
             "bounding_box_test is missing",
             "such as 0002_c1s1_000451_03.jpg",
-            "found bounding_box_train, query in",
+            "Found bounding_box_train, query in",
         ],
     );
 
     fs::remove_dir_all(root.join("query")).unwrap();
     fs::create_dir_all(root.join("bounding_box_test")).unwrap();
-    refused_as(Some("market-1501"), &root, &["query is missing", "expected", "found"]);
+    refused_as(Some("market-1501"), &root, &["query is missing", "Expected is", "Found"]);
 
     let root = Temp::new();
     images(&root.join("DukeMTMC-reID/query"), &["0001_c2_f0046182.jpg"]);
@@ -291,7 +291,7 @@ fn msmt17_reads_its_lists() {
     refused_as(
         Some("msmt17"),
         &root,
-        &["list_gallery.txt is missing", "expected list_train.txt", "found list_query.txt, list_train.txt"],
+        &["list_gallery.txt is missing", "Expected is list_train.txt", "Found list_query.txt, list_train.txt"],
     );
 }
 
@@ -309,7 +309,7 @@ fn omniglot_by_alphabet_and_character() {
     refused(&root, &["character03 holds no images"]);
     fs::remove_dir_all(root.join("images_background")).unwrap();
     let error = Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message;
-    says(&error, &["images_background is missing", "found images_evaluation in"]);
+    says(&error, &["images_background is missing", "Found images_evaluation in"]);
 }
 
 /// An IDX file.
@@ -344,7 +344,7 @@ fn mnist_bare_and_gzipped() {
     root.write("raw/t10k-labels-idx1-ubyte", "labels");
     refused(&root, &["no IDX file", "[0, 0, 8, 1]"]);
     let error = Dataset::open(&root, None, Some(Split::Train)).unwrap_err().message;
-    says(&error, &["train-images-idx3-ubyte is missing", "found raw in"]);
+    says(&error, &["train-images-idx3-ubyte is missing", "Found raw in"]);
 }
 
 #[test]
@@ -401,9 +401,9 @@ fn class_folders_and_detection() {
     root.write("list_gallery.txt", "");
     refused(&root, &["may be any of sop, msmt17", "--layout"]);
     refused_as(Some("sopp"), &root, &["layout `sopp` is unknown", "market-1501"]);
-    refused(&root.join("none"), &["give the folder"]);
+    refused(&root.join("none"), &["Give the folder"]);
     root.write("a.zip", "");
-    refused(&root.join("a.zip"), &["zip archive", "unpack"]);
+    refused(&root.join("a.zip"), &["zip archive", "Unpack it"]);
     assert_eq!(LAYOUTS.last().unwrap().name, "folder");
 }
 
@@ -429,7 +429,7 @@ fn galleries_of_embeddings() {
     root.write("gallery.csv", "id,class\n");
     refused(&["line 1: column 2, `class`"]);
     fs::remove_file(root.join("gallery.csv")).unwrap();
-    refused(&["gallery.csv is missing", "found gallery.npy in"]);
+    refused(&["gallery.csv is missing", "Found gallery.npy in"]);
     fs::write(&at, npy("<f4", "(3, 3)", &values)).unwrap();
     refused(&["gallery.npy", "3×3"]);
     fs::write(&at, npy("<i8", "(3, 2)", &values)).unwrap();
