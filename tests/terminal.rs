@@ -47,7 +47,7 @@ fn json_lines_say_where_the_work_is() {
     let plan = &events[plan];
     let ahead = plan["phases"].as_array().unwrap();
     let names: Vec<&str> = ahead.iter().map(|p| p["phase"].as_str().unwrap()).collect();
-    assert_eq!(names, ["check", "preprocessing", "gallery", "attacks"]);
+    assert_eq!(names, ["check", "preprocessing", "gallery", "retrieval", "attacks"]);
     let sum: f64 = ahead.iter().map(|p| p["seconds"].as_f64().unwrap()).sum();
     assert!((sum - plan["seconds"].as_f64().unwrap()).abs() <= 0.5 && plan["queries"] == 6, "{plan}");
     let attacks: Vec<&Value> =

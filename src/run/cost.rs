@@ -89,6 +89,8 @@ pub struct Amount {
     pub first: usize,
     /// Images and preprocessings that are tried on data of one's own; 0 without.
     pub tried: usize,
+    /// Multiplications of ranking and clustering.
+    pub ranking: f64,
 }
 
 /// Seconds from which people are told what is ahead.
@@ -125,6 +127,7 @@ impl Outlook {
         }
         let seconds = amount.images as f64 * speed.embed_s;
         phases.push(Ahead { phase: "gallery", seconds, shorter: String::new() });
+        phases.push(Ahead { phase: "retrieval", seconds: amount.ranking / RANKING, shorter: String::new() });
         let few = (PATIENCE / query_s.max(1e-9)) as usize / 10 * 10;
         let shorter = match few {
             10.. if attacks > PATIENCE && few < queries => {
@@ -182,6 +185,9 @@ pub fn seconds(s: f64) -> String {
 /// How many times as long the file as it is takes for an image as the optimised graph, whose batch fills all cores.
 const UNOPTIMISED: f64 = 1.5;
 
+/// Multiplications a second of ranking and clustering, of which a core makes about so many.
+const RANKING: f64 = 4e9;
+
 /// Which queries are asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampled {
@@ -217,7 +223,7 @@ mod tests {
         let suite = Suite::load("ars").unwrap();
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed = Speed { embed_s: 0.001, step_s: 0.01 };
-        let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0 };
+        let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0, ranking: 0.0 };
         let outlook = |max_queries| {
             Outlook::of(
                 speed,
@@ -250,7 +256,7 @@ mod tests {
         let suite = Suite::load("smoke").unwrap();
         let (_, plan) = suite.plan(28, 0).unwrap();
         let speed = Speed { embed_s: 1e-5, step_s: 3e-5 };
-        let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0 };
+        let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0, ranking: 0.0 };
         let outlook =
             Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: Some(5), strong: None });
         assert_eq!(outlook.text(), None);

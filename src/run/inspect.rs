@@ -201,7 +201,7 @@ fn cost(taken: &Taken, suite: &Suite) -> Result<Cost> {
     let p = &taken.info.preprocessing;
     let (_, plan) = suite.plan(p.height.max(p.width), 0)?;
     let images = Dataset::builtin(BUILTIN_SEED).items.len();
-    let amount = Amount { images, queries: QUERIES, checked: false, first: FIRST, tried: 0 };
+    let amount = Amount { images, queries: QUERIES, checked: false, first: FIRST, tried: 0, ranking: 0.0 };
     let sampled = Sampled { max_queries: Some(QUERIES), strong: None };
     let outlook = Outlook::of(Speed::guess(taken.embed_s), amount, false, suite, &plan, sampled);
     Ok(Cost {

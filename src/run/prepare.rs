@@ -102,6 +102,7 @@ impl Subject {
                 checked: earlier.is_some(),
                 first: count,
                 tried: check::preprocessing::MOST.min(dataset.items.len()) * others,
+                ranking: ranking(flags, &dataset, model.info.dim),
             };
             let sampled = Sampled::of(flags, &settings.suite);
             let outlook = Outlook::of(speed, amount, model.info.estimated, &settings.suite, &plan, sampled);
@@ -275,6 +276,22 @@ fn check_at_load(
 const MOST_RANKING: f64 = 2e11;
 /// Fewest queries of such a sample.
 const LEAST_RANKED: usize = 2000;
+
+/// Iterations of k-means over all restarts, about.
+const ITERATIONS: f64 = 100.0;
+
+/// Multiplications that [`retrieve`] takes, about.
+fn ranking(flags: &AuditFlags, dataset: &Dataset, dim: usize) -> f64 {
+    let (items, classes) = (dataset.items.len() as f64, dataset.classes.len() as f64);
+    let each = items * dim as f64;
+    let all = match flags.benign_sample {
+        Some(BenignSample::All) => items,
+        Some(BenignSample::Most(n)) => items.min(n as f64),
+        None => items.min((MOST_RANKING / each).max(LEAST_RANKED as f64)),
+    };
+    let clustering = each * classes;
+    all * each + if clustering <= MOST_CLUSTERING { ITERATIONS * clustering } else { 0.0 }
+}
 
 /// Retrieval without attack, and how its queries were chosen where they are not all.
 fn retrieve(
