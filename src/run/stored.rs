@@ -183,7 +183,7 @@ fn look_again(
                 expected.push((id, values));
             }
             (Row::Embedded(..), Err(e)) => {
-                return Err(e.context(&format!("{name} has the embedding of `{id}`")));
+                return Err(e.context(format!("{name} has the embedding of `{id}`")));
             }
             (Row::Unreadable(_), Ok(_)) => {
                 return Err(stale(
