@@ -291,7 +291,11 @@ fn msmt17_reads_its_lists() {
     refused_as(
         Some("msmt17"),
         &root,
-        &["list_gallery.txt is missing", "Expected is list_train.txt", "Found list_query.txt, list_train.txt"],
+        &[
+            "list_gallery.txt is missing",
+            "Expected is list_train.txt",
+            "Found list_query.txt, list_train.txt",
+        ],
     );
 }
 

@@ -32,7 +32,7 @@ pub struct AuditScores {
     pub r1: f64,
     /// Retrieval without attack, by name, %. Not every report has every measure.
     pub benign: Vec<(&'static str, Option<f64>)>,
-    /// Resistance per trial of the terms that have one, in the order of the report.
+    /// Resistance per trial of the terms of ARS, in the order of the report.
     pub terms: Vec<(String, Option<f64>)>,
     /// Every term's mean after the attack, in its own unit.
     pub after: Vec<(String, Option<f64>)>,
@@ -46,7 +46,7 @@ impl AuditScores {
     /// The one place that reads scores from a report.
     fn of(report: &Report) -> AuditScores {
         let (benign, scores) = (&report.benign, &report.scores);
-        let resists = |code: &str| TERMS.iter().any(|t| t.name == code && t.resistance.is_some());
+        let in_ars = |code: &str| TERMS.iter().any(|t| t.name == code && t.weights[0] > 0);
         let value = |score: &Option<Score>| score.as_ref().map(|s| s.value);
         let attacks = || report.attacks.iter();
         AuditScores {
@@ -59,7 +59,7 @@ impl AuditScores {
                 ("NMI", benign.nmi),
             ],
             terms: attacks()
-                .filter(|a| resists(&a.code))
+                .filter(|a| in_ars(&a.code))
                 .map(|a| (a.code.clone(), a.resistance.per_trial))
                 .collect(),
             after: attacks().map(|a| (a.code.clone(), a.after)).collect(),
