@@ -195,6 +195,15 @@ fn norm(v: impl Iterator<Item = f64>) -> f64 {
     v.map(|x| x * x).sum::<f64>().sqrt()
 }
 
+fn cosine(a: impl Iterator<Item = f64> + Clone, b: impl Iterator<Item = f64> + Clone) -> f64 {
+    let dot: f64 = a.clone().zip(b.clone()).map(|(a, b)| a * b).sum();
+    dot / (norm(a) * norm(b)).max(f64::MIN_POSITIVE)
+}
+
+fn text(e: audit::Error) -> String {
+    e.to_string()
+}
+
 /// The cosine of the softened gradient with the exact one; `None` where the model has nothing to soften. Errors: the softened
 /// gradient can't be formed, or isn't finite.
 fn softened(
@@ -203,7 +212,6 @@ fn softened(
     cotangent: ArrayView2<f32>,
     exact: &[f32],
 ) -> Result<Option<f64>, String> {
-    let text = |e: audit::Error| e.to_string();
     let Some(mut soft) = model.softened(Pass::Softened).map_err(text)? else { return Ok(None) };
     let mut lanes = soft.lanes();
     let lane = lanes.first_mut().ok_or("no lane")?;
@@ -213,117 +221,148 @@ fn softened(
     if !g.iter().all(|v| v.is_finite()) {
         return Err("the softened gradient is not finite".into());
     }
-    let dot: f64 = g.iter().zip(exact).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-    let length = |v: &[f32]| norm(v.iter().map(|v| f64::from(*v)));
-    Ok(Some(dot / (length(&g) * length(exact)).max(f64::MIN_POSITIVE)))
+    Ok(Some(cosine(g.iter().map(|v| f64::from(*v)), exact.iter().map(|v| f64::from(*v)))))
+}
+
+/// The arrays beside a model, as the model takes and gives them.
+struct Case {
+    batch: usize,
+    /// Pixels [B, C, H, W] and their gradients in float64 and float32.
+    pixels: Vec<f32>,
+    gx: Vec<f64>,
+    gx32: Vec<f64>,
+    /// The cotangent [B, D].
+    gy: Vec<f32>,
+}
+
+impl Case {
+    /// Reads `x`, `gy`, `gx` and `gx32`. Their channels are last where those of the model are.
+    fn read(npz: &Path, layout: Axes) -> Result<Case, String> {
+        let (shape, x) = array(npz, "x")?;
+        let planes = |v: Vec<f64>| -> Vec<f64> {
+            if layout != Axes::Nhwc {
+                return v;
+            }
+            let (plane, c) = (shape[1] * shape[2], shape[3]);
+            (0..v.len()).map(|i| v[i / (plane * c) * plane * c + i % plane * c + i / plane % c]).collect()
+        };
+        let narrow = |v: Vec<f64>| -> Vec<f32> { v.into_iter().map(|v| v as f32).collect() };
+        Ok(Case {
+            batch: shape[0],
+            pixels: narrow(planes(x)),
+            gx: planes(array(npz, "gx")?.1),
+            gx32: planes(array(npz, "gx32")?.1),
+            gy: narrow(array(npz, "gy")?.1),
+        })
+    }
+
+    /// ‖g − gx‖ / ‖gx‖.
+    fn error(&self, g: impl Iterator<Item = f64>) -> f64 {
+        norm(g.zip(&self.gx).map(|(a, b)| a - b)) / norm(self.gx.iter().copied())
+    }
+
+    /// The largest error that our gradient gets when the last bit of each input value changes: each goes one unit in the
+    /// last place up or down.
+    fn own_floor(&self, model: &mut Model, cotangent: ArrayView2<f32>, g: &[f32]) -> Result<f64, String> {
+        let mut floor = 0.0f64;
+        for round in 0..NEIGHBOURS {
+            let mut bits = 0x9E37_79B9u32.wrapping_mul(round + 1);
+            let near: Vec<f32> = self
+                .pixels
+                .iter()
+                .map(|v| {
+                    bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    if bits >> 31 == 0 { v.next_up() } else { v.next_down() }
+                })
+                .collect();
+            let (_, other) = model.gradient(&near, cotangent).map_err(text)?;
+            let moved = norm(other.iter().zip(g).map(|(a, b)| (a - b) as f64));
+            floor = floor.max(moved / norm(self.gx.iter().copied()));
+        }
+        Ok(floor)
+    }
+
+    /// The gradient by the graph that `audit grad` writes, and whether that graph takes any batch.
+    fn by_written_graph(
+        &self,
+        model: &Model,
+        card: &Card,
+        options: Options,
+    ) -> Result<(Vec<f32>, bool), String> {
+        let form = |batch| Joined::form(&model.info.path, card, options, batch, false);
+        let any = form(None);
+        let free = any.is_ok();
+        let joined = any.or_else(|_| form(Some(self.batch))).map_err(text)?;
+        let mut session = Session::as_shipped(&joined.graph, options).map_err(text)?;
+        let dims = model.info.preprocessing.pixel_shape(self.batch);
+        let feed = [
+            (NAMES[0], Input::Host(&dims, &self.pixels)),
+            (NAMES[1], Input::Host(&[self.batch as i64, model.info.dim as i64], &self.gy)),
+        ];
+        let written = session.run(&feed, &[NAMES[3]]).map_err(text)?;
+        Ok((written[0].floats().map_err(text)?.1.to_vec(), free))
+    }
+}
+
+/// The shortest of three times, in seconds.
+fn best_time(mut f: impl FnMut()) -> f64 {
+    let times = (0..3).map(|_| {
+        let start = Instant::now();
+        f();
+        start.elapsed().as_secs_f64()
+    });
+    times.fold(f64::INFINITY, f64::min)
 }
 
 fn measure(dir: &Path, name: &str, threads: usize) -> Result<Row, String> {
-    let text = |e: audit::Error| e.to_string();
     let npz = dir.join(format!("{name}.npz"));
-    let (shape, x) = array(&npz, "x")?;
-    let (_, gy) = array(&npz, "gy")?;
-    let (_, gx) = array(&npz, "gx")?;
-    let (_, gx32) = array(&npz, "gx32")?;
+    let batch = array(&npz, "x")?.0[0];
     // The exported models take pixels as they are.
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
     let options = Options { provider: Provider::Cpu, threads };
     let file = dir.join(format!("{name}.onnx"));
     let before = memory::start();
     let start = Instant::now();
-    let mut model = Model::open(&file, &card, options, Some(shape[0])).map_err(text)?;
+    let mut model = Model::open(&file, &card, options, Some(batch)).map_err(text)?;
     let load = start.elapsed().as_secs_f64();
     let size = std::fs::metadata(&file).map_or(0, |m| m.len()) as f64 / 1e6;
     let memory = before.map(|before| memory::peak().unwrap_or(before) - before);
-    let nhwc = model.info.preprocessing.layout == Axes::Nhwc;
-    let planes = |v: &[f64]| -> Vec<f64> {
-        if !nhwc {
-            return v.to_vec();
-        }
-        let (plane, c) = (shape[1] * shape[2], shape[3]);
-        (0..v.len()).map(|i| v[i / (plane * c) * plane * c + i % plane * c + i / plane % c]).collect()
-    };
-    let narrow = |v: Vec<f64>| -> Vec<f32> { v.into_iter().map(|v| v as f32).collect() };
-    let (pixels, gy) = (narrow(planes(&x)), narrow(gy));
-    let (gx, gx32) = (planes(&gx), planes(&gx32));
-    let cotangent = ArrayView2::from_shape((shape[0], model.info.dim), &gy).map_err(|e| e.to_string())?;
-    let (e, g) = model.gradient(&pixels, cotangent).map_err(text)?;
-    let soft = softened(&model, &pixels, cotangent, &g)?;
+    let case = Case::read(&npz, model.info.preprocessing.layout)?;
+    let cotangent = ArrayView2::from_shape((batch, model.info.dim), &case.gy).map_err(|e| e.to_string())?;
+    let (e, g) = model.gradient(&case.pixels, cotangent).map_err(text)?;
+    let soft = softened(&model, &case.pixels, cotangent, &g)?;
     let quantised = model.info.notes.iter().any(|n| n.straight_through);
     let half = model.info.precision != DType::F32;
     let y = if half {
-        // The file's output may be in half precision; run it here instead.
-        let theirs = model.reference().map_err(text)?.embed(&pixels).map_err(text)?;
+        // The file's output may be in half precision. It is computed here instead.
+        let theirs = model.reference().map_err(text)?.embed(&case.pixels).map_err(text)?;
         theirs.ok_or("ONNX Runtime can't run the file as it is")?.iter().map(|v| *v as f64).collect()
     } else {
         array(&npz, "y")?.1
     };
     // The check that every audit starts with must hold on right gradients, or nobody could audit such models.
-    let measured = check::load::measure(&mut model, &pixels, shape[0]).map_err(text)?;
+    let measured = check::load::measure(&mut model, &case.pixels, batch).map_err(text)?;
     check::admit("the check at load", &check::at_load(&measured)).map_err(text)?;
-    let finite = measured.summary().gradient_error;
-
-    let form = |batch| Joined::form(&file, &card, options, batch, false);
-    let any = form(None);
-    let free = any.is_ok();
-    let joined = any.or_else(|_| form(Some(shape[0]))).map_err(text)?;
-    let mut session = Session::as_shipped(&joined.graph, options).map_err(text)?;
-    let dims = model.info.preprocessing.pixel_shape(shape[0]);
-    let feed = [
-        (NAMES[0], Input::Host(&dims, &pixels)),
-        (NAMES[1], Input::Host(&[shape[0] as i64, model.info.dim as i64], &gy)),
-    ];
-    let written = session.run(&feed, &[NAMES[3]]).map_err(text)?;
-    let written = written[0].floats().map_err(text)?.1.to_vec();
-    drop(session);
-
-    // Neighbours of the input: each value one unit in the last place up or down.
-    let mut own_floor = 0.0f64;
-    for round in 0..NEIGHBOURS {
-        let mut bits = 0x9E37_79B9u32.wrapping_mul(round + 1);
-        let near: Vec<f32> = pixels
-            .iter()
-            .map(|v| {
-                bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                if bits >> 31 == 0 { v.next_up() } else { v.next_down() }
-            })
-            .collect();
-        let (_, other) = model.gradient(&near, cotangent).map_err(text)?;
-        let moved = norm(other.iter().zip(&g).map(|(a, b)| (a - b) as f64));
-        own_floor = own_floor.max(moved / norm(gx.iter().copied()));
-    }
-
-    let best = |f: &mut dyn FnMut()| {
-        let times = (0..3).map(|_| {
-            let start = Instant::now();
-            f();
-            start.elapsed().as_secs_f64()
-        });
-        times.fold(f64::INFINITY, f64::min)
-    };
-    let forward = best(&mut || drop(model.embed(&pixels)));
-    let step = best(&mut || drop(model.gradient(&pixels, cotangent)));
-    let scale = norm(gx.iter().copied());
+    let (written, free) = case.by_written_graph(&model, &card, options)?;
     let y_max = y.iter().fold(0.0f64, |m, v| m.max(v.abs()));
     let off = e.iter().zip(&y).fold(0.0f64, |m, (a, b)| m.max((*a as f64 - b).abs()));
-    let dot: f64 = g.iter().zip(&gx).map(|(a, b)| *a as f64 * b).sum();
     Ok(Row {
         nodes: model.info.nodes[0],
         operators: model.info.operators.clone(),
         embedding: off / y_max,
-        gradient: norm(g.iter().zip(&gx).map(|(a, b)| *a as f64 - b)) / scale,
-        file: norm(written.iter().zip(&gx).map(|(a, b)| *a as f64 - b)) / scale,
+        gradient: case.error(g.iter().map(|v| *v as f64)),
+        file: case.error(written.iter().map(|v| *v as f64)),
         free,
-        own_floor,
-        floor: norm(gx32.iter().zip(&gx).map(|(a, b)| a - b)) / scale,
-        finite,
+        own_floor: case.own_floor(&mut model, cotangent, &g)?,
+        floor: case.error(case.gx32.iter().copied()),
+        finite: measured.summary().gradient_error,
         soft,
         derived: half || quantised,
         load,
         memory,
         size,
-        cosine: dot / (scale * norm(g.iter().map(|v| *v as f64))),
-        forward,
-        step,
+        cosine: cosine(g.iter().map(|v| *v as f64), case.gx.iter().copied()),
+        forward: best_time(|| drop(model.embed(&case.pixels))),
+        step: best_time(|| drop(model.gradient(&case.pixels, cotangent))),
     })
 }

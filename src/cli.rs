@@ -1,13 +1,14 @@
 //! The command line as flags. No logic.
 
-use crate::data::Split;
+use crate::data::{LAYOUTS, Split};
+use crate::engines;
 use crate::model::card::Card;
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
 use crate::record::{Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// What stands below the flags of an audit.
@@ -24,13 +25,13 @@ const EXAMPLES: &str = "Examples:
                                         steps in float16, outcomes in float32
   audit compare before.json after.json
 
-Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check,
-gallery, retrieval, attacks, sample in float32); progress with done, total, seconds_left and, in the attacks, attack, step, steps, queries_done,
-queries; note; warning; error with exit and text.
+Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
+preprocessing, gallery, retrieval, attacks, sample in float32); plan with the phases ahead and their seconds; progress with \
+done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries, or with seconds where a phase has no \
+steps to count; note; warning; error with exit and text.
 
-Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed ·
-11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted,
-go on with --resume";
+Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \
+11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted, go on with --resume";
 
 /// Audits the adversarial robustness of ONNX image-embedding models.
 #[derive(Debug, Parser)]
@@ -57,6 +58,7 @@ impl Cli {
         match &self.command {
             None => self.run.mode(),
             Some(Command::Run(flags)) => flags.mode(),
+            Some(Command::Embed(flags)) => flags.run.mode(),
             Some(_) => Mode::Auto,
         }
     }
@@ -68,6 +70,8 @@ pub enum Command {
     /// Audit a model (the default)
     #[command(after_help = EXAMPLES)]
     Run(Box<AuditFlags>),
+    /// Say what a model is, whether it can be audited, and what an audit costs here
+    Inspect(Box<InspectFlags>),
     /// Look for reasons to distrust an audit of this model: every check there is
     Doctor(Box<DoctorFlags>),
     /// List the operators whose gradient is known
@@ -92,6 +96,8 @@ pub enum Command {
     Compare(CompareFlags),
     /// Put the parts of a run (`--partition`) together
     Merge(MergeFlags),
+    /// Embed the images once, for the parts of a run or for other suites
+    Embed(Box<EmbedFlags>),
     /// Hold a saved report against thresholds and a baseline
     Gate(GateFlags),
     /// Write the model and its gradient as one ONNX graph, for any ONNX runtime
@@ -145,6 +151,44 @@ pub struct DoctorFlags {
     pub only: Vec<String>,
 }
 
+/// Flags of `audit inspect`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't, or it has no gradient: the problem is named"
+)]
+pub struct InspectFlags {
+    /// The model, an .onnx file
+    pub model: PathBuf,
+    /// Suite that the cost is told of
+    #[arg(long, default_value = "ars")]
+    pub suite: String,
+    /// Write a model card beside the model: everything that is known, and what was assumed as comments
+    #[arg(long)]
+    pub write_card: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
+    #[arg(long, value_parser = metric)]
+    pub metric: Option<Metric>,
+    /// What the model takes and gives.
+    #[command(flatten)]
+    pub described: Described,
+    /// Execution provider: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", help_heading = "Machine")]
+    pub ep: Ep,
+    /// Threads [default: one per core]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
+    pub threads: usize,
+    /// Images per model run, in each thread
+    #[arg(long, value_parser = batch(), help_heading = "Machine")]
+    pub batch: Option<usize>,
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    #[arg(long, value_name = "PATH", help_heading = "Machine")]
+    pub ort_lib: Option<PathBuf>,
+}
+
 /// Flags of `audit grad`.
 #[derive(Debug, Args)]
 #[command(
@@ -172,20 +216,26 @@ pub struct GradFlags {
     /// Threads [default: one per core]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
     pub threads: usize,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
 }
 
 /// Flags of `audit report`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  audit report report.json -o report.html -o report.md")]
+#[command(
+    after_help = "Examples:\n  audit report report.json -o report.html -o report.md\n  audit report report.json -o metrics.json \
+    -o model.cdx.json -o model.intoto.json\n  audit report report.json --model-card README.md"
+)]
 pub struct ReportFlags {
     /// A saved report, .json
     pub report: PathBuf,
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
+    #[arg(long, value_name = "FILE")]
+    pub model_card: Option<PathBuf>,
 }
 
 /// Flags of `audit compare`.
@@ -200,6 +250,9 @@ pub struct CompareFlags {
     /// Order the models by a metric, the most robust first [default: as given]
     #[arg(long, value_name = "METRIC")]
     pub sort: Option<String>,
+    /// Print every metric, not only scores, R@1 and the value after each attack
+    #[arg(long)]
+    pub all: bool,
     /// Compare even where data, protocol or trials differ
     #[arg(long)]
     pub anyway: bool,
@@ -215,15 +268,73 @@ pub struct CompareFlags {
     model.onnx --data photos/ --partition hash:2/3 -o part2.json\n  audit model.onnx --data photos/ --partition hash:3/3 -o \
     part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report is that of \
     one run, but for timing and command line. For pictures in the page give every part an .html too: the .json then holds \
-    them.\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or parts missing: each is named"
+    them.\n\nParts of `audit embed` are put together in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
+    gallery.parquet\nWhat to run again after some parts failed:\n  sbatch --array=$(audit merge --missing parts/) audit.sbatch\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or parts missing: each is named"
 )]
 pub struct MergeFlags {
-    /// The reports of all parts, .json, in any order
-    #[arg(required = true)]
+    /// The reports of all parts, .json, or their embeddings, .parquet, in any order
+    #[arg(required_unless_present = "missing")]
     pub parts: Vec<PathBuf>,
+    /// Put nothing together, but print the numbers of the parts that this folder lacks, as in 3,7-9; exit code 13 if there are any
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["parts", "output"])]
+    pub missing: Option<PathBuf>,
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+}
+
+/// Flags of `audit embed`: those of an audit that say how images are embedded.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit embed model.onnx --data photos/ -o gallery.parquet\n  audit model.onnx --data photos/ \
+    --gallery-cache gallery.parquet --partition hash:1/3 -o part1.json\nin parts:\n  audit embed model.onnx --data photos/ \
+    --partition hash:1/3 -o gallery1.parquet\n  audit merge gallery1.parquet gallery2.parquet gallery3.parquet -o gallery.parquet",
+    mut_args(of_embedding),
+    mut_arg("reports", |a| a.required(true).help("File to write to, .parquet"))
+)]
+pub struct EmbedFlags {
+    /// The audit that will use the embeddings.
+    #[command(flatten)]
+    pub run: AuditFlags,
+}
+
+/// Hides and refuses the flags of an audit that have no part in embedding images.
+fn of_embedding(flag: Arg) -> Arg {
+    const WANTED: &[&str] = &[
+        "model",
+        "data",
+        "layout",
+        "split",
+        "strict_data",
+        "reports",
+        "card",
+        "input",
+        "output",
+        "pooling",
+        "size",
+        "image_layout",
+        "channels",
+        "range",
+        "mean",
+        "std",
+        "resize",
+        "resize_shorter",
+        "interpolation",
+        "gradient",
+        "ep",
+        "fast_math",
+        "allow_cpu_nodes",
+        "threads",
+        "batch",
+        "ort_lib",
+        "partition",
+        "progress",
+        "quiet",
+    ];
+    match WANTED.contains(&flag.get_id().as_str()) {
+        true => flag,
+        false => flag.hide(true).conflicts_with("reports"),
+    }
 }
 
 /// Flags of `audit gate`.
@@ -307,7 +418,7 @@ pub struct AuditFlags {
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// How the data lies on disk [default: detected; class folders where it looks like no benchmark]
-    #[arg(long)]
+    #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
     /// Part of a benchmark: train or test [default: test]
     #[arg(long, value_parser = split)]
@@ -328,10 +439,18 @@ pub struct AuditFlags {
     /// Attack at most so many queries, of each class its share
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
+    /// Which queries those are: any, or correct, which takes queries that are right without attack before others. There is more to
+    /// lose so, and fewer queries do; numbers of the two samples don't compare, and reports state the sample
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "any")]
+    pub sample: Sample,
     /// Queries that the strong search attacks besides the suite, for robust R@1: a number, or off [default: so many that it
     /// takes no longer than the suite, but at least 32]
     #[arg(long, value_name = "N|off", value_parser = strong_sample)]
     pub strong_sample: Option<StrongSample>,
+    /// Queries behind R@1, mAP and the other numbers without attack: a number, or all [default: all, and where ranking them would
+    /// take minutes, a sample that reports state]
+    #[arg(long, value_name = "N|all", value_parser = benign_sample)]
+    pub benign_sample: Option<BenignSample>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
@@ -372,9 +491,10 @@ pub struct AuditFlags {
     /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
-    /// Execution provider: cpu, cuda or cuda:N. CUDA wants the GPU build of ONNX Runtime (`cargo xtask setup --cuda`)
-    #[arg(long, default_value = "cpu", help_heading = "Machine")]
-    pub ep: Provider,
+    /// Execution provider: auto, cpu, cuda or cuda:N. auto takes CUDA where the library of ONNX Runtime has it and a device is
+    /// there, else the CPU; reports say which and why. CUDA wants the GPU build (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
+    #[arg(long, default_value = "auto", help_heading = "Machine")]
+    pub ep: Ep,
     /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
     #[arg(long, help_heading = "Machine")]
     pub fast_math: bool,
@@ -387,9 +507,13 @@ pub struct AuditFlags {
     /// Images per model run, in each thread; changes the time, not the trials
     #[arg(long, value_parser = batch(), help_heading = "Machine")]
     pub batch: Option<usize>,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
+    /// Make the check at load anew, and don't keep its result [default: kept in the user's folder of caches, and believed only
+    /// for the same model, options, images, program and runtime]
+    #[arg(long, help_heading = "Machine")]
+    pub no_cache: bool,
     /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds
     /// are not run again; where there is no journal, the run begins anew
     #[arg(long, help_heading = "Long runs")]
@@ -398,15 +522,45 @@ pub struct AuditFlags {
     /// [default: the first -o with .journal added; none without -o]
     #[arg(long, value_name = "FILE", help_heading = "Long runs")]
     pub journal: Option<PathBuf>,
-    /// Run one part of n, 1/n to n/n: the queries that a hash of their ids puts there. `audit merge` puts parts together
-    #[arg(long, value_name = "hash:M/N", help_heading = "Long runs")]
+    /// Run one part of n, 1/n to n/n: the queries that a hash of their ids puts there. `audit merge` puts parts together. auto takes
+    /// the part from the environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
+    #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
     pub partition: Option<Partition>,
+    /// Take the embeddings of the images from this file of `audit embed`. Some are computed again and compared; a file that was made
+    /// in another way, or of other images, is refused
+    #[arg(long, value_name = "FILE", help_heading = "Long runs")]
+    pub gallery_cache: Option<PathBuf>,
+    /// Keep embeddings in this folder, so that a second suite or a resumed run embeds no image twice
+    #[arg(long, value_name = "FOLDER", conflicts_with = "gallery_cache", help_heading = "Long runs")]
+    pub cache: Option<PathBuf>,
     /// Progress on stderr
     #[arg(long, value_enum, value_name = "MODE", default_value = "auto", help_heading = "Machine")]
     pub progress: Mode,
     /// No progress on stderr: --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
+}
+
+/// Where an audit is to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ep {
+    /// On CUDA where it can be had, else on the CPU.
+    Auto,
+    /// There and nowhere else.
+    On(Provider),
+}
+
+impl std::str::FromStr for Ep {
+    type Err = crate::Error;
+    fn from_str(text: &str) -> crate::Result<Ep> {
+        match text {
+            "auto" => Ok(Ep::Auto),
+            _ => text.parse().map(Ep::On).map_err(|e: crate::Error| match text.starts_with("cuda:") {
+                true => e,
+                false => crate::Error::usage("expected auto, cpu, cuda or cuda:N"),
+            }),
+        }
+    }
 }
 
 /// How many queries the strong search attacks besides the suite.
@@ -416,6 +570,32 @@ pub enum StrongSample {
     Off,
     /// At most so many.
     Most(usize),
+}
+
+/// Which queries are attacked where not all are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sample {
+    /// Of each class its share.
+    Any,
+    /// The same among those that are right without attack, and others where these don't suffice.
+    Correct,
+}
+
+/// How many queries the numbers without attack are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BenignSample {
+    /// All.
+    All,
+    /// At most so many.
+    Most(usize),
+}
+
+fn benign_sample(text: &str) -> std::result::Result<BenignSample, String> {
+    match text.parse() {
+        _ if text.eq_ignore_ascii_case("all") => Ok(BenignSample::All),
+        Ok(n) if n > 0 => Ok(BenignSample::Most(n)),
+        _ => Err("expected a number of queries, at least 1, or all".into()),
+    }
 }
 
 fn strong_sample(text: &str) -> std::result::Result<StrongSample, String> {
@@ -520,9 +700,9 @@ impl AuditFlags {
         if self.quiet { Mode::None } else { self.progress }
     }
 
-    /// How sessions are to be made.
-    pub fn options(&self) -> Options {
-        let provider = match self.ep {
+    /// How sessions are to be made on a provider.
+    pub fn options(&self, provider: Provider) -> Options {
+        let provider = match provider {
             Provider::Cuda(Cuda { device, .. }) => {
                 Provider::Cuda(Cuda { device, tf32: self.fast_math, cpu_nodes: self.allow_cpu_nodes })
             }
@@ -530,6 +710,15 @@ impl AuditFlags {
         };
         Options { provider, threads: self.threads }
     }
+}
+
+/// The names of all layouts.
+fn layouts() -> clap::builder::PossibleValuesParser {
+    LAYOUTS
+        .iter()
+        .map(|layout| clap::builder::PossibleValue::new(layout.name).help(layout.about))
+        .collect::<Vec<_>>()
+        .into()
 }
 
 /// The most threads that can be asked for: more than any machine has cores, fewer than any machine refuses.
@@ -549,6 +738,13 @@ fn batch() -> RangedU64ValueParser<usize> {
 /// Counts and sides of generated images.
 fn few() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=4096)
+}
+
+fn partition(text: &str) -> Result<Partition, String> {
+    match text {
+        "auto" => engines::partition(|name| std::env::var(name).ok()),
+        _ => text.parse(),
+    }
 }
 
 fn form(text: &str) -> Result<Form, String> {

@@ -6,13 +6,16 @@ use crate::{Error, Result, files, guard};
 use ndarray::Array2;
 use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +24,7 @@ const PIECE: usize = 4096;
 
 /// The values of a column, one per row; `None` where there is none.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Column {
+pub enum Column<'a> {
     /// Text.
     Text(Vec<Option<String>>),
     /// A list of texts, never missing.
@@ -32,11 +35,11 @@ pub enum Column {
     Double(Vec<Option<f64>>),
     /// Numbers in single precision.
     Single(Vec<Option<f32>>),
-    /// Yes or no.
-    Flag(Vec<Option<bool>>),
+    /// Lists of numbers, one after the other, never missing; and the length of each, at least 1.
+    Vectors(&'a [f32], usize),
 }
 
-impl Column {
+impl Column<'_> {
     /// Number of rows.
     pub fn len(&self) -> usize {
         match self {
@@ -45,7 +48,7 @@ impl Column {
             Column::Whole(values) => values.len(),
             Column::Double(values) => values.len(),
             Column::Single(values) => values.len(),
-            Column::Flag(values) => values.len(),
+            Column::Vectors(values, length) => values.len() / length,
         }
     }
 
@@ -64,7 +67,9 @@ impl Column {
             Column::Whole(_) => format!("OPTIONAL INT64 {name};"),
             Column::Double(_) => format!("OPTIONAL DOUBLE {name};"),
             Column::Single(_) => format!("OPTIONAL FLOAT {name};"),
-            Column::Flag(_) => format!("OPTIONAL BOOLEAN {name};"),
+            Column::Vectors(..) => format!(
+                "REQUIRED group {name} (LIST) {{ REPEATED group list {{ REQUIRED FLOAT element; }} }}"
+            ),
         }
     }
 
@@ -84,7 +89,6 @@ impl Column {
             Column::Whole(values) => optional::<Int64Type, _>(to, values, |v| *v),
             Column::Double(values) => optional::<DoubleType, _>(to, values, |v| *v),
             Column::Single(values) => optional::<FloatType, _>(to, values, |v| *v),
-            Column::Flag(values) => optional::<BoolType, _>(to, values, |v| *v),
             Column::Texts(lists) => {
                 // Levels as the format defines them: an empty list takes a place too, without a value in it.
                 let (mut defined, mut repeated) = (Vec::new(), Vec::new());
@@ -95,33 +99,61 @@ impl Column {
                 let values: Vec<ByteArray> = lists.iter().flatten().map(bytes).collect();
                 to.typed::<ByteArrayType>().write_batch(&values, Some(&defined), Some(&repeated)).map(drop)
             }
+            Column::Vectors(values, length) => {
+                let repeated: Vec<i16> = (0..values.len()).map(|at| i16::from(at % length > 0)).collect();
+                let defined = vec![1; values.len()];
+                to.typed::<FloatType>().write_batch(values, Some(&defined), Some(&repeated)).map(drop)
+            }
         }
     }
 }
 
 /// A Parquet file of `columns`, which must have equally many rows; `name` is what the schema is called.
-pub fn write(name: &str, columns: &[(&str, Column)]) -> Result<Vec<u8>> {
+pub fn write<'a>(name: &str, columns: &[(&'a str, Column<'a>)]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut written = || -> parquet::errors::Result<()> {
-        let declared: String = columns.iter().map(|(name, column)| column.declared(name)).collect();
+    write_in_groups(&mut bytes, name, &[], std::iter::once(columns.to_vec()))?;
+    Ok(bytes)
+}
+
+/// Writes a Parquet file of several groups of rows, one at a time, so that the whole need not be in memory twice. Every group has
+/// the same columns. `notes` are texts about the whole file, by their keys.
+pub fn write_in_groups<'a>(
+    to: impl Write + Send,
+    name: &str,
+    notes: &[(&str, String)],
+    groups: impl Iterator<Item = Vec<(&'a str, Column<'a>)>>,
+) -> Result<()> {
+    let mut groups = groups.peekable();
+    let written = move || -> parquet::errors::Result<()> {
+        let first = groups.peek().map_or(&[][..], Vec::as_slice);
+        let declared: String = first.iter().map(|(name, column)| column.declared(name)).collect();
         let schema = Arc::new(parse_message_type(&format!("message {name} {{ {declared} }}"))?);
-        let properties = WriterProperties::builder()
+        let notes = notes.iter().map(|(key, text)| KeyValue::new(key.to_string(), text.clone())).collect();
+        let mut properties = WriterProperties::builder()
             .set_created_by(concat!("audit version ", env!("CARGO_PKG_VERSION")).into())
-            .set_compression(Compression::SNAPPY)
-            .build();
-        let mut file = SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties))?;
-        let mut rows = file.next_row_group()?;
-        for (_, column) in columns {
-            if let Some(mut to) = rows.next_column()? {
-                column.write(&mut to)?;
-                to.close()?;
-            }
+            .set_key_value_metadata(Some(notes).filter(|notes: &Vec<KeyValue>| !notes.is_empty()))
+            .set_compression(Compression::SNAPPY);
+        // Hardly any number comes twice in an embedding, and none of them gets shorter.
+        for (name, _) in first.iter().filter(|(_, column)| matches!(column, Column::Vectors(..))) {
+            let path = ColumnPath::new([name, "list", "element"].map(str::to_owned).to_vec());
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_compression(path, Compression::UNCOMPRESSED);
         }
-        rows.close()?;
+        let mut file = SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?;
+        for columns in groups {
+            let mut rows = file.next_row_group()?;
+            for (_, column) in &columns {
+                if let Some(mut to) = rows.next_column()? {
+                    column.write(&mut to)?;
+                    to.close()?;
+                }
+            }
+            rows.close()?;
+        }
         file.close().map(drop)
     };
-    written().map_err(|e| Error::internal(format!("writing Parquet: {e}")))?;
-    Ok(bytes)
+    written().map_err(|e| Error::internal(format!("writing Parquet: {e}")))
 }
 
 /// A Parquet file to be read.
@@ -147,6 +179,12 @@ impl Table {
     pub fn names(&self) -> Vec<&str> {
         let schema = self.file.metadata().file_metadata().schema_descr();
         schema.root_schema().get_fields().iter().map(|field| field.name()).collect()
+    }
+
+    /// The text that [`write_in_groups`] put under this key.
+    pub fn note(&self, key: &str) -> Option<&str> {
+        let notes = self.file.metadata().file_metadata().key_value_metadata()?;
+        notes.iter().find(|note| note.key == key)?.value.as_deref()
     }
 
     /// An error about the whole file.

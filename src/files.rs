@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile};
 
 /// The most bytes of a file that people write by hand: suites, model cards.
@@ -50,6 +50,22 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
         let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
         Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8 text"))
     })
+}
+
+/// The folder of this program's caches, by the platform's convention; `None` where the environment names none. It need not be
+/// there.
+pub fn cache_folder() -> Option<PathBuf> {
+    let folder = |key: &str| std::env::var_os(key).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = |below: &str| folder("HOME").map(|home| home.join(below));
+    let caches = if cfg!(windows) {
+        folder("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        home("Library/Caches")
+    } else {
+        // The XDG base directory specification.
+        folder("XDG_CACHE_HOME").or_else(|| home(".cache"))
+    };
+    Some(caches?.join("audit"))
 }
 
 /// An empty file beside `path`, which becomes it by [`NamedTempFile::persist`] and is removed when it is dropped before.

@@ -34,6 +34,15 @@ const STACK: usize = 8 << 20;
 /// What `work` returns, or, as soon as somebody asks for an end, an error (exit code 130): for work that can't look for itself,
 /// such as ONNX Runtime's. The work goes on in its thread then, until the process ends; `when` says what it was.
 pub fn heard<T: Send + 'static>(when: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    watched(when, &mut || {}, work)
+}
+
+/// Like [`heard`], and calls `look` some twenty times a second meanwhile.
+pub fn watched<T: Send + 'static>(
+    when: &str,
+    look: &mut dyn FnMut(),
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
     let (sender, receiver) = channel();
     let work = move || {
         let done = work();
@@ -48,7 +57,7 @@ pub fn heard<T: Send + 'static>(when: &str, work: impl FnOnce() -> T + Send + 's
             Err(RecvTimeoutError::Timeout) if asked() => {
                 return Err(Error::interrupted(format!("interrupted {when}; the same command begins again")));
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => look(),
             // Done, or it panicked.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }

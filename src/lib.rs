@@ -7,6 +7,7 @@
 pub mod cli;
 pub mod columns;
 pub mod data;
+pub mod engines;
 pub mod error;
 pub mod files;
 pub mod guard;

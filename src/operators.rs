@@ -62,6 +62,11 @@ pub fn table(markdown: bool) -> String {
     text
 }
 
+/// The class of an operator's gradient in a word; `None` where it has none.
+pub fn class_of(name: &str) -> Option<&'static str> {
+    operators::all().find(|o| o.name == name && o.class != Class::Expanded).map(|o| class_name(o.class).0)
+}
+
 /// A class in a word, and what that means.
 fn class_name(class: Class) -> (&'static str, &'static str) {
     match class {

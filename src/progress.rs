@@ -5,6 +5,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The values of `--progress`.
@@ -36,6 +38,15 @@ impl Mode {
         match self {
             Mode::Json => line(json!({ "event": "warning", "text": text })),
             _ => eprintln!("{text}"),
+        }
+    }
+
+    /// Prints what is about to be done: `text`, if any, for people, `event` for programs.
+    pub fn plan(self, text: Option<&str>, event: Value) {
+        match (self, text) {
+            (Mode::Json, _) => line(event),
+            (Mode::Auto | Mode::Plain, Some(text)) => eprintln!("{text}"),
+            _ => {}
         }
     }
 
@@ -99,7 +110,19 @@ impl At {
     }
 }
 
-/// One phase of an audit.
+/// Steps that one thread counts and another one shows.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(Arc<[AtomicU64; 2]>);
+
+impl Meter {
+    /// `done` steps of `total` are done.
+    pub fn set(&self, done: usize, total: usize) {
+        self.0[1].store(total as u64, Ordering::Relaxed);
+        self.0[0].store(done as u64, Ordering::Relaxed);
+    }
+}
+
+/// One phase of an audit. A phase of 0 steps shows the time spent, until [`Phase::begin`] states how many there are.
 pub struct Phase {
     name: &'static str,
     mode: Mode,
@@ -116,11 +139,7 @@ impl Phase {
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
         let bar = (mode == Mode::Auto && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(total);
-            let style = ProgressStyle::with_template(
-                "{prefix} {msg} {wide_bar:.cyan/dim} {percent:>3} %  {eta} left",
-            )
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-            bar.set_style(style);
+            bar.set_style(style(total));
             bar.set_prefix(name);
             bar
         });
@@ -139,6 +158,7 @@ impl Phase {
         (self.total, self.earlier) = (total, earlier);
         self.since = Instant::now();
         if let Some(bar) = &self.bar {
+            bar.set_style(style(total));
             bar.set_length(total);
             bar.set_position(earlier);
             bar.reset_eta();
@@ -170,6 +190,36 @@ impl Phase {
         }
         let at = at.map_or(String::new(), |at| format!("{at}, "));
         eprintln!("{}: {at}{} %, {} left", self.name, 100 * position / self.total.max(1), span(left));
+    }
+
+    /// Says that the phase goes on, where it has no steps to count.
+    pub fn beat(&mut self) {
+        if let Some(bar) = &self.bar {
+            return bar.tick();
+        }
+        if self.mode == Mode::None || self.last.elapsed() < self.mode.every() {
+            return;
+        }
+        self.last = Instant::now();
+        let spent = self.since.elapsed().as_secs_f64();
+        match self.mode {
+            Mode::Json => {
+                line(json!({ "event": "progress", "phase": self.name, "seconds": spent.round() }));
+            }
+            _ => eprintln!("{}: {} so far", self.name, span(spent)),
+        }
+    }
+
+    /// Shows what a meter counts.
+    pub fn follow(&mut self, meter: &Meter) {
+        let [done, total] = [0, 1].map(|i| meter.0[i].load(Ordering::Relaxed));
+        if total == 0 {
+            return self.beat();
+        }
+        if total != self.total {
+            self.begin(total, 0);
+        }
+        self.set(done, None);
     }
 
     /// Returns the seconds that this process has spent, and the seconds left, estimated from `done` steps.
@@ -206,6 +256,15 @@ impl Drop for Phase {
             bar.finish_and_clear();
         }
     }
+}
+
+/// How a bar of `total` steps looks.
+fn style(total: u64) -> ProgressStyle {
+    let template = match total {
+        0 => "{prefix} {spinner} {elapsed}",
+        _ => "{prefix} {msg} {wide_bar:.cyan/dim} {percent:>3} %  {eta} left",
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// A duration in words: "40 s", "12 min", "3 h 20 min".

@@ -3,7 +3,7 @@
 mod common;
 
 use audit::model::{Cotangent, Differentiable, OnLanes, Pass, SignedSteps};
-use audit::record::{Form, Measures, Outcome};
+use audit::record::{Form, Measures, Outcome, Protocol};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
 use audit::threat::objective::{es, r1};
@@ -944,10 +944,10 @@ fn trial_files_come_back_as_they_were() {
     let gallery = gallery(&Linear::random(1), N, &images);
     for form in FORMS {
         let trials = trials(&gallery, form, &[3, 14, 159]);
-        let json = write_trials("rob28", form, &gallery, &trials).unwrap();
+        let json = write_trials(Protocol::Rob28, form, &gallery, &trials).unwrap();
         assert!(json.contains("\"ca+\"") && json.contains("\"item159\""));
         let file = read_trials("t.json", &json, &gallery).unwrap();
-        assert_eq!((file.protocol.as_str(), file.form, file.metric), ("rob28", form, gallery.metric));
+        assert_eq!((file.protocol, file.form, file.metric), (Protocol::Rob28, form, gallery.metric));
         let key = |t: &Trial| (t.objective.code, t.query, t.targets.clone());
         let read: Vec<_> = file.selection.trials.iter().map(key).collect();
         assert_eq!(read, trials.iter().map(key).collect::<Vec<_>>());

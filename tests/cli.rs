@@ -466,12 +466,11 @@ fn flags_out_of_range_are_refused() {
         ("--resize=1000000", ["resize is 1000000", "8192 at most"]),
         ("--resize-shorter=100000", ["resize_shorter is 100000", "8192 at most"]),
         ("--size=4000000000", ["size is 4000000000", "32768 at most"]),
-        ("--range=0,inf", ["range 0 to inf", "no finite values"]),
+        ("--range=0,inf", ["range 0 to inf", "not finite"]),
         ("--protocol=rob29", ["rob29", "rob224"]),
         ("--range=255,0", ["--range", "rising"]),
-        ("--layout=heap", ["heap", "folder"]),
-        ("--mean=0.5", ["mean stated and not its std", "std 1 for none"]),
-        ("--std=0.5", ["std stated and not its mean", "mean 0 for none"]),
+        ("--mean=0.5", ["--mean is stated without --std", "--std 1 means none"]),
+        ("--std=0.5", ["--std is stated without --mean", "--mean 0 means none"]),
         ("--trials=nowhere.json", ["nowhere.json", "can't read"]),
         ("--card=nowhere.yaml", ["nowhere.yaml", "can't read"]),
     ] {
@@ -492,6 +491,7 @@ fn flags_out_of_range_are_refused() {
     let clap = [
         &["model.onnx", "--epz", "1"][..],
         &["model.onnx", "--metric", "manhattan"],
+        &["model.onnx", "--layout", "heap"],
         &["model.onnx", "--partition", "hash:1/1000000000000"],
         &["model.onnx", "--threads", "10000"],
         &["model.onnx", "--batch", "100000000000"],
@@ -578,7 +578,47 @@ fn a_missing_runtime_names_the_command_that_fetches_it() {
     std::fs::copy(env!("CARGO_BIN_EXE_audit"), &exe).unwrap();
     let mut command = Command::new(exe);
     command.current_dir(dir.path()).env_remove("ORT_DYLIB_PATH").args(&args);
-    refused_by(&dir, &mut command, USAGE, &["`cargo xtask setup`", "--ort-lib", "ORT_DYLIB_PATH"]);
+    let at = copy.join("a/b/onnxruntime").display().to_string();
+    let places = ["beside the program", &at, "the program's Python environment", "conda", "the system"];
+    let words =
+        [&["`cargo xtask setup`", "pip install", "--ort-lib", "ORT_DYLIB_PATH"], &places[..]].concat();
+    refused_by(&dir, &mut command, USAGE, &words);
+}
+
+/// `pip install onnx-audit[cpu]` puts the program and the library where this test puts them.
+#[test]
+fn the_runtime_of_the_python_environment_serves() {
+    let Some(folder) = common::runtime_folder() else {
+        return println!(
+            "skipped: ORT_DYLIB_PATH names a library, or there is none; `cargo xtask setup` fetches it"
+        );
+    };
+    let dir = stage();
+    let environment = Temp::new();
+    let exe = environment.write("a/b/bin/audit", "");
+    std::fs::copy(env!("CARGO_BIN_EXE_audit"), &exe).unwrap();
+    let run = |library: &str, whole: bool| {
+        let at = environment.write(library, "no library");
+        if whole {
+            let from = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
+            let library = from.into_iter().find(|p| p.to_string_lossy().contains("libonnxruntime.")).unwrap();
+            std::fs::copy(library, at).unwrap();
+        }
+        let mut command = Command::new(&exe);
+        command
+            .current_dir(dir.path())
+            .env_remove("ORT_DYLIB_PATH")
+            .env_remove("CONDA_PREFIX")
+            .args(["model.onnx"])
+            .args(QUICK);
+        ran(&mut command)
+    };
+    // A library that doesn't load is named, and the search goes on.
+    let broken = run("a/b/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.30.0", false);
+    assert_eq!(broken.code, Some(USAGE));
+    assert!(broken.err.contains("libonnxruntime.so.1.30.0 doesn't load"), "{}", broken.err);
+    let found = run("a/b/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.31.1", true);
+    assert_eq!(found.code, Some(0), "{}", found.err);
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn the_smoke_suite_comes_out_as_on_the_cpu() {
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         Report::load(&dir.path().join(file)).unwrap()
     };
-    let (cpu, cuda) = (run("cpu.json", &[]), run("cuda.json", &["--ep", "cuda"]));
+    let (cpu, cuda) = (run("cpu.json", &["--ep", "cpu"]), run("cuda.json", &["--ep", "cuda"]));
     let fast = run("fast.json", &["--ep", "cuda", "--fast-math"]);
     assert_eq!(cpu.trials, cuda.trials);
     assert!(cuda.tool.provider == "cuda:0" && cuda.tool.cpu_nodes.is_empty() && fast.tool.fast_math);
@@ -195,5 +195,5 @@ fn what_is_cudas_alone_is_refused_without_it() {
     refused(&["--fast-math"], &["--fast-math", "full float32", "--ep cuda"]);
     refused(&["--allow-cpu-nodes"], &["--allow-cpu-nodes", "--ep cuda"]);
     refused(&["--ep", "cuda:x"], &["cuda:0", "nvidia-smi -L"]);
-    refused(&["--ep", "gpu"], &["expected cpu, cuda or cuda:N"]);
+    refused(&["--ep", "gpu"], &["expected auto, cpu, cuda or cuda:N"]);
 }

@@ -56,10 +56,10 @@ proptest! {
 
     #[test]
     fn mutated_models_give_an_error_or_a_checked_gradient(
-        base in 0..BASES,
+        base in 0..BASES.len(),
         mutations in proptest::collection::vec(mutation(), 1..4),
     ) {
-        let mut graph = model(base);
+        let mut graph = BASES[base]();
         for m in &mutations {
             mutate(&mut graph, m);
         }
@@ -95,8 +95,8 @@ fn load(bytes: &[u8]) -> audit::Result<audit::record::GradientCheck> {
 /// The models mutated are sound themselves.
 #[test]
 fn the_models_that_are_mutated_load() {
-    for base in 0..BASES {
-        let check = load(&model(base).encode()).unwrap_or_else(|e| panic!("model {base}: {e}"));
+    for (base, model) in BASES.iter().enumerate() {
+        let check = load(&model().encode()).unwrap_or_else(|e| panic!("model {base}: {e}"));
         assert!(check.gradient_error.is_none_or(|e| e <= 1e-2), "model {base}: {check:?}");
     }
 }
@@ -111,8 +111,6 @@ fn a_million_nodes_are_refused_or_loaded() {
     let error = load(&graph.encode()).unwrap_err().to_string();
     assert!(error.contains("nodes"), "{error}");
 }
-
-const BASES: usize = 5;
 
 fn image_to(nodes: Vec<Node>, constants: Vec<(&str, Tensor)>, output: &str) -> Graph {
     let mut g = Graph::new(nodes, constants.into_iter().map(|(n, t)| (n.to_string(), t)).collect());
@@ -129,178 +127,193 @@ fn normal(shape: &[i64]) -> Tensor {
     Tensor::f32(shape, &values)
 }
 
-fn model(base: usize) -> Graph {
+/// The models that are mutated.
+const BASES: [fn() -> Graph; 5] = [convolutional, transformer, resampling, quantised, conditional];
+
+/// A small ResNet-like net.
+fn convolutional() -> Graph {
     let node = Node::new;
-    match base {
-        // A small ResNet-like net.
-        0 => image_to(
-            vec![
-                node("Conv", &["x", "w1", "b1"], "c1").with("pads", vec![1, 1, 1, 1]),
-                node("BatchNormalization", &["c1", "one", "b1", "b1", "one"], "n1"),
-                node("Relu", &["n1"], "r1"),
-                node("MaxPool", &["r1"], "m1")
-                    .with("kernel_shape", vec![3, 3])
-                    .with("strides", vec![2, 2])
-                    .with("pads", vec![1, 1, 1, 1]),
-                node("Conv", &["m1", "w2"], "c2").with("group", 2).with("dilations", vec![1, 1]),
-                node("AveragePool", &["c2"], "a2").with("kernel_shape", vec![2, 2]),
-                node("GlobalAveragePool", &["a2"], "g"),
-                node("Flatten", &["g"], "f"),
-                node("Gemm", &["f", "w3", "b3"], "y").with("transB", 1).with("alpha", 0.5f32),
-            ],
-            vec![
-                ("w1", normal(&[4, 1, 3, 3])),
-                ("b1", normal(&[4])),
-                ("one", Tensor::f32(&[4], &[1.0; 4])),
-                ("w2", normal(&[6, 2, 3, 3])),
-                ("w3", normal(&[5, 6])),
-                ("b3", normal(&[5])),
-            ],
-            "y",
-        ),
-        // A transformer block with the shape arithmetic that exporters leave behind.
-        1 => image_to(
-            vec![
-                node("Conv", &["x", "patch"], "p").with("strides", vec![4, 4]),
-                node("Shape", &["p"], "s"),
-                node("Gather", &["s", "zero"], "b").with("axis", 0),
-                node("Concat", &["b", "rest"], "to").with("axis", 0),
-                node("Reshape", &["p", "to"], "flat"),
-                node("Transpose", &["flat"], "tokens").with("perm", vec![0, 2, 1]),
-                node("Concat", &["b", "one_eight"], "cls_shape").with("axis", 0),
-                node("Expand", &["cls", "cls_shape"], "cls_b"),
-                node("Concat", &["cls_b", "tokens"], "t").with("axis", 1),
-                node("Add", &["t", "position"], "t0"),
-                node("LayerNormalization", &["t0", "gain", "gain"], "ln").with("axis", -1),
-                node("MatMul", &["ln", "wqkv"], "qkv"),
-                Node {
-                    outputs: ["q", "k", "v"].map(String::from).to_vec(),
-                    ..node("Split", &["qkv", "thirds"], "q").with("axis", 2)
-                },
-                node("Transpose", &["k"], "kt").with("perm", vec![0, 2, 1]),
-                node("MatMul", &["q", "kt"], "scores"),
-                node("Div", &["scores", "root"], "scaled"),
-                node("Softmax", &["scaled"], "a").with("axis", -1),
-                node("MatMul", &["a", "v"], "o"),
-                node("Add", &["o", "t0"], "t1"),
-                node("Gelu", &["t1"], "g"),
-                node("Slice", &["g", "zero", "one", "one"], "first"),
-                node("Squeeze", &["first", "one"], "e"),
-                node("ReduceL2", &["e", "one"], "n").with("keepdims", 1),
-                node("Clip", &["n", "tiny"], "n0"),
-                node("Div", &["e", "n0"], "y"),
-            ],
-            vec![
-                ("patch", normal(&[8, 1, 4, 4])),
-                ("zero", Tensor::ints(&[0])),
-                ("one", Tensor::ints(&[1])),
-                ("rest", Tensor::ints(&[8, -1])),
-                ("one_eight", Tensor::ints(&[1, 8])),
-                ("thirds", Tensor::ints(&[8, 8, 8])),
-                ("cls", normal(&[1, 1, 8])),
-                ("position", normal(&[1, 10, 8])),
-                ("gain", normal(&[8])),
-                ("wqkv", normal(&[8, 24])),
-                ("root", Tensor::f32(&[], &[2.83])),
-                ("tiny", Tensor::f32(&[], &[1e-6])),
-            ],
-            "y",
-        ),
-        // Resampling, padding, and what else moves values about.
-        2 => image_to(
-            vec![
-                node("Resize", &["x", "", "scales"], "r")
-                    .with("mode", "cubic")
-                    .with("coordinate_transformation_mode", "half_pixel"),
-                node("Pad", &["r", "pads"], "p").with("mode", "reflect"),
-                node("ConvTranspose", &["p", "w"], "t").with("strides", vec![2, 2]),
-                node("InstanceNormalization", &["t", "gain", "gain"], "n").with("epsilon", 1e-3f32),
-                node("PRelu", &["n", "slope"], "l"),
-                node("DepthToSpace", &["l"], "d").with("blocksize", 2),
-                node("Tile", &["d", "repeats"], "tiled"),
-                node("Gather", &["tiled", "index"], "picked").with("axis", 2),
-                node("Greater", &["picked", "half"], "c"),
-                node("Mul", &["picked", "half"], "h"),
-                node("Where", &["c", "picked", "h"], "z"),
-                node("Pow", &["z", "two"], "sq"),
-                node("ReduceMean", &["sq", "space"], "m").with("keepdims", 0),
-                node("Einsum", &["m", "head"], "y").with("equation", "bc,cd->bd"),
-            ],
-            vec![
-                ("scales", Tensor::f32(&[4], &[1.0, 1.0, 1.5, 0.75])),
-                ("pads", Tensor::ints(&[0, 0, 1, 2, 0, 0, 2, 1])),
-                ("w", normal(&[1, 8, 3, 3])),
-                ("gain", normal(&[8])),
-                ("slope", Tensor::f32(&[8, 1, 1], &[0.1; 8])),
-                ("repeats", Tensor::ints(&[1, 2, 1, 1])),
-                ("index", Tensor::ints(&[0, 3, 3, 5, -1])),
-                ("half", Tensor::f32(&[], &[0.5])),
-                ("two", Tensor::f32(&[], &[2.0])),
-                ("space", Tensor::ints(&[2, 3])),
-                ("head", normal(&[4, 6])),
-            ],
-            "y",
-        ),
-        // Quantised weights and activations.
-        3 => image_to(
-            vec![
-                node("QuantizeLinear", &["x", "sx", "zx"], "qx"),
-                node("DequantizeLinear", &["qx", "sx", "zx"], "dx"),
-                node("DequantizeLinear", &["qw", "sw"], "dw").with("axis", 0),
-                node("Conv", &["dx", "dw"], "c").with("strides", vec![2, 2]),
-                node("QuantizeLinear", &["c", "sc", "zc"], "qc"),
-                node("DequantizeLinear", &["qc", "sc", "zc"], "dc"),
-                node("HardSwish", &["dc"], "h"),
-                node("GlobalMaxPool", &["h"], "g"),
-                node("Flatten", &["g"], "y"),
-            ],
-            vec![
-                ("sx", Tensor::f32(&[], &[1.0 / 255.0])),
-                ("zx", Tensor { dtype: DType::U8, shape: vec![], bytes: vec![0].into() }),
-                ("qw", Tensor { dtype: DType::I8, shape: vec![4, 1, 3, 3], bytes: (0..36).collect() }),
-                ("sw", Tensor::f32(&[4], &[0.02, 0.03, 0.01, 0.02])),
-                ("sc", Tensor::f32(&[], &[0.02])),
-                ("zc", Tensor { dtype: DType::I8, shape: vec![], bytes: vec![3].into() }),
-            ],
-            "y",
-        ),
-        // A condition, and values chosen by position.
-        _ => {
-            let branch = |op: &str| {
-                let mut g = Graph::new(vec![node(op, &["c"], "chosen")], Default::default());
-                g.outputs = vec![Value { name: "chosen".into(), dtype: DType::F32, shape: None }];
-                Attr::Graph(Box::new(g))
-            };
-            let condition = node("If", &["is_map"], "z").with("then_branch", branch("Sigmoid"));
-            let condition = condition.with("else_branch", branch("Identity"));
-            image_to(
-                vec![
-                    node("Conv", &["x", "w"], "c").with("auto_pad", "SAME_UPPER"),
-                    node("Shape", &["c"], "shape"),
-                    node("Size", &["shape"], "rank"),
-                    node("Equal", &["rank", "four"], "is_map"),
-                    condition,
-                    node("CumSum", &["z", "axis"], "s"),
-                    node("GatherND", &["s", "where"], "picked").with("batch_dims", 1),
-                    Node {
-                        outputs: ["top", "at"].map(String::from).to_vec(),
-                        ..node("TopK", &["picked", "k"], "top").with("axis", 1)
-                    },
-                    node("ReduceLogSumExp", &["top", "last"], "y").with("keepdims", 0),
-                ],
-                vec![
-                    ("w", normal(&[3, 1, 3, 3])),
-                    ("four", Tensor::i64(&[], &[4])),
-                    ("axis", Tensor::i64(&[], &[3])),
-                    // One row of positions for each image of the batch of small images that is chosen by default.
-                    ("where", Tensor::i64(&[32, 3, 1], &[0, 2, 1].repeat(32))),
-                    ("k", Tensor::ints(&[2])),
-                    ("last", Tensor::ints(&[3])),
-                ],
-                "y",
-            )
-        }
-    }
+    image_to(
+        vec![
+            node("Conv", &["x", "w1", "b1"], "c1").with("pads", vec![1, 1, 1, 1]),
+            node("BatchNormalization", &["c1", "one", "b1", "b1", "one"], "n1"),
+            node("Relu", &["n1"], "r1"),
+            node("MaxPool", &["r1"], "m1")
+                .with("kernel_shape", vec![3, 3])
+                .with("strides", vec![2, 2])
+                .with("pads", vec![1, 1, 1, 1]),
+            node("Conv", &["m1", "w2"], "c2").with("group", 2).with("dilations", vec![1, 1]),
+            node("AveragePool", &["c2"], "a2").with("kernel_shape", vec![2, 2]),
+            node("GlobalAveragePool", &["a2"], "g"),
+            node("Flatten", &["g"], "f"),
+            node("Gemm", &["f", "w3", "b3"], "y").with("transB", 1).with("alpha", 0.5f32),
+        ],
+        vec![
+            ("w1", normal(&[4, 1, 3, 3])),
+            ("b1", normal(&[4])),
+            ("one", Tensor::f32(&[4], &[1.0; 4])),
+            ("w2", normal(&[6, 2, 3, 3])),
+            ("w3", normal(&[5, 6])),
+            ("b3", normal(&[5])),
+        ],
+        "y",
+    )
+}
+
+/// A transformer block with the shape arithmetic that exporters leave behind.
+fn transformer() -> Graph {
+    let node = Node::new;
+    image_to(
+        vec![
+            node("Conv", &["x", "patch"], "p").with("strides", vec![4, 4]),
+            node("Shape", &["p"], "s"),
+            node("Gather", &["s", "zero"], "b").with("axis", 0),
+            node("Concat", &["b", "rest"], "to").with("axis", 0),
+            node("Reshape", &["p", "to"], "flat"),
+            node("Transpose", &["flat"], "tokens").with("perm", vec![0, 2, 1]),
+            node("Concat", &["b", "one_eight"], "cls_shape").with("axis", 0),
+            node("Expand", &["cls", "cls_shape"], "cls_b"),
+            node("Concat", &["cls_b", "tokens"], "t").with("axis", 1),
+            node("Add", &["t", "position"], "t0"),
+            node("LayerNormalization", &["t0", "gain", "gain"], "ln").with("axis", -1),
+            node("MatMul", &["ln", "wqkv"], "qkv"),
+            Node {
+                outputs: ["q", "k", "v"].map(String::from).to_vec(),
+                ..node("Split", &["qkv", "thirds"], "q").with("axis", 2)
+            },
+            node("Transpose", &["k"], "kt").with("perm", vec![0, 2, 1]),
+            node("MatMul", &["q", "kt"], "scores"),
+            node("Div", &["scores", "root"], "scaled"),
+            node("Softmax", &["scaled"], "a").with("axis", -1),
+            node("MatMul", &["a", "v"], "o"),
+            node("Add", &["o", "t0"], "t1"),
+            node("Gelu", &["t1"], "g"),
+            node("Slice", &["g", "zero", "one", "one"], "first"),
+            node("Squeeze", &["first", "one"], "e"),
+            node("ReduceL2", &["e", "one"], "n").with("keepdims", 1),
+            node("Clip", &["n", "tiny"], "n0"),
+            node("Div", &["e", "n0"], "y"),
+        ],
+        vec![
+            ("patch", normal(&[8, 1, 4, 4])),
+            ("zero", Tensor::ints(&[0])),
+            ("one", Tensor::ints(&[1])),
+            ("rest", Tensor::ints(&[8, -1])),
+            ("one_eight", Tensor::ints(&[1, 8])),
+            ("thirds", Tensor::ints(&[8, 8, 8])),
+            ("cls", normal(&[1, 1, 8])),
+            ("position", normal(&[1, 10, 8])),
+            ("gain", normal(&[8])),
+            ("wqkv", normal(&[8, 24])),
+            ("root", Tensor::f32(&[], &[2.83])),
+            ("tiny", Tensor::f32(&[], &[1e-6])),
+        ],
+        "y",
+    )
+}
+
+/// Resampling, padding and other operators that move values.
+fn resampling() -> Graph {
+    let node = Node::new;
+    image_to(
+        vec![
+            node("Resize", &["x", "", "scales"], "r")
+                .with("mode", "cubic")
+                .with("coordinate_transformation_mode", "half_pixel"),
+            node("Pad", &["r", "pads"], "p").with("mode", "reflect"),
+            node("ConvTranspose", &["p", "w"], "t").with("strides", vec![2, 2]),
+            node("InstanceNormalization", &["t", "gain", "gain"], "n").with("epsilon", 1e-3f32),
+            node("PRelu", &["n", "slope"], "l"),
+            node("DepthToSpace", &["l"], "d").with("blocksize", 2),
+            node("Tile", &["d", "repeats"], "tiled"),
+            node("Gather", &["tiled", "index"], "picked").with("axis", 2),
+            node("Greater", &["picked", "half"], "c"),
+            node("Mul", &["picked", "half"], "h"),
+            node("Where", &["c", "picked", "h"], "z"),
+            node("Pow", &["z", "two"], "sq"),
+            node("ReduceMean", &["sq", "space"], "m").with("keepdims", 0),
+            node("Einsum", &["m", "head"], "y").with("equation", "bc,cd->bd"),
+        ],
+        vec![
+            ("scales", Tensor::f32(&[4], &[1.0, 1.0, 1.5, 0.75])),
+            ("pads", Tensor::ints(&[0, 0, 1, 2, 0, 0, 2, 1])),
+            ("w", normal(&[1, 8, 3, 3])),
+            ("gain", normal(&[8])),
+            ("slope", Tensor::f32(&[8, 1, 1], &[0.1; 8])),
+            ("repeats", Tensor::ints(&[1, 2, 1, 1])),
+            ("index", Tensor::ints(&[0, 3, 3, 5, -1])),
+            ("half", Tensor::f32(&[], &[0.5])),
+            ("two", Tensor::f32(&[], &[2.0])),
+            ("space", Tensor::ints(&[2, 3])),
+            ("head", normal(&[4, 6])),
+        ],
+        "y",
+    )
+}
+
+/// Quantised weights and activations.
+fn quantised() -> Graph {
+    let node = Node::new;
+    image_to(
+        vec![
+            node("QuantizeLinear", &["x", "sx", "zx"], "qx"),
+            node("DequantizeLinear", &["qx", "sx", "zx"], "dx"),
+            node("DequantizeLinear", &["qw", "sw"], "dw").with("axis", 0),
+            node("Conv", &["dx", "dw"], "c").with("strides", vec![2, 2]),
+            node("QuantizeLinear", &["c", "sc", "zc"], "qc"),
+            node("DequantizeLinear", &["qc", "sc", "zc"], "dc"),
+            node("HardSwish", &["dc"], "h"),
+            node("GlobalMaxPool", &["h"], "g"),
+            node("Flatten", &["g"], "y"),
+        ],
+        vec![
+            ("sx", Tensor::f32(&[], &[1.0 / 255.0])),
+            ("zx", Tensor { dtype: DType::U8, shape: vec![], bytes: vec![0].into() }),
+            ("qw", Tensor { dtype: DType::I8, shape: vec![4, 1, 3, 3], bytes: (0..36).collect() }),
+            ("sw", Tensor::f32(&[4], &[0.02, 0.03, 0.01, 0.02])),
+            ("sc", Tensor::f32(&[], &[0.02])),
+            ("zc", Tensor { dtype: DType::I8, shape: vec![], bytes: vec![3].into() }),
+        ],
+        "y",
+    )
+}
+
+/// A condition, and values chosen by position.
+fn conditional() -> Graph {
+    let node = Node::new;
+    let branch = |op: &str| {
+        let mut g = Graph::new(vec![node(op, &["c"], "chosen")], Default::default());
+        g.outputs = vec![Value { name: "chosen".into(), dtype: DType::F32, shape: None }];
+        Attr::Graph(Box::new(g))
+    };
+    let condition = node("If", &["is_map"], "z").with("then_branch", branch("Sigmoid"));
+    let condition = condition.with("else_branch", branch("Identity"));
+    image_to(
+        vec![
+            node("Conv", &["x", "w"], "c").with("auto_pad", "SAME_UPPER"),
+            node("Shape", &["c"], "shape"),
+            node("Size", &["shape"], "rank"),
+            node("Equal", &["rank", "four"], "is_map"),
+            condition,
+            node("CumSum", &["z", "axis"], "s"),
+            node("GatherND", &["s", "where"], "picked").with("batch_dims", 1),
+            Node {
+                outputs: ["top", "at"].map(String::from).to_vec(),
+                ..node("TopK", &["picked", "k"], "top").with("axis", 1)
+            },
+            node("ReduceLogSumExp", &["top", "last"], "y").with("keepdims", 0),
+        ],
+        vec![
+            ("w", normal(&[3, 1, 3, 3])),
+            ("four", Tensor::i64(&[], &[4])),
+            ("axis", Tensor::i64(&[], &[3])),
+            // One row of positions for each image of the batch of small images that is chosen by default.
+            ("where", Tensor::i64(&[32, 3, 1], &[0, 2, 1].repeat(32))),
+            ("k", Tensor::ints(&[2])),
+            ("last", Tensor::ints(&[3])),
+        ],
+        "y",
+    )
 }
 
 const KINDS: u8 = 20;
@@ -342,69 +355,8 @@ fn mutate(g: &mut Graph, m: &Mutation) {
             }
         }
         7 => g.nodes[i].op = OPERATORS.as_flattened()[other % 16].into(),
-        8..=10 => {
-            // An absurd number in an attribute, or a known attribute where none was.
-            let keys: Vec<String> = g.nodes[i].attrs.keys().cloned().collect();
-            match keys.get(other % keys.len().max(1)).and_then(|k| g.nodes[i].attrs.get_mut(k)) {
-                Some(Attr::Int(v)) => *v = m.value,
-                Some(Attr::Ints(v)) => match pick(v, at / 7) {
-                    Some(v) => *v = m.value,
-                    None => v.push(m.value),
-                },
-                Some(Attr::Float(v)) => *v = [f32::NAN, f32::INFINITY, 0.0, -1e30, m.value as f32][at % 5],
-                Some(Attr::Str(v)) => *v = ["", "nonsense", "linear", "b...,->c", "VALID"][at % 5].into(),
-                _ => {
-                    let name = ["axis", "keepdims", "group", "pads", "perm", "ceil_mode", "to"][at % 7];
-                    g.nodes[i].attrs.insert(name.into(), Attr::Int(m.value));
-                }
-            }
-        }
-        11 => {
-            let attrs = &mut g.nodes[i].attrs;
-            let key = attrs.keys().nth(other % attrs.len().max(1)).cloned();
-            key.inspect(|key| drop(attrs.remove(key)));
-        }
-        12 => {
-            let key = g.nodes[i].attrs.keys().next().cloned().unwrap_or("axis".into());
-            let wrong = match at % 4 {
-                0 => Attr::Str("x".into()),
-                1 => Attr::Ints(vec![m.value; other % 9]),
-                2 => Attr::Float(m.value as f32),
-                _ => Attr::Graph(Box::default()),
-            };
-            g.nodes[i].attrs.insert(key, wrong);
-        }
-        13..=15 => {
-            // A constant of another shape, type or value.
-            let count = g.constants.len().max(1);
-            if let Some(t) = g.constants.values_mut().nth(at % count) {
-                match m.kind {
-                    13 => match pick(&mut t.shape, other) {
-                        Some(d) => *d = m.value,
-                        None => t.shape.push(m.value),
-                    },
-                    14 => t.dtype = DTYPES[other % DTYPES.len()],
-                    _ if t.dtype == DType::I64 => {
-                        let mut values = t.to_i64s().unwrap_or_default();
-                        if let Some(v) = pick(&mut values, other) {
-                            *v = m.value;
-                        }
-                        *t = Tensor::i64(&t.shape.clone(), &values);
-                    }
-                    _ => {
-                        let mut bytes = t.bytes.to_vec();
-                        bytes.truncate(other % bytes.len().max(1));
-                        t.bytes = bytes.into();
-                    }
-                }
-            }
-        }
-        16 => {
-            let count = g.constants.len().max(1);
-            if let Some(key) = g.constants.keys().nth(at % count).cloned() {
-                g.constants.remove(&key);
-            }
-        }
+        8..=12 => mutate_attribute(&mut g.nodes[i], m),
+        13..=16 => mutate_constant(g, m),
         17 => {
             let (input, value) = (&mut g.inputs[0], m.value);
             match input.shape.as_mut().and_then(|s| pick(s, other)) {
@@ -417,7 +369,73 @@ fn mutate(g: &mut Graph, m: &Mutation) {
     }
 }
 
-/// One case in four is hurt in its bytes too, where names are doubled and lengths lie.
+/// Changes, adds or removes an attribute.
+fn mutate_attribute(node: &mut Node, m: &Mutation) {
+    let (at, other) = (m.at as usize, m.other as usize);
+    match m.kind {
+        8..=10 => {
+            // An absurd number in an attribute, or a known attribute where none was.
+            let keys: Vec<String> = node.attrs.keys().cloned().collect();
+            match keys.get(other % keys.len().max(1)).and_then(|k| node.attrs.get_mut(k)) {
+                Some(Attr::Int(v)) => *v = m.value,
+                Some(Attr::Ints(v)) => match pick(v, at / 7) {
+                    Some(v) => *v = m.value,
+                    None => v.push(m.value),
+                },
+                Some(Attr::Float(v)) => *v = [f32::NAN, f32::INFINITY, 0.0, -1e30, m.value as f32][at % 5],
+                Some(Attr::Str(v)) => *v = ["", "nonsense", "linear", "b...,->c", "VALID"][at % 5].into(),
+                _ => {
+                    let name = ["axis", "keepdims", "group", "pads", "perm", "ceil_mode", "to"][at % 7];
+                    node.attrs.insert(name.into(), Attr::Int(m.value));
+                }
+            }
+        }
+        11 => {
+            let attrs = &mut node.attrs;
+            let key = attrs.keys().nth(other % attrs.len().max(1)).cloned();
+            key.inspect(|key| drop(attrs.remove(key)));
+        }
+        _ => {
+            let key = node.attrs.keys().next().cloned().unwrap_or("axis".into());
+            let wrong = match at % 4 {
+                0 => Attr::Str("x".into()),
+                1 => Attr::Ints(vec![m.value; other % 9]),
+                2 => Attr::Float(m.value as f32),
+                _ => Attr::Graph(Box::default()),
+            };
+            node.attrs.insert(key, wrong);
+        }
+    }
+}
+
+/// Gives a constant another shape, type or value, or removes it.
+fn mutate_constant(g: &mut Graph, m: &Mutation) {
+    let (at, other) = (m.at as usize, m.other as usize);
+    let Some(key) = g.constants.keys().nth(at % g.constants.len().max(1)).cloned() else { return };
+    let Some(t) = g.constants.get_mut(&key) else { return };
+    match m.kind {
+        13 => match pick(&mut t.shape, other) {
+            Some(d) => *d = m.value,
+            None => t.shape.push(m.value),
+        },
+        14 => t.dtype = DTYPES[other % DTYPES.len()],
+        15 if t.dtype == DType::I64 => {
+            let mut values = t.to_i64s().unwrap_or_default();
+            if let Some(v) = pick(&mut values, other) {
+                *v = m.value;
+            }
+            *t = Tensor::i64(&t.shape.clone(), &values);
+        }
+        15 => {
+            let mut bytes = t.bytes.to_vec();
+            bytes.truncate(other % bytes.len().max(1));
+            t.bytes = bytes.into();
+        }
+        _ => drop(g.constants.remove(&key)),
+    }
+}
+
+/// Damages the bytes of one case in four as well, so that names are doubled and lengths are wrong.
 fn damage(bytes: &mut Vec<u8>, m: &Mutation) {
     if !m.other.is_multiple_of(4) || bytes.is_empty() {
         return;

@@ -42,8 +42,13 @@ fn with_strong(mut report: Report, left: usize) -> Report {
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     let all = scores.ars_strong.unwrap();
-    report.scores.ars_strong =
-        Some(Score { value: all.value, interval: all.interval, table: None, table_interval: None });
+    report.scores.ars_strong = Some(Score {
+        value: all.value,
+        interval: all.interval,
+        table: None,
+        table_interval: None,
+        withheld: false,
+    });
     let row = scores.summaries.iter().find(|s| s.term.name == "R1").unwrap();
     report.attacks.retain(|a| a.code != "R1");
     report.attacks.push(Attack {
@@ -51,6 +56,7 @@ fn with_strong(mut report: Report, left: usize) -> Report {
         form: report.suite.form,
         queries: row.queries,
         skipped: row.skipped,
+        counted: row.counted,
         before: row.before,
         after: row.after.map(|e| e.value),
         after_interval: row.after.and_then(|e| e.interval),

@@ -21,6 +21,7 @@ struct Runs {
 
 #[derive(Deserialize)]
 struct Step {
+    id: Option<String>,
     name: Option<String>,
     run: Option<String>,
     #[serde(default)]
@@ -65,87 +66,264 @@ fn home(dir: &Path) -> PathBuf {
     home
 }
 
-/// A PATH on which `name` is a program that only writes down its arguments, one a line.
+/// A PATH on which `name` is the given shell script.
 #[cfg(unix)]
-fn stand_in(dir: &Path, name: &str) -> String {
+fn stand_in(dir: &Path, name: &str, script: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
     let bin = dir.join("bin");
     std::fs::create_dir_all(&bin).unwrap();
-    let script = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" > '{}'\n", dir.join("called").display());
     std::fs::write(bin.join(name), script).unwrap();
     std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
     format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
 }
 
+/// Runs the steps of action.yml as GitHub does: the action in a checkout of its own, the user's repository in another.
+#[cfg(unix)]
+struct Workflow<'a> {
+    dir: &'a Path,
+    /// Values of `${{ … }}`. Outputs of steps join them.
+    values: BTreeMap<String, String>,
+    /// What steps wrote into GITHUB_ENV.
+    env: BTreeMap<String, String>,
+    path: String,
+}
+
+#[cfg(unix)]
+impl<'a> Workflow<'a> {
+    fn new(dir: &'a Path, path: String) -> Self {
+        let checkout = dir.join("_actions/audit");
+        for folder in ["tools/ci", "src"] {
+            std::fs::create_dir_all(checkout.join(folder)).unwrap();
+        }
+        for file in ["version.sh", "install.sh", "audit.sh", "comment.sh"] {
+            let file = format!("tools/ci/{file}");
+            std::fs::copy(Path::new(ROOT).join(&file), checkout.join(&file)).unwrap();
+        }
+        for file in ["Cargo.toml", "Cargo.lock", "src/main.rs"] {
+            std::fs::copy(Path::new(ROOT).join(file), checkout.join(file)).unwrap();
+        }
+        std::fs::create_dir_all(dir.join("work")).unwrap();
+        let given = [
+            ("runner.temp", dir.to_str().unwrap()),
+            ("github.token", "secret"),
+            ("github.repository", "o/r"),
+            ("github.event.pull_request.number", "7"),
+        ];
+        let mut values: BTreeMap<String, String> =
+            given.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        for (name, input) in action().inputs {
+            let default = input["default"].as_str().unwrap_or_default();
+            values.insert(format!("inputs.{name}"), default.to_string());
+        }
+        Workflow { dir, values, env: BTreeMap::new(), path }
+    }
+
+    fn with(&mut self, inputs: &[(&str, &str)]) {
+        for (name, value) in inputs {
+            let known = self.values.insert(format!("inputs.{name}"), value.to_string());
+            assert!(known.is_some(), "action.yml has no input {name}");
+        }
+    }
+
+    fn evaluate(&self, text: &str) -> String {
+        let mut parts = text.split("${{");
+        let mut out = parts.next().unwrap().to_string();
+        for part in parts {
+            let (expression, rest) = part.split_once("}}").unwrap();
+            let expression = expression.trim();
+            out += self.values.get(expression).unwrap_or_else(|| panic!("no value for {expression}"));
+            out += rest;
+        }
+        out
+    }
+
+    /// The exit code of the step, and what it printed.
+    fn step(&mut self, name: &str) -> (i32, String) {
+        let steps = action().runs.steps;
+        let step = steps.iter().find(|s| s.name.as_deref() == Some(name)).unwrap();
+        let (output, env) = (self.dir.join("output"), self.dir.join("env"));
+        for file in [&output, &env] {
+            std::fs::write(file, "").unwrap();
+        }
+        let mut command = Command::new("bash");
+        command.args(["-e", "-c", step.run.as_ref().unwrap()]).current_dir(self.dir.join("work"));
+        command.env_remove("ORT_DYLIB_PATH").envs(&self.env).env("PATH", &self.path);
+        command.env("GITHUB_ACTION_PATH", self.dir.join("_actions/audit"));
+        command.env("GITHUB_ENV", &env).env("GITHUB_OUTPUT", &output);
+        command.env("GITHUB_STEP_SUMMARY", self.dir.join("summary.md"));
+        for (key, value) in &step.env {
+            command.env(key, self.evaluate(value));
+        }
+        let done = command.output().unwrap();
+        let pairs = |file: &Path| -> Vec<(String, String)> {
+            let text = std::fs::read_to_string(file).unwrap();
+            text.lines().map(|l| l.split_once('=').unwrap()).map(|(k, v)| (k.into(), v.into())).collect()
+        };
+        self.env.extend(pairs(&env));
+        if let Some(id) = &step.id {
+            let outputs = pairs(&output).into_iter().map(|(k, v)| (format!("steps.{id}.outputs.{k}"), v));
+            self.values.extend(outputs);
+        }
+        let text = [done.stdout, done.stderr].concat();
+        (done.status.code().unwrap(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.join(name)).unwrap_or_default()
+    }
+}
+
+/// Keeps comments as files, as GitHub's API would for `gh api`. With the file `readonly`, it refuses to write.
+#[cfg(unix)]
+const GH: &str = r#"#!/bin/sh
+cd 'DIR'
+mkdir -p comments
+for word in "$@"; do last=$word; case $word in body=@*) body=${word#body=@};; esac; done
+case "$*" in
+    *"--paginate repos/o/r/issues/7/comments"*)
+        start=$(echo "$last" | sed 's/.*startswith("\(.*\)"))).*/\1/')
+        for file in comments/*.bot; do
+            if [ -f "$file" ] && head -n 1 "$file" | grep -qxF "$start"; then basename "$file" .bot; fi
+        done;;
+    *"--method"*)
+        if [ -f readonly ]; then
+            echo 'gh: Resource not accessible by integration (HTTP 403)' >&2; exit 1
+        fi
+        case "$*" in
+            *PATCH\ repos/o/r/issues/comments/*)
+                id=$(echo "$*" | sed 's/.*comments\/\([0-9]*\).*/\1/'); cp "$body" "comments/$id.bot";;
+            *POST\ repos/o/r/issues/7/comments*)
+                id=$(($(ls comments | wc -l) + 1)); cp "$body" "comments/$id.bot";;
+        esac;;
+    *) echo "unexpected: gh $*" >&2; exit 1;;
+esac
+"#;
+
 #[cfg(unix)]
 #[test]
 fn the_actions_steps_install_audit_report_and_fail() {
     let dir = Temp::new();
-    let home = home(&dir);
-    let steps = action().runs.steps;
-    let step = |name: &str, variables: &[(&str, &str)]| {
-        let step = steps.iter().find(|s| s.name.as_deref() == Some(name)).unwrap();
-        let mut command = Command::new("bash");
-        command.args(["-e", "-c", step.run.as_ref().unwrap()]).current_dir(&dir);
-        command.env("GITHUB_ACTION_PATH", ROOT).env("GITHUB_ENV", dir.join("env"));
-        command.env("GITHUB_OUTPUT", dir.join("output")).env("GITHUB_STEP_SUMMARY", dir.join("summary.md"));
-        for key in step.env.keys() {
-            let value = variables.iter().find(|(k, _)| k == key);
-            command.env(key, value.map_or("", |(_, v)| v));
-        }
-        for (key, value) in variables {
-            command.env(key, value);
-        }
-        let done = command.output().unwrap();
-        (done.status.code().unwrap(), String::from_utf8_lossy(&done.stderr).into_owned())
-    };
-    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
-
-    let (code, err) = step("Install", &[("AUDIT_HOME", home.to_str().unwrap())]);
+    let path = stand_in(&dir, "gh", &GH.replace("DIR", dir.to_str().unwrap()));
+    let mut flow = Workflow::new(&dir, path);
+    std::fs::rename(home(&dir), dir.join("audit-home")).unwrap();
+    assert_eq!(flow.step("Version").0, 0);
+    let (code, err) = flow.step("Install");
     assert_eq!(code, 0, "{err}");
-    let env = read("env");
-    let env: Vec<(&str, &str)> = env.lines().filter_map(|l| l.split_once('=')).collect();
-    assert_eq!(env.iter().map(|(k, _)| *k).collect::<Vec<_>>(), ["AUDIT_BIN", "ORT_DYLIB_PATH"]);
+    assert_eq!(flow.env.keys().collect::<Vec<_>>(), ["AUDIT_BIN", "ORT_DYLIB_PATH"]);
 
     let model = format!("{ROOT}/models/hardened.onnx");
-    let base = [env[0], env[1], ("AUDIT_MODEL", &model), ("AUDIT_SUITE", "smoke"), ("AUDIT_OUT", "out")];
-    let with = |more: &[(&'static str, &'static str)]| [&base[..], more].concat();
+    flow.with(&[("model", &model), ("suite", "smoke"), ("out", "out"), ("baseline", "base.json")]);
     // The first time there is no baseline: said, and no failure.
-    let first = [
-        ("AUDIT_BASELINE", "base.json"),
-        ("AUDIT_ARGS", "-q\n--strong-sample=8\n--save-baseline=base.json\n"),
-    ];
-    let (code, err) = step("Audit", &with(&first));
+    flow.with(&[("args", "-q\n--strong-sample=8\n--save-baseline=base.json\n")]);
+    let (code, err) = flow.step("Audit");
     assert!(code == 0 && err.contains("no baseline at base.json yet"), "{code} {err}");
     for ending in ["json", "html", "md", "junit.xml", "sarif"] {
-        assert!(dir.join(&format!("out/report.{ending}")).is_file(), "{ending}");
+        assert!(dir.join(&format!("work/out/report.{ending}")).is_file(), "{ending}");
     }
-    assert!(dir.join("base.json").is_file());
     // Against itself, with the trials that it had: passed.
-    let (code, err) = step("Audit", &with(&[("AUDIT_BASELINE", "base.json"), ("AUDIT_ARGS", "-q")]));
+    flow.with(&[("args", "-q")]);
+    let (code, err) = flow.step("Audit");
     assert_eq!(code, 0, "{err}");
-    assert!(read("summary.md").contains("gate passed") && read("summary.md").contains(r"robust\_r1"));
+    assert!(
+        flow.read("summary.md").contains("gate passed") && flow.read("summary.md").contains(r"robust\_r1")
+    );
     // A threshold that no model meets: the step fails with the gate's code, and the reports say so.
-    let worse = [("AUDIT_ARGS", "-q\n--strong-sample=off\n--fail-under=ars=101\n--save-baseline=worse.json")];
-    let (code, err) = step("Audit", &with(&worse));
+    flow.with(&[
+        ("baseline", ""),
+        ("args", "-q\n--strong-sample=off\n--fail-under=ars=101\n--save-baseline=worse.json"),
+    ]);
+    let (code, err) = flow.step("Audit");
     assert_eq!(code, 10, "{err}");
-    assert!(!dir.join("worse.json").exists(), "a failed gate must not lower the bar");
-    assert!(read("out/report.junit.xml").contains("<failure"));
-    assert!(read("out/report.sarif").contains("gate/ars/min"));
-    assert!(read("summary.md").contains("FAILED") && read("output").ends_with("exit-code=10\n"));
-    // The comment is the Markdown report.
-    let path = stand_in(&dir, "gh");
-    let comment = [("PATH", path.as_str()), ("NUMBER", "7"), ("REPOSITORY", "o/r"), ("OUT", "out")];
-    let (code, err) = step("Comment on the pull request", &comment);
-    assert_eq!(code, 0, "{err}");
-    assert!(read("called").starts_with("pr\ncomment\n7\n--repo\no/r\n--body-file\nout/report.md\n"), "{err}");
+    assert_eq!(flow.values["steps.audit.outputs.exit-code"], "10");
+    assert!(!dir.join("work/worse.json").exists(), "a failed gate must not lower the bar");
+    assert!(flow.read("work/out/report.junit.xml").contains("<failure"));
+    assert!(flow.read("work/out/report.sarif").contains("gate/ars/min"));
+    assert!(flow.read("summary.md").contains("FAILED"));
     // The journal of a job that was killed doesn't stop the next.
-    std::fs::write(dir.join("out/report.json.journal"), "of another commit\n").unwrap();
-    let (code, err) = step("Audit", &with(&[("AUDIT_ARGS", "-q\n--strong-sample=off")]));
+    std::fs::write(dir.join("work/out/report.json.journal"), "of another commit\n").unwrap();
+    flow.with(&[("args", "-q\n--strong-sample=off")]);
+    let (code, err) = flow.step("Audit");
     assert_eq!(code, 0, "{err}");
     // A gate on what the suite doesn't measure is refused before any attack.
-    let (code, err) = step("Audit", &with(&[("AUDIT_ARGS", "-q\n--fail-under=nonsense=1")]));
+    flow.with(&[("args", "-q\n--fail-under=nonsense=1")]);
+    let (code, err) = flow.step("Audit");
     assert!(code == 2 && err.contains("unknown metric"), "{code} {err}");
+}
+
+#[cfg(unix)]
+#[test]
+fn each_model_has_one_comment_and_one_artifact() {
+    let dir = Temp::new();
+    let path = stand_in(&dir, "gh", &GH.replace("DIR", dir.to_str().unwrap()));
+    let mut flow = Workflow::new(&dir, path);
+    let comments = || {
+        let mut names: Vec<String> = std::fs::read_dir(dir.join("comments"))
+            .unwrap()
+            .map(|f| f.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    // The audit itself is another test's matter; here a program stands in that writes the report.
+    let program = dir.join("program");
+    std::fs::write(
+        &program,
+        "#!/bin/sh\nmkdir -p audit-reports\necho \"report of $*\" > audit-reports/report.md\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    flow.env.insert("AUDIT_BIN".into(), program.to_str().unwrap().into());
+    let mut run = |model: &str, suite: &str| {
+        flow.with(&[("model", model), ("suite", suite)]);
+        assert_eq!(flow.step("Audit").0, 0);
+        let (code, text) = flow.step("Comment on the pull request");
+        assert_eq!(code, 0, "{text}");
+        (flow.values["steps.audit.outputs.id"].clone(), text)
+    };
+    // Somebody else's comment that begins with the same words is left alone.
+    std::fs::create_dir_all(dir.join("comments")).unwrap();
+    let (face, _) = run("models/face.onnx", "ars");
+    std::fs::write(dir.join("comments/9.user"), format!("<!-- audit {face} -->\nnot ours\n")).unwrap();
+    let (other, _) = run("models/other/face.onnx", "ars");
+    let (strict, _) = run("models/face.onnx", "suites/ci strict.yaml");
+    assert_eq!(comments().len(), 4);
+    let (again, _) = run("models/face.onnx", "ars");
+    assert_eq!((again.as_str(), comments().len()), (face.as_str(), 4), "a second run replaces its comment");
+    assert!(std::fs::read_to_string(dir.join("comments/9.user")).unwrap().contains("not ours"));
+    let first = std::fs::read_to_string(dir.join("comments/1.bot")).unwrap();
+    assert!(
+        first.starts_with(&format!("<!-- audit {face} -->\nreport of --suite ars models/face.onnx")),
+        "{first}"
+    );
+    for (a, b) in [(&face, &other), (&face, &strict), (&other, &strict)] {
+        assert_ne!(a, b);
+    }
+    // Names of artifacts may not hold separators, quotes or wildcards.
+    assert!(strict.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{strict}");
+    // A pull request from a fork has no right to comment: said, and no failure.
+    std::fs::write(dir.join("readonly"), "").unwrap();
+    let (_, text) = run("models/face.onnx", "ars");
+    assert!(text.contains("::warning") && text.contains("pull-requests: write"), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_cache_is_named_by_the_actions_source() {
+    let dir = Temp::new();
+    let mut flow = Workflow::new(&dir, std::env::var("PATH").unwrap());
+    let mut source = || {
+        let (code, text) = flow.step("Version");
+        assert_eq!(code, 0, "{text}");
+        flow.values["steps.version.outputs.source"].clone()
+    };
+    let first = source();
+    std::fs::write(dir.join("work/Cargo.lock"), "the user's own").unwrap();
+    assert_eq!(source(), first, "the workspace is not what the program is built from");
+    std::fs::write(dir.join("_actions/audit/src/main.rs"), "fn main() { /* version 2 */ }").unwrap();
+    assert_ne!(source(), first, "another version must not run the former one's program");
+    std::fs::remove_file(dir.join("_actions/audit/Cargo.lock")).unwrap();
+    let (code, text) = flow.step("Version");
+    assert!(code == 1 && text.contains("Cargo.lock"), "{text}");
 }
 
 /// The job of docs/ci.md, as GitLab would run it.
@@ -168,7 +346,8 @@ fn the_gitlab_example_audits_comments_and_leaves_its_artifacts() {
     let job = &jobs["robustness"];
     let dir = Temp::new();
     let home = home(&dir);
-    let path = stand_in(&dir, "curl");
+    let note = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" > '{}'\n", dir.join("called").display());
+    let path = stand_in(&dir, "curl", &note);
     let shell = |lines: &[String], token: &str| {
         // The checkout is at hand instead of cloned.
         let lines: Vec<String> = lines.iter().filter(|l| !l.starts_with("git clone")).cloned().collect();

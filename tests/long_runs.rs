@@ -4,7 +4,7 @@
 mod common;
 
 use common::models::{self, small};
-use common::{Ran, Rng, Temp, program, ran, says};
+use common::{Ran, Rng, Temp, lasting_text, program, ran, says};
 use onnx_grad::Node;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -37,19 +37,9 @@ fn run_short(dir: &Temp, blocks: u64, args: &[&str]) -> Ran {
     ran(&mut shell)
 }
 
-/// A report byte for byte, but for its timing and its command line.
-fn lasting(dir: &Temp, name: &str) -> String {
-    let text = std::fs::read_to_string(dir.join(name)).unwrap();
-    let command = text.find("\n  \"command\": ").unwrap();
-    let timing = text.find("\n  \"timing\": {").unwrap();
-    let line = command + 1 + text[command + 1..].find('\n').unwrap();
-    assert!(line <= timing && text[timing..].ends_with("\n  }\n}\n"), "timing comes last");
-    format!("{}{}", &text[..command], &text[line..timing])
-}
-
 #[track_caller]
 fn same(dir: &Temp, name: &str, whole: &str) {
-    let (found, expected) = (lasting(dir, name), lasting(dir, whole));
+    let (found, expected) = (lasting_text(dir, name), lasting_text(dir, whole));
     let at = found.bytes().zip(expected.bytes()).position(|(a, b)| a != b);
     let around = |text: &str, at: usize| text[at.saturating_sub(80)..(at + 80).min(text.len())].to_string();
     if let Some(at) = at {

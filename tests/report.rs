@@ -57,10 +57,12 @@ fn reports_of_a_newer_audit_and_other_files_are_refused_with_words() {
 #[test]
 fn the_files_ending_chooses_the_format() {
     let dir = Temp::new();
-    for name in ["a.json", "a.junit.xml", "A.SARIF", "a.b.html"] {
+    for name in ["a.json", "a.junit.xml", "A.SARIF", "a.b.html", "metrics.json", "a.cdx.json"] {
         Target::open(&dir.join(name)).unwrap().write(&judged()).unwrap();
         assert!(dir.join(name).is_file());
     }
+    let longest = std::fs::read_to_string(dir.join("metrics.json")).unwrap();
+    assert!(!longest.contains("schema_version"), "not the whole report");
     for (name, word) in [("a.xml", ".junit.xml"), ("json", ".junit.xml"), ("none/a.json", "Make the folder")]
     {
         says(&Target::open(&dir.join(name)).err().expect(name).message, &[word]);
@@ -177,6 +179,105 @@ print('read')
 
 /// The table of trials as Parquet, read back by the crate's own generic reader: the same rows as in CSV, with types.
 #[test]
+fn trackers_get_flat_numbers() {
+    let mut report = judged();
+    let flat: serde_json::Value = serde_json::from_str(&rendered(&report, "metrics.json")).unwrap();
+    for (name, value) in flat.as_object().unwrap() {
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{name}");
+        assert!(value.is_number(), "{name}");
+    }
+    let ars = report.scores.ars.clone().unwrap();
+    assert_eq!(flat["ars"], ars.value);
+    assert_eq!([&flat["ars_low"], &flat["ars_high"]], [ars.interval.unwrap().0, ars.interval.unwrap().1]);
+    assert_eq!(flat["benign_r1"], report.benign.r1);
+    assert_eq!(flat["gate_passed"], 0, "one check fails");
+    assert!(flat.get("robust_r1").is_none(), "not measured, which is not 0");
+    report.gate = None;
+    let flat: serde_json::Value = serde_json::from_str(&rendered(&report, "metrics.json")).unwrap();
+    assert!(flat.get("gate_passed").is_none());
+}
+
+/// The names of fields and results are those of in-toto's predicate test-result v0.1.
+#[test]
+fn a_statement_says_what_passed_and_failed() {
+    let mut report = judged();
+    let statement = |report: &Report| -> serde_json::Value {
+        serde_json::from_str(&rendered(report, "intoto.json")).unwrap()
+    };
+    let found = statement(&report);
+    assert_eq!(found["_type"], "https://in-toto.io/Statement/v1");
+    assert_eq!(found["subject"][0]["digest"]["sha256"], report.model.sha256.as_str());
+    assert_eq!(found["predicate"]["result"], "FAILED");
+    assert_eq!(found["predicate"]["passedTests"], serde_json::json!(["gate/ars/min"]));
+    let failed = found["predicate"]["failedTests"].as_array().unwrap();
+    assert!(failed.contains(&"gate/ers/min".into()));
+    report.gate = None;
+    report.warnings.clear();
+    let found = statement(&report);
+    assert_eq!(found["predicate"]["result"], "PASSED");
+    report.warnings.push(audit::record::reason::FEW_QUERIES.warning("3 queries"));
+    let found = statement(&report);
+    assert_eq!(found["predicate"]["result"], "WARNED");
+    assert_eq!(found["predicate"]["warnedTests"], serde_json::json!(["trust/few-queries"]));
+}
+
+/// Catalogues are named beside findings, and each where it applies.
+#[test]
+fn references_follow_from_what_ran() {
+    let mut report = judged();
+    let tags = |report: &Report| {
+        let log: serde_json::Value = serde_json::from_str(&rendered(report, "sarif")).unwrap();
+        log["runs"][0]["tool"]["driver"]["rules"][0]["properties"]["tags"].to_string()
+    };
+    assert!(tags(&report).contains("mitre-atlas-aml.t0043.000") && tags(&report).contains("c3.2.2"));
+    assert!(!tags(&report).contains("aml.t0043.001"), "nothing was attacked without gradients");
+    report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));
+    assert!(tags(&report).contains("aml.t0043.001") && !tags(&report).contains("aml.t0043.000"));
+    let page = rendered(&report, "md");
+    assert!(page.contains("no statement of compliance") && page.contains("E2025"));
+    report.gate = None;
+    assert!(!rendered(&report, "md").contains("C3.2.2"), "nothing was demanded");
+}
+
+/// The block's form is that of Hugging Face's modelcard.md. python/tests reads it with huggingface_hub.
+#[test]
+fn a_model_card_keeps_all_but_its_block() {
+    let dir = Temp::new();
+    let report = judged();
+    let card = dir.join("README.md");
+    let write = |text: Option<&str>| {
+        if let Some(text) = text {
+            std::fs::write(&card, text).unwrap();
+        }
+        report::model_card::write(&report, &card).map(|()| std::fs::read_to_string(&card).unwrap())
+    };
+    let new = write(None).unwrap();
+    assert!(new.starts_with("---\nmodel-index:\n- name: "), "{new}");
+    assert_eq!(write(None).unwrap(), new, "the same results again change nothing");
+    let plain = write(Some("# Mine\n\ntext\n")).unwrap();
+    assert!(plain.ends_with("---\n\n# Mine\n\ntext\n"));
+
+    let [before, after] =
+        ["---\nlicense: mit  # a remark\ntags:\n- audio\n", "language: fr\n---\nBody: model-index:\n---\n"];
+    let theirs = "model-index:\n- name: mine\n  results:\n  - task: {type: retrieval}\n    dataset: {type: x, name: X}\n    metrics: \
+        [{type: \"r 1\", value: 3}]\n";
+    let updated = write(Some(&format!("{before}{theirs}{after}"))).unwrap();
+    assert!(updated.starts_with(before) && updated.ends_with(after), "{updated}");
+    for kept in ["name: \"mine\"", "type: \"r 1\"", "type: \"ars\""] {
+        assert_eq!(updated.matches(kept).count(), 1, "{kept}: {updated}");
+    }
+    assert_eq!(write(None).unwrap(), updated);
+    for (broken, words) in
+        [("---\na: b\n", "ends it with ---"), ("---\nmodel-index: 3\n---\n", "list of models")]
+    {
+        let error = write(Some(broken)).unwrap_err();
+        assert_eq!(error.exit, audit::Exit::Usage);
+        says(&error.message, &["README.md", words]);
+        assert_eq!(std::fs::read_to_string(&card).unwrap(), broken);
+    }
+}
+
+#[test]
 fn parquet_holds_the_rows_of_csv() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
@@ -195,13 +296,13 @@ fn parquet_holds_the_rows_of_csv() {
             row.get_column_iter().map(|(name, field)| (name.as_str(), field)).collect();
         assert_eq!(row.get_column_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), header);
         let optional = |v: Option<f64>| v.map_or(Field::Null, Field::Double);
-        let flag = |v: Option<bool>| v.map_or(Field::Null, Field::Bool);
+        let flag = |v: Option<bool>| v.map_or(Field::Null, |v| Field::Long(v.into()));
         let Field::ListInternal(targets) = fields["targets"] else { panic!("{:?}", fields["targets"]) };
         let Some(o) = report.outcomes.get(i) else {
             let skipped = &report.skipped[i - report.outcomes.len()];
             assert_eq!(*fields["status"], text(&format!("skipped: {}", skipped.why)));
             assert_eq!((fields["query"], targets.elements().len()), (&text(&skipped.query), 0));
-            let none = ["loss_first", "steps", "linf", "hit_after"];
+            let none = ["loss_first", "steps", "linf", "size", "hit_after"];
             assert!(none.iter().all(|name| *fields[name] == Field::Null));
             continue;
         };
@@ -216,6 +317,7 @@ fn parquet_holds_the_rows_of_csv() {
             ("loss_last", Field::Double(o.loss_last)),
             ("shift", Field::Double(o.shift)),
             ("linf", Field::Float(o.linf)),
+            ("size", o.size.map_or(Field::Null, Field::Float)),
             ("rank_before", optional(o.before.rank)),
             ("rank_after", optional(o.after.rank)),
             ("cosine_before", optional(o.before.cosine)),
@@ -562,9 +664,12 @@ fn reports_say_what_each_member_of_the_strong_search_did() {
     let page = rendered(&report, "html");
     says(&page, &["Which attacks decided it?", "31 were made wrong, with 1384 image steps"]);
     // The row of robust R@1 is of a sample, the others are not.
-    for text in [&terminal, &page] {
-        assert_eq!(text.matches("robust R@1, % (32 queries)").count(), 1, "{text}");
-    }
+    assert_eq!(page.matches("robust R@1, % (32 queries)").count(), 1, "{page}");
+    let row = |code: &str| {
+        let line = terminal.lines().find(|l| l.starts_with(&format!("│ {code} "))).unwrap();
+        line.trim_end_matches('│').split_whitespace().last().unwrap().to_string()
+    };
+    assert_eq!([row("R1"), row("TMA")], ["32", "60"]);
     assert_eq!(markdown.matches("% (32 queries)").count(), 1);
 }
 
@@ -594,7 +699,7 @@ fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
         dir.write(&format!("{strength}.json"), rendered(&report, "json"))
     });
     let comparison = audit::judge::compare::compare(&files, None, false).unwrap();
-    let text = report::compare::render(&comparison);
+    let text = report::compare::render(&comparison, false);
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|l| l.starts_with("model ")).unwrap();
     let words = |i: usize| lines[i].split_whitespace().collect::<Vec<_>>().join(" ");
@@ -602,5 +707,10 @@ fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
     assert!(words(at + 1).starts_with("0.5.onnx (base) 3.1 "), "{text}");
     let rows = lines.iter().position(|l| l.contains("theirs")).unwrap();
     assert!(words(rows + 1).starts_with("robust_r1 "), "{text}");
-    says(&text, &["caution: ars of", "a stronger attack contradicts it: R@1 falls to 3.1 %"]);
+    let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&unwrapped, &["caution: ars of", "a stronger attack contradicts it: R@1 falls to 3.1 %"]);
+    // Resistances and retrieval without attack are folded.
+    assert!(!text.contains("attack.ES:R.resistance") && text.contains("(--all)"), "{text}");
+    let all = report::compare::render(&comparison, true);
+    assert!(all.contains("attack.ES:R.resistance") && !all.contains("(--all)"), "{all}");
 }

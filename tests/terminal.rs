@@ -35,12 +35,21 @@ fn json_lines_say_where_the_work_is() {
         err.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
     let phases: Vec<(&str, &str)> = events
         .iter()
-        .filter(|e| e["event"] != "progress")
+        .filter(|e| e["event"] == "start" || e["event"] == "end")
         .map(|e| (e["event"].as_str().unwrap(), e["phase"].as_str().unwrap()))
         .collect();
-    let expected = ["model", "check", "gallery", "retrieval", "attacks"];
+    let expected = ["model", "check", "preprocessing", "gallery", "retrieval", "attacks"];
     let expected: Vec<_> = expected.iter().flat_map(|phase| [("start", *phase), ("end", *phase)]).collect();
     assert_eq!(phases, expected);
+    // The plan comes before the check, and adds up.
+    let plan = events.iter().position(|e| e["event"] == "plan").unwrap();
+    assert!(plan < events.iter().position(|e| e["phase"] == "check").unwrap());
+    let plan = &events[plan];
+    let ahead = plan["phases"].as_array().unwrap();
+    let names: Vec<&str> = ahead.iter().map(|p| p["phase"].as_str().unwrap()).collect();
+    assert_eq!(names, ["check", "preprocessing", "gallery", "attacks"]);
+    let sum: f64 = ahead.iter().map(|p| p["seconds"].as_f64().unwrap()).sum();
+    assert!((sum - plan["seconds"].as_f64().unwrap()).abs() <= 0.5 && plan["queries"] == 6, "{plan}");
     let attacks: Vec<&Value> =
         events.iter().filter(|e| e["event"] == "progress" && e["phase"] == "attacks").collect();
     assert!(!attacks.is_empty(), "{err}");
@@ -67,9 +76,11 @@ fn quiet_and_plain() {
     assert_eq!(run(&dir, &["--progress", "none", SHORT]).err, "");
     for mode in ["plain", "auto"] {
         let err = run(&dir, &["--progress", mode, SHORT]).err;
-        let lines: Vec<&str> = err.lines().collect();
-        let phases = ["model", "check", "gallery", "retrieval", "attacks"];
+        let lines: Vec<&str> = err.lines().filter(|l| l.contains(" ...") || l.contains(" done, ")).collect();
+        let phases = ["model", "check", "preprocessing", "gallery", "retrieval", "attacks"];
         assert_eq!(lines.len(), 2 * phases.len(), "{err}");
+        // What is audited, and where it computes, comes first.
+        says(&err, &["model.onnx: embedding `embedding` of 8 (its only output)", "\non cpu, "]);
         for (phase, lines) in phases.iter().zip(lines.chunks(2)) {
             assert_eq!(lines[0], format!("{phase} ..."));
             assert!(lines[1].starts_with(&format!("{phase} done, ")), "{err}");
@@ -87,7 +98,9 @@ fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> Optio
     script.args(["-qec", &words.join(" "), "shown"]).current_dir(dir.path()).env("TERM", "xterm-256color");
     script.env_remove("NO_COLOR").env("COLUMNS", "100");
     for (key, value) in program.get_envs() {
-        script.env(key, value.unwrap());
+        if let Some(value) = value {
+            script.env(key, value);
+        }
     }
     script.envs(variables.iter().copied()).stdin(std::process::Stdio::null());
     let Ok(output) = script.output() else {

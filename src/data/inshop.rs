@@ -9,7 +9,7 @@ use std::path::Path;
 const FOLDER: &str = "In-shop Clothes Retrieval Benchmark";
 const LIST: &str = "Eval/list_eval_partition.txt";
 const ABOUT: &str =
-    "In-shop Clothes Retrieval Benchmark with Eval/list_eval_partition.txt and img/<WOMEN|MEN>/…/<image>";
+    "In-shop Clothes Retrieval Benchmark with Eval/list_eval_partition.txt and img/<WOMEN|MEN>/.../<image>";
 const HEADER: &str = "image_name item_id evaluation_status";
 
 pub const LAYOUT: Layout = Layout {

@@ -9,6 +9,7 @@
 mod builtin;
 mod cars;
 mod cub;
+pub mod embedded;
 mod folder;
 mod idx;
 mod image;
@@ -167,6 +168,14 @@ impl Item {
     /// Whether there is an image of it, and not only an embedding.
     pub fn has_pixels(&self) -> bool {
         !matches!(self.origin, Origin::Embedded { .. })
+    }
+
+    /// The file that holds it and no other image.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::File(path) | Origin::Listed { path, .. } => Some(path),
+            _ => None,
+        }
     }
 
     /// The camera that took it. A query never ranks images of its class by its own camera.

@@ -37,6 +37,9 @@ pub fn read(path: &Path) -> Result<Vectors> {
         Some("parquet") => from_parquet(path),
         _ => Err(Error::usage(format!("--gallery {shown}: expected {PARQUET}; or {NPY}"))),
     }?;
+    if vectors.embeddings.nrows() == 0 {
+        return Err(Error::usage(format!("{shown}: it holds no rows; expected {PARQUET}")));
+    }
     let mut rows = vectors.embeddings.rows().into_iter();
     match rows.position(|row| row.iter().any(|v| !v.is_finite())) {
         Some(row) => Err(Error::usage(format!("{shown}, row {}: the embedding is not finite", row + 1))),
@@ -68,8 +71,9 @@ impl Vectors {
     }
 }
 
-fn from_parquet(path: &Path) -> Result<Vectors> {
-    const KNOWN: [&str; 4] = ["id", "label", "embedding", "camera"];
+pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
+    // The last two are those of `audit embed`.
+    const KNOWN: [&str; 6] = ["id", "label", "embedding", "camera", "sha256", "bytes"];
     let table = columns::Table::open(path, PARQUET)?;
     // pandas keeps a row's number in a column of its own.
     let named = table.names().into_iter().filter(|name| !name.starts_with("__index_level_"));
@@ -104,9 +108,6 @@ fn from_parquet(path: &Path) -> Result<Vectors> {
             .collect::<Result<_>>()?,
     };
     let embeddings = table.vectors("embedding")?;
-    if embeddings.nrows() == 0 {
-        return Err(table.wrong("it holds no rows"));
-    }
     let counts = [ids.len(), labels.len(), cameras.len()];
     if counts.iter().any(|&n| n != embeddings.nrows()) {
         let n = embeddings.nrows();

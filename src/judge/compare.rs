@@ -102,6 +102,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
         ("effort", effort(s), effort(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
+        ("queries of R@1", sampled(a), sampled(b)),
         ("metric", a.model.metric.to_string(), b.model.metric.to_string()),
     ] {
         if x != y {
@@ -126,6 +127,11 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ours.targets.iter().filter(|(key, t)| theirs.targets.get(*key).is_some_and(|other| other != *t));
     let codes: BTreeSet<&String> = differ.map(|((code, _), _)| code).collect();
     (found, codes.into_iter().cloned().collect())
+}
+
+/// Which queries the numbers without attack are about.
+fn sampled(report: &Report) -> String {
+    report.benign.sampling.clone().unwrap_or_else(|| "all".into())
 }
 
 /// How much work the strong search did, where it took the place of one search.
@@ -192,6 +198,8 @@ pub struct Row {
     pub value: f64,
     /// Its difference from the base; `None` for the base itself.
     pub difference: Option<Difference>,
+    /// Whether the value has no meaning, so that reports strike it through.
+    pub void: bool,
     /// 1 if the difference counts and is an improvement, −1 if it counts and is a loss, otherwise 0.
     pub direction: i8,
 }
@@ -239,8 +247,11 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
     }
     if !cautions.is_empty() && !anyway {
         return Err(Error::usage(format!(
-            "these reports can't be compared: {}. Make them anew under the same conditions, or add --anyway",
-            cautions.join(". ")
+            "these reports can't be compared: {}. Make the others with the trials of the first: audit MODEL --data … --suite {} --trials \
+             {} -o OTHER.json; or add --anyway",
+            cautions.join(". "),
+            base.suite.name,
+            names[0]
         )));
     }
     cautions.extend(remarks);
@@ -249,6 +260,15 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
         if let Some((score, why)) = score.and_then(|s| Some((s, strong::refuted(report, s)?))) {
             cautions.push(format!("{} of {name}: {why}", score.name()));
         }
+    }
+    for (name, report) in names.iter().zip(&reports) {
+        cautions.extend(report.alarm().map(|alarm| format!("{name}: {alarm}")));
+        let withheld = [ARS, ERS].into_iter().filter(|score| score.withheld(report)).map(Quantity::name);
+        cautions.extend(withheld.map(|score| {
+            format!(
+                "{score} of {name} is not shown in its own report: its interval is too wide to tell anything"
+            )
+        }));
     }
     let mut models = Vec::new();
     for (i, (name, report)) in names.into_iter().zip(&reports).enumerate() {
@@ -285,7 +305,7 @@ fn entry(name: String, report: &Report, pair: Option<&Pair>) -> Entry {
                     }
                     _ => 0,
                 };
-            Some(Row { metric, value, difference, direction })
+            Some(Row { metric, value, difference, void: metric.void(report), direction })
         };
     Entry {
         report: name,

@@ -181,8 +181,13 @@ impl Verdict {
             }
             let held =
                 Held { metric: *metric, level: demand.level, found, interval: metric.interval(report) };
-            checks.extend(demand.min.map(|min| held.at_least(min, report)));
-            checks.extend(demand.max.map(|max| held.threshold(Kind::Max, max)));
+            if metric.withheld(report) {
+                checks.extend(demand.min.map(|min| held.withheld(Kind::Min, min)));
+                checks.extend(demand.max.map(|max| held.withheld(Kind::Max, max)));
+            } else {
+                checks.extend(demand.min.map(|min| held.at_least(min, report)));
+                checks.extend(demand.max.map(|max| held.threshold(Kind::Max, max)));
+            }
             if let (Some(tolerance), Some((base, pair))) = (demand.max_drop, &against) {
                 let change = pair.difference(*metric).ok_or_else(|| lacks("the baseline", base, *metric))?;
                 let refuted = strong::refuted(report, *metric)
@@ -260,6 +265,15 @@ impl Held {
         self.check(kind, bound, failed, format!("{}{spread}, {how} {bound}", exact(metric, found, bound)))
     }
 
+    /// A number whose interval is too wide meets no bound.
+    fn withheld(&self, kind: Kind, bound: f64) -> Check {
+        let metric = self.metric;
+        let spread = self.interval.map_or("it has no interval".into(), |(l, h)| {
+            format!("its 95 % interval is {} – {}", metric.show(l), metric.show(h))
+        });
+        self.check(kind, bound, true, format!("withheld: {spread}, which meets no bound. Audit more queries"))
+    }
+
     /// Checks the number against a lower bound. A number that meets it only as long as nobody attacks better fails too.
     fn at_least(&self, bound: f64, report: &Report) -> Check {
         let check = self.threshold(Kind::Min, bound);
@@ -332,9 +346,13 @@ pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "the baseline was made under other conditions, so that no drop can be told. They differ in {}. Audit with \
-         --baseline, which replays the baseline's trials, or save a new one with --save-baseline",
-        differs.join("; in ")
+        "the baseline was made under other conditions, so that no drop can be told. They differ in {}. To make comparable ones, \
+         audit the new model with the baseline's suite, data and trials: audit MODEL --data … --suite {} --baseline BASE.json judges \
+         at once, and audit MODEL --data … --suite {} --trials BASE.json -o NEW.json makes a report for `audit gate NEW.json \
+         --baseline BASE.json`. To begin with a new baseline: --save-baseline",
+        differs.join("; in "),
+        baseline.suite.name,
+        baseline.suite.name
     )))
 }
 

@@ -2,7 +2,7 @@
 
 use super::score::{Replicate, Resampled};
 use crate::error::did_you_mean;
-use crate::record::{Attack, Benign, Report, Score, ScoreName};
+use crate::record::{Attack, Benign, Report, Score, ScoreName, reason};
 use crate::space::benign::CMC;
 use crate::threat::term::{TERMS, Term};
 use crate::{Error, Result};
@@ -150,6 +150,26 @@ impl Quantity {
             Quantity::Robust => report.scores.robust_r1.as_ref().map(|r| r.interval),
             Quantity::After(term) => row(report, term)?.after_interval,
             _ => None,
+        }
+    }
+
+    /// Whether a finding leaves the number without a meaning, so that reports strike it through.
+    pub fn void(self, report: &Report) -> bool {
+        match self {
+            Quantity::Score(_) | Quantity::Table => report.errors().next().is_some(),
+            // It counts what softened and gradient-free members found, so it means something where gradients are masked.
+            Quantity::Robust => report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
+            Quantity::Benign(_) | Quantity::Cmc(_) => report.errors().any(|w| reason::PARITY.made(w)),
+            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) => false,
+        }
+    }
+
+    /// Whether reports for people don't show the number, as its interval is too wide.
+    pub fn withheld(self, report: &Report) -> bool {
+        match self {
+            Quantity::Score(name) => score(report, name).is_some_and(|s| s.withheld),
+            Quantity::Table => score(report, ScoreName::Ars).is_some_and(|s| s.withheld),
+            _ => false,
         }
     }
 

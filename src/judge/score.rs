@@ -57,6 +57,8 @@ pub struct Summary {
     /// Number of trials that were not run or have no resistance. Reasons: the rank already has the attacker's goal, or
     /// no other item has the query's class.
     pub skipped: usize,
+    /// Number of trials that the resistance rests on; `None` where there is none.
+    pub counted: Option<usize>,
     /// Mean before the attack; `None` for ES:D.
     pub before: Option<f64>,
     /// Mean after the attack; `None` without trials.
@@ -134,6 +136,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
             term: column.term,
             queries: column.trials.len(),
             skipped: column.left_out + means.as_ref().map_or(0, |m| m.nothing_to_attack),
+            counted: column.counted(),
             before: means.as_ref().and_then(|m| m.before),
             after: estimate(point.after[i], &|r| r.after[i]),
             ers_term: means.as_ref().and_then(|m| Some((column.term.ers?)(m.after))),
@@ -288,6 +291,17 @@ pub fn survivors(outcomes: &[Outcome]) -> Vec<(&str, bool)> {
     attacked.map(|o| (o.query.as_str(), !lost.contains(o.query.as_str()))).collect()
 }
 
+impl Column {
+    /// The trials that the resistance rests on: those that had something to lose.
+    fn counted(&self) -> Option<usize> {
+        let count = |counts: &dyn Fn(f64) -> bool| self.trials.iter().filter(|t| counts(t.1)).count();
+        match self.term.resistance? {
+            Averaging::Trials => Some(count(&|before| before != self.goal)),
+            Averaging::Means => Some(count(&|before| before > 0.0)),
+        }
+    }
+}
+
 /// Outcomes grouped by term.
 struct Table {
     columns: Vec<Column>,
@@ -423,6 +437,16 @@ impl Table {
     }
 }
 
+/// Points that the 95 % interval of a score may span. A wider one can't tell a weak model from a strong one.
+pub const WIDEST: f64 = 40.0;
+
+impl Estimate {
+    /// Whether the interval is wider than the score is worth, or there is none.
+    pub fn withheld(&self) -> bool {
+        self.interval.is_none_or(|(low, high)| high - low > WIDEST)
+    }
+}
+
 /// The 2.5 % and 97.5 % quantiles; `None` when fewer than half of the resamples are defined.
 pub fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     if values.len() * 2 < RESAMPLES {
@@ -505,6 +529,8 @@ mod tests {
         near(row("QA+").per_trial, (0.0 + 100.0) / 2.0); // 150 % clamped
         near(row("QA+").table, 75.0);
         assert_eq!(row("CA-").skipped, 1);
+        // Of two queries one has nothing to lose to CA-; both were right before GTM.
+        assert_eq!([row("CA-").counted, row("GTM").counted, row("TMA").counted], [Some(1), Some(2), None]);
         near(row("CA-").per_trial, 40.0);
         near(row("CA-").table, 80.0);
         near(row("QA-").per_trial, 75.0);

@@ -1,4 +1,4 @@
-//! The model card: what a file of weights doesn't say about its input, and the preprocessing that follows from it.
+//! The model card: what a model file doesn't say about its input, and the preprocessing that follows from it.
 
 use super::output::Pooling;
 pub use crate::record::{Axes, Channels, Preprocessing};
@@ -8,24 +8,25 @@ use clap::ValueEnum;
 use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use serde::{Deserialize, Serialize};
 
-/// `model.yaml` beside `model.onnx`, or flags. What it leaves out is read from the graph where the graph says it.
+/// The content of `model.yaml` beside `model.onnx`, or of flags. What the card leaves out is read from the graph, if the
+/// graph says it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Card {
     /// Which input takes the images.
     pub input: Option<String>,
-    /// Which value is the embedding; any value of the graph, not only its outputs.
+    /// Which value is the embedding. It may be any value of the graph.
     pub output: Option<String>,
-    /// How tokens or the places of a feature map become one embedding.
+    /// How tokens or the positions of a feature map are pooled to one embedding.
     pub pooling: Option<Pooling>,
-    /// Input height and width, for models that leave them open.
+    /// Height and width of the input in pixels, for models that leave them open.
     #[serde(default, deserialize_with = "sides")]
     pub size: Option<[usize; 2]>,
     /// Whether channels come first or last.
     pub layout: Option<Axes>,
     /// Channel order.
     pub channels: Option<Channels>,
-    /// What pixel values 0 and 255 are before mean and std are applied: [0, 1] (default), [0, 255], [-1, 1].
+    /// What pixel values 0 and 255 become before mean and std are applied: [0, 1] (default), [0, 255] or [-1, 1].
     pub range: Option<[f32; 2]>,
     /// Subtracted, per channel, in units of `range`.
     #[serde(default, deserialize_with = "channels")]
@@ -36,18 +37,18 @@ pub struct Card {
     /// Height and width that images are resized to before the centre crop to the input's size.
     #[serde(default, deserialize_with = "sides")]
     pub resize: Option<[usize; 2]>,
-    /// Length that the shorter side is resized to before the centre crop, the longer in proportion; instead of
-    /// `resize`.
+    /// Length in pixels that the shorter side is resized to before the centre crop; the longer side keeps its proportion.
+    /// It excludes `resize`.
     pub resize_shorter: Option<usize>,
     /// How images are resized.
     pub interpolation: Option<Interpolation>,
     /// Distance between embeddings.
     pub metric: Option<Metric>,
-    /// The model's licence; copied into reports.
+    /// The model's licence, which is copied into reports.
     pub licence: Option<String>,
-    /// Where the model comes from; copied into reports.
+    /// Where the model comes from, which is copied into reports.
     pub source: Option<String>,
-    /// The file that the card belongs to; checked.
+    /// SHA-256 of the model file that the card belongs to. Another file is refused.
     pub sha256: Option<String>,
 }
 
@@ -59,7 +60,7 @@ enum Few<T> {
     All(Vec<T>),
 }
 
-/// To four significant digits; no negative zero.
+/// Rounds to four significant digits. Negative zero becomes zero.
 fn rounded(v: f32) -> f64 {
     format!("{v:.3e}").parse().unwrap_or(f64::from(v)) + 0.0
 }
@@ -97,12 +98,12 @@ impl Card {
         match sides.iter().find(|(_, side, most)| side > most) {
             None => Ok(()),
             Some((key, side, most)) => Err(Error::usage(format!(
-                "{file}: {key} is {side} pixels; expected {most} at most. State the size that the model was trained with"
+                "{file}: {key} is {side} pixels, and expected is {most} at most. State the size that the model was trained with"
             ))),
         }
     }
 
-    /// This card, its gaps filled from another.
+    /// This card, with the gaps filled from another one.
     pub fn or(self, other: Card) -> Card {
         Card {
             input: self.input.or(other.input),
@@ -114,7 +115,7 @@ impl Card {
             range: self.range.or(other.range),
             mean: self.mean.or(other.mean),
             std: self.std.or(other.std),
-            // One word on the size before the crop, not half of one and half of another.
+            // The two keys for the size before the crop exclude each other: a card that states one has no gap at the other.
             resize: self.resize.or(other.resize.filter(|_| self.resize_shorter.is_none())),
             resize_shorter: self.resize_shorter.or(other.resize_shorter.filter(|_| self.resize.is_none())),
             interpolation: self.interpolation.or(other.interpolation),
@@ -129,104 +130,154 @@ impl Card {
 /// Mean and std of ImageNet, which most models for photographs were trained with.
 const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 
-/// No model takes larger sides; files that state them are damaged.
+/// The largest side of an input, in pixels. Files that state a larger one are damaged.
 const LARGEST: i64 = 1 << 15;
 
-/// The largest side that images are resized to. One such image takes 800 MB.
+/// The largest side that images are resized to, in pixels. One such image takes 800 MB.
 const LARGEST_RESIZE: usize = 1 << 13;
 
-/// Below this side, models are for digits and characters and take pixels as they are.
+/// Models with a smaller input than this, in pixels, are for digits and characters. They usually take pixels as they are.
 const PHOTOGRAPH: usize = 64;
 
+/// The value's name as flags take it.
+fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |v| v.get_name().to_string())
+}
+
+/// Height and width of a model's input.
+fn input_sides(input: &Value, layout: Axes, card: &Card) -> Result<[usize; 2]> {
+    let dims = input.shape.as_deref().unwrap_or_default();
+    let at = if layout == Axes::Nchw { 2 } else { 1 };
+    let side = |i: usize, name: &str| match (&dims[at + i], card.size.map(|size| size[i])) {
+        (Dim::Known(n), Some(size)) if *n != size as i64 => Err(wrong(
+            input,
+            format!("the {name} is fixed to {n}, but --size states {size}. Leave --size out"),
+        )),
+        (Dim::Known(n), _) if !(1..=LARGEST).contains(n) => Err(wrong(
+            input,
+            format!(
+                "the {name} is {n}, and expected is 1 to {LARGEST}. The file is damaged; export it again"
+            ),
+        )),
+        (Dim::Known(n), _) => Ok(*n as usize),
+        (Dim::Free(_), Some(size)) if size as i64 <= LARGEST => Ok(size),
+        (Dim::Free(_), Some(size)) => {
+            Err(wrong(input, format!("--size states {size}, and expected is {LARGEST} at most")))
+        }
+        (Dim::Free(_), None) => {
+            Err(wrong(input, format!("the {name} is left open. State --size, for instance --size 224")))
+        }
+    };
+    Ok([side(0, "height")?, side(1, "width")?])
+}
+
+/// Scale and shift of each channel, which make the model's values of pixels in [0, 1]. With `imagenet`, a card that
+/// states no mean and std has those of ImageNet.
+fn scale_and_shift(
+    input: &Value,
+    card: &Card,
+    channels: usize,
+    order: Channels,
+    imagenet: bool,
+) -> Result<(Vec<f32>, Vec<f32>)> {
+    let alone = |stated: &str, other: &str, none: &str| {
+        Err(wrong(
+            input,
+            format!("--{stated} is stated without --{other}. State both; --{other} {none} means none"),
+        ))
+    };
+    match (&card.mean, &card.std) {
+        (Some(_), None) => return alone("mean", "std", "1"),
+        (None, Some(_)) => return alone("std", "mean", "0"),
+        _ => {}
+    }
+    let per_channel = |values: &Option<Vec<f32>>, default: f32, usual: [f32; 3], name: &str| match values {
+        Some(v) if v.len() == channels => Ok(v.clone()),
+        Some(v) if v.len() == 1 => Ok(vec![v[0]; channels]),
+        Some(v) => Err(wrong(
+            input,
+            format!(
+                "the input has {channels} channels, but --{name} has {} values. State one value or {channels}",
+                v.len()
+            ),
+        )),
+        None if imagenet && order == Channels::Bgr => Ok(usual.into_iter().rev().collect()),
+        None if imagenet => Ok(usual.to_vec()),
+        None => Ok(vec![default; channels]),
+    };
+    let mean = per_channel(&card.mean, 0.0, IMAGENET[0], "mean")?;
+    let std = per_channel(&card.std, 1.0, IMAGENET[1], "std")?;
+    if let Some(bad) = std.iter().find(|s| !s.is_finite() || **s <= 0.0) {
+        return Err(wrong(input, format!("--std must be above 0, and is {bad}")));
+    }
+    let [low, high] = card.range.unwrap_or([0.0, 1.0]);
+    let scale: Vec<f32> = std.iter().map(|s| (high - low) / s).collect();
+    let shift: Vec<f32> = mean.iter().zip(&std).map(|(m, s)| (low - m) / s).collect();
+    if !scale.iter().chain(&shift).all(|v| v.is_finite()) {
+        return Err(wrong(
+            input,
+            format!(
+                "with range {low} to {high}, mean {mean:?} and std {std:?}, pixels have values that are not finite"
+            ),
+        ));
+    }
+    Ok((scale, shift))
+}
+
+/// Height and width that images are resized to before the centre crop; `None` where they are stretched to the input's
+/// `sides` or their shorter side is resized.
+fn resized(input: &Value, card: &Card, sides: [usize; 2], photograph: bool) -> Result<Option<[usize; 2]>> {
+    let too_small = |what: String| {
+        Err(wrong(input, format!("{what}, which is smaller than the input of {}x{}", sides[0], sides[1])))
+    };
+    match (card.resize, card.resize_shorter) {
+        (Some(_), Some(_)) => {
+            Err(wrong(input, "resize and resize_shorter are both stated. Leave one of them out"))
+        }
+        (None, Some(side)) if side < sides[0].max(sides[1]) => {
+            too_small(format!("resize_shorter resizes the shorter side of images to {side}"))
+        }
+        (Some([h, w]), _) if h < sides[0] || w < sides[1] => {
+            too_small(format!("resize makes images {h}x{w}"))
+        }
+        (None, None) => Ok((photograph && sides == [224, 224]).then_some([256, 256])),
+        (resize, _) => Ok(resize),
+    }
+}
+
+/// An error about the model's input or about what is stated of it (exit code 2).
+fn wrong(input: &Value, what: impl std::fmt::Display) -> Error {
+    Error::usage(format!("input {:?} {}: {what}", input.name, input.shape_text()))
+}
+
 impl Preprocessing {
-    /// Reads what the graph's input says, the card's word first.
+    /// The preprocessing of a model's input. What the card states comes first, then what the graph says of the input,
+    /// then what is usual. Errors (exit code 2): the input isn't a batch of images, leaves something open that the card
+    /// doesn't state, or contradicts the card.
     pub fn of(input: &Value, card: &Card) -> Result<Preprocessing> {
-        let wrong =
-            |what: String| Error::usage(format!("input {:?} {}: {what}", input.name, input.shape_text()));
+        let wrong = |what: String| wrong(input, what);
         let Some((layout, channels)) = image_like(input, card) else {
             return Err(wrong(
-                "isn't an image batch of 1 or 3 channels; state --image-layout and --channels".into(),
+                "this isn't a batch of images with 1 or 3 channels. If it is meant to be one, state --image-layout and \
+                 --channels"
+                    .into(),
             ));
         };
-        let dims = input.shape.as_deref().unwrap_or_default();
-        let at = if layout == Axes::Nchw { 2 } else { 1 };
-        let side = |i: usize, name: &str| match (&dims[at + i], card.size) {
-            (Dim::Known(n), Some(size)) if *n != size[i] as i64 => {
-                Err(wrong(format!("its {name} is fixed to {n}, and {} was asked for", size[i])))
-            }
-            (Dim::Known(n), _) if !(1..=LARGEST).contains(n) => {
-                Err(wrong(format!("its {name} is {n}, which no image has")))
-            }
-            (Dim::Known(n), _) => Ok(*n as usize),
-            (Dim::Free(_), Some(size)) if size[i] as i64 <= LARGEST => Ok(size[i]),
-            (Dim::Free(_), Some(size)) => Err(wrong(format!("--size {}: at most {LARGEST}", size[i]))),
-            (Dim::Free(_), None) => {
-                Err(wrong(format!("leaves its {name} open; state --size, for instance --size 224")))
-            }
-        };
-        let (height, width) = (side(0, "height")?, side(1, "width")?);
+        let [height, width] = input_sides(input, layout, card)?;
         let order = match (card.channels, channels) {
             (None, 1) => Channels::Grey,
             (None, _) => Channels::Rgb,
-            (Some(Channels::Grey), 3) | (Some(Channels::Rgb | Channels::Bgr), 1) => {
-                return Err(wrong(format!("has {channels} channels, which is not what was stated")));
+            (Some(order), _) if (order == Channels::Grey) != (channels == 1) => {
+                return Err(wrong(format!(
+                    "the input has {channels} channels, which don't fit --channels {}",
+                    value_name(order)
+                )));
             }
             (Some(order), _) => order,
         };
-        let half = |stated: &str, other: &str, none: &str| {
-            Err(wrong(format!(
-                "has its {stated} stated and not its {other}: state both ({other} {none} for none)"
-            )))
-        };
-        match (&card.mean, &card.std) {
-            (Some(_), None) => return half("mean", "std", "1"),
-            (None, Some(_)) => return half("std", "mean", "0"),
-            _ => {}
-        }
-        let assumed = card.mean.is_none() && card.range.is_none();
         let photograph = channels == 3 && height.min(width) >= PHOTOGRAPH;
-        let per_channel =
-            |values: &Option<Vec<f32>>, default: f32, imagenet: [f32; 3], name: &str| match values {
-                Some(v) if v.len() == channels => Ok(v.clone()),
-                Some(v) if v.len() == 1 => Ok(vec![v[0]; channels]),
-                Some(v) => Err(wrong(format!("has {channels} channels, and {name} has {} values", v.len()))),
-                None if assumed && photograph => {
-                    let mut v = imagenet.to_vec();
-                    if order == Channels::Bgr {
-                        v.reverse();
-                    }
-                    Ok(v)
-                }
-                None => Ok(vec![default; channels]),
-            };
-        let mean = per_channel(&card.mean, 0.0, IMAGENET[0], "mean")?;
-        let std = per_channel(&card.std, 1.0, IMAGENET[1], "std")?;
-        if let Some(bad) = std.iter().find(|s| !s.is_finite() || **s <= 0.0) {
-            return Err(wrong(format!("std must be above 0, found {bad}")));
-        }
-        let [low, high] = card.range.unwrap_or([0.0, 1.0]);
-        if let (Some(_), Some(side)) = (card.resize, card.resize_shorter) {
-            return Err(wrong(format!("resize and resize_shorter ({side}) exclude each other")));
-        }
-        if let Some(side) = card.resize_shorter.filter(|side| *side < height.max(width)) {
-            return Err(wrong(format!(
-                "the shorter side is resized to {side}, which is smaller than the input"
-            )));
-        }
-        let usual = photograph && (height, width) == (224, 224) && card.resize_shorter.is_none();
-        let resize = card.resize.or(usual.then_some([256, 256]));
-        if let Some([h, w]) = resize
-            && (h < height || w < width)
-        {
-            return Err(wrong(format!("images are resized to {h}x{w}, which is smaller than the input")));
-        }
-        let scale: Vec<f32> = std.iter().map(|s| (high - low) / s).collect();
-        let shift: Vec<f32> = mean.iter().zip(&std).map(|(m, s)| (low - m) / s).collect();
-        if !scale.iter().chain(&shift).all(|v| v.is_finite()) {
-            return Err(wrong(format!(
-                "range {low} to {high}, mean {mean:?} and std {std:?} make no finite values of pixels"
-            )));
-        }
+        let assumed = photograph && card.mean.is_none() && card.range.is_none();
+        let (scale, shift) = scale_and_shift(input, card, channels, order, assumed)?;
         Ok(Preprocessing {
             channels,
             height,
@@ -235,17 +286,17 @@ impl Preprocessing {
             order,
             scale,
             shift,
-            resize,
+            resize: resized(input, card, [height, width], photograph)?,
             resize_shorter: card.resize_shorter,
             interpolation: card.interpolation.unwrap_or_default(),
-            assumed: assumed && photograph,
+            assumed,
         })
     }
 
-    /// What happens to an image, in words.
+    /// The preprocessing of an image, in words.
     pub fn words(&self) -> String {
         let list = |v: &mut dyn Iterator<Item = f32>| {
-            // Four digits that count: as they were stated, but for what float32 made of them.
+            // Four significant digits hide the rounding to float32, so that numbers are shown as they were stated.
             let all: Vec<String> = v.map(|v| format!("{}", rounded(v))).collect();
             if all.iter().all(|one| *one == all[0]) { all[0].clone() } else { all.join(", ") }
         };
@@ -259,7 +310,7 @@ impl Preprocessing {
             (Some([h, w]), None) => format!("stretched to {h} × {w}, cut to the middle"),
             (None, None) => "stretched to it".into(),
         };
-        let name = self.interpolation.to_possible_value().map_or(String::new(), |v| v.get_name().to_string());
+        let name = value_name(self.interpolation);
         format!(
             "{} × {} {order}, {place} ({name}); pixels in [0, 1] less {}, divided by {}{}",
             self.height,
@@ -270,7 +321,17 @@ impl Preprocessing {
         )
     }
 
-    /// Values in one image.
+    /// Mean and std of each channel, in the input's order, for pixels in [0, 1].
+    pub fn mean_and_std(&self) -> (Vec<f32>, Vec<f32>) {
+        let both = || self.shift.iter().zip(&self.scale);
+        let tidy = |v: f32| rounded(v) as f32;
+        (
+            both().map(|(shift, scale)| tidy(-shift / scale)).collect(),
+            both().map(|(_, scale)| tidy(1.0 / scale)).collect(),
+        )
+    }
+
+    /// Number of values in one image, C·H·W.
     pub fn pixels(&self) -> usize {
         self.channels * self.height * self.width
     }
@@ -310,7 +371,7 @@ impl Preprocessing {
         let mut at = super::IMAGE.to_string();
         let mut nodes = Vec::with_capacity(count);
         for (i, (op, constant, attr)) in steps.into_iter().enumerate() {
-            // The last of these takes the place of the model's own input.
+            // The last of these nodes takes the place of the model's own input.
             let out = if i + 1 == count { name.to_string() } else { format!("audit/preprocessed/{i}") };
             let mut node = Node::new(op, &[&at], &out);
             if let Some(t) = constant {
@@ -327,7 +388,7 @@ impl Preprocessing {
         graph.inputs.push(Value::new(super::IMAGE, DType::F32, &self.pixel_shape(batch)));
     }
 
-    /// Other settings that models of this input are trained with, each with a name and the flags that ask for it.
+    /// Other preprocessings that models with such an input are often trained with, each with a name and its flags.
     pub fn usual_others(&self) -> Vec<(&'static str, Preprocessing)> {
         let with = |mean: &[f32], std: &[f32], [low, high]: [f32; 2]| {
             let at = |c: usize| if self.order == Channels::Bgr { self.channels - 1 - c } else { c };
@@ -375,7 +436,7 @@ impl Preprocessing {
         all
     }
 
-    /// What pixels [C, H, W] must become for this preprocessing to make of them what `other` makes of the pixels.
+    /// Pixels [C, H, W] that become, by this preprocessing, what `pixels` become by `other`.
     pub fn disguise(&self, pixels: &[f32], other: &Preprocessing) -> Vec<f32> {
         let plane = self.height * self.width;
         let mut out = vec![0.0; pixels.len()];
@@ -391,7 +452,7 @@ impl Preprocessing {
         out
     }
 
-    /// The same on the CPU, independent of any graph: pixels [n, C, H, W] to the model's input.
+    /// Preprocesses pixels [n, C, H, W] on the CPU, without a graph. Returns the model's input.
     pub fn apply(&self, pixels: &[f32]) -> Vec<f32> {
         let plane = self.height * self.width;
         let mut out = vec![0.0; pixels.len()];
@@ -408,7 +469,7 @@ impl Preprocessing {
     }
 }
 
-/// Order of axes, and channels, of an input that looks like a batch of images.
+/// Order of axes and number of channels of an input that looks like a batch of images; `None` for other inputs.
 pub fn image_like(input: &Value, card: &Card) -> Option<(Axes, usize)> {
     let dims = input.shape.as_deref()?;
     if dims.len() != 4 {
@@ -424,7 +485,7 @@ pub fn image_like(input: &Value, card: &Card) -> Option<(Axes, usize)> {
         Some(Axes::Nchw) => Some((Axes::Nchw, channels(&dims[1])?)),
         Some(Axes::Nhwc) => Some((Axes::Nhwc, channels(&dims[3])?)),
         None => match (channels(&dims[1]), channels(&dims[3])) {
-            // What the graph says counts for more than that it leaves a dimension open.
+            // A dimension that the graph fixes counts for more than one that it leaves open.
             (Some(_), Some(c)) if matches!((&dims[1], &dims[3]), (Dim::Free(_), Dim::Known(_))) => {
                 Some((Axes::Nhwc, c))
             }

@@ -4,6 +4,7 @@ pub mod card;
 mod differentiable;
 pub mod estimate;
 pub mod half;
+pub mod inspect;
 pub mod joined;
 mod lane;
 pub mod memory;
@@ -12,6 +13,7 @@ pub mod reference;
 pub mod runtime;
 mod softened;
 
+use crate::record::Metric;
 use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
 pub use half::InHalf;
@@ -65,10 +67,16 @@ pub struct Info {
     pub path: PathBuf,
     /// SHA-256 of the file, hexadecimal.
     pub sha256: String,
+    /// SHA-256 of the weights, hexadecimal, where some lie in files beside the model's; `None` where `sha256` covers all.
+    pub weights_sha256: Option<String>,
     /// The inputs and their shapes, as the file declares them.
     pub inputs: Vec<String>,
     /// Name of the value that is the embedding.
     pub output: String,
+    /// Why this value, in words.
+    pub output_why: String,
+    /// The batch, where the file fixes it.
+    pub fixed_batch: Option<usize>,
     /// How tokens or a feature map are pooled to one vector per image; `None` where the output already is one vector.
     pub pooling: Option<Pooling>,
     /// Length D of an embedding.
@@ -214,6 +222,11 @@ impl Model {
     /// Images per run of a graph, B.
     pub fn batch(&self) -> usize {
         self.lanes[0].batch()
+    }
+
+    /// How its sessions were made.
+    pub fn options(&self) -> Options {
+        self.options
     }
 
     /// Images that all lanes process at the same time.
@@ -435,7 +448,13 @@ impl Prepared {
             )));
         }
         let named = |e: Error| e.context(path.display());
+        let beside = bytes.windows(EXTERNAL.len()).any(|at| at == EXTERNAL);
         let mut graph = Graph::decode(bytes.into(), path)?;
+        let weights_sha256 = beside.then(|| {
+            let all = graph.encode_external();
+            hex(&Sha256::new().chain_update(&all.model).chain_update(&all.weights).finalize())
+        });
+        let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
         let inputs: Vec<String> =
             graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
         let file_nodes = graph.nodes.len();
@@ -469,14 +488,18 @@ impl Prepared {
         let mut types = runtime::infer(&graph).map_err(named)?;
         let (output, dim) =
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
+        let output_why = output::why(&outputs, card, &output);
         let mut operators: Vec<String> = graph.nodes.iter().map(|n| n.op.clone()).collect();
         operators.sort();
         operators.dedup();
         let info = Info {
             path: path.to_path_buf(),
             sha256,
+            weights_sha256,
             inputs,
             output,
+            output_why,
+            fixed_batch: input.fixed_batch(),
             pooling: card.pooling,
             dim,
             precision,
@@ -524,6 +547,25 @@ fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
             runtime::shortened(&nodes)
         ))),
         _ => Ok(nodes),
+    }
+}
+
+/// A key that every tensor has whose data lie in another file.
+const EXTERNAL: &[u8] = b"location";
+
+impl Info {
+    /// The embedding, the input and the preprocessing in one line.
+    pub fn in_words(&self, metric: Metric) -> String {
+        let batch = self.fixed_batch.map_or(String::new(), |n| format!(", batch fixed to {n}"));
+        format!(
+            "{}: embedding `{}` of {} ({}), {metric} · input {}{batch} · {}",
+            self.path.display(),
+            self.output,
+            self.dim,
+            self.output_why,
+            self.inputs.join(", "),
+            self.preprocessing.words()
+        )
     }
 }
 

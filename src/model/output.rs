@@ -1,8 +1,9 @@
 //! Choice of the embedding among a model's outputs, and its pooling to one vector per image.
 
 use super::EMBEDDING;
-use super::card::Axes;
+use super::card::{Axes, Card};
 use crate::{Error, Result};
+use clap::ValueEnum;
 use ndarray::Array2;
 use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,47 @@ pub(super) fn choose(graph: &mut Graph, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// An output that holds the embedding, before pooling.
+struct Found {
+    name: String,
+    dtype: DType,
+    shape: Vec<i64>,
+    reading: Reading,
+}
+
+/// Finds the output of a specialised graph that holds the embedding. Errors (exit code 3): none qualifies, or several.
+fn find(graph: &Graph, types: &Types, batch: usize, pooling: Option<Pooling>, layout: Axes) -> Result<Found> {
+    let (mut vectors, mut places, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    for output in &graph.outputs {
+        let Some((dtype, shape)) = types.get(&output.name) else { continue };
+        lines.push(format!("  {} {shape:?}", output.name));
+        let Some(reading) = read(shape, batch, layout).filter(|_| dtype.is_float()) else { continue };
+        let of = if matches!(reading, Reading::Vector) { &mut vectors } else { &mut places };
+        of.push(Found { name: output.name.clone(), dtype: *dtype, shape: shape.clone(), reading });
+    }
+    let outputs = lines.join("\n");
+    let other_kind = !places.is_empty();
+    let mut wanted = if pooling.is_some() { places } else { vectors };
+    match (wanted.pop(), wanted.is_empty()) {
+        (Some(found), true) => Ok(found),
+        (Some(_), false) => Err(Error::model(format!(
+            "several outputs could be the embedding:\n{outputs}\nChoose one of them with --output"
+        ))),
+        (None, _) if pooling.is_some() => Err(Error::model(format!(
+            "--pooling needs an output of tokens, [N, T, D], or a feature map, [N, C, H, W]. Its outputs, for a \
+             batch of {batch}, are:\n{outputs}\nLeave --pooling out, or name another value with --output"
+        ))),
+        (None, _) if other_kind => Err(Error::model(format!(
+            "gives tokens or a feature map instead of one embedding per image. Its outputs, for a batch of \
+             {batch}, are:\n{outputs}\nState how they are pooled: --pooling mean, max, or cls for the first token"
+        ))),
+        (None, _) => Err(Error::model(format!(
+            "no output is an embedding, [N, D] or [N, D, 1, 1]. Its outputs, for a batch of {batch}, are:\n{outputs}\n\
+             Name the value that is the embedding with --output. It may lie inside of the graph"
+        ))),
+    }
+}
+
 /// Finds the embedding among the outputs of a specialised graph and brings it to shape [batch, D] under a fixed name.
 /// Returns its name in the file, and D. Errors (exit code 3): no output or several qualify, or the output is not
 /// float32.
@@ -66,70 +108,36 @@ pub(super) fn pick(
     pooling: Option<Pooling>,
     layout: Axes,
 ) -> Result<(String, usize)> {
-    let all: Vec<(String, DType, Vec<i64>)> = graph
-        .outputs
-        .iter()
-        .filter_map(|o| types.get(&o.name).map(|(dtype, shape)| (o.name.clone(), *dtype, shape.clone())))
-        .collect();
-    let listed = || {
-        let lines: Vec<String> = all.iter().map(|(name, _, shape)| format!("  {name} {shape:?}")).collect();
-        lines.join("\n")
-    };
-    let (mut vectors, mut places) = (Vec::new(), Vec::new());
-    for (name, dtype, shape) in all.iter().filter(|(_, dtype, _)| dtype.is_float()) {
-        match read(shape, batch, layout) {
-            Some(Reading::Vector) => vectors.push((name, *dtype, shape, None)),
-            Some(Reading::Places(axes, kept)) => places.push((name, *dtype, shape, Some((axes, kept)))),
-            None => {}
-        }
-    }
-    let wanted = if pooling.is_some() { &places } else { &vectors };
-    let (name, dtype, shape, pooled) = match &wanted[..] {
-        [(name, dtype, shape, pooled)] => ((*name).clone(), *dtype, (*shape).clone(), pooled),
-        [] if pooling.is_some() => {
-            return Err(Error::model(format!(
-                "--pooling needs an output of tokens, [N, T, D], or a feature map, [N, C, H, W]. Its outputs, for a \
-                 batch of {batch}, are:\n{}\nLeave --pooling out, or name another value with --output",
-                listed()
-            )));
-        }
-        [] if !places.is_empty() => {
-            return Err(Error::model(format!(
-                "gives tokens or a feature map instead of one embedding per image. Its outputs, for a batch of \
-                 {batch}, are:\n{}\nState how they are pooled: --pooling mean, max, or cls for the first token",
-                listed()
-            )));
-        }
-        [] => {
-            return Err(Error::model(format!(
-                "no output is an embedding, [N, D] or [N, D, 1, 1]. Its outputs, for a batch of {batch}, are:\n{}\n\
-                 Name the value that is, inside the graph if need be, with --output",
-                listed()
-            )));
-        }
-        _ => {
-            return Err(Error::model(format!(
-                "several outputs could be the embedding; choose one with --output:\n{}",
-                listed()
-            )));
-        }
-    };
-    if dtype != DType::F32 {
+    let found = find(graph, types, batch, pooling, layout)?;
+    if found.dtype != DType::F32 {
         return Err(Error::model(format!(
-            "output {name:?} is {dtype:?}; only float32, float16 and bfloat16 models are covered. Export it in float32"
+            "output {:?} is {:?}. Only float32, float16 and bfloat16 models are covered. Export it in float32",
+            found.name, found.dtype
         )));
     }
-    let dim = match pooled {
-        Some((_, kept)) => shape[*kept],
-        None => shape.iter().skip(usize::from(shape.len() > 1)).product(),
+    let dim = bring(graph, types, &found, batch, pooling)?;
+    Ok((found.name, dim as usize))
+}
+
+/// Appends the nodes that bring the output found to shape [batch, D], as the graph's only output. Returns D.
+fn bring(
+    graph: &mut Graph,
+    types: &mut Types,
+    Found { name, shape, reading, .. }: &Found,
+    batch: usize,
+    pooling: Option<Pooling>,
+) -> Result<i64> {
+    let dim = match reading {
+        Reading::Places(_, kept) => shape[*kept],
+        Reading::Vector => shape.iter().skip(usize::from(shape.len() > 1)).product(),
     };
     let fixed = [batch as i64, dim];
     let mut constant = |name: &str, t: Tensor| {
         graph.constants.insert(name.to_string(), t);
         name.to_string()
     };
-    let node = match (pooled, pooling) {
-        (Some((axes, _)), Some(Pooling::Cls)) => {
+    let node = match (reading, pooling) {
+        (Reading::Places(axes, _), Some(Pooling::Cls)) => {
             if axes.len() > 1 {
                 return Err(Error::model(format!(
                     "--pooling cls: output {name} {shape:?} is a feature map, which has no first token. State \
@@ -137,22 +145,22 @@ pub(super) fn pick(
                 )));
             }
             let first = constant("audit/first-token", Tensor::i64(&[], &[0]));
-            Node::new("Gather", &[&name, &first], EMBEDDING).with("axis", 1)
+            Node::new("Gather", &[name, &first], EMBEDDING).with("axis", 1)
         }
-        (Some((axes, _)), pooling) => {
+        (Reading::Places(axes, _), pooling) => {
             let axes: Vec<i64> = axes.iter().map(|&a| a as i64).collect();
             let axes = constant("audit/pooled-axes", Tensor::ints(&axes));
             let op = if pooling == Some(Pooling::Max) { "ReduceMax" } else { "ReduceMean" };
             // The pooled value has its own name because the gradient of a maximum reads it again.
             let pooled = "audit/pooled";
-            graph.nodes.push(Node::new(op, &[&name, &axes], pooled).with("keepdims", 0));
+            graph.nodes.push(Node::new(op, &[name, &axes], pooled).with("keepdims", 0));
             types.insert(pooled.into(), (DType::F32, fixed.to_vec()));
             Node::new("Identity", &[pooled], EMBEDDING)
         }
-        (None, _) if shape == fixed => Node::new("Identity", &[&name], EMBEDDING),
-        (None, _) => {
+        (Reading::Vector, _) if *shape == fixed => Node::new("Identity", &[name], EMBEDDING),
+        (Reading::Vector, _) => {
             let to = constant("audit/embedding-shape", Tensor::ints(&fixed));
-            Node::new("Reshape", &[&name, &to], EMBEDDING)
+            Node::new("Reshape", &[name, &to], EMBEDDING)
         }
     };
     graph.nodes.push(node);
@@ -162,7 +170,27 @@ pub(super) fn pick(
     }
     types.insert(EMBEDDING.into(), (DType::F32, fixed.to_vec()));
     graph.prune();
-    Ok((name, dim as usize))
+    Ok(dim)
+}
+
+/// Why `chosen` is the embedding of a file with these outputs, in words.
+pub(super) fn why(outputs: &[String], card: &Card, chosen: &str) -> String {
+    let why = match (&card.output, outputs) {
+        (Some(_), _) if !outputs.iter().any(|o| o == chosen) => {
+            "named by card or flag, inside the graph".into()
+        }
+        (Some(_), _) => "named by card or flag".into(),
+        (None, [_]) => "its only output".into(),
+        (None, all) if card.pooling.is_some() => {
+            format!("the only one of {} outputs that can be pooled", all.len())
+        }
+        (None, all) => format!("the only one of {} outputs that is a vector for each image", all.len()),
+    };
+    let pooled = |p: Pooling| {
+        let value = p.to_possible_value();
+        format!(", pooled by {}", value.as_ref().map_or("", |v| v.get_name()))
+    };
+    why + &card.pooling.map_or(String::new(), pooled)
 }
 
 /// Pools an output's values to embeddings [batch, D] without a graph, as a reference for [`pick`].

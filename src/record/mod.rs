@@ -14,8 +14,8 @@ pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role
 pub use partition::Partition;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
-    Attack, Benign, ClassRow, CmcPoint, Data, Example, Examples, GradientCheck, Map, MemberRow, Model, Move,
-    Neighbour, Part, Place, Preprocessing, Report, Resistance, RobustR1, SCHEMA_VERSION, Score, Scores,
+    Attack, Benign, ClassRow, CmcPoint, Data, Example, Examples, FEW, GradientCheck, Map, MemberRow, Model,
+    Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RobustR1, SCHEMA_VERSION, Score, Scores,
     Suite, Timing, Tool,
 };
 pub use trial::{Form, Measures, MemberResult, Outcome, Skipped, TrialList, TrialRow};

@@ -1,5 +1,6 @@
 //! The assignment of queries to the parts of a run.
 
+use crate::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
@@ -36,6 +37,31 @@ impl fmt::Display for Partition {
 }
 
 impl Partition {
+    /// The parts of the run that are not among `found`, in order.
+    pub fn missing(self, found: &[Partition]) -> Vec<Partition> {
+        let all = (1..=self.of).map(|index| Partition { index, of: self.of });
+        all.filter(|part| !found.contains(part)).collect()
+    }
+
+    /// Refuses the files of parts (name, part) where a part is named twice or missing (exit code 13). The files are in the order of
+    /// their parts, which are of one run.
+    pub fn refuse_incomplete(parts: &[(String, Partition)]) -> Result<()> {
+        if let Some([(a, part), (b, _)]) = parts.windows(2).find(|pair| pair[0].1 == pair[1].1) {
+            return Err(Error::incomplete(format!("{a} and {b} are the same part, {part}: name each once")));
+        }
+        let found: Vec<Partition> = parts.iter().map(|(_, part)| *part).collect();
+        let missing = found.first().map_or(Vec::new(), |first| first.missing(&found));
+        match missing.first() {
+            None => Ok(()),
+            Some(first) => Err(Error::incomplete(format!(
+                "{} of {} parts are missing: {}. Run the same command with --partition {first} and name its file too",
+                missing.len(),
+                first.of,
+                missing.iter().map(Partition::to_string).collect::<Vec<_>>().join(", "),
+            ))),
+        }
+    }
+
     /// Whether this part contains the query `id`.
     pub fn takes(self, id: &str) -> bool {
         let hash: [u8; 32] = Sha256::digest(id).into();

@@ -179,8 +179,8 @@ reasons! {
     PREPROCESSING_DOUBTFUL = "preprocessing-doubtful", "with `--data`", "Does no other preprocessing retrieve better?",
         "Check how the model was trained, and state it in the model card";
     COLLAPSE = "collapse", "always", "Do embeddings tell images apart?",
-        "The preprocessing is wrong, or the model has collapsed. A collapsed model can score high; its \
-         scores mean nothing";
+        "One of three causes: the preprocessing is wrong; the images are not of the kind that the model was trained on, or too few \
+         to tell; or the model has collapsed. A collapsed model can score high; its scores mean nothing";
     ZERO_EMBEDDING = "zero-embedding", "always", "Has every embedding a direction?",
         "An embedding of zeros is as far from everything as from anything: look at these images and at the layers that end \
          in zeros, or take --metric euclidean";
@@ -251,6 +251,12 @@ reasons! {
         "";
     PASS_LEFT_OUT = "pass-left-out", "with the strong search", "Could every backward pass be formed?",
         "Free memory, or run on a machine with more, and audit again";
+    SMALL_TERMS = "small-terms", "always", "Does each resistance rest on ten queries or more?",
+        "Audit more queries, or those that are right without attack: --sample correct";
+    WITHHELD = "withheld", "always", "Are there queries enough for a score?",
+        "Audit more queries";
+    ROSE = "rose", "always", "Does no attack raise the R@1 that it attacks?",
+        "";
     PART_OF_A_RUN = "part-of-a-run", "with `--partition`", "Is the run whole?",
         "`audit merge` puts the parts together";
     SAMPLING_NOISE = "sampling-noise", "with a baseline", "Does the gate tolerate what chance explains?",

@@ -43,6 +43,9 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
     /// Queries that attacks could not be run on.
     pub skipped: Vec<Skipped>,
+    /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The accuracy of float16 steps, where attack steps ran in float16.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub half_precision: Option<HalfPrecision>,
@@ -272,6 +275,9 @@ pub struct Tool {
     pub runtime: String,
     /// The execution provider: cpu or cuda:n.
     pub provider: String,
+    /// Why this provider; absent where it was asked for by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_why: Option<String>,
     /// Whether factors of matrix products could be rounded to TensorFloat-32 (--fast-math).
     #[serde(default)]
     pub fast_math: bool,
@@ -284,7 +290,8 @@ impl Tool {
     /// The program, the runtime, the provider and the precision in words.
     pub fn in_words(&self) -> String {
         let tf32 = if self.fast_math { " with TF32" } else { "" };
-        format!("{} {}, {} on {}{tf32}", self.name, self.version, self.runtime, self.provider)
+        let why = self.provider_why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        format!("{} {}, {} on {}{tf32}{why}", self.name, self.version, self.runtime, self.provider)
     }
 }
 
@@ -299,6 +306,9 @@ pub struct Model {
     pub inputs: Vec<String>,
     /// Name of the value that is the embedding.
     pub output: String,
+    /// Why this value; absent in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_why: Option<String>,
     /// Length of an embedding.
     pub dim: usize,
     /// The distance between embeddings.
@@ -429,6 +439,9 @@ pub struct Benign {
     pub queries: usize,
     /// Number of queries without a possible match, which are left out.
     pub without_positive: usize,
+    /// How these queries were chosen; absent where they are all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<String>,
 }
 
 /// A point of the cumulative match curve.
@@ -464,6 +477,10 @@ pub struct Attack {
     pub queries: usize,
     /// Number of trials that could not be run, or whose rank already was the attacker's goal.
     pub skipped: usize,
+    /// Number of trials that the resistance rests on: of shares those of queries that were right before the attack, of ranks those
+    /// whose rank was not the attacker's goal. Absent where there is no resistance, and in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<usize>,
     /// Mean before the attack.
     pub before: Option<f64>,
     /// Mean after the attack.
@@ -475,6 +492,24 @@ pub struct Attack {
     /// Resistance, per cent.
     pub resistance: Resistance,
 }
+
+impl Attack {
+    /// Whether so few trials stand behind the resistance that it says next to nothing.
+    pub fn small(&self) -> bool {
+        self.counted.is_some_and(|n| n < FEW)
+    }
+
+    /// The number of trials that the resistance rests on, and of how many: `12/16`, or `16` where all of them count.
+    pub fn of(&self) -> String {
+        match self.counted {
+            Some(n) if n != self.queries => format!("{n}/{}", self.queries),
+            _ => self.queries.to_string(),
+        }
+    }
+}
+
+/// Trials below which a resistance says next to nothing: one more or less changes it by more than ten points.
+pub const FEW: usize = 10;
 
 /// Both forms of a resistance, per cent.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -560,6 +595,9 @@ pub struct Score {
     /// 95 % interval of the ratio-of-means form.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub table_interval: Option<(f64, f64)>,
+    /// Whether the interval is so wide that reports for people don't show the score.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub withheld: bool,
 }
 
 /// Time spent, in seconds, and the amount of work.
@@ -581,6 +619,9 @@ pub struct Timing {
     pub batch: usize,
     /// Threads asked for; 0 means one per core.
     pub threads: usize,
+    /// Whether the result of the check at load was kept from an earlier audit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check_kept: bool,
 }
 
 impl Timing {

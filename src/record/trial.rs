@@ -1,5 +1,6 @@
 //! Trials as files and reports store them, and their outcomes.
 
+use super::names::{Metric, Protocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -143,11 +144,10 @@ pub struct TrialList {
     pub attacks: BTreeMap<String, Vec<TrialRow>>,
     /// The form of the definitions that the trials were made for.
     pub form: Form,
-    /// The metric that the trials were made under, by name or letter. It matters because "the nearest 1 %" depends on
-    /// it.
-    pub metric: String,
-    /// The protocol, by name.
-    pub protocol: String,
+    /// The metric that the trials were made under. It matters because "the nearest 1 %" depends on it.
+    pub metric: Metric,
+    /// The budget that the trials were made for.
+    pub protocol: Protocol,
 }
 
 /// Writes the list as JSON.

@@ -1,8 +1,8 @@
 //! A comparison of reports, for a terminal and as files.
 
-use super::shown::{COMPARED, cells, shown, word};
-use super::{Destination, by_ending, escape, html};
-use crate::judge::compare::Comparison;
+use super::shown::{COMPARED, cells, compared, shown, word};
+use super::{Destination, by_ending, escape, html, terminal};
+use crate::judge::compare::{Comparison, Row};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -22,34 +22,50 @@ fn json(comparison: &Comparison) -> Result<Vec<u8>> {
     serde_json::to_vec_pretty(comparison).map_err(|e| Error::internal(format!("the comparison as JSON: {e}")))
 }
 
-/// The comparison for a terminal.
-pub fn render(comparison: &Comparison) -> String {
+/// The comparison for a terminal: scores and attacks, and with `all` every metric.
+pub fn render(comparison: &Comparison, all: bool) -> String {
     let mut out = String::new();
     for caution in &comparison.cautions {
-        out += &format!("caution: {caution}\n");
+        out += &terminal::wrap(&format!("caution: {caution}"));
+        out.push('\n');
     }
     out += &format!("{:<34}{:>12}{:>8}{:>8}{:>12}\n", "model", "robust R@1", "ARS", "ERS", "clean R@1");
     for m in &comparison.models {
-        let value = |metric| m.row(metric).map_or("–".into(), |r| format!("{:.1}", r.value));
         let base = if m.base { " (base)" } else { "" };
         let name = brief(&m.model, 33 - base.len());
-        let [robust, ars, ers, clean] = COMPARED.map(value);
+        let [robust, ars, ers, clean] = COMPARED.map(|metric| marked(compared(m, metric)));
         out += &format!("{:<34}{robust:>12}{ars:>8}{ers:>8}{clean:>12}\n", format!("{name}{base}"));
+    }
+    if comparison.models.iter().any(|m| COMPARED.iter().any(|metric| compared(m, *metric).1)) {
+        out += &format!("{VOID} not to be trusted, see above\n");
     }
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
     for m in comparison.models.iter().filter(|m| !m.base) {
         out += &format!("\n{} against {base}\n", m.model);
         out += &format!("  {:<24}{:>8}{:>8}{:>9}  {:<17}\n", "", "theirs", "base", "change", "95 %");
-        for row in shown(m) {
+        let (first, others) = shown(m);
+        for row in first.iter().chain(others.iter().filter(|_| all)) {
             let [value, base, change, interval] = cells(comparison, row);
             let mark = if row.direction == 0 { "" } else { word(row) };
+            let value = marked((value, row.void));
             let line =
                 format!("  {:<24}{value:>8}{base:>8}{change:>9}  {interval:<17} {mark}", row.metric.name());
             out += line.trim_end();
             out.push('\n');
         }
+        if !all && !others.is_empty() {
+            out +=
+                &format!("  and {} more: resistances, and retrieval without attack (--all)\n", others.len());
+        }
     }
     out
+}
+
+/// The mark of a number without a meaning.
+const VOID: &str = "✗";
+
+fn marked((value, void): (String, bool)) -> String {
+    if void { format!("{VOID} {value}") } else { value }
 }
 
 fn brief(name: &str, most: usize) -> String {
@@ -60,28 +76,34 @@ fn brief(name: &str, most: usize) -> String {
 }
 
 fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
+    let struck = |(value, void): (String, bool)| if void { format!("~~{value}~~") } else { value };
     let mut out = String::from("## Comparison\n\n");
     for caution in &comparison.cautions {
         out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));
     }
     out += "| model | robust R@1 | ARS | ERS | clean R@1 |\n|---|--:|--:|--:|--:|\n";
     for m in &comparison.models {
-        let value = |metric| m.row(metric).map_or("–".into(), |r| format!("{:.1}", r.value));
         let base = if m.base { " (base)" } else { "" };
-        let [robust, ars, ers, clean] = COMPARED.map(value);
+        let [robust, ars, ers, clean] = COMPARED.map(|metric| struck(compared(m, metric)));
         out += &format!("| {}{base} | {robust} | {ars} | {ers} | {clean} |\n", escape::markdown(&m.model));
     }
     for m in comparison.models.iter().filter(|m| !m.base) {
-        out += &format!(
-            "\n### {}\n\n| metric | theirs | base | change | 95 % | |\n|---|--:|--:|--:|---|---|\n",
-            escape::markdown(&m.model)
-        );
-        for row in shown(m) {
-            let [value, base, change, interval] = cells(comparison, row);
+        let (first, others) = shown(m);
+        let table = |rows: &[&Row]| {
+            let line = |row: &&Row| {
+                let [value, base, change, interval] = cells(comparison, row);
+                let value = struck((value, row.void));
+                let name = row.metric.name();
+                format!("| {name} | {value} | {base} | {change} | {interval} | {} |\n", word(row))
+            };
+            let rows: String = rows.iter().map(line).collect();
+            format!("| metric | theirs | base | change | 95 % | |\n|---|--:|--:|--:|---|---|\n{rows}")
+        };
+        out += &format!("\n### {}\n\n{}", escape::markdown(&m.model), table(&first));
+        if !others.is_empty() {
             out += &format!(
-                "| {} | {value} | {base} | {change} | {interval} | {} |\n",
-                row.metric.name(),
-                word(row)
+                "\n<details><summary>Resistances, and retrieval without attack</summary>\n\n{}\n</details>\n",
+                table(&others)
             );
         }
     }

@@ -64,12 +64,15 @@ pub(super) fn masked(report: &Report) -> bool {
 }
 
 fn clean(report: &Report) -> First {
-    let void = report.errors().any(|w| reason::PARITY.made(w));
+    let void = R1.void(report);
+    let of = report.benign.queries;
+    let hits = (report.benign.r1 * of as f64 / 100.0).round() as usize;
     First {
         quantity: R1,
         label: "clean R@1",
         value: Some(report.benign.r1),
-        interval: None,
+        // Of all queries it is no estimate; of a sample it is.
+        interval: report.benign.sampling.as_ref().map(|_| strong::wilson(hits, of)),
         queries: report.benign.queries,
         mark: void.then_some(UNTRUSTED),
         void,
@@ -78,12 +81,16 @@ fn clean(report: &Report) -> First {
 }
 
 const UNTRUSTED: &str = "not to be trusted";
+/// The mark of a score whose interval is too wide.
+pub(super) const WITHHELD: &str = "withheld";
 
 fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<First> {
     let value = quantity.value(report)?;
     let contradicted = strong::refuted(report, quantity).is_some();
-    let void = report.errors().next().is_some();
+    let void = quantity.void(report);
+    let withheld = quantity.withheld(report);
     let mark = match (void, contradicted) {
+        _ if withheld => Some(WITHHELD),
         (true, _) if masked(report) => Some("masked gradients"),
         (true, _) => Some(UNTRUSTED),
         (false, true) => Some("contradicted"),
@@ -96,10 +103,15 @@ fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<Fir
     if masked(report) {
         remarks.push("the model hides its gradient, so that attacks find too little".into());
     }
+    if withheld {
+        remarks.push(
+            "the interval is too wide to tell a weak model from a strong one: audit more queries".into(),
+        );
+    }
     Some(First {
         quantity,
         label,
-        value: Some(value),
+        value: (!withheld).then_some(value),
         interval: quantity.interval(report),
         queries: report.suite.queries,
         mark,
@@ -110,8 +122,7 @@ fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<Fir
 
 fn robust(report: &Report) -> First {
     let found = report.scores.robust_r1.as_ref();
-    // It counts what softened and gradient-free members found, so it means something where gradients are masked.
-    let void = found.is_some() && report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w));
+    let void = found.is_some() && Quantity::Robust.void(report);
     let remarks = match found {
         None => vec![unmeasured(report)],
         Some(robust) => {

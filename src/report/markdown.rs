@@ -2,6 +2,7 @@
 
 use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
+use super::references::references;
 use super::shown::{bound, measures, number, percent, stepping, strong_sample};
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -51,19 +52,20 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         }
     }
     out += "<details><summary>By attack</summary>\n\n";
-    out +=
-        "| attack | measures | before | after | 95 % interval | resistance, % |\n|---|---|--:|--:|--:|--:|\n";
+    out += "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";
     for a in &report.attacks {
         let show = |v| number(a, v);
         let interval =
             a.after_interval.map_or("–".into(), |(l, h)| format!("{} – {}", show(Some(l)), show(Some(h))));
         let resistance = percent(a.resistance.per_trial);
+        let few = if a.small() { " (few)" } else { "" };
         out += &format!(
-            "| {} | {} | {} | {} | {interval} | {resistance} |\n",
+            "| {} | {} | {} | {} | {interval} | {resistance}{few} | {} |\n",
             escape(&a.code),
             escape(&measures(report, a)),
             show(a.before),
             show(a.after),
+            a.of(),
         );
     }
     out += "\n</details>\n\n";
@@ -71,7 +73,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
     out += &format!(
         "<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {}, {}{}; images {}; {} on {} images of {} \
-         classes ({}); seed {}. {}. Model sha256 {}, data sha256 {}.\n\n</details>\n",
+         classes ({}); seed {}. {}. Model sha256 {}, data sha256 {}.{}\n\n</details>\n",
         escape(&s.name),
         s.form,
         s.protocol,
@@ -87,8 +89,18 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         escape(&report.tool.in_words()),
         escape(&report.model.sha256),
         escape(&report.data.sha256),
+        read_on(report),
     );
     Ok(out.into_bytes())
+}
+
+/// Where catalogues of threats speak of this, for readers who keep to one.
+fn read_on(report: &Report) -> String {
+    let all: Vec<String> = references(report).map(|r| escape(&format!("{} {}", r.catalogue, r.id))).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    format!("\n\nTo read on (references, no statement of compliance): {}.", all.join("; "))
 }
 
 /// The row of one of the first numbers. A number without a meaning is struck through.

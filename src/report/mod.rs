@@ -1,12 +1,17 @@
 //! A report in every format: each is a pure function of [`crate::record::Report`].
 
 pub mod compare;
+mod cyclonedx;
 pub mod escape;
 mod first;
 pub mod html;
+mod intoto;
 mod json;
 mod junit;
 mod markdown;
+mod metrics;
+pub mod model_card;
+mod references;
 mod sarif;
 mod shown;
 pub mod terminal;
@@ -35,6 +40,9 @@ pub const FORMATS: &[Format] = &[
     Format { extension: "sarif", render: sarif::render, shows_examples: false },
     Format { extension: "csv", render: trials::csv, shows_examples: false },
     Format { extension: "parquet", render: trials::parquet, shows_examples: false },
+    Format { extension: "metrics.json", render: metrics::render, shows_examples: false },
+    Format { extension: "cdx.json", render: cyclonedx::render, shows_examples: false },
+    Format { extension: "intoto.json", render: intoto::render, shows_examples: false },
 ];
 
 /// The report as JSON.
@@ -109,7 +117,9 @@ impl Target {
 /// Which of the endings `known` the file name has; the longest counts.
 pub fn by_ending<'a>(path: &Path, known: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let fits = known.clone().enumerate().filter(|(_, e)| name.ends_with(&format!(".{e}")));
+    // metrics.json has the ending of its format, not that of any report.
+    let is = |e: &str| name.ends_with(&format!(".{e}")) || (name == e && e.contains('.'));
+    let fits = known.clone().enumerate().filter(|(_, e)| is(e));
     fits.max_by_key(|(_, e)| e.len()).map(|(at, _)| at).ok_or_else(|| {
         let all: Vec<String> = known.map(|e| format!(".{e}")).collect();
         Error::usage(format!(

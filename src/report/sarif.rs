@@ -2,18 +2,24 @@
 //! properties of the run.
 
 use super::first::firsts;
+use super::references::references;
+use super::shown::capital;
+use crate::Result;
 use crate::model::hex;
+use crate::record::reason::REASONS;
 use crate::record::{CheckResult, Report, Severity};
-use crate::{Error, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut rules: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
-    let mut add = |id: String, about: String, level: &str, text: &str| {
+    let tags: Vec<String> = references(report).map(|r| r.tag()).collect();
+    let mut add = |id: String, about: About, level: &str, text: &str| {
         let at = rules.iter().position(|r| r["id"] == id.as_str()).unwrap_or_else(|| {
-            rules.push(json!({ "id": id, "shortDescription": { "text": about } }));
+            let mut rule = about.rule(&id, env!("CARGO_PKG_REPOSITORY"));
+            rule["properties"] = json!({ "tags": tags });
+            rules.push(rule);
             rules.len() - 1
         });
         // The fingerprint is the same in all runs and on all machines, so that code scanning recognises an alert. It
@@ -42,14 +48,22 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         let id = format!("gate/{}/{}", c.metric, c.kind.name());
         add(
             id,
-            format!("the gate's {} of {}", c.kind.name(), c.metric),
+            About {
+                short: format!("the gate's {} of {}", c.kind.name(), c.metric),
+                help: format!(
+                    "A gate demands something of the metric `{}` of a model, and this demand is not met. Look at what changed in the \
+                     model; a demand that is wrong stands in the suite's gate section or in the flags of the audit",
+                    c.metric
+                ),
+                page: "docs/ci.md#the-gate",
+            },
             level,
             &format!("{} {}", c.metric, c.text),
         );
     }
     for w in report.warnings.iter().filter(|w| w.severity > Severity::Info) {
         let level = if w.severity == Severity::Error { "error" } else { "warning" };
-        add(format!("trust/{}", w.id), format!("reason to distrust: {}", w.id), level, &w.text);
+        add(format!("trust/{}", w.id), About::reason(&w.id), level, &w.text);
     }
     let log = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -64,10 +78,49 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             "properties": properties(report)
         }]
     });
-    let mut bytes =
-        serde_json::to_vec_pretty(&log).map_err(|e| Error::internal(format!("the report as SARIF: {e}")))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    super::json::pretty(&log)
+}
+
+/// What a rule says of itself.
+struct About {
+    short: String,
+    /// What it asks, and what to do.
+    help: String,
+    /// Where more stands, in the repository.
+    page: &'static str,
+}
+
+impl About {
+    /// Of a reason to distrust.
+    fn reason(id: &str) -> About {
+        let row = REASONS.iter().find(|reason| reason.id == id);
+        let help =
+            row.map_or("A reason to distrust that only a later version knows".into(), |reason| match reason
+                .advice
+            {
+                "" => reason.asks.to_string(),
+                advice => format!("{} If not: {advice}", reason.asks),
+            });
+        About { short: format!("reason to distrust: {id}"), help, page: "docs/trust.md" }
+    }
+
+    /// The rule. `repository` is the address that pages lie under; empty where the package names none, as a rule then has no URI:
+    /// SARIF wants whole addresses.
+    fn rule(&self, id: &str, repository: &str) -> Value {
+        let About { short, help, page } = self;
+        let help = format!("{}. See {page}.", help.trim_end_matches('.'));
+        let mut rule = json!({
+            "id": id,
+            "name": id.split(['/', '-', '_', '.']).map(capital).collect::<String>(),
+            "shortDescription": { "text": short },
+            "fullDescription": { "text": help },
+            "help": { "text": help, "markdown": help }
+        });
+        if !repository.is_empty() {
+            rule["helpUri"] = format!("{}/blob/main/{page}", repository.trim_end_matches('/')).into();
+        }
+        rule
+    }
 }
 
 /// The first numbers, by the names that gates know them by, and the gate's note.
@@ -102,4 +155,18 @@ fn uri(path: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::About;
+
+    #[test]
+    fn rules_say_what_to_do_and_where_more_stands() {
+        let rule = About::reason("collapse").rule("trust/collapse", "https://example.org/audit/");
+        assert_eq!(rule["helpUri"], "https://example.org/audit/blob/main/docs/trust.md");
+        assert_eq!(rule["name"], "TrustCollapse");
+        assert!(rule["help"]["text"].as_str().unwrap().contains("preprocessing"), "{rule}");
+        assert_eq!(About::reason("collapse").rule("trust/collapse", "").get("helpUri"), None);
+    }
 }

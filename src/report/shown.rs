@@ -7,13 +7,16 @@ use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 use std::collections::BTreeSet;
 
-/// The label of a row's numbers; empty for a term that only a later version knows. A row of fewer queries than the
-/// report's says of how many.
+/// The label of a row's numbers; empty for a term that only a later version knows.
+pub(super) fn label(row: &Attack) -> &'static str {
+    Term::find(&row.code).map_or("", |t| t.label)
+}
+
+/// The label of a row's numbers. A row of fewer queries than the report's says of how many.
 pub(super) fn measures(report: &Report, row: &Attack) -> String {
-    let label = Term::find(&row.code).map_or("", |t| t.label);
     match row.queries {
-        sample if sample + row.skipped < report.suite.queries => format!("{label} ({sample} queries)"),
-        _ => label.into(),
+        sample if sample + row.skipped < report.suite.queries => format!("{} ({sample} queries)", label(row)),
+        _ => label(row).into(),
     }
 }
 
@@ -110,7 +113,17 @@ pub(super) fn word(row: &Row) -> &'static str {
     }
 }
 
-/// The rows that reports for people show. The JSON format has all rows.
-pub(super) fn shown(entry: &Entry) -> impl Iterator<Item = &Row> {
-    entry.rows.iter().filter(|r| !r.metric.as_published())
+/// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
+/// others. The JSON format has all rows.
+pub(super) fn shown(entry: &Entry) -> (Vec<&Row>, Vec<&Row>) {
+    let first = |row: &&Row| {
+        matches!(row.metric, Quantity::Score(_) | Quantity::Robust | Quantity::After(_))
+            || row.metric == quantity::R1
+    };
+    entry.rows.iter().filter(|r| !r.metric.as_published()).partition(first)
+}
+
+/// The value of a score in a comparison, and whether it has no meaning; a dash where there is none.
+pub(super) fn compared(entry: &Entry, metric: Quantity) -> (String, bool) {
+    entry.row(metric).map_or(("–".into(), false), |row| (format!("{:.1}", row.value), row.void))
 }

@@ -1,27 +1,113 @@
-//! The report on a terminal. It uses the terminal's width up to a limit, and 80 columns where there is no terminal.
+//! The report on a terminal. It uses the columns that COLUMNS names, else the terminal's, up to a limit, and 80 where there is no
+//! terminal. On a terminal it has colours, unless NO_COLOR is set.
 
-use super::first::{First, Search, firsts, for_others, for_recall};
-use super::shown::{bound, capital, measures, number, percent, stepping};
-use crate::record::{Finding, Report, Severity};
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
+use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
+use super::shown::{bound, capital, label, number, percent, stepping};
+use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
+};
+use std::io::IsTerminal;
 
 /// Longer lines are hard to read.
 const WIDEST: usize = 120;
+/// In fewer columns no table fits.
+const NARROWEST: usize = 40;
 /// Width without a terminal.
 const WIDTH: usize = 80;
 
 /// Number of columns to use.
 fn width() -> usize {
-    Table::new().width().map_or(WIDTH, |w| usize::from(w).clamp(WIDTH, WIDEST))
+    let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let found = stated.or_else(|| Table::new().width().map(usize::from));
+    found.filter(|width| *width > 0).map_or(WIDTH, |width| width.clamp(NARROWEST, WIDEST))
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paint(pub bool);
+
+impl Paint {
+    /// Colours where standard output is a terminal and NO_COLOR (no-color.org) is not set.
+    pub fn detect() -> Paint {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Paint(std::io::stdout().is_terminal() && !refused)
+    }
+
+    /// Each line of the text in a style.
+    fn lines(self, style: Style, text: &str) -> String {
+        match self.0 {
+            false => text.into(),
+            true => {
+                let painted = text.split('\n').map(|line| match line {
+                    "" => String::new(),
+                    line => format!("\u{1b}[{}m{line}\u{1b}[0m", style.0),
+                });
+                painted.collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+
+    /// A table that has styles where this has.
+    fn table(self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+        if self.0 {
+            table.enforce_styling().style_text_only();
+        } else {
+            table.force_no_tty();
+        }
+        table
+    }
+}
+
+/// A style as terminals know it (ECMA-48, select graphic rendition).
+#[derive(Clone, Copy)]
+struct Style(&'static str);
+
+const RED: Style = Style("1;31");
+const YELLOW: Style = Style("33");
+const GREEN: Style = Style("32");
+
+fn style_of(severity: Severity) -> Option<Style> {
+    match severity {
+        Severity::Error => Some(RED),
+        Severity::Warning => Some(YELLOW),
+        Severity::Info | Severity::Ok => None,
+    }
 }
 
 /// Renders the report as text.
 pub fn render(report: &Report) -> String {
-    render_in(report, width())
+    render_with(report, width(), Paint::detect())
 }
 
-/// Renders the report in `width` columns.
+/// Renders the report in `width` columns, without colours.
 pub fn render_in(report: &Report, width: usize) -> String {
+    render_with(report, width, Paint(false))
+}
+
+/// The gate's verdict.
+pub fn verdict(verdict: &Verdict) -> String {
+    verdict_with(verdict, Paint::detect())
+}
+
+/// The gate's verdict, with colours or without.
+pub fn verdict_with(verdict: &Verdict, paint: Paint) -> String {
+    let text = verdict.render();
+    let headline = if verdict.exit().is_some() { RED } else { GREEN };
+    let of_check = |result| match result {
+        CheckResult::Fail => Some(RED),
+        CheckResult::Warn => Some(YELLOW),
+        CheckResult::Pass => None,
+    };
+    let styles = std::iter::once(Some(headline)).chain(verdict.checks.iter().map(|c| of_check(c.result)));
+    let styled = text.lines().zip(styles.chain(std::iter::repeat(None)));
+    styled.map(|(line, style)| style.map_or(line.into(), |style| paint.lines(style, line)) + "\n").collect()
+}
+
+/// Renders the report in `width` columns, with colours or without.
+pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     let mut out = String::new();
     let wrap = |text: &str| wrap_in(text, width);
     let mut line = |text: String| {
@@ -29,12 +115,13 @@ pub fn render_in(report: &Report, width: usize) -> String {
         out.push('\n');
     };
     if let Some(alarm) = report.alarm() {
-        line(wrap(&format!("!! {alarm}")));
+        line(paint.lines(RED, &wrap(&format!("!! {alarm}"))));
         line(String::new());
     }
     if report.estimated() {
-        line(wrap(
-            "!! Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model",
+        line(paint.lines(
+            YELLOW,
+            &wrap("!! Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model"),
         ));
         line(String::new());
     }
@@ -42,6 +129,16 @@ pub fn render_in(report: &Report, width: usize) -> String {
     line(wrap(&format!(
         "{} · {} images, {} classes · {}",
         report.model.path, report.data.images, report.data.classes, report.data.source
+    )));
+    let m = &report.model;
+    line(wrap(&format!(
+        "embedding `{}` of {}{}, {} · input {} · {}",
+        m.output,
+        m.dim,
+        m.output_why.as_ref().map_or(String::new(), |why| format!(" ({why})")),
+        m.metric,
+        m.inputs.join(", "),
+        m.preprocessing.words()
     )));
     line(wrap(&format!(
         "suite {} ({} form) · {}: ε {}, {} · {}{}",
@@ -56,52 +153,69 @@ pub fn render_in(report: &Report, width: usize) -> String {
     )));
     let b = &report.benign;
     line(wrap(&format!(
-        "before any attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}",
+        "before any attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}{}",
         b.r1,
         b.r2,
         b.map,
         b.map_at_r,
-        b.nmi.map_or(String::new(), |v| format!("  NMI {v:.1}"))
+        b.nmi.map_or(String::new(), |v| format!("  NMI {v:.1}")),
+        b.sampling.as_ref().map_or(String::new(), |sample| format!("  (of {sample})"))
     )));
 
     let first = firsts(report);
-    line(first_table(&first).to_string());
+    line(first_table(&first, paint).to_string());
     beneath(report, &first).iter().for_each(|text| line(wrap(text)));
     for note in &report.scores.notes {
         line(wrap(note));
     }
-    line(attacks_table(report).to_string());
+    line(attacks_table(report, width, paint).to_string());
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
-            line(wrap(&format!("{} [{}]: {}", severity.word(), w.id, w.text)));
+            let text = wrap(&format!("{} [{}]: {}", severity.word(), w.id, w.text));
+            line(style_of(severity).map_or(text.clone(), |style| paint.lines(style, &text)));
         }
     }
     let t = &report.timing;
     let rate = if t.attacks_s > 0.0 { t.image_steps as f64 / t.attacks_s } else { 0.0 };
     line(wrap(&format!(
-        "{:.0} s: model {:.1}, gallery {:.1}, check {:.1}, attacks {:.1} ({rate:.0} image steps a second)",
-        t.total_s, t.model_s, t.gallery_s, t.check_s, t.attacks_s
+        "{:.0} s: model {:.1}, gallery {:.1}, check {:.1}{}, attacks {:.1} ({rate:.0} image steps a second); {}",
+        t.total_s,
+        t.model_s,
+        t.gallery_s,
+        t.check_s,
+        if t.check_kept { " (kept)" } else { "" },
+        t.attacks_s,
+        report.tool.in_words()
     )));
     out
 }
 
-/// The first numbers side by side.
-fn first_table(first: &[First]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+/// The first numbers side by side. Those without a meaning are struck through where there are colours; everywhere a mark says so.
+fn first_table(first: &[First], paint: Paint) -> Table {
+    let mut table = paint.table();
     table.set_header(first.iter().map(|f| f.label));
-    let number = |f: &First| if f.value.is_some() { f.shown() } else { "not measured".into() };
-    table.add_row(first.iter().map(number));
+    table.add_row(first.iter().map(|f| {
+        let cell = Cell::new(match f.value {
+            Some(_) => f.shown(),
+            None if f.mark == Some(WITHHELD) => "–".into(),
+            None => "not measured".into(),
+        });
+        match f.void {
+            true => cell.fg(Color::Red).add_attribute(Attribute::CrossedOut),
+            false => cell.add_attribute(Attribute::Bold),
+        }
+    }));
     let rows: [fn(&First) -> String; 3] = [
         |f| f.mark.unwrap_or_default().into(),
         |f| f.spread().map_or(String::new(), |s| format!("95 % {s}")),
         |f| if f.queries > 0 { format!("{} queries", f.queries) } else { String::new() },
     ];
-    for row in rows {
-        let cells: Vec<String> = first.iter().map(row).collect();
-        if cells.iter().any(|cell| !cell.is_empty()) {
-            table.add_row(cells);
+    for (i, row) in rows.into_iter().enumerate() {
+        let texts: Vec<String> = first.iter().map(row).collect();
+        if texts.iter().any(|text| !text.is_empty()) {
+            let cell = |text: String| if i == 0 { Cell::new(text).fg(Color::Red) } else { Cell::new(text) };
+            table.add_row(texts.into_iter().map(cell));
         }
     }
     table
@@ -161,44 +275,60 @@ fn decided(members: &[(&str, usize)]) -> String {
     if all.is_empty() { String::new() } else { format!(" (by {})", all.join(" · ")) }
 }
 
-/// A row for each measure of an attack.
-fn attacks_table(report: &Report) -> Table {
-    // Nobody computes an ERS from what the strong search finds.
-    let with_ers = report.suite.effort.is_none();
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    let mut header = vec!["attack", "measures", "before", "after", "ERS term", "resistance"];
-    header.retain(|name| with_ers || *name != "ERS term");
+/// A row for each measure of an attack. Rows that rest on a few queries are grey.
+fn attacks_table(report: &Report, width: usize, paint: Paint) -> Table {
+    // Nobody computes an ERS from what the strong search finds, or reads its terms without it.
+    let with_ers = report.scores.ers.is_some();
+    let mut table = paint.table();
+    let mut header =
+        vec!["attack", "measures", "before", "after", "ERS\nterm", "resis-\ntance", "of\nqueries"];
+    header.retain(|name| with_ers || !name.starts_with("ERS"));
     table.set_header(&header);
     for a in &report.attacks {
-        let mut row = vec![a.code.clone(), measures(report, a), number(a, a.before), number(a, a.after)];
+        let mut row = vec![a.code.clone(), label(a).into(), number(a, a.before), number(a, a.after)];
         row.extend(with_ers.then(|| percent(a.ers_term)));
-        row.push(percent(a.resistance.per_trial));
-        table.add_row(row);
+        row.extend([percent(a.resistance.per_trial), a.of()]);
+        let cell = |text: String| match a.small() {
+            true => Cell::new(text).add_attribute(Attribute::Dim),
+            false => Cell::new(text),
+        };
+        table.add_row(row.into_iter().map(cell));
     }
     for i in 2..header.len() {
         if let Some(column) = table.column_mut(i) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    if table.lines().any(|line| line.chars().count() > width) && !paint.0 {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
+    }
     table
 }
 
 /// A table of findings, each with its advice.
 pub fn findings(findings: &[Finding]) -> String {
-    findings_in(findings, width())
+    findings_with(findings, width(), Paint::detect())
 }
 
-/// A table of findings in `width` columns.
+/// A table of findings in `width` columns, without colours.
 pub fn findings_in(findings: &[Finding], width: usize) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(width as u16);
+    findings_with(findings, width, Paint(false))
+}
+
+fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
+    let mut table = paint.table();
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
     table.set_header(["check", "level", "finding"]);
     for f in findings {
         let advice = if f.advice.is_empty() { String::new() } else { format!("\n→ {}", f.advice) };
         let asked = format!("{} {}{advice}", f.asks, capital(&f.found));
-        table.add_row([f.check.clone(), f.severity.word().to_string(), asked]);
+        let level = Cell::new(f.severity.word());
+        let level = match f.severity {
+            Severity::Error => level.fg(Color::Red).add_attribute(Attribute::Bold),
+            Severity::Warning => level.fg(Color::Yellow),
+            Severity::Info | Severity::Ok => level,
+        };
+        table.add_row([Cell::new(&f.check), level, Cell::new(asked)]);
     }
     // The columns of names and severities do not wrap.
     for i in 0..2 {
@@ -212,6 +342,14 @@ pub fn findings_in(findings: &[Finding], width: usize) -> String {
 /// Wraps a paragraph at spaces. Lines after the first are indented.
 pub fn wrap(text: &str) -> String {
     wrap_in(text, width())
+}
+
+/// Wraps a paragraph beside `head`. Lines after the first are indented by its length. Lines that the text has itself are kept.
+pub fn wrap_under(head: &str, text: &str) -> String {
+    let used = head.chars().count();
+    let indent = format!("\n{}", " ".repeat(used));
+    let lines = text.lines().map(|line| wrap_in(line, width().saturating_sub(used)));
+    head.to_string() + &lines.collect::<Vec<_>>().join("\n").replace('\n', &indent)
 }
 
 fn wrap_in(text: &str, width: usize) -> String {

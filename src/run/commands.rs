@@ -1,8 +1,9 @@
 //! Every command of the program, from its flags to what it prints.
 
-use super::{doctor, grad_file, partition};
+use super::{doctor, embed, grad_file, inspect, partition};
 use crate::cli::{AuditFlags, Cli, Command, CompareFlags, GateFlags, ImagesFlags, MergeFlags, ReportFlags};
 use crate::data::{Dataset, Preparation};
+use crate::error::did_you_mean;
 use crate::judge::compare;
 use crate::judge::gate::Rules;
 use crate::record::{Report, Verdict};
@@ -22,9 +23,18 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         None => audit(&cli.run, &command_line(words)),
         Some(Command::Run(flags)) => audit(&flags, &command_line(words)),
         Some(Command::Merge(flags)) => merge(&flags, &command_line(words)),
+        Some(Command::Embed(flags)) => {
+            interrupt::listen()?;
+            limit(flags.run.threads);
+            embed::run(&flags.run).map(passed)
+        }
         Some(Command::Doctor(flags)) => {
             limit(flags.run.threads);
             doctor::run(&flags).map(|e| (e.render(), e.exit()))
+        }
+        Some(Command::Inspect(flags)) => {
+            limit(flags.threads);
+            inspect::run(&flags)
         }
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
@@ -48,14 +58,37 @@ fn passed(text: String) -> Done {
 }
 
 fn shown(report: &Report) -> Done {
-    let verdict = report.gate.as_ref().map_or(String::new(), Verdict::render);
+    let verdict = report.gate.as_ref().map_or(String::new(), report::terminal::verdict);
     (report::terminal::render(report) + &verdict, report.exit())
 }
 
 fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
+    refuse_misspelt(flags)?;
     interrupt::listen()?;
     limit(flags.threads);
-    Ok(shown(&super::run(flags, command)?))
+    let (text, exit) = shown(&super::run(flags, command)?);
+    let files: Vec<String> = flags.reports.iter().map(|path| path.display().to_string()).collect();
+    let rest = match files.is_empty() {
+        true => "the rest: -o report.html writes a page with plots, examples and every class, -o report.json every trial".into(),
+        false => format!("the rest is in {}", files.join(", ")),
+    };
+    Ok((text + &report::terminal::wrap(&rest) + "\n", exit))
+}
+
+/// A word that is no file and nearly a command is one that was misspelt: `audit rnu`.
+fn refuse_misspelt(flags: &AuditFlags) -> Result<()> {
+    let Some(word) = flags.model.as_ref().and_then(|path| path.to_str()) else { return Ok(()) };
+    let all = Cli::command();
+    let names: Vec<&str> = all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()).collect();
+    let near = did_you_mean(word, &names);
+    if near.is_empty() || word.contains(['.', '/', '\\']) || flags.model.as_ref().is_some_and(|p| p.exists())
+    {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "there is no file {word}, and no command of that name{near}. Commands are {}; a model is an .onnx file",
+        names.join(", ")
+    )))
 }
 
 /// The command line, quoted where a shell needs it.
@@ -76,6 +109,13 @@ fn limit(threads: usize) {
 }
 
 fn merge(flags: &MergeFlags, command: &str) -> Result<Done> {
+    if let Some(folder) = &flags.missing {
+        let missing = partition::missing(folder)?;
+        return Ok((missing.clone(), (!missing.is_empty()).then_some(Exit::Incomplete)));
+    }
+    if flags.parts.iter().any(|path| partition::holds_embeddings(path)) {
+        return partition::merge_embeddings(&flags.parts, &flags.output).map(passed);
+    }
     let targets = Target::open_all(&flags.output)?;
     let report = partition::merge(&flags.parts, command)?;
     targets.into_iter().try_for_each(|target| target.write(&report))?;
@@ -90,7 +130,12 @@ fn write(report: &Report, files: &[PathBuf]) -> Result<()> {
 fn render(flags: &ReportFlags) -> Result<Done> {
     let report = Report::load(&flags.report)?;
     write(&report, &flags.output)?;
-    Ok(passed(if flags.output.is_empty() { shown(&report).0 } else { String::new() }))
+    if let Some(card) = &flags.model_card {
+        report.whole()?;
+        report::model_card::write(&report, card)?;
+    }
+    let written = !flags.output.is_empty() || flags.model_card.is_some();
+    Ok(passed(if written { String::new() } else { shown(&report).0 }))
 }
 
 fn gate(flags: &GateFlags) -> Result<Done> {
@@ -109,7 +154,7 @@ fn gate(flags: &GateFlags) -> Result<Done> {
         return Err(Error::usage("--max-drop compares with a baseline: add --baseline FILE"));
     }
     let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
-    let shown = verdict.render();
+    let shown = report::terminal::verdict(&verdict);
     report.gate = Some(verdict);
     write(&report, &flags.output)?;
     let alarm = report.alarm().map_or(String::new(), |alarm| alarm + "\n");
@@ -119,7 +164,7 @@ fn gate(flags: &GateFlags) -> Result<Done> {
 fn comparison(flags: &CompareFlags) -> Result<String> {
     let comparison = compare::compare(&flags.reports, flags.sort.as_deref(), flags.anyway)?;
     flags.output.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
-    Ok(report::compare::render(&comparison))
+    Ok(report::compare::render(&comparison, flags.all))
 }
 
 fn completions(shell: clap_complete::Shell) -> String {

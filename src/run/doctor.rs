@@ -1,6 +1,6 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
-use super::prepare::{Clean, Subject, metric, open_model};
+use super::prepare::{Clean, Purpose, Subject, metric};
 use super::settings::settle_card;
 use super::{images, summary};
 use crate::cli::{AuditFlags, DoctorFlags};
@@ -47,10 +47,10 @@ pub struct Examination {
 pub fn run(flags: &DoctorFlags) -> Result<Examination> {
     let asked = asked(&flags.only)?;
     let (run, files) = settle(&flags.run)?;
-    let mut subject = Subject::open(&run)?;
+    let mut subject = Subject::open(&run, Purpose::Checks)?;
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
-        tool: summary::tool(&run, &subject.model),
+        tool: summary::tool(&run, &subject),
         model: summary::model(&subject),
         data: record::Data::default(),
         suite: summary::suite(&subject, run.attack_precision, None),
@@ -83,6 +83,8 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
     let mut run = flags.clone();
     run.max_queries = run.max_queries.or(Some(QUERIES));
     run.allow_untrusted = true;
+    // Whoever asks the doctor wants to know anew.
+    run.no_cache = true;
     let files = run.reports.drain(..).map(json_file).collect::<Result<Vec<_>>>()?;
     let refused = [
         (
@@ -168,7 +170,9 @@ fn surrogate(run: &AuditFlags, path: &Path, subject: &mut Subject) -> Result<(Mo
         return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
     }
     let card = settle_card(run.card()?, None, path)?;
-    let mut other = open_model(run, path, &card)?;
+    let mut phase = Phase::new("surrogate", 0, run.mode());
+    let mut other = subject.machine.open(run, path, &card, &mut phase)?;
+    phase.finish();
     let size = |m: &Model| {
         let p = &m.info.preprocessing;
         [p.channels, p.height, p.width]

@@ -7,8 +7,9 @@ use crate::threat::{Evidence, Measure, Objective, Trial};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use image::codecs::png::PngEncoder;
 use image::imageops::{self, FilterType};
-use image::{DynamicImage, ImageFormat, Luma, Rgb};
+use image::{DynamicImage, Luma, Rgb};
 use nalgebra::{DMatrix, SymmetricEigen};
 use ndarray::{Array1, Array2, Axis};
 use std::collections::{BTreeMap, BTreeSet};
@@ -291,7 +292,7 @@ fn png(data: &[f32], prep: &Preparation, side: usize) -> Result<String> {
     };
     let mut bytes = Cursor::new(Vec::new());
     small
-        .write_to(&mut bytes, ImageFormat::Png)
+        .write_with_encoder(PngEncoder::new(&mut bytes))
         .map_err(|e| Error::internal(format!("a picture for the report: {e}")))?;
     Ok(STANDARD.encode(bytes.into_inner()))
 }

@@ -1,13 +1,15 @@
 //! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all embeddings.
 
 use super::attacks::interrupted;
+use super::stored::{self, Row, Stored};
 use crate::cli::AuditFlags;
+use crate::data::embedded::{Embedded, Image, Made};
 use crate::data::vectors::Vectors;
 use crate::data::{BUILTIN_SEED, Dataset, Item, Pixels, Preparation, Resize};
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
 use crate::progress::Phase;
-use crate::record::{self, Metric, Role};
+use crate::record::{self, Metric, Partition, Role};
 use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::Array2;
@@ -99,27 +101,44 @@ pub fn embed(
         }
         dataset.search_in(&name, vectors)?;
     }
-    let mut embedded = Embedded::begin(dataset, vectors, model.info.dim);
-    embedded.rest(flags, dataset, model)?;
-    dataset.keep(|i| embedded.readable[i]);
-    embedded.gallery(dataset, metric, model.info.dim)
+    let dim = model.info.dim;
+    let mut gathered = Gathered::begin(dataset, vectors, dim);
+    let given = gathered.readable.len();
+    match stored::find(flags, &dataset.items[given..], model)? {
+        Stored::Found(name, file) => {
+            let prep = preparation(&model.info.preprocessing);
+            let rows = stored::rows(flags, (&name, &file), (dataset, given), model, &prep)?;
+            rows.into_iter().try_for_each(|row| gathered.take_stored(flags, dataset, row))?;
+        }
+        Stored::Wanted(path) => {
+            gathered.rest(flags, dataset, model)?;
+            gathered.to_store(dataset, stored::made(flags, model), dim, None).write(&path)?;
+        }
+        Stored::Unasked => gathered.rest(flags, dataset, model)?,
+    }
+    dataset.keep(|i| gathered.readable[i]);
+    gathered.gallery(dataset, metric, dim)
 }
 
 /// Embeddings of the images, as far as they are done.
-struct Embedded {
+pub struct Gathered {
+    /// How many of the first items came as embeddings.
+    given: usize,
     /// Of those that can be read, one after the other.
     embeddings: Vec<f32>,
     /// Of every image of the data set.
     readable: Vec<bool>,
-    /// Why others can't be.
-    unreadable: Vec<String>,
+    /// Others: the id, and why they can't be.
+    unreadable: Vec<(String, String)>,
+    /// Of every image that was read, its hash.
+    digests: Vec<[u8; 32]>,
     /// The hash of ids, classes and pixels.
     contents: Sha256,
 }
 
-impl Embedded {
+impl Gathered {
     /// A gallery given as embeddings comes first, and is done already.
-    fn begin(dataset: &Dataset, vectors: Option<Vectors>, dim: usize) -> Embedded {
+    fn begin(dataset: &Dataset, vectors: Option<Vectors>, dim: usize) -> Gathered {
         let n = dataset.items.len();
         let given = vectors.as_ref().map_or(0, |v| v.ids.len());
         let mut embeddings = vectors.map_or_else(Vec::new, |v| v.embeddings.into_raw_vec_and_offset().0);
@@ -131,7 +150,30 @@ impl Embedded {
         embeddings.reserve_exact((n - given) * dim);
         let mut readable = vec![true; given];
         readable.reserve_exact(n - given);
-        Embedded { embeddings, readable, unreadable: Vec::new(), contents }
+        Gathered { given, embeddings, readable, unreadable: Vec::new(), digests: Vec::new(), contents }
+    }
+
+    /// Embeds all images of a data set.
+    pub fn all(flags: &AuditFlags, dataset: &Dataset, model: &mut Model) -> Result<Gathered> {
+        let mut gathered = Gathered::begin(dataset, None, model.info.dim);
+        gathered.rest(flags, dataset, model)?;
+        Ok(gathered)
+    }
+
+    /// What is to be kept of the embeddings that were computed. `dim` is the length of each.
+    pub fn to_store(&self, dataset: &Dataset, made: Made, dim: usize, part: Option<Partition>) -> Embedded {
+        let items = dataset.items.iter().zip(&self.readable).skip(self.given);
+        let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);
+        let image = |(item, digest): (&Item, &[u8; 32])| Image {
+            id: item.id.clone(),
+            label: dataset.classes[item.class].clone(),
+            camera: item.camera(),
+            bytes: stored::bytes(item),
+            digest: *digest,
+        };
+        let images = read.zip(&self.digests).map(image).collect();
+        let values = self.embeddings[self.given * dim..].to_vec();
+        Embedded { made, part, dim, images, values, unreadable: self.unreadable.clone() }
     }
 
     /// Embeds the images that are left. They are decoded a few batches at a time, the next while the model is at work on the
@@ -185,16 +227,42 @@ impl Embedded {
         waiting: &mut Vec<f32>,
     ) -> Result<()> {
         let item = &dataset.items[self.readable.len()];
-        self.readable.push(pixels.is_ok());
         match pixels {
             Ok(p) => {
-                self.contents.update(format!("{}\t{}\t", item.id, dataset.classes[item.class]));
-                self.contents.update(p.digest);
+                self.read(dataset, item, p.digest);
                 waiting.extend(p.data);
+                Ok(())
             }
-            Err(e) if flags.strict_data => return Err(e),
-            Err(e) => self.unreadable.push(e.message),
+            Err(e) => self.left_out(flags, item, e),
         }
+    }
+
+    /// The next image, as a file of embeddings holds it.
+    fn take_stored(&mut self, flags: &AuditFlags, dataset: &Dataset, row: Row) -> Result<()> {
+        let item = &dataset.items[self.readable.len()];
+        match row {
+            Row::Embedded(image, values) => {
+                self.read(dataset, item, image.digest);
+                self.embeddings.extend(values);
+                Ok(())
+            }
+            Row::Unreadable(why) => self.left_out(flags, item, Error::usage(why)),
+        }
+    }
+
+    fn read(&mut self, dataset: &Dataset, item: &Item, digest: [u8; 32]) {
+        self.readable.push(true);
+        self.contents.update(format!("{}\t{}\t", item.id, dataset.classes[item.class]));
+        self.contents.update(digest);
+        self.digests.push(digest);
+    }
+
+    fn left_out(&mut self, flags: &AuditFlags, item: &Item, why: Error) -> Result<()> {
+        if flags.strict_data {
+            return Err(why);
+        }
+        self.readable.push(false);
+        self.unreadable.push((item.id.clone(), why.message));
         Ok(())
     }
 
@@ -223,7 +291,7 @@ impl Embedded {
             queries: gallery.queries().len(),
             classes,
             sha256: hex(&self.contents.finalize()),
-            unreadable: self.unreadable,
+            unreadable: self.unreadable.into_iter().map(|(_, why)| why).collect(),
         };
         Ok((gallery, data))
     }

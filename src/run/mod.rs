@@ -3,17 +3,23 @@
 
 mod attacks;
 pub mod commands;
+mod cost;
 pub mod doctor;
+mod embed;
 pub mod examples;
 pub mod grad_file;
 pub mod identity;
 pub mod images;
+pub mod inspect;
 mod journal;
+mod kept;
+mod machine;
 pub mod partition;
 mod prepare;
 mod reservations;
 pub(crate) mod selection;
 pub(crate) mod settings;
+mod stored;
 pub(crate) mod summary;
 
 use crate::cli::AuditFlags;
@@ -27,14 +33,14 @@ use crate::run::examples::Collector;
 use crate::{Error, Exit, Result};
 use attacks::Attacks;
 use journal::Journal;
-use prepare::{CLUSTERINGS, Subject};
+use prepare::{CLUSTERINGS, Purpose, Subject};
 use settings::{Files, Settings};
 
 /// Runs an audit and returns its report, written to every file that was asked for. `command` is the command line that the
 /// report states.
 pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     // Settings, model and images, and whether they can be trusted; then clean embeddings and the selection of trials.
-    let mut subject = Subject::open(flags)?;
+    let mut subject = Subject::open(flags, Purpose::Audit)?;
     let mut clean = subject.embed(flags, Some(CLUSTERINGS))?;
     selection::add_strong_sample(&mut clean.selection, flags, &subject.plan, &clean.gallery)?;
 

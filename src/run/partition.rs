@@ -1,10 +1,12 @@
 //! A run in parts: which queries a part takes, and the parts put together again.
 
 use super::{examples, summary};
+use crate::data::embedded::Embedded;
 use crate::progress::Mode;
 use crate::record::{
     Examples, HalfPrecision, Outcome, Part, Partition, Report, ScoreName, Skipped, Timing, TrialList, reason,
 };
+use crate::report::Destination;
 use crate::run::identity::{Identity, trials_hash};
 use crate::space::Gallery;
 use crate::threat::{self, Objective, Selection, Trial};
@@ -48,7 +50,7 @@ pub fn share(
 ) -> Vec<Trial> {
     let Some(partition) = partition else { return whole.trials.clone() };
     let (Selection { trials, skipped }, part) = partition.split(whole, gallery, trials_hash(report), asked);
-    report.trials = threat::list(report.suite.protocol.name(), report.suite.form, gallery, &trials);
+    report.trials = threat::list(report.suite.protocol, report.suite.form, gallery, &trials);
     (report.skipped, report.part) = (skipped, Some(part));
     trials
 }
@@ -71,7 +73,8 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         return Err(Error::usage("name the reports of all parts"));
     };
     of_one_run(&pieces)?;
-    none_twice_or_missing(&pieces)?;
+    let named: Vec<_> = pieces.iter().map(|piece| (piece.name.clone(), piece.partition)).collect();
+    Partition::refuse_incomplete(&named)?;
     let (outcomes, skipped) = in_place(&pieces)?;
     let mut timing = Timing { batch: base.timing.batch, threads: base.timing.threads, ..Timing::default() };
     pieces.iter().for_each(|piece| timing.add(&piece.report.timing));
@@ -108,6 +111,80 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
     Ok(whole)
 }
 
+/// Whether a part, by its name, is one of `audit embed`.
+pub fn holds_embeddings(part: &Path) -> bool {
+    part.extension().is_some_and(|e| e.eq_ignore_ascii_case("parquet"))
+}
+
+/// Puts the embeddings of all parts together, in the file of `output`; what it says.
+pub fn merge_embeddings(parts: &[PathBuf], output: &[PathBuf]) -> Result<String> {
+    if let Some(other) = parts.iter().chain(output).find(|path| !holds_embeddings(path)) {
+        return Err(Error::usage(format!(
+            "{}: parts of `audit embed` make a file of embeddings, so that all names end in .parquet",
+            other.display()
+        )));
+    }
+    let [path] = output else {
+        return Err(Error::usage("name one file for the embeddings: -o gallery.parquet"));
+    };
+    Destination::open("-o", path)?;
+    let whole = Embedded::merge(parts)?;
+    let said = format!("{}: {} embeddings of {} parts\n", path.display(), whole.images.len(), parts.len());
+    whole.write(path)?;
+    Ok(said)
+}
+
+/// The parts of a run that `folder` holds no finished report of, as job arrays take them: `3,7-9`. Where it holds no reports,
+/// those of `audit embed`. Empty where none is missing. Errors (exit code 2): the folder holds no part, or parts of different runs.
+pub fn missing(folder: &Path) -> Result<String> {
+    let wrong =
+        |what: &dyn std::fmt::Display| Error::usage(format!("--missing {}: {what}", folder.display()));
+    let entries = std::fs::read_dir(folder).map_err(|e| wrong(&e))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    let part = |file: &PathBuf| -> Option<Partition> {
+        let found = match holds_embeddings(file) {
+            true => Embedded::read(file).ok().and_then(|read| read.part),
+            false => Report::load(file).ok().and_then(|report| report.part?.partition.parse().ok()),
+        };
+        if found.is_none() {
+            Mode::Auto
+                .note(&format!("{}: not the finished report of a part; it is left out", file.display()));
+        }
+        found
+    };
+    let of_kind = |ending: &str| -> Vec<Partition> {
+        files.iter().filter(|file| file.extension().is_some_and(|e| e == ending)).filter_map(part).collect()
+    };
+    let mut found = of_kind("json");
+    if found.is_empty() {
+        found = of_kind("parquet");
+    }
+    let Some(first) = found.first() else {
+        return Err(wrong(
+            &"it holds no finished part, so that nobody knows how many there are; run all of them",
+        ));
+    };
+    if let Some(other) = found.iter().find(|part| part.of != first.of) {
+        let (a, b) = (first.of, other.of);
+        return Err(wrong(&format!(
+            "it holds parts of {a} and parts of {b}; keep each run in a folder of its own"
+        )));
+    }
+    let missing: Vec<u64> = first.missing(&found).iter().map(|part| part.index).collect();
+    Ok(ranges(&missing))
+}
+
+/// Rising numbers as `3,7-9` and a line's end; nothing where there are none.
+fn ranges(numbers: &[u64]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        one => one.iter().map(u64::to_string).collect(),
+    });
+    let text = runs.collect::<Vec<_>>().join(",");
+    if text.is_empty() { text } else { text + "\n" }
+}
+
 fn read(file: &Path) -> Result<Piece> {
     let name = file.display().to_string();
     let report = Report::load(file)?;
@@ -141,30 +218,6 @@ fn of_one_run(pieces: &[Piece]) -> Result<()> {
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Error::incomplete(format!("these are not parts of one run: {}", wrong.join(". ")))),
-    }
-}
-
-/// `pieces` are in the order of their parts.
-fn none_twice_or_missing(pieces: &[Piece]) -> Result<()> {
-    if let Some([a, b]) = pieces.windows(2).find(|pair| pair[0].partition == pair[1].partition) {
-        return Err(Error::incomplete(format!(
-            "{} and {} are the same part, {}: name each once",
-            a.name, b.name, a.partition
-        )));
-    }
-    let of = pieces[0].partition.of;
-    let missing: Vec<String> = (1..=of)
-        .map(|index| Partition { index, of })
-        .filter(|p| !pieces.iter().any(|piece| piece.partition == *p))
-        .map(|p| p.to_string())
-        .collect();
-    match missing.first() {
-        None => Ok(()),
-        Some(first) => Err(Error::incomplete(format!(
-            "{} of {of} parts are missing: {}. Run the same audit with --partition {first} and name its report too",
-            missing.len(),
-            missing.join(", "),
-        ))),
     }
 }
 

@@ -1,9 +1,12 @@
 //! What an audit and the doctor do before they attack anything: they settle what was asked for, open model and images, check
 //! both, embed the gallery and select the trials.
 
+use super::cost::{Amount, Outlook, Sampled, Speed};
+use super::kept::{Checked, Place};
+use super::machine::Machine;
 use super::settings::Settings;
 use super::{images, reservations, selection};
-use crate::cli::{AuditFlags, GradientSource};
+use crate::cli::{AuditFlags, BenignSample};
 use crate::data::vectors::{self, Vectors};
 use crate::data::{Dataset, Preparation};
 use crate::judge::check;
@@ -11,14 +14,13 @@ use crate::judge::check::clean::Retrieval;
 use crate::judge::check::preprocessing::Sample;
 use crate::model::Model;
 use crate::model::card::Card;
-use crate::model::runtime;
-use crate::progress::Phase;
-use crate::record::{self, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Timing};
+use crate::progress::{Meter, Mode, Phase};
+use crate::record::{self, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Timing};
+use crate::report::terminal::wrap;
 use crate::space::Gallery;
-use crate::space::benign::{Benign, benign};
-use crate::threat::{Plan, Selection};
+use crate::space::benign::{Benign, Stage, benign_of};
+use crate::threat::{self, Plan, Selection};
 use crate::{Result, interrupt};
-use std::path::Path;
 use std::time::Instant;
 
 /// Restarts of the k-means behind NMI.
@@ -33,6 +35,8 @@ pub struct Subject {
     pub dataset: Dataset,
     /// The embeddings of `--gallery`, until [`Subject::embed`].
     vectors: Option<Vectors>,
+    /// Where it computes.
+    pub machine: Machine,
     pub model: Model,
     pub metric: Metric,
     /// How images become the model's pixels.
@@ -54,6 +58,8 @@ pub struct Clean {
     pub gallery: Gallery,
     pub data: record::Data,
     pub benign: Benign,
+    /// How the queries behind `benign` were chosen, where they are not all.
+    pub benign_sampling: Option<String>,
     pub selection: Selection,
     /// How the queries were chosen, where they are not all.
     pub sampling: Option<String>,
@@ -62,34 +68,43 @@ pub struct Clean {
 impl Subject {
     /// Opens the model and the images that the flags name, and checks both. Errors: those of [`Settings::settle`]; model or
     /// images can't be read; a check finds that the numbers will mean nothing, unless `--allow-untrusted` (exit code 12).
-    pub fn open(flags: &AuditFlags) -> Result<Subject> {
+    pub fn open(flags: &AuditFlags, purpose: Purpose) -> Result<Subject> {
         let mut clock = Clock::start();
         // Whatever is wrong with the request is said before the work.
         let settings = Settings::settle(flags)?;
         let dataset = images::open(flags)?;
         let vectors = flags.gallery.as_deref().map(vectors::read).transpose()?;
 
-        let phase = Phase::new("model", 1, flags.mode());
-        let mut model = open_model(flags, &settings.model, &settings.card)?;
-        phase.finish();
+        let mut machine = Machine::choose(flags)?;
+        let (model, speed) = open_timed(&mut machine, flags, &settings)?;
         let preprocessing = &model.info.preprocessing;
         let prep = images::preparation(preprocessing);
         let side = preprocessing.height.max(preprocessing.width);
         let (protocol, plan) = settings.suite.plan(side, flags.seed)?;
         let metric = metric(&settings.card);
+        flags.mode().note(&wrap(&model.info.in_words(metric)));
+        flags.mode().note(&wrap(&format!("on {}", machine.in_words())));
         let model_s = clock.lap();
 
         let (first, count) = images::first_batch(&dataset, &model)?;
-        let phase = Phase::new("check", 1, flags.mode());
-        let checked = interrupt::heard("while the model was checked", move || {
-            let measured = check::load::measure(&mut model, &first, count);
-            (model, first, measured)
-        });
-        let (first, measured);
-        (model, first, measured) = checked?;
-        let measured = measured?;
-        phase.finish();
-        let mut findings = check::at_load(&measured);
+        let place = Place::of(flags, machine.options, &settings.card, &model, &first, count);
+        let earlier = place.as_ref().and_then(Place::find);
+        if let (Some(speed), Purpose::Audit) = (speed, purpose) {
+            let others = if flags.data.is_some() { model.info.preprocessing.usual_others().len() } else { 0 };
+            let amount = Amount {
+                images: dataset.items.len() - vectors.as_ref().map_or(0, |v| v.ids.len()),
+                queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
+                checked: earlier.is_some(),
+                first: count,
+                tried: check::preprocessing::MOST.min(dataset.items.len()) * others,
+            };
+            let sampled = Sampled::of(flags, &settings.suite);
+            let outlook = Outlook::of(speed, amount, model.info.estimated, &settings.suite, &plan, sampled);
+            flags.mode().plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
+        }
+        let (mut model, first, checked, kept) =
+            check_at_load(flags, model, first, count, place.as_ref(), earlier)?;
+        let mut findings = checked.findings;
         findings.extend(reservations::of_files(&dataset));
         if !flags.allow_untrusted {
             check::admit(&settings.model.display().to_string(), &findings)?;
@@ -98,16 +113,31 @@ impl Subject {
         let check_s = clock.lap();
 
         if flags.data.is_some() {
-            let mut sample = Sample { dataset: &dataset, model: &mut model, metric, prep: prep.clone() };
+            let mut phase = Phase::new("preprocessing", 0, flags.mode());
+            let meter = Meter::default();
+            let mut tell = |done, total| {
+                meter.set(done, total);
+                phase.follow(&meter);
+            };
+            let prep = prep.clone();
+            let mut sample = Sample { dataset: &dataset, model: &mut model, metric, prep, tell: &mut tell };
             findings.extend(check::of_preprocessing(&mut sample)?);
+            phase.finish();
         }
-        let timing =
-            Timing { model_s, check_s, batch: model.batch(), threads: flags.threads, ..Timing::default() };
-        let gradient_check = measured.summary();
+        let timing = Timing {
+            model_s,
+            check_s,
+            check_kept: kept,
+            batch: model.batch(),
+            threads: flags.threads,
+            ..Timing::default()
+        };
+        let gradient_check = checked.gradient_check;
         Ok(Subject {
             settings,
             dataset,
             vectors,
+            machine,
             model,
             metric,
             prep,
@@ -127,29 +157,114 @@ impl Subject {
         let Subject { dataset, model, metric, .. } = self;
         let (gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
         let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
-        let phase = Phase::new("retrieval", 1, flags.mode());
-        let benign = benign(&gallery, clusterings.filter(|_| cost <= MOST_CLUSTERING), flags.seed)?;
-        phase.finish();
+        let clusterings = clusterings.filter(|_| cost <= MOST_CLUSTERING);
+        let (benign, benign_sampling) = retrieve(flags, &gallery, clusterings)?;
         self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();
         let suite = &self.settings.suite;
         let selection = selection::select(flags, suite, self.protocol, &self.plan, &gallery)?;
         let sampling = selection::sampling(flags, suite, &gallery);
-        Ok(Clean { gallery, data, benign, selection, sampling })
+        Ok(Clean { gallery, data, benign, benign_sampling, selection, sampling })
     }
 }
 
-/// Loads ONNX Runtime and opens a model in it.
-pub fn open_model(flags: &AuditFlags, path: &Path, card: &Card) -> Result<Model> {
-    runtime::load(flags.ort_lib.as_deref())?;
-    let options = flags.options();
-    runtime::require(options)?;
-    let (path, card, batch, seed) = (path.to_path_buf(), card.clone(), flags.batch, flags.seed);
-    let (gradient, half) = (flags.gradient, flags.attack_precision == Precision::Fp16);
-    interrupt::heard("while the model was loaded", move || match gradient {
-        GradientSource::Exact => Model::open_in(&path, &card, options, batch, half),
-        GradientSource::Estimate => Model::open_estimated(&path, &card, options, batch, seed),
-    })?
+/// What a model is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// An audit, whose plan is told before the wait.
+    Audit,
+    /// The doctor's checks.
+    Checks,
+}
+
+/// Opens the model and times it. There is no time where nobody is told the plan.
+fn open_timed(
+    machine: &mut Machine,
+    flags: &AuditFlags,
+    settings: &Settings,
+) -> Result<(Model, Option<Speed>)> {
+    let mut phase = Phase::new("model", 0, flags.mode());
+    let mut model = machine.open(flags, &settings.model, &settings.card, &mut phase)?;
+    let mut speed = None;
+    // float16 steps have no scale yet, and without it there is nothing to time.
+    if flags.mode() != Mode::None && flags.attack_precision == Precision::Fp32 {
+        let timed = interrupt::watched("while the model was timed", &mut || phase.beat(), move || {
+            let speed = Speed::measure(&mut model);
+            (model, speed)
+        });
+        let measured;
+        (model, measured) = timed?;
+        speed = measured.ok();
+    }
+    phase.finish();
+    Ok((model, speed))
+}
+
+/// The check at load: the result that an earlier audit kept, or a new one. Returns the model and the images too, and whether the
+/// result was kept.
+fn check_at_load(
+    flags: &AuditFlags,
+    mut model: Model,
+    images: Vec<f32>,
+    count: usize,
+    place: Option<&Place>,
+    earlier: Option<Checked>,
+) -> Result<(Model, Vec<f32>, Checked, bool)> {
+    let mut phase = Phase::new("check", 0, flags.mode());
+    if let Some(checked) = earlier {
+        phase.finish();
+        flags.mode().note("check: an earlier audit's result is kept; --no-cache makes it anew");
+        return Ok((model, images, checked, true));
+    }
+    let meter = Meter::default();
+    let counted = meter.clone();
+    let checked =
+        interrupt::watched("while the model was checked", &mut || phase.follow(&meter), move || {
+            let mut tell = |done, total| counted.set(done, total);
+            let measured = check::load::measure_telling(&mut model, &images, count, &mut tell);
+            (model, images, measured)
+        });
+    let (model, images, measured) = checked?;
+    let checked = Checked::of(&measured?);
+    phase.finish();
+    if let Some(Err(e)) = place.map(|place| place.keep(&checked)) {
+        flags.mode().note(&format!("the result of the check can't be kept: {e}. --no-cache keeps none"));
+    }
+    Ok((model, images, checked, false))
+}
+
+/// Multiplications that ranking queries may take before a sample of them has to do: half a minute to some minutes.
+const MOST_RANKING: f64 = 2e11;
+/// Fewest queries of such a sample.
+const LEAST_RANKED: usize = 2000;
+
+/// Retrieval without attack, and how its queries were chosen where they are not all.
+fn retrieve(
+    flags: &AuditFlags,
+    gallery: &Gallery,
+    clusterings: Option<usize>,
+) -> Result<(Benign, Option<String>)> {
+    let all = gallery.queries().len();
+    let each = (gallery.len() * gallery.dim()) as f64;
+    let most = match flags.benign_sample {
+        Some(BenignSample::All) => None,
+        Some(BenignSample::Most(n)) => Some(n),
+        None => {
+            (each * all as f64 > MOST_RANKING).then(|| ((MOST_RANKING / each) as usize).max(LEAST_RANKED))
+        }
+    };
+    let most = most.filter(|most| *most < all);
+    let queries = threat::sample_queries(gallery, most, flags.seed);
+    let mut phase = Phase::new("retrieval", queries.len() as u64, flags.mode());
+    phase.begin(queries.len() as u64, 0);
+    let found = benign_of(gallery, &queries, clusterings, flags.seed, &mut |stage| match stage {
+        Stage::Ranked(done) => phase.set(done as u64, None),
+        Stage::Clustering => phase.beat(),
+    })?;
+    phase.finish();
+    let sampling =
+        most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", flags.seed));
+    Ok((found, sampling))
 }
 
 /// The distance that a card names, or the usual one.

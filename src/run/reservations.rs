@@ -4,14 +4,13 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
+use crate::judge::score::WIDEST;
 use crate::judge::strong;
+use crate::model::inspect::CLASSES;
 use crate::model::runtime;
 use crate::model::{Info, Pass};
-use crate::record::{Data, Finding, Report, Severity, Warning, reason};
+use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
 use crate::space::benign::Benign;
-
-/// Lengths of ImageNet classifiers' outputs: 1k with and without a background class, 21k and 22k.
-const CLASSES: [usize; 5] = [1000, 1001, 21_841, 21_842, 21_843];
 
 /// What a reader should know of model and data before trusting the numbers.
 pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {
@@ -117,5 +116,59 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
             )),
         );
     }
+    found.extend(small_terms(report));
+    found.extend(withheld(report));
+    found.extend(rose(report));
     found
+}
+
+/// Resistances that rest on a few trials.
+fn small_terms(report: &Report) -> Option<Warning> {
+    let small: Vec<String> = (report.attacks.iter().filter(|row| row.small()))
+        .map(|row| format!("{} on {} of {}", row.code, row.counted.unwrap_or(0), row.queries))
+        .collect();
+    (!small.is_empty()).then(|| {
+        reason::SMALL_TERMS.warning(format!(
+            "resistances that rest on fewer than {} queries say next to nothing: {}. A query counts that has something to lose: \
+             for R@1 one that is right without attack",
+            record::FEW,
+            small.join(", ")
+        ))
+    })
+}
+
+/// Scores whose interval is too wide.
+fn withheld(report: &Report) -> Option<Warning> {
+    let scores = ScoreName::ALL.iter().filter_map(|name| Some((name, report.scores.get(*name)?)));
+    let all: Vec<String> = scores
+        .filter(|(_, score)| score.withheld)
+        .map(|(name, score)| match score.interval {
+            Some((low, high)) => format!("{name} lies between {low:.1} and {high:.1} (95 %)"),
+            None => format!("{name} has no interval"),
+        })
+        .collect();
+    (!all.is_empty()).then(|| {
+        reason::WITHHELD.warning(format!(
+            "{}: an interval wider than {WIDEST:.0} points can't tell a weak model from a strong one, so that the score is not shown",
+            all.join(", ")
+        ))
+    })
+}
+
+/// Resistances above 100.
+fn rose(report: &Report) -> Option<Warning> {
+    let above = |row: &&Attack| row.resistance.per_trial.is_some_and(|r| r > 100.0);
+    let all: Vec<String> = (report.attacks.iter().filter(above))
+        .map(|row| {
+            let [before, after] = [row.before, row.after].map(|v| v.unwrap_or(0.0));
+            format!("{} from {before:.1} to {after:.1} %", row.code)
+        })
+        .collect();
+    (!all.is_empty()).then(|| {
+        reason::ROSE.note(format!(
+            "a resistance above 100 says that more queries are right after the attack than before it: {}. It is the ratio of the \
+             two, which published tables don't cut at 100 either",
+            all.join(", ")
+        ))
+    })
 }

@@ -1,8 +1,8 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline.
 
-use crate::cli::{AuditFlags, StrongSample};
+use crate::cli::{AuditFlags, Sample, StrongSample};
 use crate::record::{Protocol, Skipped};
-use crate::space::Gallery;
+use crate::space::{Gallery, benign};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::{self, Plan, Selection, TrialFile};
@@ -19,7 +19,10 @@ pub fn select(
 ) -> Result<Selection> {
     // A baseline's trials are replayed, so that differences are paired.
     let Some(path) = flags.trials.as_ref().or(flags.demands.baseline.as_ref()) else {
-        let queries = threat::sample_queries(gallery, suite.max_queries, flags.seed);
+        let queries = match (flags.sample, suite.max_queries) {
+            (Sample::Correct, Some(most)) => prefer_right(gallery, most, flags.seed),
+            (_, most) => threat::sample_queries(gallery, most, flags.seed),
+        };
         let mut all = Selection::default();
         for entry in &suite.attacks {
             let one = threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, &queries)?;
@@ -36,7 +39,7 @@ pub fn select(
         threat::read_trials(&name, &trials, gallery)?;
     selection.again(skipped, form, gallery).map_err(|e| e.context(&name))?;
     for (what, theirs, ours) in [
-        ("protocol", file_protocol, protocol.name().to_string()),
+        ("protocol", file_protocol.name().to_string(), protocol.name().to_string()),
         ("form", form.to_string(), plan.form.to_string()),
         ("metric", metric.name().to_string(), gallery.metric.name().to_string()),
     ] {
@@ -66,6 +69,24 @@ pub fn select(
     some_trials(selection)
 }
 
+/// At most `most` queries in the order of samples, those first that are right without attack. Ascending.
+fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Vec<usize> {
+    const BATCH: usize = 256;
+    let (mut right, mut others) = (Vec::new(), Vec::new());
+    for some in threat::order(gallery, seed).chunks(BATCH) {
+        if right.len() >= most {
+            break;
+        }
+        for (&query, hit) in some.iter().zip(benign::right(gallery, some)) {
+            if hit { &mut right } else { &mut others }.push(query);
+        }
+    }
+    right.extend(others);
+    right.truncate(most);
+    right.sort_unstable();
+    right
+}
+
 /// Adds the trials of robust R@1 to a selection, unless it has some: the strong search on a sample of the queries that
 /// the suite attacks.
 pub fn add_strong_sample(
@@ -75,17 +96,8 @@ pub fn add_strong_sample(
     gallery: &Gallery,
 ) -> Result<()> {
     let has = whole.trials.iter().any(|t| t.objective.code == R1.code);
-    let most = match flags.strong_sample {
-        Some(StrongSample::Off) => return Ok(()),
-        Some(StrongSample::Most(n)) => n,
-        None => {
-            let work: usize = whole.trials.iter().map(|t| plan.work(t.objective)).sum();
-            (work / plan.work(&R1)).max(LEAST_SAMPLE)
-        }
-    };
-    if has {
-        return Ok(());
-    }
+    let work: usize = whole.trials.iter().map(|t| plan.work(t.objective)).sum();
+    let Some(most) = strong_most(flags.strong_sample, work, plan).filter(|_| !has) else { return Ok(()) };
     let attacked: BTreeSet<usize> = whole.trials.iter().map(|t| t.query).collect();
     let mut sample = threat::order(gallery, flags.seed);
     sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());
@@ -94,6 +106,15 @@ pub fn add_strong_sample(
     let found = threat::select(gallery, &R1, 1, plan.form, flags.seed, &sample)?;
     whole.trials.extend(found.trials);
     Ok(())
+}
+
+/// How many queries the strong search attacks at most beside a suite of so much `work`, in image steps; `None` for none.
+pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Option<usize> {
+    match asked {
+        Some(StrongSample::Off) => None,
+        Some(StrongSample::Most(n)) => Some(n),
+        None => Some((work / plan.work(&R1)).max(LEAST_SAMPLE)),
+    }
 }
 
 /// Fewest queries that the strong search attacks besides a suite, where there are so many.
@@ -123,5 +144,9 @@ pub fn sampling(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Option<
     let all = gallery.queries().len();
     let replayed = flags.trials.is_some() || flags.demands.baseline.is_some();
     let most = suite.max_queries.filter(|&most| most < all && !replayed)?;
-    Some(format!("{most} of {all} queries, stratified by class, seed {}", flags.seed))
+    let first = match flags.sample {
+        Sample::Any => "",
+        Sample::Correct => ", those first that are right without attack",
+    };
+    Some(format!("{most} of {all} queries{first}, stratified by class, seed {}", flags.seed))
 }

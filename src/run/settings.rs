@@ -1,7 +1,7 @@
 //! What was asked for: the flags, the suite and the model card put together, and the output files tried.
 
 use super::journal::Journal;
-use crate::cli::{AuditFlags, GradientSource, StrongSample};
+use crate::cli::{AuditFlags, Ep, GradientSource, Sample, StrongSample};
 use crate::judge::gate::Rules;
 use crate::judge::quantity::Quantity;
 use crate::model::card::Card;
@@ -48,6 +48,7 @@ impl Settings {
         let model = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
         let card = settle_card(flags.card()?, flags.described.card.as_deref(), &model)?;
         refuse_without_cuda(flags)?;
+        refuse_idle_sample(flags, &suite)?;
         refuse_partial_gate(flags)?;
         if flags.attack_precision == Precision::Fp16 && flags.gradient == GradientSource::Estimate {
             return Err(Error::usage(
@@ -99,15 +100,34 @@ fn settle_journal(flags: &AuditFlags) -> Result<Option<Journal>> {
     }
 }
 
-/// Flags that only CUDA knows are refused without it.
+/// A choice among queries needs more of them than are attacked.
+fn refuse_idle_sample(flags: &AuditFlags, suite: &Suite) -> Result<()> {
+    let replayed = flags.trials.is_some() || flags.demands.baseline.is_some();
+    match flags.sample {
+        Sample::Correct if replayed => Err(Error::usage(
+            "--sample correct chooses queries, and --trials and --baseline replay those of an earlier audit. Leave one out",
+        )),
+        Sample::Correct if suite.max_queries.is_none() => Err(Error::usage(
+            "--sample correct says which queries are attacked where not all are: add --max-queries N",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Flags that only CUDA knows are refused unless it is asked for.
 fn refuse_without_cuda(flags: &AuditFlags) -> Result<()> {
     let cuda = [
         ("--fast-math", flags.fast_math, "which computes in full float32 and has nothing faster"),
         ("--allow-cpu-nodes", flags.allow_cpu_nodes, "where all nodes are"),
     ];
-    match cuda.iter().find(|(_, given, _)| *given && flags.ep == Provider::Cpu) {
+    let runs = match flags.ep {
+        Ep::On(Provider::Cuda(_)) => return Ok(()),
+        Ep::On(Provider::Cpu) => "runs",
+        Ep::Auto => "may run",
+    };
+    match cuda.iter().find(|(_, given, _)| *given) {
         Some((flag, _, why)) => Err(Error::usage(format!(
-            "{flag} is about CUDA, and this audit runs on the CPU, {why}. Leave it out, or add --ep cuda"
+            "{flag} is about CUDA, and this audit {runs} on the CPU, {why}. Leave it out, or add --ep cuda"
         ))),
         None => Ok(()),
     }

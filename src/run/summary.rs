@@ -7,17 +7,17 @@ use crate::data::Dataset;
 use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
 use crate::judge::strong;
-use crate::model::Model;
 use crate::model::runtime;
 use crate::record::{self, Form, Precision, Report, ScoreName, Warning};
+use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
-use crate::threat;
 use crate::threat::objective::r1::R1;
-use std::collections::BTreeSet;
+use crate::threat::{self, Selection};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The report before the attacks: everything that they don't change.
 pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean) -> Report {
-    let Clean { gallery, data, benign: retrieval, selection, sampling } = clean;
+    let Clean { gallery, data, benign: retrieval, benign_sampling, selection, sampling } = clean;
     let info = &subject.model.info;
     let plan = &subject.plan;
     let mut warnings: Vec<Warning> = check::warnings(subject.findings.clone()).collect();
@@ -25,15 +25,16 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
     warnings.extend(reservations::of_machine(flags, &info.cpu_nodes));
     Report {
         schema_version: record::SCHEMA_VERSION,
-        tool: tool(flags, &subject.model),
+        tool: tool(flags, subject),
         model: model(subject),
         data: data.clone(),
         suite: suite(subject, flags.attack_precision, sampling.clone()),
         seed: flags.seed,
         allow_untrusted: flags.allow_untrusted,
-        benign: benign(retrieval, &subject.dataset),
-        trials: threat::list(subject.protocol.name(), plan.form, gallery, &selection.trials),
+        benign: benign(retrieval, &subject.dataset, benign_sampling.clone()),
+        trials: threat::list(subject.protocol, plan.form, gallery, &selection.trials),
         skipped: selection.skipped.clone(),
+        labels: labels(selection, gallery, &subject.dataset),
         half_precision: subject.in_half.clone(),
         warnings,
         command: Some(command.into()),
@@ -46,6 +47,14 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         gate: None,
         examples: None,
     }
+}
+
+/// Classes of all items that a selection names.
+fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
+    let tried = selection.trials.iter().flat_map(|t| t.targets.iter().copied().chain([t.query]));
+    let skipped = selection.skipped.iter().filter_map(|s| gallery.find(&s.query));
+    let class = |i: usize| dataset.classes[gallery.labels[i]].clone();
+    tried.chain(skipped).map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
@@ -71,14 +80,15 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
 }
 
 /// What makes the report.
-pub fn tool(flags: &AuditFlags, model: &Model) -> record::Tool {
+pub fn tool(flags: &AuditFlags, subject: &Subject) -> record::Tool {
     record::Tool {
         name: "audit".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         runtime: format!("ONNX Runtime {}", runtime::version()),
-        provider: flags.ep.to_string(),
+        provider: subject.machine.options.provider.to_string(),
+        provider_why: subject.machine.why.clone(),
         fast_math: flags.fast_math,
-        cpu_nodes: model.info.cpu_nodes.clone(),
+        cpu_nodes: subject.model.info.cpu_nodes.clone(),
     }
 }
 
@@ -113,6 +123,7 @@ pub fn model(subject: &Subject) -> record::Model {
         sha256: info.sha256.clone(),
         inputs: info.inputs.clone(),
         output: info.output.clone(),
+        output_why: Some(info.output_why.clone()),
         dim: info.dim,
         metric: subject.metric,
         preprocessing: info.preprocessing.clone(),
@@ -124,7 +135,7 @@ pub fn model(subject: &Subject) -> record::Model {
 }
 
 /// Retrieval without attack, in per cent.
-pub fn benign(b: &Benign, dataset: &Dataset) -> record::Benign {
+pub fn benign(b: &Benign, dataset: &Dataset, sampling: Option<String>) -> record::Benign {
     let curve = CMC.iter().zip(&b.cmc).map(|(&k, share)| record::CmcPoint { k, value: 100.0 * share });
     let classes = b.classes.iter().map(|row| record::ClassRow {
         class: dataset.classes[row.label].clone(),
@@ -146,6 +157,7 @@ pub fn benign(b: &Benign, dataset: &Dataset) -> record::Benign {
         classes: classes.collect(),
         queries: b.queries,
         without_positive: b.without_positive,
+        sampling,
     }
 }
 
@@ -155,6 +167,7 @@ fn row(s: &Summary, form: Form) -> record::Attack {
         form,
         queries: s.queries,
         skipped: s.skipped,
+        counted: s.counted,
         before: s.before,
         after: s.after.map(|a| a.value),
         after_interval: s.after.and_then(|a| a.interval),
@@ -171,6 +184,7 @@ fn wanted(asked: &[ScoreName], scores: Scores) -> record::Scores {
             interval: e.interval,
             table: table.map(|e| e.value),
             table_interval: table.and_then(|e| e.interval),
+            withheld: e.withheld(),
         })
     };
     let about = |(name, note)| asked.contains(&name).then_some(note);

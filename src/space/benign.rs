@@ -57,12 +57,32 @@ pub struct ClassRow {
     pub map_at_r: f64,
 }
 
-/// Measures `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None` leaves them out, as
-/// their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
+/// What [`benign_of`] is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// So many of the queries are ranked.
+    Ranked(usize),
+    /// An iteration of k-means is done.
+    Clustering,
+}
+
+/// Measures every query of `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None` leaves them
+/// out, as their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
 pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<Benign> {
-    let all = gallery.queries();
+    benign_of(gallery, gallery.queries(), clustering, seed, &mut |_| {})
+}
+
+/// The same of `all`, some of the gallery's queries, for everything but NMI and AMI, which are about the gallery. Calls `tell` now
+/// and then.
+pub fn benign_of(
+    gallery: &Gallery,
+    all: &[usize],
+    clustering: Option<usize>,
+    seed: u64,
+    tell: &mut dyn FnMut(Stage),
+) -> Result<Benign> {
     // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest.
-    let found = positive_ranks(gallery, all);
+    let found = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)));
     let (queries, ranks): (Vec<usize>, Vec<Vec<usize>>) =
         all.iter().copied().zip(found).filter(|(_, ranks)| !ranks.is_empty()).unzip();
     if ranks.is_empty() {
@@ -95,7 +115,8 @@ pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result
     let labels = &gallery.labels[..gallery.len()];
     let clusters = clustering.map(|restarts| {
         let count = labels.iter().collect::<HashSet<_>>().len();
-        k_means(gallery.points.slice(s![..gallery.len(), ..]), count, restarts, seed)
+        let points = gallery.points.slice(s![..gallery.len(), ..]);
+        k_means_telling(points, count, restarts, seed, &mut || tell(Stage::Clustering))
     });
     Ok(Benign {
         queries: ranks.len(),
@@ -114,9 +135,17 @@ pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result
     })
 }
 
-/// For each of `queries`, the ascending ranks of the items it should find among those it may rank.
-fn positive_ranks(gallery: &Gallery, queries: &[usize]) -> Vec<Vec<usize>> {
+/// Whether the nearest item of each of `queries` has its class; false where nothing that it may rank has.
+pub fn right(gallery: &Gallery, queries: &[usize]) -> Vec<bool> {
+    let found = positive_ranks(gallery, queries, &mut |_| {});
+    found.iter().map(|ranks| ranks.first() == Some(&0)).collect()
+}
+
+/// For each of `queries`, the ascending ranks of the items it should find among those it may rank. Calls `tell` with the number
+/// of queries done.
+fn positive_ranks(gallery: &Gallery, queries: &[usize], tell: &mut dyn FnMut(usize)) -> Vec<Vec<usize>> {
     const BATCH: usize = 1024;
+    let mut done = 0;
     let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
     for (i, &label) in gallery.labels[..gallery.len()].iter().enumerate() {
         members.entry(label).or_default().push(i);
@@ -135,6 +164,8 @@ fn positive_ranks(gallery: &Gallery, queries: &[usize]) -> Vec<Vec<usize>> {
             .collect();
         let mut found = ranks(gallery, &asks);
         found.iter_mut().for_each(|ranks| ranks.sort_unstable());
+        done += found.len();
+        tell(done);
         found
     });
     batches.collect()
@@ -228,8 +259,19 @@ fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
 /// Cluster of each point [N, D] after k-means: k-means++ starts, Lloyd's iterations until nothing moves, the
 /// best of `restarts` by inertia.
 pub fn k_means(points: ArrayView2<f32>, k: usize, restarts: usize, seed: u64) -> Vec<usize> {
+    k_means_telling(points, k, restarts, seed, &mut || {})
+}
+
+/// Like [`k_means`], and calls `tell` after each iteration.
+fn k_means_telling(
+    points: ArrayView2<f32>,
+    k: usize,
+    restarts: usize,
+    seed: u64,
+    tell: &mut dyn FnMut(),
+) -> Vec<usize> {
     (0..restarts.max(1) as u64)
-        .map(|restart| lloyd(points, plus_plus(points, k, &mut Random::seeded(seed).stream(restart))))
+        .map(|restart| lloyd(points, plus_plus(points, k, &mut Random::seeded(seed).stream(restart)), tell))
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .expect("at least one restart")
         .1
@@ -262,7 +304,7 @@ fn plus_plus(points: ArrayView2<f32>, k: usize, random: &mut Random) -> Array2<f
 }
 
 /// Lloyd's iterations. Returns the inertia and the cluster of each point.
-fn lloyd(points: ArrayView2<f32>, mut centres: Array2<f32>) -> (f64, Vec<usize>) {
+fn lloyd(points: ArrayView2<f32>, mut centres: Array2<f32>, tell: &mut dyn FnMut()) -> (f64, Vec<usize>) {
     const MOST: usize = 300;
     const BATCH: usize = 256;
     let n = points.nrows();
@@ -286,6 +328,7 @@ fn lloyd(points: ArrayView2<f32>, mut centres: Array2<f32>) -> (f64, Vec<usize>)
                 near.collect::<Vec<_>>()
             })
             .collect();
+        tell();
         inertia = found.iter().map(|f| f.1).sum();
         let moved = clusters.iter().zip(&found).any(|(old, new)| *old != new.0);
         clusters = found.iter().map(|f| f.0).collect();
@@ -327,7 +370,7 @@ mod tests {
         let ids = (0..6).map(|i| i.to_string()).collect();
         let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 0, 1, 2], ids).unwrap();
         // Query: ranks of its positives. 0: [0, 2]; 1: [1, 2]; 2: [3]; 3: [1, 2]; 4: [1]; 5: none.
-        let ranks = positive_ranks(&gallery, gallery.queries());
+        let ranks = positive_ranks(&gallery, gallery.queries(), &mut |_| {});
         assert_eq!(ranks, [vec![0, 2], vec![1, 2], vec![3], vec![1, 2], vec![1], vec![]]);
         let found = benign(&gallery, None, 0).unwrap();
         assert_eq!((found.queries, found.without_positive), (5, 1));

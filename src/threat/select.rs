@@ -1,7 +1,7 @@
 //! Choice of the trials of an audit: random draws, or a trial file.
 
 use super::{Draw, Drawn, Measure, OBJECTIVES, Objective, Query, Targets};
-use crate::record::{Form, Skipped, TrialList, TrialRow};
+use crate::record::{Form, Protocol, Skipped, TrialList, TrialRow};
 use crate::space::{Gallery, Metric};
 use crate::{Error, Result};
 use rayon::prelude::*;
@@ -127,7 +127,7 @@ pub fn select(
 #[derive(Clone, Debug)]
 pub struct TrialFile {
     /// The protocol that the trials were made for, as the file names it.
-    pub protocol: String,
+    pub protocol: Protocol,
     /// The form of the definitions that the trials were made for.
     pub form: Form,
     /// The metric that the trials were made under. It matters because "the nearest 1 %" depends on it.
@@ -196,20 +196,14 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
         selection.trials.extend(chosen.trials);
         selection.skipped.extend(chosen.skipped);
     }
-    let metric = raw.metric.parse().map_err(|e: Error| e.context(name))?;
-    Ok(TrialFile { protocol: raw.protocol, form: raw.form, metric, selection })
+    Ok(TrialFile { protocol: raw.protocol, form: raw.form, metric: raw.metric, selection })
 }
 
 /// Trials in the form that files and reports store and [`read_trials`] reads.
-pub fn list(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> TrialList {
+pub fn list(protocol: Protocol, form: Form, gallery: &Gallery, trials: &[Trial]) -> TrialList {
     let id = |i: usize| gallery.ids[i].clone();
     let rows = trials.iter().map(|t| (t.objective, id(t.query), t.targets.iter().map(|&i| id(i)).collect()));
-    TrialList {
-        protocol: protocol.into(),
-        form,
-        metric: gallery.metric.name().into(),
-        attacks: rows_of(rows),
-    }
+    TrialList { protocol, form, metric: gallery.metric, attacks: rows_of(rows) }
 }
 
 /// Groups trials, given as (objective, query id, target ids), into rows by attack.
@@ -225,7 +219,7 @@ pub fn rows_of(
 }
 
 /// The trial file (JSON) of `trials`.
-pub fn write_trials(protocol: &str, form: Form, gallery: &Gallery, trials: &[Trial]) -> Result<String> {
+pub fn write_trials(protocol: Protocol, form: Form, gallery: &Gallery, trials: &[Trial]) -> Result<String> {
     serde_json::to_string_pretty(&list(protocol, form, gallery, trials))
         .map_err(|e| Error::internal(format!("writing trials: {e}")))
 }

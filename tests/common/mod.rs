@@ -147,7 +147,7 @@ impl Rng {
 /// The flags of an audit as a command line gives them, quiet.
 pub fn flags(args: &[&str]) -> audit::cli::AuditFlags {
     use clap::Parser;
-    let mut flags = match audit::cli::Cli::try_parse_from(["audit", "-q"].iter().chain(args)) {
+    let mut flags = match audit::cli::Cli::try_parse_from(["audit", "-q", "--no-cache"].iter().chain(args)) {
         Ok(cli) => cli.run,
         Err(e) => panic!("{e}"),
     };
@@ -195,6 +195,10 @@ pub struct Ran {
 pub fn program(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_audit"));
     command.current_dir(dir).stdin(Stdio::null());
+    // Without a folder of caches nothing is kept from one test to another.
+    for key in ["HOME", "XDG_CACHE_HOME", "LOCALAPPDATA", "COLUMNS"] {
+        command.env_remove(key);
+    }
     if let Some(folder) = runtime_folder() {
         command.env("ORT_DYLIB_PATH", std::fs::canonicalize(folder).unwrap());
     }
@@ -206,4 +210,14 @@ pub fn ran(command: &mut Command) -> Ran {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A report byte for byte, but for its timing and its command line.
+pub fn lasting_text(dir: &Temp, name: &str) -> String {
+    let text = std::fs::read_to_string(dir.join(name)).unwrap();
+    let command = text.find("\n  \"command\": ").unwrap();
+    let timing = text.find("\n  \"timing\": {").unwrap();
+    let line = command + 1 + text[command + 1..].find('\n').unwrap();
+    assert!(line <= timing && text[timing..].ends_with("\n  }\n}\n"), "timing comes last");
+    format!("{}{}", &text[..command], &text[line..timing])
 }

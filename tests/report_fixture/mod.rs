@@ -34,9 +34,8 @@ pub fn python(needs: &str, program: &str, arguments: &[&str]) -> Option<String> 
     Some(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// A report of 60 queries. `strength` (0 to 1) is how much of each attack is withstood; equal queries have the same
-/// luck whatever the strength, as models that are much alike do.
-pub fn report(strength: f64) -> Report {
+/// The outcomes of 60 queries under nine attacks, as [`report`] has them.
+fn outcomes(strength: f64) -> Vec<Outcome> {
     let n = GALLERY as f64;
     let mut outcomes = Vec::new();
     for (a, code) in ["CA+", "CA-", "QA+", "QA-", "TMA", "ES", "LTM", "GTM", "GTT"].into_iter().enumerate() {
@@ -63,10 +62,18 @@ pub fn report(strength: f64) -> Report {
                 shift: 1.5 * (1.0 - share),
                 shift_before_last: 1.4 * (1.0 - share),
                 linf: 0.03,
+                size: (q == 1).then_some(0.5),
                 ..outcome(code, &query, before, after)
             });
         }
     }
+    outcomes
+}
+
+/// A report of 60 queries. `strength` (0 to 1) is how much of each attack is withstood; equal queries have the same
+/// luck whatever the strength, as models that are much alike do.
+pub fn report(strength: f64) -> Report {
+    let outcomes = outcomes(strength);
     let skipped =
         vec![Skipped { attack: "GTM".into(), query: "class/60".into(), why: "alone, in its class".into() }];
     let basis = Basis { ranked: GALLERY, form: Form::Published, metric: Metric::NormalizedEuclidean };

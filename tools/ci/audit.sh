@@ -15,11 +15,18 @@ if [ -z "${AUDIT_MODEL:-}" ]; then
     echo "audit.sh: AUDIT_MODEL is empty; set it to the .onnx file to audit" >&2
     exit 2
 fi
+suite=${AUDIT_SUITE:-ars}
 out=${AUDIT_OUT:-audit-reports}
 mkdir -p "$out"
 # What a job that was killed left behind is of another commit, as likely as not.
-rm -f "$out/report.json.journal" "$out/report.md"
-set -- --suite "${AUDIT_SUITE:-ars}" "$AUDIT_MODEL"
+rm -f "$out/report.json.journal" "$out/report.md" "$out/report.sarif"
+# Artifacts, comments and code scanning tell audits of one workflow apart by this name.
+if [ -n "${GITHUB_OUTPUT:-}" ]; then
+    stem() { basename "$1" | sed 's/\.[A-Za-z]*$//' | tr -c 'A-Za-z0-9_.\n' - | cut -c 1-40; }
+    sum=$(printf '%s\n' "$AUDIT_MODEL" "$suite" "${AUDIT_DATA:-}" | cksum | cut -d ' ' -f 1)
+    echo "id=$(stem "$AUDIT_MODEL")-$(stem "$suite")-$sum" >> "$GITHUB_OUTPUT"
+fi
+set -- --suite "$suite" "$AUDIT_MODEL"
 if [ -n "${AUDIT_DATA:-}" ]; then set -- "$@" --data "$AUDIT_DATA"; fi
 if [ -n "${AUDIT_BASELINE:-}" ]; then
     if [ -f "$AUDIT_BASELINE" ]; then

@@ -5,6 +5,7 @@ mod bench_strong;
 mod ci;
 mod cuda;
 mod demo;
+mod engines;
 mod experiment;
 mod libtorch;
 mod parity;
@@ -26,7 +27,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 9] = [
+const TASKS: [Task; 10] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
@@ -82,6 +83,13 @@ const TASKS: [Task; 9] = [
                 audits against the protocol in PyTorch; as it stands, keep the result in docs/performance.md. `strong` compares \
                 the strong search with the published suites, with more effort and with attacks of others, for docs/strength.md",
         run: bench::bench,
+    },
+    Task {
+        name: "engines",
+        arguments: engines::ARGUMENTS,
+        about: "run audits in parts on GNU parallel and Slurm, kill their processes at random, and compare the merged report with \
+                that of one run; installs what is missing, by apt",
+        run: engines::engines,
     },
     Task {
         name: "cuda",

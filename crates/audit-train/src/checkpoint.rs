@@ -63,11 +63,13 @@ pub fn save(
     let header = Header { settings: settings.clone(), state: state.clone() };
     let header = serde_json::to_vec(&header).map_err(|e| Error::internal(format!("checkpoint: {e}")))?;
     let mut tensors = vec![(HEADER.to_string(), Tensor::from_slice(&header))];
-    for (part, weights) in PARTS.iter().zip([&net.weights, &adam.mean, &adam.square]) {
+    let parts =
+        [[&net.weights, &net.of_loss], [&adam.mean, &Weights::new()], [&adam.square, &Weights::new()]];
+    for (part, weights) in PARTS.iter().zip(parts) {
         let of = |(name, t): (&String, &Tensor)| {
             (format!("{part}{name}"), t.detach().to_device(Device::Cpu).contiguous())
         };
-        tensors.extend(weights.iter().map(of));
+        tensors.extend(weights.into_iter().flatten().map(of));
     }
     let unwritable = |e: &dyn std::fmt::Display| {
         let reason = e.to_string();
@@ -115,6 +117,11 @@ impl Checkpoint {
         );
         net.copy_from(&self.weights);
         Ok(())
+    }
+
+    /// Gives the net what its loss had learnt.
+    pub fn fill_loss(&self, net: &mut Net) {
+        net.copy_loss_from(&self.weights);
     }
 
     /// Adam as it was, on the net's device. Call after [`Checkpoint::fill`].

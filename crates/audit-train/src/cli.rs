@@ -3,8 +3,8 @@
 use crate::defence::DEFENCES;
 use crate::loss::LOSSES;
 use crate::net::{BACKBONES, Norms};
-use crate::recipe::{AdmlTarget, OnCollapse, Reading};
-use crate::sampler::SAMPLERS;
+use crate::recipe::{AdmlTarget, Formulation, OnCollapse, Reading, References, TopRank};
+use crate::sampler::{Anchors, SAMPLERS};
 use audit::data::Split;
 use audit::progress;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -83,6 +83,19 @@ pub struct Flags {
     /// Go on from the checkpoint beside --out
     #[arg(long)]
     pub resume: bool,
+    /// Cut out patches of this share of the image's area or more, scaled to the input, such as 0.6 [default: photographs 224 of 256
+    /// pixels, others whole]
+    #[arg(long, value_name = "SHARE")]
+    pub crop_area: Option<f64>,
+    /// Measure ERS of the net after every so many epochs, with the attacks of `audit --suite ers`
+    #[arg(long, value_name = "EPOCHS")]
+    pub ers_every: Option<u64>,
+    /// Queries of that ERS
+    #[arg(long, default_value_t = 50)]
+    pub ers_queries: usize,
+    /// The folder with ONNX Runtime, for --ers-every [default: where audit looks]
+    #[arg(long, value_name = "DIR")]
+    pub ort_lib: Option<PathBuf>,
     /// Fixes initial weights, batches and samplers
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -122,13 +135,23 @@ pub struct Flags {
     /// What the net is trained on [default: by the method]
     #[arg(long, help_heading = "Method")]
     pub loss: Option<String>,
+    /// A uniformity loss that is added: he-0, he-1 or g-he
+    #[arg(long, value_name = "LOSS", help_heading = "Method")]
+    pub regulariser: Option<String>,
+    /// Its weight [default: 1]
+    #[arg(long, help_heading = "Method")]
+    pub regulariser_weight: Option<f64>,
     /// Which negatives triplets have [default: by the method]
     #[arg(long, help_heading = "Method")]
     pub sampler: Option<String>,
+    /// Which images are anchors: the first of each class pair, or every image [default: by the method]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub anchors: Option<Anchors>,
     /// Margin of semi-hard negatives [default: 0.2]
     #[arg(long, help_heading = "Method")]
     pub eta: Option<f64>,
-    /// Whether η falls with the epochs, η·(1 − (epoch/(2·epochs))²) [default: on with cap, anp and ca-tride]
+    /// Whether η falls with the epochs: η·(1 − (epoch/(2·epochs))²), with --reading released η·(1 − epoch/(2·epochs))²
+    /// [default: on with cap, anp and ca-tride]
     #[arg(long, value_parser = switch(), help_heading = "Method")]
     pub eta_schedule: Option<bool>,
     /// cap, anp, ca-tride: how much near samples count in collapseness; 0 is mean hardness [default: 10]
@@ -137,36 +160,54 @@ pub struct Flags {
     /// cap, anp, ca-tride: reading of the definitions [default: working]
     #[arg(long, value_enum, help_heading = "Method")]
     pub reading: Option<Reading>,
-    /// anp, ca-tride: the top-rank pair, in attack and loss [default: on]
-    #[arg(long, value_parser = switch(), help_heading = "Method")]
-    pub top_rank: Option<bool>,
+    /// anp, ca-tride: the top-rank pair, in the attack (term), in the loss, or both (on) [default: on]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub top_rank: Option<TopRank>,
+    /// anp, ca-tride: margin β_TR of the top-rank loss [default: 0.04]
+    #[arg(long, help_heading = "Method")]
+    pub top_rank_margin: Option<f64>,
+    /// anp, ca-tride: weight γ of the top-rank loss [default: 0.5]
+    #[arg(long, help_heading = "Method")]
+    pub top_rank_weight: Option<f64>,
     /// hm: the hardness to reach: lga, a sampler, or a number such as -0.1 [default: lga]
     #[arg(long, allow_hyphen_values = true, help_heading = "Method")]
     pub destination: Option<String>,
+    /// hm: loss above which LGA's destination is the easiest, −0.2 [default: 0.2]
+    #[arg(long, help_heading = "Method")]
+    pub lga_u: Option<f64>,
+    /// hm, panum: images of a triplet that are moved, letters out of a, p, n [default: apn with hm, p with panum]
+    #[arg(long, value_name = "LETTERS", help_heading = "Method")]
+    pub perturb: Option<String>,
+    /// panum: the robust objective: 1 joint, 2 sample, 3 shift [default: sample]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub formulation: Option<Formulation>,
     /// hm: weight of the intra-class structure loss [default: 0.5]
     #[arg(long, help_heading = "Method")]
     pub ics: Option<f64>,
-    /// panum: share of positives that are moved [default: 0.5]
+    /// panum: share of triplets (with --formulation shift: of images) that are moved [default: 0.5]
     #[arg(long, help_heading = "Method")]
     pub gamma: Option<f64>,
     /// adml: what the attack raises [default: alignment]
     #[arg(long, value_enum, help_heading = "Method")]
     pub target: Option<AdmlTarget>,
-    /// adml: weight of the adversarial loss [default: 0.1]
+    /// adml: what an image is compared with as it moves: clean images, or those that move with it [default: clean]
+    #[arg(long, value_enum, help_heading = "Method")]
+    pub refs: Option<References>,
+    /// adml: weight of the adversarial loss; panum --formulation shift: of the shift [default: 0.1]
     #[arg(long, help_heading = "Method")]
     pub adversarial_weight: Option<f64>,
     /// Largest change of a pixel, such as 8/255 [default: by method and net]
     #[arg(long, help_heading = "Attack")]
     pub eps: Option<String>,
-    /// Step size, such as 1/255 [default: by method and net]
+    /// Step size, such as 1/255 [default: by method and net; 2.5 ε/steps where the published one can't reach ε]
     #[arg(long, help_heading = "Attack")]
     pub alpha: Option<String>,
     /// Steps [default: by the method]
     #[arg(long, help_heading = "Attack")]
     pub pgd_steps: Option<u32>,
-    /// Start the attack anywhere in the box
-    #[arg(long, help_heading = "Attack")]
-    pub random_start: bool,
+    /// Start the attack anywhere in the box [default: on with panum; given alone: on]
+    #[arg(long, value_parser = switch(), num_args = 0..=1, default_missing_value = "on", help_heading = "Attack")]
+    pub random_start: Option<bool>,
     /// Whether the step size grows with the epochs, α·epoch/epochs [default: on with cap, anp and ca-tride]
     #[arg(long, value_parser = switch(), help_heading = "Attack")]
     pub progressive: Option<bool>,
@@ -191,7 +232,7 @@ pub struct Flags {
 pub fn tables() -> String {
     let mut out = String::from("Methods\n");
     for d in DEFENCES {
-        let losses = d.losses.join(", ");
+        let losses = d.losses().join(", ");
         out += &format!("  {:<18} {}\n  {:<18} sampler {}, losses {losses}", d.name, d.about, "", d.sampler);
         out += &d.attack.as_ref().map_or("\n".into(), |a| format!("; {} steps of attack\n", a.steps));
     }

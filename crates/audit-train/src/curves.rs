@@ -55,8 +55,11 @@ pub fn render(runs: &[Record]) -> Vec<u8> {
     let lead = "What training did to the net, epoch by epoch. Hardness, collapseness and shift are means over the triplets of \
                 an epoch's batches; the rest is measured on clean images at its end.";
     let legend: String = runs.iter().enumerate().map(|(i, run)| key(i, &run.name)).collect();
-    let charts: String =
-        CHARTS.iter().map(|chart| format!("<div class=\"card\">{}</div>", chart.draw(runs))).collect();
+    let charts: String = CHARTS
+        .iter()
+        .filter(|chart| chart.says_something(runs))
+        .map(|chart| format!("<div class=\"card\">{}</div>", chart.draw(runs)))
+        .collect();
     let sections = format!(
         "<section><h2>How did it end?</h2><p class=\"lead\">A collapsed net maps images of all classes to nearly one point: \
          its scores mean nothing.</p><div class=\"card scroll\">{}</div></section>\n<section><h2>What happened on the way?</h2>\
@@ -122,7 +125,7 @@ struct Chart {
     dashed: Option<fn(&EpochRow) -> Option<f64>>,
 }
 
-const CHARTS: [Chart; 8] = [
+const CHARTS: [Chart; 12] = [
     Chart {
         title: "Hardness H = d(a,p) − d(a,n)",
         solid: |r| Some(r.batches?.hardness_after),
@@ -139,7 +142,23 @@ const CHARTS: [Chart; 8] = [
         dashed: None,
     },
     Chart { title: "Mean distance d̄", solid: |r| Some(r.clean.distance), dashed: None },
+    Chart {
+        title: "Separability of batches after the attack",
+        solid: |r| Some(r.batches?.separability_after),
+        dashed: Some(|r| Some(r.batches?.separability_before)),
+    },
+    Chart {
+        title: "Distance between classes (solid) and within (dashed)",
+        solid: |r| Some(r.clean.between),
+        dashed: Some(|r| Some(r.clean.within)),
+    },
     Chart { title: "Embedding shift of the attack", solid: |r| Some(r.batches?.shift), dashed: None },
+    Chart {
+        title: "Embedding shift of the attack / d̄",
+        solid: |r| Some(r.batches?.shift / r.clean.distance.max(1e-12)),
+        dashed: None,
+    },
+    Chart { title: "ERS of a sample (--ers-every)", solid: |r| r.ers, dashed: None },
     Chart {
         title: "Loss",
         solid: |r| Some(r.batches?.loss_adversarial),
@@ -162,6 +181,11 @@ const LEFT: f64 = 46.0;
 const BOTTOM: f64 = 24.0;
 
 impl Chart {
+    /// Whether any run recorded it.
+    fn says_something(&self, runs: &[Record]) -> bool {
+        runs.iter().flat_map(|run| &run.rows).any(|row| (self.solid)(row).is_some())
+    }
+
     fn draw(&self, runs: &[Record]) -> String {
         // A run, whether its line is dashed, and the line.
         let mut lines: Vec<(usize, bool, Points)> = vec![];

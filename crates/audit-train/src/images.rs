@@ -90,6 +90,11 @@ impl TrainingImages {
         self.dataset.items.len()
     }
 
+    /// Number of classes that have images.
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
     /// Whether so large a batch can be drawn, two images of each of different classes. Exit code 2 otherwise.
     pub fn allow(&self, batch: usize) -> Result<()> {
         let (wanted, held) = (batch / 2, self.classes.len());
@@ -103,21 +108,23 @@ impl TrainingImages {
         Ok(())
     }
 
-    /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the time.
-    pub fn draw(&self, count: usize, dice: &mut Dice, device: Device) -> Result<LabelledImages> {
-        let rest = self.prep.height - self.side;
+    /// `count` images, two of each of count/2 classes. Photographs are cut out anywhere and mirrored half the time. With an area, so
+    /// large a share of the image or more is cut out, whatever it shows, and scaled to the input.
+    pub fn draw(
+        &self,
+        count: usize,
+        area: Option<f64>,
+        dice: &mut Dice,
+        device: Device,
+    ) -> Result<LabelledImages> {
         let mut chosen = Vec::with_capacity(count);
         let mut labels = Vec::with_capacity(count);
         for class in dice.choose(self.classes.len(), count / 2) {
             let items = &self.classes[class];
             for two in dice.choose(items.len(), 2) {
-                let crop = match rest {
-                    0 => Crop::default(),
-                    _ => Crop {
-                        top: dice.index(rest + 1),
-                        left: dice.index(rest + 1),
-                        mirror: dice.index(2) == 1,
-                    },
+                let crop = match area {
+                    Some(least) => Crop::of_area(least, self.prep.height, self.mirrored(), dice),
+                    None => Crop::anywhere(self.side, self.prep.height, self.mirrored(), dice),
                 };
                 chosen.push((items[two], crop));
                 labels.push(class);
@@ -130,7 +137,7 @@ impl TrainingImages {
     pub fn some(&self, most: usize, device: Device) -> Result<LabelledImages> {
         let fit = (most * self.classes.len() / self.count()).clamp(2, self.classes.len());
         let centre = (self.prep.height - self.side) / 2;
-        let crop = Crop { top: centre, left: centre, mirror: false };
+        let crop = Crop { top: centre, left: centre, size: [self.side; 2], mirror: false };
         let (mut chosen, mut labels) = (Vec::new(), Vec::new());
         for class in (0..fit).map(|i| i * self.classes.len() / fit) {
             // Of a class larger than all that is wanted, its share.
@@ -140,6 +147,11 @@ impl TrainingImages {
             }
         }
         Ok(LabelledImages { images: self.tensor(&chosen, device)?, labels })
+    }
+
+    /// Whether images are mirrored: photographs, which are cut out of larger ones. A mirrored character is another one.
+    fn mirrored(&self) -> bool {
+        self.prep.height > self.side
     }
 
     fn tensor(&self, chosen: &[(usize, Crop)], device: Device) -> Result<Tensor> {
@@ -161,27 +173,72 @@ impl TrainingImages {
                 if bytes <= KEEP { self.kept[item].get_or_init(|| decoded) } else { &decoded }
             }
         };
-        if whole == self.side {
-            return Ok(data.to_vec());
-        }
-        let mut out = Vec::with_capacity(self.prep.channels * self.side * self.side);
-        for channel in data.chunks_exact(whole * whole) {
-            for row in channel.chunks_exact(whole).skip(crop.top).take(self.side) {
-                let row = &row[crop.left..crop.left + self.side];
-                match crop.mirror {
-                    true => out.extend(row.iter().rev()),
-                    false => out.extend_from_slice(row),
-                }
-            }
-        }
-        Ok(out)
+        Ok(crop.out_of(data, whole, self.side))
     }
 }
 
 /// The part of an image that a net sees.
-#[derive(Clone, Copy, Default)]
-struct Crop {
+#[derive(Clone, Copy, Debug)]
+pub struct Crop {
     top: usize,
     left: usize,
+    /// Height and width.
+    size: [usize; 2],
     mirror: bool,
+}
+
+impl Crop {
+    /// A square of the net's input, anywhere in a square image.
+    fn anywhere(side: usize, whole: usize, mirrored: bool, dice: &mut Dice) -> Crop {
+        let rest = whole - side;
+        let mut at = || if rest == 0 { 0 } else { dice.index(rest + 1) };
+        let (top, left) = (at(), at());
+        Crop { top, left, size: [side; 2], mirror: mirrored && dice.index(2) == 1 }
+    }
+
+    /// A rectangle of `least` to all of a square image's area, its sides as 3:4 to 4:3 (Szegedy et al. 2015; 0.6 in appendix A of
+    /// Panum et al.), anywhere in it.
+    pub fn of_area(least: f64, whole: usize, mirrored: bool, dice: &mut Dice) -> Crop {
+        let length = whole as f64;
+        let area = length * length * (least + (1.0 - least) * dice.unit());
+        let ratio = (4.0f64 / 3.0).powf(2.0 * dice.unit() - 1.0);
+        // The longer side ends at the image's; the other one then keeps the area.
+        let height = (area * ratio).sqrt().clamp(area / length, length);
+        let side = |x: f64| (x.round() as usize).clamp(1, whole);
+        let size = [side(height), side(area / height)];
+        let [top, left] = size.map(|s| dice.index(whole - s + 1));
+        Crop { top, left, size, mirror: mirrored && dice.index(2) == 1 }
+    }
+
+    /// The part of `data` [C, whole, whole], scaled to [C, side, side] by bilinear interpolation between the centres of pixels.
+    pub fn out_of(&self, data: &[f32], whole: usize, side: usize) -> Vec<f32> {
+        if self.size == [whole; 2] && side == whole && !self.mirror {
+            return data.to_vec();
+        }
+        // For each pixel along an axis, the two that it lies between and how near the second is.
+        let axis = |start: usize, length: usize| {
+            let of = move |i: usize| {
+                let at =
+                    ((i as f64 + 0.5) * length as f64 / side as f64 - 0.5).clamp(0.0, (length - 1) as f64);
+                let first = at.floor() as usize;
+                (start + first, start + (first + 1).min(length - 1), (at - first as f64) as f32)
+            };
+            (0..side).map(of).collect::<Vec<_>>()
+        };
+        let (rows, mut columns) = (axis(self.top, self.size[0]), axis(self.left, self.size[1]));
+        if self.mirror {
+            columns.reverse();
+        }
+        let mut out = Vec::with_capacity(data.len() / (whole * whole) * side * side);
+        for channel in data.chunks_exact(whole * whole) {
+            for &(y0, y1, dy) in &rows {
+                let [above, below] = [y0, y1].map(|y| &channel[y * whole..(y + 1) * whole]);
+                out.extend(columns.iter().map(|&(x0, x1, dx)| {
+                    let between = |row: &[f32]| row[x0] * (1.0 - dx) + row[x1] * dx;
+                    between(above) * (1.0 - dy) + between(below) * dy
+                }));
+            }
+        }
+        out
+    }
 }

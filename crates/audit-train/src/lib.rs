@@ -28,6 +28,7 @@ pub mod monitor;
 pub mod net;
 pub mod optimiser;
 pub mod perturb;
+mod probe;
 pub mod recipe;
 pub mod sampler;
 mod training;
@@ -58,7 +59,7 @@ pub fn run(flags: &Flags) -> Result<String> {
     };
     let backbone = Backbone::find(&flags.backbone)?;
     let images = TrainingImages::open(data, flags.layout.as_deref(), flags.split, Split::Train, backbone)?;
-    let recipe = Recipe::of(flags, images.count(), &images.digest)?;
+    let recipe = Recipe::of(flags, images.count(), images.classes(), &images.digest)?;
     images.allow(recipe.settings.batch)?;
     let validation = flags.validation.as_ref();
     let validation =

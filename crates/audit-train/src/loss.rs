@@ -1,6 +1,9 @@
 //! Metric losses on unit-norm embeddings.
 
+use crate::dice::Dice;
 use crate::find_row;
+use crate::net::normalize;
+use crate::sampler::Triplets;
 use audit::Result;
 use tch::{Kind, Tensor};
 
@@ -8,51 +11,157 @@ pub struct Loss {
     /// On the command line.
     pub name: &'static str,
     pub about: &'static str,
-    pub of: LossInput,
+    /// Whether it is computed of triplets, and so needs a sampler; the others take every pair of the batch.
+    pub of_triplets: bool,
+    /// Whether it looks at no class, so that it can be added to another loss.
+    pub regularises: bool,
+    /// What of it is trained with the net.
+    pub parameter: Option<Parameter>,
+    pub of: fn(&Labelled) -> Tensor,
+}
+
+/// Values of a loss that are trained with the net. They are kept in checkpoints and are no part of the model.
+pub struct Parameter {
+    /// In a checkpoint.
+    pub name: &'static str,
+    /// At the start, for so many classes and dimensions.
+    pub start: fn(i64, i64, &mut Dice) -> Tensor,
+    /// Adam's learning rate; `None` is the net's.
+    pub rate: Option<f64>,
 }
 
 /// What a loss is computed of.
-#[derive(Clone, Copy)]
-pub enum LossInput {
-    /// Embeddings of anchors, positives and negatives, [T, D] each.
-    Triplets(fn(&Tensor, &Tensor, &Tensor) -> Tensor),
-    /// All embeddings of a batch [B, D], and which of them share a class, boolean [B, B].
-    Batch(fn(&Tensor, &Tensor) -> Tensor),
+pub struct Labelled<'a> {
+    /// Unit embeddings [B, D].
+    pub e: &'a Tensor,
+    /// Number of each one's class, int64 [B].
+    pub classes: &'a Tensor,
+    /// Rows of `e`.
+    pub triplets: &'a Triplets,
+    /// The loss's parameter, where it has one.
+    pub parameter: Option<&'a Tensor>,
 }
+
+impl Labelled<'_> {
+    /// Anchors, positives, negatives.
+    fn parts(&self) -> [Tensor; 3] {
+        self.triplets.of(self.e)
+    }
+
+    /// Which share a class, boolean [B, B].
+    fn same(&self) -> Tensor {
+        self.classes.unsqueeze(0).eq_tensor(&self.classes.unsqueeze(1))
+    }
+
+    /// The parameter; one of no values where there is none.
+    fn learnt(&self) -> Tensor {
+        self.parameter.map(Tensor::shallow_clone).unwrap_or_default()
+    }
+
+    /// 1 where an embedding is of a class of so many, else 0: [B, count].
+    fn one_hot(&self, count: i64) -> Tensor {
+        self.classes.one_hot(count).to_kind(Kind::Float)
+    }
+}
+
+/// A loss of triplets, without a parameter.
+const TRIPLETS: Loss = Loss {
+    name: "triplet",
+    about: "mean [d(a,p) − d(a,n) + 0.2]+",
+    of_triplets: true,
+    regularises: false,
+    parameter: None,
+    of: |batch| {
+        let [a, p, n] = batch.parts();
+        triplet_loss(&a, &p, &n)
+    },
+};
 
 /// Every loss.
 pub const LOSSES: &[Loss] = &[
-    Loss { name: "triplet", about: "mean [d(a,p) − d(a,n) + 0.2]+", of: LossInput::Triplets(triplet_loss) },
-    Loss {
-        name: "contrastive",
-        about: "mean d(a,p) + mean [1 − d(a,n)]+",
-        of: LossInput::Triplets(contrastive),
-    },
+    TRIPLETS,
+    Loss { name: "contrastive", about: "mean d(a,p) + mean [1 − d(a,n)]+", of: contrastive, ..TRIPLETS },
     Loss {
         name: "margin",
         about: "[d(a,p) − 1.2 + 0.2]+ + [1.2 − d(a,n) + 0.2]+ over the number of pairs above 0",
-        of: LossInput::Triplets(margin),
+        of: |batch| margin(batch, &Tensor::from(1.2f32).to_device(batch.e.device())),
+        ..TRIPLETS
+    },
+    // Wu et al. (2017) learn β by class; start and learning rate as in Roth et al. (2020).
+    Loss {
+        name: "margin-learnt",
+        about: "margin with a β for each class instead of 1.2, learnt from there on",
+        parameter: Some(Parameter {
+            name: "loss.beta",
+            start: |classes, _, _| Tensor::full([classes], 1.2, (Kind::Float, tch::Device::Cpu)),
+            rate: Some(5e-4),
+        }),
+        of: |batch| {
+            let anchors = Tensor::from_slice(&batch.triplets.a).to_device(batch.e.device());
+            let classes = batch.classes.index_select(0, &anchors);
+            margin(batch, &batch.learnt().index_select(0, &classes))
+        },
+        ..TRIPLETS
     },
     Loss {
         name: "multi-similarity",
         about: "soft sums over all pairs that are hard enough (2, 40, 0.1)",
-        of: LossInput::Batch(multi_similarity),
+        of_triplets: false,
+        of: multi_similarity,
+        ..TRIPLETS
     },
     Loss {
         name: "info-nce",
         about: "−log of a positive's share among itself and all negatives, temperature 0.07",
-        of: LossInput::Batch(info_nce),
+        of_triplets: false,
+        of: info_nce,
+        ..TRIPLETS
+    },
+    Loss {
+        name: "proxy-anchor",
+        about: "soft sums over the images of each class and a learnt proxy of it (32, 0.1)",
+        of_triplets: false,
+        parameter: Some(Parameter { name: "loss.proxies", start: directions, rate: Some(1e-2) }),
+        of: proxy_anchor,
+        ..TRIPLETS
+    },
+    Loss {
+        name: "cross-entropy",
+        about: "−log of the class's share by cosine with a learnt direction of each class, temperature 0.05",
+        of_triplets: false,
+        parameter: Some(Parameter { name: "loss.directions", start: directions, rate: None }),
+        of: cross_entropy,
+        ..TRIPLETS
+    },
+    Loss {
+        name: "he-0",
+        about: "hyperspherical energy, s = 0: mean −log d of all pairs; uniformity alone",
+        of_triplets: false,
+        regularises: true,
+        of: |batch| -squares(batch.e).log().mean(Kind::Float) * 0.5,
+        ..TRIPLETS
+    },
+    Loss {
+        name: "he-1",
+        about: "hyperspherical energy, s = 1: mean 1/d of all pairs; uniformity alone",
+        of_triplets: false,
+        regularises: true,
+        of: |batch| squares(batch.e).sqrt().reciprocal().mean(Kind::Float),
+        ..TRIPLETS
+    },
+    Loss {
+        name: "g-he",
+        about: "Gaussian hyperspherical energy: log mean exp(−d²) of all pairs; uniformity alone",
+        of_triplets: false,
+        regularises: true,
+        of: |batch| (-squares(batch.e)).exp().mean(Kind::Float).log(),
+        ..TRIPLETS
     },
 ];
 
 impl Loss {
     pub fn find(name: &str) -> Result<&'static Loss> {
         find_row("loss", LOSSES, name, |row| row.name)
-    }
-
-    /// Whether it needs a sampler.
-    pub fn takes_triplets(&self) -> bool {
-        matches!(self.of, LossInput::Triplets(_))
     }
 }
 
@@ -65,13 +174,15 @@ pub fn triplet_loss(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
 }
 
 /// mean d(a,p) + mean [1 − d(a,n)]+ (Hadsell et al. 2006, distances not squared).
-fn contrastive(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
+fn contrastive(batch: &Labelled) -> Tensor {
+    let [a, p, n] = &batch.parts();
     distance(a, p).mean(Kind::Float) + (1.0f64 - distance(a, n)).relu().mean(Kind::Float)
 }
 
-/// Margin loss (Wu et al. 2017): [d(a,p) − β + α]+ and [β − d(a,n) + α]+, over the number of those above 0. β stays fixed.
-fn margin(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
-    let (alpha, beta) = (0.2f64, 1.2f64);
+/// Margin loss (Wu et al. 2017): [d(a,p) − β + α]+ and [β − d(a,n) + α]+, over the number of those above 0. α is 0.2; `beta` is
+/// one for all anchors or one for each.
+fn margin(batch: &Labelled, beta: &Tensor) -> Tensor {
+    let ([a, p, n], alpha) = (&batch.parts(), 0.2f64);
     let near = (distance(a, p) - beta + alpha).relu();
     let far = (beta - distance(a, n) + alpha).relu();
     let active = near.gt(0.0).sum(Kind::Float) + far.gt(0.0).sum(Kind::Float);
@@ -79,7 +190,8 @@ fn margin(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
 }
 
 /// Multi-similarity loss (Wang et al. 2019) with its pair mining: α = 2, β = 40, base 0.5, mining margin 0.1.
-fn multi_similarity(e: &Tensor, same: &Tensor) -> Tensor {
+fn multi_similarity(batch: &Labelled) -> Tensor {
+    let (e, same) = (batch.e, &batch.same());
     let (alpha, beta, base, margin) = (2.0f64, 40.0f64, 0.5f64, 0.1f64);
     let similarity = e.matmul(&e.tr());
     let known = similarity.detach();
@@ -103,12 +215,55 @@ fn multi_similarity(e: &Tensor, same: &Tensor) -> Tensor {
 
 /// InfoNCE (van den Oord et al. 2018) over all pairs of a class: each positive against all negatives of the anchor, by
 /// cosine over a temperature of 0.07.
-fn info_nce(e: &Tensor, same: &Tensor) -> Tensor {
+fn info_nce(batch: &Labelled) -> Tensor {
+    let (e, same) = (batch.e, &batch.same());
     let logits = e.matmul(&e.tr()) / 0.07;
     let negatives = logits.masked_fill(same, f64::NEG_INFINITY).logsumexp([1i64].as_slice(), true);
     // log(e^s + Σ e^negatives) − s for every pair.
     let each = logits.logaddexp(&negatives) - &logits;
     each.masked_select(&others(same)).mean(Kind::Float)
+}
+
+/// Proxy-Anchor loss (Kim et al. 2020, equation 4), α = 32, δ = 0.1, s the cosine. It is the sum of two means of log(1 + Σ …):
+/// of e^(−α(s − δ)) over the images of a proxy's class, over the classes in the batch, and of e^(α(s + δ)) over all others, over
+/// all classes.
+fn proxy_anchor(batch: &Labelled) -> Tensor {
+    let (alpha, delta) = (32.0f64, 0.1f64);
+    let cosines = cosines(batch);
+    let own = batch.one_hot(cosines.size()[1]);
+    let soft = |exponent: Tensor, mask: &Tensor| {
+        (exponent.exp() * mask).sum_dim_intlist([0i64].as_slice(), false, Kind::Float).log1p()
+    };
+    let pull = soft((&cosines - delta) * -alpha, &own);
+    let push = soft((&cosines + delta) * alpha, &(1.0 - &own));
+    let present = own.amax([0i64].as_slice(), false).sum(Kind::Float);
+    pull.sum(Kind::Float) / present + push.mean(Kind::Float)
+}
+
+/// Cross-entropy of the classes by cosine over a temperature of 0.05 (Zhai and Wu 2019): embeddings are on the unit sphere, so
+/// the classifier's directions are too.
+fn cross_entropy(batch: &Labelled) -> Tensor {
+    (cosines(batch) / 0.05).cross_entropy_for_logits(batch.classes)
+}
+
+/// Cosines of embeddings with the rows of the parameter, [B, classes].
+fn cosines(batch: &Labelled) -> Tensor {
+    batch.e.matmul(&normalize(&batch.learnt()).tr())
+}
+
+/// A random direction for each class, [classes, D].
+fn directions(classes: i64, dim: i64, dice: &mut Dice) -> Tensor {
+    let values: Vec<f32> = (0..classes * dim).map(|_| dice.normal() as f32).collect();
+    normalize(&Tensor::from_slice(&values).view([classes, dim]))
+}
+
+/// Squared distances of all pairs of different rows of unit length, [B·(B − 1)]. Two embeddings in one place count as 1e-4 apart, so
+/// that energies are finite.
+fn squares(e: &Tensor) -> Tensor {
+    let count = e.size()[0];
+    let different = Tensor::eye(count, (Kind::Bool, e.device())).logical_not();
+    let all: Tensor = 2.0 - e.matmul(&e.tr()) * 2.0;
+    all.masked_select(&different).clamp_min(1e-8)
 }
 
 /// Distances of rows, [T]. Where it is 0, so is the gradient.
@@ -121,10 +276,15 @@ pub fn hardness(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
     distance(a, p) - distance(a, n)
 }
 
+/// Labels as numbers, int64 [B], on the embeddings' device.
+pub fn numbers(labels: &[usize], like: &Tensor) -> Tensor {
+    let labels: Vec<i64> = labels.iter().map(|&l| l as i64).collect();
+    Tensor::from_slice(&labels).to_device(like.device())
+}
+
 /// Which of the labels are equal, boolean [B, B], on the embeddings' device.
 pub fn same_class(labels: &[usize], like: &Tensor) -> Tensor {
-    let labels: Vec<i64> = labels.iter().map(|&l| l as i64).collect();
-    let row = Tensor::from_slice(&labels).to_device(like.device());
+    let row = numbers(labels, like);
     row.unsqueeze(0).eq_tensor(&row.unsqueeze(1))
 }
 

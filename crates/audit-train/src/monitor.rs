@@ -19,7 +19,10 @@ pub struct CleanMeasures {
     pub distance: f64,
     /// (mean distance between classes − mean distance within) / d̄.
     pub separability: f64,
-    /// Mean distance within classes / mean distance between.
+    /// Mean distance of pairs within classes, and of pairs of different classes.
+    pub within: f64,
+    pub between: f64,
+    /// The first of the two distances / the second.
     pub entanglement: f64,
     /// Triplet loss of random triplets.
     pub triplet_loss: f64,
@@ -60,6 +63,8 @@ pub fn measure(net: &Net, batch: &LabelledImages) -> CleanMeasures {
             recall: number(&hits),
             distance,
             separability: (between - within) / distance.max(1e-12),
+            within,
+            between,
             entanglement: within / between.max(1e-12),
             triplet_loss: number(&triplet_loss(&a, &p, &n)),
         }
@@ -76,6 +81,8 @@ pub struct EpochRow {
     /// Means over the epoch's batches; `None` before the first.
     pub batches: Option<BatchMeasures>,
     pub clean: CleanMeasures,
+    /// ERS of a sample of queries, 0 to 100, after the epochs that ask for it.
+    pub ers: Option<f64>,
     /// Images times attack steps so far.
     pub image_steps: u64,
     /// Wall time so far.

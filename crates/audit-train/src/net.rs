@@ -2,6 +2,7 @@
 
 use crate::dice::Dice;
 use crate::find_row;
+use crate::loss::Loss;
 use audit::{Error, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -200,6 +201,8 @@ pub struct Net {
     pub layers: Vec<Layer>,
     /// All tensors by torchvision's names; the trainable ones require gradients.
     pub weights: Weights,
+    /// What the loss learns, trained with the net and no part of the model; often empty.
+    pub of_loss: Weights,
 }
 
 /// Where a file of weights and the net differ.
@@ -249,7 +252,18 @@ impl Net {
         for (name, t) in &mut weights {
             *t = t.to_device(device).set_requires_grad(is_trained(name));
         }
-        Net { backbone, dim, layers, weights }
+        Net { backbone, dim, layers, weights, of_loss: Weights::new() }
+    }
+
+    /// The net with what `loss` learns of so many classes, at its start.
+    pub fn with_loss(mut self, loss: &Loss, classes: usize, seed: u64) -> Net {
+        if let Some(parameter) = &loss.parameter {
+            let start = (parameter.start)(classes as i64, self.dim, &mut Dice::new(seed, parameter.name, 0));
+            let device = self.weights.values().next().map_or(Device::Cpu, Tensor::device);
+            let start = start.to_device(device).set_requires_grad(true);
+            self.of_loss.insert(parameter.name.into(), start);
+        }
+        self
     }
 
     /// The weights cut off from the graph of gradients: an attack differentiates with respect to images alone.
@@ -257,9 +271,9 @@ impl Net {
         self.weights.iter().map(|(name, t)| (name.clone(), t.detach())).collect()
     }
 
-    /// The trained tensors with their names, in a fixed order.
+    /// The trained tensors with their names, in a fixed order, those of the loss last.
     pub fn trained(&self) -> impl Iterator<Item = (&String, &Tensor)> {
-        self.weights.iter().filter(|(name, _)| is_trained(name))
+        self.weights.iter().filter(|(name, _)| is_trained(name)).chain(&self.of_loss)
     }
 
     /// Embeddings [B, D] of images [B, C, H, W] in [0, 1], not normalised.
@@ -290,11 +304,12 @@ impl Net {
         })
     }
 
-    /// How `tensors` differ from this net's weights. PyTorch's counters of batches are no weights.
+    /// How `tensors` differ from this net's weights. PyTorch's counters of batches are no weights, and what a loss learnt is no
+    /// part of a net.
     pub fn compare(&self, tensors: &Weights) -> Differences {
         let only = |a: &Weights, b: &Weights| a.keys().filter(|n| !b.contains_key(*n)).cloned().collect();
         let mut unexpected: Vec<String> = only(tensors, &self.weights);
-        unexpected.retain(|name| !name.ends_with("num_batches_tracked"));
+        unexpected.retain(|name| !name.ends_with("num_batches_tracked") && !name.starts_with("loss."));
         let reshaped = self.weights.iter().filter_map(|(name, own)| {
             let (theirs, own) = (tensors.get(name)?.size(), own.size());
             (theirs != own).then(|| format!("{name} is {theirs:?} there and {own:?} here"))
@@ -302,15 +317,14 @@ impl Net {
         Differences { missing: only(&self.weights, tensors), unexpected, reshaped: reshaped.collect() }
     }
 
-    /// Copies those of `tensors` that have a place of the same shape.
+    /// Copies those of `tensors` that have a place of the same shape among the weights.
     pub fn copy_from(&mut self, tensors: &Weights) {
-        no_grad(|| {
-            for (name, own) in &mut self.weights {
-                if let Some(theirs) = tensors.get(name).filter(|t| t.size() == own.size()) {
-                    own.copy_(&theirs.to_kind(Kind::Float));
-                }
-            }
-        });
+        copy(&mut self.weights, tensors);
+    }
+
+    /// The same for what the loss learnt.
+    pub fn copy_loss_from(&mut self, tensors: &Weights) {
+        copy(&mut self.of_loss, tensors);
     }
 
     /// Loads torchvision's weights. The head (`fc`) may be missing or of another size: it stays random.
@@ -341,6 +355,16 @@ impl Net {
         }
         Ok((!notes.is_empty()).then(|| format!("{shown}: {}", notes.join("; "))))
     }
+}
+
+fn copy(into: &mut Weights, tensors: &Weights) {
+    no_grad(|| {
+        for (name, own) in into {
+            if let Some(theirs) = tensors.get(name).filter(|t| t.size() == own.size()) {
+                own.copy_(&theirs.to_kind(Kind::Float));
+            }
+        }
+    });
 }
 
 /// The tensors of a .safetensors file. Exit code 2 where it can't be read.

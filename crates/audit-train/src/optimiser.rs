@@ -24,16 +24,18 @@ impl Adam {
         Adam { decay, updates: 0, mean: zeros(), square: zeros() }
     }
 
-    /// One update of the net's weights down the gradient of `loss`.
-    pub fn step(&mut self, net: &Net, loss: &Tensor, rate: f64) {
+    /// One update of the net's weights down the gradient of `loss`, and of what the loss learns at a rate of its own and without
+    /// decay.
+    pub fn step(&mut self, net: &Net, loss: &Tensor, rate: f64, rate_of_loss: f64) {
         let (names, weights): (Vec<&String>, Vec<&Tensor>) = net.trained().unzip();
         let gradients = Tensor::run_backward(&[loss], &weights, false, false);
         self.updates += 1;
         let [b1, b2] = BETAS.map(|b| 1.0 - b.powf(self.updates as f64));
         no_grad(|| {
             for ((name, weight), gradient) in names.into_iter().zip(weights).zip(gradients) {
-                let gradient =
-                    if self.decay == 0.0 { gradient } else { gradient + weight.detach() * self.decay };
+                let (decay, rate) =
+                    if net.of_loss.contains_key(name) { (0.0, rate_of_loss) } else { (self.decay, rate) };
+                let gradient = if decay == 0.0 { gradient } else { gradient + weight.detach() * decay };
                 // Both have an entry for every trained weight, from `new` or a checkpoint that was compared.
                 let (mean, square) = (&self.mean[name], &self.square[name]);
                 let mean = mean * BETAS[0] + &gradient * (1.0 - BETAS[0]);

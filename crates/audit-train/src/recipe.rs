@@ -2,9 +2,9 @@
 
 use crate::cli::Flags;
 use crate::defence::{DEFENCES, Defence};
-use crate::loss::Loss;
+use crate::loss::{LOSSES, Loss};
 use crate::net::{Backbone, Norms};
-use crate::sampler::{SAMPLERS, Sampler};
+use crate::sampler::{Anchors, SAMPLERS, Sampler};
 use audit::suite::parse_fraction;
 use audit::{Error, Result};
 use clap::ValueEnum;
@@ -31,7 +31,44 @@ pub enum Reading {
 pub enum AdmlTarget {
     Alignment,
     Uniformity,
+    /// The sum of both.
+    AlignmentUniformity,
     Triplet,
+}
+
+/// What ADML's attack compares an image with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum References {
+    /// The clean images of the batch (equations 6 and 7).
+    Clean,
+    /// The batch as it moves (algorithms 1 and 2).
+    Joint,
+}
+
+/// Which halves of the top-rank pair are used (CA-TRIDE, table 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopRank {
+    /// Both.
+    On,
+    /// The term of the attack alone.
+    Term,
+    /// The loss L_TR alone.
+    Loss,
+    Off,
+}
+
+/// The robust objectives of Panum et al., by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Formulation {
+    /// 1: all images of a triplet are moved together, up its loss (equation 11).
+    Joint,
+    /// 2: one image of a triplet is moved, the others stay (equation 12).
+    Sample,
+    /// 3: the loss of clean images, and the largest shift of an embedding as a penalty (equation 13).
+    Shift,
 }
 
 /// What to do when the net collapses.
@@ -71,16 +108,26 @@ pub struct TrainingSettings {
     pub lr_drop: Option<f64>,
     pub weight_decay: f64,
     pub loss: String,
+    pub regulariser: Option<String>,
+    pub regulariser_weight: f64,
     pub sampler: String,
+    pub anchors: Anchors,
     pub eta: f64,
     pub eta_scheduled: bool,
     pub lambda: f64,
     pub reading: Reading,
-    pub top_rank: bool,
+    pub top_rank: TopRank,
+    pub top_rank_margin: f64,
+    pub top_rank_weight: f64,
     pub destination: String,
+    pub lga_u: f64,
     pub ics: f64,
+    /// Letters out of a, p, n.
+    pub perturb: String,
+    pub formulation: Formulation,
     pub gamma: f64,
     pub target: AdmlTarget,
+    pub refs: References,
     pub adversarial_weight: f64,
     pub eps: f64,
     pub alpha: f64,
@@ -88,8 +135,10 @@ pub struct TrainingSettings {
     pub random_start: bool,
     pub progressive: bool,
     pub on_collapse: OnCollapse,
-    /// Images trained on, and a hash of their names.
+    pub crop_area: Option<f64>,
+    /// Images trained on, their classes, and a hash of their names.
     pub images: usize,
+    pub classes: usize,
     pub data: String,
 }
 
@@ -98,18 +147,21 @@ pub struct Recipe {
     pub settings: TrainingSettings,
     pub defence: &'static Defence,
     pub loss: &'static Loss,
+    pub regulariser: Option<&'static Loss>,
     pub sampler: &'static Sampler,
     pub backbone: &'static Backbone,
     pub destination: TargetHardness,
+    /// Which of anchor, positive and negative are moved, for methods that leave a choice.
+    pub perturb: [bool; 3],
 }
 
 impl Recipe {
-    /// Checks the flags against each other and fills in what they leave out. `images` and `digest` describe the data. Exit
+    /// Checks the flags against each other and fills in what they leave out. `images`, `classes` and `digest` describe the data. Exit
     /// code 2 for a combination without sense, with the reason.
-    pub fn of(flags: &Flags, images: usize, digest: &str) -> Result<Recipe> {
+    pub fn of(flags: &Flags, images: usize, classes: usize, digest: &str) -> Result<Recipe> {
         let defence = Defence::find(flags.method.as_deref().unwrap_or_default())?;
         let backbone = Backbone::find(&flags.backbone)?;
-        let loss = Loss::find(flags.loss.as_deref().unwrap_or(defence.losses[0]))?;
+        let loss = Loss::find(flags.loss.as_deref().unwrap_or(defence.loss))?;
         check_method(flags, defence, loss.name)?;
         let sampler = Sampler::find(flags.sampler.as_deref().unwrap_or(defence.sampler))?;
         check_objective(flags, defence, loss, sampler)?;
@@ -126,23 +178,20 @@ impl Recipe {
         let steps = flags.steps.unwrap_or(flags.epochs.unwrap_or(100) * per_epoch(images, flags.batch));
         refuse_if!(steps == 0, "--steps 0 trains nothing; give at least 1");
 
-        let (eps, alpha, pgd_steps, progressive) = match &defence.attack {
-            None => (0.0, 0.0, 0, false),
-            Some(a) if backbone.photograph || a.fixed => (a.eps, a.alpha, a.steps, a.progressive),
-            Some(a) => (77.0 / 255.0, 3.0 / 255.0, a.steps, a.progressive),
-        };
-        let pgd_steps = flags.pgd_steps.unwrap_or(pgd_steps);
+        let attack = Attack::of(flags, defence, backbone)?;
         let method = defence.name;
         refuse_if!(
-            defence.attack.is_some() && pgd_steps == 0,
-            "--pgd-steps 0 is no attack; train with `none` instead of {method}"
+            attack.progressive && steps <= per_epoch(images, flags.batch),
+            "the step size of {method} grows with the epochs, from 0 in the first, and {steps} steps are one epoch: it would train \
+             without an attack. Give more --epochs, or --progressive off"
         );
 
         let collapse_aware = defence.is_collapse_aware();
-        let top_rank = collapse_aware && defence.has_top_rank(reading) && reading != Reading::Naive;
+        let pair = collapse_aware && defence.has_top_rank(reading) && reading != Reading::Naive;
+        let perturb = flags.perturb.as_deref().unwrap_or(defence.perturb);
         let (lr, decay) = if backbone.photograph { (1e-5, 4e-4) } else { (1e-3, 1e-7) };
-        let adversarial_weight = flags.adversarial_weight.unwrap_or(0.1);
-        let adversarial_weight = within("adversarial-weight", adversarial_weight, 0.0, 100.0)?;
+        let weight =
+            |flag: &str, given: Option<f64>, default: f64| within(flag, given.unwrap_or(default), 0.0, 100.0);
         let shown = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string());
         Recipe::from(TrainingSettings {
             method: method.into(),
@@ -158,25 +207,36 @@ impl Recipe {
             lr_drop: flags.lr_drop.map(|share| within("lr-drop", share, 0.0, 1.0)).transpose()?,
             weight_decay: within("weight-decay", flags.weight_decay.unwrap_or(decay), 0.0, 1.0)?,
             loss: loss.name.into(),
+            regulariser: flags.regulariser.clone(),
+            regulariser_weight: weight("regulariser-weight", flags.regulariser_weight, 1.0)?,
             sampler: sampler.name.into(),
+            anchors: flags.anchors.unwrap_or(defence.anchors),
             eta: within("eta", flags.eta.unwrap_or(0.2), 1e-6, 2.0)?,
             eta_scheduled: flags.eta_schedule.unwrap_or(sampler.is_semihard() && collapse_aware),
             // C is logged for every method; λ is 10 as in the first table of the CA-TRIDE paper.
-            lambda: within("lambda", flags.lambda.unwrap_or(10.0), 0.0, 100.0)?,
+            lambda: weight("lambda", flags.lambda, 10.0)?,
             reading,
-            top_rank: flags.top_rank.unwrap_or(top_rank),
+            top_rank: flags.top_rank.unwrap_or(if pair { TopRank::On } else { TopRank::Off }),
+            top_rank_margin: within("top-rank-margin", flags.top_rank_margin.unwrap_or(0.04), 0.0, 2.0)?,
+            top_rank_weight: weight("top-rank-weight", flags.top_rank_weight, 0.5)?,
             destination: destination.into(),
-            ics: within("ics", flags.ics.unwrap_or(0.5), 0.0, 100.0)?,
+            lga_u: within("lga-u", flags.lga_u.unwrap_or(0.2), 1e-6, 100.0)?,
+            ics: weight("ics", flags.ics, 0.5)?,
+            perturb: perturb.into(),
+            formulation: flags.formulation.unwrap_or(Formulation::Sample),
             gamma: within("gamma", flags.gamma.unwrap_or(0.5), 0.0, 1.0)?,
             target: flags.target.unwrap_or(AdmlTarget::Alignment),
-            adversarial_weight,
-            eps: fraction("eps", &flags.eps, eps)?,
-            alpha: fraction("alpha", &flags.alpha, alpha)?,
-            pgd_steps,
-            random_start: flags.random_start,
-            progressive: flags.progressive.unwrap_or(progressive),
+            refs: flags.refs.unwrap_or(References::Clean),
+            adversarial_weight: weight("adversarial-weight", flags.adversarial_weight, 0.1)?,
+            eps: attack.eps,
+            alpha: attack.alpha,
+            pgd_steps: attack.steps,
+            random_start: attack.random_start,
+            progressive: attack.progressive,
             on_collapse: flags.on_collapse,
+            crop_area: flags.crop_area.map(|share| within("crop-area", share, 0.01, 1.0)).transpose()?,
             images,
+            classes,
             data: digest.into(),
         })
     }
@@ -186,6 +246,8 @@ impl Recipe {
         Ok(Recipe {
             defence: Defence::find(&settings.method)?,
             loss: Loss::find(&settings.loss)?,
+            regulariser: settings.regulariser.as_deref().map(find_regulariser).transpose()?,
+            perturb: moving(&settings.perturb)?,
             sampler: Sampler::find(&settings.sampler)?,
             backbone: Backbone::find(&settings.backbone)?,
             destination: target_hardness(&settings.destination)?,
@@ -201,6 +263,33 @@ impl Recipe {
     /// Epochs, the last one perhaps cut short.
     pub fn epochs(&self) -> u64 {
         self.settings.steps.div_ceil(self.per_epoch())
+    }
+}
+
+/// An attack with its defaults filled in; all 0 and off for a method without one.
+#[derive(Default)]
+struct Attack {
+    eps: f64,
+    alpha: f64,
+    steps: u32,
+    random_start: bool,
+    progressive: bool,
+}
+
+impl Attack {
+    fn of(flags: &Flags, defence: &Defence, backbone: &Backbone) -> Result<Attack> {
+        let Some(row) = &defence.attack else { return Ok(Attack::default()) };
+        let eps = if backbone.photograph || row.fixed { row.eps } else { 77.0 / 255.0 };
+        let eps = fraction("eps", &flags.eps, eps)?;
+        let steps = flags.pgd_steps.unwrap_or(row.steps);
+        refuse_if!(steps == 0, "--pgd-steps 0 is no attack; train with `none` instead of {}", defence.name);
+        Ok(Attack {
+            eps,
+            alpha: fraction("alpha", &flags.alpha, row.alpha.of(eps, steps, backbone.photograph))?,
+            steps,
+            random_start: flags.random_start.unwrap_or(row.random_start),
+            progressive: flags.progressive.unwrap_or(row.progressive),
+        })
     }
 }
 
@@ -222,17 +311,42 @@ pub fn differences(theirs: &TrainingSettings, ours: &TrainingSettings) -> Vec<St
         .collect()
 }
 
+/// A loss that can be added to others. Exit code 2 for one that can't.
+fn find_regulariser(name: &str) -> Result<&'static Loss> {
+    LOSSES.iter().find(|row| row.regularises && row.name == name).ok_or_else(|| {
+        let known: Vec<_> = LOSSES.iter().filter(|row| row.regularises).map(|row| row.name).collect();
+        Error::usage(format!("--regulariser {name}: expected one of {}", known.join(", ")))
+    })
+}
+
+/// Which of a, p, n the letters name; none for no letters.
+fn moving(letters: &str) -> Result<[bool; 3]> {
+    let known = ['a', 'p', 'n'];
+    let twice = |c: char| letters.matches(c).count() > 1;
+    refuse_if!(
+        letters.chars().any(|c| !known.contains(&c) || twice(c)),
+        "--perturb {letters}: expected letters out of a (anchor), p (positive), n (negative), each once, such as pn"
+    );
+    Ok(known.map(|c| letters.contains(c)))
+}
+
 /// Flags of other methods, an attack on clean training, losses that the method isn't defined with.
 fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
-    let (method, losses) = (defence.name, defence.losses);
+    let (method, losses) = (defence.name, defence.losses());
     for (flag, given) in [
         ("lambda", flags.lambda.is_some()),
         ("reading", flags.reading.is_some()),
         ("top-rank", flags.top_rank.is_some()),
+        ("top-rank-margin", flags.top_rank_margin.is_some()),
+        ("top-rank-weight", flags.top_rank_weight.is_some()),
         ("destination", flags.destination.is_some()),
+        ("lga-u", flags.lga_u.is_some()),
+        ("perturb", flags.perturb.is_some()),
+        ("formulation", flags.formulation.is_some()),
         ("ics", flags.ics.is_some()),
         ("gamma", flags.gamma.is_some()),
         ("target", flags.target.is_some()),
+        ("refs", flags.refs.is_some()),
         ("adversarial-weight", flags.adversarial_weight.is_some()),
     ] {
         let who: Vec<_> = DEFENCES.iter().filter(|d| d.flags.contains(&flag)).map(|d| d.name).collect();
@@ -244,7 +358,7 @@ fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
     }
     let budget = flags.eps.is_some() || flags.alpha.is_some() || flags.pgd_steps.is_some();
     refuse_if!(
-        defence.attack.is_none() && (budget || flags.random_start || flags.progressive.is_some()),
+        defence.attack.is_none() && (budget || flags.random_start.is_some() || flags.progressive.is_some()),
         "{method} has no attack: --eps, --alpha, --pgd-steps, --random-start and --progressive say nothing to it"
     );
     refuse_if!(
@@ -258,9 +372,9 @@ fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
 
 /// Samplers and their margin without use, and flags that a reading of CA-TRIDE has no place for.
 fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Sampler) -> Result<()> {
-    let attacks_triplets = matches!(defence.losses, ["triplet"]) || flags.target == Some(AdmlTarget::Triplet);
+    let attacks_triplets = defence.attacks_triplets || flags.target == Some(AdmlTarget::Triplet);
     refuse_if!(
-        flags.sampler.is_some() && !loss.takes_triplets() && !attacks_triplets,
+        flags.sampler.is_some() && !loss.of_triplets && !attacks_triplets,
         "--sampler: {} takes every pair of the batch, there is nothing to choose",
         loss.name
     );
@@ -276,8 +390,48 @@ fn check_objective(flags: &Flags, defence: &Defence, loss: &Loss, sampler: &Samp
         defence.name
     );
     refuse_if!(
-        flags.top_rank == Some(true) && naive,
-        "--top-rank on: the reading `naive` raises hardness and nothing else in its attack; use another reading"
+        matches!(flags.top_rank, Some(TopRank::On | TopRank::Term)) && naive,
+        "--top-rank: the reading `naive` raises hardness and nothing else in its attack; use --top-rank loss or another reading"
+    );
+    let no_loss = matches!(flags.top_rank, Some(TopRank::Off | TopRank::Term))
+        || (flags.top_rank.is_none()
+            && (naive || !defence.has_top_rank(flags.reading.unwrap_or(Reading::Working))));
+    refuse_if!(
+        (flags.top_rank_margin.is_some() || flags.top_rank_weight.is_some()) && no_loss,
+        "--top-rank-margin and --top-rank-weight belong to L_TR, which isn't used here; give --top-rank on or loss with anp or ca-tride"
+    );
+    refuse_if!(
+        flags.regulariser_weight.is_some() && flags.regulariser.is_none(),
+        "--regulariser-weight: there is no regulariser to weigh; give --regulariser"
+    );
+    let formulation = flags.formulation.unwrap_or(Formulation::Sample);
+    refuse_if!(
+        flags.perturb.is_some() && formulation != Formulation::Sample,
+        "--perturb is for --formulation sample: joint moves all three images of a triplet, and shift every image"
+    );
+    refuse_if!(
+        flags
+            .perturb
+            .as_ref()
+            .is_some_and(|letters| letters.is_empty() || (defence.perturb.len() == 1 && letters.len() > 1)),
+        "--perturb: {} moves {}; give one or more of a, p, n",
+        defence.name,
+        if defence.perturb.len() == 1 {
+            "one image of a triplet (all three with --formulation joint)"
+        } else {
+            "images"
+        }
+    );
+    refuse_if!(
+        defence.flags.contains(&"formulation")
+            && flags.adversarial_weight.is_some()
+            && formulation != Formulation::Shift,
+        "--adversarial-weight: {} has something to weigh only with --formulation shift",
+        defence.name
+    );
+    refuse_if!(
+        flags.lga_u.is_some() && flags.destination.as_deref().is_some_and(|d| d != "lga"),
+        "--lga-u is for --destination lga"
     );
     refuse_if!(flags.lambda.is_some() && naive, "--lambda: the reading `naive` weighs all samples alike");
     Ok(())

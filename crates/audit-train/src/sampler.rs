@@ -3,6 +3,8 @@
 use crate::dice::Dice;
 use crate::find_row;
 use audit::{Error, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
 pub struct Sampler {
@@ -69,9 +71,24 @@ fn log_weight(batch: &Mined, distance: f64) -> f64 {
     (2.0 - dim) * d.ln() - (dim - 3.0) / 2.0 * (1.0 - d * d / 4.0).ln()
 }
 
-/// The margin η after a share of the training: η0·(1 − (share/2)²).
+/// The margin η after a share of the training: η0·(1 − (share/2)²) (CA-TRIDE, equation 32).
 pub fn scheduled(eta: f64, share: f64) -> f64 {
     eta * (1.0 - (share / 2.0).powi(2))
+}
+
+/// The margin η of CA-TRIDE's released code: η0·(1 − share/2)².
+pub fn scheduled_as_released(eta: f64, share: f64) -> f64 {
+    eta * (1.0 - share / 2.0).powi(2)
+}
+
+/// Which images of a batch are anchors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Anchors {
+    /// The first of each class pair: half as many triplets as images.
+    Pairs,
+    /// Every image, the other one of its class being the positive.
+    Every,
 }
 
 /// A batch as samplers see it: images 2i and 2i + 1 share a class.
@@ -112,17 +129,23 @@ impl Sampler {
         (0..batch.labels.len()).map(weight).collect()
     }
 
-    /// One triplet for each class pair. Where the sampler takes nothing, any image of another class will do.
-    pub fn mine(&self, batch: &Mined, dice: &mut Dice) -> Triplets {
+    /// One triplet for each anchor. Where the sampler takes nothing, any image of another class will do.
+    pub fn mine(&self, batch: &Mined, anchors: Anchors, dice: &mut Dice) -> Triplets {
         let mut triplets = Triplets::default();
-        for anchor in (0..batch.labels.len()).step_by(2) {
-            let mut weights = self.weights(batch, anchor, anchor + 1);
+        let every = match anchors {
+            Anchors::Pairs => 2,
+            Anchors::Every => 1,
+        };
+        for anchor in (0..batch.labels.len()).step_by(every) {
+            // Images 2i and 2i + 1 share a class.
+            let positive = anchor ^ 1;
+            let mut weights = self.weights(batch, anchor, positive);
             if weights.iter().all(|w| *w == 0.0) {
-                weights = RANDOM.weights(batch, anchor, anchor + 1);
+                weights = RANDOM.weights(batch, anchor, positive);
             }
             // A batch has at least two classes, so there is one.
             if let Some(negative) = dice.weighted(&weights) {
-                triplets.add(anchor, anchor + 1, negative);
+                triplets.add(anchor, positive, negative);
             }
         }
         triplets
@@ -146,6 +169,18 @@ impl Mined {
 }
 
 impl Triplets {
+    /// Of three batches of `count` rows, one after another.
+    pub fn consecutive(count: i64) -> Triplets {
+        let rows = |part: i64| (part * count..(part + 1) * count).collect();
+        Triplets { a: rows(0), p: rows(1), n: rows(2) }
+    }
+
+    /// Some of them, by place.
+    pub fn some(&self, places: &[i64]) -> Triplets {
+        let pick = |rows: &[i64]| places.iter().map(|&at| rows[at as usize]).collect();
+        Triplets { a: pick(&self.a), p: pick(&self.p), n: pick(&self.n) }
+    }
+
     pub fn add(&mut self, anchor: usize, positive: usize, negative: usize) {
         self.a.push(anchor as i64);
         self.p.push(positive as i64);

@@ -10,6 +10,7 @@ use crate::log::{Ending, LogLine, LogWriter};
 use crate::monitor::{self, BatchMeans, CleanMeasures, EpochRow};
 use crate::net::Net;
 use crate::optimiser::Adam;
+use crate::probe::Probe;
 use crate::recipe::{self, OnCollapse, Recipe, TrainingSettings};
 use audit::progress::{Mode, Phase};
 use audit::{Error, Result};
@@ -66,6 +67,7 @@ pub struct Training<'a> {
     state: RunState,
     resumed: bool,
     device: Device,
+    probe: Option<Probe>,
 }
 
 impl<'a> Training<'a> {
@@ -77,7 +79,9 @@ impl<'a> Training<'a> {
         device: Device,
     ) -> Result<Training<'a>> {
         let s = &recipe.settings;
-        let mut net = Net::new(recipe.backbone, s.dim, s.seed, device);
+        let probe = Probe::of(flags, &files.model)?;
+        let mut net =
+            Net::new(recipe.backbone, s.dim, s.seed, device).with_loss(recipe.loss, s.classes, s.seed);
         if flags.resume {
             let path = &files.checkpoint;
             refuse_if!(
@@ -87,6 +91,7 @@ impl<'a> Training<'a> {
             );
             let saved = checkpoint::load(path)?;
             saved.fill(&mut net, path)?;
+            saved.fill_loss(&mut net);
             let differ = recipe::differences(&saved.settings, s);
             refuse_if!(
                 !differ.is_empty(),
@@ -95,7 +100,16 @@ impl<'a> Training<'a> {
                 differ.join("; ")
             );
             let adam = saved.adam(&net, s.weight_decay, path)?;
-            return Ok(Training { recipe, files, net, adam, state: saved.state, resumed: true, device });
+            return Ok(Training {
+                recipe,
+                files,
+                net,
+                adam,
+                state: saved.state,
+                resumed: true,
+                device,
+                probe,
+            });
         }
         if let Some(path) = &flags.pretrained
             && let Some(note) = net.load_pretrained(path)?
@@ -106,7 +120,7 @@ impl<'a> Training<'a> {
             checkpoint::load(path)?.fill(&mut net, path)?;
         }
         let adam = Adam::new(&net, s.weight_decay);
-        Ok(Training { recipe, files, net, adam, state: RunState::default(), resumed: false, device })
+        Ok(Training { recipe, files, net, adam, state: RunState::default(), resumed: false, device, probe })
     }
 
     /// All batches, epoch by epoch; `validation` is measured at each epoch's end. Returns what to print.
@@ -195,7 +209,10 @@ impl<'a> Training<'a> {
         let signs = monitor::signs(&clean, &self.state);
         self.state.best_recall = self.state.best_recall.max(clean.recall);
         self.state.least_loss = self.state.least_loss.min(clean.triplet_loss);
-        let row = self.row(epoch + 1, means.mean(), clean, signs, (seconds, trained as f64));
+        let ers =
+            self.probe.as_ref().filter(|p| p.is_due(epoch + 1)).map(|p| p.measure(&self.net)).transpose()?;
+        let mut row = self.row(epoch + 1, means.mean(), clean, signs, (seconds, trained as f64));
+        row.ers = ers;
         log.write(&LogLine::Epoch(row.clone()))?;
         if row.collapsed && s.on_collapse == OnCollapse::Stop {
             return Err(self.collapsed(log, &row)?);
@@ -211,7 +228,7 @@ impl<'a> Training<'a> {
     fn step(&mut self, images: &TrainingImages, epoch: u64) -> Result<Option<BatchMeasures>> {
         let (recipe, s, at) = (self.recipe, &self.recipe.settings, self.state.step);
         let mut dice = Dice::new(s.seed, "batch", at);
-        let batch = images.draw(s.batch, &mut dice, self.device)?;
+        let batch = images.draw(s.batch, s.crop_area, &mut dice, self.device)?;
         let mut step = Step {
             net: &self.net,
             frozen: self.net.frozen(),
@@ -228,7 +245,9 @@ impl<'a> Training<'a> {
             return Ok(None);
         }
         let late = s.lr_drop.is_some_and(|share| at as f64 >= share * s.steps as f64);
-        self.adam.step(&self.net, &update.loss, if late { s.lr / 5.0 } else { s.lr });
+        let drop = if late { 0.2 } else { 1.0 };
+        let rate_of_loss = recipe.loss.parameter.as_ref().and_then(|p| p.rate).unwrap_or(s.lr);
+        self.adam.step(&self.net, &update.loss, s.lr * drop, rate_of_loss * drop);
         self.state.step += 1;
         self.state.updates = self.adam.updates;
         self.state.image_steps += update.seen.image_steps;
@@ -250,6 +269,7 @@ impl<'a> Training<'a> {
             step: self.state.step,
             batches,
             clean,
+            ers: None,
             image_steps: self.state.image_steps,
             seconds: self.state.seconds,
             images_per_second: per(trained),

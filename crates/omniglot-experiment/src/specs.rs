@@ -28,7 +28,8 @@ pub struct Size {
 impl Budget {
     pub fn size(self) -> Size {
         match self {
-            Budget::Smoke => Size { seeds: 2, plain: 48, base: 12, queries: 20, attack: Some(2) },
+            // Half of HM's steps are more than an epoch (24), as a growing step size needs.
+            Budget::Smoke => Size { seeds: 2, plain: 48, base: 50, queries: 20, attack: Some(2) },
             Budget::Short => Size { seeds: 2, plain: 600, base: 300, queries: 100, attack: None },
             Budget::Full => Size { seeds: 3, plain: 1500, base: 700, queries: 200, attack: None },
         }

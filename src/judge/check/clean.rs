@@ -1,5 +1,6 @@
 //! Checks on the clean embeddings: whether the model retrieves anything without attack.
 
+use crate::judge::strong::wilson;
 use crate::record::{Found, Metric, Severity};
 use crate::space::Gallery;
 use crate::space::benign::Benign;
@@ -83,32 +84,43 @@ pub(super) fn collapse(r: &Retrieval) -> Found {
     let points = r.sample();
     let (distance, dimensions, top) = spread(r.gallery, &points);
     let (r1, chance) = (r.benign.r_at_1, r.chance());
+    let (low, high) = wilson((r1 * r.benign.queries as f64).round() as usize, r.benign.queries);
     let text = format!(
         "mean distance {distance:.*}{}; {dimensions:.1} effective dimensions of {}, the largest with {:.0} % of the variance; \
-         R@1 {:.1} %, by chance {:.1} %",
+         R@1 {:.1} % (95 % {low:.1} – {high:.1}, {} queries), by chance {:.1} %",
         if r.gallery.metric == Metric::Cosine { 5 } else { 3 },
         if r.gallery.metric.normalizes() { "" } else { " of the mean norm" },
         r.gallery.dim(),
         100.0 * top,
         100.0 * r1,
+        r.benign.queries,
         100.0 * chance
     );
     // The cosine distance 1 − cos of two points at this Euclidean distance.
     let close = if r.gallery.metric == Metric::Cosine { CLOSE * CLOSE / 2.0 } else { CLOSE };
-    // The limit is about twice chance where chance is small, and never above 1.
-    let hardly = r.benign.queries > 0 && r1 < chance + chance * (1.0 - chance);
-    let severity = match () {
-        _ if distance < close || hardly => Severity::Error,
-        _ if dimensions < 2.0 && r.gallery.dim() > 2 => Severity::Warning,
-        _ => Severity::Ok,
-    };
-    let lead = match () {
-        _ if distance < close => "all embeddings are nearly the same: ",
-        _ if hardly => "R@1 before any attack is hardly above chance: ",
-        _ if severity == Severity::Warning => "embeddings lie almost on a line: ",
-        _ => "",
-    };
-    (severity, format!("{lead}{text}"))
+    // R@1 up to about twice chance where chance is small is low; never above 1.
+    let low = r.benign.queries > 0 && r1 < chance + chance * (1.0 - chance);
+    let above = surely_above(r1, r.benign.queries, chance);
+    let verdict = |severity, lead: &str| (severity, format!("{lead}{text}"));
+    if distance < close {
+        return verdict(Severity::Error, "all embeddings are nearly the same: ");
+    }
+    if low && !above {
+        return verdict(Severity::Error, "R@1 before any attack isn't told from chance: ");
+    }
+    if low {
+        return verdict(Severity::Warning, "R@1 before any attack is above chance, and low: ");
+    }
+    if dimensions < 2.0 && r.gallery.dim() > 2 {
+        return verdict(Severity::Warning, "embeddings lie almost on a line: ");
+    }
+    verdict(Severity::Ok, "")
+}
+
+/// Whether a share of so many queries is above `chance` beyond what their number explains: its 95 % interval is.
+fn surely_above(share: f64, queries: usize, chance: f64) -> bool {
+    let hits = (share * queries as f64).round() as usize;
+    wilson(hits, queries).0 > 100.0 * chance
 }
 
 pub(super) fn zero(r: &Retrieval) -> Found {
@@ -182,5 +194,19 @@ pub(super) fn lone(r: &Retrieval) -> Found {
                 "{lone} queries have nothing to find, being alone in their class or seen by one camera only"
             ),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::surely_above;
+
+    /// By hand: Wilson's 95 % interval of 120 of 600 is 17.0 – 23.4 %, and that of 1 of 5 is 3.6 – 62.4 %.
+    #[test]
+    fn the_number_of_queries_decides_what_is_above_chance() {
+        assert!(surely_above(0.2, 600, 0.12));
+        assert!(!surely_above(0.2, 600, 0.18));
+        assert!(!surely_above(0.2, 5, 0.12));
+        assert!(!surely_above(0.12, 600, 0.12));
     }
 }

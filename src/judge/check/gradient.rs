@@ -51,6 +51,16 @@ impl Errors {
     pub const ACCEPTED: [f64; 2] = [100.0 * SMOOTH, 100.0 * OWN];
 }
 
+/// Forward passes over `count` images that [`compare`] usually makes.
+pub fn passes(count: usize) -> usize {
+    2 * STEPS.len() * (rounds(count) + 1)
+}
+
+/// Directions for each of `count` images beside the gradient itself.
+fn rounds(count: usize) -> usize {
+    DIRECTIONS.div_ceil(count).max(2)
+}
+
 /// Compares `gradient` [n, P] of ⟨f(x), ē⟩ at `images` [n, P] with central differences of the model's own forward pass.
 /// `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `None` where finite differences are not possible.
 pub fn compare(
@@ -59,6 +69,18 @@ pub fn compare(
     cotangent: ArrayView2<f32>,
     gradient: &[f32],
     shape: [usize; 4],
+) -> Result<Option<Errors>> {
+    compare_telling(reference, images, cotangent, gradient, shape, &mut |_| {})
+}
+
+/// Like [`compare`], and calls `pass` with 1 after each forward pass over the images.
+pub fn compare_telling(
+    reference: &mut Reference,
+    images: &[f32],
+    cotangent: ArrayView2<f32>,
+    gradient: &[f32],
+    shape: [usize; 4],
+    pass: &mut dyn FnMut(usize),
 ) -> Result<Option<Errors>> {
     if !reference.around(images)? {
         return Ok(None);
@@ -69,6 +91,7 @@ pub fn compare(
             let mut at = |sign: f32| -> Result<(Vec<f32>, Vec<f64>)> {
                 let moved: Vec<f32> = images.iter().zip(direction).map(|(x, v)| x + sign * h * v).collect();
                 let e = reference.embed_smooth(&moved)?;
+                pass(1);
                 let rows = e.rows().into_iter().zip(cotangent.rows());
                 let phi =
                     rows.map(|(e, c)| e.iter().zip(c).map(|(a, b)| *a as f64 * *b as f64).sum()).collect();
@@ -90,7 +113,7 @@ pub fn compare(
         }
         Ok(())
     };
-    let rounds = DIRECTIONS.div_ceil(count).max(2);
+    let rounds = rounds(count);
     let mut own_way = gradient.to_vec();
     own_way.chunks_mut(pixels).for_each(unit_length);
     let mut measure = |steps: &'static [f32]| -> Result<[Derivatives; 2]> {

@@ -37,6 +37,15 @@ fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
     }
 }
 
+/// Forward passes that take about as long as a gradient.
+const GRADIENT: usize = 3;
+
+/// Passes over the first `count` images that the check usually makes.
+pub fn passes(estimated: bool, count: usize) -> usize {
+    let forward = 3 + (RUNS - 1) + 1 + SIZES.len();
+    if estimated { forward } else { forward + 2 * GRADIENT + gradient::passes(count) }
+}
+
 /// Measurements on the first batch. Differences are shares of the largest value.
 pub struct Measured {
     finite: bool,
@@ -89,18 +98,38 @@ impl Measured {
 /// Compares the embeddings and the gradient of `model` with the untouched file on real images. `images` are [n, P] in
 /// [0,1], padded to full batches; the first `count` are real.
 pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measured> {
+    measure_telling(model, images, count, &mut |_, _| {})
+}
+
+/// Like [`measure`], and calls `tell` with the passes over the images that are done, and with how many there usually are.
+pub fn measure_telling(
+    model: &mut Model,
+    images: &[f32],
+    count: usize,
+    tell: &mut dyn FnMut(usize, usize),
+) -> Result<Measured> {
+    let total = passes(model.info.estimated, count);
+    let mut done = 0;
+    let mut pass = |more: usize| {
+        done = (done + more).min(total);
+        tell(done, total);
+    };
+    pass(0);
     let alone = model.batch() == 1;
     let pixels = model.pixels();
     let (batches, images) = (images, &images[..count * pixels]);
     let mut reference = model.reference()?;
     let ours = model.embed(images)?;
+    pass(1);
     let theirs = reference.embed(images)?;
+    pass(1);
     let finite = theirs.iter().flatten().chain(&ours).all(|v| v.is_finite());
     let parity = theirs.as_ref().map(|theirs| difference(&ours, theirs));
     let shipped = match (&theirs, reference.embed_optimised(images)?) {
         (Some(theirs), Some(shipped)) => Some(difference(&shipped, theirs)),
         _ => None,
     };
+    pass(1);
     let mut file = |images: &[f32]| match reference.embed(images)? {
         Some(e) => Ok(e),
         None => model.embed(images),
@@ -109,6 +138,7 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     let mut repeat = 0.0f64;
     for _ in 1..RUNS {
         repeat = repeat.max(difference(&file(images)?, &first));
+        pass(1);
     }
     let company = match alone {
         true => None,
@@ -120,7 +150,9 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
         }
     };
     let mut sizes: Option<(usize, f64)> = None;
+    pass(1);
     for each in SIZES {
+        pass(1);
         if let Some(found) = reference.embed_in_batches(images, each)? {
             let apart = difference(&found, &first);
             sizes = sizes.filter(|(_, most)| *most >= apart).or(Some((each, apart)));
@@ -128,7 +160,7 @@ pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measur
     }
     let quantised = model.info.notes.iter().any(|n| n.straight_through);
     let gradient = match finite && !model.info.estimated {
-        true => Some(gradients(model, &mut reference, batches, count, largest(&first))?),
+        true => Some(gradients(model, &mut reference, batches, count, largest(&first), &mut pass)?),
         false => None,
     };
     Ok(Measured {
@@ -155,6 +187,7 @@ fn gradients(
     images: &[f32],
     count: usize,
     scale: f64,
+    pass: &mut dyn FnMut(usize),
 ) -> Result<Gradients> {
     let (pixels, dim) = (model.pixels(), model.info.dim);
     let batch = images.len() / pixels;
@@ -169,11 +202,13 @@ fn gradients(
     // the ties.
     let images = near(images, JITTER);
     let (_, gradient) = model.gradient(&images, cotangent)?;
+    pass(GRADIENT);
     let real = &gradient[..count * pixels];
     let finite = real.iter().all(|v| v.is_finite());
     let zero = real.chunks(pixels).filter(|g| g.iter().all(|v| *v == 0.0)).count();
     let dead = real.iter().filter(|v| f64::from(v.abs()) < DEAD * scale).count() as f64 / real.len() as f64;
     let (_, beside) = model.gradient(&near(&images, GREY_LEVEL), cotangent)?;
+    pass(GRADIENT);
     let mut cosines: Vec<f64> = (real.chunks(pixels).zip(beside.chunks(pixels)))
         .map(|(a, b)| {
             let product = |a: &[f32], b: &[f32]| -> f64 {
@@ -186,7 +221,7 @@ fn gradients(
     let errors = match finite && zero < count {
         true => {
             let shape = model.info.preprocessing.pixel_shape(count).map(|d| d as usize);
-            gradient::compare(reference, &images[..real.len()], cotangent, real, shape)?
+            gradient::compare_telling(reference, &images[..real.len()], cotangent, real, shape, pass)?
         }
         false => None,
     };

@@ -8,6 +8,13 @@ use crate::{Error, Result};
 use ndarray::Array2;
 use rayon::prelude::*;
 
+/// Classes of the sample, and images of each.
+const CLASSES: usize = 24;
+const EACH: usize = 4;
+
+/// The most images of the sample.
+pub const MOST: usize = CLASSES * EACH;
+
 /// The images and the model of the check.
 pub struct Sample<'a> {
     /// The images.
@@ -18,6 +25,8 @@ pub struct Sample<'a> {
     pub metric: Metric,
     /// How images are decoded for the model.
     pub prep: Preparation,
+    /// Called with the preprocessings that were tried, and with how many there are.
+    pub tell: &'a mut dyn FnMut(usize, usize),
 }
 
 /// Checks whether another common preprocessing retrieves clearly better. A wrong mean and a wrong channel order are the
@@ -27,9 +36,7 @@ pub struct Sample<'a> {
 /// errors of the difference. If the stated preprocessing misses so few queries that none can be clearly better, no
 /// other is tried.
 pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
-    let Sample { dataset, model, metric, prep } = sample;
-    const CLASSES: usize = 24;
-    const EACH: usize = 4;
+    let Sample { dataset, model, metric, prep, tell } = sample;
     let stated = model.info.preprocessing.clone();
     let mut members = vec![Vec::new(); dataset.classes.len()];
     dataset.items.iter().enumerate().for_each(|(i, item)| members[item.class].push(i));
@@ -62,6 +69,8 @@ pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
         let nearest = |i: usize| gallery.nearest(&gallery.distances(gallery.point(i)), 1, |j| j != i)[0];
         Ok((0..pixels.len()).map(|i| labels[nearest(i)] == labels[i]).collect())
     };
+    let others = stated.usual_others();
+    tell(0, 1 + others.len());
     let ours = hits(&stated)?;
     let share = |hits: &[bool]| 100.0 * hits.iter().filter(|hit| **hit).count() as f64 / hits.len() as f64;
     // At best, another preprocessing hits every query that this one misses and loses none.
@@ -70,13 +79,14 @@ pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
         return Ok((Severity::Ok, format!("none can by much: R@1 is {r1:.0} % on a sample of {n} images")));
     }
     let mut best: Option<(i64, f64, &str)> = None;
-    for (name, other) in stated.usual_others() {
-        let theirs = hits(&other)?;
+    for (i, (name, other)) in others.iter().enumerate() {
+        tell(1 + i, 1 + others.len());
+        let theirs = hits(other)?;
         let won = ours.iter().zip(&theirs).filter(|(ours, theirs)| !**ours && **theirs).count();
         let lost = ours.iter().zip(&theirs).filter(|(ours, theirs)| **ours && !**theirs).count();
         let gain = won as i64 - lost as i64;
         if clearly_better(ours.len(), won, lost) && best.as_ref().is_none_or(|(most, ..)| gain > *most) {
-            best = Some((gain, share(&theirs), name));
+            best = Some((gain, share(&theirs), *name));
         }
     }
     Ok(match best {

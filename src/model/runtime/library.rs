@@ -1,87 +1,142 @@
 //! Finding and loading ONNX Runtime's shared library.
 
+use super::places::{PLACES, Surroundings, cuda_libraries};
 use super::version::VERSION;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-static ENVIRONMENT: OnceLock<ort::environment::Environment> = OnceLock::new();
+static ENVIRONMENT: OnceLock<(ort::environment::Environment, PathBuf)> = OnceLock::new();
+static VERSION_FOUND: OnceLock<String> = OnceLock::new();
 static LOADING: Mutex<()> = Mutex::new(());
 
-/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the folders at
-/// and above the executable, where `cargo xtask setup` puts the library. Errors (exit code 2): the library is not
-/// found, or it does not load.
+/// How to get a library, for errors.
+const FETCH: &str =
+    "`pip install onnx-audit[cpu]` brings one, and so does `cargo xtask setup` in the repository";
+
+/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then [`PLACES`]: the
+/// folders at and above the program, its Python environment, conda, the system. Of these places the first library that
+/// loads serves. Errors (exit code 2): no library is found, or none loads; every place is named.
 pub fn load(path: Option<&Path>) -> Result<()> {
     let _one_at_a_time = LOADING.lock();
     if ENVIRONMENT.get().is_some() {
         return Ok(());
     }
-    let library = find_library(path)?;
-    let failed = |e: String| {
-        Error::usage(format!(
-            "can't load ONNX Runtime from {}: {e}. Version {VERSION} is wanted: `cargo xtask setup` fetches it",
-            library.display()
-        ))
+    let (environment, library) = match named_library(path)? {
+        Some(library) => {
+            let loaded = open(&library).map_err(|e| {
+                let name = library.display();
+                Error::usage(format!(
+                    "can't load ONNX Runtime from {name}: {e}. Version {VERSION} is wanted: {FETCH}"
+                ))
+            })?;
+            (loaded, library)
+        }
+        None => search(&Surroundings::here())?,
     };
-    let environment = ort::init_from(&library)
-        .map_err(|e| failed(e.to_string()))?
-        .with_name("audit")
-        .with_telemetry(false)
-        .build()
-        .map_err(|e| failed(e.to_string()))?;
     // ONNX Runtime's warnings are about graphs that this program built, so users cannot act on them. Its errors are
     // returned.
     environment.set_log_level(ort::logging::LogLevel::Fatal);
-    let _ = ENVIRONMENT.set(environment);
+    let _ = VERSION_FOUND.set(stated_version(&library).unwrap_or_else(|| VERSION.to_string()));
+    let _ = ENVIRONMENT.set((environment, library));
     Ok(())
+}
+
+fn open(library: &Path) -> std::result::Result<ort::environment::Environment, String> {
+    let started = ort::init_from(library).map_err(|e| e.to_string())?;
+    started.with_name("audit").with_telemetry(false).build().map_err(|e| e.to_string())
+}
+
+/// Loads the first library that serves.
+fn search(at: &Surroundings) -> Result<(ort::environment::Environment, PathBuf)> {
+    let mut seen = Vec::new();
+    for place in &PLACES {
+        let folders = (place.folders)(at);
+        let mut failures = Vec::new();
+        for library in folders.iter().filter_map(|folder| library_in(folder)) {
+            match open(&library) {
+                Ok(environment) => return Ok((environment, library)),
+                Err(e) => failures.push(format!("{} doesn't load: {e}", library.display())),
+            }
+        }
+        let listed = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
+        let found = match (failures.is_empty(), folders.is_empty()) {
+            (false, _) => failures.join("; "),
+            (true, false) => format!("no library in {listed}"),
+            (true, true) => "there is none".into(),
+        };
+        seen.push(format!("\n  {}: {found}", place.name));
+    }
+    Err(Error::usage(format!(
+        "ONNX Runtime {VERSION} isn't here: neither --ort-lib nor ORT_DYLIB_PATH names a library, and no other place has one that \
+         serves:{}\n{FETCH}",
+        seen.concat()
+    )))
+}
+
+/// Loads the libraries of CUDA and cuDNN that Python packages brought, so that ONNX Runtime's CUDA provider finds them
+/// without LD_LIBRARY_PATH. What does not load is left to the provider, whose error names it.
+#[allow(unsafe_code)] // Loading a library runs its initialisers.
+pub(super) fn preload_cuda() {
+    let Some((_, runtime)) = ENVIRONMENT.get() else { return };
+    for path in cuda_libraries(runtime, &Surroundings::here()) {
+        // SAFETY: these are NVIDIA's libraries, which ONNX Runtime would load in the same way. They are never unloaded.
+        if let Ok(library) = unsafe { libloading::Library::new(path) } {
+            std::mem::forget(library);
+        }
+    }
 }
 
 /// The environment of the loaded library. Errors: [`load`] was not called.
 pub(super) fn environment() -> Result<&'static ort::environment::Environment> {
-    ENVIRONMENT.get().ok_or_else(|| Error::internal("ONNX Runtime is used before it is loaded"))
+    let loaded = ENVIRONMENT.get().map(|(environment, _)| environment);
+    loaded.ok_or_else(|| Error::internal("ONNX Runtime is used before it is loaded"))
 }
 
-/// The version that the loaded ONNX Runtime states: of a release its version, else the commit that it was built from.
+/// The version that the loaded ONNX Runtime states, such as 1.31.0; empty before [`load`].
 pub fn version() -> String {
-    let info = ort::info();
-    let field = |key: &str| info.split(key).nth(1).and_then(|v| v.split([',', ' ']).next());
-    match (field("git-branch=rel-"), field("git-commit-id=")) {
-        (Some(version), _) => version.to_string(),
-        (None, Some(commit)) => format!("of commit {commit}"),
-        (None, None) => info.to_string(),
+    VERSION_FOUND.get().cloned().unwrap_or_default()
+}
+
+/// What the loaded ONNX Runtime says of its build: commit, flags. Two libraries of one version may differ in it.
+pub fn build() -> String {
+    ort::info().to_string()
+}
+
+/// Asks a library for its version. The library is loaded already, so that this opens it only by name.
+#[allow(unsafe_code)] // ort reads the version too, and keeps it to itself.
+fn stated_version(library: &Path) -> Option<String> {
+    use std::ffi::{CStr, c_char, c_void};
+    /// ONNX Runtime's entry point, `OrtApiBase` of onnxruntime_c_api.h.
+    #[repr(C)]
+    struct Base {
+        api: unsafe extern "C" fn(u32) -> *const c_void,
+        version: unsafe extern "C" fn() -> *const c_char,
+    }
+    // SAFETY: the signatures are those of ONNX Runtime's header, which never change. Both pointers are static.
+    unsafe {
+        let library = libloading::Library::new(library).ok()?;
+        let base = library.get::<unsafe extern "C" fn() -> *const Base>(b"OrtGetApiBase\0").ok()?();
+        let version = CStr::from_ptr((base.as_ref()?.version)());
+        Some(version.to_str().ok()?.to_string())
     }
 }
 
-fn find_library(given: Option<&Path>) -> Result<PathBuf> {
-    let from_env = std::env::var_os("ORT_DYLIB_PATH").filter(|v| !v.is_empty()).map(PathBuf::from);
-    let (named, by) = match (given, from_env) {
-        (Some(p), _) => (Some(p.to_path_buf()), "--ort-lib"),
-        (None, Some(p)) => (Some(p), "ORT_DYLIB_PATH"),
-        (None, None) => (None, ""),
+/// The library that the user names: by the flag, `given`, or else by ORT_DYLIB_PATH; a folder stands for the library in it.
+fn named_library(given: Option<&Path>) -> Result<Option<PathBuf>> {
+    let from_env = || std::env::var_os("ORT_DYLIB_PATH").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let named = given.map(|path| (path.to_path_buf(), "--ort-lib"));
+    let Some((path, by)) = named.or_else(|| from_env().map(|path| (path, "ORT_DYLIB_PATH"))) else {
+        return Ok(None);
     };
-    if let Some(path) = named {
-        let found = if path.is_dir() { library_in(&path) } else { path.is_file().then(|| path.clone()) };
-        return found.ok_or_else(|| {
-            Error::usage(format!(
-                "{by} names {}, where there is no ONNX Runtime library. Give the path of libonnxruntime.so \
-                 (.dylib, onnxruntime.dll), or leave it out and run `cargo xtask setup`",
-                path.display()
-            ))
-        });
-    }
-    let mut folders = Vec::new();
-    if let Ok(exe) = std::env::current_exe() {
-        for dir in exe.ancestors().skip(1).take(3) {
-            folders.push(dir.to_path_buf());
-            folders.push(dir.join("onnxruntime"));
-        }
-    }
-    folders.iter().find_map(|dir| library_in(dir)).ok_or_else(|| {
-        Error::usage(
-            "ONNX Runtime isn't here. `cargo xtask setup` fetches it (once). If you have your own, point to it: \
-             --ort-lib PATH, or ORT_DYLIB_PATH=PATH",
-        )
+    let found = if path.is_dir() { library_in(&path) } else { path.is_file().then(|| path.clone()) };
+    found.map(Some).ok_or_else(|| {
+        Error::usage(format!(
+            "{by} names {}, where there is no ONNX Runtime library. Give the path of libonnxruntime.so \
+             (.dylib, onnxruntime.dll), or leave it out: {FETCH}",
+            path.display()
+        ))
     })
 }
 

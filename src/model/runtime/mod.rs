@@ -1,12 +1,13 @@
 //! ONNX Runtime: sessions and their tensors. Only this folder uses the crate `ort`.
 
 mod library;
+mod places;
 mod provider;
 mod shapes;
 mod version;
 
-pub use library::{cores, load, version};
-pub use provider::{Cuda, Provider, require};
+pub use library::{build, cores, load, version};
+pub use provider::{Cuda, Provider, choose, require};
 pub use shapes::{bytes_of, infer, specialise};
 pub use version::VERSION;
 

@@ -1,8 +1,10 @@
 //! Execution providers, and the error messages for those that cannot be used.
 
+use super::library::preload_cuda;
 use super::{Input, Optimise, Options, Session, VERSION, builder};
 use crate::{Error, Result};
 use onnx_grad::{DType, Graph, Node, Value};
+use ort::ep::ExecutionProvider;
 use std::fmt;
 use std::str::FromStr;
 
@@ -56,6 +58,7 @@ impl fmt::Display for Provider {
 /// libraries or the driver are missing; the device does not exist.
 pub fn require(options: Options) -> Result<()> {
     let Provider::Cuda(cuda) = options.provider else { return Ok(()) };
+    preload_cuda();
     let value = |name: &str| Value::new(name, DType::F32, &[1]);
     let nodes = vec![Node::new("Neg", &["x"], "y")];
     let mut graph = Graph::new(nodes, [].into());
@@ -73,19 +76,41 @@ pub fn require(options: Options) -> Result<()> {
     }
 }
 
+/// The provider that `--ep auto` takes, and why: CUDA where the library has it and a device computes, else the CPU.
+pub fn choose(threads: usize) -> (Provider, String) {
+    if !ort::ep::CUDA::is_available().unwrap_or(false) {
+        return (Provider::Cpu, "this library of ONNX Runtime was built without CUDA".into());
+    }
+    let cuda = Provider::Cuda(Cuda::default());
+    match require(Options { provider: cuda, threads }) {
+        Ok(()) => (cuda, "a CUDA device is there".into()),
+        Err(e) => (Provider::Cpu, brief(&e.message)),
+    }
+}
+
+/// The cause in a message of [`no_cuda`], without what to do.
+fn brief(message: &str) -> String {
+    let said = message.split_once(UNUSABLE).map_or(message, |(_, said)| said);
+    format!("CUDA can't be used: {}", said.split(". ").next().unwrap_or(said))
+}
+
+const UNUSABLE: &str = "CUDA can't be used: ";
+
 /// Turns a failure of CUDA into a usage error with the next step. ONNX Runtime's message is long; the end of its first
 /// line states the cause.
 pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
     let has = |any: &[&str]| any.iter().any(|text| said.contains(text));
     let next = if has(&["not enabled in this build", "is not available", "ailed to find symbol"]) {
         format!(
-            "This library of ONNX Runtime was built without CUDA. Fetch the one with it, `cargo xtask setup --cuda`, and name \
-             it: --ort-lib target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
+            "This library of ONNX Runtime was built without CUDA. Install the one with it: `pip install onnx-audit[cuda]` in an \
+             environment without onnxruntime. Or fetch it, `cargo xtask setup --cuda`, and name it: --ort-lib \
+             target/onnxruntime-gpu (any onnxruntime-gpu {VERSION} will do)"
         )
     } else if has(&["libcuda.so"]) {
         "The NVIDIA driver is missing, or the system's loader doesn't find its libcuda: see whether `nvidia-smi` runs".to_string()
     } else if has(&["cannot open shared object", "ailed to load library", "LoadLibrary failed"]) {
-        "A library is missing: CUDA 13 and cuDNN 9 must be where the system's loader looks, such as in LD_LIBRARY_PATH"
+        "A library is missing: CUDA 13 and cuDNN 9 must be in the Python environment, as `pip install onnx-audit[cuda]` puts them, or \
+         where the system's loader looks, such as in LD_LIBRARY_PATH"
             .to_string()
     } else if has(&["invalid device ordinal", "nvalid device"]) {
         format!("There is no device {}: `nvidia-smi -L` lists those there are", cuda.device)
@@ -94,10 +119,7 @@ pub(super) fn no_cuda(cuda: Cuda, said: &str) -> Error {
     };
     let said = said.trim().lines().next().unwrap_or_default().trim_end_matches('.');
     let said = said.rsplit(" : FAIL : ").next().unwrap_or(said);
-    Error::usage(format!(
-        "--ep {}: CUDA can't be used: {said}. {next}. --ep cpu does without",
-        Provider::Cuda(cuda)
-    ))
+    Error::usage(format!("--ep {}: {UNUSABLE}{said}. {next}. --ep cpu does without", Provider::Cuda(cuda)))
 }
 
 #[cfg(test)]
@@ -120,6 +142,10 @@ mod tests {
                 .starts_with("--ep cuda:3: CUDA can't be used: no")
         );
         assert!(says("CUDA failure 101: invalid device ordinal").contains("no device 3"));
+        assert_eq!(
+            brief(&says("libcudnn.so.9: cannot open shared object file")),
+            "CUDA can't be used: libcudnn.so.9: cannot open shared object file"
+        );
         assert!(says("CUDA failure 35: CUDA driver version is insufficient").contains("nvidia-smi"));
     }
 }

@@ -3,7 +3,7 @@
 use super::page::{at, band, finding, page, section};
 use crate::Result;
 use crate::judge::compare::{Comparison, Entry, Row};
-use crate::report::shown::{COMPARED, cells, shown, word};
+use crate::report::shown::{COMPARED, cells, compared, shown, word};
 use maud::{Markup, html};
 
 /// Renders a comparison as an HTML page.
@@ -16,7 +16,8 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
                     tr {
                         td title=(m.report) { b { (m.model) } @if m.base { " " span.quiet { "base" } } }
                         @for quantity in COMPARED {
-                            td.n { (m.row(quantity).map_or("–".into(), |r| format!("{:.1}", r.value))) }
+                            @let (value, void) = compared(m, quantity);
+                            td.n { @if void { s { (value) } } @else { (value) } }
                         }
                     }
                 }
@@ -37,7 +38,21 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
 }
 
 fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {
+    let (first, others) = shown(entry);
     let table = html! {
+        (rows_of(comparison, &first))
+        @if !others.is_empty() {
+            details { summary { "Resistances, and retrieval without attack" } (rows_of(comparison, &others)) }
+        }
+    };
+    let lead = "Right of the middle is more robust. The band is the 95 % interval of the difference; where it spans the \
+                middle, the models are not told apart.";
+    section(&format!("{} against {base}", entry.model), lead, table)
+}
+
+/// A table of some metrics.
+fn rows_of(comparison: &Comparison, rows: &[&Row]) -> Markup {
+    html! {
         .card { table.attacks.compared {
             thead { tr {
                 th { "Metric" }
@@ -49,13 +64,13 @@ fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {
                 th {}
             } }
             tbody {
-                @for row in shown(entry) {
+                @for row in rows {
                     @let [value, base, change, interval] = cells(comparison, row);
                     @let class = match row.direction { 1 => "pass", -1 => "failed", _ => "quiet" };
                     tr {
                         td.attack { b { (row.metric.name()) } }
                         td.plot { (plot(row)) }
-                        td.n data-name="theirs" { b { (value) } }
+                        td.n data-name="theirs" { @if row.void { s { (value) } } @else { b { (value) } } }
                         td.n data-name="base" { (base) }
                         td.n data-name="change" { span.(class) { (change) } }
                         td.n data-name="95 %" { (interval) }
@@ -64,10 +79,7 @@ fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {
                 }
             }
         } }
-    };
-    let lead = "Right of the middle is more robust. The band is the 95 % interval of the difference; where it spans the \
-                middle, the models are not told apart.";
-    section(&format!("{} against {base}", entry.model), lead, table)
+    }
 }
 
 /// A difference on a scale from the largest possible loss (left) to the largest possible gain (right).

@@ -1,15 +1,20 @@
 //! ACT, anti-collapse triplet (Zhou et al. 2021): the adversary draws positive and negative together.
 
 use super::{AttackDefaults, Defence, update};
-use crate::loss::{distance, triplet_loss};
+use crate::loss::distance;
 use crate::net::Norms;
+use crate::sampler::Anchors;
 use tch::Kind;
 
 pub const DEFENCE: Defence = Defence {
     name: "act",
     about: "positive and negative drawn together",
-    losses: &["triplet"],
+    loss: "triplet",
+    only: &["triplet"],
     sampler: "random",
+    anchors: Anchors::Pairs,
+    attacks_triplets: true,
+    perturb: "",
     attack: Some(AttackDefaults::LITERATURE),
     flags: &[],
     norms: Norms::Frozen,
@@ -21,9 +26,9 @@ pub const DEFENCE: Defence = Defence {
         let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |[_, p, n], _| {
             Some(distance(p, n).mean(Kind::Float))
         });
-        let after = step.embed_triplets(&images);
-        let loss = triplet_loss(&after[0], &after[1], &after[2]);
-        let seen = step.seen(&triplets.of(&clean), &after, moving, Some(&moved));
+        let (after, rest) = step.embed_triplets(&images);
+        let loss = step.loss_of_triplets(&after, &triplets);
+        let seen = step.seen(&triplets.of(&clean), &rest, moving, Some(&moved));
         Ok(update(loss.shallow_clone(), &loss, seen))
     },
 };

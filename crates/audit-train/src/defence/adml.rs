@@ -1,37 +1,61 @@
-//! ADML+A, +U and +T: the net learns from clean images and, with a small weight, from ones moved by the gradient of
-//! alignment, of uniformity or of the triplet loss.
+//! ADML+A, +U, +T and +A+U: the net learns from clean images and, with a small weight, from ones moved by the gradient of
+//! alignment, of uniformity, of both or of the triplet loss.
 
-use super::{AttackDefaults, Defence, update};
+use super::{AttackDefaults, Defence, StepSize, update};
 use crate::loss::{MARGIN, hardness, others, same_class};
 use crate::net::Norms;
-use crate::recipe::AdmlTarget;
+use crate::recipe::{AdmlTarget, References};
+use crate::sampler::{Anchors, Triplets};
 use audit::Result;
 use tch::{Kind, Tensor};
 
 pub const DEFENCE: Defence = Defence {
     name: "adml",
-    about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity or triplet",
-    losses: &["multi-similarity", "margin"],
+    about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity, alignment-uniformity or triplet",
+    loss: "multi-similarity",
+    only: &[],
     sampler: "distance",
-    attack: Some(AttackDefaults { alpha: 0.007, steps: 7, ..AttackDefaults::LITERATURE }),
-    flags: &["target", "adversarial-weight"],
+    anchors: Anchors::Every,
+    attacks_triplets: false,
+    perturb: "",
+    attack: Some(AttackDefaults { alpha: StepSize::Fixed(0.007), steps: 7, ..AttackDefaults::LITERATURE }),
+    flags: &["target", "refs", "adversarial-weight"],
     norms: Norms::Frozen,
     sides: &[],
     step,
 };
 
-/// What the adversary minimises: the negative of what it raises. `e` moves, `clean` is where the batch was.
-pub fn objective(target: AdmlTarget, e: &Tensor, clean: &Tensor, same: &Tensor) -> Tensor {
+/// What the adversary minimises: the negative of what it raises, summed over images. `e` [B, D] moves, and is compared with
+/// `references` [B, D]: the clean batch, or `e` itself. `same` [B, B] says which share a class. The triplet target looks at
+/// `triplets`, the others at every pair.
+///
+/// Alignment is the mean of ‖f(x̃) − f(y)‖² over the others of a class (equation 6), uniformity that of exp(−‖f(x̃) − f(y)‖²)
+/// over those of other classes (equation 7).
+pub fn objective(
+    target: AdmlTarget,
+    e: &Tensor,
+    references: &Tensor,
+    same: &Tensor,
+    triplets: &Triplets,
+) -> Tensor {
     let norms = |t: &Tensor| t.square().sum_dim_intlist([1i64].as_slice(), true, Kind::Float);
-    let squares = norms(e) + norms(clean).tr() - e.matmul(&clean.tr()) * 2.0;
-    let mean = |values: Tensor, mask: Tensor| {
+    let squares = norms(e) + norms(references).tr() - e.matmul(&references.tr()) * 2.0;
+    let mean = |values: &Tensor, mask: Tensor| {
         let mask = mask.to_kind(Kind::Float);
         let sum = |t: &Tensor| t.sum_dim_intlist([1i64].as_slice(), false, Kind::Float);
         sum(&(values * &mask)) / sum(&mask).clamp_min(1.0)
     };
+    let alignment = || mean(&squares, others(same));
+    let uniformity = || mean(&(-&squares).exp(), same.logical_not());
     let raised = match target {
-        AdmlTarget::Uniformity => mean((-squares).exp(), same.logical_not()),
-        _ => mean(squares, others(same)),
+        AdmlTarget::Alignment => alignment(),
+        AdmlTarget::Uniformity => uniformity(),
+        AdmlTarget::AlignmentUniformity => alignment() + uniformity(),
+        AdmlTarget::Triplet => {
+            // Each image as the anchor of its triplet; the other two are references.
+            let ([a, _, _], [_, p, n]) = (triplets.of(e), triplets.of(references));
+            (hardness(&a, &p, &n) + MARGIN).relu()
+        }
     };
     -raised.sum(Kind::Float)
 }
@@ -40,20 +64,21 @@ fn step(step: &mut super::Step) -> Result<super::Update> {
     let clean = step.clean();
     let same = same_class(step.labels, &clean);
     let triplets = step.mine(&clean)?;
-    let target = step.recipe.settings.target;
+    let (target, refs) = (step.recipe.settings.target, step.recipe.settings.refs);
     let moved = step.attack(&step.images.shallow_clone(), |e, _| {
-        Some(match target {
-            AdmlTarget::Triplet => {
-                let [a, p, n] = triplets.of(e);
-                -(hardness(&a, &p, &n) + MARGIN).relu().sum(Kind::Float)
-            }
-            other => objective(other, e, &clean, &same),
-        })
+        let references = match refs {
+            References::Clean => &clean,
+            References::Joint => e,
+        };
+        Some(objective(target, e, references, &same, &triplets))
     });
-    let both = step.embed(&Tensor::cat(&[step.images, &moved.images], 0));
-    let parts = both.chunk(2, 0);
-    let (quiet, moved_loss) = (step.loss_of(&parts[0])?, step.loss_of(&parts[1])?);
+    let (both, rest) = step.embed(&Tensor::cat(&[step.images, &moved.images], 0));
+    let [quiet, loud] = [0, 1].map(|i| both.chunk(2, 0)[i].shallow_clone());
+    // Triplets of the loss are mined on what it sees.
+    let (of_quiet, of_loud) = (step.mine(&quiet)?, step.mine(&loud)?);
+    let (quiet, moved_loss) = (step.loss_of(&quiet, &of_quiet), step.loss_of(&loud, &of_loud));
     let loss = quiet + &moved_loss * step.recipe.settings.adversarial_weight;
-    let seen = step.seen(&triplets.of(&clean), &triplets.of(&parts[1].detach()), [true; 3], Some(&moved));
+    let after = of_loud.of(&rest.chunk(2, 0)[1]);
+    let seen = step.seen(&of_loud.of(&clean), &after, [true; 3], Some(&moved));
     Ok(update(loss, &moved_loss, seen))
 }

@@ -1,19 +1,24 @@
 //! Collapse-aware triplet decoupling, CA-TRIDE (Tian et al. 2024), and its two halves.
 
 use super::{AttackDefaults, Defence, Step, Update, number, update};
-use crate::loss::{distance, hardness, triplet_loss};
+use crate::loss::{distance, hardness};
 use crate::net::Norms;
-use crate::recipe::Reading;
+use crate::recipe::{Reading, TopRank};
+use crate::sampler::Anchors;
 use audit::Result;
 use tch::{Kind, Tensor};
 
 pub const CAP: Defence = Defence {
     name: "cap",
     about: "positives and negatives moved until collapseness reaches 0",
-    losses: &["triplet"],
+    loss: "triplet",
+    only: &[],
     sampler: "semihard",
+    anchors: Anchors::Pairs,
+    attacks_triplets: true,
+    perturb: "",
     attack: Some(AttackDefaults { steps: 16, progressive: true, ..AttackDefaults::LITERATURE }),
-    flags: &["lambda", "reading", "top-rank"],
+    flags: &["lambda", "reading", "top-rank", "top-rank-margin", "top-rank-weight"],
     norms: Norms::Frozen,
     sides: &[Side::Candidates],
     step: train,
@@ -61,23 +66,29 @@ fn near(distances: &Tensor) -> Tensor {
     distances.detach().topk(half, 0, false, true).1
 }
 
-/// mean over N_near of d(A,N) − d(A,A0), A0 the clean anchors: per triplet, [T/2].
-fn top_rank(a: &Tensor, n: &Tensor, origin: &Tensor) -> Tensor {
+/// mean over N_near of d(A,N) − d(A,A0), A0 the clean anchors: per triplet, [T/2]. Without `origin` the anchors are still where
+/// they were, so that d(A,A0) is 0 and has no direction but that of rounding.
+fn top_rank(a: &Tensor, n: &Tensor, origin: Option<&Tensor>) -> Tensor {
     let to_negative = distance(a, n);
     let rows = near(&to_negative);
-    (to_negative - distance(a, origin)).index_select(0, &rows)
+    let gap = match origin {
+        Some(origin) => to_negative - distance(a, origin),
+        None => to_negative,
+    };
+    gap.index_select(0, &rows)
 }
 
-/// L_TR: anchors shall stay nearer to the near positives than to the near negatives.
-pub fn top_rank_loss([a, p, n]: [&Tensor; 3]) -> Tensor {
+/// L_TR (equation 13): anchors shall stay nearer to the near positives than to the near negatives, by `margin` (β_TR); times `weight`
+/// (γ).
+pub fn top_rank_loss([a, p, n]: [&Tensor; 3], margin: f64, weight: f64) -> Tensor {
     let near_mean = |d: Tensor| d.index_select(0, &near(&d)).mean(Kind::Float);
-    (near_mean(distance(a, p)) - near_mean(distance(a, n)) + 0.04).relu() * 0.5
+    (near_mean(distance(a, p)) - near_mean(distance(a, n)) + margin).relu() * weight
 }
 
-/// What an attack minimises; `None` where it stops.
+/// What an attack minimises; `None` where it stops. `origin`: the clean anchors, once they have been moved.
 pub fn objective(
     [a, p, n]: [&Tensor; 3],
-    origin: &Tensor,
+    origin: Option<&Tensor>,
     side: Side,
     reading: Reading,
     lambda: f64,
@@ -117,20 +128,30 @@ fn train(step: &mut Step) -> Result<Update> {
     let sides = step.recipe.defence.sides;
     let side = sides[step.at as usize % sides.len()];
     let s = &step.recipe.settings;
-    let (reading, lambda, pair) = (s.reading, s.lambda, s.top_rank);
+    let (reading, lambda) = (s.reading, s.lambda);
+    let (term, loss_too) = match s.top_rank {
+        TopRank::On => (true, true),
+        TopRank::Term => (true, false),
+        TopRank::Loss => (false, true),
+        TopRank::Off => (false, false),
+    };
+    let (margin, weight) = (s.top_rank_margin, s.top_rank_weight);
     let moving = [side == Side::Anchors, side == Side::Candidates, side == Side::Candidates];
     let clean = step.clean();
     let triplets = step.mine(&clean)?;
     let before = triplets.of(&clean);
-    let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |now, _| {
-        objective(now, &before[0], side, reading, lambda, pair)
+    let random_start = s.random_start;
+    let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |now, at| {
+        let origin = (at > 0 || random_start).then_some(&before[0]);
+        objective(now, origin, side, reading, lambda, term)
     });
-    let after = step.embed_triplets(&images);
+    let (after, rest) = step.embed_triplets(&images);
     let [a, p, n] = [&after[0], &after[1], &after[2]];
-    let base = triplet_loss(a, p, n);
+    let base = step.loss_of_triplets(&after, &triplets);
     // The released code's switch flips twice a step, so that it adds the pair's loss always.
-    let with_pair = pair && (side == Side::Anchors || reading == Reading::Released);
-    let loss = if with_pair { &base + top_rank_loss([a, p, n]) } else { base.shallow_clone() };
-    let seen = step.seen(&before, &after, moving, Some(&moved));
+    let with_pair = loss_too && (side == Side::Anchors || reading == Reading::Released);
+    let loss =
+        if with_pair { &base + top_rank_loss([a, p, n], margin, weight) } else { base.shallow_clone() };
+    let seen = step.seen(&before, &rest, moving, Some(&moved));
     Ok(update(loss, &base, seen))
 }

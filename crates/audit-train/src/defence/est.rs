@@ -4,13 +4,19 @@
 use super::{AttackDefaults, Defence, update};
 use crate::loss::distance;
 use crate::net::Norms;
+use crate::sampler::Anchors;
 use tch::Kind;
 
 pub const DEFENCE: Defence = Defence {
     name: "est",
     about: "every image moved as far from its own embedding as it goes",
-    losses: &["triplet", "contrastive", "margin", "multi-similarity", "info-nce"],
-    sampler: "semihard",
+    loss: "triplet",
+    only: &[],
+    // As in the rows EST[R] of the HM slides.
+    sampler: "random",
+    anchors: Anchors::Pairs,
+    attacks_triplets: false,
+    perturb: "",
     attack: Some(AttackDefaults::LITERATURE),
     flags: &[],
     norms: Norms::Train,
@@ -22,11 +28,10 @@ pub const DEFENCE: Defence = Defence {
             let from = if at == 0 { &clean + 1e-7 } else { clean.shallow_clone() };
             Some(-distance(e, &from).sum(Kind::Float))
         });
-        let embeddings = step.embed(&moved.images);
-        let after = embeddings.detach();
-        let triplets = step.mine(&after)?;
-        let loss = step.loss_of(&embeddings)?;
-        let seen = step.seen(&triplets.of(&clean), &triplets.of(&after), [true; 3], Some(&moved));
+        let (embeddings, rest) = step.embed(&moved.images);
+        let triplets = step.mine(&embeddings)?;
+        let loss = step.loss_of(&embeddings, &triplets);
+        let seen = step.seen(&triplets.of(&clean), &triplets.of(&rest), [true; 3], Some(&moved));
         Ok(update(loss.shallow_clone(), &loss, seen))
     },
 };

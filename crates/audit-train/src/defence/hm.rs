@@ -2,33 +2,41 @@
 //! destination, each triplet stopping by itself.
 
 use super::{AttackDefaults, Defence, number, update};
-use crate::loss::{MARGIN, distance, hardness, triplet_loss};
+use crate::loss::{MARGIN, distance, hardness};
 use crate::net::Norms;
 use crate::recipe::TargetHardness;
-use crate::sampler::Mined;
+use crate::sampler::Anchors;
 use tch::{Kind, Tensor};
+
+/// The destination of linear gradual adversary (HM, section 3.2): −γ·min(ℓ, u)/u, γ the margin. The harder the net finds its task, with
+/// a loss of ℓ in the batch before, the easier the next one.
+pub fn gradual(last_loss: f64, u: f64) -> f64 {
+    -MARGIN * (last_loss.clamp(0.0, u) / u)
+}
 
 pub const DEFENCE: Defence = Defence {
     name: "hm",
     about: "anchor, positive and negative moved until the triplet is as hard as a destination",
-    losses: &["triplet"],
+    loss: "triplet",
+    only: &["triplet"],
     sampler: "softhard",
+    anchors: Anchors::Pairs,
+    attacks_triplets: true,
+    perturb: "apn",
     attack: Some(AttackDefaults::LITERATURE),
-    flags: &["destination", "ics"],
+    flags: &["destination", "lga-u", "ics", "perturb"],
     norms: Norms::Frozen,
     sides: &[],
     step: |step| {
-        let moving = [true; 3];
+        let moving = step.recipe.perturb;
         let settings = step.recipe.settings.clone();
         let clean = step.clean();
         let triplets = step.mine(&clean)?;
         let destination = match &step.recipe.destination {
             TargetHardness::Constant(hardness) => Tensor::from(*hardness as f32),
-            // Linear gradual adversary: the harder the net finds its task, the easier the next one.
-            TargetHardness::Lga => Tensor::from(-(step.memory.last_loss.clamp(0.0, MARGIN)) as f32),
+            TargetHardness::Lga => Tensor::from(gradual(step.memory.last_loss, settings.lga_u) as f32),
             TargetHardness::Sampler(sampler) => {
-                let mined = Mined::new(&clean, step.labels, settings.eta)?;
-                let [a, p, n] = sampler.mine(&mined, &mut step.dice).of(&clean);
+                let [a, p, n] = step.mine_with(sampler, &clean)?.of(&clean);
                 hardness(&a, &p, &n)
             }
         }
@@ -44,16 +52,17 @@ pub const DEFENCE: Defence = Defence {
             let [a, p, _] = triplets.of(step.images);
             all.extend([a, p]);
         }
-        let parts = step.embed(&Tensor::cat(&all, 0)).chunk(all.len() as i64, 0);
-        let after = [&parts[0], &parts[1], &parts[2]].map(Tensor::shallow_clone);
-        let base = triplet_loss(&after[0], &after[1], &after[2]);
+        let (embeddings, rest) = step.embed(&Tensor::cat(&all, 0));
+        let [parts, rest] = [embeddings, rest].map(|e| e.chunk(all.len() as i64, 0));
+        let [after, rest] = [&parts, &rest].map(|p| [0, 1, 2].map(|i: usize| p[i].shallow_clone()));
+        let base = step.loss_of_triplets(&after, &triplets);
         let mut loss = base.shallow_clone();
         if ics {
             let (a, p) = (&parts[3], &parts[4]);
             loss += (distance(a, &after[0]) - distance(a, p)).relu().mean(Kind::Float) * settings.ics;
         }
         step.memory.last_loss = number(&base.detach());
-        let seen = step.seen(&triplets.of(&clean), &after, moving, Some(&moved));
+        let seen = step.seen(&triplets.of(&clean), &rest, moving, Some(&moved));
         Ok(update(loss, &base, seen))
     },
 };

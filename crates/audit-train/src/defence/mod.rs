@@ -4,17 +4,17 @@ mod act;
 pub mod adml;
 pub mod collapse;
 mod est;
-mod hm;
+pub mod hm;
 mod none;
 mod panum;
 
 use crate::dice::Dice;
 use crate::find_row;
-use crate::loss::{LossInput, distance, hardness, same_class};
+use crate::loss::{LOSSES, Labelled, Loss, distance, hardness, numbers};
 use crate::net::{Net, Norms, Weights};
 use crate::perturb::{Perturbed, PgdBudget, pgd};
 use crate::recipe::{Reading, Recipe};
-use crate::sampler::{Mined, Triplets, scheduled};
+use crate::sampler::{Anchors, Mined, Sampler, Triplets, scheduled, scheduled_as_released};
 use audit::Result;
 use collapse::{Side, collapseness};
 use serde::{Deserialize, Serialize};
@@ -25,10 +25,18 @@ pub struct Defence {
     /// On the command line.
     pub name: &'static str,
     pub about: &'static str,
-    /// Losses it is defined with, the default first.
-    pub losses: &'static [&'static str],
+    /// The loss where none is asked for.
+    pub loss: &'static str,
+    /// Losses that it is defined with; empty for every one.
+    pub only: &'static [&'static str],
     /// The sampler where none is asked for.
     pub sampler: &'static str,
+    /// Which images are anchors where nothing is asked for.
+    pub anchors: Anchors,
+    /// Whether its attack looks at triplets, whatever the loss.
+    pub attacks_triplets: bool,
+    /// Which of anchor, positive and negative it moves where nothing is asked for, for methods that leave a choice.
+    pub perturb: &'static str,
     /// Its attack where nothing is asked for; `None` for one without attack.
     pub attack: Option<AttackDefaults>,
     /// Flags of its own, by name.
@@ -43,21 +51,54 @@ pub struct Defence {
 
 /// An attack's budget as published, for photographs and for 28-pixel images.
 pub struct AttackDefaults {
-    /// ε of photographs; 77/255 on 28-pixel images, but where it is given as fixed.
+    /// ε of photographs; 77/255 on 28-pixel images, but where it is the same for all.
     pub eps: f64,
-    /// Step size of photographs; 3/255 on 28-pixel images.
-    pub alpha: f64,
+    pub alpha: StepSize,
     pub steps: u32,
-    /// Whether ε and α are the same for all images.
+    /// Whether ε is the same for all images.
     pub fixed: bool,
     /// Whether the step size grows with the epochs.
     pub progressive: bool,
+    /// Whether it starts anywhere in the box.
+    pub random_start: bool,
+}
+
+/// How far a step goes where nothing is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StepSize {
+    /// So far on photographs; 3/255 on 28-pixel images.
+    Fixed(f64),
+    /// So many times ε, divided by the number of steps.
+    PerBox(f64),
+}
+
+/// Steps of a published size that can't cross the box are made so large that all of them together are so many times ε.
+const REACH: f64 = 2.5;
+
+impl StepSize {
+    /// The step size for a box of `eps` and so many steps, at least one.
+    pub fn of(self, eps: f64, steps: u32, photograph: bool) -> f64 {
+        let steps = f64::from(steps);
+        let published = match self {
+            StepSize::PerBox(times) => return times * eps / steps,
+            StepSize::Fixed(alpha) if photograph => alpha,
+            StepSize::Fixed(_) => 3.0 / 255.0,
+        };
+        // ε may have been rounded to a float.
+        if published * steps >= eps * (1.0 - 1e-6) { published } else { REACH * eps / steps }
+    }
 }
 
 impl AttackDefaults {
     /// What EST, ACT and HM were published with.
-    const LITERATURE: AttackDefaults =
-        AttackDefaults { eps: 8.0 / 255.0, alpha: 1.0 / 255.0, steps: 32, fixed: false, progressive: false };
+    const LITERATURE: AttackDefaults = AttackDefaults {
+        eps: 8.0 / 255.0,
+        alpha: StepSize::Fixed(1.0 / 255.0),
+        steps: 32,
+        fixed: false,
+        progressive: false,
+        random_start: false,
+    };
 }
 
 /// Every way of training.
@@ -129,6 +170,10 @@ pub struct BatchMeasures {
     pub attack_steps: f64,
     /// Mean distance that perturbed embeddings moved.
     pub shift: f64,
+    /// Mean of (d(a,n) − d(a,p)) / d̄ over clean triplets, d̄ the mean distance of all pairs of their embeddings.
+    pub separability_before: f64,
+    /// The same of the triplets trained on.
+    pub separability_after: f64,
     /// Share of triplets that the attack made easier.
     pub easier: f64,
     /// Images times steps.
@@ -138,7 +183,7 @@ pub struct BatchMeasures {
 
 impl BatchMeasures {
     /// What is averaged over the batches of an epoch.
-    pub fn means(&mut self) -> [&mut f64; 9] {
+    pub fn means(&mut self) -> [&mut f64; 11] {
         [
             &mut self.loss_clean,
             &mut self.loss_adversarial,
@@ -148,6 +193,8 @@ impl BatchMeasures {
             &mut self.collapseness_after,
             &mut self.attack_steps,
             &mut self.shift,
+            &mut self.separability_before,
+            &mut self.separability_after,
             &mut self.easier,
         ]
     }
@@ -156,6 +203,13 @@ impl BatchMeasures {
 impl Defence {
     pub fn find(name: &str) -> Result<&'static Defence> {
         find_row("method", DEFENCES, name, |row| row.name)
+    }
+
+    /// Losses that it is defined with, the default first.
+    pub fn losses(&self) -> Vec<&'static str> {
+        let all =
+            LOSSES.iter().map(|row| row.name).filter(|name| self.only.is_empty() || self.only.contains(name));
+        std::iter::once(self.loss).chain(all.filter(|name| *name != self.loss)).collect()
     }
 
     /// Whether its attack looks at collapseness.
@@ -175,31 +229,78 @@ impl Step<'_> {
         no_grad(|| self.net.unit(&self.frozen, self.images, Norms::Frozen))
     }
 
-    /// Unit embeddings in training mode, with gradients to the weights.
-    pub fn embed(&self, images: &Tensor) -> Tensor {
-        self.net.unit(&self.net.weights, images, self.recipe.settings.norms)
+    /// Unit embeddings in training mode, with gradients to the weights; and the same in inference mode without gradients,
+    /// for what is logged: clean embeddings are in inference mode, and shifts are between two of a kind.
+    pub fn embed(&self, images: &Tensor) -> (Tensor, Tensor) {
+        let norms = self.recipe.settings.norms;
+        let trained = || self.net.unit(&self.net.weights, images, norms);
+        match norms {
+            Norms::Frozen => {
+                let embeddings = trained();
+                let rest = embeddings.detach();
+                (embeddings, rest)
+            }
+            Norms::Train => {
+                // First, since a pass in training mode moves the running statistics.
+                let rest = no_grad(|| self.net.unit(&self.frozen, images, Norms::Frozen));
+                (trained(), rest)
+            }
+        }
+    }
+
+    /// The margin η of this epoch.
+    fn eta(&self) -> f64 {
+        let s = &self.recipe.settings;
+        match (s.eta_scheduled, s.reading) {
+            (false, _) => s.eta,
+            (true, Reading::Released) => scheduled_as_released(s.eta, self.progress),
+            (true, _) => scheduled(s.eta, self.progress),
+        }
     }
 
     /// Triplets of the batch, by these embeddings.
     pub fn mine(&mut self, embeddings: &Tensor) -> Result<Triplets> {
-        let settings = &self.recipe.settings;
-        let eta = match settings.eta_scheduled {
-            true => scheduled(settings.eta, self.progress),
-            false => settings.eta,
-        };
-        let mined = Mined::new(embeddings, self.labels, eta)?;
-        Ok(self.recipe.sampler.mine(&mined, &mut self.dice))
+        self.mine_with(self.recipe.sampler, embeddings)
     }
 
-    /// The loss of a batch's embeddings, mined on themselves where it takes triplets.
-    pub fn loss_of(&mut self, embeddings: &Tensor) -> Result<Tensor> {
-        Ok(match self.recipe.loss.of {
-            LossInput::Batch(f) => f(embeddings, &same_class(self.labels, embeddings)),
-            LossInput::Triplets(f) => {
-                let [a, p, n] = self.mine(embeddings)?.of(embeddings);
-                f(&a, &p, &n)
-            }
-        })
+    /// The same by another sampler.
+    pub fn mine_with(&mut self, sampler: &Sampler, embeddings: &Tensor) -> Result<Triplets> {
+        let mined = Mined::new(embeddings, self.labels, self.eta())?;
+        Ok(sampler.mine(&mined, self.recipe.settings.anchors, &mut self.dice))
+    }
+
+    /// The loss of a batch's embeddings [B, D]; of these triplets of it, where it takes triplets. With the regulariser.
+    pub fn loss_of(&self, embeddings: &Tensor, triplets: &Triplets) -> Tensor {
+        let classes = numbers(self.labels, embeddings);
+        self.loss_with(embeddings, &classes, triplets, embeddings)
+    }
+
+    /// The loss of the embeddings of triplets, each [T, D]: as triplets, or as one batch of all three where the loss takes pairs.
+    /// The regulariser sees each image of the batch once.
+    pub fn loss_of_triplets(&self, parts: &[Tensor; 3], triplets: &Triplets) -> Tensor {
+        let [a, p, _] = parts;
+        let count = a.size()[0];
+        let e = Tensor::cat(parts, 0);
+        let rows = Triplets::consecutive(count);
+        let classes: Vec<Tensor> = triplets.of(&numbers(self.labels, &e)).into();
+        let once = match self.recipe.settings.anchors {
+            Anchors::Pairs => Tensor::cat(&[a, p], 0),
+            Anchors::Every => a.shallow_clone(),
+        };
+        self.loss_with(&e, &Tensor::cat(&classes, 0), &rows, &once)
+    }
+
+    fn loss_with(&self, e: &Tensor, classes: &Tensor, triplets: &Triplets, once: &Tensor) -> Tensor {
+        let Recipe { loss, regulariser, settings, .. } = self.recipe;
+        let value = |loss: &Loss, e: &Tensor| {
+            let parameter = loss.parameter.as_ref().and_then(|p| self.net.of_loss.get(p.name));
+            (loss.of)(&Labelled { e, classes, triplets, parameter })
+        };
+        let own = value(loss, e);
+        match regulariser {
+            Some(regulariser) => own + value(regulariser, once) * settings.regulariser_weight,
+            None => own,
+        }
     }
 
     pub fn budget(&self) -> PgdBudget {
@@ -241,13 +342,13 @@ impl Step<'_> {
         (images, moved)
     }
 
-    /// Embeds three batches of images in training mode, in one pass.
-    pub fn embed_triplets(&self, images: &[Tensor; 3]) -> [Tensor; 3] {
-        let mut parts = self.embed(&Tensor::cat(images, 0)).chunk(3, 0).into_iter();
-        std::array::from_fn(|_| parts.next().unwrap_or_default())
+    /// Embeds three batches of images in one pass, as [`Step::embed`] does.
+    pub fn embed_triplets(&self, images: &[Tensor; 3]) -> ([Tensor; 3], [Tensor; 3]) {
+        let (trained, rest) = self.embed(&Tensor::cat(images, 0));
+        (thirds(&trained), thirds(&rest))
     }
 
-    /// What triplets show before and after an attack: embeddings of anchors, positives, negatives.
+    /// What triplets show before and after an attack: embeddings of anchors, positives, negatives, in inference mode.
     pub fn seen(
         &self,
         before: &[Tensor; 3],
@@ -261,6 +362,7 @@ impl Step<'_> {
             let (h0, h1) = (hard(before), hard(after));
             let lambda = self.recipe.settings.lambda;
             let c = |[a, p, n]: &[Tensor; 3]| collapseness([a, p, n], -lambda, true).double_value(&[]);
+            let apart = |e: &[Tensor; 3], h: &Tensor| -mean(h) / mean_distance(&Tensor::cat(e, 0)).max(1e-12);
             let shifts: Vec<f64> =
                 (0..3).filter(|&i| moving[i]).map(|i| mean(&distance(&before[i], &after[i]))).collect();
             BatchMeasures {
@@ -272,6 +374,8 @@ impl Step<'_> {
                 collapseness_after: c(after),
                 attack_steps: moved.map_or(0.0, |m| f64::from(m.steps)),
                 shift: if shifts.is_empty() { 0.0 } else { shifts.iter().sum::<f64>() / shifts.len() as f64 },
+                separability_before: apart(before, &h0),
+                separability_after: apart(after, &h1),
                 // What rounding does to an unmoved triplet is no difference.
                 easier: mean(&h1.lt_tensor(&(&h0 - 1e-5)).to_kind(Kind::Float)),
                 image_steps: moved.map_or(0, |m| m.work),
@@ -279,6 +383,21 @@ impl Step<'_> {
             }
         })
     }
+}
+
+/// Mean distance of all pairs of different rows of unit length.
+fn mean_distance(e: &Tensor) -> f64 {
+    let count = e.size()[0];
+    let squares: Tensor = 2.0 - e.matmul(&e.tr()) * 2.0;
+    // A row's distance from itself is 0 but for rounding.
+    let own = Tensor::eye(count, (Kind::Bool, e.device()));
+    let sum = squares.masked_fill(&own, 0.0).clamp_min(0.0).sqrt().sum(Kind::Double);
+    number(&sum) / (count * (count - 1)).max(1) as f64
+}
+
+fn thirds(t: &Tensor) -> [Tensor; 3] {
+    let mut parts = t.chunk(3, 0).into_iter();
+    std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
 pub fn number(t: &Tensor) -> f64 {

@@ -2,22 +2,27 @@
 
 use super::{Defence, update};
 use crate::net::Norms;
+use crate::sampler::Anchors;
 
 pub const DEFENCE: Defence = Defence {
     name: "none",
     about: "clean images",
-    losses: &["triplet", "contrastive", "margin", "multi-similarity", "info-nce"],
+    loss: "triplet",
+    only: &[],
     sampler: "semihard",
+    anchors: Anchors::Pairs,
+    attacks_triplets: false,
+    perturb: "",
     attack: None,
     flags: &[],
     norms: Norms::Frozen,
     sides: &[],
     step: |step| {
-        let embeddings = step.embed(step.images);
-        let clean = embeddings.detach();
-        let triplets = step.mine(&clean)?.of(&clean);
-        let loss = step.loss_of(&embeddings)?;
-        let seen = step.seen(&triplets, &triplets, [false; 3], None);
+        let (embeddings, rest) = step.embed(step.images);
+        let triplets = step.mine(&embeddings)?;
+        let loss = step.loss_of(&embeddings, &triplets);
+        let shown = triplets.of(&rest);
+        let seen = step.seen(&shown, &shown, [false; 3], None);
         Ok(update(loss.shallow_clone(), &loss, seen))
     },
 };

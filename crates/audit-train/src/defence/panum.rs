@@ -1,47 +1,121 @@
-//! Panum et al. (2021): the positive of some triplets is moved away from its anchor.
+//! Panum et al. (2021), robust training of metric models in its three formulations. The paper's own is the second one with the
+//! positive moved away from its anchor, in a share γ of the triplets.
 
-use super::{AttackDefaults, Defence, update};
-use crate::loss::{LossInput, distance};
+use super::{AttackDefaults, Defence, Step, StepSize, Update, update};
+use crate::loss::{Labelled, distance, hardness};
 use crate::net::Norms;
-use audit::{Error, Result};
+use crate::perturb::Perturbed;
+use crate::recipe::Formulation;
+use crate::sampler::{Anchors, Triplets};
+use audit::Result;
 use tch::{Kind, Tensor};
 
 pub const DEFENCE: Defence = Defence {
     name: "panum",
     about: "the positive moved away from its anchor, with probability γ",
-    losses: &["triplet", "contrastive"],
+    loss: "triplet",
+    only: &["triplet", "contrastive"],
     sampler: "distance",
-    attack: Some(AttackDefaults { eps: 0.01, alpha: 0.004, steps: 5, fixed: true, progressive: false }),
-    flags: &["gamma"],
+    // Appendix A: every data point is an anchor, and is in a positive and in a negative pair.
+    anchors: Anchors::Every,
+    attacks_triplets: true,
+    perturb: "p",
+    // Section 4.1: steps of 2ε/i, by which any point of the box can be reached from any start.
+    attack: Some(AttackDefaults {
+        eps: 0.01,
+        alpha: StepSize::PerBox(2.0),
+        steps: 5,
+        fixed: true,
+        progressive: false,
+        random_start: true,
+    }),
+    flags: &["gamma", "formulation", "perturb", "adversarial-weight"],
     norms: Norms::Frozen,
     sides: &[],
-    step,
+    step: |step| match step.recipe.settings.formulation {
+        Formulation::Shift => regularised(step),
+        Formulation::Joint => perturbed(step, [true; 3]),
+        Formulation::Sample => perturbed(step, step.recipe.perturb),
+    },
 };
 
-fn step(step: &mut super::Step) -> Result<super::Update> {
+/// Formulations 1 and 2: the net is trained on triplets of which `moving` are moved, in a share γ of them.
+///
+/// One of a triplet moves as in equations 14 to 16 and appendix F: the positive away from the anchor, the negative towards it, the
+/// anchor both ways. All three move up the loss itself (equation 11).
+fn perturbed(step: &mut Step, moving: [bool; 3]) -> Result<Update> {
     let clean = step.clean();
     let triplets = step.mine(&clean)?;
-    let before = triplets.of(&clean);
-    let gamma = step.recipe.settings.gamma;
-    let chosen: Vec<i64> = (0..triplets.a.len() as i64).filter(|_| step.dice.unit() < gamma).collect();
+    let chosen = chosen(step, triplets.a.len());
     let mut images = triplets.of(step.images);
     let mut moved = None;
     if !chosen.is_empty() {
-        let rows = Tensor::from_slice(&chosen).to_device(clean.device());
-        let anchors = before[0].index_select(0, &rows);
-        let attack = step
-            .attack(&images[1].index_select(0, &rows), |e, _| Some(-distance(e, &anchors).mean(Kind::Float)));
-        images[1] = images[1].index_copy(0, &rows, &attack.images);
+        let some = triplets.some(&chosen);
+        let (loss, rows) = (step.recipe.loss.of, Triplets::consecutive(chosen.len() as i64));
+        let all = moving == [true; 3];
+        let (images_of_some, attack) = step.attack_triplets(&clean, &some, moving, |parts, _| {
+            let [a, p, n] = parts;
+            Some(match all {
+                true => -loss(&Labelled {
+                    e: &Tensor::cat(&parts, 0),
+                    classes: &Tensor::new(),
+                    triplets: &rows,
+                    parameter: None,
+                }),
+                false => -hardness(a, p, n).mean(Kind::Float),
+            })
+        });
+        let places = Tensor::from_slice(&chosen).to_device(clean.device());
+        for ((image, changed), _) in
+            images.iter_mut().zip(&images_of_some).zip(moving).filter(|(_, moves)| *moves)
+        {
+            *image = image.index_copy(0, &places, changed);
+        }
         moved = Some(attack);
     }
-    let after = step.embed_triplets(&images);
-    let LossInput::Triplets(loss) = step.recipe.loss.of else {
-        return Err(Error::internal(format!(
-            "panum with the loss {}, which takes no triplets",
-            step.recipe.loss.name
-        )));
-    };
-    let loss = loss(&after[0], &after[1], &after[2]);
-    let seen = step.seen(&before, &after, [false, true, false], moved.as_ref());
+    let (after, rest) = step.embed_triplets(&images);
+    let loss = step.loss_of_triplets(&after, &triplets);
+    let seen = step.seen(&triplets.of(&clean), &rest, moving, moved.as_ref());
     Ok(update(loss.shallow_clone(), &loss, seen))
+}
+
+/// Formulation 3 (equation 13): the loss of clean images, and the mean distance that an image's embedding can be shifted, times the
+/// weight. A share γ of the images is moved.
+fn regularised(step: &mut Step) -> Result<Update> {
+    let clean = step.clean();
+    let chosen = chosen(step, step.labels.len());
+    let rows = Tensor::from_slice(&chosen).to_device(clean.device());
+    let mut images = step.images.shallow_clone();
+    let mut moved: Option<Perturbed> = None;
+    if !chosen.is_empty() {
+        let origin = clean.index_select(0, &rows);
+        let attack = step.attack(&images.index_select(0, &rows), |e, at| {
+            // At distance 0 there is no direction: the first step aims beside the clean embedding.
+            let from = if at == 0 { &origin + 1e-7 } else { origin.shallow_clone() };
+            Some(-distance(e, &from).sum(Kind::Float))
+        });
+        images = images.index_copy(0, &rows, &attack.images);
+        moved = Some(attack);
+    }
+    let (both, rest) = step.embed(&Tensor::cat(&[step.images, &images], 0));
+    let (still, shifted) = (both.chunk(2, 0)[0].shallow_clone(), both.chunk(2, 0)[1].shallow_clone());
+    let triplets = step.mine(&still)?;
+    let base = step.loss_of(&still, &triplets);
+    // A batch of which no image was chosen has no shift to keep small.
+    let loss = match moved {
+        Some(_) => {
+            let shift = distance(&still, &shifted).index_select(0, &rows).mean(Kind::Float);
+            &base + shift * step.recipe.settings.adversarial_weight
+        }
+        None => base.shallow_clone(),
+    };
+    let after = triplets.of(&rest.chunk(2, 0)[1]);
+    let seen = step.seen(&triplets.of(&clean), &after, [true; 3], moved.as_ref());
+    Ok(update(loss, &base, seen))
+}
+
+/// Places out of 0..count, each with probability γ.
+fn chosen(step: &mut Step, count: usize) -> Vec<i64> {
+    let gamma = step.recipe.settings.gamma;
+    (0..count as i64).filter(|_| step.dice.unit() < gamma).collect()
 }

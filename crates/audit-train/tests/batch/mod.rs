@@ -1,0 +1,60 @@
+//! One batch through a method, without a training around it.
+
+#![allow(dead_code, reason = "not every test file needs all of it")]
+
+use audit_train::cli::Cli;
+use audit_train::defence::{Memory, Step, Update};
+use audit_train::dice::Dice;
+use audit_train::net::Net;
+use audit_train::recipe::Recipe;
+use clap::Parser;
+use tch::{Device, Tensor};
+
+/// The recipe of these flags for a data set of so many images.
+pub fn recipe(words: &str, images: usize) -> audit::Result<Recipe> {
+    let fixed = ["audit-train", "--data", "x", "--out", "x.onnx"];
+    let cli = Cli::try_parse_from(fixed.into_iter().chain(words.split_whitespace()))
+        .unwrap_or_else(|e| panic!("{e}"));
+    Recipe::of(&cli.run, images, images / 4, "digest")
+}
+
+/// What one batch of images, the first half of the training over, gives by this recipe.
+pub struct Batch {
+    pub recipe: Recipe,
+    pub net: Net,
+    pub images: Tensor,
+    pub labels: Vec<usize>,
+    memory: Memory,
+}
+
+impl Batch {
+    pub fn new(words: &str, count: i64) -> Batch {
+        let recipe =
+            recipe(&format!("{words} --batch {count} --epochs 10"), 1000).unwrap_or_else(|e| panic!("{e}"));
+        let s = &recipe.settings;
+        let net = Net::new(recipe.backbone, s.dim, 3, Device::Cpu).with_loss(recipe.loss, s.classes, 3);
+        let (channels, side) = recipe.backbone.input;
+        let images = Dice::new(1, "images", 0).tensor(&[count, channels, side, side]);
+        let labels = (0..count as usize).map(|i| i / 2).collect();
+        Batch { recipe, net, images, labels, memory: Memory::default() }
+    }
+
+    pub fn step(&mut self, progress: f64) -> Step<'_> {
+        Step {
+            net: &self.net,
+            frozen: self.net.frozen(),
+            recipe: &self.recipe,
+            images: &self.images,
+            labels: &self.labels,
+            at: 0,
+            progress,
+            dice: Dice::new(5, "batch", 0),
+            memory: &mut self.memory,
+        }
+    }
+
+    pub fn update(&mut self) -> Update {
+        let step = self.recipe.defence.step;
+        step(&mut self.step(0.5)).unwrap_or_else(|e| panic!("{e}"))
+    }
+}

@@ -1,0 +1,448 @@
+//! What can be chosen about a training, beside the papers' defaults. Expected values are closed forms, or plain arithmetic in
+//! double precision here.
+
+mod batch;
+
+use audit::data::Dataset;
+use audit_train::checkpoint::{self, RunState};
+use audit_train::cli::Cli;
+use audit_train::defence::hm::gradual;
+use audit_train::defence::number;
+use audit_train::dice::Dice;
+use audit_train::images::{Crop, LabelledImages};
+use audit_train::log::{self, LogLine};
+use audit_train::loss::{LOSSES, Labelled, Loss, numbers};
+use audit_train::monitor::{EpochRow, measure};
+use audit_train::net::{Backbone, Net, Norms, normalize};
+use audit_train::optimiser::Adam;
+use audit_train::sampler::Triplets;
+use batch::Batch;
+use clap::Parser;
+use std::path::{Path, PathBuf};
+use tch::{Device, Kind, Tensor};
+
+type Rows = Vec<Vec<f64>>;
+
+/// Twelve unit embeddings of six classes, two each, and a triplet for each class.
+fn points() -> (Tensor, Vec<usize>, Triplets) {
+    let e = normalize(&(Dice::new(4, "points", 0).tensor(&[12, 5]) - 0.3));
+    let triplets =
+        Triplets { a: vec![0, 2, 4, 6, 8, 10], p: vec![1, 3, 5, 7, 9, 11], n: vec![3, 5, 0, 9, 11, 2] };
+    (e, (0..12).map(|i| i / 2).collect(), triplets)
+}
+
+fn rows(t: &Tensor) -> Rows {
+    let (count, width) = t.size2().unwrap();
+    (0..count).map(|i| (0..width).map(|k| t.double_value(&[i, k])).collect()).collect()
+}
+
+fn distance(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+}
+
+fn cosine(x: &[f64], y: &[f64]) -> f64 {
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(a, b)| a * b).sum::<f64>();
+    dot(x, y) / (dot(x, x) * dot(y, y)).sqrt()
+}
+
+/// Distances of all ordered pairs of different rows.
+fn pairs(e: &Rows) -> Vec<f64> {
+    let all = (0..e.len()).flat_map(|i| (0..e.len()).map(move |j| (i, j)));
+    all.filter(|(i, j)| i != j).map(|(i, j)| distance(&e[i], &e[j])).collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn loss(name: &str, parameter: Option<&Tensor>) -> Tensor {
+    let (e, labels, triplets) = points();
+    let classes = numbers(&labels, &e);
+    (Loss::find(name).unwrap().of)(&Labelled { e: &e, classes: &classes, triplets: &triplets, parameter })
+}
+
+#[track_caller]
+fn close(found: f64, expected: f64, what: &str) {
+    assert!(
+        (found - expected).abs() < 2e-5 * expected.abs().max(1.0),
+        "{what}: {found} instead of {expected}"
+    );
+}
+
+#[test]
+fn the_learnt_boundary_of_the_margin_loss() {
+    let (e, labels, triplets) = points();
+    let e = rows(&e);
+    // At 1.2 for all it is the margin loss.
+    let fixed = Tensor::full([6], 1.2, (Kind::Float, Device::Cpu));
+    close(number(&loss("margin-learnt", Some(&fixed))), number(&loss("margin", None)), "β 1.2");
+    let betas = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+    let (mut sum, mut active, mut slope) = (0.0, 0.0, [0.0; 6]);
+    for i in 0..6 {
+        let [a, p, n] = [triplets.a[i], triplets.p[i], triplets.n[i]].map(|row| &e[row as usize]);
+        let class = labels[triplets.a[i] as usize];
+        for (term, sign) in
+            [(distance(a, p) - betas[class] + 0.2, -1.0), (betas[class] - distance(a, n) + 0.2, 1.0)]
+        {
+            if term > 0.0 {
+                sum += term;
+                active += 1.0;
+                slope[class] += sign;
+            }
+        }
+    }
+    let beta = Tensor::from_slice(&betas.map(|b| b as f32)).set_requires_grad(true);
+    let value = loss("margin-learnt", Some(&beta));
+    assert!(active > 3.0 && active < 12.0, "the case says something");
+    close(number(&value.detach()), sum / active, "value");
+    let gradient = Tensor::run_backward(&[value], &[&beta], false, false)[0].shallow_clone();
+    for (class, slope) in slope.iter().enumerate() {
+        close(gradient.double_value(&[class as i64]), slope / active, "gradient of β");
+    }
+}
+
+#[test]
+fn proxies_and_directions_of_classes() {
+    let (e, labels, _) = points();
+    // Two classes more than the batch has; lengths say nothing.
+    let learnt = Dice::new(6, "proxies", 0).tensor(&[8, 5]) * 3.0 - 1.0;
+    let (e, p) = (rows(&e), rows(&learnt));
+    let s = |i: usize, c: usize| cosine(&e[i], &p[c]);
+    let (mut pull, mut push) = (0.0, 0.0);
+    for c in 0..8 {
+        let [own, others] = [true, false].map(|own| (0..12).filter(move |&i| (i / 2 == c) == own));
+        pull += (1.0 + own.map(|i| (-32.0 * (s(i, c) - 0.1)).exp()).sum::<f64>()).ln();
+        push += (1.0 + others.map(|i| (32.0 * (s(i, c) + 0.1)).exp()).sum::<f64>()).ln();
+    }
+    close(number(&loss("proxy-anchor", Some(&learnt))), pull / 6.0 + push / 8.0, "Proxy-Anchor");
+    let cross = |i: usize| {
+        let all: f64 = (0..8).map(|c| (s(i, c) / 0.05).exp()).sum();
+        all.ln() - s(i, labels[i]) / 0.05
+    };
+    close(
+        number(&loss("cross-entropy", Some(&learnt))),
+        mean(&(0..12).map(cross).collect::<Vec<_>>()),
+        "cross-entropy",
+    );
+}
+
+#[test]
+fn hyperspherical_energies() {
+    let d = pairs(&rows(&points().0));
+    let of = |f: fn(f64) -> f64| mean(&d.iter().map(|d| f(*d)).collect::<Vec<_>>());
+    close(number(&loss("he-0", None)), of(|d| (1.0 / d).ln()), "s = 0");
+    close(number(&loss("he-1", None)), of(|d| 1.0 / d), "s = 1");
+    close(number(&loss("g-he", None)), of(|d| (-d * d).exp()).ln(), "Gaussian");
+    // Evenly on a circle there is less of it than in a heap.
+    let circle = |angle: f64| {
+        let at = |i: usize| [(i as f64 * angle).cos() as f32, (i as f64 * angle).sin() as f32];
+        Tensor::from_slice(&(0..4).map(at).collect::<Vec<_>>().concat()).view([4, 2])
+    };
+    for name in ["he-0", "he-1", "g-he"] {
+        let energy = |e: &Tensor| {
+            let classes = numbers(&[0, 0, 1, 1], e);
+            let batch = Labelled { e, classes: &classes, triplets: &Triplets::default(), parameter: None };
+            number(&(Loss::find(name).unwrap().of)(&batch))
+        };
+        assert!(energy(&circle(std::f64::consts::FRAC_PI_2)) < energy(&circle(0.3)), "{name}");
+        assert!(energy(&circle(0.0)).is_finite(), "{name}: four in one place");
+    }
+}
+
+#[test]
+fn a_regulariser_is_added_to_the_loss_of_each_image_once() {
+    for words in ["none --sampler random", "act", "panum --gamma 0"] {
+        let value = |extra: &str| {
+            let mut batch = Batch::new(&format!("{words} {extra}"), 16);
+            (number(&batch.update().loss.detach()), batch)
+        };
+        let (plain, batch) = value("");
+        let (with, _) = value("--regulariser g-he --regulariser-weight 0.5");
+        if words == "act" {
+            // Positives are moved, so that only the sign is known: an energy is below 0.
+            assert!(with < plain, "{words}");
+            continue;
+        }
+        let d = pairs(&rows(&batch.net.unit_all(&batch.images, 16)));
+        let energy = mean(&d.iter().map(|d| (-d * d).exp()).collect::<Vec<_>>()).ln();
+        close(with - plain, 0.5 * energy, words);
+    }
+}
+
+#[test]
+fn the_halves_of_the_top_rank_pair() {
+    // The loss without the pair, and what the pair adds to it.
+    let parts = |words: &str| {
+        let Update { loss, base } = update(words);
+        (base, loss - base)
+    };
+    // A margin at which L_TR is above 0 whatever the net.
+    let active = "--top-rank-margin 1";
+    let (both, added) = parts(&format!("--top-rank on {active}"));
+    assert!(added > 0.1);
+    let (alone, added_alone) = parts(&format!("--top-rank loss {active}"));
+    assert!(added_alone > 0.1 && alone != both, "without the term the attack is another one");
+    assert_eq!(parts("--top-rank term"), (both, 0.0));
+    assert_eq!(parts("--top-rank off"), (alone, 0.0));
+    // L_TR = γ·(gap + β_TR).
+    let (_, wider) = parts("--top-rank loss --top-rank-margin 1.5");
+    close(wider - added_alone, 0.5 * 0.5, "β_TR");
+    let (_, heavier) = parts(&format!("--top-rank loss --top-rank-weight 1.5 {active}"));
+    close(heavier, 3.0 * added_alone, "γ");
+}
+
+struct Update {
+    loss: f64,
+    /// Without extra terms.
+    base: f64,
+}
+
+fn update(words: &str) -> Update {
+    let found = Batch::new(&format!("anp --progressive off --pgd-steps 3 {words}"), 16).update();
+    Update { loss: number(&found.loss.detach()), base: found.seen.loss_adversarial }
+}
+
+#[test]
+fn the_destination_of_lga() {
+    for (last, u, expected) in [
+        (0.0, 0.2, 0.0),
+        (0.1, 0.2, -0.1),
+        (2.0, 0.2, -0.2),
+        (0.22, 2.2, -0.02),
+        (2.2, 2.2, -0.2),
+        (9.0, 2.2, -0.2),
+    ] {
+        close(gradual(last, u), expected, "destination");
+    }
+}
+
+#[test]
+fn any_of_a_triplet_is_moved() {
+    for (letters, images) in [("a", 8), ("n", 8), ("pn", 16), ("ap", 16), ("apn", 24)] {
+        // A destination that nothing reaches.
+        let seen = Batch::new(
+            &format!("hm --sampler random --destination 1.9 --pgd-steps 4 --perturb {letters}"),
+            16,
+        )
+        .update()
+        .seen;
+        assert_eq!(seen.image_steps, images * 4, "{letters}");
+        assert!(seen.hardness_after > seen.hardness_before && seen.shift > 0.0, "{letters}: {seen:?}");
+    }
+    for loss in ["triplet", "contrastive"] {
+        for (words, images) in
+            [("--perturb a", 16), ("--perturb p", 16), ("--perturb n", 16), ("--formulation joint", 48)]
+        {
+            let words = format!("panum --loss {loss} --gamma 1 --eps 0.1 {words}");
+            let seen = Batch::new(&words, 16).update().seen;
+            assert_eq!(seen.image_steps, images * 5, "{words}");
+            assert!(seen.hardness_after > seen.hardness_before, "{words}: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn the_shift_as_a_penalty() {
+    let update = |weight: &str| {
+        Batch::new(
+            &format!("panum --formulation shift --gamma 1 --eps 0.1 --adversarial-weight {weight} --loss contrastive --sampler hardest"),
+            16,
+        )
+        .update()
+    };
+    let (light, heavy) = (update("0.1"), update("0.3"));
+    let penalty = |u: &audit_train::defence::Update| number(&u.loss.detach()) - u.seen.loss_adversarial;
+    assert!(light.seen.shift > 0.01 && penalty(&light) > 0.0);
+    close(penalty(&heavy), 3.0 * penalty(&light), "λ");
+    // The rest is the loss of clean images: that of `none` on the same triplets.
+    close(
+        heavy.seen.loss_adversarial,
+        Batch::new("none --loss contrastive --sampler hardest --anchors every", 16)
+            .update()
+            .seen
+            .loss_adversarial,
+        "clean loss",
+    );
+}
+
+#[test]
+fn attacks_of_triplets_and_batches_train_every_loss() {
+    for loss in LOSSES {
+        for method in [
+            "cap --progressive off",
+            "anp --progressive off",
+            "ca-tride --progressive off",
+            "adml --target triplet",
+        ] {
+            let mut batch = Batch::new(&format!("{method} --loss {} --pgd-steps 2", loss.name), 16);
+            let update = batch.update();
+            let trained: Vec<&Tensor> = batch.net.trained().map(|(_, t)| t).collect();
+            let gradients = Tensor::run_backward(&[&update.loss], &trained, false, false);
+            let sizes: Vec<f64> = gradients.iter().map(|g| number(&g.abs().sum(Kind::Double))).collect();
+            assert!(
+                sizes.iter().all(|s| s.is_finite()) && sizes[0] > 0.0,
+                "{method} {}: {sizes:?}",
+                loss.name
+            );
+            assert!(update.seen.image_steps > 0);
+        }
+    }
+    // Triplets as one batch: what the loss of those 24 images is.
+    let mut batch = Batch::new("cap --progressive off --loss multi-similarity --pgd-steps 1", 16);
+    let step = batch.step(0.5);
+    let parts = [0, 1, 2].map(|i| normalize(&Dice::new(i, "parts", 0).tensor(&[8, 6])));
+    let triplets = Triplets {
+        a: (0..16).step_by(2).collect(),
+        p: (1..16).step_by(2).collect(),
+        n: vec![2, 4, 6, 8, 10, 12, 14, 0],
+    };
+    let labels: Vec<usize> =
+        triplets.a.iter().chain(&triplets.p).chain(&triplets.n).map(|row| *row as usize / 2).collect();
+    let e = Tensor::cat(&parts, 0);
+    let classes = numbers(&labels, &e);
+    let whole = Labelled { e: &e, classes: &classes, triplets: &Triplets::default(), parameter: None };
+    close(
+        number(&step.loss_of_triplets(&parts, &triplets)),
+        number(&(Loss::find("multi-similarity").unwrap().of)(&whole)),
+        "one batch",
+    );
+}
+
+#[test]
+fn what_a_loss_learns_is_trained_saved_and_no_part_of_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("net.checkpoint");
+    for name in ["margin-learnt", "proxy-anchor", "cross-entropy"] {
+        let mut batch = Batch::new(&format!("none --loss {name} --weight-decay 0.1"), 16);
+        let mut adam = Adam::new(&batch.net, 0.1);
+        let values = || batch.net.of_loss.values().map(|t| t.detach().copy()).collect::<Vec<_>>();
+        let start = values();
+        assert_eq!(start.len(), 1);
+        let first = batch.update();
+        adam.step(&batch.net, &first.loss, 1e-3, 0.02);
+        let learnt: Vec<Tensor> = batch.net.of_loss.values().map(|t| t.detach().copy()).collect();
+        // Adam's first step is its rate wherever there is a gradient.
+        close(number(&(&learnt[0] - &start[0]).abs().max()), 0.02, name);
+        let settings = &batch.recipe.settings;
+        checkpoint::save(&path, settings, &RunState::default(), &batch.net, &adam).unwrap();
+        let saved = checkpoint::load(&path).unwrap();
+        let again = || {
+            Net::new(batch.recipe.backbone, settings.dim, 8, Device::Cpu).with_loss(
+                batch.recipe.loss,
+                settings.classes,
+                8,
+            )
+        };
+        let mut net = again();
+        saved.fill(&mut net, &path).unwrap();
+        assert_ne!(net.of_loss.values().next().unwrap(), &learnt[0], "--init takes the net alone");
+        saved.fill_loss(&mut net);
+        assert_eq!(net.of_loss.values().next().unwrap(), &learnt[0], "--resume takes both");
+        assert_eq!(saved.adam(&net, 0.1, &path).unwrap().mean.len(), adam.mean.len());
+        // A plain net starts from it too.
+        saved.fill(&mut Net::new(batch.recipe.backbone, settings.dim, 1, Device::Cpu), &path).unwrap();
+        let graph = audit_train::export::graph(&net).unwrap();
+        assert!(graph.encode().windows(5).all(|w| w != b"loss."));
+    }
+}
+
+#[test]
+fn patches_of_a_share_of_the_area() {
+    let (whole, side) = (256, 224);
+    // Two ramps: what stands at a place is its column, and its row.
+    let ramp = |of: fn(usize) -> usize| (0..whole * whole).map(move |i| of(i) as f32);
+    let image: Vec<f32> = ramp(|i| i % 256).chain(ramp(|i| i / 256)).collect();
+    let mut smallest = 1.0f64;
+    for at in 0..200 {
+        let crop = Crop::of_area(0.6, whole, true, &mut Dice::new(0, "crop", at));
+        let out = crop.out_of(&image, whole, side);
+        assert_eq!(out.len(), 2 * side * side);
+        let channel = |c: usize, y: usize, x: usize| f64::from(out[c * side * side + y * side + x]);
+        // Between inner pixels the ramp rises by the width of the patch over the side; a mirrored one falls.
+        let (width, height) = (
+            (channel(0, 9, 200) - channel(0, 9, 20)) / 180.0 * side as f64,
+            (channel(1, 200, 9) - channel(1, 20, 9)) / 180.0 * side as f64,
+        );
+        let (share, ratio) = (width.abs() * height / 65536.0, width.abs() / height);
+        assert!((0.59..=1.0001).contains(&share) && (0.74..=1.35).contains(&ratio), "{share} {ratio}");
+        smallest = smallest.min(share);
+    }
+    assert!(smallest < 0.65, "{smallest}");
+    let all = Crop::of_area(1.0, whole, false, &mut Dice::new(0, "crop", 0));
+    assert_eq!(all.out_of(&image, whole, whole), image);
+}
+
+#[test]
+fn separability_of_a_batch() {
+    let mut batch = Batch::new("act --pgd-steps 1", 16);
+    let step = batch.step(0.5);
+    let point = |angle: f64| Tensor::from_slice(&[angle.cos() as f32, angle.sin() as f32]).view([1, 2]);
+    let triplet = |angles: [f64; 3]| angles.map(point);
+    let apart = |[a, p, n]: [f64; 3]| {
+        let d = |x: f64, y: f64| 2.0 * ((x - y).abs() / 2.0).sin();
+        (d(a, n) - d(a, p)) / ((d(a, p) + d(a, n) + d(p, n)) / 3.0)
+    };
+    let (before, after) = ([0.0, 0.3, 1.1], [0.0, 0.9, 0.7]);
+    let seen = step.seen(&triplet(before), &triplet(after), [false, true, true], None);
+    close(seen.separability_before, apart(before), "before");
+    close(seen.separability_after, apart(after), "after");
+    assert!(seen.separability_after < 0.0);
+}
+
+#[test]
+fn distances_within_and_between_classes() {
+    let net = Net::new(Backbone::find("c2f1").unwrap(), 8, 3, Device::Cpu);
+    let images = Dice::new(1, "images", 0).tensor(&[9, 1, 28, 28]);
+    let labels: Vec<usize> = (0..9).map(|i| i / 3).collect();
+    let e = rows(&tch::no_grad(|| net.unit(&net.weights, &images, Norms::Frozen)));
+    let of = |same: bool| {
+        let all = (0..9).flat_map(|i| (0..9).map(move |j| (i, j)));
+        let chosen = all.filter(|(i, j)| i != j && (labels[*i] == labels[*j]) == same);
+        mean(&chosen.map(|(i, j)| distance(&e[i], &e[j])).collect::<Vec<_>>())
+    };
+    let (within, between) = (of(true), of(false));
+    let found = measure(&net, &LabelledImages { images, labels });
+    close(found.within, within, "within");
+    close(found.between, between, "between");
+    close(found.entanglement, within / between, "entanglement");
+}
+
+/// Where `cargo xtask setup` puts the runtime; `None` where the environment names another, or nobody has set up.
+fn runtime_folder() -> Option<PathBuf> {
+    let set_up = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime");
+    (std::env::var_os("ORT_DYLIB_PATH").is_none() && set_up.is_dir()).then_some(set_up)
+}
+
+fn epochs(path: &Path) -> Vec<EpochRow> {
+    let row = |line| if let LogLine::Epoch(row) = line { Some(row) } else { None };
+    log::read(path).unwrap().into_iter().filter_map(row).collect()
+}
+
+#[test]
+fn ers_on_the_way_is_that_of_an_audit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, out) = (folder.path().join("images"), folder.path().join("net.onnx"));
+    Dataset::generated(5, 6, 8).export(&data, &audit::data::Preparation::new(1, 28, 28)).unwrap();
+    let runtime = runtime_folder();
+    let lib = runtime.as_ref().map_or(String::new(), |dir| format!("--ort-lib {}", dir.display()));
+    let words = format!(
+        "audit-train none --loss proxy-anchor -q --threads 1 --data {} --out {} --batch 12 --epochs 4 --ers-every 2 --ers-queries 6 {lib}",
+        data.display(),
+        out.display()
+    );
+    audit_train::run(&Cli::try_parse_from(words.split_whitespace()).unwrap().run).unwrap();
+    let rows = epochs(&out.with_extension("jsonl"));
+    let measured: Vec<(u64, bool)> = rows.iter().map(|r| (r.epoch, r.ers.is_some())).collect();
+    assert_eq!(measured, [(0, false), (1, false), (2, true), (3, false), (4, true)]);
+    // After the last epoch the net is the model.
+    let words = format!(
+        "audit -q --suite ers --strong-sample off --allow-untrusted --max-queries 6 --threads 1 --data {} {}",
+        data.display(),
+        out.display()
+    );
+    let mut flags = audit::cli::Cli::try_parse_from(words.split_whitespace()).unwrap().run;
+    flags.ort_lib = flags.ort_lib.or(runtime);
+    let ers = audit::run::run(&flags, "audit").unwrap().scores.ers.unwrap().value;
+    assert_eq!(rows[4].ers, Some(ers));
+    assert!(!folder.path().join("net.probe.onnx").exists() && !folder.path().join("net.probe.yaml").exists());
+}

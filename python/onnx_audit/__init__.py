@@ -1,0 +1,47 @@
+"""How robust is an image-retrieval model against somebody who may change its images a little?
+
+    import onnx_audit
+    report = onnx_audit.audit("model.onnx", "photos/", suite="full", max_queries=50)
+    report.robust_r1, report.scores, report.attacks, report.trials
+
+Everything is computed by the program ``audit``, which comes with this package. docs/python.md has examples.
+"""
+
+from __future__ import annotations
+
+from .commands import audit, compare, gate, inspect, load
+from .errors import (
+    AuditError,
+    GateFailed,
+    Incomplete,
+    InternalError,
+    Interrupted,
+    ModelError,
+    NothingToEvaluate,
+    NotTrustworthy,
+    Regression,
+    UsageError,
+)
+from .gradient import Gradient
+from .report import Comparison, Report
+
+__all__ = [
+    "AuditError",
+    "Comparison",
+    "GateFailed",
+    "Gradient",
+    "Incomplete",
+    "InternalError",
+    "Interrupted",
+    "ModelError",
+    "NotTrustworthy",
+    "NothingToEvaluate",
+    "Regression",
+    "Report",
+    "UsageError",
+    "audit",
+    "compare",
+    "gate",
+    "inspect",
+    "load",
+]

@@ -1,0 +1,98 @@
+"""The errors of the program as exceptions: one class for each exit code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .report import Report
+
+
+class AuditError(Exception):
+    """The program ended with an exit code other than 0.
+
+    ``exit_code`` is that code. ``report`` is the report where one was written all the same, else None.
+    """
+
+    exit_code: int = 1
+
+    def __init__(self, message: str, exit_code: int | None = None, report: Report | None = None) -> None:
+        super().__init__(message)
+        self.report = report
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+
+class InternalError(AuditError):
+    """Exit code 1: a fault of the program or of the machine."""
+
+    exit_code = 1
+
+
+class UsageError(AuditError, ValueError):
+    """Exit code 2: an unknown flag or metric, a path that doesn't exist, no ONNX Runtime."""
+
+    exit_code = 2
+
+
+class ModelError(AuditError):
+    """Exit code 3: the model can't be audited."""
+
+    exit_code = 3
+
+
+class NothingToEvaluate(AuditError):
+    """Exit code 4: no images, or no class with two of them."""
+
+    exit_code = 4
+
+
+class GateFailed(AuditError):
+    """Exit code 10: a threshold is missed. ``report`` has the verdict."""
+
+    exit_code = 10
+
+
+class Regression(GateFailed):
+    """Exit code 11: worse than the baseline. ``report`` has the verdict."""
+
+    exit_code = 11
+
+
+class NotTrustworthy(AuditError):
+    """Exit code 12: a finding leaves the numbers without a meaning."""
+
+    exit_code = 12
+
+
+class Incomplete(AuditError):
+    """Exit code 13: parts of a run are missing."""
+
+    exit_code = 13
+
+
+class Interrupted(AuditError):
+    """Exit code 130: somebody asked for an end."""
+
+    exit_code = 130
+
+
+_CLASSES: tuple[type[AuditError], ...] = (
+    InternalError,
+    UsageError,
+    ModelError,
+    NothingToEvaluate,
+    GateFailed,
+    Regression,
+    NotTrustworthy,
+    Incomplete,
+    Interrupted,
+)
+
+#: The class for each exit code.
+BY_EXIT_CODE: dict[int, type[AuditError]] = {kind.exit_code: kind for kind in _CLASSES}
+
+
+def error(exit_code: int, message: str, report: Report | None = None) -> AuditError:
+    """The exception for an exit code. A code that nobody knows, such as a signal's, becomes a plain ``AuditError``."""
+    return BY_EXIT_CODE.get(exit_code, AuditError)(message, exit_code, report)

@@ -1,0 +1,241 @@
+"""Reports and comparisons of them."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from . import binary, frames
+from .frames import Row
+
+_FIRST = (
+    ("clean R@1", ("benign", "r1"), ("benign", "queries")),
+    ("ARS", ("scores", "ars"), ("suite", "queries")),
+    ("ERS", ("scores", "ers"), ("suite", "queries")),
+    ("ARS, strong", ("scores", "ars_strong"), ("suite", "queries")),
+    ("robust R@1", ("scores", "robust_r1"), ("scores", "robust_r1", "queries")),
+)
+
+
+def _at(document: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
+class _Document:
+    """Something that the program wrote as JSON, and makes other formats of."""
+
+    def __init__(self, text: str) -> None:
+        #: The JSON as text.
+        self.text = text
+        #: The JSON as Python values; `audit schema` prints the schema of reports.
+        self.json: dict[str, Any] = json.loads(text)
+
+    def _page(self) -> str:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """The HTML page of the program, in a frame of its own so that its styles stay apart from the notebook's."""
+        page = html.escape(self._page(), quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:640px;border:0" title="audit"></iframe>'
+
+
+class Report(_Document):
+    """The report of an audit, as the program wrote it (docs/reports.md).
+
+    ``text`` is its JSON, ``json`` the same as Python values.
+    """
+
+    @property
+    def clean_r1(self) -> float:
+        """R@1 without attack, in per cent."""
+        return float(self.json["benign"]["r1"])
+
+    @property
+    def robust_r1(self) -> float | None:
+        """R@1 under the strong search, in per cent; None where it was not measured."""
+        return self._score("robust_r1")
+
+    @property
+    def ars(self) -> float | None:
+        """Adversarial resistance score, 0-100; None where the suite has none."""
+        return self._score("ars")
+
+    @property
+    def ers(self) -> float | None:
+        """Empirical robustness score, 0-100; None where the suite has none."""
+        return self._score("ers")
+
+    def _score(self, name: str) -> float | None:
+        score = self.json["scores"].get(name)
+        return None if score is None else float(score["value"])
+
+    @property
+    def findings(self) -> list[dict[str, str]]:
+        """Reasons to distrust the numbers: ``id``, ``severity`` (info, warning, error) and ``text``."""
+        return list(self.json["warnings"])
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the gate passed; None where nothing was demanded."""
+        gate = self.json.get("gate")
+        return None if gate is None else all(check["result"] != "fail" for check in gate["checks"])
+
+    @property
+    def words(self) -> str:
+        """What failed, in the program's words: checks of the gate, and findings that leave the numbers without a meaning."""
+        checks = (self.json.get("gate") or {}).get("checks", [])
+        failed = [f"{check['metric']} {check['text']}" for check in checks if check["result"] == "fail"]
+        errors = [f"{w['id']}: {w['text']}" for w in self.findings if w["severity"] == "error"]
+        return "\n".join([*errors, *failed])
+
+    def rows(self, table: str) -> list[Row]:
+        """The rows of ``scores``, ``attacks`` or ``trials``, without any library."""
+        makers = {"scores": self._score_rows, "attacks": self._attack_rows, "trials": self._trial_rows}
+        if table not in makers:
+            raise ValueError(f"expected one of {', '.join(makers)}, found {table!r}")
+        return makers[table]()
+
+    def frame(self, table: str, library: str | None = None) -> Any:
+        """The same as a data frame of pandas or polars; see ``frames.frame``."""
+        return frames.frame(self.rows(table), library)
+
+    @property
+    def scores(self) -> Any:
+        """A data frame: score, value, low and high (95 % interval), queries."""
+        return self.frame("scores")
+
+    @property
+    def attacks(self) -> Any:
+        """A data frame with a row for each measure: before, after, interval, resistance."""
+        return self.frame("attacks")
+
+    @property
+    def trials(self) -> Any:
+        """A data frame with a row for each trial, with the columns of the program's .csv."""
+        return self.frame("trials")
+
+    def _score_rows(self) -> list[Row]:
+        rows = []
+        for name, value_at, queries_at in _FIRST:
+            found = _at(self.json, value_at)
+            if found is None:
+                continue
+            score = found if isinstance(found, dict) else {"value": found}
+            low, high = score.get("interval") or (None, None)
+            row = {"score": name, "value": score["value"], "low": low, "high": high}
+            rows.append({**row, "queries": _at(self.json, queries_at)})
+        return rows
+
+    def _attack_rows(self) -> list[Row]:
+        rows = []
+        for attack in self.json["attacks"]:
+            row = {k: attack[k] for k in ("code", "form", "queries", "skipped", "before", "after")}
+            low, high = attack["after_interval"] or (None, None)
+            resistance = attack["resistance"]
+            row |= {"after_low": low, "after_high": high, "ers_term": attack["ers_term"]}
+            rows.append({**row, "resistance": resistance["per_trial"], "resistance_table": resistance["table"]})
+        return rows
+
+    def _trial_rows(self) -> list[Row]:
+        plain = ("start", "steps", "loss_first", "loss_last", "shift", "linf")
+        measures = [(m, when) for m in ("rank", "cosine", "hit", "retained") for when in ("before", "after")]
+        rows = []
+        for o in self.json["outcomes"]:
+            row = {"attack": o["attack"], "query": o["query"], "targets": o["targets"], "status": "run"}
+            row |= {name: o[name] for name in plain}
+            rows.append({**row, **{f"{m}_{when}": o[when].get(m) for m, when in measures}})
+        for s in self.json["skipped"]:
+            row = {"attack": s["attack"], "query": s["query"], "targets": [], "status": f"skipped: {s['why']}"}
+            row |= dict.fromkeys(plain)
+            rows.append({**row, **{f"{m}_{when}": None for m, when in measures}})
+        return rows
+
+    def save(self, *paths: str | os.PathLike[str]) -> None:
+        """Writes the report to files; the ending of each chooses the format, as with ``audit report -o``."""
+        with self._file() as file:
+            binary.checked(["report", file, *(word for path in paths for word in ("-o", path))])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every number by a name of letters, digits and underscores, for MLflow, Weights & Biases and other trackers."""
+        with self._file() as file:
+            flat = file.with_name("metrics.json")
+            binary.checked(["report", file, "-o", flat])
+            found: dict[str, float] = json.loads(flat.read_text(encoding="utf-8"))
+            return found
+
+    def write_model_card(self, path: str | os.PathLike[str]) -> None:
+        """Writes the numbers into the block ``model-index`` of a Hugging Face model card, README.md."""
+        with self._file() as file:
+            binary.checked(["report", file, "--model-card", path])
+
+    def __str__(self) -> str:
+        """The report as the program prints it."""
+        with self._file() as file:
+            return binary.checked(["report", file])
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{row['score']} {row['value']:.1f}" for row in self.rows("scores"))
+        return f"<onnx_audit.Report of {self.json['model']['path']}: {values}>"
+
+    def _page(self) -> str:
+        with TemporaryDirectory(prefix="onnx-audit-") as folder:
+            page = Path(folder) / "report.html"
+            self.save(page)
+            return page.read_text(encoding="utf-8")
+
+    def _file(self) -> _Saved:
+        return _Saved(self.text)
+
+
+class Comparison(_Document):
+    """Reports side by side, as ``audit compare`` sets them."""
+
+    def __init__(self, text: str, printed: str, page: str) -> None:
+        super().__init__(text)
+        self.printed = printed
+        self.page = page
+
+    def rows(self) -> list[Row]:
+        """A row for each model and metric: value, and the difference from the base with its 95 % interval."""
+        rows = []
+        for model in self.json["models"]:
+            for row in model["rows"]:
+                difference = row.get("difference") or {}
+                low, high = difference.get("interval") or (None, None)
+                values = {"metric": row["metric"], "value": row["value"], "change": difference.get("value")}
+                rows.append({"model": model["model"], **values, "change_low": low, "change_high": high})
+        return rows
+
+    @property
+    def frame(self) -> Any:
+        """The rows as a data frame."""
+        return frames.frame(self.rows())
+
+    def __str__(self) -> str:
+        return self.printed
+
+    def _page(self) -> str:
+        return self.page
+
+
+class _Saved:
+    """A report in a file of its own, which lives as long as the context."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __enter__(self) -> Path:
+        self.folder = TemporaryDirectory(prefix="onnx-audit-")
+        file = Path(self.folder.name) / "report.json"
+        file.write_text(self.text, encoding="utf-8")
+        return file
+
+    def __exit__(self, *_: object) -> None:
+        self.folder.cleanup()

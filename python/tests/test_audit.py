@@ -1,0 +1,209 @@
+"""The program's commands from Python."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import QUICK
+
+import onnx_audit
+from onnx_audit import binary, errors
+
+
+@pytest.fixture(scope="module")
+def report(plain: Path, images: Path) -> onnx_audit.Report:
+    return onnx_audit.audit(plain, images, **QUICK)
+
+
+def test_flags_are_those_of_the_command_line():
+    values = {"max_queries": 5, "resume": True, "quiet": False, "card": None, "mean": [0.5, 0.25], "range": (-1, 1)}
+    found = binary.flags({**values, "fail_under": {"robust_r1": 30, "attack.ES:R": 5}})
+    assert found == [
+        "--max-queries=5",
+        "--resume",
+        "--mean=0.5",
+        "--mean=0.25",
+        "--range=-1",
+        "--range=1",
+        "--fail-under=robust_r1=30",
+        "--fail-under=attack.ES:R=5",
+    ]
+
+
+def test_an_audit_is_the_program_s(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
+    """The same command on the command line gives the same report, but for timing and command."""
+    file = tmp_path / "report.json"
+    command = [binary.program(), plain, "--suite", "smoke", "--data", images, "--max-queries", "6"]
+    subprocess.run([*command, "--strong-sample", "off", "-q", "-o", file], check=True, capture_output=True)
+    expected = json.loads(file.read_text())
+    for name in expected.keys() - {"timing", "command"}:
+        assert report.json[name] == expected[name], name
+    assert report.clean_r1 == expected["benign"]["r1"]
+    assert report.ars == expected["scores"]["ars"]["value"]
+    assert report.robust_r1 is None
+    assert report.passed is None
+
+
+def test_tables_have_the_columns_of_the_program_s_csv(report: onnx_audit.Report, tmp_path: Path):
+    report.save(tmp_path / "trials.csv", tmp_path / "report.md")
+    with open(tmp_path / "trials.csv", newline="") as file:
+        expected = list(csv.DictReader(file))
+    rows = report.rows("trials")
+    assert len(rows) == len(expected) > 6
+    for row, text in zip(rows, expected, strict=True):
+        assert list(row) == list(text)
+        assert (row["attack"], row["query"], ";".join(row["targets"])) == (text["attack"], text["query"], text["targets"])
+        for name in ("steps", "shift", "rank_after", "cosine_before"):
+            assert row[name] == (float(text[name]) if text[name] else None), name
+        for name in ("hit_before", "hit_after", "retained_after"):
+            assert row[name] == {"true": True, "false": False, "": None}[text[name]], name
+    assert "Robustness of plain.onnx" in (tmp_path / "report.md").read_text()
+
+
+def test_tables_are_data_frames(report: onnx_audit.Report):
+    pandas = pytest.importorskip("pandas")
+    assert isinstance(report.trials, pandas.DataFrame)
+    scores = report.scores.set_index("score")
+    assert scores.loc["ARS", "value"] == report.ars
+    assert scores.loc["ARS", "low"] <= report.ars <= scores.loc["ARS", "high"]
+    assert set(report.attacks["code"]) >= {"CA+", "ES:R", "GTT"}
+    with pytest.raises(ValueError, match="scores, attacks, trials"):
+        report.rows("trial")
+    with pytest.raises(ValueError, match="pandas or polars"):
+        report.frame("scores", "numpy")
+
+
+def test_notebooks_show_the_program_s_page(report: onnx_audit.Report):
+    page = report._repr_html_()
+    assert page.startswith("<iframe srcdoc=") and "plain.onnx" in page
+    # The page's own quotes must not end the attribute.
+    assert page.count('"') == 6
+    assert "ARS" in str(report) and "plain.onnx" in repr(report)
+
+
+def test_a_report_is_kept_and_loaded(plain: Path, images: Path, tmp_path: Path):
+    made = onnx_audit.audit(plain, images, report=tmp_path / "r.json", **QUICK)
+    assert onnx_audit.load(tmp_path / "r.json").json == made.json
+    with pytest.raises(ValueError, match=r"ends in \.json"):
+        onnx_audit.audit(plain, images, report=tmp_path / "r.html", **QUICK)
+
+
+def test_progress_gives_every_phase(plain: Path, images: Path):
+    events: list[binary.Event] = []
+    onnx_audit.audit(plain, images, **{**QUICK, "progress": events.append})
+    phases = [event["phase"] for event in events if event["event"] == "start"]
+    assert phases == ["model", "check", "gallery", "retrieval", "attacks"]
+    assert [event["phase"] for event in events if event["event"] == "end"] == phases
+
+
+def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("tqdm")
+    from onnx_audit.progress import watcher
+
+    watch = watcher(True)
+    assert watch is not None and watcher(False) is None
+    watch({"event": "start", "phase": "attacks"})
+    at = {"attack": "ES", "queries_done": 3, "queries": 60}
+    watch({"event": "progress", "phase": "attacks", "done": 5, "total": 20, "seconds_left": 9, **at})
+    watch({"event": "note", "text": "this takes long"})
+    watch({"event": "end", "phase": "attacks", "seconds": 1})
+    said = capsys.readouterr().err
+    assert "5/20" in said and "ES 3/60 queries" in said and "this takes long" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({"model": "nowhere.onnx"}, onnx_audit.UsageError, "nowhere.onnx"),
+        ({"suite": "arss"}, onnx_audit.UsageError, "did you mean `ars`"),
+        ({"max_querys": 3}, onnx_audit.UsageError, "--max-querys"),
+        ({"model": "conftest.py"}, onnx_audit.ModelError, "conftest.py"),
+        ({"data": "empty"}, onnx_audit.NothingToEvaluate, "empty"),
+    ],
+)
+def test_errors_are_exceptions_by_exit_code(arguments, kind, words, plain, images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("conftest.py").write_text("no model")
+    Path("empty/a").mkdir(parents=True)
+    with pytest.raises(kind, match=words) as caught:
+        onnx_audit.audit(**{"model": plain, "data": images, **QUICK, **arguments})
+    assert caught.value.exit_code == kind.exit_code
+    assert caught.value.report is None
+
+
+def test_every_documented_exit_code_has_an_exception():
+    """The codes are those of the README."""
+    assert sorted(errors.BY_EXIT_CODE) == [1, 2, 3, 4, 10, 11, 12, 13, 130]
+    assert type(errors.error(-9, "killed")) is onnx_audit.AuditError
+
+
+def test_a_failed_gate_has_the_report(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
+    demanded = {**QUICK, "fail_under": {"benign.r1": 101}}
+    with pytest.raises(onnx_audit.GateFailed, match="benign.r1 .*required 101") as caught:
+        onnx_audit.audit(plain, images, **demanded)
+    assert caught.value.exit_code == 10
+    assert caught.value.report.passed is False
+    assert caught.value.report.clean_r1 == report.clean_r1
+    # The same of a saved report.
+    assert onnx_audit.gate(report, fail_under={"benign.r1": 1}).passed is True
+    report.save(tmp_path / "r.json")
+    with pytest.raises(onnx_audit.GateFailed, match="benign.r1") as caught:
+        onnx_audit.gate(tmp_path / "r.json", fail_under={"benign.r1": 101})
+    assert caught.value.report.passed is False
+    assert onnx_audit.gate(report, baseline=report).passed is True
+
+
+def test_a_comparison_has_both_models(report: onnx_audit.Report, plain: Path, images: Path, tmp_path: Path):
+    report.save(tmp_path / "plain.json")
+    hardened = plain.with_name("hardened.onnx")
+    other = onnx_audit.audit(hardened, images, trials=tmp_path / "plain.json", **QUICK)
+    comparison = onnx_audit.compare(tmp_path / "plain.json", other)
+    changes = {row["metric"]: row for row in comparison.rows() if row["model"] == "hardened.onnx"}
+    assert changes["ars"]["value"] == other.ars
+    assert changes["ars"]["change"] == pytest.approx(other.ars - report.ars)
+    assert "hardened.onnx" in str(comparison) and "hardened.onnx" in comparison._repr_html_()
+
+
+def test_inspect(plain: Path):
+    if "inspect" not in binary.checked(["--help"]):
+        pytest.skip("this program has no command inspect")
+    assert onnx_audit.inspect(plain)
+
+
+def test_a_model_in_memory(plain: Path, images: Path, report: onnx_audit.Report):
+    onnx = pytest.importorskip("onnx")
+    # What the card beside the file says has to be said anew.
+    card = plain.with_suffix(".yaml")
+    found = onnx_audit.audit(onnx.load(plain), images, card=card, **QUICK)
+    assert found.json["scores"] == report.json["scores"]
+    with pytest.raises(TypeError, match="found int"):
+        onnx_audit.audit(3, images)
+
+
+def test_a_module_is_exported_with_any_batch(images: Path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    onnx = pytest.importorskip("onnx")
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(1, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten()]
+    net = torch.nn.Sequential(*layers, torch.nn.Linear(8 * 13 * 13, 16))
+    net[0].eval()
+    example = torch.rand(1, 1, 28, 28)
+    found = onnx_audit.audit(net, images, example=example, mean=0, std=1, **QUICK)
+    assert found.json["model"]["inputs"][0].endswith("[batch, 1, 28, 28]")
+    assert found.json["model"]["dim"] == 16
+    # The module keeps its mode, layer by layer.
+    assert net.training and not net[0].training and net[1].training
+    with pytest.raises(TypeError, match="example=tensor"):
+        onnx_audit.audit(net, images)
+    assert onnx is not None
+
+
+def test_another_program_is_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("AUDIT_BIN", str(tmp_path / "audit"))
+    with pytest.raises(onnx_audit.UsageError, match="AUDIT_BIN"):
+        binary.program()

@@ -1,0 +1,90 @@
+"""Where results go: trackers, model cards and bills of materials, each read by its own library where that is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import QUICK
+
+import onnx_audit
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_called(monkeypatch: pytest.MonkeyPatch):
+    """The libraries keep their usage to themselves."""
+    for name in ("DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY", "DVC_NO_ANALYTICS"):
+        monkeypatch.setenv(name, "true")
+
+
+@pytest.fixture(scope="module")
+def report(plain: Path, images: Path) -> onnx_audit.Report:
+    return onnx_audit.audit(plain, images, **{**QUICK, "suite": "ars", "steps": 4, "strong_sample": 4, "fail_under": {"ars": 0}})
+
+
+def test_metrics_are_flat(report: onnx_audit.Report):
+    metrics = report.metrics
+    assert metrics["robust_r1"] == report.robust_r1
+    assert metrics["ars"] == report.ars
+    assert metrics["robust_r1_low"] <= report.robust_r1 <= metrics["robust_r1_high"]
+    assert (metrics["robust_r1_queries"], metrics["gate_passed"]) == (4, 1)
+    assert all(isinstance(value, (int, float)) for value in metrics.values())
+
+
+def test_mlflow(report: onnx_audit.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # A folder as a store is an old way of MLflow, which it wants to be asked for.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow = pytest.importorskip("mlflow")
+    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
+    with mlflow.start_run() as run:
+        mlflow.log_metrics(report.metrics)
+    logged = mlflow.get_run(run.info.run_id).data.metrics
+    assert logged["robust_r1"] == report.robust_r1
+    assert logged.keys() == report.metrics.keys()
+
+
+def test_wandb(report: onnx_audit.Report, tmp_path: Path):
+    wandb = pytest.importorskip("wandb")
+    with wandb.init(mode="offline", dir=tmp_path, settings=wandb.Settings(silent=True)) as run:
+        run.summary.update(report.metrics)
+        assert run.summary["robust_r1"] == report.robust_r1
+
+
+def test_dvc(report: onnx_audit.Report, tmp_path: Path):
+    pytest.importorskip("dvc")
+    dvc = [sys.executable, "-m", "dvc"]
+    run = lambda *words: subprocess.run([*dvc, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    run("init", "--no-scm", "--quiet")
+    report.save(tmp_path / "metrics.json")
+    shown = json.loads(run("metrics", "show", "--json", "metrics.json"))
+    assert shown[""]["data"]["metrics.json"]["data"]["robust_r1"] == report.robust_r1
+
+
+def test_a_model_card_is_read_by_hugging_face(report: onnx_audit.Report, tmp_path: Path):
+    hub = pytest.importorskip("huggingface_hub")
+    card = tmp_path / "README.md"
+    card.write_text("---\nlicense: mit\n---\n# A model\n")
+    report.write_model_card(card)
+    report.write_model_card(card)
+    data = hub.ModelCard.load(card).data
+    assert data.license == "mit"
+    found = {result.metric_type: result.metric_value for result in data.eval_results}
+    assert found["robust_r1"] == pytest.approx(report.robust_r1, abs=0.05)
+    assert found["benign.r1"] == pytest.approx(report.clean_r1, abs=0.05)
+    assert len(data.eval_results) == len(found), "no result twice"
+
+
+def test_a_bill_of_materials_follows_its_schema(report: onnx_audit.Report, tmp_path: Path):
+    validation = pytest.importorskip("cyclonedx.validation.json")
+    schema = pytest.importorskip("cyclonedx.schema")
+    report.save(tmp_path / "model.cdx.json")
+    text = (tmp_path / "model.cdx.json").read_text()
+    assert validation.JsonStrictValidator(schema.SchemaVersion.V1_6).validate_str(text) is None
+    model = json.loads(text)["metadata"]["component"]
+    metrics = {m["type"]: m for m in model["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]}
+    assert float(metrics["robust_r1"]["value"]) == pytest.approx(report.robust_r1, abs=0.05)
+    assert "4 queries" in metrics["robust_r1"]["slice"]
+    assert model["hashes"][0]["content"] == report.json["model"]["sha256"]

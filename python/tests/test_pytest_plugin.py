@@ -1,0 +1,78 @@
+"""The pytest plugin, run on tests of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+MARK = """
+import pytest
+
+{extra}
+@pytest.mark.robust(model={model!r}, data={data!r}, suite="smoke", max_queries=6, strong_sample="off", {demand})
+def test_model({fixture}):
+    {body}
+"""
+
+
+def text(plain: Path, images: Path, demand: str, fixture: str = "", body: str = "pass", extra: str = "") -> str:
+    values = {"model": str(plain), "data": str(images), "demand": demand, "fixture": fixture, "body": body}
+    return MARK.format(**values, extra=extra)
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    """Runs pytest in a process of its own, where the plugin is loaded as in this one."""
+    from conftest import _INSTALLED
+
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    plugin = [] if _INSTALLED else ["-p", "onnx_audit.pytest_plugin"]
+    return lambda *words: pytester.runpytest_subprocess(*plugin, "--strict-markers", *words)
+
+
+def test_a_model_that_is_robust_enough_passes(pytester, run, plain, images):
+    body = "assert robustness.clean_r1 > 5 and robustness.passed"
+    pytester.makepyfile(text(plain, images, "clean_r1=1, ars=0", "robustness", body))
+    run().assert_outcomes(passed=1)
+
+
+def test_a_model_that_is_not_fails_with_the_report_s_words(pytester, run, plain, images):
+    pytester.makepyfile(text(plain, images, "clean_r1=101", body="assert False, 'never reached'"))
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*benign.r1 * required 101*", "*clean R@1*"])
+    result.stdout.no_fnmatch_line("*never reached*")
+
+
+def test_an_audit_that_ends_in_an_error_is_not_a_pass(pytester, run, images):
+    pytester.makepyfile(text(Path("nowhere.onnx"), images, "clean_r1=1"))
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*UsageError*nowhere.onnx*"])
+
+
+def test_a_marker_without_a_model_is_named(pytester, run):
+    pytester.makepyfile("import pytest\n@pytest.mark.robust('m.onnx')\ndef test_a(): pass\ndef test_b(robustness): pass")
+    result = run()
+    result.assert_outcomes(failed=1, errors=1)
+    result.stdout.fnmatch_lines(["*wants the marker*", "*expected @pytest.mark.robust(model=*"])
+
+
+def test_workers_share_an_audit(pytester, run, plain, images, tmp_path, monkeypatch):
+    """Four tests on two workers ask for two different audits: the program starts an audit twice."""
+    pytest.importorskip("xdist")
+    from onnx_audit import binary
+
+    log = tmp_path / "log"
+    counting = tmp_path / "audit"
+    counting.write_text(f'#!/bin/sh\necho "$1" >> {log}\nexec {binary.program()} "$@"\n')
+    counting.chmod(0o755)
+    monkeypatch.setenv("AUDIT_BIN", str(counting))
+    first = text(plain, images, "clean_r1=1")
+    again = [first.replace("test_model", f"test_model_{i}").split("import pytest")[1] for i in range(3)]
+    other = text(plain, images, "clean_r1=101").replace("test_model", "test_other").split("import pytest")[1]
+    pytester.makepyfile(first + "".join(again) + other)
+    run("-n", "2").assert_outcomes(passed=4, failed=1)
+    assert log.read_text().split().count("run") == 2

@@ -1,0 +1,260 @@
+//! What an audit will cost: seconds of each phase, estimated from a few timed runs of the model.
+
+use super::selection;
+use crate::cli::{AuditFlags, StrongSample};
+use crate::judge::check::load;
+use crate::model::Model;
+use crate::progress::span;
+use crate::suite::Suite;
+use crate::threat::Plan;
+use crate::threat::objective::r1::R1;
+use crate::{Error, Result};
+use ndarray::ArrayView2;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// How fast a model is on this machine, all its lanes at work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// Seconds to embed an image.
+    pub embed_s: f64,
+    /// Seconds of a step of one image: forward, backward and update.
+    pub step_s: f64,
+}
+
+/// Forward passes that take about as long as a step.
+pub const STEP: f64 = 3.0;
+
+impl Speed {
+    /// Times one round of all lanes, after another one that makes room.
+    pub fn measure(model: &mut Model) -> Result<Speed> {
+        let (count, dim) = (model.at_once(), model.info.dim);
+        let images = vec![0.5; count * model.pixels()];
+        let each = |since: Instant| since.elapsed().as_secs_f64() / count as f64;
+        model.embed(&images)?;
+        let since = Instant::now();
+        model.embed(&images)?;
+        let embed_s = each(since);
+        if model.info.estimated {
+            let passes = crate::model::estimate::POPULATION as f64;
+            return Ok(Speed { embed_s, step_s: passes * embed_s });
+        }
+        let ones = vec![1.0; count * dim];
+        let cotangent = ArrayView2::from_shape((count, dim), &ones)
+            .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
+        let since = Instant::now();
+        model.gradient(&images, cotangent)?;
+        Ok(Speed { embed_s, step_s: each(since) })
+    }
+
+    /// A guess from the forward pass alone.
+    pub fn guess(embed_s: f64) -> Speed {
+        Speed { embed_s, step_s: STEP * embed_s }
+    }
+}
+
+/// A phase to come.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ahead {
+    /// Its name, as progress has it.
+    pub phase: &'static str,
+    /// Seconds that it will take, about.
+    pub seconds: f64,
+    /// What shortens it; empty where nothing does.
+    pub shorter: String,
+}
+
+/// What is ahead.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outlook {
+    /// The phases in their order.
+    pub phases: Vec<Ahead>,
+    /// Queries that will be attacked.
+    pub queries: usize,
+    /// Seconds of the attacks on one query.
+    pub query_s: f64,
+}
+
+/// The amount of an audit.
+#[derive(Clone, Copy, Debug)]
+pub struct Amount {
+    /// Images to embed.
+    pub images: usize,
+    /// Queries among them.
+    pub queries: usize,
+    /// Whether the result of the check at load is known.
+    pub checked: bool,
+    /// Images that the check at load looks at.
+    pub first: usize,
+    /// Images and preprocessings that are tried on data of one's own; 0 without.
+    pub tried: usize,
+}
+
+/// Seconds from which people are told what is ahead.
+const WAIT: f64 = 10.0;
+/// Seconds of attacks from which fewer queries are proposed, and what these are to take.
+const PATIENCE: f64 = 900.0;
+
+impl Outlook {
+    /// The phases of an audit of a suite.
+    pub fn of(
+        speed: Speed,
+        amount: Amount,
+        estimated: bool,
+        suite: &Suite,
+        plan: &Plan,
+        flags: Sampled,
+    ) -> Outlook {
+        let queries = flags.max_queries.unwrap_or(amount.queries).min(amount.queries);
+        let steps = |queries: usize| image_steps(suite, plan, flags.strong, queries) as f64;
+        let attacks = steps(queries) * speed.step_s;
+        let query_s = attacks / queries.max(1) as f64;
+        let check = if amount.checked {
+            Ahead { phase: "check", seconds: 0.0, shorter: "kept from an earlier audit".into() }
+        } else {
+            // The file itself runs unoptimised.
+            let passes = load::passes(estimated, amount.first) * amount.first;
+            let seconds = UNOPTIMISED * passes as f64 * speed.embed_s;
+            Ahead { phase: "check", seconds, shorter: "once: its result is kept".into() }
+        };
+        let mut phases = vec![check];
+        if amount.tried > 0 {
+            let seconds = amount.tried as f64 * speed.embed_s;
+            phases.push(Ahead { phase: "preprocessing", seconds, shorter: String::new() });
+        }
+        let seconds = amount.images as f64 * speed.embed_s;
+        phases.push(Ahead { phase: "gallery", seconds, shorter: String::new() });
+        let few = (PATIENCE / query_s.max(1e-9)) as usize / 10 * 10;
+        let shorter = match few {
+            10.. if attacks > PATIENCE && few < queries => {
+                format!("--max-queries {few}: {}", span(steps(few) * speed.step_s))
+            }
+            _ => String::new(),
+        };
+        phases.push(Ahead { phase: "attacks", seconds: attacks, shorter });
+        Outlook { phases, queries, query_s }
+    }
+
+    /// Seconds of all phases.
+    pub fn total(&self) -> f64 {
+        self.phases.iter().map(|p| p.seconds).sum()
+    }
+
+    /// The plan for people; `None` where there is hardly a wait.
+    pub fn text(&self) -> Option<String> {
+        let phase = |p: &Ahead| {
+            let what = match p.phase {
+                ATTACKS => format!(
+                    "attacks on {} quer{} {}, {} a query",
+                    self.queries,
+                    if self.queries == 1 { "y" } else { "ies" },
+                    span(p.seconds),
+                    seconds(self.query_s)
+                ),
+                name => format!("{name} {}", span(p.seconds)),
+            };
+            if p.shorter.is_empty() { what } else { format!("{what} ({})", p.shorter) }
+        };
+        let all: Vec<String> = self.phases.iter().filter(|p| p.seconds >= 1.0).map(phase).collect();
+        (self.total() >= WAIT)
+            .then(|| format!("plan: about {} in all: {}", span(self.total()), all.join(" · ")))
+    }
+
+    /// The plan for programs.
+    pub fn event(&self) -> Value {
+        json!({ "event": "plan", "seconds": self.total().round(), "queries": self.queries,
+            "seconds_a_query": self.query_s, "phases": self.phases })
+    }
+}
+
+const ATTACKS: &str = "attacks";
+
+/// A duration with a digit after the point where it is short.
+pub fn seconds(s: f64) -> String {
+    match s {
+        s if s < 0.05 => "less than 0.1 s".into(),
+        s if s < 9.95 => format!("{s:.1} s"),
+        s => span(s),
+    }
+}
+
+/// How many times as long the file as it is takes for an image as the optimised graph, whose batch fills all cores.
+const UNOPTIMISED: f64 = 1.5;
+
+/// Which queries are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled {
+    /// The most that the suite attacks.
+    pub max_queries: Option<usize>,
+    /// Those of the strong search.
+    pub strong: Option<StrongSample>,
+}
+
+impl Sampled {
+    /// What flags and suite say.
+    pub fn of(flags: &AuditFlags, suite: &Suite) -> Sampled {
+        Sampled { max_queries: suite.max_queries, strong: flags.strong_sample }
+    }
+}
+
+/// Image steps of a suite and the strong search beside it on some queries.
+pub fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
+    let own: usize = suite.attacks.iter().map(|entry| queries * plan.work(entry.objective)).sum();
+    let has = suite.attacks.iter().any(|entry| entry.objective.strong_only);
+    let sample = selection::strong_most(strong, own, plan).map_or(0, |most| most.min(queries));
+    own + if has { 0 } else { sample * plan.work(&R1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A suite of `ars` attacks each query 8 × 32 steps, and the strong search takes as long again: 512 steps. At 0.01 s a step a
+    /// query takes 5.12 s, 100 queries 512 s.
+    #[test]
+    fn the_plan_adds_up() {
+        let suite = Suite::load("ars").unwrap();
+        let (_, plan) = suite.plan(28, 0).unwrap();
+        let speed = Speed { embed_s: 0.001, step_s: 0.01 };
+        let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0 };
+        let outlook = |max_queries| {
+            Outlook::of(
+                speed,
+                amount,
+                false,
+                &suite,
+                &plan,
+                Sampled { max_queries, strong: Some(StrongSample::Off) },
+            )
+        };
+        let few = outlook(Some(100));
+        assert!((few.query_s - 8.0 * 32.0 * 0.01).abs() < 1e-9, "{few:?}");
+        assert!((few.phases.last().unwrap().seconds - 256.0).abs() < 1e-6);
+        assert!((few.phases[1].seconds - 1.0).abs() < 1e-9);
+        assert_eq!(few.phases.last().unwrap().shorter, "");
+        // 1000 queries take 43 minutes; 350 of them 15.
+        let many = outlook(None);
+        assert_eq!(many.phases.last().unwrap().shorter, "--max-queries 350: 15 min");
+        let text = many.text().unwrap();
+        assert!(text.contains("attacks on 1000 queries 43 min, 2.6 s a query"), "{text}");
+        // The strong search takes as long as the suite, or 32 queries of it.
+        let all =
+            Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: None, strong: None });
+        let ratio = all.query_s / many.query_s;
+        assert!((1.8..=2.01).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn nobody_is_told_of_a_short_wait() {
+        let suite = Suite::load("smoke").unwrap();
+        let (_, plan) = suite.plan(28, 0).unwrap();
+        let speed = Speed { embed_s: 1e-5, step_s: 3e-5 };
+        let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0 };
+        let outlook =
+            Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: Some(5), strong: None });
+        assert_eq!(outlook.text(), None);
+        assert_eq!(outlook.event()["event"], "plan");
+        assert_eq!(outlook.phases[0].seconds, 0.0);
+    }
+}

@@ -1,0 +1,39 @@
+//! `audit embed`: the embeddings of all images as a file, for the parts of a run and for other suites.
+
+use super::machine::Machine;
+use super::settings::settle_card;
+use super::{images, stored};
+use crate::cli::AuditFlags;
+use crate::progress::Phase;
+use crate::report::Destination;
+use crate::{Error, Result};
+
+/// Writes the file; what it says. Errors: those of the model and the images; a file name that doesn't end in .parquet.
+pub fn run(flags: &AuditFlags) -> Result<String> {
+    let [path] = &flags.reports[..] else {
+        return Err(Error::usage("name one file to write to: -o gallery.parquet"));
+    };
+    if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("parquet")) {
+        let path = path.display();
+        return Err(Error::usage(format!(
+            "-o {path}: embeddings are written as Parquet: name a file that ends in .parquet"
+        )));
+    }
+    Destination::open("-o", path)?;
+    let file = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
+    let card = settle_card(flags.card()?, flags.described.card.as_deref(), &file)?;
+    let mut dataset = images::open(flags)?;
+    if let Some(part) = flags.partition {
+        let mine: Vec<bool> = dataset.items.iter().map(|item| part.takes(&item.id)).collect();
+        dataset.keep(|at| mine[at]);
+    }
+    let mut phase = Phase::new("model", 0, flags.mode());
+    let mut model = Machine::choose(flags)?.open(flags, &file, &card, &mut phase)?;
+    phase.finish();
+    let gathered = images::Gathered::all(flags, &dataset, &mut model)?;
+    let embedded = gathered.to_store(&dataset, stored::made(flags, &model), model.info.dim, flags.partition);
+    let (rows, unreadable) = (embedded.images.len(), embedded.unreadable.len());
+    embedded.write(path)?;
+    let lacking = if unreadable > 0 { format!("; {unreadable} images can't be read") } else { String::new() };
+    Ok(format!("{}: {rows} embeddings of {} numbers{lacking}\n", path.display(), model.info.dim))
+}

@@ -1,0 +1,361 @@
+//! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this machine.
+
+use super::cost::{Amount, Outlook, Sampled, Speed, seconds};
+use super::machine::Machine;
+use super::prepare::metric;
+use super::settings::settle_card;
+use crate::cli::{AuditFlags, InspectFlags};
+use crate::data::{BUILTIN_SEED, Dataset};
+use crate::model::card::{Card, Preprocessing};
+use crate::model::inspect::{Inspection, Taken, inspect};
+use crate::progress::Mode;
+use crate::report::Destination;
+use crate::report::terminal::wrap_under;
+use crate::suite::Suite;
+use crate::{Error, Exit, Result, operators};
+use clap::ValueEnum;
+use onnx_grad::DType;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Queries that the cost is told of.
+const QUERIES: usize = 50;
+/// Images that the check at load looks at.
+const FIRST: usize = 8;
+/// Kinds of operators that are named.
+const SHOWN: usize = 8;
+
+/// What stands in the terminal and in the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Findings {
+    /// Path of the file.
+    pub model: String,
+    /// Bytes of the file.
+    pub bytes: usize,
+    /// SHA-256 of the file; absent where an audit would refuse it.
+    pub sha256: Option<String>,
+    /// What it looks like, in words.
+    pub looks_like: String,
+    /// Inputs and outputs with their shapes, as declared.
+    pub inputs: Vec<String>,
+    /// See `inputs`.
+    pub outputs: Vec<String>,
+    /// The value that is the embedding, its length, and why it is this value.
+    pub embedding: Option<Embedding>,
+    /// What happens to an image.
+    pub preprocessing: Option<String>,
+    /// Whether mean and std were assumed, not stated.
+    pub preprocessing_assumed: Option<bool>,
+    /// The batch, where the file fixes it.
+    pub fixed_batch: Option<usize>,
+    /// The narrowest float type that the file computes in.
+    pub precision: String,
+    /// Operators on the way to the embedding, with the number of their nodes and the class of their gradient.
+    pub operators: Vec<OperatorCount>,
+    /// Nodes whose gradient is not the derivative: rounded or flat.
+    pub no_derivative: Vec<String>,
+    /// Where it computes, and why there.
+    pub machine: String,
+    /// What an audit costs.
+    pub cost: Option<Cost>,
+    /// Why an audit would refuse it, or why it has no gradient.
+    pub problem: Option<String>,
+    /// What to do.
+    pub next: Vec<String>,
+    #[serde(skip)]
+    exit: Option<Exit>,
+}
+
+/// The value that is the embedding.
+#[derive(Clone, Debug, Serialize)]
+pub struct Embedding {
+    /// Its name.
+    pub name: String,
+    /// Its length.
+    pub dim: usize,
+    /// Why it is this value.
+    pub why: String,
+}
+
+/// An operator of the model.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperatorCount {
+    /// Its name.
+    pub name: String,
+    /// Number of its nodes.
+    pub nodes: usize,
+    /// The class of its gradient as `audit ops` has it; empty where there is none.
+    pub gradient: String,
+}
+
+/// Seconds that an audit takes, about.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cost {
+    /// The suite.
+    pub suite: String,
+    /// The check at load, once.
+    pub check_s: f64,
+    /// Embedding an image.
+    pub image_s: f64,
+    /// Attacks on one query.
+    pub query_s: f64,
+    /// Attacks on [`QUERIES`] queries.
+    pub attacks_50_s: f64,
+}
+
+/// Looks into the model; what is found, and exit code 3 where an audit would refuse it.
+pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
+    let path = flags.model.as_path();
+    let said = Card { metric: flags.metric, ..flags.described.card()? };
+    let card = settle_card(said.clone(), flags.described.card.as_deref(), path)?;
+    let to = flags.write_card.then(|| card_file(path)).transpose()?;
+    let suite = Suite::load(&flags.suite)?;
+    let machine = Machine::choose(&as_audit(flags))?;
+    let found = inspect(path, &card, machine.options, flags.batch)?;
+    let mut findings = findings(flags, &machine, &card, &suite, &found)?;
+    if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
+        to.write(write_card(path, &card, taken).as_bytes())?;
+        let text = format!("{} is written: read its comments, and state what was assumed", file.display());
+        findings.next.insert(0, text);
+    }
+    let text = match flags.json {
+        true => {
+            serde_json::to_string_pretty(&findings)
+                .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?
+                + "\n"
+        }
+        false => findings.render(),
+    };
+    Ok((text, findings.exit))
+}
+
+/// The flags of an audit that decide where it computes.
+fn as_audit(flags: &InspectFlags) -> AuditFlags {
+    use clap::Parser;
+    let mut audit = crate::cli::Cli::parse_from(["audit", "model.onnx"]).run;
+    (audit.ep, audit.threads, audit.ort_lib) = (flags.ep, flags.threads, flags.ort_lib.clone());
+    audit.progress = Mode::None;
+    audit
+}
+
+fn findings(
+    flags: &InspectFlags,
+    machine: &Machine,
+    card: &Card,
+    suite: &Suite,
+    found: &Inspection,
+) -> Result<Findings> {
+    let (looks_like, fix) = found.look.words();
+    let taken = found.taken.as_ref().ok();
+    let info = taken.map(|t| &t.info);
+    let class = |op: &str| operators::class_of(op).unwrap_or_default();
+    let operators = taken.into_iter().flat_map(|t| &t.operators);
+    let problem = match &found.taken {
+        Err(e) => Some(e.message.clone()),
+        Ok(taken) => taken.without_gradient.clone(),
+    };
+    let mut next: Vec<String> = (!fix.is_empty()).then_some(fix).into_iter().collect();
+    let name = flags.model.display();
+    if problem.is_none() && next.is_empty() {
+        if info.is_some_and(|i| i.preprocessing.assumed) {
+            next.push("state how images are prepared, in a card: --write-card begins one".into());
+        }
+        next.push(format!("audit {name} --data FOLDER --max-queries {QUERIES} -o report.html"));
+    }
+    Ok(Findings {
+        model: name.to_string(),
+        bytes: found.bytes,
+        sha256: info.map(|i| i.sha256.clone()),
+        looks_like: looks_like.into(),
+        inputs: found.inputs.clone(),
+        outputs: found.outputs.clone(),
+        embedding: info.map(|i| Embedding { name: i.output.clone(), dim: i.dim, why: i.output_why.clone() }),
+        preprocessing: info.map(|i| i.preprocessing.words()),
+        preprocessing_assumed: info.map(|i| i.preprocessing.assumed),
+        fixed_batch: info.and_then(|i| i.fixed_batch),
+        precision: precision(found.precision).into(),
+        operators: operators
+            .map(|(op, n)| OperatorCount { name: op.clone(), nodes: *n, gradient: class(op).into() })
+            .collect(),
+        no_derivative: info.map_or(Vec::new(), |i| i.notes.iter().map(|n| n.node.clone()).collect()),
+        machine: format!("{}, {}", machine.in_words(), metric(card)),
+        cost: taken.filter(|t| t.without_gradient.is_none()).map(|t| cost(t, suite)).transpose()?,
+        exit: problem.is_some().then_some(Exit::Model),
+        problem,
+        next,
+    })
+}
+
+/// A float type in words.
+fn precision(of: DType) -> &'static str {
+    match of {
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        DType::F64 => "float64",
+        _ => "float32",
+    }
+}
+
+/// What an audit with a suite costs.
+fn cost(taken: &Taken, suite: &Suite) -> Result<Cost> {
+    let p = &taken.info.preprocessing;
+    let (_, plan) = suite.plan(p.height.max(p.width), 0)?;
+    let images = Dataset::builtin(BUILTIN_SEED).items.len();
+    let amount = Amount { images, queries: QUERIES, checked: false, first: FIRST, tried: 0 };
+    let sampled = Sampled { max_queries: Some(QUERIES), strong: None };
+    let outlook = Outlook::of(Speed::guess(taken.embed_s), amount, false, suite, &plan, sampled);
+    Ok(Cost {
+        suite: suite.name.clone(),
+        check_s: outlook.phases[0].seconds,
+        image_s: taken.embed_s,
+        query_s: outlook.query_s,
+        attacks_50_s: outlook.query_s * outlook.queries as f64,
+    })
+}
+
+impl Findings {
+    /// The lines for a terminal: a name and what is to be said, wrapped beside it.
+    fn render(&self) -> String {
+        let mut lines: Vec<(&str, String)> = Vec::new();
+        let sha =
+            self.sha256.as_ref().map_or(String::new(), |s| format!(" · sha256 {}…", &s[..12.min(s.len())]));
+        lines.push(("file", format!("{} · {:.1} MB{sha}", self.model, self.bytes as f64 / 1e6)));
+        lines.push(("looks like", self.looks_like.clone()));
+        let batch = match (self.fixed_batch, &self.embedding) {
+            (Some(n), _) => format!(" · the batch is fixed to {n}"),
+            (None, Some(_)) => " · any batch".into(),
+            (None, None) => String::new(),
+        };
+        lines.push(("inputs", self.inputs.join(", ") + &batch));
+        lines.push(("outputs", self.outputs.join(", ")));
+        if let Some(e) = &self.embedding {
+            lines.push(("embedding", format!("`{}`, {} values: {}", e.name, e.dim, e.why)));
+        }
+        lines.extend(self.preprocessing.iter().map(|p| ("images", p.clone())));
+        lines.push(("precision", self.precision.clone()));
+        if !self.operators.is_empty() {
+            lines.push(("operators", self.operators_in_words()));
+        }
+        lines.push(("computes on", self.machine.clone()));
+        if let Some(c) = &self.cost {
+            lines.push((
+                "an audit",
+                format!(
+                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}. Estimated from \
+                     one forward pass",
+                    c.suite,
+                    seconds(c.check_s),
+                    seconds(1000.0 * c.image_s),
+                    seconds(c.query_s),
+                    seconds(c.attacks_50_s)
+                ),
+            ));
+        }
+        lines.extend(self.problem.iter().map(|p| ("problem", p.clone())));
+        lines.extend(self.next.iter().map(|n| ("next", n.clone())));
+        lines.iter().map(|(name, text)| wrap_under(&format!("{name:<12}"), text) + "\n").collect()
+    }
+
+    fn operators_in_words(&self) -> String {
+        let nodes: usize = self.operators.iter().map(|o| o.nodes).sum();
+        let some: Vec<String> =
+            self.operators.iter().take(SHOWN).map(|o| format!("{} {}", o.name, o.nodes)).collect();
+        let more = self.operators.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(", {more} more kinds") } else { String::new() };
+        let without: Vec<&str> =
+            self.operators.iter().filter(|o| o.gradient.is_empty()).map(|o| o.name.as_str()).collect();
+        let gradient = match (&self.problem, self.no_derivative.len()) {
+            (Some(_), _) if !without.is_empty() => format!("; without a gradient: {}", without.join(", ")),
+            (Some(_), _) => "; the gradient can't be formed".into(),
+            (None, 0) => "; each has its gradient".into(),
+            (None, n) => format!("; each has its gradient, but {n} nodes round or are flat: {}", {
+                let some: Vec<&str> = self.no_derivative.iter().take(3).map(String::as_str).collect();
+                some.join(", ")
+            }),
+        };
+        format!("{nodes} nodes of {} kinds: {}{more}{gradient}", self.operators.len(), some.join(", "))
+    }
+}
+
+/// Where the card goes: beside the model, unless there is one.
+fn card_file(model: &Path) -> Result<(Destination, PathBuf)> {
+    let file = model.with_extension("yaml");
+    if file.exists() {
+        return Err(Error::usage(format!(
+            "--write-card: {} is there already. Remove it, or edit it",
+            file.display()
+        )));
+    }
+    Ok((Destination::open("--write-card", &file)?, file))
+}
+
+/// A card with everything that is known, and what was assumed as comments to be filled in.
+fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
+    let info = &taken.info;
+    let p = &info.preprocessing;
+    let name = |value: Option<clap::builder::PossibleValue>| {
+        value.map_or(String::new(), |v| v.get_name().to_string())
+    };
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut out = format!(
+        "# Model card of {}: what the file of weights doesn't say about its input and output.\n# Written by `audit inspect \
+         --write-card`. Lines that begin with # are not read; docs/formats.md has every key.\n\n",
+        path.file_name().unwrap_or_default().to_string_lossy()
+    );
+    out += "# The file that this card belongs to. An audit of another one is refused.\n";
+    out += &format!("sha256: {}\n\n", info.sha256);
+    out += "# The value that is the embedding, and how tokens or a feature map become one vector (cls, mean, max).\n";
+    out += &format!("output: {}\n", quoted(&info.output));
+    match info.pooling {
+        Some(pooling) => out += &format!("pooling: {}\n\n", name(pooling.to_possible_value())),
+        None => out += "# pooling: mean\n\n",
+    }
+    out += "# The input: height and width, order of dimensions (nchw, nhwc), order of channels (rgb, bgr, grey).\n";
+    out += &format!(
+        "size: [{}, {}]\nlayout: {}\nchannels: {}\n\n",
+        p.height,
+        p.width,
+        name(p.layout.to_possible_value()),
+        name(p.order.to_possible_value())
+    );
+    out += &written_preprocessing(p, &name);
+    out += "# The distance between embeddings: normalized-euclidean, euclidean or cosine.\n";
+    out += &format!("metric: {}\n\n", metric(card));
+    out += "# Both are copied into reports.\n";
+    for (key, value) in [("licence", &card.licence), ("source", &card.source)] {
+        out += &match value {
+            Some(value) => format!("{key}: {}\n", quoted(value)),
+            None => format!("# {key}:\n"),
+        };
+    }
+    out
+}
+
+/// The part of a card about pixels.
+fn written_preprocessing(
+    p: &Preprocessing,
+    name: &dyn Fn(Option<clap::builder::PossibleValue>) -> String,
+) -> String {
+    let list = |values: Vec<f32>| format!("{values:?}");
+    let (mean, std) = p.mean_and_std();
+    let mark = if p.assumed { "# " } else { "" };
+    let mut out = String::new();
+    out += match p.assumed {
+        true => {
+            "# Pixels: values of black and white (range), what is subtracted (mean) and divided by (std), in units of the range.\n# \
+             ASSUMED: nothing states them, and an audit takes ImageNet's. See how the model was trained; then remove the #.\n"
+        }
+        false => {
+            "# Pixels: values of black and white (range), what is subtracted (mean) and divided by (std), in units of the range.\n"
+        }
+    };
+    out += &format!("{mark}range: [0, 1]\n{mark}mean: {}\n{mark}std: {}\n\n", list(mean), list(std));
+    out += "# The size that images get before their middle is cut out (resize: [height, width]; or resize_shorter: N, which keeps\n# \
+            their shape, as torchvision does), and how they are resized.\n";
+    out += &match (p.resize, p.resize_shorter) {
+        (_, Some(side)) => format!("resize_shorter: {side}\n"),
+        (Some([h, w]), None) => format!("resize: [{h}, {w}]\n"),
+        (None, None) => format!("# resize: [{}, {}]\n", p.height, p.width),
+    };
+    out + &format!("interpolation: {}\n\n", name(p.interpolation.to_possible_value()))
+}

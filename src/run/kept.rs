@@ -1,0 +1,135 @@
+//! Results of the check at load, kept from one audit to the next. A result is found again only where everything that it follows
+//! from is the same: the program, the runtime, the processor, the file with its weights, the card, the options and the images.
+//! Findings of severity error are never kept, and neither is anything from a GPU, whose drivers and settings nobody sees here.
+
+use crate::cli::{AuditFlags, GradientSource};
+use crate::files;
+use crate::judge::check;
+use crate::model::card::Card;
+use crate::model::runtime::{self, Options, Provider};
+use crate::model::{Model, hex};
+use crate::record::{Finding, GradientCheck, Severity};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+/// What the check at load found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Checked {
+    /// The part that reports keep.
+    pub gradient_check: GradientCheck,
+    /// A finding for each check.
+    pub findings: Vec<Finding>,
+}
+
+impl Checked {
+    /// From measurements.
+    pub fn of(measured: &check::load::Measured) -> Checked {
+        Checked { gradient_check: measured.summary(), findings: check::at_load(measured) }
+    }
+}
+
+/// Everything that a result follows from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Basis {
+    /// Version, size and time of the executable: a program that is built anew has another time.
+    program: String,
+    /// ONNX Runtime's version and build.
+    runtime: String,
+    processor: String,
+    /// SHA-256 of the model file, and of the weights beside it.
+    model: [String; 2],
+    /// As JSON.
+    card: String,
+    /// Threads, images per run, and the source of gradients.
+    options: String,
+    /// SHA-256 of the images.
+    images: String,
+}
+
+/// A result with what it follows from, as it lies on disk.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    basis: Basis,
+    checked: Checked,
+}
+
+/// The place of a result in the cache.
+pub struct Place {
+    path: PathBuf,
+    basis: Basis,
+}
+
+impl Place {
+    /// The place of this model's result on these images, the first `count` of which are checked. `None` where nothing is kept: with
+    /// --no-cache, on a GPU, or where the system names no folder for caches.
+    pub fn of(
+        flags: &AuditFlags,
+        options: Options,
+        card: &Card,
+        model: &Model,
+        images: &[f32],
+        count: usize,
+    ) -> Option<Place> {
+        if flags.no_cache || options.provider != Provider::Cpu {
+            return None;
+        }
+        let mut pixels = Sha256::new();
+        images.iter().for_each(|v| pixels.update(v.to_le_bytes()));
+        let source = if flags.gradient == GradientSource::Exact { "exact" } else { "estimated" };
+        let (threads, batch, seed) = (options.threads, model.batch(), flags.seed);
+        let basis = Basis {
+            program: program()?,
+            runtime: format!("{} {}", runtime::version(), runtime::build()),
+            processor: processor(),
+            model: [model.info.sha256.clone(), model.info.weights_sha256.clone().unwrap_or_default()],
+            card: serde_json::to_string(card).ok()?,
+            options: format!(
+                "{threads} threads of {}, batch {batch}, {source}, seed {seed}, precision {}, {count} images",
+                runtime::cores(),
+                flags.attack_precision
+            ),
+            images: hex(&pixels.finalize()),
+        };
+        let key = hex(&Sha256::digest(serde_json::to_vec(&basis).ok()?));
+        Some(Place { path: files::cache_folder()?.join("check").join(format!("{key}.json")), basis })
+    }
+
+    /// The result that lies here; `None` where there is none, or one that is damaged or follows from something else.
+    pub fn find(&self) -> Option<Checked> {
+        let entry: Entry = serde_json::from_str(&files::read_text(&self.path, files::BY_HAND).ok()?).ok()?;
+        (entry.basis == self.basis && keepable(&entry.checked)).then_some(entry.checked)
+    }
+
+    /// Keeps a result. Errors: the folder can't be written to.
+    pub fn keep(&self, checked: &Checked) -> std::io::Result<()> {
+        if !keepable(checked) {
+            return Ok(());
+        }
+        if let Some(folder) = self.path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let entry = Entry { basis: self.basis.clone(), checked: checked.clone() };
+        files::replace(&self.path, &serde_json::to_vec_pretty(&entry)?)
+    }
+}
+
+/// Whether a result may be believed later: one that stops an audit is always measured anew.
+fn keepable(checked: &Checked) -> bool {
+    checked.findings.iter().all(|f| f.severity != Severity::Error)
+}
+
+/// The executable that runs.
+fn program() -> Option<String> {
+    let about = std::fs::metadata(std::env::current_exe().ok()?).ok()?;
+    let built = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("{} of {} bytes, {} ns", env!("CARGO_PKG_VERSION"), about.len(), built.as_nanos()))
+}
+
+/// The kind of processor: kernels differ by it, and folders of caches may be shared by machines.
+fn processor() -> String {
+    let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = |key: &str| about.lines().find(|l| l.starts_with(key)).unwrap_or_default().to_string();
+    format!("{} {} {}", std::env::consts::ARCH, line("model name"), line("flags"))
+}

@@ -1,0 +1,84 @@
+//! Where an audit computes, and why there.
+
+use crate::cli::{AuditFlags, Ep, GradientSource};
+use crate::model::Model;
+use crate::model::card::Card;
+use crate::model::runtime::{self, Options, Provider};
+use crate::progress::Phase;
+use crate::record::Precision;
+use crate::{Error, Exit, Result, interrupt};
+use std::path::Path;
+
+/// The execution provider of an audit.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// How sessions are made.
+    pub options: Options,
+    /// Why on this provider; `None` where it was asked for by name.
+    pub why: Option<String>,
+}
+
+impl Machine {
+    /// Loads ONNX Runtime and chooses the provider that the flags ask for. Errors (exit code 2): there is no library; a provider
+    /// that was asked for by name can't be used.
+    pub fn choose(flags: &AuditFlags) -> Result<Machine> {
+        runtime::load(flags.ort_lib.as_deref())?;
+        match flags.ep {
+            Ep::On(provider) => {
+                let options = flags.options(provider);
+                runtime::require(options)?;
+                Ok(Machine { options, why: None })
+            }
+            Ep::Auto => {
+                let (provider, why) = runtime::choose(flags.threads);
+                Ok(Machine { options: flags.options(provider), why: Some(why) })
+            }
+        }
+    }
+
+    /// Opens a model. Where CUDA was chosen and not asked for, a model that it can't run is opened on the CPU.
+    pub fn open(&mut self, flags: &AuditFlags, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
+        let opened = open_on(flags, self.options, path, card, phase);
+        match opened {
+            Err(e)
+                if self.why.is_some() && self.options.provider != Provider::Cpu && e.exit == Exit::Model =>
+            {
+                let options = flags.options(Provider::Cpu);
+                let model = open_on(flags, options, path, card, phase)?;
+                *self = Machine { options, why: Some(format!("not on CUDA: {}", brief(&e))) };
+                Ok(model)
+            }
+            opened => opened,
+        }
+    }
+
+    /// The provider and why, in words.
+    pub fn in_words(&self) -> String {
+        let why = self.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        let threads = if self.options.threads > 0 { self.options.threads } else { runtime::cores() };
+        match self.options.provider {
+            Provider::Cpu => format!("cpu, {threads} thread{}{why}", if threads == 1 { "" } else { "s" }),
+            other => format!("{other}{why}"),
+        }
+    }
+}
+
+/// The first sentence of an error.
+fn brief(e: &Error) -> String {
+    e.message.split(". ").next().unwrap_or_default().lines().next().unwrap_or_default().to_string()
+}
+
+fn open_on(
+    flags: &AuditFlags,
+    options: Options,
+    path: &Path,
+    card: &Card,
+    phase: &mut Phase,
+) -> Result<Model> {
+    let (path, card, batch, seed) = (path.to_path_buf(), card.clone(), flags.batch, flags.seed);
+    let (gradient, half) = (flags.gradient, flags.attack_precision == Precision::Fp16);
+    interrupt::watched("while the model was loaded", &mut || phase.beat(), move || match gradient {
+        GradientSource::Exact => Model::open_in(&path, &card, options, batch, half),
+        GradientSource::Estimate => Model::open_estimated(&path, &card, options, batch, seed),
+    })?
+}

@@ -1,0 +1,221 @@
+//! Embeddings that another process has computed: found, compared with the images and the model at hand, and kept for others.
+
+use crate::cli::{AuditFlags, GradientSource};
+use crate::data::embedded::{Embedded, Image, Made, stale};
+use crate::data::{Dataset, Item, Preparation};
+use crate::model::{Model, hex, runtime};
+use crate::progress::Phase;
+use crate::random::Random;
+use crate::{Error, Result};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+/// Images of stored embeddings that are embedded again.
+const LOOK: usize = 64;
+/// Accepted difference between an embedding and the stored one, as a share of its length. Processors of another kind round
+/// otherwise, by a hundredth of that.
+const SAME: f64 = 1e-3;
+
+/// Where embeddings come from, and where they go.
+pub enum Stored {
+    /// A file that holds them, and its name.
+    Found(String, Embedded),
+    /// A file that is to hold them.
+    Wanted(PathBuf),
+    /// No file was asked for.
+    Unasked,
+}
+
+/// The file that `--gallery-cache` names, or that `--cache` has for these images and this model. Errors (exit code 2): the file
+/// can't be read, or was made in another way.
+pub fn find(flags: &AuditFlags, items: &[Item], model: &Model) -> Result<Stored> {
+    let path = match (&flags.gallery_cache, &flags.cache) {
+        (Some(file), _) => file.clone(),
+        (None, Some(folder)) => {
+            std::fs::create_dir_all(folder).map_err(|e| {
+                Error::usage(format!("--cache {}: can't make the folder: {e}", folder.display()))
+            })?;
+            let path = folder.join(format!("{}.parquet", key(flags, items, model)));
+            if !path.exists() {
+                return Ok(Stored::Wanted(path));
+            }
+            path
+        }
+        (None, None) => return Ok(Stored::Unasked),
+    };
+    let name = path.display().to_string();
+    let embedded = Embedded::read(&path)?;
+    embedded.refuse_other(&name, &made(flags, model))?;
+    Ok(Stored::Found(name, embedded))
+}
+
+/// What this audit's embeddings depend on, besides the images.
+pub fn made(flags: &AuditFlags, model: &Model) -> Made {
+    let info = &model.info;
+    let pooling = info.pooling.map_or("none".into(), |pooling| format!("{pooling:?}").to_lowercase());
+    let all = [
+        ("version of audit", env!("CARGO_PKG_VERSION").to_string()),
+        ("runtime", format!("ONNX Runtime {}", runtime::version())),
+        (
+            "execution provider",
+            model.options().provider.to_string().split(':').next().unwrap_or_default().into(),
+        ),
+        ("TensorFloat-32", if flags.fast_math { "allowed" } else { "off" }.into()),
+        // A graph that keeps what its gradient needs is optimised otherwise, and rounds otherwise.
+        ("gradient", if flags.gradient == GradientSource::Exact { "exact" } else { "estimated" }.into()),
+        ("batch", model.batch().to_string()),
+        ("model's SHA-256", info.sha256.clone()),
+        ("model's output", format!("{} of {}", info.output, info.dim)),
+        ("pooling", pooling),
+        ("preprocessing", serde_json::to_string(&info.preprocessing).unwrap_or_default()),
+    ];
+    Made(all.into_iter().map(|(name, value)| (name.into(), value)).collect::<BTreeMap<_, _>>())
+}
+
+/// Names the embeddings of these images: where they lie, and when and how long their files are.
+fn key(flags: &AuditFlags, items: &[Item], model: &Model) -> String {
+    let mut hash = Sha256::new();
+    hash.update(serde_json::to_string(&made(flags, model)).unwrap_or_default());
+    let place = flags.data.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    hash.update(place.map_or("built in".into(), |path| path.display().to_string()));
+    let files: Vec<String> = items.par_iter().map(|item| described(item).unwrap_or_default()).collect();
+    for (item, file) in items.iter().zip(files) {
+        hash.update(format!("\n{}\t{}\t{file}", item.id, item.class));
+    }
+    hex(&hash.finalize())[..32].to_owned()
+}
+
+fn described(item: &Item) -> Option<String> {
+    let file = std::fs::metadata(item.file()?).ok()?;
+    let changed = file.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(format!("{} {}", file.len(), changed.as_nanos()))
+}
+
+/// Bytes of the file that holds the image and no other.
+pub fn bytes(item: &Item) -> Option<u64> {
+    Some(std::fs::metadata(item.file()?).ok()?.len())
+}
+
+/// What is stored of an image.
+pub enum Row<'a> {
+    Embedded(&'a Image, &'a [f32]),
+    /// It could not be read, and why.
+    Unreadable(&'a str),
+}
+
+/// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file holds other images, or a
+/// sample that is embedded again comes out otherwise.
+pub fn rows<'a>(
+    flags: &AuditFlags,
+    (name, stored): (&str, &'a Embedded),
+    (dataset, from): (&Dataset, usize),
+    model: &mut Model,
+    prep: &Preparation,
+) -> Result<Vec<Row<'a>>> {
+    let items = &dataset.items[from..];
+    let (known, unreadable) = (stored.rows(), &stored.unreadable);
+    let unreadable: HashMap<&str, &str> =
+        unreadable.iter().map(|(id, why)| (id.as_str(), why.as_str())).collect();
+    let row = |item: &Item| match known.get(item.id.as_str()) {
+        Some(&at) => Some(Row::Embedded(&stored.images[at], stored.row(at))),
+        None => unreadable.get(item.id.as_str()).map(|why| Row::Unreadable(why)),
+    };
+    let all: Vec<Option<Row>> = items.par_iter().map(row).collect();
+    if let Some(at) = all.iter().position(Option::is_none) {
+        let lacking = all.iter().filter(|row| row.is_none()).count();
+        let id = &items[at].id;
+        return Err(stale(
+            name,
+            &format!("it lacks {lacking} of the {} images, such as `{id}`", items.len()),
+        ));
+    }
+    if known.len() + unreadable.len() != items.len() {
+        let more = known.len() + unreadable.len() - items.len();
+        return Err(stale(name, &format!("it holds {more} images that the data set doesn't have")));
+    }
+    let rows: Vec<Row> = all.into_iter().flatten().collect();
+    let other = items.par_iter().zip(&rows).find_map_first(|(item, row)| match row {
+        Row::Embedded(image, _) if image.label != dataset.classes[item.class] => Some(format!(
+            "`{}` has class `{}` there, and `{}` here",
+            item.id, image.label, dataset.classes[item.class]
+        )),
+        Row::Embedded(image, _) if image.bytes != bytes(item) => {
+            Some(format!("the file of `{}` has changed since its embedding was made", item.id))
+        }
+        _ => None,
+    });
+    if let Some(why) = other {
+        return Err(stale(name, &why));
+    }
+    look_again(flags, (name, &rows), (dataset, from), model, prep)?;
+    Ok(rows)
+}
+
+/// Embeds a sample again. Each part of a run takes another one.
+fn look_again(
+    flags: &AuditFlags,
+    (name, rows): (&str, &[Row]),
+    (dataset, from): (&Dataset, usize),
+    model: &mut Model,
+    prep: &Preparation,
+) -> Result<()> {
+    let part = flags.partition.map_or(String::new(), |part| part.to_string());
+    let mut random = Random::keyed(&[b"stored embeddings", &flags.seed.to_le_bytes(), part.as_bytes()]);
+    let mut left: Vec<usize> = (0..rows.len()).collect();
+    let sample: Vec<usize> =
+        (0..LOOK.min(rows.len())).map(|_| left.swap_remove(random.index(left.len()))).collect();
+    let phase = Phase::new("gallery", sample.len() as u64, flags.mode());
+    let mut pixels = Vec::new();
+    let mut expected: Vec<(&str, &[f32])> = Vec::new();
+    for at in sample {
+        let id = dataset.items[from + at].id.as_str();
+        match (&rows[at], dataset.pixels(from + at, prep)) {
+            (Row::Embedded(image, values), Ok(found)) => {
+                if found.digest != image.digest {
+                    return Err(stale(
+                        name,
+                        &format!("the image `{id}` has changed since its embedding was made"),
+                    ));
+                }
+                pixels.extend(found.data);
+                expected.push((id, values));
+            }
+            (Row::Embedded(..), Err(e)) => {
+                return Err(e.context(&format!("{name} has the embedding of `{id}`")));
+            }
+            (Row::Unreadable(_), Ok(_)) => {
+                return Err(stale(
+                    name,
+                    &format!("`{id}` could not be read when it was made, and can be read now"),
+                ));
+            }
+            (Row::Unreadable(_), Err(_)) => {}
+        }
+    }
+    let found = model.embed(&pixels)?;
+    for ((id, stored), found) in expected.iter().zip(found.rows()) {
+        let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+        let apart = length(&mut found.iter().zip(*stored).map(|(a, b)| f64::from(a - b)));
+        let own = length(&mut found.iter().map(|v| f64::from(*v)));
+        // NaN isn't.
+        let same = apart <= SAME * own;
+        if !same && apart > 0.0 {
+            return Err(stale(
+                name,
+                &format!(
+                    "the embedding of `{id}` is {:.2} % from what the model gives now",
+                    100.0 * apart / own
+                ),
+            ));
+        }
+    }
+    phase.finish();
+    flags.mode().note(&format!(
+        "gallery: {} embeddings from {name}; {} of them were computed again and agree",
+        rows.len(),
+        expected.len()
+    ));
+    Ok(())
+}

@@ -1,0 +1,27 @@
+#!/bin/bash
+# An audit in parts by GNU parallel, on this machine or on those of AUDIT_HOSTS (docs/engines.md). What is done is not done again, so
+# that the same command goes on after a failure.
+#   AUDIT_MODEL   the model, .onnx            AUDIT_PARTS  number of parts, about eight for each worker
+#   AUDIT_IMAGES  flags that name the images  AUDIT_FLAGS  other flags of the audit
+#   AUDIT_OUT     folder that all hosts see   AUDIT_JOBS   parts at the same time on each host [1]
+#   AUDIT_HOSTS   hosts, as parallel's --sshlogin takes them [this machine]
+set -euo pipefail
+: "${AUDIT_MODEL:?the model, .onnx}" "${AUDIT_PARTS:?number of parts}" "${AUDIT_OUT:?folder that all hosts see}"
+gallery=$AUDIT_OUT/gallery.parquet
+# Flags are words without blanks.
+read -ra images <<<"${AUDIT_IMAGES:-}"; read -ra flags <<<"${AUDIT_FLAGS:-}"
+mkdir -p "$AUDIT_OUT"
+if [ ! -e "$gallery" ]; then audit embed "$AUDIT_MODEL" "${images[@]}" -o "$gallery"; fi
+missing=()
+for part in $(seq "$AUDIT_PARTS"); do
+    if [ ! -e "$AUDIT_OUT/part-$part.json" ]; then missing+=("$part"); fi
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    hosts=()
+    if [ -n "${AUDIT_HOSTS:-}" ]; then hosts=(--sshlogin "$AUDIT_HOSTS" --workdir "$PWD" --env PATH --env ORT_DYLIB_PATH); fi
+    # A part that failed is tried again on another host; what its journal holds is not run again.
+    parallel --retries 3 --jobs "${AUDIT_JOBS:-1}" "${hosts[@]}" --quote \
+        audit "$AUDIT_MODEL" "${images[@]}" "${flags[@]}" --gallery-cache "$gallery" --quiet --resume \
+        --partition "hash:{}/$AUDIT_PARTS" -o "$AUDIT_OUT/part-{}.json" ::: "${missing[@]}"
+fi
+exec audit merge "$AUDIT_OUT"/part-*.json -o "$AUDIT_OUT/report.json"

@@ -1,0 +1,33 @@
+#!/bin/bash
+#SBATCH --requeue --open-mode=append
+# An audit in parts on Slurm: embeddings once, a job array of the parts, and a merge when all parts are done (docs/engines.md).
+#   AUDIT_MODEL   the model, .onnx            AUDIT_PARTS  number of parts, about eight for each node
+#   AUDIT_IMAGES  flags that name the images  AUDIT_FLAGS  other flags of the audit
+#   AUDIT_OUT     folder that all nodes see   AUDIT_SBATCH flags for sbatch: --cpus-per-task=4
+# bash slurm.sh             submits everything
+# bash slurm.sh 3,7-9       submits these parts again:  bash slurm.sh "$(audit merge --missing OUT)"
+set -euo pipefail
+: "${AUDIT_MODEL:?the model, .onnx}" "${AUDIT_PARTS:?number of parts}" "${AUDIT_OUT:?folder that all nodes see}"
+gallery=$AUDIT_OUT/gallery.parquet
+# Flags are words without blanks.
+read -ra images <<<"${AUDIT_IMAGES:-}"; read -ra flags <<<"${AUDIT_FLAGS:-}"; read -ra slurm <<<"${AUDIT_SBATCH:-}"
+case ${AUDIT_STAGE:-submit} in
+submit)
+    mkdir -p "$AUDIT_OUT"
+    job() {
+        AUDIT_STAGE=$1 sbatch --parsable --export=ALL --job-name="audit-$1" --output="$AUDIT_OUT/$1-%a.log" "${slurm[@]}" "${@:2}" "$0"
+    }
+    after=()
+    if [ ! -e "$gallery" ]; then after=(--dependency="afterok:$(job embed)" --kill-on-invalid-dep=yes); fi
+    parts=$(job part "${after[@]}" --array="${1:-1-$AUDIT_PARTS}")
+    merge=$(job merge --dependency="afterok:$parts" --kill-on-invalid-dep=yes)
+    echo "parts: job $parts; report: job $merge, in $AUDIT_OUT/report.json"
+    ;;
+embed) exec audit embed "$AUDIT_MODEL" "${images[@]}" -o "$gallery" ;;
+part)
+    report=$AUDIT_OUT/part-$SLURM_ARRAY_TASK_ID.json
+    if [ -e "$report" ]; then exit 0; fi
+    exec audit "$AUDIT_MODEL" "${images[@]}" "${flags[@]}" --gallery-cache "$gallery" --partition auto --resume -o "$report"
+    ;;
+merge) exec audit merge "$AUDIT_OUT"/part-*.json -o "$AUDIT_OUT/report.json" ;;
+esac

@@ -1,0 +1,302 @@
+//! `cargo xtask engines`: audits in parts on engines that are really there, their processes killed at random. The merged report must be
+//! that of one run.
+
+use crate::project::{Error, Result, Since, cargo, file, output, root, run, target};
+use crate::setup;
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+pub const ARGUMENTS: &str = "[parallel] [slurm]";
+
+/// An engine: its name, the program that shows that it is installed, Debian's package, and how a run of it is started.
+struct Engine {
+    name: &'static str,
+    program: &'static str,
+    package: &'static str,
+    /// Runs all parts, or what is missing of them, to their end. Processes are killed meanwhile, so that it may fail.
+    start: fn(&Stage) -> Result<Box<dyn Running>>,
+}
+
+const ENGINES: [Engine; 2] = [
+    Engine { name: "parallel", program: "parallel", package: "parallel", start: parallel },
+    Engine { name: "slurm", program: "slurmctld", package: "slurm-wlm", start: slurm },
+];
+
+/// Parts of the run.
+const PARTS: u64 = 8;
+/// Processes that are killed in each run.
+const KILLS: usize = 6;
+/// Times that an engine is started, the first included.
+const STARTS: usize = 8;
+/// How long one start may take.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A run under way.
+trait Running {
+    /// Whether it has ended.
+    fn ended(&mut self) -> Result<bool>;
+}
+
+/// What an engine is given.
+struct Stage {
+    dir: PathBuf,
+    /// Where the reports of the parts go.
+    out: PathBuf,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Stage {
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.dir).stdin(Stdio::null()).stdout(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+pub fn engines(arguments: &[String]) -> Result {
+    let mut wanted: Vec<&Engine> = Vec::new();
+    for name in arguments {
+        let engine = ENGINES.iter().find(|engine| engine.name == name);
+        wanted.push(engine.ok_or_else(|| {
+            Error::Usage(format!("engines: there is no engine `{name}`: expected {ARGUMENTS}"))
+        })?);
+    }
+    if wanted.is_empty() {
+        wanted = ENGINES.iter().collect();
+    }
+    setup::setup()?;
+    run(&mut cargo(&["build", "--locked"]))?;
+    wanted.into_iter().try_for_each(install)?;
+    let wanted = ENGINES
+        .iter()
+        .filter(|engine| arguments.is_empty() || arguments.iter().any(|name| name == engine.name));
+    wanted.into_iter().try_for_each(examine)
+}
+
+/// Debian's package of an engine, where its program isn't there yet.
+fn install(engine: &Engine) -> Result {
+    let found = |program: &str| {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path).chain(["/usr/sbin".into()]).any(|folder| folder.join(program).is_file())
+    };
+    if found(engine.program) {
+        return Ok(());
+    }
+    println!("installing {}", engine.package);
+    let apt = |words: &[&str]| {
+        output(Command::new("apt-get").args(words).env("DEBIAN_FRONTEND", "noninteractive")).map(drop)
+    };
+    let installed = apt(&["-qq", "update"]).and_then(|()| apt(&["-qq", "-y", "install", engine.package]));
+    installed.map_err(|error| error.then(&format!("install {} by hand", engine.package)))
+}
+
+/// Runs an engine until all parts are done, however many of its processes are killed, and compares.
+fn examine(engine: &Engine) -> Result {
+    let started = Instant::now();
+    let stage = stage(engine.name)?;
+    let mut random = u64::from(started.elapsed().subsec_nanos()) ^ u64::from(std::process::id());
+    println!("{}: {PARTS} parts of the bundled model, random numbers from {random}", engine.name);
+    let mut killed = 0;
+    for start in 1..=STARTS {
+        let since = Instant::now();
+        let mut running = (engine.start)(&stage)?;
+        while !running.ended()? {
+            if since.elapsed() > PATIENCE {
+                return Err(Error::Failed(format!("{}: still running after {}", engine.name, Since(since))));
+            }
+            // A linear congruential generator; what it gives decides nothing but which process dies.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            sleep(Duration::from_millis(100 + (random >> 33) % 900));
+            if killed < KILLS && kill_one(&stage, random >> 40)? {
+                killed += 1;
+            }
+        }
+        // Its daemons know their own files by names in the folder.
+        drop(running);
+        if stage.dir.join("out/report.json").is_file() {
+            same(&stage)?;
+            println!(
+                "{}: the report of one run, after {killed} kills and {start} starts, in {}",
+                engine.name,
+                Since(started)
+            );
+            return fs::remove_dir_all(&stage.dir)
+                .map_err(|e| Error::Failed(format!("cannot clean up: {e}")));
+        }
+    }
+    Err(Error::Failed(format!(
+        "{}: no report after {STARTS} starts; its files are in {}",
+        engine.name,
+        stage.dir.display()
+    )))
+}
+
+/// A folder with images, a suite, and the report of one run.
+fn stage(name: &str) -> Result<Stage> {
+    let dir = target()?.join("engines").join(name);
+    if dir.exists() {
+        file("remove", &dir, fs::remove_dir_all(&dir))?;
+    }
+    file("make", &dir, fs::create_dir_all(dir.join("out")))?;
+    let dir = file("find", &dir, dir.canonicalize())?;
+    let suite = dir.join("suite.yaml");
+    file("write", &suite, fs::write(&suite, "form: published\nattacks: [CA+, QA-, ES, LTM]\nsteps: 100\n"))?;
+    let program = target()?.join("debug");
+    let path = env::var("PATH").unwrap_or_default();
+    let model = root().join("models/hardened.onnx");
+    let runtime = target()?.join("onnxruntime");
+    let stage = Stage {
+        out: dir.join("out"),
+        variables: vec![
+            ("PATH", format!("{}:{path}", program.display())),
+            ("ORT_DYLIB_PATH", runtime.display().to_string()),
+            ("AUDIT_MODEL", model.display().to_string()),
+            ("AUDIT_IMAGES", "--data images".into()),
+            ("AUDIT_FLAGS", "--suite suite.yaml --strong-sample 32 --threads 1".into()),
+            ("AUDIT_PARTS", PARTS.to_string()),
+            ("AUDIT_OUT", dir.join("out").display().to_string()),
+            ("AUDIT_JOBS", "2".into()),
+        ],
+        dir,
+    };
+    let audit = |words: &[&str]| run(stage.command("audit").args(words));
+    audit(&["images", "--out", "images", "--classes", "12", "--samples", "10"])?;
+    let model = model.display().to_string();
+    let flags = ["--data", "images", "--suite", "suite.yaml", "--strong-sample", "32", "--threads", "1"];
+    audit(&[&[model.as_str(), "-q", "-o", "one.json"][..], &flags].concat())?;
+    Ok(stage)
+}
+
+/// Kills one of the audits under way, if there are any.
+fn kill_one(stage: &Stage, random: u64) -> Result<bool> {
+    let ours = stage.out.display().to_string();
+    let processes = file("list", Path::new("/proc"), fs::read_dir("/proc"))?;
+    let audits = processes.flatten().filter_map(|entry| {
+        let id = entry.file_name().to_str()?.parse::<u32>().ok()?;
+        let words = fs::read(entry.path().join("cmdline")).ok()?;
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let first = words.split('\0').next().unwrap_or_default();
+        (first.ends_with("audit") && words.contains(&ours) && words.contains("--partition")).then_some(id)
+    });
+    let audits: Vec<u32> = audits.collect();
+    let Some(victim) = audits.get(random as usize % audits.len().max(1)) else { return Ok(false) };
+    Ok(run(Command::new("kill").args(["-9", &victim.to_string()]).stderr(Stdio::null())).is_ok())
+}
+
+/// Compares the merged report with that of one run, but for the command line and the timing.
+fn same(stage: &Stage) -> Result {
+    let lasting = |path: &Path| -> Result<String> {
+        let text = file("read", path, fs::read_to_string(path))?;
+        let text = text.split("\n  \"timing\": {").next().unwrap_or_default();
+        Ok(text.lines().filter(|line| !line.starts_with("  \"command\": ")).collect::<Vec<_>>().join("\n"))
+    };
+    let (one, merged) = (lasting(&stage.dir.join("one.json"))?, lasting(&stage.out.join("report.json"))?);
+    match one.lines().zip(merged.lines()).position(|(a, b)| a != b) {
+        None if one.len() == merged.len() && one.len() > 1000 => Ok(()),
+        at => Err(Error::Failed(format!(
+            "the merged report differs from one run's at line {}; both are in {}",
+            at.map_or(one.lines().count(), |at| at + 1),
+            stage.dir.display()
+        ))),
+    }
+}
+
+impl Running for Child {
+    fn ended(&mut self) -> Result<bool> {
+        self.try_wait().map(|status| status.is_some()).map_err(|e| Error::Failed(format!("cannot wait: {e}")))
+    }
+}
+
+fn parallel(stage: &Stage) -> Result<Box<dyn Running>> {
+    let script = root().join("tools/engines/parallel.sh");
+    let child = stage.command("bash").arg(script).stderr(Stdio::null()).spawn();
+    Ok(Box::new(child.map_err(|e| Error::Failed(format!("cannot start bash: {e}")))?))
+}
+
+/// Slurm on this machine alone, without systemd and munge.
+struct Slurm {
+    stage: Stage,
+}
+
+impl Slurm {
+    fn command(&self, program: &str) -> Command {
+        let mut command = self.stage.command(program);
+        command.env("SLURM_CONF", self.stage.dir.join("slurm.conf"));
+        command
+    }
+
+    /// Starts both daemons and waits for the node.
+    fn begin(&self) -> Result {
+        let dir = self.stage.dir.display();
+        let host = output(Command::new("hostname").arg("-s"))?;
+        let conf = format!(
+            "ClusterName=audit\nSlurmctldHost={host}(127.0.0.1)\nAuthType=auth/none\nCredType=cred/none\n\
+             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nMpiDefault=none\nSlurmUser=root\nSlurmdUser=root\n\
+             SlurmctldPidFile={dir}/slurmctld.pid\nSlurmdPidFile={dir}/slurmd.pid\nSlurmdSpoolDir={dir}/spool\n\
+             StateSaveLocation={dir}/state\nSlurmctldPort=16817\nSlurmdPort=16818\nSlurmctldLogFile={dir}/slurmctld.log\n\
+             SlurmdLogFile={dir}/slurmd.log\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nReturnToService=2\n\
+             JobCompType=jobcomp/none\nAccountingStorageType=accounting_storage/none\nJobAcctGatherType=jobacct_gather/none\n\
+             NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN\nPartitionName=all Nodes=ALL Default=YES State=UP\n"
+        );
+        let path = self.stage.dir.join("slurm.conf");
+        file("write", &path, fs::write(&path, conf))?;
+        for folder in ["spool", "state"] {
+            let folder = self.stage.dir.join(folder);
+            file("make", &folder, fs::create_dir_all(&folder))?;
+        }
+        run(&mut self.command("slurmctld"))?;
+        run(&mut self.command("slurmd"))?;
+        for _ in 0..60 {
+            let states = output(self.command("sinfo").args(["-h", "-o", "%T"]).stdout(Stdio::piped()))?;
+            if states.contains("idle") {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(500));
+        }
+        Err(Error::Failed(format!(
+            "slurm: the node is not ready; see {dir}/slurmctld.log and {dir}/slurmd.log"
+        )))
+    }
+}
+
+impl Running for Slurm {
+    fn ended(&mut self) -> Result<bool> {
+        let jobs = output(self.command("squeue").args(["-h", "-o", "%i %T %r"]).stdout(Stdio::piped()))?;
+        Ok(jobs.is_empty())
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        for daemon in ["slurmctld.pid", "slurmd.pid"] {
+            if let Ok(id) = fs::read_to_string(self.stage.dir.join(daemon)) {
+                let _ = Command::new("kill").arg(id.trim()).status();
+            }
+        }
+        // Both end their threads before they let go of their ports.
+        sleep(Duration::from_secs(2));
+    }
+}
+
+/// Submits all parts, or those that are missing.
+fn slurm(stage: &Stage) -> Result<Box<dyn Running>> {
+    let stage = Stage { dir: stage.dir.clone(), out: stage.out.clone(), variables: stage.variables.clone() };
+    let slurm = Slurm { stage };
+    slurm.begin()?;
+    let mut script = slurm.command("bash");
+    script.arg(root().join("tools/engines/slurm.sh"));
+    let missing = slurm.command("audit").args(["merge", "--missing", "out"]).stdout(Stdio::piped()).output();
+    let missing = missing.map_err(|e| Error::Failed(format!("cannot start audit: {e}")))?;
+    // Exit code 2: nothing is done yet, so that all parts are submitted.
+    if missing.status.code() == Some(13) {
+        script.arg(String::from_utf8_lossy(&missing.stdout).trim());
+    }
+    run(&mut script)?;
+    Ok(Box::new(slurm))
+}
