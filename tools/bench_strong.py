@@ -149,7 +149,7 @@ class Bench:
                 fail(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-600:]}")
             say(f"  {subject.name}: doctor")
         found = json.loads(out.read_text())["findings"]
-        return {f["check"]: f["text"] for f in found if f["check"] in CHECKS}
+        return {f["check"]: f["found"] for f in found if f["check"] in CHECKS}
 
     def peers(self, subject):
         """Attacks of others on the same queries."""
