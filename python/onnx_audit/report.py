@@ -35,11 +35,14 @@ _TEXTS = (
 )
 
 
-def _number(cell: str) -> int | float | None:
-    """A cell of a column of numbers; None where it is empty."""
+def _number(cell: str) -> int | float | str | None:
+    """A cell of a column of numbers; None where it is empty. A newer program may have a column of texts: these stay texts."""
     if not cell:
         return None
-    return int(cell) if cell.lstrip("-").isdigit() else float(cell)
+    try:
+        return int(cell) if cell.lstrip("-").isdigit() else float(cell)
+    except ValueError:
+        return cell
 
 
 class _Document:
