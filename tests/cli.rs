@@ -290,32 +290,25 @@ fn a_model_whose_outputs_are_maps_asks_how_to_pool_them() {
 #[test]
 fn operators_without_a_rule_are_all_named_with_their_nodes() {
     let dir = stage();
-    let rnn = |op: &str, name: &str, x: &str, outputs: [&str; 2]| {
-        let mut node = Node::new(op, &[x, &format!("{name}/w"), &format!("{name}/r")], "");
+    let node = |op: &str, name: &str, inputs: &[&str], output: &str| {
+        let mut node = Node::new(op, inputs, output);
         node.name = name.into();
-        node.outputs = outputs.map(String::from).into();
-        node.with("hidden_size", models::DIM)
+        node.domain = "com.microsoft".into();
+        node
     };
-    let graph = grey(
+    let weights = Weights::new(1).ints("one", &[1]).ints("flat", &[-1, 144]);
+    let mut graph = grey(
         vec![
             Node::new("Squeeze", &["image", "one"], "rows"),
-            Node::new("Transpose", &["rows"], "sequence").with("perm", vec![1i64, 0, 2]),
-            rnn("LSTM", "rnn/first", "sequence", ["y", ""]),
-            Node::new("Squeeze", &["y", "one"], "hidden"),
-            rnn("LSTM", "rnn/second", "hidden", ["", "h2"]),
-            rnn("GRU", "rnn/third", "hidden", ["", "h3"]),
-            Node::new("Add", &["h2", "h3"], "h"),
-            Node::new("Squeeze", &["h", "zero"], "embedding"),
+            node("Inverse", "neck/first", &["rows"], "a"),
+            node("Inverse", "neck/second", &["a"], "b"),
+            Node::new("Reshape", &["b", "flat"], "c"),
+            node("CDist", "neck/third", &["c", "corners"], "embedding"),
         ],
-        [("first", [1, 32, SIDE]), ("second", [1, 32, 8]), ("third", [1, 24, 8])].iter().fold(
-            Weights::new(1).ints("zero", &[0]).ints("one", &[1]),
-            |w, (name, shape)| {
-                let w = w.normal(&format!("rnn/{name}/w"), shape, 0.3);
-                w.normal(&format!("rnn/{name}/r"), &[1, shape[1], 8], 0.3)
-            },
-        ),
+        weights.normal("corners", &[models::DIM, 144], 0.3),
     );
-    let words = ["LSTM", "\"rnn/first\"", "\"rnn/second\"", "GRU", "\"rnn/third\"", "audit ops"];
+    graph.opsets.insert("com.microsoft".into(), 1);
+    let words = ["Inverse", "\"neck/first\"", "\"neck/second\"", "CDist", "\"neck/third\"", "audit ops"];
     refused_model(&dir, &graph, &[], MODEL, &words);
 }
 

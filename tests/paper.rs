@@ -136,5 +136,5 @@ fn the_command_writes_every_format() {
     assert_eq!(dir.json("t.json")["tables"][0]["rows"][0]["own"], true);
     let one = ran(program(&dir).args(["compare", "report.json"]));
     assert_eq!(one.code, Some(2));
-    says(&one.err, &["at least two reports"]);
+    says(&one.err, &["a comparison needs two reports or more"]);
 }

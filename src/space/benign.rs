@@ -149,7 +149,8 @@ pub fn ap(ranks: &[usize]) -> f64 {
 /// A query's part of mAP@R; `ranks` as in [`ap`].
 pub fn ap_at_r(ranks: &[usize]) -> f64 {
     let within = ranks.iter().enumerate().filter(|(_, rank)| **rank < ranks.len());
-    within.map(precision).sum::<f64>() / ranks.len() as f64
+    // The sum of nothing would be −0.
+    within.map(precision).fold(0.0, |sum, p| sum + p) / ranks.len() as f64
 }
 
 /// Share of the items to find among the nearest `k`; `ranks` as in [`ap`]. A query's part of mAP@C is that of R + 1.
