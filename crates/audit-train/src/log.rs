@@ -19,9 +19,11 @@ pub enum LogLine {
     Epoch(EpochRow),
     /// How it ended: done, collapsed, or the loss not a number.
     End {
+        /// Done, collapsed, or the loss not a number.
         how: Ending,
         /// Batches that were trained on.
         step: u64,
+        /// In words.
         why: String,
     },
 }

@@ -6,6 +6,7 @@ use crate::net::Norms;
 use crate::sampler::Anchors;
 use tch::Kind;
 
+/// Anti-collapse triplets (Zhou et al., arXiv:2106.03614).
 pub const DEFENCE: Defence = Defence {
     name: "act",
     about: "positive and negative drawn together",

@@ -7,6 +7,7 @@ use crate::net::Norms;
 use crate::sampler::Anchors;
 use tch::Kind;
 
+/// Embedding-shifted triplets (Zhou et al., ECCV 2020).
 pub const DEFENCE: Defence = Defence {
     name: "est",
     about: "every image moved as far from its own embedding as it goes",

@@ -14,6 +14,7 @@ pub fn gradual(last_loss: f64, u: f64) -> f64 {
     -MARGIN * (last_loss.clamp(0.0, u) / u)
 }
 
+/// Hardness manipulation (Zhou and Patel, CVPR 2022).
 pub const DEFENCE: Defence = Defence {
     name: "hm",
     about: "anchor, positive and negative moved until the triplet is as hard as a destination",

@@ -4,6 +4,7 @@ use super::{Defence, update};
 use crate::net::Norms;
 use crate::sampler::Anchors;
 
+/// Training on clean images alone.
 pub const DEFENCE: Defence = Defence {
     name: "none",
     about: "clean images",

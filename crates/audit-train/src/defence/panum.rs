@@ -10,6 +10,7 @@ use crate::sampler::{Anchors, Triplets};
 use audit::Result;
 use tch::{Kind, Tensor};
 
+/// Adversarial deep metric learning (Panum et al., arXiv:2102.07265).
 pub const DEFENCE: Defence = Defence {
     name: "panum",
     about: "the positive moved away from its anchor, with probability γ",
