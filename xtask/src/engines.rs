@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const ARGUMENTS: &str = "[parallel] [ray] [slurm]";
+pub const ARGUMENTS: &str = "[parallel] [ray] [slurm] [kubernetes]";
 
 /// An engine.
 struct Engine {
@@ -31,6 +31,9 @@ const ENGINES: [Engine; 3] = [
     // slurmd looks for its helpers where Debian puts them.
     Engine { name: "slurm", install: || debian("slurmctld", "slurm-wlm"), start: slurm },
 ];
+
+/// Its job is held to its schemas, as nothing here runs it.
+const KUBERNETES: &str = "kubernetes";
 
 /// Parts of the run.
 const PARTS: u64 = 8;
@@ -66,19 +69,42 @@ impl Stage {
 
 pub fn engines(arguments: &[String]) -> Result {
     let mut wanted: Vec<&Engine> = Vec::new();
-    for name in arguments {
+    let (kubernetes, others): (Vec<&String>, Vec<&String>) =
+        arguments.iter().partition(|name| *name == KUBERNETES);
+    for name in others {
         let engine = ENGINES.iter().find(|engine| engine.name == name);
         wanted.push(engine.ok_or_else(|| {
             Error::Usage(format!("engines: there is no engine `{name}`: expected {ARGUMENTS}"))
         })?);
     }
-    if wanted.is_empty() {
+    if arguments.is_empty() || !kubernetes.is_empty() {
+        schema()?;
+    }
+    if arguments.is_empty() {
         wanted = ENGINES.iter().collect();
+    }
+    if wanted.is_empty() {
+        return Ok(());
     }
     setup::setup()?;
     run(&mut cargo(&["build", "--locked"]))?;
     wanted.iter().try_for_each(|engine| (engine.install)())?;
     wanted.into_iter().try_for_each(examine)
+}
+
+/// Holds the job's description to Kubernetes' own schemas, of the oldest version that has all that it uses and of the newest that
+/// the validator knows. No cluster is needed.
+fn schema() -> Result {
+    let python = ray_python()?;
+    let validate = python.with_file_name("kubernetes-validate");
+    if !validate.is_file() {
+        run(python::pip(&python)?.args(["install", "--quiet", "kubernetes-validate"]))?;
+    }
+    let job = root().join("tools/engines/kubernetes.yaml");
+    for version in [&["--kubernetes-version", "1.29"][..], &[]] {
+        run(Command::new(&validate).arg("--strict").args(version).arg(&job))?;
+    }
+    Ok(())
 }
 
 /// Debian's package, where the program isn't there yet.

@@ -109,7 +109,7 @@ const TASKS: [Task; 13] = [
         name: "engines",
         arguments: engines::ARGUMENTS,
         about: "run audits in parts on GNU parallel, Ray and Slurm, kill their processes at random, and compare the merged report with \
-                that of one run; installs what is missing, by apt",
+                that of one run; hold the Kubernetes job to its schema; installs what is missing, by apt and pip",
         run: engines::engines,
     },
     Task {
