@@ -99,7 +99,7 @@ pub struct Cost {
     pub image_s: f64,
     /// Attacks on one query.
     pub query_s: f64,
-    /// Attacks on [`QUERIES`] queries.
+    /// Attacks on 50 queries.
     pub attacks_50_s: f64,
 }
 

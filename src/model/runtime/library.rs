@@ -15,7 +15,7 @@ static LOADING: Mutex<()> = Mutex::new(());
 const FETCH: &str =
     "`pip install onnx-audit[cpu]` brings one, and so does `cargo xtask setup` in the repository";
 
-/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then [`PLACES`]: the
+/// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the rows of `PLACES`: the
 /// folders at and above the program, its Python environment, conda, the system. Of these places the first library that
 /// loads serves. Errors (exit code 2): no library is found, or none loads; every place is named.
 pub fn load(path: Option<&Path>) -> Result<()> {
