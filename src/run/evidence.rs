@@ -3,7 +3,7 @@
 //! A report has no images. The trials are run once more, as the report's command line says, and must end as they did.
 
 use super::attacks::Attacks;
-use super::prepare::{Purpose, Subject};
+use super::prepare::{CLUSTERINGS, Purpose, Subject};
 use crate::cli::{AuditFlags, Cli, Command, StrongSample};
 use crate::model::hex;
 use crate::progress::Phase;
@@ -54,7 +54,8 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         ))),
     };
     same("model", &subject.model.info.sha256, &report.model.sha256)?;
-    let clean = subject.embed(&flags, None)?;
+    // Outcomes hold the clusters of their queries.
+    let clean = subject.embed(&flags, Some(CLUSTERINGS))?;
     same("data", &clean.data.sha256, &report.data.sha256)?;
     if clean.selection.trials.len() != report.outcomes.len() {
         return Err(Error::internal(format!(

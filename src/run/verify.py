@@ -136,7 +136,7 @@ def verify(bundle, model):
         shift = judge.far(judge.points[query], z)
         check(abs(shift - outcome["shift"]) <= 2 * judge.slack, f"{name}: shifted by {shift} and not by {outcome['shift']}")
         for when, point in (("before", judge.points[query]), ("after", z)):
-            for claimed in outcome[when].values():
+            for claimed in (v for k, v in outcome[when].items() if k != "retrieval"):
                 low, high = judge.measure(measures[outcome["attack"]], query, [index[t] for t in targets], point)
                 check(low <= claimed <= high, f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
     robust, hits = report["scores"].get("robust_r1"), [o["after"].get("hit") for o in outcomes if o["attack"] == "R1"]
