@@ -145,7 +145,7 @@ def forged(bundle: bytes, rng: random.Random) -> bytes:
     at = rng.randrange(len(report["outcomes"]))
     outcome, name = report["outcomes"][at], manifest["attacked"][at]
     if kind == "measure":
-            [(key, value)] = [(k, v) for k, v in outcome["after"].items() if k != "retrieval"]
+        [(key, value)] = [(k, v) for k, v in outcome["after"].items() if k != "retrieval"]
         outcome["after"][key] = not value if isinstance(value, bool) else value + (0.01 if key == "cosine" else 1)
     elif kind in ("shift", "linf"):
         outcome[kind] *= 1.01
