@@ -210,7 +210,7 @@ pub struct InspectFlags {
     /// Images per model run, in each thread
     #[arg(long, value_parser = batch(), help_heading = "Machine")]
     pub batch: Option<usize>,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, or where `cargo xtask setup` put it]
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
 }

@@ -5,6 +5,7 @@ use crate::judge::quantity::{ERS, Quantity};
 use crate::judge::strong;
 use crate::record::{Form, Metric, Precision, Report, ScoreName};
 use crate::threat::term::{Term, terms_of};
+use crate::threat::{BALLS, PGD};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -194,14 +195,14 @@ fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) ->
         format!("{} of {} queries attacked, where the papers attack all", suite.queries, data.queries),
     );
     unless(
-        (suite.eps - eps).abs() < SAME && suite.norm == "linf",
+        (suite.eps - eps).abs() < SAME && suite.norm == BALLS[0].name,
         format!("ε {:.5} in {}, where theirs is {eps} in linf", suite.eps, suite.norm),
     );
     if let Some(effort) = suite.effort {
         unless(false, format!("the strong search (effort {effort}) in place of PGD"));
     } else {
         unless(
-            suite.schedule == "fixed" && suite.steps == steps && (suite.alpha - alpha).abs() < SAME,
+            suite.schedule == PGD.name && suite.steps == steps && (suite.alpha - alpha).abs() < SAME,
             format!(
                 "{} steps of α {:.5} ({}), where theirs are {steps} fixed ones of {alpha}",
                 suite.steps, suite.alpha, suite.schedule
