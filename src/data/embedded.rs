@@ -1,15 +1,14 @@
 //! Embeddings of the images of a data set as a file: `audit embed` writes it once, and every part of a run reads it instead of
 //! embedding all images again.
 //!
-//! A row is keyed by the hash of its image, and the file by what made it ([`Made`]). A file that was made in another way, or of
+//! A row is keyed by the hash of its image, and the file by what made it (`made`). A file that was made in another way, or of
 //! other images, is refused.
 
 use super::vectors::{self, Vectors};
 use crate::columns::{self, Column};
-use crate::record::Partition;
+use crate::record::{Partition, Properties};
 use crate::{Error, Result, files};
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 const ABOUT: &str = "a .parquet file of embeddings that `audit embed` or `--cache` wrote";
@@ -19,22 +18,6 @@ const PART: &str = "audit.part";
 const UNREADABLE: &str = "audit.unreadable";
 /// Rows written at a time.
 const GROUP: usize = 1 << 14;
-
-/// What embeddings depend on besides the images: properties by the names that messages use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made(pub BTreeMap<String, String>);
-
-impl Made {
-    /// What differs, as "name: ours and theirs".
-    fn differences(&self, other: &Made) -> Vec<String> {
-        let names = self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name)));
-        let value = |of: &Made, name: &String| of.0.get(name).map_or("nothing".into(), String::clone);
-        names
-            .filter(|name| self.0.get(*name) != other.0.get(*name))
-            .map(|name| format!("{name}: {} and {}", value(self, name), value(other, name)))
-            .collect()
-    }
-}
 
 /// What is known of an image besides its embedding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +38,7 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedded {
     /// How they were made.
-    pub made: Made,
+    pub made: Properties,
     /// Which images these are, where they are not all of a data set.
     pub part: Option<Partition>,
     /// Length D of an embedding.
@@ -151,7 +134,7 @@ impl Embedded {
     }
 
     /// Refuses a file that was made in another way. `name` is the file's, `expected` what this audit would make.
-    pub fn refuse_other(&self, name: &str, expected: &Made) -> Result<()> {
+    pub fn refuse_other(&self, name: &str, expected: &Properties) -> Result<()> {
         let differs = expected.differences(&self.made);
         match (differs.is_empty(), self.part) {
             (false, _) => {

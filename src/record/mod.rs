@@ -4,6 +4,7 @@
 mod float16;
 mod names;
 mod partition;
+mod properties;
 pub mod reason;
 mod report;
 mod sweep;
@@ -13,6 +14,7 @@ mod verdict;
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
+pub use properties::Properties;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
     Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Map,

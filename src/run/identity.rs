@@ -1,13 +1,12 @@
 //! What makes an audit the one it is: two runs that agree in all of this give the same outcomes, trial by trial.
 
-use crate::record::Report;
+use crate::record::{Properties, Report};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 
 /// Properties of a run, by the names that messages use. The partition is not among them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity(BTreeMap<String, String>);
+pub struct Identity(Properties);
 
 impl Identity {
     /// The identity of a report, finished or not.
@@ -52,17 +51,12 @@ impl Identity {
             ("seed", report.seed.to_string()),
             ("trials' SHA-256", trials),
         ];
-        Identity(all.into_iter().map(|(name, value)| (name.into(), value)).collect())
+        Identity(all.into_iter().collect())
     }
 
     /// What differs, as "name: ours and theirs".
     pub fn differences(&self, other: &Identity) -> Vec<String> {
-        let names = self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name)));
-        let value = |of: &Identity, name| of.0.get(name).map_or("nothing".to_string(), String::clone);
-        names
-            .filter(|name| self.0.get(*name) != other.0.get(*name))
-            .map(|name| format!("{name}: {} and {}", value(self, name), value(other, name)))
-            .collect()
+        self.0.differences(&other.0)
     }
 }
 

@@ -3,13 +3,13 @@
 use super::attacks::interrupted;
 use super::stored::{self, Row, Stored};
 use crate::cli::AuditFlags;
-use crate::data::embedded::{Embedded, Image, Made};
+use crate::data::embedded::{Embedded, Image};
 use crate::data::vectors::Vectors;
 use crate::data::{BUILTIN_SEED, Dataset, Item, Pixels, Preparation, Resize};
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
 use crate::progress::Phase;
-use crate::record::{self, Metric, Partition, Role};
+use crate::record::{self, Metric, Partition, Properties, Role};
 use crate::space::Gallery;
 use crate::{Error, Result};
 use image::codecs::png::PngEncoder;
@@ -166,7 +166,13 @@ impl Gathered {
     }
 
     /// What is to be kept of the embeddings that were computed. `dim` is the length of each.
-    pub fn to_store(&self, dataset: &Dataset, made: Made, dim: usize, part: Option<Partition>) -> Embedded {
+    pub fn to_store(
+        &self,
+        dataset: &Dataset,
+        made: Properties,
+        dim: usize,
+        part: Option<Partition>,
+    ) -> Embedded {
         let items = dataset.items.iter().zip(&self.readable).skip(self.given);
         let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);
         let image = |(item, digest): (&Item, &[u8; 32])| Image {

@@ -1,15 +1,16 @@
 //! Embeddings that another process has computed: found, compared with the images and the model at hand, and kept for others.
 
 use crate::cli::{AuditFlags, GradientSource};
-use crate::data::embedded::{Embedded, Image, Made, stale};
+use crate::data::embedded::{Embedded, Image, stale};
 use crate::data::{Dataset, Item, Preparation};
 use crate::model::{Model, hex, runtime};
 use crate::progress::Phase;
 use crate::random::Random;
+use crate::record::Properties;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// Images of stored embeddings that are embedded again.
@@ -52,7 +53,7 @@ pub fn find(flags: &AuditFlags, items: &[Item], model: &Model) -> Result<Stored>
 }
 
 /// What this audit's embeddings depend on, besides the images.
-pub fn made(flags: &AuditFlags, model: &Model) -> Made {
+pub fn made(flags: &AuditFlags, model: &Model) -> Properties {
     let info = &model.info;
     let pooling = info.pooling.map_or("none".into(), |pooling| format!("{pooling:?}").to_lowercase());
     let all = [
@@ -71,7 +72,7 @@ pub fn made(flags: &AuditFlags, model: &Model) -> Made {
         ("pooling", pooling),
         ("preprocessing", serde_json::to_string(&info.preprocessing).unwrap_or_default()),
     ];
-    Made(all.into_iter().map(|(name, value)| (name.into(), value)).collect::<BTreeMap<_, _>>())
+    all.into_iter().collect()
 }
 
 /// Names the embeddings of these images: where they lie, and when and how long their files are.
