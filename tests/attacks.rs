@@ -10,7 +10,7 @@ use audit::threat::objective::{es, r1};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, BALLS, Drawn, Event, Images, Loss, Measure, OBJECTIVES, Objective, PGD, Plan, Query, RANDOM,
+    APGD, BALLS, Draw, Drawn, Event, Images, Loss, Measure, OBJECTIVES, Objective, PGD, Plan, Query, RANDOM,
     SEARCHES, Selection, Strong, Targets, Trial, Watch, measure, read_trials, run, run_jobs, sample_queries,
     select, write_trials,
 };
@@ -1152,6 +1152,28 @@ fn the_published_form_leaves_out_the_first_of_equal_items() {
     // Robust R@1 is by the definition.
     let trial = Trial { objective: find("R1"), query: 1, targets: vec![] };
     assert_eq!(measure(&gallery, Form::Published, &trial, &[0.0]).hit, Some(false));
+}
+
+/// The same for GTM and GTT, whose targets are chosen without the query itself, as the released code does (RobRank,
+/// advrank_qcselector.py: both leave out `loc_self`, the argmin of the clean distances). Query 1 and item 0 are one point.
+#[test]
+fn the_published_targets_leave_out_the_first_of_equal_items() {
+    let gallery = line([0.0, 0.0, 9.0, 12.0, 3.0, 20.0, 30.0], [0, 1, 0, 0, 0, 1, 1]);
+    let targets = |code: &str, form| {
+        let query = Query { gallery: &gallery, index: 1, count: 1, form };
+        match (find(code).targets)(&query, &mut Draw::new(0, code, "1", 0)).unwrap() {
+            Targets::Chosen(targets) => targets,
+            Targets::Skip(why) => panic!("{why}"),
+        }
+    };
+    // The nearest of the others is the query's own clean copy.
+    assert_eq!((targets("GTT", Form::Published), targets("GTT", Form::Corrected)), (vec![1], vec![0]));
+    // Its class is 1. Of the other class the nearest is item 4, the fourth of the list 0, 2, 3, 4: index 3 of the gallery.
+    assert_eq!((targets("GTM", Form::Published), targets("GTM", Form::Corrected)), (vec![3], vec![0]));
+    // At 8 the items 2, 3 and 4 are nearer than the target: it is the fourth without item 0.
+    let trial = Trial { objective: find("GTT"), query: 1, targets: vec![1] };
+    assert_eq!(measure(&gallery, Form::Published, &trial, &[8.0]).retained, Some(true));
+    assert_eq!(measure(&gallery, Form::Published, &trial, &[15.0]).retained, Some(false));
 }
 
 #[test]
