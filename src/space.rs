@@ -10,7 +10,10 @@
 //!   little of its aim and the result nothing of its truth.
 
 pub mod benign;
+pub mod geometry;
 pub mod ranks;
+pub mod sampler;
+pub mod tsne;
 
 pub use crate::record::Metric;
 use crate::record::Role;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 17] = [
+const BUILT_IN: [(&str, &str); 18] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -31,6 +31,7 @@ const BUILT_IN: [(&str, &str); 17] = [
     ("panum-fgsm", include_str!("../suites/panum-fgsm.yaml")),
     ("panum-cw", include_str!("../suites/panum-cw.yaml")),
     ("adml", include_str!("../suites/adml.yaml")),
+    ("geometry", include_str!("../suites/geometry.yaml")),
     ("minimum", include_str!("../suites/minimum.yaml")),
     ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
     ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),

@@ -2,6 +2,7 @@
 //! uses no other module of the crate except [`crate::error`], so that every writer and reader can depend on it.
 
 mod float16;
+mod geometry;
 mod names;
 mod partition;
 mod properties;
@@ -12,6 +13,10 @@ mod trial;
 mod verdict;
 
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
+pub use geometry::{
+    AttackedTriplets, ClassMap, ClassSpacing, Geometry, Histogram, Mining, SamplerRow, ShiftRow, Spacing,
+    TripletRow, TripletState,
+};
 pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
 pub use properties::Properties;

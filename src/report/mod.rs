@@ -2,8 +2,10 @@
 
 pub mod compare;
 mod cyclonedx;
+mod diagnostics;
 pub mod escape;
 mod first;
+pub mod geometry;
 pub mod html;
 mod intoto;
 mod json;

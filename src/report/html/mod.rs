@@ -4,6 +4,7 @@
 
 mod compare;
 mod examples;
+mod geometry;
 mod page;
 mod paper;
 mod retrieval;
@@ -11,6 +12,7 @@ mod strong;
 mod sweep;
 
 pub use compare::render as comparison;
+pub(super) use geometry::render as geometry;
 pub use page::page;
 pub(super) use paper::sections as paper;
 pub(super) use sweep::render as sweep;
