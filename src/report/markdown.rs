@@ -25,6 +25,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     if let Some(alarm) = report.alarm() {
         out += &format!("> ❌ **{}**\n\n", escape(&alarm));
     }
+    if let Some(caveat) = report.caveat() {
+        out += &format!("> ⚠️ **{}**\n\n", escape(&caveat));
+    }
     if let Some(gate) = &report.gate {
         let mark = if gate.exit().is_some() { "❌" } else { "✅" };
         out += &format!("{mark} **{}**\n\n", escape(&gate.headline()));

@@ -1,6 +1,7 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
 use super::prepare::{Clean, Purpose, Subject};
+use super::reservations;
 use super::summary;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::error::did_you_mean;
@@ -109,7 +110,7 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
 
 /// The checks that attack, or those of them that are named. Errors (exit code 2): a name that none of them has.
 fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
-    let all: Vec<&check::Check> = CHECKS.iter().filter(|c| matches!(c.run, check::Run::Doctor(_))).collect();
+    let all: Vec<&check::Check> = CHECKS.iter().filter(|c| c.attacks()).collect();
     let names: Vec<&str> = all.iter().map(|c| c.reason.id).collect();
     if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(Error::usage(format!(
@@ -150,12 +151,11 @@ fn attacks(
     };
     let mut findings = check::of_outcomes(&all);
     for (i, c) in asked.iter().enumerate() {
-        if let check::Run::Doctor(examine) = c.run {
-            progress.set(i as u64, None);
-            findings.push(c.reason.finding(examine(&mut patient)?));
-        }
+        progress.set(i as u64, None);
+        findings.extend(c.examine(&mut patient)?);
     }
     progress.finish();
+    findings.extend(patient.model.unformed().map(|(pass, why)| reservations::unformed(pass, why)));
     Ok(findings)
 }
 
