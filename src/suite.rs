@@ -8,7 +8,7 @@ use crate::space::XI_K;
 use crate::threat::objective::min::MIN;
 use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
-use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
+use crate::threat::{BALLS, Ball, Mask, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
 use crate::{Error, Result, files, yaml};
 use serde::Deserialize;
@@ -65,6 +65,8 @@ pub struct Suite {
     pub protocol: Protocol,
     /// The norm that bounds a perturbation.
     pub ball: &'static Ball,
+    /// Where images may change; `None` for everywhere.
+    pub mask: Option<Mask>,
     /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
     /// Step size α, in place of the protocol's.
@@ -117,6 +119,8 @@ struct Raw {
     #[serde(default = "auto")]
     protocol: Protocol,
     norm: Option<Spanned<String>>,
+    mask: Option<Spanned<String>>,
+    patch: Option<Spanned<String>>,
     eps: Option<Spanned<String>>,
     alpha: Option<Spanned<String>>,
     steps: Option<Spanned<usize>>,
@@ -249,6 +253,7 @@ impl Suite {
             gate::check(&rule).map_err(|e| e.context(&at))?;
             gate.push(rule);
         }
+        let mask = mask(file, &raw)?;
         Ok(Suite {
             gate,
             name: raw.name.unwrap_or_else(|| {
@@ -259,6 +264,7 @@ impl Suite {
             attacks,
             protocol: raw.protocol,
             ball,
+            mask,
             eps: number(&raw.eps, "eps")?,
             alpha,
             steps: within(&raw.steps, "steps", 1, MOST_STEPS)?,
@@ -300,28 +306,32 @@ impl Suite {
             Form::Corrected => forms.corrected,
         };
         let steps = self.steps.unwrap_or(budget.steps);
+        // The protocols' sizes are for the largest change of any pixel.
+        let as_protocol = self.ball.is_box && self.mask.is_none();
         let usual = |key, text| fraction(PROTOCOLS_FILE, key, text, &BALLS[0]);
         let eps = match self.eps {
             Some(eps) => eps,
-            None if self.ball.is_box => usual("eps", &budget.eps)?,
+            None if as_protocol => usual("eps", &budget.eps)?,
+            None if self.ball.is_box => 1.0,
             None => {
                 let (suite, norm) = (&self.name, self.ball.name);
                 return Err(Error::usage(format!(
                     "suite {suite} bounds perturbations by {norm}, and the protocols' ε is the largest change of a \
-                     pixel: state `eps` too, such as 2.0"
+                     pixel: state `eps` too, such as 2.0, or --eps 2.0"
                 )));
             }
         };
         let alpha = match self.alpha {
             Some(Alpha::Size(alpha)) => alpha,
             Some(Alpha::Share(share)) => share * eps,
-            None if self.ball.is_box => usual("alpha", &budget.alpha)?,
+            None if as_protocol => usual("alpha", &budget.alpha)?,
             // With this step size an image can reach the boundary and still change direction (Madry et al., ICLR 2018).
             None => 2.5 * eps / steps as f32,
         };
         let plan = Plan {
             form: self.form,
             ball: self.ball,
+            mask: self.mask.clone(),
             eps,
             alpha,
             steps,
@@ -332,6 +342,33 @@ impl Suite {
         };
         Ok((protocol, plan))
     }
+}
+
+/// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the area.
+fn mask(file: &str, raw: &Raw) -> Result<Option<Mask>> {
+    let at = |key: &Spanned<String>| format!("{file}, line {}", key.referenced.line());
+    match (&raw.mask, &raw.patch) {
+        (Some(_), Some(patch)) => Err(Error::usage(format!(
+            "{}: `mask` and `patch` both say where images may change: leave one of the two out",
+            at(patch)
+        ))),
+        (Some(mask), None) => {
+            let path = Path::new(file).parent().unwrap_or(Path::new("")).join(&mask.value);
+            Mask::read(&path).map(Some).map_err(|e| e.context(at(mask)))
+        }
+        (None, Some(patch)) => parse_patch(&patch.value).map(Some).map_err(|e| e.context(at(patch))),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Parses a patch's share of the image's area: "0.1" or "1/10", above 0 and at most 1.
+pub fn parse_patch(text: &str) -> Result<Mask> {
+    let share = number(text).map(|v| v as f32).filter(|v| *v > 0.0 && *v <= 1.0);
+    share.map(|share| Mask::Patch { share }).ok_or_else(|| {
+        Error::usage(format!(
+            "patch `{text}`: expected a share of the image's area above 0 and at most 1, such as 0.1"
+        ))
+    })
 }
 
 /// Refuses a search for the smallest perturbation where the loss doesn't tell success, and any other search where the
@@ -591,6 +628,28 @@ mod tests {
         assert!(refused("attacks: [CA+]\n").contains("form"));
         assert!(refused("form: [\n").contains("line"));
         refused("");
+    }
+
+    /// Within a mask ε is 1 and steps follow it, unless the suite says otherwise.
+    #[test]
+    fn masks_are_read_and_widen_the_budget() {
+        let suite = Suite::parse("my.yaml", &format!("{BASE}patch: 1/10\nsteps: 10\n")).unwrap();
+        assert_eq!(suite.mask, Some(Mask::Patch { share: 0.1 }));
+        let plan = suite.plan(28, 0).unwrap().1;
+        assert_eq!((plan.eps, plan.alpha, plan.mask), (1.0, 0.25, suite.mask));
+        let own = Suite::parse("my.yaml", &format!("{BASE}patch: 0.1\neps: 0.5\nalpha: 0.2\n")).unwrap();
+        assert_eq!((own.plan(28, 0).unwrap().1.eps, own.plan(28, 0).unwrap().1.alpha), (0.5, 0.2));
+        let l2 = Suite::parse("my.yaml", &format!("{BASE}patch: 0.1\nnorm: l2\n")).unwrap();
+        assert!(l2.plan(28, 0).unwrap_err().message.contains("state `eps` too"));
+        for share in ["0", "1.1", "x", "-0.1"] {
+            let message = refused(&format!("{BASE}patch: {share}\n"));
+            assert!(message.contains("line 3: patch") && message.contains("such as 0.1"), "{message}");
+        }
+        let message = refused(&format!("{BASE}mask: a.png\npatch: 0.1\n"));
+        assert!(message.contains("line 4: `mask` and `patch`"), "{message}");
+        assert!(
+            refused(&format!("{BASE}mask: nowhere.png\n")).contains("line 3: mask nowhere.png: can't read")
+        );
     }
 
     /// Panum et al., section 4.1: five steps of 2ε/5 from a random start, at three ε. ADML, section 5.2: seven steps of

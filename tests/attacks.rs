@@ -10,12 +10,12 @@ use audit::threat::objective::{es, r1};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, BALLS, Drawn, Event, Images, Loss, Measure, OBJECTIVES, Objective, PGD, Plan, Query, RANDOM,
+    APGD, BALLS, Drawn, Event, Images, Loss, Mask, Measure, OBJECTIVES, Objective, PGD, Plan, Query, RANDOM,
     SEARCHES, Selection, Strong, Targets, Trial, Watch, measure, read_trials, run, run_jobs, sample_queries,
     select, write_trials,
 };
 use audit::{Error, Exit, Result};
-use common::says;
+use common::{Temp, says};
 use ndarray::Array2;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -209,6 +209,7 @@ fn plan(form: Form) -> Plan {
         restarts: 0,
         seed: 7,
         effort: None,
+        mask: None,
     }
 }
 
@@ -1172,4 +1173,102 @@ fn codes_are_read_leniently() {
     assert_eq!(find("ca\u{2212}").code, "CA-");
     assert_eq!(find(" gtT ").code, "GTT");
     assert!(Objective::find("CA").unwrap_err().message.contains("CA+, CA-"));
+}
+
+/// Which of the 12 pixels may change in the tests below.
+fn open(pixel: usize) -> bool {
+    (3..8).contains(&pixel)
+}
+
+/// A mask whose free pixels are those of [`open`], read from a file as a user's is.
+fn mask() -> Mask {
+    let folder = Temp::new();
+    let white: Vec<u8> = (0..PIXELS).map(|i| if open(i) { 255 } else { 0 }).collect();
+    let path = folder.join("mask.png");
+    image::GrayImage::from_raw(PIXELS as u32, 1, white).unwrap().save(&path).unwrap();
+    Mask::read(&path).unwrap()
+}
+
+/// In one dimension the farthest that an embedding w·x goes is ε times the dual norm of the weights of the pixels that may
+/// change: ‖w‖₁ for the largest change of a pixel, ‖w‖₂ for the length. Steps in the model and on the host get there alike.
+#[test]
+fn the_worst_case_within_a_mask_is_reached() {
+    let w = random(1, 3);
+    let images = images(40, 4, 0.4, 0.6);
+    let weights: Vec<f64> = (0..PIXELS).filter(|i| open(*i)).map(|i| f64::from(w[[0, i]])).collect();
+    let most = 0.1 * weights.iter().map(|v| v.abs()).sum::<f64>();
+    let length = 0.1 * weights.iter().map(|v| v * v).sum::<f64>().sqrt();
+    for (ball, reach) in [(&BALLS[0], most), (&BALLS[1], length)] {
+        for (search, in_place) in [(&PGD, false), (&PGD, true), (&APGD, false), (&COSINE, false)] {
+            let mut model = Linear::new(w.clone(), 3);
+            model.in_place = in_place.then(InPlace::default);
+            let gallery = gallery(&model, Metric::Euclidean, &images);
+            let plan = Plan { ball, search, mask: Some(mask()), ..plan(Form::Corrected) };
+            let es = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0, 17, 39]).unwrap().trials;
+            for o in go(&mut model, &gallery, &images, &es, &plan) {
+                let what = format!("{ball:?} {search:?} {in_place}");
+                assert!((o.shift - reach).abs() < 1e-4 * reach, "{what}: {} of {reach}", o.shift);
+            }
+        }
+    }
+}
+
+/// Every search of every objective, along gradients and without, leaves pixels outside of a mask or a patch as they are and
+/// lowers the loss within it.
+#[test]
+fn every_search_stays_within_the_mask() {
+    let images = images(60, 11, 0.2, 0.8);
+    for (ball, mask) in [(&BALLS[0], mask()), (&BALLS[1], mask()), (&BALLS[0], Mask::Patch { share: 0.3 })] {
+        for search in SEARCHES {
+            let mut model = Linear::random(4);
+            let gallery = gallery(&model, N, &images);
+            let mut trials = trials(&gallery, Form::Corrected, &[0, 21, 42]);
+            trials.retain(|t| search.smallest() == (t.objective.code == "MIN"));
+            let plan = Plan {
+                ball,
+                search,
+                steps: 128,
+                mask: Some(mask.clone()),
+                restarts: 1,
+                ..plan(Form::Corrected)
+            };
+            let what = format!("{ball:?} {search:?} {mask:?}");
+            let mut moved = 0;
+            let mut see = |event: Event| {
+                if let Event::Done(i, _, evidence) = event {
+                    let query = trials[i].query;
+                    let free = mask.free([1, 1, PIXELS], plan.seed, &gallery.ids[query]).unwrap();
+                    let changed = |p: usize| evidence.image[p].to_bits() != images[query][p].to_bits();
+                    assert!((0..PIXELS).all(|p| free[p] || !changed(p)), "{what}");
+                    moved += usize::from((0..PIXELS).any(changed));
+                }
+                ControlFlow::Continue(())
+            };
+            let image = |i: usize| Ok(images[i].clone());
+            let found = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut see).unwrap();
+            let still = Plan { steps: 0, restarts: 0, search: &PGD, ..plan.clone() };
+            let still = go(&mut Linear::random(4), &gallery, &images, &trials, &still);
+            let sum = |all: &[Outcome]| all.iter().map(|o| o.loss_last).sum::<f64>();
+            assert!(moved > 0 && sum(&found) < sum(&still), "{what}");
+        }
+    }
+}
+
+/// A model that moves a pixel outside of the mask is found out.
+#[test]
+fn a_step_outside_of_the_mask_is_a_fault() {
+    let (images, gallery, _) = stage();
+    let trials = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0]).unwrap().trials;
+    let mut model = Linear::random(1);
+    model.in_place = Some(InPlace { fault: Some(1e-4), ..InPlace::default() });
+    let plan = Plan { mask: Some(mask()), ..plan(Form::Corrected) };
+    let image = |i: usize| Ok(images[i].clone());
+    let e = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut quiet).unwrap_err();
+    says(&e.message, &["ES on query `item0`", "value 0", "outside of the mask"]);
+    let plan = Plan { mask: Some(Mask::Patch { share: 0.3 }), ..plan };
+    let other = Linear::random(1);
+    assert_eq!(other.shape(), [1, 1, PIXELS]);
+    assert!(plan.free([1, 2, PIXELS], "item0").unwrap().unwrap().contains(&true));
+    let plan = Plan { mask: Some(mask()), ..plan };
+    says(&plan.free([1, 2, PIXELS], "item0").unwrap_err().message, &["12 × 1 pixels", "12 × 2"]);
 }

@@ -95,6 +95,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("protocol", s.protocol.to_string(), t.protocol.to_string()),
         ("form", s.form.to_string(), t.form.to_string()),
         ("norm", s.norm.clone(), t.norm.clone()),
+        ("mask", s.masked(), t.masked()),
         ("eps", s.eps.to_string(), t.eps.to_string()),
         ("alpha", s.alpha.to_string(), t.alpha.to_string()),
         ("steps", s.steps.to_string(), t.steps.to_string()),

@@ -17,7 +17,7 @@ pub use partition::Partition;
 pub use properties::Properties;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
-    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Map,
+    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Map, Mask,
     MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RetrievalMeans,
     RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite, Surrogate, Timing, Tool,
 };

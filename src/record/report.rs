@@ -374,6 +374,9 @@ pub struct Suite {
     /// The norm that bounds perturbations.
     #[serde(default = "linf", skip_serializing_if = "is_linf")]
     pub norm: String,
+    /// Where images may change; absent for everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask: Option<Mask>,
     /// Largest size ε of a perturbation in this norm, in units of the [0,1] range.
     pub eps: f32,
     /// Step size α, in the same units.
@@ -406,6 +409,29 @@ pub struct Suite {
     /// How the queries were chosen; absent where all were attacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
+}
+
+/// The part of an image that attacks may change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mask {
+    /// The image file that is white where pixels may change; absent for a rectangle at a place drawn for each query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// SHA-256 of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The share of the image's area, from 0 to 1.
+    pub share: f64,
+}
+
+impl std::fmt::Display for Mask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let share = 100.0 * self.share;
+        match &self.path {
+            Some(path) => write!(f, "the mask {path} ({share:.1} % of the area)"),
+            None => write!(f, "a patch of {share:.1} % of the area, at a place drawn for each query"),
+        }
+    }
 }
 
 /// A model that attacks were made on, and not measured on.
@@ -442,6 +468,15 @@ impl Suite {
                  white-box scores, which would be lower"
             )
         })
+    }
+
+    /// What distinguishes the mask from others: its contents, not its path.
+    pub fn masked(&self) -> String {
+        match &self.mask {
+            None => "none".into(),
+            Some(Mask { sha256: Some(sha256), .. }) => format!("sha256 {sha256}"),
+            Some(patch) => patch.to_string(),
+        }
     }
 
     /// An addition to the number of steps, where they ran in float16.

@@ -81,12 +81,23 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 /// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77.0/255)`.
-pub(super) fn bound(suite: &Suite) -> String {
+pub fn bound(suite: &Suite) -> String {
     let eps = suite.eps;
     match Ball::find(&suite.norm) {
-        Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255)", 255.0 * eps),
-        _ => format!("{eps:.5} ({})", suite.norm),
+        Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255){}", 255.0 * eps, within(suite)),
+        _ => format!("{eps:.5} ({}){}", suite.norm, within(suite)),
     }
+}
+
+/// The bound for readers who know no convention, with the norm by name in any case.
+pub(super) fn bound_in_norm(suite: &Suite) -> String {
+    let size = bound(&Suite { mask: None, ..suite.clone() });
+    format!("{size} in {}{}", suite.norm, within(suite))
+}
+
+/// The mask as a part of a sentence, where there is one.
+fn within(suite: &Suite) -> String {
+    suite.mask.as_ref().map_or(String::new(), |mask| format!(" within {mask}"))
 }
 
 /// The search in words: the steps and random starts of a suite, or the members of the strong search.

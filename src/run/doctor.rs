@@ -182,8 +182,14 @@ impl Examination {
         ));
         out.push('\n');
         out += &wrap(&format!(
-            "looking into suite {} ({} form) · {}: ε {:.5}, {} steps · {} queries · seed {}",
-            s.name, s.form, s.protocol, s.eps, s.steps, s.queries, self.seed
+            "looking into suite {} ({} form) · {}: ε {}, {} steps · {} queries · seed {}",
+            s.name,
+            s.form,
+            s.protocol,
+            report::bound(s),
+            s.steps,
+            s.queries,
+            self.seed
         ));
         out.push('\n');
         out += &report::terminal::findings(&self.findings);

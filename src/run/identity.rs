@@ -38,6 +38,7 @@ impl Identity {
             ("form", suite.form.to_string()),
             ("protocol", suite.protocol.to_string()),
             ("norm", suite.norm.clone()),
+            ("mask", suite.masked()),
             ("eps", suite.eps.to_string()),
             ("alpha", suite.alpha.to_string()),
             ("steps", suite.steps.to_string()),

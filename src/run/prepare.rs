@@ -86,6 +86,9 @@ impl Subject {
         let prep = images::preparation(preprocessing);
         let side = preprocessing.height.max(preprocessing.width);
         let (protocol, plan) = settings.suite.plan(side, flags.seed)?;
+        if let Some(mask) = &plan.mask {
+            mask.fits(model.shape())?;
+        }
         let metric = metric(&settings.card);
         flags.mode().note(&wrap(&model.info.in_words(metric)));
         flags.mode().note(&wrap(&format!("on {}", machine.in_words())));

@@ -13,7 +13,7 @@ use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Measure, Objective, Selection};
+use crate::threat::{self, Mask, Measure, Objective, Selection};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
@@ -124,6 +124,7 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         form: plan.form,
         protocol: subject.protocol,
         norm: plan.ball.name.into(),
+        mask: plan.mask.as_ref().map(Mask::described),
         eps: plan.eps,
         alpha: plan.alpha,
         steps: if plan.effort.is_some() { 0 } else { plan.steps },

@@ -9,6 +9,7 @@ use super::ball::{Ball, Bound};
 use super::draw::{Draw, NOISE};
 use super::ensemble;
 use super::losses::{Losses, check_embeddings, check_loss};
+use super::mask::Mask;
 use super::measure::measure_all;
 use super::objective::{Loss, Objective};
 use super::search::{Search, Setting, Walk};
@@ -35,6 +36,8 @@ pub struct Plan {
     pub ball: &'static Ball,
     /// Largest size ε of a perturbation in the ball's norm, in units of the [0,1] range.
     pub eps: f32,
+    /// Where images may change; `None` for everywhere.
+    pub mask: Option<Mask>,
     /// Step size α of searches that use it. A single step has size ε instead (FGSM).
     pub alpha: f32,
     /// Number of steps T.
@@ -52,6 +55,17 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The set that contains images near `centre` [P], of which the values in `free` may change.
+    fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
+        Bound { ball: self.ball, eps: self.eps, centre, pixels: true, free: free.as_deref() }
+    }
+
+    /// Which values of an image of `shape` [C, H, W] may change where the query, or all queries of a job, are called `id`;
+    /// `None` for all. Errors: those of [`Mask::free`].
+    pub fn free(&self, shape: [usize; 3], id: &str) -> Result<Option<Vec<bool>>> {
+        self.mask.as_ref().map(|mask| mask.free(shape, self.seed, id)).transpose()
+    }
+
     /// How often the strong search's usual work is done on an attack; `None` where one search runs on it.
     pub fn strong(&self, objective: &Objective) -> Option<usize> {
         self.effort.or(objective.strong_only.then_some(1))
@@ -247,6 +261,8 @@ struct Run<'a> {
     loss: Loss<'a>,
     /// The clean image.
     clean: Vec<f32>,
+    /// Which of its values may change; `None` for all.
+    free: Option<Vec<bool>>,
     /// Whether the first image is the clean one.
     begins_clean: bool,
     /// The state of the search; `None` in a job of several trials, and where the image stays clean.
@@ -393,8 +409,9 @@ impl<'a> Task<'a> {
         let Task { gallery, trials, jobs, plan, how, .. } = *self;
         let trial = &trials[jobs[job][0]];
         let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
-        let member = self.member(job, jobs[job][0], start, clean);
-        let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &member.clean, pixels: true };
+        let free = plan.free(model.shape(), &gallery.ids[trial.query])?;
+        let member = self.member([job, start], jobs[job][0], clean, free);
+        let bound = plan.bound(&member.clean, &member.free);
         if matches!(member.loss, Loss::Still) {
             slots.put(model, slot, &member.clean, &bound)?;
             return Ok(Run { begins_clean: true, ..member });
@@ -414,7 +431,13 @@ impl<'a> Task<'a> {
     }
 
     /// A run of a trial without a search.
-    fn member(&self, job: usize, trial: usize, start: usize, clean: Vec<f32>) -> Run<'a> {
+    fn member(
+        &self,
+        [job, start]: [usize; 2],
+        trial: usize,
+        clean: Vec<f32>,
+        free: Option<Vec<bool>>,
+    ) -> Run<'a> {
         let Task { gallery, trials, plan, how, .. } = *self;
         Run {
             job,
@@ -425,6 +448,7 @@ impl<'a> Task<'a> {
                 None => (trials[trial].objective.loss)(gallery, plan.form, &trials[trial]),
             },
             clean,
+            free,
             begins_clean: start == 0,
             walk: None,
             step: 0,
@@ -553,7 +577,7 @@ impl<'a> Task<'a> {
             // After a gradient of exactly zero, such as that of a closed hinge, the image never moves again.
             run.step += usize::from(!run.stuck && left > 0);
             if let Some(walk) = run.walk.as_mut().filter(|_| left > 0 && !slots.in_place) {
-                let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &run.clean, pixels: true };
+                let bound = plan.bound(&run.clean, &run.free);
                 let at = slots.at(slot);
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
                 let gradient = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
@@ -591,13 +615,14 @@ impl<'a> Task<'a> {
         let all = ids.join("\0");
         let draw = |stream| Draw::new(plan.seed, members[0].objective.code, &all, stream);
         let zero = vec![0.0; pixels];
-        let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &zero, pixels: false };
+        let free = plan.free(model.shape(), &all)?;
+        let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
         let x = if start == 0 { zero.clone() } else { bound.start(&mut draw(start as u64)) };
         let draw = draw(NOISE + 1 + start as u64);
         let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, model.shape());
         let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
             .map(|(&trial, clean)| {
-                let run = self.member(job, trial, start, clean);
+                let run = self.member([job, start], trial, clean, free.clone());
                 Some(Run { begins_clean: start == 0 && !own, ..run })
             })
             .collect();
@@ -792,6 +817,13 @@ impl<'a> Task<'a> {
                 "{} on query `{}`: the attacked image left its bounds: it moved by {size} where ε = {} and pixels lie in \
                  [0, 1]. This is a fault of the model's step; please report it",
                 trial.objective.code, gallery.ids[trial.query], plan.eps
+            )));
+        }
+        if let Some(i) = plan.bound(&run.clean, &run.free).fixed().find(|&i| x[i] != run.clean[i]) {
+            return Err(Error::internal(format!(
+                "{} on query `{}`: value {i} of the attacked image lies outside of the mask and changed from {} to {}. This is a \
+                 fault of the model's step; please report it",
+                trial.objective.code, gallery.ids[trial.query], run.clean[i], x[i]
             )));
         }
         let clean = gallery.point(trial.query);

@@ -1,0 +1,150 @@
+//! Threats beyond the published suites, as users meet them: perturbations bounded by a length, and within a mask or a patch.
+
+mod common;
+
+use audit::judge::compare::mismatches;
+use audit::record::Report;
+use audit::report::{self, FORMATS};
+use common::{Temp, audit, bundled, program, ran, says};
+
+/// An audit of the bundled net with a suite of three attacks, few queries and few steps, and further flags.
+fn audited(folder: &Temp, more: &[&str]) -> audit::Result<Report> {
+    let suite = folder.write("three.yaml", "form: corrected\nattacks: [CA+, ES, LTM]\n");
+    let model = bundled("plain.onnx");
+    let mut args = vec![model.to_str().unwrap(), "--suite", suite.to_str().unwrap()];
+    args.extend(["--max-queries", "4", "--strong-sample", "off"]);
+    let steps = ["--steps", "8"];
+    args.extend(if more.contains(&"strong") { &[][..] } else { &steps[..] });
+    args.extend(more.iter().filter(|arg| **arg != "strong"));
+    audit(&args)
+}
+
+/// A mask of the bundled nets' input, 28 × 28, whose upper half is white.
+fn half(folder: &Temp) -> String {
+    let path = folder.join("half.png");
+    image::GrayImage::from_fn(28, 28, |_, y| image::Luma([if y < 14 { 255 } else { 0 }]))
+        .save(&path)
+        .unwrap();
+    path.to_str().unwrap().into()
+}
+
+/// Every format that names ε names what bounds it too, and reports under other bounds don't compare.
+#[test]
+fn reports_say_what_bounds_perturbations() {
+    let folder = Temp::new();
+    let mask = half(&folder);
+    let usual = audited(&folder, &[]).unwrap();
+    let length = audited(&folder, &["--norm", "l2", "--eps", "2.0"]).unwrap();
+    let within = audited(&folder, &["--mask", &mask]).unwrap();
+    let patch = audited(&folder, &["--patch", "0.1", "--norm", "l2", "--eps", "1.5"]).unwrap();
+    assert_eq!((usual.suite.norm.as_str(), &usual.suite.mask), ("linf", &None));
+    assert_eq!((length.suite.norm.as_str(), length.suite.eps, length.suite.alpha), ("l2", 2.0, 0.625));
+    assert!(length.outcomes.iter().all(|o| o.size.unwrap() <= 2.0001) && length.outcomes.len() == 12);
+    assert!(length.outcomes.iter().any(|o| o.size.unwrap() > 1.9), "ε is used");
+    let found = within.suite.mask.as_ref().unwrap();
+    assert_eq!((within.suite.eps, found.share, found.path.as_deref()), (1.0, 0.5, Some(mask.as_str())));
+    assert!(within.outcomes.iter().any(|o| o.linf > 0.9), "ε is 1 inside");
+    assert_eq!(patch.suite.mask.as_ref().unwrap().path, None);
+    let words = [
+        (&length, "2.00000 (l2)".to_string()),
+        (&within, format!("1.00000 (255.0/255) within the mask {mask} (50.0 % of the area)")),
+        (
+            &patch,
+            "1.50000 (l2) within a patch of 10.0 % of the area, at a place drawn for each query".to_string(),
+        ),
+    ];
+    for (found, words) in words {
+        let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        says(&plain(report::terminal::render(found)), &[&words]);
+        for format in FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
+            let text = String::from_utf8((format.render)(found).unwrap()).unwrap();
+            says(&plain(text), &[&words]);
+        }
+    }
+    for (i, a) in [&usual, &length, &within, &patch].iter().enumerate() {
+        for b in [&usual, &length, &within, &patch].iter().skip(i + 1) {
+            let differs = mismatches(a, b).join("; ");
+            assert!(differs.contains("norm: ") || differs.contains("mask: "), "{differs}");
+        }
+    }
+}
+
+/// The strong search and the doctor keep to length and mask too. The images show it: the runner refuses one that left its
+/// bounds, and the doctor's plans widen ε up to the largest distance between two images, √784 = 28.
+#[test]
+fn the_strong_search_and_the_doctor_keep_to_the_bounds() {
+    let folder = Temp::new();
+    let mask = half(&folder);
+    let model = bundled("plain.onnx");
+    let strong = folder.write("strong.yaml", "form: corrected\nattacks: [QA+, R1]\neffort: 1\npatch: 0.05\n");
+    let args = [model.to_str().unwrap(), "--suite", strong.to_str().unwrap(), "--max-queries", "1"];
+    let found = audit(&args).unwrap();
+    assert!(found.outcomes.iter().all(|o| o.members.is_some()));
+    assert_eq!((found.suite.eps, found.outcomes.len()), (1.0, 2));
+    let suite =
+        folder.write("one.yaml", "form: corrected\nattacks: [ES]\nnorm: l2\neps: 1.5\nmask: half.png\n");
+    assert!(mask.ends_with("half.png"), "the path in a suite is relative to the suite");
+    let mut doctor = program(&folder);
+    doctor.args(["doctor", "--suite", suite.to_str().unwrap(), "--max-queries", "2", "--steps", "10", "-q"]);
+    let found = ran(doctor.arg(&model).args(["-o", "findings.json"]));
+    let findings = folder.json("findings.json")["findings"].to_string();
+    says(&found.out.split_whitespace().collect::<Vec<_>>().join(" "), &["ε 1.50000 (l2) within the mask"]);
+    says(&findings, &["with ε = 28 and 40 steps", "steps of 2 ε/10"]);
+    assert!(!findings.contains("/255"), "{findings}");
+}
+
+/// Whoever checks the evidence sees where images changed.
+#[test]
+fn evidence_holds_the_masks() {
+    let folder = Temp::new();
+    let model = bundled("plain.onnx");
+    let run = |args: &[&str]| {
+        let found = ran(program(&folder).args(args));
+        assert_eq!(found.code, Some(0), "{}{}", found.out, found.err);
+    };
+    folder.write("es.yaml", "form: corrected\nattacks: [ES]\npatch: 0.2\n");
+    run(&[
+        "-q",
+        model.to_str().unwrap(),
+        "--suite",
+        "es.yaml",
+        "--max-queries",
+        "3",
+        "--steps",
+        "4",
+        "--strong-sample",
+        "off",
+        "-o",
+        "report.json",
+    ]);
+    run(&["report", "report.json", "--bundle", "evidence.zip"]);
+    let bytes = std::fs::read(folder.join("evidence.zip")).unwrap();
+    let names = |name: &str| bytes.windows(name.len()).filter(|w| *w == name.as_bytes()).count();
+    assert!(names("masks/000002.png") > 0 && names("masks/000003.png") == 0);
+}
+
+/// What can't be is refused by name, with the next step.
+#[test]
+fn impossible_bounds_are_refused() {
+    let folder = Temp::new();
+    let mask = half(&folder);
+    let refused = |more: &[&str]| audited(&folder, more).unwrap_err().message;
+    says(&refused(&["--norm", "l2"]), &["suite three has no ε in the norm l2", "--eps 2.0"]);
+    says(&refused(&["--norm", "l1"]), &["--norm", "unknown norm `l1`", "linf, l2"]);
+    says(&refused(&["--patch", "2"]), &["--patch", "`2`", "such as 0.1"]);
+    says(&refused(&["--mask", "nowhere.png"]), &["--mask", "nowhere.png", "can't read"]);
+    says(&refused(&["--mask", bundled("plain.onnx").to_str().unwrap()]), &["can't decode"]);
+    let small = folder.join("small.png");
+    image::GrayImage::from_pixel(14, 28, image::Luma([255])).save(&small).unwrap();
+    says(
+        &refused(&["--mask", small.to_str().unwrap()]),
+        &["has 14 × 28 pixels", "28 × 28", "scale the mask"],
+    );
+    let both = ran(program(&folder).args(["model.onnx", "--mask", &mask, "--patch", "0.1"]));
+    says(&both.err, &["--mask", "--patch", "cannot be used with"]);
+    assert_eq!(both.code, Some(2));
+    // A suite's ε is a size in its own norm.
+    let model = bundled("plain.onnx");
+    let adml = audit(&[model.to_str().unwrap(), "--suite", "adml", "--norm", "l2"]).unwrap_err().message;
+    says(&adml, &["suite adml has no ε in the norm l2"]);
+}
