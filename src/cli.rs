@@ -489,6 +489,9 @@ pub struct AuditFlags {
     /// take minutes, a sample that reports state]
     #[arg(long, value_name = "N|all", value_parser = benign_sample)]
     pub benign_sample: Option<BenignSample>,
+    /// With --suite hub: the class whose queries the changed images are to capture [default: all queries]
+    #[arg(long, value_name = "CLASS")]
+    pub hub_class: Option<String>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,

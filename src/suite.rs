@@ -8,7 +8,7 @@ use crate::space::XI_K;
 use crate::threat::objective::min::MIN;
 use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
-use crate::threat::{BALLS, Ball, Mask, OBJECTIVES, Objective, Plan, SEARCHES, Search};
+use crate::threat::{BALLS, Ball, Mask, Measure, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
 use crate::{Error, Result, files, yaml};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 17] = [
+const BUILT_IN: [(&str, &str); 18] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -31,6 +31,7 @@ const BUILT_IN: [(&str, &str); 17] = [
     ("panum-fgsm", include_str!("../suites/panum-fgsm.yaml")),
     ("panum-cw", include_str!("../suites/panum-cw.yaml")),
     ("adml", include_str!("../suites/adml.yaml")),
+    ("hub", include_str!("../suites/hub.yaml")),
     ("minimum", include_str!("../suites/minimum.yaml")),
     ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
     ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
@@ -81,6 +82,8 @@ pub struct Suite {
     pub effort: Option<usize>,
     /// How strictly SPQA and SPFOA keep other items at the top: k of ξ = min(exp(k·s), 1e9).
     pub xi_k: f64,
+    /// The class of the queries that HUB is for; `None` for all.
+    pub hub_class: Option<String>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
     /// Scores to compute.
@@ -128,6 +131,7 @@ struct Raw {
     restarts: Option<Spanned<usize>>,
     effort: Option<Spanned<usize>>,
     xi_k: Option<Spanned<f64>>,
+    hub_class: Option<String>,
     max_queries: Option<Spanned<usize>>,
     #[serde(default)]
     scores: Vec<Spanned<ScoreName>>,
@@ -254,6 +258,8 @@ impl Suite {
             gate.push(rule);
         }
         let mask = mask(file, &raw)?;
+        let hub_class = raw.hub_class.clone();
+        check_hub_class(&hub_class, &attacks).map_err(|e| e.context(file))?;
         Ok(Suite {
             gate,
             name: raw.name.unwrap_or_else(|| {
@@ -271,6 +277,7 @@ impl Suite {
             search,
             restarts: within(&raw.restarts, "restarts", 0, MOST_RESTARTS)?.unwrap_or(0),
             effort: within(&raw.effort, "effort", 1, MOST_EFFORT)?,
+            hub_class,
             xi_k: xi_k(file, &raw.xi_k)?,
             max_queries: within(&raw.max_queries, "max_queries", 1, usize::MAX)?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
@@ -434,15 +441,26 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
     }
 }
 
+/// Refuses a class of queries where no attack asks for one.
+pub fn check_hub_class(class: &Option<String>, attacks: &[Entry]) -> Result<()> {
+    match class.is_some() && !attacks.iter().any(|a| a.objective.measure == Measure::Captured) {
+        true => Err(Error::usage(
+            "hub_class (--hub-class) names the queries that HUB is for, and the suite has no HUB: leave it out, or take --suite hub",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Parses an attack: "CA+", or "CA+ w=5".
 fn entry(text: &str) -> Result<Entry> {
     let mut words = text.split_whitespace();
     let objective = Objective::find(words.next().unwrap_or_default())?;
-    let mut count = 1;
+    let mut count = objective.several.map_or(1, |(_, usual)| usual);
+    let parameter = objective.several.map(|(key, _)| key);
     for word in words {
-        let value = word.split_once('=').filter(|(key, _)| Some(*key) == objective.several).map(|(_, v)| v);
+        let value = word.split_once('=').filter(|(key, _)| Some(*key) == parameter).map(|(_, v)| v);
         count = value.and_then(|v| v.parse().ok()).filter(|n| (1..=MOST_TARGETS).contains(n)).ok_or_else(|| {
-            Error::usage(match objective.several {
+            Error::usage(match parameter {
                 Some(key) => {
                     format!("`{word}` is no parameter of {}: expected {key}=1, {key}=2, ..., {key}={MOST_TARGETS}", objective.code)
                 }
@@ -548,7 +566,7 @@ mod tests {
             assert_eq!(suite.form == Form::Corrected, strict || strong || other);
             assert_eq!(suite.restarts > 0, strict);
             assert_eq!(suite.search.name == "adaptive", strict);
-            assert_eq!(suite.effort, strong.then_some(1));
+            assert_eq!(suite.effort, (strong || name == "hub").then_some(1));
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
     }

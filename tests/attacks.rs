@@ -481,6 +481,10 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                         let kept = change(&|m| m.kept.unwrap());
                         assert!(rise > 5.0 && kept < rise, "{what} {rank} {kept}")
                     }
+                    Measure::Captured => {
+                        let sample = change(&|m| m.captured.as_ref().unwrap().sample);
+                        assert!(sample >= 0.0, "{what} {sample}")
+                    }
                     Measure::Order | Measure::OrderAndKept => {
                         assert!(change(&|m| m.order.unwrap()) > 0.2, "{what}");
                         let kept = attack.measure.keeps();
@@ -1271,4 +1275,55 @@ fn a_step_outside_of_the_mask_is_a_fault() {
     assert!(plan.free([1, 2, PIXELS], "item0").unwrap().unwrap().contains(&true));
     let plan = Plan { mask: Some(mask()), ..plan };
     says(&plan.free([1, 2, PIXELS], "item0").unwrap_err().message, &["12 × 1 pixels", "12 × 2"]);
+}
+
+/// The strong search on a net of two pixels, whose embedding is the image. What a point captures of the sample is counted at each
+/// point of a grid over the box, by distances in this test. What hubs capture is three quarters of the grid's best at least.
+#[test]
+fn a_hub_captures_what_an_exhaustive_search_does() {
+    let mut next = numbers(77);
+    let images: Vec<Vec<f32>> = (0..80).map(|_| vec![next(), next()]).collect();
+    let mut model = Linear::new(Array2::eye(2), 4);
+    let gallery = gallery(&model, Metric::Euclidean, &images);
+    let eps = 0.2;
+    let selected = select(&gallery, find("HUB"), 30, Form::Corrected, 3, &[4, 31, 62, 70]).unwrap();
+    let captured = |trial: &Trial, z: &[f32; 2]| {
+        let far = |a: &[f32], b: &[f32]| f64::from((a[0] - b[0]).powi(2) + (a[1] - b[1]).powi(2));
+        let first = |&&q: &&usize| {
+            let at = far(&images[q], z);
+            (0..80).filter(|&i| i != q && i != trial.query && far(&images[q], &images[i]) < at).count() < 10
+        };
+        trial.targets.iter().filter(first).count() as f64 / 30.0
+    };
+    let plan = Plan { eps, ..plan(Form::Corrected) };
+    let image = |i: usize| Ok(images[i].clone());
+    let trials = &selected.trials;
+    let strong =
+        Strong { gallery: &gallery, images: &image, trials, plan: &plan, effort: 9, shape: [1, 1, 2] };
+    let mut outcomes = Vec::new();
+    let mut see = |event: Event| {
+        if let Event::Done(i, outcome, _) = event {
+            outcomes.push((i, outcome.clone()));
+        }
+        ControlFlow::Continue(())
+    };
+    let mut lanes = |pass, work: &mut OnLanes| match pass {
+        Pass::Exact => work(vec![&mut model]).map(|()| true),
+        _ => Ok(false),
+    };
+    strong.run(&mut lanes, &mut see).unwrap();
+    assert_eq!(outcomes.len(), 4);
+    let (mut found, mut grid) = (0.0, 0.0);
+    for (i, outcome) in outcomes {
+        let trial = &trials[i];
+        let centre = &images[trial.query];
+        let step = |k: usize, c: f32| (c - eps + 2.0 * eps * k as f32 / 60.0).clamp(0.0, 1.0);
+        let places = (0..=60).flat_map(|x| (0..=60).map(move |y| (x, y)));
+        let points = places.map(|(x, y)| captured(trial, &[step(x, centre[0]), step(y, centre[1])]));
+        grid += points.fold(0.0, f64::max);
+        let sample = |m: &Measures| m.captured.as_ref().unwrap().sample;
+        assert!((sample(&outcome.before) - captured(trial, &[centre[0], centre[1]])).abs() < 1e-9);
+        found += sample(&outcome.after);
+    }
+    assert!(found >= 0.75 * grid, "{found} of {grid}");
 }

@@ -4,8 +4,14 @@ mod common;
 
 use audit::judge::compare::mismatches;
 use audit::record::Report;
+use audit::record::{Form, Metric};
 use audit::report::{self, FORMATS};
+use audit::space::Gallery;
+use audit::threat::objective::hub;
+use audit::threat::{Objective, Trial, measure};
 use common::{Temp, audit, bundled, program, ran, says};
+use ndarray::Array2;
+use serde_json::Value;
 
 /// An audit of the bundled net with a suite of three attacks, few queries and few steps, and further flags.
 fn audited(folder: &Temp, more: &[&str]) -> audit::Result<Report> {
@@ -147,4 +153,95 @@ fn impossible_bounds_are_refused() {
     let model = bundled("plain.onnx");
     let adml = audit(&[model.to_str().unwrap(), "--suite", "adml", "--norm", "l2"]).unwrap_err().message;
     says(&adml, &["suite adml has no ε in the norm l2"]);
+}
+
+/// What a point captures agrees with NumPy's distances (tools/golden_threats.py).
+#[test]
+fn captured_shares_agree_with_numpy() {
+    let golden: Value = serde_json::from_str(include_str!("golden/threats.json")).unwrap();
+    let numbers = |value: &Value| -> Vec<f64> {
+        value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+    };
+    let places = |value: &Value| -> Vec<usize> { numbers(value).into_iter().map(|v| v as usize).collect() };
+    let rows: Vec<f32> =
+        golden["points"].as_array().unwrap().iter().flat_map(numbers).map(|v| v as f32).collect();
+    let gallery = |class: &Value| {
+        let raw = Array2::from_shape_vec((90, 5), rows.clone()).unwrap();
+        let ids = (0..90).map(|i| i.to_string()).collect();
+        let mut gallery =
+            Gallery::new(Metric::NormalizedEuclidean, raw, places(&golden["labels"]), ids).unwrap();
+        gallery.hub_class = class.as_u64().map(|class| class as usize);
+        gallery
+    };
+    for case in golden["cases"].as_array().unwrap() {
+        let gallery = gallery(&case["class"]);
+        let query = case["own"].as_u64().unwrap() as usize;
+        let trial =
+            Trial { objective: Objective::find("HUB").unwrap(), query, targets: places(&case["sample"]) };
+        let mut z: Vec<f32> = numbers(&case["point"]).into_iter().map(|v| v as f32).collect();
+        let length = z.iter().map(|v| f64::from(v * v)).sum::<f64>().sqrt();
+        z.iter_mut().for_each(|v| *v = (f64::from(*v) / length) as f32);
+        let found = measure(&gallery, Form::Corrected, &trial, &z).captured.unwrap();
+        assert_eq!((found.queries - found.left_out.len()) as u64, case["held_out"].as_u64().unwrap());
+        for (share, name) in [
+            (found.share(1, |_| 1.0).unwrap(), "captured_1"),
+            (found.share(10, |_| 1.0).unwrap(), "captured_10"),
+            (found.sample, "sample_10"),
+        ] {
+            let expected = case[name].as_f64().unwrap();
+            assert!((share - expected).abs() < 1e-9, "{name}: {share}, expected {expected} of {case}");
+        }
+    }
+    for case in golden["clean"].as_array().unwrap() {
+        let gallery = gallery(&case["class"]);
+        for (k, expected) in [1, 10].into_iter().zip(numbers(&case["best"])) {
+            let best = hub::heads(&gallery).best(&gallery, k);
+            assert!((best - expected).abs() < 1e-9, "{best}, expected {expected} of {case}");
+        }
+    }
+}
+
+/// A hub from end to end: its sample is not among the queries that it is measured on, and reports, gate and comparison know it.
+#[test]
+fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
+    let folder = Temp::new();
+    let model = bundled("plain.onnx");
+    let suite =
+        folder.write("hubs.yaml", "form: corrected\nattacks: [HUB s=40]\nmax_queries: 2\neffort: 1\n");
+    let args = ["--suite", suite.to_str().unwrap(), "--strong-sample", "off"];
+    let run = |more: &[&str]| audit(&[&[model.to_str().unwrap()][..], &args, more].concat());
+    let found = run(&["--fail-over", "attack.HUB:10=100"]).unwrap();
+    let hub = found.hub.as_ref().unwrap();
+    assert_eq!((hub.queries, hub.sample, found.outcomes.len()), (960, 40, 2));
+    assert!(hub.best_clean[0] > 0.0 && hub.best_clean[0] < hub.best_clean[1] && hub.best_clean[1] < 20.0);
+    for o in &found.outcomes {
+        let captured = o.after.captured.as_ref().unwrap();
+        // The sample and the image itself.
+        assert_eq!((o.targets.len(), captured.left_out.len(), captured.queries), (40, 41, 960));
+        assert!(!o.targets.contains(&o.query));
+        assert!(captured.first.iter().all(|(place, _)| !captured.left_out.contains(place)));
+    }
+    let row = |name: &str| found.attacks.iter().find(|a| a.code == name).unwrap();
+    let (first, ten) = (row("HUB:1"), row("HUB:10"));
+    assert!(first.after <= ten.after && ten.before.unwrap() < 100.0 * 10.0 / 900.0 + 2.0);
+    let (low, high) = ten.after_interval.unwrap();
+    assert!(low <= ten.after.unwrap() && ten.after.unwrap() <= high && low < high, "{low} {high}");
+    assert!(row("HUB:S").after > row("HUB:S").before, "the attack works on its sample");
+    assert_eq!(found.gate.as_ref().unwrap().checks[0].metric, "attack.HUB:10");
+    for format in FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
+        let text = String::from_utf8((format.render)(&found).unwrap()).unwrap();
+        says(&text, &["HUB:10", "crafted on 40 queries", "not among them"]);
+    }
+    says(&report::terminal::render(&found), &["HUB:1"]);
+    // Queries of one class: its images are no candidates, and another run than that of all queries.
+    let class = found.labels.values().next().unwrap().clone();
+    let of_class = run(&["--hub-class", &class]).unwrap();
+    assert!(of_class.hub.as_ref().unwrap().queries <= 20);
+    assert!(of_class.outcomes.iter().all(|o| o.targets.iter().all(|t| of_class.labels[t] == class)));
+    assert!(of_class.outcomes.iter().all(|o| of_class.labels[&o.query] != class));
+    assert!(mismatches(&found, &of_class).join("; ").contains("hub class: all and "));
+    let unknown = run(&["--hub-class", "nobody"]).unwrap_err().message;
+    says(&unknown, &["--hub-class nobody", "none of the 48 classes"]);
+    let idle = audit(&[model.to_str().unwrap(), "--hub-class", &class]).unwrap_err().message;
+    says(&idle, &["--hub-class", "no HUB", "--suite hub"]);
 }

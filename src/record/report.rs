@@ -41,6 +41,9 @@ pub struct Report {
     /// The smallest perturbations that make queries wrong, where the suite looks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Smallest>,
+    /// What hubs are measured on, and what clean images capture; absent where the suite crafts none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<Hub>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
@@ -400,6 +403,9 @@ pub struct Suite {
     /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), where one of them ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub xi_k: Option<f64>,
+    /// The class of the queries that hubs are for; absent where they are for all.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hub_class: Option<String>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]
@@ -625,6 +631,17 @@ pub struct RetrievalMeans {
     /// clustering of the clean gallery. Absent where the gallery was not clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nmi: Option<f64>,
+}
+
+/// What hubs are measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Hub {
+    /// Number of queries that held-out ones are drawn from: for each hub, those that are not in its sample.
+    pub queries: usize,
+    /// Number of queries that a hub is crafted on at most.
+    pub sample: usize,
+    /// What the clean image that captures most of these queries captures, per cent, for k = 1 and 10.
+    pub best_clean: [f64; 2],
 }
 
 /// The smallest perturbations that a search found to make queries wrong. They are upper bounds: a better search may find

@@ -3,6 +3,7 @@
 use crate::judge::compare::{Comparison, Entry, Row};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{Attack, Report, RetrievalMeans, Smallest, Suite};
+use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 use std::collections::BTreeSet;
@@ -71,6 +72,19 @@ pub(super) fn smallest(found: &Smallest) -> String {
         found.right,
         points.collect::<Vec<_>>().join(", ")
     )
+}
+
+/// What hubs are measured on, in a sentence without a full stop.
+pub(super) fn hub(report: &Report) -> Option<String> {
+    let hub = report.hub.as_ref()?;
+    let of = report.suite.hub_class.as_ref().map_or(String::new(), |class| format!(" of class {class}"));
+    let images = report.outcomes.iter().filter(|o| o.after.captured.is_some()).count();
+    Some(format!(
+        "hubs: {images} images, each crafted on {} queries{of} at most and measured on those of {} that are not among them; before \
+         the attack they capture what a clean image does by chance; the clean image that captures most has {:.1} % at k = 1 and \
+         {:.1} % at k = {FIRST}; intervals resample images and held-out queries",
+        hub.sample, hub.queries, hub.best_clean[0], hub.best_clean[1]
+    ))
 }
 
 /// The text with its first letter in upper case.

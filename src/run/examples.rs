@@ -3,7 +3,7 @@
 use crate::data::{Dataset, Preparation};
 use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place};
 use crate::space::Gallery;
-use crate::threat::{Evidence, Measure, Objective, Plan, Trial};
+use crate::threat::{Evidence, Objective, Plan, Trial};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -214,7 +214,7 @@ pub fn merge(parts: &[(&[Outcome], &Examples)]) -> Option<Examples> {
 
 /// Attacks that perturb the query: those on a candidate change other queries' rankings.
 fn shows(attack: &Objective) -> bool {
-    attack.measure != Measure::CandidateRank
+    !attack.measure.moves_candidate()
 }
 
 /// The two directions in which points vary most.

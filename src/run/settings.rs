@@ -208,6 +208,8 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
     }
     suite.steps = flags.steps.or(suite.steps);
     suite.max_queries = flags.max_queries.or(suite.max_queries);
+    suite.hub_class = flags.hub_class.clone().or(suite.hub_class.take());
+    suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
     suite.form = flags.form.unwrap_or(suite.form);
     if let Some(name) = &flags.protocol {
         let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];

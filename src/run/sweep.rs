@@ -76,7 +76,11 @@ fn one_search(suite: &Suite) -> Result<()> {
 /// Sets the number of targets of the attacks that have the parameter `key`.
 fn targets(suite: &mut Suite, key: &str, text: &str) -> Result<f64> {
     let n = count(text, 1, suite::MOST_TARGETS)?;
-    let mut mine = suite.attacks.iter_mut().filter(|entry| entry.objective.several == Some(key)).peekable();
+    let mut mine = suite
+        .attacks
+        .iter_mut()
+        .filter(|entry| entry.objective.several.is_some_and(|(name, _)| name == key))
+        .peekable();
     if mine.peek().is_none() {
         return Err(Error::usage(format!("no attack of suite {} has the parameter {key}", suite.name)));
     }

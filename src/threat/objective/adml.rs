@@ -73,7 +73,7 @@ pub const TRIPLET: Objective = Objective {
     // A closed hinge has no gradient.
     reach: |_| Reach::Unknown,
     drawn: Drawn::Anywhere,
-    several: Some("n"),
+    several: Some(("n", 1)),
     targets: pairs,
     loss: triplet,
     ..ALIGNMENT

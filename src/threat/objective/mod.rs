@@ -10,6 +10,7 @@ pub mod es;
 pub mod foa;
 mod gtm;
 mod gtt;
+pub mod hub;
 mod ltm;
 pub mod min;
 mod nn;
@@ -58,6 +59,7 @@ pub static OBJECTIVES: &[Objective] = &[
     adml::ALIGNMENT,
     adml::UNIFORMITY,
     adml::TRIPLET,
+    hub::HUB,
 ];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
@@ -75,8 +77,8 @@ pub struct Objective {
     pub reach: fn(Form) -> Reach,
     /// The source of the targets.
     pub drawn: Drawn,
-    /// The suite parameter that sets the number of targets ("w", "m"), for attacks on several targets.
-    pub several: Option<&'static str>,
+    /// The suite parameter that sets the number of targets ("w", "m") and the usual number, for attacks on several targets.
+    pub several: Option<(&'static str, usize)>,
     /// Chooses the targets of a trial.
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
     /// Prepares the loss of one trial. Searches minimise it.
