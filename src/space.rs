@@ -209,6 +209,8 @@ pub struct Gallery {
     pub hub_class: Option<usize>,
     /// See [`Gallery::heads`].
     heads: OnceLock<heads::Heads>,
+    /// See [`Gallery::samples`].
+    samples: OnceLock<Vec<Vec<usize>>>,
     /// Camera of each, where there are any: see [`Gallery::same_view`].
     cameras: Vec<Option<u32>>,
     /// N.
@@ -267,6 +269,7 @@ impl Gallery {
             xi_k: XI_K,
             hub_class: None,
             heads: OnceLock::new(),
+            samples: OnceLock::new(),
             cameras,
             size,
             queries,
@@ -318,6 +321,11 @@ impl Gallery {
     /// The first items of some queries, which `of` computes when they are first asked for.
     pub fn heads(&self, of: impl FnOnce() -> heads::Heads) -> &heads::Heads {
         self.heads.get_or_init(of)
+    }
+
+    /// The samples of queries that shared perturbations are crafted on, which `of` draws when they are first asked for.
+    pub fn samples(&self, of: impl FnOnce() -> Vec<Vec<usize>>) -> &[Vec<usize>] {
+        self.samples.get_or_init(of)
     }
 
     /// What may query, ascending; from N on, it is not in the gallery.

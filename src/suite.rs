@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 18] = [
+const BUILT_IN: [(&str, &str); 19] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -32,6 +32,7 @@ const BUILT_IN: [(&str, &str); 18] = [
     ("panum-cw", include_str!("../suites/panum-cw.yaml")),
     ("adml", include_str!("../suites/adml.yaml")),
     ("hub", include_str!("../suites/hub.yaml")),
+    ("universal", include_str!("../suites/universal.yaml")),
     ("minimum", include_str!("../suites/minimum.yaml")),
     ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
     ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
@@ -378,9 +379,17 @@ pub fn parse_patch(text: &str) -> Result<Mask> {
     })
 }
 
-/// Refuses a search for the smallest perturbation where the loss doesn't tell success, and any other search where the
+/// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation where the loss
+/// doesn't tell success, and any other search where the
 /// smallest one is asked for.
 fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
+    if objective.shared && (strong || search.smallest()) {
+        return Err(Error::usage(format!(
+            "{} has one perturbation for many queries, which one search crafts: take it out of the suite, or state `schedule: \
+             adaptive` and `restarts` in place of `effort` or another schedule",
+            objective.code
+        )));
+    }
     let wants = objective.code == MIN.code;
     if objective.strong_only || wants == (search.smallest() && !strong) {
         return Ok(());
@@ -564,8 +573,9 @@ mod tests {
             // Suites of other papers than those of the scores.
             let other = suite.scores.is_empty() && name != "order";
             assert_eq!(suite.form == Form::Corrected, strict || strong || other);
-            assert_eq!(suite.restarts > 0, strict);
-            assert_eq!(suite.search.name == "adaptive", strict);
+            let universal = name == "universal";
+            assert_eq!(suite.restarts > 0, strict || universal);
+            assert_eq!(suite.search.name == "adaptive", strict || universal);
             assert_eq!(suite.effort, (strong || name == "hub").then_some(1));
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());

@@ -1272,9 +1272,9 @@ fn a_step_outside_of_the_mask_is_a_fault() {
     let plan = Plan { mask: Some(Mask::Patch { share: 0.3 }), ..plan };
     let other = Linear::random(1);
     assert_eq!(other.shape(), [1, 1, PIXELS]);
-    assert!(plan.free([1, 2, PIXELS], "item0").unwrap().unwrap().contains(&true));
+    assert!(plan.free([1, 2, PIXELS], find("ES"), "item0").unwrap().unwrap().contains(&true));
     let plan = Plan { mask: Some(mask()), ..plan };
-    says(&plan.free([1, 2, PIXELS], "item0").unwrap_err().message, &["12 × 1 pixels", "12 × 2"]);
+    says(&plan.free([1, 2, PIXELS], find("ES"), "item0").unwrap_err().message, &["12 × 1 pixels", "12 × 2"]);
 }
 
 /// The strong search on a net of two pixels, whose embedding is the image. What a point captures of the sample is counted at each
@@ -1326,4 +1326,56 @@ fn a_hub_captures_what_an_exhaustive_search_does() {
         found += sample(&outcome.after);
     }
     assert!(found >= 0.75 * grid, "{found} of {grid}");
+}
+
+/// In one dimension the mean shift of a sample is largest under ±ε·sign(w), which moves every query by ε·‖w‖₁, also those that it
+/// was not crafted on. Whether these are right then follows from the numbers on the line.
+#[test]
+fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
+    let w = random(1, 3);
+    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let images = images(80, 4, 0.4, 0.6);
+    let image = |i: usize| Ok(images[i].clone());
+    let gallery = gallery(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
+    let all: Vec<usize> = (0..80).collect();
+    let found = select(&gallery, find("UAP"), 1, Form::Corrected, 1, &all).unwrap();
+    // Four samples of an eighth of the half each.
+    assert_eq!((found.trials.len(), found.skipped.len()), (40, 40));
+    for search in [&PGD, &APGD, &COSINE] {
+        let plan = Plan { search, restarts: 1, ..plan(Form::Corrected) };
+        let go = |batch: usize| {
+            let mut model = Linear::new(w.clone(), batch);
+            run(vec![&mut model], &gallery, &image, &found.trials, &plan, &mut quiet).unwrap()
+        };
+        let outcomes = go(7);
+        assert_eq!(outcomes.len(), 40);
+        for (trial, o) in found.trials.iter().zip(&outcomes) {
+            assert_eq!(o.query, gallery.ids[trial.query]);
+            assert!((o.shift - reach).abs() < 1e-4 * reach && o.linf <= 0.1 + 1e-6, "{search:?} {o:?}");
+            assert!((0..4).contains(&o.shared.unwrap()));
+            let right = |by: f64| {
+                let z = at(&gallery, trial.query) + by;
+                let others = (0..80).filter(|&i| i != trial.query);
+                let far = |i: usize| (at(&gallery, i) - z).abs();
+                let nearest = others.min_by(|a, b| far(*a).total_cmp(&far(*b))).unwrap();
+                gallery.labels[nearest] == gallery.labels[trial.query]
+            };
+            let after = o.after.hit.unwrap();
+            assert!(after == right(reach) || after == right(-reach), "{search:?} {o:?}");
+            assert_eq!(o.before.hit, Some(right(0.0)));
+        }
+        let groups: HashSet<usize> = outcomes.iter().filter_map(|o| o.shared).collect();
+        assert_eq!(groups.len(), 4);
+        // Neither the batch nor the company matters: a perturbation follows from its sample alone.
+        assert_eq!(go(3), outcomes);
+        let mut model = Linear::new(w.clone(), 7);
+        let some = run(vec![&mut model], &gallery, &image, &found.trials[5..9], &plan, &mut quiet).unwrap();
+        assert_eq!(some, outcomes[5..9]);
+    }
+    let few = select(&gallery_of_five(), find("UAP"), 1, Form::Corrected, 1, &[0]).unwrap();
+    assert!(few.skipped[0].why.contains("too few queries"), "{:?}", few.skipped);
+}
+
+fn gallery_of_five() -> Gallery {
+    gallery(&Linear::random(1), N, &images(5, 4, 0.4, 0.6))
 }

@@ -245,3 +245,37 @@ fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
     let idle = audit(&[model.to_str().unwrap(), "--hub-class", &class]).unwrap_err().message;
     says(&idle, &["--hub-class", "no HUB", "--suite hub"]);
 }
+
+/// A universal perturbation from end to end. A part of the run crafts the same perturbations.
+#[test]
+fn a_universal_perturbation_is_measured_on_the_queries_that_are_left() {
+    let folder = Temp::new();
+    let model = bundled("plain.onnx");
+    let suite = folder.write("all.yaml", "form: corrected\nattacks: [UAP]\nschedule: adaptive\nsteps: 5\n");
+    let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--strong-sample", "off"];
+    let run = |more: &[&str]| audit(&[&args[..], more].concat());
+    let found = run(&["--fail-under", "attack.UAP:R=0"]).unwrap();
+    let of = found.universal.unwrap();
+    assert_eq!((of.perturbations, of.sample), (4, 100));
+    assert_eq!((found.outcomes.len(), found.skipped.len()), (560, 400));
+    assert!(found.skipped.iter().all(|s| s.why == "a perturbation is crafted on it"));
+    let row = |name: &str| found.attacks.iter().find(|a| a.code == name).unwrap();
+    assert!(row("UAP:R").after < row("UAP:R").before && row("UAP:D").after.unwrap() > 0.1);
+    assert!(row("UAP:R").after_interval.is_some());
+    assert_eq!(found.gate.as_ref().unwrap().checks[0].metric, "attack.UAP:R");
+    for format in FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
+        let text = String::from_utf8((format.render)(&found).unwrap()).unwrap();
+        says(&text, &["UAP:R", "each crafted on 100 queries", "other 560"]);
+    }
+    let part = run(&["--partition", "hash:1/4"]).unwrap();
+    assert!(part.outcomes.len() > 80 && part.outcomes.len() < 200);
+    for o in &part.outcomes {
+        assert_eq!(Some(o), found.outcomes.iter().find(|whole| whole.query == o.query));
+    }
+    let strong = folder.write("strong.yaml", "form: corrected\nattacks: [UAP]\neffort: 1\n");
+    let refused = audit(&[model.to_str().unwrap(), "--suite", strong.to_str().unwrap()]).unwrap_err().message;
+    says(&refused, &["line 2", "UAP has one perturbation for many queries", "schedule: adaptive"]);
+    let doctor = ran(program(&folder).args(["doctor", "-q", "--suite", "all.yaml"]).arg(&model));
+    says(&doctor.err, &["query by query", "UAP", "such as ars"]);
+    assert_eq!(doctor.code, Some(2));
+}

@@ -12,7 +12,7 @@ use crate::threat::term::{Averaging, Term, terms_of};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
-/// The stream of the resamples of held-out queries, far from those of the queries.
+/// The stream of the resamples of held-out queries and of shared perturbations, far from those of the queries.
 const HELD_OUT: u64 = 1 << 32;
 
 /// Bootstrap resamples of the queries per interval.
@@ -231,10 +231,20 @@ struct Column<'o> {
     trials: Vec<(usize, f64, f64)>,
     /// The outcomes of the trials, where each is measured on many queries.
     outcomes: Vec<&'o Outcome>,
+    /// For each trial, the perturbation that it shares with others.
+    shared: Vec<Option<usize>>,
     /// Number of trials without a value.
     left_out: usize,
     /// Whether every trial has at most one target, as the definition of the scores requires.
     single: bool,
+}
+
+/// The weights of a resample besides those of the queries.
+struct Again {
+    /// Of the queries that each trial is measured on, by place, where these are many.
+    held_out: Vec<f64>,
+    /// Of the perturbations that many queries share.
+    shared: Vec<f64>,
 }
 
 /// Weighted means of a column.
@@ -247,15 +257,16 @@ struct Means {
 }
 
 impl Column<'_> {
-    /// The means with a weight per query; `None` where all weights are zero. `held_out` are weights of the queries that each
-    /// trial is measured on, by place; without them each counts once.
-    fn means(&self, weights: &[f64], held_out: Option<&[f64]>) -> Option<Means> {
+    /// The means with a weight per query; `None` where all weights are zero. `again` has further
+    /// weights; without them each counts once.
+    fn means(&self, weights: &[f64], again: Option<&Again>) -> Option<Means> {
         let (mut total, mut before, mut after) = (0.0, 0.0, 0.0);
         let (mut counted, mut resisted, mut nothing) = (0.0, 0.0, 0);
         for (i, &(query, b, a)) in self.trials.iter().enumerate() {
-            let weight = weights[query];
-            let again = self.outcomes.get(i).zip(held_out).zip(self.term.held_out);
-            let a = match again.map(|((outcome, held_out), read)| read(outcome, held_out)) {
+            let shared = again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which]);
+            let weight = weights[query] * shared;
+            let measured = self.outcomes.get(i).zip(again).zip(self.term.held_out);
+            let a = match measured.map(|((outcome, again), read)| read(outcome, &again.held_out)) {
                 None => a,
                 Some(Some(a)) => a,
                 Some(None) => continue,
@@ -325,6 +336,8 @@ struct Table<'o> {
     metric: Metric,
     /// Number of the queries that trials are measured on, where there are many for one; 0 otherwise.
     held_out: usize,
+    /// Number of perturbations that trials share; 0 where each has its own.
+    shared: usize,
 }
 
 impl<'o> Table<'o> {
@@ -358,6 +371,7 @@ impl<'o> Table<'o> {
                         .map(|(q, before, after)| (q, before.unwrap_or(0.0), after))
                         .collect(),
                     outcomes: measured.collect(),
+                    shared: mine.iter().filter(|o| read(o).is_some()).map(|o| o.shared).collect(),
                     single: mine.iter().all(|o| o.targets.len() <= 1),
                 });
             }
@@ -366,7 +380,8 @@ impl<'o> Table<'o> {
         let survivors = survivors(outcomes).into_iter().filter_map(place).collect();
         let captured = outcomes.iter().filter_map(|o| o.after.captured.as_ref());
         let held_out = captured.map(|c| c.queries).max().unwrap_or(0);
-        Table { columns, survivors, queries: ids.len(), metric: basis.metric, held_out }
+        let shared = outcomes.iter().filter_map(|o| o.shared).max().map_or(0, |most| most + 1);
+        Table { columns, survivors, queries: ids.len(), metric: basis.metric, held_out, shared }
     }
 
     /// The columns of `terms`.
@@ -377,8 +392,8 @@ impl<'o> Table<'o> {
         self.columns.iter().filter(move |c| terms.clone().any(|t| t.name == c.term.name))
     }
 
-    fn replicate(&self, weights: &[f64], held_out: Option<&[f64]>) -> Replicate {
-        let means: Vec<Option<Means>> = self.columns.iter().map(|c| c.means(weights, held_out)).collect();
+    fn replicate(&self, weights: &[f64], again: Option<&Again>) -> Replicate {
+        let means: Vec<Option<Means>> = self.columns.iter().map(|c| c.means(weights, again)).collect();
         let find = |term: &Term, of: &dyn Fn(&Means) -> Option<f64>| {
             let at = self.columns.iter().position(|c| c.term.name == term.name)?;
             means[at].as_ref().and_then(of)
@@ -419,11 +434,13 @@ impl<'o> Table<'o> {
                     weights[random.index(self.queries)] += 1.0;
                 }
                 let mut random = Random::seeded(seed).stream(HELD_OUT + stream);
-                let mut held_out = vec![0.0; self.held_out];
-                for _ in 0..self.held_out {
-                    held_out[random.index(self.held_out)] += 1.0;
-                }
-                self.replicate(&weights, Some(&held_out))
+                let mut resample = |count: usize| {
+                    let mut weights = vec![0.0; count];
+                    (0..count).for_each(|_| weights[random.index(count)] += 1.0);
+                    weights
+                };
+                let again = Again { held_out: resample(self.held_out), shared: resample(self.shared) };
+                self.replicate(&weights, Some(&again))
             })
             .collect()
     }
@@ -509,6 +526,7 @@ mod tests {
             size: None,
             before,
             after,
+            shared: None,
             members: None,
         }
     }
@@ -640,6 +658,22 @@ mod tests {
         assert_eq!((row("ES:R").queries, row("ES:R").skipped), (1, 1));
         assert_eq!((row("ES:D").queries, row("ES:D").skipped), (2, 0));
         assert_eq!((row("LTM").queries, row("LTM").skipped), (2, 1));
+    }
+
+    /// Under one of two perturbations every query is right, under the other none: the mean of two draws of them is 0, 50 or 100.
+    #[test]
+    fn intervals_resample_perturbations_that_queries_share() {
+        let all = |shared: &dyn Fn(usize) -> Option<usize>| {
+            let one =
+                |q: usize| Outcome { shared: shared(q), ..outcome("UAP", q, hit(true), hit(q % 2 == 0)) };
+            let outcomes: Vec<Outcome> = (0..400).map(one).collect();
+            let row = score(&outcomes, &[], &BASIS, 1);
+            row.summaries.iter().find(|s| s.term.name == "UAP:R").unwrap().after.unwrap()
+        };
+        let alone = all(&|_| None);
+        let (low, high) = alone.interval.unwrap();
+        assert!(alone.value == 50.0 && low > 44.0 && high < 56.0, "{low} {high}");
+        assert_eq!(all(&|q| Some(q % 2)).interval, Some((0.0, 100.0)));
     }
 
     /// One image that captures 40 of 200 held-out queries: its share is binomial, with a standard error of √(0.2·0.8/200). Of two

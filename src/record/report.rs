@@ -44,6 +44,9 @@ pub struct Report {
     /// What hubs are measured on, and what clean images capture; absent where the suite crafts none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<Hub>,
+    /// How the perturbations that queries share were crafted; absent where each query has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub universal: Option<Universal>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
@@ -631,6 +634,15 @@ pub struct RetrievalMeans {
     /// clustering of the clean gallery. Absent where the gallery was not clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nmi: Option<f64>,
+}
+
+/// How universal perturbations were crafted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Universal {
+    /// Number of perturbations. Each query is measured under one of them.
+    pub perturbations: usize,
+    /// Number of queries that each is crafted on. They are measured under none.
+    pub sample: usize,
 }
 
 /// What hubs are measured on.

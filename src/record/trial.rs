@@ -158,6 +158,10 @@ pub struct Outcome {
     pub before: Measures,
     /// Measures at the final embedding.
     pub after: Measures,
+    /// Which of the perturbations that many queries share this is; absent where the query has its own. `steps` is then 0: other
+    /// queries' images made them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<usize>,
     /// What each member of an ensemble found; absent where the attack was one search. `steps` then counts all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<MemberResult>>,

@@ -74,17 +74,27 @@ pub(super) fn smallest(found: &Smallest) -> String {
     )
 }
 
-/// What hubs are measured on, in a sentence without a full stop.
-pub(super) fn hub(report: &Report) -> Option<String> {
-    let hub = report.hub.as_ref()?;
-    let of = report.suite.hub_class.as_ref().map_or(String::new(), |class| format!(" of class {class}"));
-    let images = report.outcomes.iter().filter(|o| o.after.captured.is_some()).count();
-    Some(format!(
-        "hubs: {images} images, each crafted on {} queries{of} at most and measured on those of {} that are not among them; before \
-         the attack they capture what a clean image does by chance; the clean image that captures most has {:.1} % at k = 1 and \
-         {:.1} % at k = {FIRST}; intervals resample images and held-out queries",
-        hub.sample, hub.queries, hub.best_clean[0], hub.best_clean[1]
-    ))
+/// What was crafted on a sample of queries, in sentences without a full stop.
+pub(super) fn crafted(report: &Report) -> Vec<String> {
+    let hub = report.hub.as_ref().map(|hub| {
+        let of = report.suite.hub_class.as_ref().map_or(String::new(), |class| format!(" of class {class}"));
+        let images = report.outcomes.iter().filter(|o| o.after.captured.is_some()).count();
+        format!(
+            "hubs: {images} images, each crafted on {} queries{of} at most and measured on those of {} that are not among them. Before \
+             the attack they capture what a clean image does by chance; the clean image that captures most has {:.1} % at k = 1 and \
+             {:.1} % at k = {FIRST}. Intervals resample images and held-out queries",
+            hub.sample, hub.queries, hub.best_clean[0], hub.best_clean[1]
+        )
+    });
+    let universal = report.universal.map(|of| {
+        let measured = report.outcomes.iter().filter(|o| o.shared.is_some()).count();
+        format!(
+            "universal perturbations: {}, each crafted on {} queries; the other {measured} are measured under one of them. Intervals \
+             resample queries and perturbations",
+            of.perturbations, of.sample
+        )
+    });
+    hub.into_iter().chain(universal).collect()
 }
 
 /// The text with its first letter in upper case.

@@ -93,7 +93,9 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         for (place, (outcome, image)) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
             attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
-            if let Some(free) = subject.plan.free([1, shape[1], shape[2]], &outcome.query)? {
+            if let Some(free) =
+                subject.plan.free([1, shape[1], shape[2]], trials[*place].objective, &outcome.query)?
+            {
                 let white: Vec<f32> = free.into_iter().map(|free| f32::from(u8::from(free))).collect();
                 masks.push(contents.image(&format!("masks/{place:06}"), &white, [1, shape[1], shape[2]])?);
             }

@@ -12,8 +12,8 @@ use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate
 use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
 use crate::suite::Suite;
-use crate::threat::objective::hub;
 use crate::threat::objective::r1::R1;
+use crate::threat::objective::{hub, universal};
 use crate::threat::{self, Mask, Measure, Objective, Selection, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -50,6 +50,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         retrieval: Vec::new(),
         smallest: None,
         hub: hub(&selection.trials, gallery),
+        universal: universal(&selection.trials, gallery),
         scores: record::Scores::default(),
         gate: None,
         examples: None,
@@ -154,6 +155,15 @@ fn hub(trials: &[Trial], gallery: &Gallery) -> Option<record::Hub> {
     let heads = hub::heads(gallery);
     let best_clean = [1, hub::FIRST].map(|k| 100.0 * heads.best(gallery, k));
     Some(record::Hub { queries: heads.queries.len(), sample, best_clean })
+}
+
+/// How the perturbations that `trials` share are crafted, where some do.
+fn universal(trials: &[Trial], gallery: &Gallery) -> Option<record::Universal> {
+    trials.iter().any(|t| t.objective.shared).then(|| {
+        let samples = universal::samples(gallery);
+        let sample = samples.iter().map(Vec::len).max().unwrap_or(0);
+        record::Universal { perturbations: samples.len(), sample }
+    })
 }
 
 /// Whether an attack of the suite keeps other items at the top.

@@ -547,6 +547,7 @@ impl<'s> Chunk<'s> {
                 size: (!plan.ball.is_box).then_some(0.0),
                 before: measures.clone(),
                 after: measures,
+                shared: None,
                 members: None,
             };
             if self.success(trial, &outcome) >= 100.0 {
@@ -632,7 +633,15 @@ impl<'s> Chunk<'s> {
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
             let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };
-            let task = Task { gallery, images, trials: &trials, jobs: &jobs, plan: &plan, how: Some(&how) };
+            let task = Task {
+                gallery,
+                images,
+                trials: &trials,
+                jobs: &jobs,
+                applied: &[],
+                plan: &plan,
+                how: Some(&how),
+            };
             let mut see = |event: Event| {
                 match event {
                     Event::Step { done, at } => {

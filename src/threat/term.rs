@@ -105,6 +105,8 @@ pub static TERMS: &[Term] = &[
     HUB_SAMPLE,
     HUB_10,
     HUB_1,
+    UAP_D,
+    UAP_R,
 ];
 
 const RANK: Term = Term {
@@ -296,6 +298,11 @@ pub const HUB_1: Term = Term {
     held_out: Some(|o, weights| weighted(o, 1, weights)),
     ..CAPTURED
 };
+/// The shift of the embedding under a universal perturbation, measured at the end in every form.
+pub const UAP_D: Term =
+    Term { name: "UAP:D", read: |o, _| Some((None, o.shift)), ers: None, way: false, ..ES_D };
+/// R@1 under a universal perturbation.
+pub const UAP_R: Term = Term { name: "UAP:R", ..APART };
 const CAPTURED: Term = Term { goal: Goal::Highest, resistance: None, ..APART };
 
 fn both(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {

@@ -392,7 +392,7 @@ pub(super) fn curve(p: &mut Patient) -> Result<Found> {
 pub(super) fn noise(p: &mut Patient) -> Result<Found> {
     let Plan { eps, ball, .. } = *p.plan;
     let shape = p.model.shape();
-    let free = |t: &Trial| p.plan.free(shape, &p.gallery.ids[t.query]);
+    let free = |t: &Trial| p.plan.free(shape, t.objective, &p.gallery.ids[t.query]);
     let free = p.trials.iter().map(free).collect::<Result<Vec<_>>>()?;
     let mut best: Vec<(f64, Vec<f32>)> = p.at_start.iter().copied().zip(p.clean.clone()).collect();
     let draw = |t: &Trial| Draw::new(p.plan.seed, t.objective.code, &p.gallery.ids[t.query], threat::NOISE);

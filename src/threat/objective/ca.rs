@@ -18,6 +18,7 @@ pub const RAISE: Objective = Objective {
     loss: raise,
     members: ensemble::RAISE,
     strong_only: false,
+    shared: false,
 };
 
 /// Lowers the candidate's rank for w queries drawn from the 1 % nearest to it.
@@ -33,6 +34,7 @@ pub const LOWER: Objective = Objective {
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
     members: ensemble::LOWER,
     strong_only: false,
+    shared: false,
 };
 
 fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {

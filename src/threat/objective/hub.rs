@@ -23,6 +23,7 @@ pub const HUB: Objective = Objective {
     loss: ca::raise,
     members: ensemble::CAPTURE,
     strong_only: false,
+    shared: false,
 };
 
 /// Queries of a sample, unless a suite says otherwise.

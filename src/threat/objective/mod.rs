@@ -18,6 +18,7 @@ mod qa;
 pub mod r1;
 pub mod spqa;
 mod tma;
+pub mod universal;
 
 pub use gtt::TOP;
 
@@ -60,6 +61,7 @@ pub static OBJECTIVES: &[Objective] = &[
     adml::UNIFORMITY,
     adml::TRIPLET,
     hub::HUB,
+    universal::UNIVERSAL,
 ];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
@@ -87,6 +89,8 @@ pub struct Objective {
     pub members: Ensemble,
     /// Whether it is attacked by the strong search whatever the suite says.
     pub strong_only: bool,
+    /// Whether all its trials share a few perturbations, crafted on [`universal::samples`].
+    pub shared: bool,
 }
 
 impl fmt::Debug for Objective {

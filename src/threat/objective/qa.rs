@@ -18,6 +18,7 @@ pub const RAISE: Objective = Objective {
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
     members: ensemble::RAISE,
     strong_only: false,
+    shared: false,
 };
 
 /// Lowers m distinct candidates drawn from the 1 % nearest to the query.
@@ -33,6 +34,7 @@ pub const LOWER: Objective = Objective {
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
     members: ensemble::LOWER,
     strong_only: false,
+    shared: false,
 };
 
 fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
