@@ -49,6 +49,13 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
     // The audit that is looked into is not one of transfer.
     let surrogate = run.surrogate.take();
     let mut subject = Subject::open(&run, Purpose::Checks)?;
+    if let Some(entry) = subject.settings.suite.attacks.iter().find(|entry| entry.objective.shared) {
+        return Err(Error::usage(format!(
+            "the doctor compares attacks query by query, and {} has one perturbation for many: take it out of the suite, or look \
+             into another one, such as ars",
+            entry.objective.code
+        )));
+    }
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
         tool: summary::tool(&run, &subject),
@@ -182,8 +189,14 @@ impl Examination {
         ));
         out.push('\n');
         out += &wrap(&format!(
-            "looking into suite {} ({} form) · {}: ε {:.5}, {} steps · {} queries · seed {}",
-            s.name, s.form, s.protocol, s.eps, s.steps, s.queries, self.seed
+            "looking into suite {} ({} form) · {}: ε {}, {} steps · {} queries · seed {}",
+            s.name,
+            s.form,
+            s.protocol,
+            report::bound(s),
+            s.steps,
+            s.queries,
+            self.seed
         ));
         out.push('\n');
         out += &report::terminal::findings(&self.findings);

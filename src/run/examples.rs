@@ -3,7 +3,7 @@
 use crate::data::{Dataset, Preparation};
 use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place};
 use crate::space::Gallery;
-use crate::threat::{Evidence, Measure, Objective, Trial};
+use crate::threat::{Evidence, Objective, Plan, Trial};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -95,11 +95,14 @@ impl Collector {
         gallery: &Gallery,
         dataset: &Dataset,
         prep: &Preparation,
-        eps: f32,
+        plan: &Plan,
     ) -> Result<Option<Examples>> {
         let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
         let picture = |data: &[f32], side| png(data, prep, side);
-        let amplification = 0.5 / eps;
+        // A change of ε is shown as black or white; where ε is a length, so is a pixel's share of one that all pixels have in
+        // equal parts.
+        let pixels = prep.channels * prep.height * prep.width;
+        let amplification = 0.5 * (plan.ball.widest)(pixels) / plan.eps;
         let mut trials = Vec::new();
         let mut named = BTreeSet::new();
         for attack in crate::threat::OBJECTIVES.iter().filter(|a| shows(a)).take(TRIALS) {
@@ -211,7 +214,7 @@ pub fn merge(parts: &[(&[Outcome], &Examples)]) -> Option<Examples> {
 
 /// Attacks that perturb the query: those on a candidate change other queries' rankings.
 fn shows(attack: &Objective) -> bool {
-    attack.measure != Measure::CandidateRank
+    !attack.measure.moves_candidate()
 }
 
 /// The two directions in which points vary most.

@@ -81,7 +81,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     }
     report.timing.check_s += clock.lap();
     if let Some(collector) = collector {
-        let examples = collector.finish(gallery, &dataset, &prep, plan.eps);
+        let examples = collector.finish(gallery, &dataset, &prep, &plan);
         report.examples = examples.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.attacks_s += clock.lap();
