@@ -140,6 +140,7 @@ pub enum Command {
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
+    mut_arg("trials_out", |a| a.hide(true)),
     mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
@@ -164,7 +165,7 @@ pub struct DoctorFlags {
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
-    mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
+    mut_arg("trials", |a| a.hide(true)), mut_arg("trials_out", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
     mut_arg("reports", |a| a.help("File to write to: .html, .json or .csv. May be repeated")),
     mut_arg("strong_sample", |a| a.help("Queries that the strong search attacks at each point, for robust R@1 [default: off]"))
 )]
@@ -259,6 +260,9 @@ pub struct ReportFlags {
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub trials_out: Option<PathBuf>,
     /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
     #[arg(long, value_name = "FILE")]
     pub model_card: Option<PathBuf>,
@@ -315,6 +319,9 @@ pub struct MergeFlags {
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub trials_out: Option<PathBuf>,
 }
 
 /// Flags of `audit embed`: those of an audit that say how images are embedded.
@@ -467,6 +474,9 @@ pub struct AuditFlags {
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE")]
+    pub trials_out: Option<PathBuf>,
     /// Fixes trials and random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

@@ -1,6 +1,7 @@
 //! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them. This module
 //! uses no other module of the crate except [`crate::error`], so that every writer and reader can depend on it.
 
+mod apart;
 mod float16;
 mod names;
 mod partition;
@@ -11,6 +12,7 @@ mod sweep;
 mod trial;
 mod verdict;
 
+pub use apart::{Apart, TrialsFile};
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;

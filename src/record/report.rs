@@ -2,7 +2,7 @@
 
 use super::{
     Axes, Channels, Form, HalfPrecision, Interpolation, Metric, Outcome, Precision, Protocol, ScoreName,
-    Severity, Skipped, TrialList, Verdict, Warning, reason,
+    Severity, Skipped, TrialList, TrialsFile, Verdict, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -53,6 +53,10 @@ pub struct Report {
     pub trials: TrialList,
     /// The outcome of each trial.
     pub outcomes: Vec<Outcome>,
+    /// The file that holds `trials`, `outcomes`, `skipped`, `labels` and `examples`, which are empty then; absent where they are
+    /// here. [`Report::load`] puts them back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trials_file: Option<TrialsFile>,
     /// Queries that attacks could not be run on.
     pub skipped: Vec<Skipped>,
     /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not say.
@@ -80,16 +84,22 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads a saved report. Errors (exit code 2): the file is not a report, or a newer version of audit wrote it.
+    /// Reads a saved report, and its trials where they are in another file. Errors (exit code 2): the file is not a report, a newer
+    /// version of audit wrote it, or its trials can't be read.
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();
         let json = files::read_text(path, files::LARGE)
             .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
-        Report::parse(&json).map_err(|e| e.context(name))
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Report::parse_in(&json, folder).map_err(|e| e.context(name))
     }
 
-    /// Like [`Report::load`], from JSON text.
+    /// Like [`Report::load`], from JSON text. Trials in another file are looked for in the current folder.
     pub fn parse(json: &str) -> Result<Report> {
+        Report::parse_in(json, Path::new(""))
+    }
+
+    fn parse_in(json: &str, folder: &Path) -> Result<Report> {
         /// The field that reports of all versions have.
         #[derive(Deserialize)]
         struct Stamp {
@@ -105,8 +115,11 @@ impl Report {
                 concat!("audit ", env!("CARGO_PKG_VERSION"))
             )));
         }
-        serde_json::from_str(json)
-            .map_err(|e| Error::usage(format!("not a whole report (schema_version {schema_version}): {e}")))
+        let mut report: Report = serde_json::from_str(json).map_err(|e| {
+            Error::usage(format!("not a whole report (schema_version {schema_version}): {e}"))
+        })?;
+        report.join(folder)?;
+        Ok(report)
     }
 
     /// Refuses a part of a run (exit code 13), because its scores are not those of the model.
@@ -204,20 +217,21 @@ pub struct Part {
     pub scores: Vec<ScoreName>,
 }
 
-/// A few attacks to show: for some attacks, the trial whose embedding moved farthest.
+/// A few attacks to show: for each attack, the trials whose embedding moved farthest, and of the others the one that withstood
+/// most.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Examples {
     /// The factor that pixel differences are multiplied by in [`Example::difference`].
     pub amplification: f32,
     /// The trials.
     pub trials: Vec<Example>,
-    /// Small pictures (PNG in base64) of the gallery items that the trials name, by id.
+    /// Small pictures (base64) of the gallery items that the trials name, by id.
     pub thumbnails: BTreeMap<String, String>,
     /// A map of embeddings in the plane.
     pub map: Map,
 }
 
-/// A trial to show. Pictures are PNG in base64.
+/// A trial to show. Pictures are in base64: PNG, or JPEG of images of more than 96 pixels.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Example {
     /// The attack's code.
@@ -234,7 +248,7 @@ pub struct Example {
     pub attacked: String,
     /// Their difference, amplified, with mid-grey for no difference.
     pub difference: String,
-    /// The nearest items before the attack, without the query.
+    /// The nearest items before the attack, without the query. Where the attack perturbs a candidate, those of its first target.
     pub nearest_before: Vec<Neighbour>,
     /// The nearest items after the attack, without the query.
     pub nearest_after: Vec<Neighbour>,

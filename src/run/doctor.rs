@@ -108,6 +108,7 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
             run.resume || run.journal.is_some() || run.partition.is_some(),
             "the doctor is done in one go: leave --resume, --journal and --partition out",
         ),
+        (run.trials_out.is_some(), "the doctor keeps findings and no trials: leave --trials-out out"),
     ];
     match refused.into_iter().find(|(asked, _)| *asked) {
         Some((_, why)) => Err(Error::usage(why)),

@@ -61,7 +61,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
 
     // The attacks, as far as no earlier process ran them.
     let pictures = files.targets.iter().any(Target::shows_examples);
-    let mut collector = pictures.then(|| Collector::new(gallery, &whole.trials));
+    let mut collector = pictures.then(|| Collector::new(gallery, &whole.trials, report.basis()));
     let attacks = Attacks {
         dataset: &dataset,
         prep: &prep,
@@ -137,9 +137,7 @@ fn deliver(
         }
         report.warnings.extend(check::attacked::sampling_noise(report));
     }
-    for target in files.targets {
-        target.write(report)?;
-    }
+    report::write_all(files.targets, files.trials, report)?;
     if let Some(file) = files.keep {
         // A failed gate must not lower the bar for the next audit.
         match report.exit() {

@@ -4,7 +4,7 @@
 use super::attacks::Surrogate;
 use super::cost::{Amount, Outlook, Sampled, Speed};
 use super::kept::{Checked, Place};
-use super::machine::Machine;
+use super::machine::{Machine, STAGES};
 use super::settings::{Settings, settle_card};
 use super::{images, reservations, selection};
 use crate::cli::{AuditFlags, BenignSample};
@@ -248,7 +248,10 @@ fn open_timed(
     let mut speed = None;
     // float16 steps have no scale yet, and without it there is nothing to time.
     if flags.mode() != Mode::None && flags.attack_precision == Precision::Fp32 {
-        let timed = interrupt::watched("while the model was timed", &mut || phase.beat(), move || {
+        let meter = Meter::default();
+        meter.set(STAGES.len() - 1, STAGES.len());
+        let mut look = || phase.stage(&meter, &STAGES);
+        let timed = interrupt::watched("while the model was timed", &mut look, move || {
             let speed = Speed::measure(&mut model);
             (model, speed)
         });

@@ -7,7 +7,7 @@ use crate::judge::quantity::Quantity;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
-use crate::report::{Destination, Target};
+use crate::report::{self, Destination, Target};
 use crate::suite::{self, Alpha, Suite};
 use crate::threat::{Ball, Mask};
 use crate::{Error, Result, files, yaml};
@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct Files {
     /// `-o`.
     pub targets: Vec<Target>,
+    /// `--trials-out`.
+    pub trials: Option<Destination>,
     /// `--save-baseline`.
     pub keep: Option<Destination>,
 }
@@ -41,6 +43,7 @@ impl Settings {
     pub fn settle(flags: &AuditFlags) -> Result<Settings> {
         refuse_one_file_for_two(flags)?;
         let targets = Target::open_all(&flags.reports)?;
+        let trials = report::open_trials(flags.trials_out.as_deref())?;
         let keep =
             flags.save_baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
         let baseline = flags.demands.baseline.as_deref().map(Report::load).transpose()?;
@@ -59,7 +62,7 @@ impl Settings {
             ));
         }
         let journal = settle_journal(flags)?;
-        Ok(Settings { files: Files { targets, keep }, journal, baseline, suite, rules, model, card })
+        Ok(Settings { files: Files { targets, trials, keep }, journal, baseline, suite, rules, model, card })
     }
 }
 
@@ -67,7 +70,11 @@ impl Settings {
 /// end.
 fn refuse_one_file_for_two(flags: &AuditFlags) -> Result<()> {
     let reports = flags.reports.iter().map(|path| ("-o", path));
-    let others = [("--save-baseline", &flags.save_baseline), ("--journal", &flags.journal)];
+    let others = [
+        ("--trials-out", &flags.trials_out),
+        ("--save-baseline", &flags.save_baseline),
+        ("--journal", &flags.journal),
+    ];
     let all = reports.chain(others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))));
     let mut seen = std::collections::HashMap::new();
     for (flag, path) in all {

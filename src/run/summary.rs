@@ -45,6 +45,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         timing: subject.timing.clone(),
         // To come:
         part: None,
+        trials_file: None,
         outcomes: Vec::new(),
         attacks: Vec::new(),
         retrieval: Vec::new(),

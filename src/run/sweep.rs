@@ -232,6 +232,7 @@ fn settle(flags: &AuditFlags) -> Result<Settled> {
             "a sweep holds nothing against a gate: leave the gate's flags out, or run an audit",
         ),
         (run.partition.is_some(), "a sweep is run whole: leave --partition out"),
+        (run.trials_out.is_some(), "a sweep keeps no trials: leave --trials-out out"),
         (run.trials.is_some(), "a sweep draws its trials, which differ with w and m: leave --trials out"),
         (
             run.attack_precision != Precision::Fp32,
