@@ -58,6 +58,9 @@ const SMALL: usize = 3 * 64 * 64;
 const PHOTOGRAPHS_ON_GPU: usize = 64;
 const SMALL_ON_GPU: usize = 512;
 
+/// What opening a model consists of, for progress: reading includes a first run, for the shapes.
+pub const STAGES: [&str; 3] = ["reading", "gradient graph", "sessions"];
+
 /// The largest number of values in a batch of pixels: 2 GB of float32. A model that needs more is taken for a damaged
 /// file.
 const MOST_VALUES: usize = 1 << 29;
@@ -156,18 +159,20 @@ impl Model {
     /// Errors (exit code 3): the file is not ONNX; it has no image input or several; the output is ambiguous; an
     /// operator has no gradient rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
-        Model::open_in(path, card, options, batch, false)
+        Model::open_in(path, card, options, batch, false, &|_| {})
     }
 
     /// Like [`Model::open`]. With `half`, attack steps run in float16 ([`half`]); then [`Model::calibrate`] must be
-    /// called before the first step.
+    /// called before the first step. `tell` gets the index of each of [`STAGES`] when it begins.
     pub fn open_in(
         path: &Path,
         card: &Card,
         options: Options,
         batch: Option<usize>,
         half: bool,
+        tell: &dyn Fn(usize),
     ) -> Result<Model> {
+        tell(0);
         let mut prepared = Prepared::read(path, card, options, batch, false, false)?;
         let free = prepared.free && batch.is_none();
         let available = memory::available(options.provider);
@@ -176,11 +181,13 @@ impl Model {
             prepared = Prepared::read(path, card, options, Some(lanes.each), false, false)?;
         }
         prepared.lanes = lanes;
+        tell(1);
         let g = prepared.differentiate(IMAGE, Pass::Exact)?;
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
         let inner = lanes.options(options);
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
+        tell(2);
         let half = half.then(|| half::Graphs::new(&g, &info, lanes, inner)).transpose().map_err(named)?;
         let handed = g.residuals.iter().filter(|name| ![IMAGE, EMBEDDING].contains(&name.as_str())).count();
         info.notes = g.notes.clone();

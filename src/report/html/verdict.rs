@@ -1,0 +1,41 @@
+//! The top of the page: the verdict in words, published models to read it against, and what to do next.
+
+use super::page::sentence;
+use crate::Result;
+use crate::record::Report;
+use crate::report::assessment::{Assessment, Standing, assess, references};
+use maud::{Markup, html};
+
+pub(super) fn card(report: &Report) -> Result<Markup> {
+    let Assessment { standing, headline, reasons, next } = assess(report)?;
+    let class = match standing {
+        Standing::Void | Standing::Falls => "fail",
+        Standing::Open | Standing::Between => "open",
+        Standing::Stands => "",
+    };
+    let (rows, note) = references(report)?;
+    Ok(html! {
+        section.card.banner.verdict.(class) {
+            h2 { (sentence(&headline)) }
+            @for reason in &reasons { p { (sentence(reason)) "." } }
+            .columns {
+                div {
+                    h3 { "Beside published models" }
+                    table {
+                        thead { tr { th {} th.n { "clean R@1" } th.n { "ARS" } th.n { "R@1 under attack" } } }
+                        tbody {
+                            @for (i, (name, cells)) in rows.iter().enumerate() {
+                                tr { td.own[i == 0] { (name) } @for cell in cells { td.n { (cell) } } }
+                            }
+                        }
+                    }
+                    p.note { (sentence(&note)) "." }
+                }
+                div {
+                    h3 { "What to do next" }
+                    ol { @for (text, command) in &next { li { (sentence(text)) @if let Some(command) = command { code { (command) } } } } }
+                }
+            }
+        }
+    })
+}
