@@ -200,7 +200,12 @@ fn suites() -> Result<String, audit::Error> {
 fn attacks() -> String {
     let row = |o: &audit::threat::Objective| {
         let terms: Vec<String> = o.terms.iter().map(|term| code(term.name)).collect();
-        vec![code(o.code), cell(o.about), o.several.map_or(String::new(), |(key, _)| code(key)), terms.join(", ")]
+        vec![
+            code(o.code),
+            cell(o.about),
+            o.several.map_or(String::new(), |(key, _)| code(key)),
+            terms.join(", "),
+        ]
     };
     table(&["attack", "", "number of targets", "measures"], OBJECTIVES.iter().map(|o| row(o)))
 }
