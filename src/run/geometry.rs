@@ -45,6 +45,12 @@ pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
             suite.name
         )));
     }
+    if let Some(entry) = suite.attacks.iter().find(|entry| entry.objective.shared) {
+        return Err(Error::usage(format!(
+            "a geometry measures how far attacks move each query, and {} has one perturbation for many: choose another suite",
+            entry.objective.code
+        )));
+    }
     let clean = subject.embed(&run, None)?;
     let gallery = &clean.gallery;
     let most = subject.settings.suite.max_queries.unwrap_or(ATTACKED);
@@ -99,7 +105,7 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Target>)> {
         ("the gate's flags", run.demands.asked() || run.save_baseline.is_some()),
         ("--partition", run.partition.is_some()),
         ("--resume and --journal", run.resume || run.journal.is_some()),
-        ("--trials", run.trials.is_some()),
+        ("--trials and --trials-out", run.trials.is_some() || run.trials_out.is_some()),
         ("--surrogate", run.surrogate.is_some()),
         ("--gallery, whose images are missing,", run.gallery.is_some()),
         ("--strong-sample", run.strong_sample.is_some()),

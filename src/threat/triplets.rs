@@ -52,6 +52,10 @@ pub fn harden(
     let items: Vec<usize> = places.iter().flat_map(|&part| triplets.iter().map(move |t| t[part])).collect();
     let pixels = model.pixels();
     let clean: Vec<Vec<f32>> = items.iter().map(|&i| images(i)).collect::<Result<_>>()?;
+    let shape = model.shape();
+    let free =
+        |&i: &usize| plan.mask.as_ref().map(|mask| mask.free(shape, plan.seed, &gallery.ids[i])).transpose();
+    let free = items.iter().map(free).collect::<Result<Vec<_>>>()?;
     // Batches of the model are full; what fills them up stays as it is.
     let padded = items.len().next_multiple_of(model.batch());
     let mut x = clean.concat();
@@ -62,8 +66,10 @@ pub fn harden(
         let now = placed(gallery, &still, &places, &raw, triplets.len())?;
         let cotangent = cotangent(gallery, &now, &places, &raw);
         let (_, gradient) = model.gradient(&x, cotangent.view())?;
-        for ((x, slope), clean) in x.chunks_mut(pixels).zip(gradient.chunks(pixels)).zip(&clean) {
-            let bound = Bound { ball: plan.ball, eps: plan.eps, centre: clean, pixels: true };
+        let each = x.chunks_mut(pixels).zip(gradient.chunks(pixels));
+        for ((x, slope), (clean, free)) in each.zip(clean.iter().zip(&free)) {
+            let (ball, eps, free) = (plan.ball, plan.eps, free.as_deref());
+            let bound = Bound { ball, eps, centre: clean, pixels: true, free };
             bound.descend(x, slope, alpha);
         }
         tell((step + 1) * items.len())?;
