@@ -57,9 +57,8 @@ impl<'r> Tally<'r> {
 
 /// The section; empty where no attack moved a query.
 pub(super) fn section(report: &Report) -> Markup {
-    let moves = |o: &&Outcome| {
-        OBJECTIVES.iter().any(|of| of.code == o.attack && !of.measure.moves_candidate())
-    };
+    let moves =
+        |o: &&Outcome| OBJECTIVES.iter().any(|of| of.code == o.attack && !of.measure.moves_candidate());
     let mut by_query: BTreeMap<&str, Vec<&Outcome>> = BTreeMap::new();
     for o in report.outcomes.iter().filter(moves) {
         by_query.entry(&o.query).or_default().push(o);
@@ -105,7 +104,7 @@ fn number(value: Option<f64>, digits: usize, name: &str) -> Markup {
 
 fn of_classes(classes: &[(&str, Tally)]) -> Markup {
     html! {
-        .scroll { table.sort {
+        .scroll.tall { table.sort {
             thead { tr {
                 th { "Class" } th.n { "queries" } th.n { "right before" } th.n { "right after all" } th.n { "withstood, %" }
             } }
@@ -126,7 +125,7 @@ fn of_classes(classes: &[(&str, Tally)]) -> Markup {
 
 fn of_queries(queries: &[(&str, &str, Tally)]) -> Markup {
     html! {
-        .scroll { table.sort {
+        .scroll.tall { table.sort {
             thead { tr {
                 th { "Query" } th { "Class" } th { "Right" } th { "Worst attack" } th.n { "moved" } th.n { "withstood, %" }
             } }
