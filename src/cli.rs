@@ -499,13 +499,28 @@ pub struct AuditFlags {
     /// take minutes, a sample that reports state]
     #[arg(long, value_name = "N|all", value_parser = benign_sample)]
     pub benign_sample: Option<BenignSample>,
+    /// With --suite hub: the class whose queries the changed images are to capture [default: all queries]
+    #[arg(long, value_name = "CLASS")]
+    pub hub_class: Option<String>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
     /// Reading of the definitions: published (as released code computes them) or corrected (as defined)
     #[arg(long, value_parser = form)]
     pub form: Option<Form>,
-    /// Largest change of a pixel, such as 8/255; where the suite states another `norm`, the largest size in it [default: by protocol]
+    /// What bounds a perturbation: linf, the largest change of a pixel, or l2, the Euclidean length of all changes [default: the
+    /// suite's, mostly linf]
+    #[arg(long, value_name = "linf|l2")]
+    pub norm: Option<String>,
+    /// An image of the model's input size that is white where attacks may change pixels. ε is 1 unless --eps says otherwise
+    #[arg(long, value_name = "IMAGE", conflicts_with = "patch")]
+    pub mask: Option<PathBuf>,
+    /// Attacks may change a rectangle of this share of the area, such as 0.1, at a place drawn for each query. ε is 1 unless
+    /// --eps says otherwise
+    #[arg(long, value_name = "SHARE")]
+    pub patch: Option<String>,
+    /// Largest size of a perturbation: for linf the largest change of a pixel, such as 8/255; for l2 a length, such as 2.0
+    /// [default: by protocol; none for l2]
     #[arg(long)]
     pub eps: Option<String>,
     /// Step size, such as 3/255 [default: by protocol]

@@ -81,8 +81,13 @@ pub struct Warning {
 
 impl Reason {
     /// Creates a finding of this reason from the result `found`.
-    pub fn finding(&self, (severity, found): Found) -> Finding {
-        let advice = if severity > Severity::Info { self.advice } else { "" };
+    pub fn finding(&self, found: Found) -> Finding {
+        self.advising(self.advice, found)
+    }
+
+    /// Creates a finding with `advice` in place of the table's.
+    pub fn advising(&self, advice: &'static str, (severity, found): Found) -> Finding {
+        let advice = if severity > Severity::Info { advice } else { "" };
         Finding {
             check: self.id.into(),
             asks: self.asks.into(),
@@ -126,6 +131,10 @@ impl Finding {
         Warning { id, severity, text, row: () }
     }
 }
+
+/// Advice where another attack outdoes the strong search.
+pub const MORE_EFFORT: &str = "The strong search left something: its numbers are upper bounds, and here too high. Give it more \
+                               work: `effort: 10` in the suite file";
 
 /// Defines a constant and a row of the table for each reason: its id, when it is checked, its question, its advice.
 macro_rules! reasons {

@@ -41,6 +41,12 @@ pub struct Report {
     /// The smallest perturbations that make queries wrong, where the suite looks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Smallest>,
+    /// What hubs are measured on, and what clean images capture; absent where the suite crafts none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<Hub>,
+    /// How the perturbations that queries share were crafted; absent where each query has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub universal: Option<Universal>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
@@ -399,6 +405,9 @@ pub struct Suite {
     /// The norm that bounds perturbations.
     #[serde(default = "linf", skip_serializing_if = "is_linf")]
     pub norm: String,
+    /// Where images may change; absent for everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask: Option<Mask>,
     /// Largest size ε of a perturbation in this norm, in units of the [0,1] range.
     pub eps: f32,
     /// Step size α, in the same units.
@@ -422,6 +431,9 @@ pub struct Suite {
     /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), where one of them ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub xi_k: Option<f64>,
+    /// The class of the queries that hubs are for; absent where they are for all.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hub_class: Option<String>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]
@@ -431,6 +443,29 @@ pub struct Suite {
     /// How the queries were chosen; absent where all were attacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
+}
+
+/// The part of an image that attacks may change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mask {
+    /// The image file that is white where pixels may change; absent for a rectangle at a place drawn for each query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// SHA-256 of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The share of the image's area, from 0 to 1.
+    pub share: f64,
+}
+
+impl std::fmt::Display for Mask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let share = 100.0 * self.share;
+        match &self.path {
+            Some(path) => write!(f, "the mask {path} ({share:.1} % of the area)"),
+            None => write!(f, "a patch of {share:.1} % of the area, at a place drawn for each query"),
+        }
+    }
 }
 
 /// A model that attacks were made on, and not measured on.
@@ -467,6 +502,15 @@ impl Suite {
                  white-box scores, which would be lower"
             )
         })
+    }
+
+    /// What distinguishes the mask from others: its contents, not its path.
+    pub fn masked(&self) -> String {
+        match &self.mask {
+            None => "none".into(),
+            Some(Mask { sha256: Some(sha256), .. }) => format!("sha256 {sha256}"),
+            Some(patch) => patch.to_string(),
+        }
     }
 
     /// An addition to the number of steps, where they ran in float16.
@@ -615,6 +659,26 @@ pub struct RetrievalMeans {
     /// clustering of the clean gallery. Absent where the gallery was not clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nmi: Option<f64>,
+}
+
+/// How universal perturbations were crafted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Universal {
+    /// Number of perturbations. Each query is measured under one of them.
+    pub perturbations: usize,
+    /// Number of queries that each is crafted on. They are measured under none.
+    pub sample: usize,
+}
+
+/// What hubs are measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Hub {
+    /// Number of queries that held-out ones are drawn from: for each hub, those that are not in its sample.
+    pub queries: usize,
+    /// Number of queries that a hub is crafted on at most.
+    pub sample: usize,
+    /// What the clean image that captures most of these queries captures, per cent, for k = 1 and 10.
+    pub best_clean: [f64; 2],
 }
 
 /// The smallest perturbations that a search found to make queries wrong. They are upper bounds: a better search may find

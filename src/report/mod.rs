@@ -17,6 +17,7 @@ mod points;
 mod references;
 mod sarif;
 mod shown;
+pub use shown::bound;
 pub mod sweep;
 pub mod terminal;
 mod trials;

@@ -4,7 +4,7 @@ use crate::data::{Dataset, Preparation};
 use crate::judge::score::{Basis, withstood};
 use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place};
 use crate::space::Gallery;
-use crate::threat::{Evidence, Measure, OBJECTIVES, Objective, Trial};
+use crate::threat::{Evidence, OBJECTIVES, Objective, Plan, Trial};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -112,11 +112,14 @@ impl Collector {
         gallery: &Gallery,
         dataset: &Dataset,
         prep: &Preparation,
-        eps: f32,
+        plan: &Plan,
     ) -> Result<Option<Examples>> {
         let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
         let picture = |data: &[f32], side| encoded(data, prep, side);
-        let amplification = 0.5 / eps;
+        // A change of ε is shown as black or white; where ε is a length, so is a pixel's share of one that all pixels have in
+        // equal parts.
+        let pixels = prep.channels * prep.height * prep.width;
+        let amplification = 0.5 * (plan.ball.widest)(pixels) / plan.eps;
         let mut trials = Vec::new();
         let mut named = BTreeSet::new();
         let all = OBJECTIVES.iter().flat_map(|attack| {
@@ -207,10 +210,8 @@ fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
 
 /// The item whose ranking an attack is about: the first target's where the perturbed item is a candidate, otherwise the query's own.
 fn ranks(attack: &Objective, query: usize, targets: &[usize]) -> usize {
-    match attack.measure {
-        Measure::CandidateRank => targets.first().copied().unwrap_or(query),
-        _ => query,
-    }
+    let of_target = if attack.measure.moves_candidate() { targets.first() } else { None };
+    of_target.copied().unwrap_or(query)
 }
 
 /// The nearest items before and after the attack, the perturbed one at `point`.

@@ -102,8 +102,8 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
             (pre.apply(&images), inverse.apply(&gradient))
         }
     };
-    let mut session =
-        Session::as_shipped(&joined.graph, options).map_err(|e| e.context("the graph to be written"))?;
+    let mut session = Session::as_shipped(&joined.graph, options)
+        .map_err(|e| e.context(format!("{}, the graph to be written", path.display())))?;
     let batches = joined.batch.map_or(BATCHES.to_vec(), |n| vec![n]);
     let (dim, pixels) = (model.info.dim, model.pixels());
     let accepted = if model.info.notes.iter().any(|n| n.straight_through) { SAME_QUANTISED } else { SAME };
@@ -114,7 +114,9 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
             (NAMES[0], Input::Host(&shape, &inputs[..n * pixels])),
             (NAMES[1], Input::Host(&[n as i64, dim as i64], &cotangent[..n * dim])),
         ];
-        let found = session.run(&feed, &NAMES[2..])?;
+        let found = session.run(&feed, &NAMES[2..]).map_err(|e| {
+            e.context(format!("{}, the graph to be written, at a batch of {n}", path.display()))
+        })?;
         let own = embedding.as_slice().unwrap_or_default();
         let worst = worse(
             apart(found[0].floats()?.1, &own[..n * dim], dim),

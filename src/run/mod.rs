@@ -30,7 +30,7 @@ use crate::judge::gate::{self, Rules};
 use crate::judge::strong;
 use crate::model::Model;
 use crate::progress::Phase;
-use crate::record::{Report, Verdict};
+use crate::record::{Finding, Report, Verdict};
 use crate::report::{self, Target};
 use crate::run::examples::Collector;
 use crate::{Error, Exit, Result};
@@ -81,7 +81,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     }
     report.timing.check_s += clock.lap();
     if let Some(collector) = collector {
-        let examples = collector.finish(gallery, &dataset, &prep, plan.eps);
+        let examples = collector.finish(gallery, &dataset, &prep, &plan);
         report.examples = examples.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.attacks_s += clock.lap();
@@ -114,7 +114,8 @@ fn execute(
         model.lanes_with(pass);
     }
     report.model.softened = model.softened_nodes();
-    report.warnings.extend(model.unformed().map(|(pass, why)| reservations::unformed(pass, why)));
+    let unformed = model.unformed().map(|(pass, why)| reservations::unformed(pass, why));
+    report.warnings.extend(unformed.filter_map(Finding::warning));
     report.timing.image_steps = attacks::image_steps(&report.outcomes, attacks.plan.restarts + 1);
     Ok(())
 }

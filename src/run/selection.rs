@@ -5,7 +5,7 @@ use crate::record::{Protocol, Report, Skipped};
 use crate::space::{Gallery, benign};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Measure, Plan, Selection, TrialFile};
+use crate::threat::{self, Plan, Selection, TrialFile};
 use crate::{Error, Result, files};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn select(
         let candidates = candidates(flags, gallery, &queries);
         let mut all = Selection::default();
         for entry in &suite.attacks {
-            let by_queries = entry.objective.measure == Measure::CandidateRank;
+            let by_queries = entry.objective.measure.moves_candidate();
             let perturbed = if by_queries { &candidates } else { &queries };
             let one =
                 threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, perturbed)?;

@@ -9,6 +9,7 @@ use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{self, Destination, Target};
 use crate::suite::{self, Alpha, Suite};
+use crate::threat::{Ball, Mask};
 use crate::{Error, Result, files, yaml};
 use std::path::{Path, PathBuf};
 
@@ -186,6 +187,7 @@ fn refuse_partial_gate(flags: &AuditFlags) -> Result<()> {
 /// The suite, with what flags override.
 fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
     let mut suite = Suite::load(&flags.suite)?;
+    bound_otherwise(&mut suite, flags)?;
     let share = |flag: &str, text: &Option<String>| {
         text.as_ref().map(|t| suite::parse_size(t, suite.ball).map_err(|e| e.context(flag))).transpose()
     };
@@ -213,6 +215,8 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
     }
     suite.steps = flags.steps.or(suite.steps);
     suite.max_queries = flags.max_queries.or(suite.max_queries);
+    suite.hub_class = flags.hub_class.clone().or(suite.hub_class.take());
+    suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
     suite.form = flags.form.unwrap_or(suite.form);
     if let Some(name) = &flags.protocol {
         let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];
@@ -222,6 +226,29 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
             .ok_or_else(|| Error::usage(format!("--protocol {name}: expected auto, rob28 or rob224")))?;
     }
     Ok(suite)
+}
+
+/// Sets norm and mask that the flags state. Sizes that the suite states are for its own, and no longer hold.
+fn bound_otherwise(suite: &mut Suite, flags: &AuditFlags) -> Result<()> {
+    let ball = flags.norm.as_deref().map(Ball::find).transpose().map_err(|e| e.context("--norm"))?;
+    let patch =
+        flags.patch.as_deref().map(suite::parse_patch).transpose().map_err(|e| e.context("--patch"))?;
+    let file = flags.mask.as_deref().map(Mask::read).transpose().map_err(|e| e.context("--mask"))?;
+    let (ball, mask) = (ball.unwrap_or(suite.ball), file.or(patch));
+    let otherwise = ball != suite.ball || mask.is_some();
+    suite.ball = ball;
+    suite.mask = mask.or(suite.mask.take());
+    if otherwise {
+        suite.eps = None;
+        suite.alpha = suite.alpha.filter(|alpha| matches!(alpha, Alpha::Share(_)));
+    }
+    if suite.eps.is_none() && flags.eps.is_none() && !ball.is_box {
+        return Err(Error::usage(format!(
+            "suite {} has no ε in the norm {}: state --eps too, such as --eps 2.0",
+            suite.name, ball.name
+        )));
+    }
+    Ok(())
 }
 
 /// What the gate demands; a metric that the audit won't give is refused before the work.

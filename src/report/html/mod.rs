@@ -20,7 +20,7 @@ pub(super) use paper::sections as paper;
 pub(super) use sweep::render as sweep;
 
 use super::first::{First, firsts, masked};
-use super::shown::{about, bound, capital, measures, number, stepping, strong_sample};
+use super::shown::{about, bound, capital, crafted, measures, number, stepping, strong_sample};
 use crate::Result;
 use crate::judge::quantity::Quantity;
 use crate::record::{Attack, CheckResult, Kind, Report, ScoreName, Severity, Verdict, reason};
@@ -296,6 +296,9 @@ fn measured(report: &Report) -> Markup {
     }
     if let Some(sample) = strong_sample(report) {
         rows.insert(5, ("Robust R@1", html! { (sample) }));
+    }
+    for text in crafted(report) {
+        rows.insert(5, ("Crafted", html! { (capital(&text)) "." }));
     }
     rows.extend(report.command.as_ref().map(|c| ("Command", html! { code { (c) } })));
     let list = html! {

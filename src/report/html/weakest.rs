@@ -3,7 +3,7 @@
 use super::page::section as framed;
 use crate::judge::score::withstood;
 use crate::record::{Outcome, Report};
-use crate::threat::{Measure, OBJECTIVES};
+use crate::threat::OBJECTIVES;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -57,9 +57,8 @@ impl<'r> Tally<'r> {
 
 /// The section; empty where no attack moved a query.
 pub(super) fn section(report: &Report) -> Markup {
-    let moves = |o: &&Outcome| {
-        OBJECTIVES.iter().any(|of| of.code == o.attack && of.measure != Measure::CandidateRank)
-    };
+    let moves =
+        |o: &&Outcome| OBJECTIVES.iter().any(|of| of.code == o.attack && !of.measure.moves_candidate());
     let mut by_query: BTreeMap<&str, Vec<&Outcome>> = BTreeMap::new();
     for o in report.outcomes.iter().filter(moves) {
         by_query.entry(&o.query).or_default().push(o);
