@@ -162,7 +162,7 @@ fn suites() -> Result<String, audit::Error> {
     for (name, about) in Suite::built_in()? {
         let suite = Suite::load(&name)?;
         let attack = |e: &audit::suite::Entry| match e.objective.several {
-            Some(key) if e.count > 1 => format!("{} {key}={}", e.objective.code, e.count),
+            Some((key, _)) if e.count > 1 => format!("{} {key}={}", e.objective.code, e.count),
             _ => e.objective.code.to_owned(),
         };
         let attacks: Vec<String> = suite.attacks.iter().map(attack).collect();
@@ -200,7 +200,12 @@ fn suites() -> Result<String, audit::Error> {
 fn attacks() -> String {
     let row = |o: &audit::threat::Objective| {
         let terms: Vec<String> = o.terms.iter().map(|term| code(term.name)).collect();
-        vec![code(o.code), cell(o.about), o.several.map_or(String::new(), code), terms.join(", ")]
+        vec![
+            code(o.code),
+            cell(o.about),
+            o.several.map_or(String::new(), |(key, _)| code(key)),
+            terms.join(", "),
+        ]
     };
     table(&["attack", "", "number of targets", "measures"], OBJECTIVES.iter().map(|o| row(o)))
 }
