@@ -81,6 +81,20 @@ impl Plan {
         }
     }
 
+    /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
+    pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
+        let (mut work, mut shared) = (0, BTreeMap::<&str, usize>::new());
+        for objective in trials {
+            match objective.shared {
+                false => work += self.work(objective),
+                true => *shared.entry(objective.code).or_default() += 1,
+            }
+        }
+        let crafted =
+            |queries: usize| universal::crafting(queries) * self.steps * (self.restarts + 1) + queries;
+        work + shared.into_values().map(crafted).sum::<usize>()
+    }
+
     /// Image steps of an attack on one query at most.
     pub fn most_work(&self, objective: &Objective) -> usize {
         self.strong(objective)

@@ -22,7 +22,7 @@ pub struct Term {
     pub read: Read,
     /// Reads the value after the attack with a weight for each of many queries, by place, where the attack is measured on many:
     /// intervals resample these too. `None` from it where all weights are 0.
-    pub held_out: Option<fn(&Outcome, &[f64]) -> Option<f64>>,
+    pub held_out: Option<HeldOut>,
     /// The term's contribution to ERS, as a function of the mean after the attack (Zhou et al., T-PAMI 2024, section
     /// 5); `None` where it has none.
     pub ers: Option<fn(f64) -> f64>,
@@ -35,6 +35,8 @@ pub struct Term {
     pub weights: [usize; 2],
 }
 
+/// See [`Term::held_out`].
+pub type HeldOut = fn(&Outcome, &[f64]) -> Option<f64>;
 /// See [`Term::read`].
 pub type Read = fn(&Outcome, Form) -> Option<(Option<f64>, f64)>;
 

@@ -57,9 +57,8 @@ impl<'r> Tally<'r> {
 
 /// The section; empty where no attack moved a query.
 pub(super) fn section(report: &Report) -> Markup {
-    let moves = |o: &&Outcome| {
-        OBJECTIVES.iter().any(|of| of.code == o.attack && !of.measure.moves_candidate())
-    };
+    let moves =
+        |o: &&Outcome| OBJECTIVES.iter().any(|of| of.code == o.attack && !of.measure.moves_candidate());
     let mut by_query: BTreeMap<&str, Vec<&Outcome>> = BTreeMap::new();
     for o in report.outcomes.iter().filter(moves) {
         by_query.entry(&o.query).or_default().push(o);
