@@ -937,6 +937,7 @@ impl<'a> Task<'a> {
             )));
         }
         let clean = gallery.point(trial.query);
+        let shift = gallery.metric.distance(z, clean);
         let (loss_best, late_fall) = course(&run.losses, loss);
         Ok(Outcome {
             attack: trial.objective.code.into(),
@@ -948,8 +949,9 @@ impl<'a> Task<'a> {
             loss_last: loss,
             loss_best,
             late_fall,
-            shift: gallery.metric.distance(z, clean),
-            shift_before_last: run.shift,
+            shift,
+            // A perturbation that was crafted on others came in one step.
+            shift_before_last: if self.applied(run.job).is_empty() { run.shift } else { shift },
             linf,
             size: (!plan.ball.is_box).then_some(size),
             before,

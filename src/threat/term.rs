@@ -277,11 +277,15 @@ pub const UNIFORMITY: Term = Term { name: "UNI", ..APART };
 /// R@1 after the triplet attack.
 pub const TRIPLET: Term = Term { name: "TRI", ..APART };
 
-/// Share of the sample's queries among whose first ten a hub is. Held-out queries are what counts.
+/// Share of the sample's queries that a hub captures, the mean of k = 1 and 10, which chooses among images. Held-out queries are what
+/// counts.
 pub const HUB_SAMPLE: Term = Term {
     name: "HUB:S",
-    label: "sample captured, k = 10, %",
-    read: |o, _| Some((Some(o.before.captured.as_ref()?.sample), o.after.captured.as_ref()?.sample)),
+    label: "sample captured, %",
+    read: |o, _| {
+        let mean = |of: &Measures| Some(of.captured.as_ref()?.sample.iter().sum::<f64>() / 2.0);
+        Some((Some(mean(&o.before)?), mean(&o.after)?))
+    },
     ..CAPTURED
 };
 /// Share of the held-out queries among whose first ten a hub is.
