@@ -9,17 +9,6 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where the trials of a report are, if they are not in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TrialsFile {
-    /// Path of the file, seen from the report's folder.
-    pub path: String,
-    /// SHA-256 of the file, hexadecimal.
-    pub sha256: String,
-    /// Number of outcomes in it.
-    pub outcomes: usize,
-}
-
 /// What such a file holds: the fields of [`Report`] that grow with the number of trials, under the same names.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Apart {

@@ -12,7 +12,7 @@ mod sweep;
 mod trial;
 mod verdict;
 
-pub use apart::{Apart, TrialsFile};
+pub use apart::Apart;
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
@@ -22,7 +22,7 @@ pub use report::{
     Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Hub, Map,
     Mask, MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RetrievalMeans,
     RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite, Surrogate, Timing, Tool,
-    Universal,
+    TrialsFile, Universal,
 };
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};

@@ -176,6 +176,9 @@ reasons! {
     GRADIENT = "gradient", "always", "Does the gradient agree with finite differences?",
         "A score from it would call a weak model robust, so none is given. Please report this with the \
          model's architecture, or audit with --gradient estimate";
+    GRADIENT_DEVIATES = "gradient-deviates", "always", "Is the gradient as right as finite differences can tell?",
+        "So small an error changes few signs of the gradient, and scores hardly. Please report this with the model's \
+         architecture";
     IMAGE_HIDDEN = "image-hidden", "always", "Does the embedding depend on the image?",
         "Such a model tells its images apart by next to nothing: see that it is trained, and its weights loaded";
     STRAIGHT_THROUGH = "straight-through", "always", "Is nothing rounded on the way?",

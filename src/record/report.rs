@@ -2,7 +2,7 @@
 
 use super::{
     Axes, Channels, Form, HalfPrecision, Interpolation, Metric, Outcome, Precision, Protocol, ScoreName,
-    Severity, Skipped, TrialList, TrialsFile, Verdict, Warning, reason,
+    Severity, Skipped, TrialList, Verdict, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -196,6 +196,17 @@ impl Report {
     pub fn as_baseline(&self) -> Report {
         Report { gate: None, examples: None, command: None, ..self.clone() }
     }
+}
+
+/// Where the trials of a report are, if they are not in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialsFile {
+    /// Path of the file, seen from the report's folder.
+    pub path: String,
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
+    /// Number of outcomes in it.
+    pub outcomes: usize,
 }
 
 /// A part of a run: a subset of its queries.

@@ -73,7 +73,8 @@ fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
     interrupt::listen()?;
     limit(flags.threads);
     let (text, exit) = shown(&super::run(flags, command)?);
-    let files: Vec<String> = flags.reports.iter().map(|path| path.display().to_string()).collect();
+    let files = flags.reports.iter().chain(&flags.trials_out);
+    let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
     let rest = match files.is_empty() {
         true => "the rest: -o report.html writes a page with plots, examples and every class, -o report.json every trial".into(),
         false => format!("the rest is in {}", files.join(", ")),

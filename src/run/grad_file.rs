@@ -81,12 +81,12 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
     let errors =
         gradient::compare(&mut model.reference()?, &images[..pixels], view, &gradient[..pixels], shape)?;
     if let Some(e) = errors.filter(|e| !e.accepted() && !e.rounding) {
-        let [smooth, own] = [100.0 * e.smooth, 100.0 * e.own];
-        let [most, most_own] = gradient::Errors::ACCEPTED;
         return Err(Error::untrusted(format!(
-            "{}: the gradient is {smooth:.1} % from finite differences of the model ({most:.0} % is accepted), along itself {own:.1} % \
-             ({most_own:.0} %); nothing is written. `audit doctor` looks further",
-            path.display()
+            "{}: directional derivatives differ from finite differences of the model by {} ({}); nothing is written. `audit doctor` \
+             looks further",
+            path.display(),
+            e.said(),
+            gradient::Errors::limits()
         )));
     }
 
@@ -140,7 +140,7 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
         }
         difference = difference.max(worst);
     }
-    Ok(Checked { batches, difference, finite: errors.map(|e| e.smooth) })
+    Ok(Checked { batches, difference, finite: errors.map(|e| e.smooth()) })
 }
 
 /// The largest ‖a − b‖ / ‖b‖ over rows of a length.

@@ -83,6 +83,7 @@ pub static CHECKS: &[Check] = &[
     check(&reason::GRADIENT_ESTIMATED, Run::Load(load::estimated)),
     check(&reason::ZERO_GRADIENT, Run::Load(load::zero)),
     check(&reason::GRADIENT, Run::Load(load::right)),
+    check(&reason::GRADIENT_DEVIATES, Run::Load(load::deviates)),
     check(&reason::IMAGE_HIDDEN, Run::Load(load::hidden)),
     check(&reason::STRAIGHT_THROUGH, Run::Load(load::straight_through)),
     check(&reason::FLAT_OPERATORS, Run::Load(load::flat)),

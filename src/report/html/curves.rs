@@ -38,8 +38,8 @@ fn search(report: &Report) -> Option<Markup> {
     }
     let text = [
         format!("R@1 {:.1}", robust.clean),
-        "strong search, by the member that counts".into(),
-        format!("{:.1} after {} steps", robust.value, search.steps()),
+        format!("strong search, {} image steps", search.steps()),
+        format!("{:.1}", robust.value),
     ];
     Some(line("R@1 over the strong search", &points, &text))
 }

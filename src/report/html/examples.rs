@@ -20,15 +20,16 @@ pub(super) fn section(report: &Report) -> Markup {
             }
         };
     };
-    let lead = "For each attack the two queries whose embedding it moved farthest, and of the others the one that withstood most, each \
+    let lead = "For each attack the two images whose embedding it moved farthest, and of the others the one that withstood most, each \
                 with the five images retrieved before and after. ✓ marks the query's own class, ✗ another; an outer frame marks the \
-                attack's target, or the candidate that it moves. Photographs are shown small, as JPEG.";
+                attack's target. Where an attack moves a candidate (CA+, CA-), the ranking is that of the query that it is moved for, \
+                and the frame marks the candidate. Photographs are shown small, as JPEG.";
     let groups = examples.trials.chunk_by(|a, b| a.attack == b.attack);
     let content = html! {
         @for group in groups {
             .group {
                 h3 { (group[0].attack) }
-                p.what { (sentence(about(&group[0].attack))) "." }
+                p.what { (sentence(about(&group[0].attack))) }
                 .examples { @for e in group { (card(e, examples, report)) } }
             }
         }

@@ -26,7 +26,7 @@ use crate::judge::quantity::Quantity;
 use crate::record::{Attack, CheckResult, Kind, Report, ScoreName, Severity, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
-use page::{at, band, finding, section, sentence};
+use page::{at, band, finding, scripted, section, sentence};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
@@ -39,7 +39,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         (curves::section(report)) (retrieval::section(report)) (strong::section(report)) (examples::section(report))
         (measured(report))
     };
-    Ok(page("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
+    Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }
 
 /// The section on robustness.
@@ -59,7 +59,7 @@ fn robustness(report: &Report) -> Markup {
 /// The result of the gate.
 fn banner(gate: &Verdict) -> Markup {
     html! {
-        section.card.banner.fail[gate.exit().is_some()] {
+        section.card.banner.gate.fail[gate.exit().is_some()] {
             strong { (sentence(&gate.headline())) }
             @if let Some(b) = &gate.baseline { " Baseline: " (b.model) "." }
             table { tbody {

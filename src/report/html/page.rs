@@ -9,20 +9,31 @@ use sha2::{Digest, Sha256};
 /// The only script of a page. Without it nothing is missing: it sorts tables, enlarges pictures, and unfolds what is printed.
 const SCRIPT: &str = include_str!("page.js");
 
-/// What a browser may do with a page: run this script and no other, whatever a name in the page contains, and load nothing.
-fn policy() -> String {
-    let hash = STANDARD.encode(Sha256::digest(SCRIPT));
-    format!("default-src 'none'; script-src 'sha256-{hash}'; style-src 'unsafe-inline'; img-src data:")
+/// What a browser may do with a page: run its script, if it has one, and no other, whatever a name in the page contains, and load
+/// nothing.
+fn policy(script: Option<&str>) -> String {
+    let hash = |script| format!("script-src 'sha256-{}'; ", STANDARD.encode(Sha256::digest(script)));
+    let script = script.map_or(String::new(), hash);
+    format!("default-src 'none'; {script}style-src 'unsafe-inline'; img-src data:")
 }
 
 /// A complete page around sections of HTML. `lead` and `sections` are HTML; the other texts are plain.
 pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+    complete(eyebrow, name, lead, sections, None)
+}
+
+/// [`page`] with the script.
+pub(super) fn scripted(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+    complete(eyebrow, name, lead, sections, Some(SCRIPT))
+}
+
+fn complete(eyebrow: &str, name: &str, lead: &str, sections: &str, script: Option<&str>) -> Vec<u8> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(policy());
+                meta http-equiv="Content-Security-Policy" content=(policy(script));
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (eyebrow) ": " (name) }
                 link rel="icon" href="data:,";
@@ -32,7 +43,7 @@ pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
                 header { p.eyebrow { (eyebrow) } h1 { (name) } p.lead { (PreEscaped(lead)) } }
                 main { (PreEscaped(sections)) }
                 footer { "Made by audit " (env!("CARGO_PKG_VERSION")) "." }
-                script { (PreEscaped(SCRIPT)) }
+                @if let Some(script) = script { script { (PreEscaped(script)) } }
             }
         }
     };
@@ -88,14 +99,14 @@ pub(super) fn line(name: &str, points: &[(f64, f64)], text: &[String; 3]) -> Mar
     let [left, middle, right] = text;
     html! {
         svg.loss role="img" aria-label=(format!("{name}: {left}, {middle}, {right}")) {
-            svg viewBox="0 0 300 44" width="100%" height="44" preserveAspectRatio="none" {
+            svg viewBox="0 0 300 44" width="100%" height="70%" preserveAspectRatio="none" {
                 line x1="0" x2="300" y1="43" y2="43" stroke="var(--line)" vector-effect="non-scaling-stroke" {}
                 polyline points=(points.join(" ")) fill="none" stroke="var(--accent)" stroke-width="2"
                     vector-effect="non-scaling-stroke" {}
             }
-            text x="0" y="60" { (left) }
-            text x="50%" y="60" text-anchor="middle" { (middle) }
-            text x="100%" y="60" text-anchor="end" { (right) }
+            text x="0" y="94%" { (left) }
+            text x="50%" y="94%" text-anchor="middle" { (middle) }
+            text x="100%" y="94%" text-anchor="end" { (right) }
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn section(report: &Report) -> Markup {
         details.card {
             summary { "R@1, mAP, mAP@R, mAP@C and NMI after each attack" }
             .scroll { table {
-                thead { tr { @for (i, name) in RETRIEVAL.iter().enumerate() { th.n[i > 0] { (capital(name)) } } } }
+                thead { tr { @for (i, name) in RETRIEVAL.iter().enumerate() { th.n[i > 0] { (if i == 0 { capital(name) } else { name.to_string() }) } } } }
                 tbody {
                     @for (name, numbers) in retrieval(report) {
                         tr.quiet[name.starts_with("none")] {

@@ -6,6 +6,9 @@ use crate::record::Report;
 use crate::report::assessment::{Assessment, Standing, assess, references};
 use maud::{Markup, html};
 
+/// The columns beside published models.
+const NAMES: [&str; 3] = ["clean R@1", "ARS", "R@1 under attack"];
+
 pub(super) fn card(report: &Report) -> Result<Markup> {
     let Assessment { standing, headline, reasons, next } = assess(report)?;
     let class = match standing {
@@ -22,10 +25,10 @@ pub(super) fn card(report: &Report) -> Result<Markup> {
                 div {
                     h3 { "Beside published models" }
                     table {
-                        thead { tr { th {} th.n { "clean R@1" } th.n { "ARS" } th.n { "R@1 under attack" } } }
+                        thead { tr { th {} @for name in NAMES { th.n { (name) } } } }
                         tbody {
                             @for (i, (name, cells)) in rows.iter().enumerate() {
-                                tr { td.own[i == 0] { (name) } @for cell in cells { td.n { (cell) } } }
+                                tr { td.own[i == 0] { (name) } @for (name, cell) in NAMES.iter().zip(cells) { td.n data-name=(name) { (cell) } } }
                             }
                         }
                     }

@@ -104,7 +104,7 @@ fn number(value: Option<f64>, digits: usize, name: &str) -> Markup {
 
 fn of_classes(classes: &[(&str, Tally)]) -> Markup {
     html! {
-        .scroll { table.sort {
+        .scroll.tall { table.sort {
             thead { tr {
                 th { "Class" } th.n { "queries" } th.n { "right before" } th.n { "right after all" } th.n { "withstood, %" }
             } }
@@ -125,7 +125,7 @@ fn of_classes(classes: &[(&str, Tally)]) -> Markup {
 
 fn of_queries(queries: &[(&str, &str, Tally)]) -> Markup {
     html! {
-        .scroll { table.sort {
+        .scroll.tall { table.sort {
             thead { tr {
                 th { "Query" } th { "Class" } th { "Right" } th { "Worst attack" } th.n { "moved" } th.n { "withstood, %" }
             } }
