@@ -8,6 +8,7 @@ pub mod doctor;
 mod embed;
 pub mod evidence;
 pub mod examples;
+pub mod geometry;
 pub mod grad_file;
 pub mod identity;
 pub mod images;
