@@ -659,6 +659,17 @@ mod tests {
         refused("");
     }
 
+    /// Four perturbations on 100 queries each, 100 steps from two starts; each other query is measured once.
+    #[test]
+    fn a_shared_perturbation_costs_what_its_sample_does() {
+        let suite = Suite::load("universal").unwrap();
+        let plan = suite.plan(28, 0).unwrap().1;
+        let work = |queries| plan.work_of(std::iter::repeat_n(suite.attacks[0].objective, queries));
+        assert_eq!((work(10_000), work(10)), (400 * 200 + 10_000, 40 * 200 + 10));
+        let ars = Suite::load("ars").unwrap().plan(28, 0).unwrap().1;
+        assert_eq!(ars.work_of([Objective::find("ES").unwrap(); 3].into_iter()), 3 * 32);
+    }
+
     /// Within a mask ε is 1 and steps follow it, unless the suite says otherwise.
     #[test]
     fn masks_are_read_and_widen_the_budget() {
