@@ -105,13 +105,13 @@ pub fn descend(
         let early = step < exaggerated;
         let (factor, momentum) = if early { (EXAGGERATION, 0.5) } else { (1.0, 0.8) };
         let slopes = gradient(p, &places, factor);
-        for i in 0..n {
+        let points = places.iter_mut().zip(&mut moves).zip(gains.iter_mut().zip(&slopes));
+        for ((place, way), (gain, slope)) in points {
             for k in 0..2 {
-                let slope = slopes[i][k];
-                let turned = (moves[i][k] * slope) < 0.0;
-                gains[i][k] = if turned { gains[i][k] + 0.2 } else { (gains[i][k] * 0.8).max(0.01) };
-                moves[i][k] = momentum * moves[i][k] - rate * gains[i][k] * slope;
-                places[i][k] += moves[i][k];
+                let turned = way[k] * slope[k] < 0.0;
+                gain[k] = if turned { gain[k] + 0.2 } else { (gain[k] * 0.8).max(0.01) };
+                way[k] = momentum * way[k] - rate * gain[k] * slope[k];
+                place[k] += way[k];
             }
         }
         tell(step + 1);
