@@ -12,7 +12,7 @@ pub mod grad_file;
 pub mod identity;
 pub mod images;
 pub mod inspect;
-mod journal;
+pub mod journal;
 mod kept;
 mod machine;
 pub mod partition;
