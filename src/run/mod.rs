@@ -13,7 +13,7 @@ pub mod grad_file;
 pub mod identity;
 pub mod images;
 pub mod inspect;
-mod journal;
+pub mod journal;
 mod kept;
 mod machine;
 pub mod partition;
