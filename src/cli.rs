@@ -61,6 +61,7 @@ impl Cli {
             None => self.run.mode(),
             Some(Command::Run(flags)) => flags.mode(),
             Some(Command::Sweep(flags)) => flags.run.mode(),
+            Some(Command::Geometry(flags)) => flags.run.mode(),
             Some(Command::Embed(flags)) => flags.run.mode(),
             Some(_) => Mode::Auto,
         }
@@ -79,6 +80,8 @@ pub enum Command {
     Doctor(Box<DoctorFlags>),
     /// Run a suite over a grid of ε, steps, random starts and numbers of targets: one table, and a curve for each attack
     Sweep(Box<SweepFlags>),
+    /// Measure how embeddings lie and how far attacks move them: distances, energies, triplets, a map of classes
+    Geometry(Box<GeometryFlags>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
     Ops {
@@ -140,6 +143,7 @@ pub enum Command {
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
+    mut_arg("trials_out", |a| a.hide(true)),
     mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
@@ -164,7 +168,7 @@ pub struct DoctorFlags {
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
-    mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
+    mut_arg("trials", |a| a.hide(true)), mut_arg("trials_out", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
     mut_arg("reports", |a| a.help("File to write to: .html, .json or .csv. May be repeated")),
     mut_arg("strong_sample", |a| a.help("Queries that the strong search attacks at each point, for robust R@1 [default: off]"))
 )]
@@ -175,6 +179,29 @@ pub struct SweepFlags {
     /// A setting and its values: eps=2/255,4/255 or steps, restarts, w, m. May be repeated: every combination is run
     #[arg(long, value_name = "KEY=V,V", required = true)]
     pub over: Vec<String>,
+}
+
+/// Flags of `audit geometry`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit geometry model.onnx --data photos/ -o geometry.html -o geometry.json\n  audit geometry model.onnx \
+    --data photos/ --suite adml --max-queries 100\n\ndocs/papers.md says which figure and table of the papers each part is",
+    mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
+    mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
+    mut_arg("save_baseline", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
+    mut_arg("resume", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)),
+    mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
+    mut_arg("surrogate", |a| a.hide(true)), mut_arg("gallery", |a| a.hide(true)),
+    mut_arg("strong_sample", |a| a.hide(true)), mut_arg("sample", |a| a.hide(true)),
+    mut_arg("trials_out", |a| a.hide(true)),
+    mut_arg("suite", |a| a.default_value("geometry").help("Budget, and attacks on queries; the map shows the first")),
+    mut_arg("reports", |a| a.help("File to write to: .html or .json. May be repeated")),
+    mut_arg("max_queries", |a| a.help("Attack at most so many queries, and as many triplets [default: 56]"))
+)]
+pub struct GeometryFlags {
+    /// The audit whose model, images and attacks it is about.
+    #[command(flatten)]
+    pub run: AuditFlags,
 }
 
 /// Flags of `audit inspect`.
@@ -259,6 +286,9 @@ pub struct ReportFlags {
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub trials_out: Option<PathBuf>,
     /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
     #[arg(long, value_name = "FILE")]
     pub model_card: Option<PathBuf>,
@@ -315,6 +345,9 @@ pub struct MergeFlags {
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub trials_out: Option<PathBuf>,
 }
 
 /// Flags of `audit embed`: those of an audit that say how images are embedded.
@@ -467,6 +500,9 @@ pub struct AuditFlags {
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE")]
+    pub trials_out: Option<PathBuf>,
     /// Fixes trials and random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -489,13 +525,28 @@ pub struct AuditFlags {
     /// take minutes, a sample that reports state]
     #[arg(long, value_name = "N|all", value_parser = benign_sample)]
     pub benign_sample: Option<BenignSample>,
+    /// With --suite hub: the class whose queries the changed images are to capture [default: all queries]
+    #[arg(long, value_name = "CLASS")]
+    pub hub_class: Option<String>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
     /// Reading of the definitions: published (as released code computes them) or corrected (as defined)
     #[arg(long, value_parser = form)]
     pub form: Option<Form>,
-    /// Largest change of a pixel, such as 8/255; where the suite states another `norm`, the largest size in it [default: by protocol]
+    /// What bounds a perturbation: linf, the largest change of a pixel, or l2, the Euclidean length of all changes [default: the
+    /// suite's, mostly linf]
+    #[arg(long, value_name = "linf|l2")]
+    pub norm: Option<String>,
+    /// An image of the model's input size that is white where attacks may change pixels. ε is 1 unless --eps says otherwise
+    #[arg(long, value_name = "IMAGE", conflicts_with = "patch")]
+    pub mask: Option<PathBuf>,
+    /// Attacks may change a rectangle of this share of the area, such as 0.1, at a place drawn for each query. ε is 1 unless
+    /// --eps says otherwise
+    #[arg(long, value_name = "SHARE")]
+    pub patch: Option<String>,
+    /// Largest size of a perturbation: for linf the largest change of a pixel, such as 8/255; for l2 a length, such as 2.0
+    /// [default: by protocol; none for l2]
     #[arg(long)]
     pub eps: Option<String>,
     /// Step size, such as 3/255 [default: by protocol]

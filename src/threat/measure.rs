@@ -1,6 +1,6 @@
 //! Measures of attacked images. The runner computes them, never the search.
 
-use super::objective::{TOP, foa, spqa};
+use super::objective::{TOP, foa, hub, spqa};
 use super::select::Trial;
 use crate::record::{Form, Measures, Retrieval};
 use crate::space::ranks::{Ask, Mark};
@@ -11,6 +11,8 @@ use crate::space::{self, Angle, Gallery, benign, wide};
 pub enum Measure {
     /// Mean rank of the perturbed item in the rankings of its targets.
     CandidateRank,
+    /// Which queries rank the perturbed item among their first.
+    Captured,
     /// Mean rank of the targets in the ranking of the perturbed query.
     QueryRank,
     /// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
@@ -36,8 +38,13 @@ impl Measure {
             Measure::Cosine => Some("cosine"),
             Measure::Hit => Some("hit"),
             Measure::Retained => Some("retained"),
-            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
+            Measure::Captured | Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
         }
+    }
+
+    /// Whether the perturbed image is an item of the gallery, and its targets are queries.
+    pub fn moves_candidate(self) -> bool {
+        matches!(self, Measure::CandidateRank | Measure::Captured)
     }
 
     /// Whether the objective orders several targets.
@@ -71,12 +78,13 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
         .iter()
         .zip(space::ranks::ranks(gallery, &asks))
         .for_each(|(&owner, found)| ranks[owner].extend(found));
-    let judged = at.iter().zip(ranks).map(|(&(trial, z), ranks)| {
+    let judged = at.iter().zip(ranks).zip(&selves).map(|((&(trial, z), ranks), &own)| {
         let target = trial.targets.first();
         let first = ranks.first();
         let mut found = Measures::default();
         match trial.objective.measure {
             Measure::CandidateRank | Measure::QueryRank => found.rank = mean(&ranks),
+            Measure::Captured => found.captured = hub::captured(gallery, trial, z),
             Measure::QueryRankAndKept => {
                 let (of_targets, of_kept) = ranks.split_at(trial.targets.len());
                 (found.rank, found.kept) = (mean(of_targets), mean(of_kept));
@@ -90,7 +98,7 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
             }
             Measure::Hit => found.hit = first.map(|&rank| rank == 0),
             Measure::Retained => {
-                let ranked = |t: &usize| !gallery.excluded(trial.query, *t);
+                let ranked = |t: &usize| *t != own && !gallery.same_view(trial.query, *t);
                 found.retained = target.zip(first).map(|(t, &rank)| rank < TOP && ranked(t));
             }
         }
@@ -107,10 +115,10 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
 /// query may rank has its class. Every form leaves out the query's clean copy.
 fn retrievals(gallery: &Gallery, at: &[(&Trial, &[f32])]) -> Vec<(usize, Retrieval)> {
     let ask = |(place, (trial, z)): (usize, (&Trial, _))| {
-        let marks: Vec<Mark> = match trial.objective.measure {
-            Measure::CandidateRank => return None,
-            _ => gallery.positives(trial.query).map(Mark::Item).collect(),
-        };
+        if trial.objective.measure.moves_candidate() {
+            return None;
+        }
+        let marks: Vec<Mark> = gallery.positives(trial.query).map(Mark::Item).collect();
         let left_out = gallery.left_out(trial.query, true);
         (!marks.is_empty()).then_some((place, Ask { z, marks, left_out }))
     };
@@ -133,13 +141,14 @@ fn mean(ranks: &[usize]) -> Option<f64> {
     (!ranks.is_empty()).then(|| ranks.iter().sum::<usize>() as f64 / ranks.len() as f64)
 }
 
-/// The items that R@1 leaves out: the queries themselves. The published form does not know which item the query is and
-/// takes the nearest one to its clean embedding, the first of equal ones. Robust R@1 follows the definition in every form.
+/// The items that R@1 and GTT leave out: the queries themselves, see [`Form::own_item`]. Robust R@1 follows the definition in
+/// every form.
 fn selves(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<usize> {
     let mut selves: Vec<usize> = at.iter().map(|(trial, _)| trial.query).collect();
     let asked: Vec<usize> = (0..at.len())
         .filter(|&i| form == Form::Published && selves[i] < gallery.len())
-        .filter(|&i| at[i].0.objective.measure == Measure::Hit && !at[i].0.objective.strong_only)
+        .filter(|&i| matches!(at[i].0.objective.measure, Measure::Hit | Measure::Retained))
+        .filter(|&i| !at[i].0.objective.strong_only)
         .collect();
     let ask = |&i: &usize| Ask {
         z: gallery.point(selves[i]),
@@ -151,13 +160,13 @@ fn selves(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<usize> 
         let query = selves[i];
         if rank != [0] {
             let d = gallery.distances(gallery.point(query));
-            selves[i] = gallery.nearest(&d, 1, |item| !gallery.same_view(query, item))[0];
+            selves[i] = form.own_item(gallery, query, &d);
         }
     }
     selves
 }
 
-/// The ranks that must be known to measure `trial` at `z`. R@1 leaves out the item `own_item`.
+/// The ranks that must be known to measure `trial` at `z`. R@1 and GTT leave out the item `own_item`.
 fn questions<'a>(
     gallery: &'a Gallery,
     form: Form,
@@ -191,7 +200,7 @@ fn questions<'a>(
         Measure::OrderAndKept => {
             vec![Ask { z, marks: items(&spqa::kept(gallery, trial)), left_out: gallery.left_out(query, own) }]
         }
-        Measure::Cosine | Measure::Order => Vec::new(),
+        Measure::Cosine | Measure::Order | Measure::Captured => Vec::new(),
         // The rank of the nearest item of the class decides: at rank 0 no item of another class is nearer.
         Measure::Hit => {
             let far = |i: usize| gallery.metric.distance(z, gallery.point(i));
@@ -206,7 +215,9 @@ fn questions<'a>(
         }
         Measure::Retained => {
             let targets = items(&trial.targets[..trial.targets.len().min(1)]);
-            vec![Ask { z, marks: targets, left_out: gallery.left_out(query, true) }]
+            let mut left_out = gallery.left_out(query, false);
+            left_out.extend((own_item < gallery.len()).then_some(own_item));
+            vec![Ask { z, marks: targets, left_out }]
         }
     }
 }

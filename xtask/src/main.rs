@@ -3,6 +3,7 @@
 mod backend;
 mod bench;
 mod bench_strong;
+mod book;
 mod ci;
 mod cuda;
 mod demo;
@@ -31,7 +32,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 15] = [
+const TASKS: [Task; 16] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
@@ -54,6 +55,12 @@ const TASKS: [Task; 15] = [
         arguments: "",
         about: "everything a change must pass: format, clippy, tests, docs, ONNX's node tests, parity, demo",
         run: |arguments| alone(arguments, ci::ci),
+    },
+    Task {
+        name: "book",
+        arguments: "",
+        about: "build the book of docs/ with mdBook, into target/book/html, and follow its links",
+        run: |arguments| alone(arguments, book::book),
     },
     Task {
         name: "python",

@@ -10,6 +10,7 @@ pub mod es;
 pub mod foa;
 mod gtm;
 mod gtt;
+pub mod hub;
 mod ltm;
 pub mod min;
 mod nn;
@@ -17,6 +18,7 @@ mod qa;
 pub mod r1;
 pub mod spqa;
 mod tma;
+pub mod universal;
 
 pub use gtt::TOP;
 
@@ -58,6 +60,8 @@ pub static OBJECTIVES: &[Objective] = &[
     adml::ALIGNMENT,
     adml::UNIFORMITY,
     adml::TRIPLET,
+    hub::HUB,
+    universal::UNIVERSAL,
 ];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
@@ -75,8 +79,8 @@ pub struct Objective {
     pub reach: fn(Form) -> Reach,
     /// The source of the targets.
     pub drawn: Drawn,
-    /// The suite parameter that sets the number of targets ("w", "m"), for attacks on several targets.
-    pub several: Option<&'static str>,
+    /// The suite parameter that sets the number of targets ("w", "m") and the usual number, for attacks on several targets.
+    pub several: Option<(&'static str, usize)>,
     /// Chooses the targets of a trial.
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
     /// Prepares the loss of one trial. Searches minimise it.
@@ -85,6 +89,8 @@ pub struct Objective {
     pub members: Ensemble,
     /// Whether it is attacked by the strong search whatever the suite says.
     pub strong_only: bool,
+    /// Whether all its trials share a few perturbations, crafted on [`universal::samples`].
+    pub shared: bool,
 }
 
 impl fmt::Debug for Objective {
@@ -187,6 +193,11 @@ impl Query<'_> {
         self.gallery.distances(self.gallery.point(self.index))
     }
 
+    /// The item that is taken for the query among those at distances `d` [N] from its clean embedding, see [`Form::own_item`].
+    pub fn own_item(&self, d: &[f64]) -> usize {
+        self.form.own_item(self.gallery, self.index, d)
+    }
+
     /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
     pub fn top_percent(&self) -> Vec<usize> {
         let n = self.gallery.len();
@@ -239,6 +250,17 @@ impl Form {
         match self {
             Form::Published => !gallery.same_view(query, item),
             Form::Corrected => !gallery.excluded(query, item),
+        }
+    }
+
+    /// The item that is left out of a query's ranking as the query itself; `d` [N] are the distances from its clean embedding. The
+    /// released code does not know which item the query is, and takes the nearest one, the first of equal ones.
+    pub fn own_item(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
+        match self {
+            Form::Published if query < gallery.len() => {
+                gallery.nearest(d, 1, |item| !gallery.same_view(query, item))[0]
+            }
+            _ => query,
         }
     }
 
