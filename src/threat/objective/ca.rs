@@ -16,7 +16,7 @@ pub const RAISE: Objective = Objective {
     several: Some("w"),
     targets: |query, draw| Ok(query.any_queries(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
-    members: ensemble::RAISE,
+    members: ensemble::RANKS,
     strong_only: false,
 };
 
@@ -31,7 +31,7 @@ pub const LOWER: Objective = Objective {
     several: Some("w"),
     targets: near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
-    members: ensemble::LOWER,
+    members: ensemble::RANKS,
     strong_only: false,
 };
 

@@ -15,6 +15,7 @@ pub mod min;
 mod nn;
 mod qa;
 pub mod r1;
+pub mod rank;
 pub mod spqa;
 mod tma;
 
