@@ -673,6 +673,7 @@ impl<'s> Chunk<'s> {
                 state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
             }
             // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells how near it is.
+            // Of images of one rank any may count.
             let of_goal = |m: &Member| m.until.is_some();
             let mut all = trial.objective.members.iter().flat_map(|tier| tier.iter());
             let tells = of_goal(member) || !all.any(of_goal);
