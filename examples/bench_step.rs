@@ -71,7 +71,7 @@ fn measure(
     let card = Card { range: Some([0.0, 1.0]), ..Default::default() };
     // As an audit runs it: on the CPU a few images at a time in each thread, as often as make a batch.
     let whole = (options.provider != Provider::Cpu).then_some(batch);
-    let open = |each| Model::open_in(file, &card, options, each, half);
+    let open = |each| Model::open_in(file, &card, options, each, half, &|_| {});
     let mut model = open(whole)?;
     if !batch.is_multiple_of(model.at_once()) {
         model = open(Some(batch.div_ceil(model.at_once() / model.batch())))?;

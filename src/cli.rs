@@ -140,6 +140,7 @@ pub enum Command {
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
+    mut_arg("trials_out", |a| a.hide(true)),
     mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
@@ -164,7 +165,7 @@ pub struct DoctorFlags {
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
-    mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
+    mut_arg("trials", |a| a.hide(true)), mut_arg("trials_out", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
     mut_arg("reports", |a| a.help("File to write to: .html, .json or .csv. May be repeated")),
     mut_arg("strong_sample", |a| a.help("Queries that the strong search attacks at each point, for robust R@1 [default: off]"))
 )]
@@ -259,6 +260,9 @@ pub struct ReportFlags {
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub trials_out: Option<PathBuf>,
     /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
     #[arg(long, value_name = "FILE")]
     pub model_card: Option<PathBuf>,
@@ -315,6 +319,9 @@ pub struct MergeFlags {
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub trials_out: Option<PathBuf>,
 }
 
 /// Flags of `audit embed`: those of an audit that say how images are embedded.
@@ -467,6 +474,9 @@ pub struct AuditFlags {
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
+    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    #[arg(long, value_name = "FILE")]
+    pub trials_out: Option<PathBuf>,
     /// Fixes trials and random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -489,13 +499,28 @@ pub struct AuditFlags {
     /// take minutes, a sample that reports state]
     #[arg(long, value_name = "N|all", value_parser = benign_sample)]
     pub benign_sample: Option<BenignSample>,
+    /// With --suite hub: the class whose queries the changed images are to capture [default: all queries]
+    #[arg(long, value_name = "CLASS")]
+    pub hub_class: Option<String>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
     /// Reading of the definitions: published (as released code computes them) or corrected (as defined)
     #[arg(long, value_parser = form)]
     pub form: Option<Form>,
-    /// Largest change of a pixel, such as 8/255; where the suite states another `norm`, the largest size in it [default: by protocol]
+    /// What bounds a perturbation: linf, the largest change of a pixel, or l2, the Euclidean length of all changes [default: the
+    /// suite's, mostly linf]
+    #[arg(long, value_name = "linf|l2")]
+    pub norm: Option<String>,
+    /// An image of the model's input size that is white where attacks may change pixels. ε is 1 unless --eps says otherwise
+    #[arg(long, value_name = "IMAGE", conflicts_with = "patch")]
+    pub mask: Option<PathBuf>,
+    /// Attacks may change a rectangle of this share of the area, such as 0.1, at a place drawn for each query. ε is 1 unless
+    /// --eps says otherwise
+    #[arg(long, value_name = "SHARE")]
+    pub patch: Option<String>,
+    /// Largest size of a perturbation: for linf the largest change of a pixel, such as 8/255; for l2 a length, such as 2.0
+    /// [default: by protocol; none for l2]
     #[arg(long)]
     pub eps: Option<String>,
     /// Step size, such as 3/255 [default: by protocol]

@@ -25,6 +25,41 @@ pub enum Exit {
     Interrupted = 130,
 }
 
+impl Exit {
+    /// Every code but 0: in few words, as the help has it, and when it is given.
+    pub const ALL: [(Exit, &str, &str); 9] = [
+        (
+            Exit::Internal,
+            "internal error",
+            "A fault of the program or of the machine: a file that can't be written, ONNX Runtime failing on the way.",
+        ),
+        (Exit::Usage, "usage", "Flags, files or names that are wrong; ONNX Runtime was not found."),
+        (
+            Exit::Model,
+            "model can't be audited",
+            "Not ONNX, cut off, ambiguous, or an operator without gradient.",
+        ),
+        (Exit::Empty, "nothing to evaluate", "No images, or no class with two of them."),
+        (Exit::Gate, "gate failed", "A threshold was missed."),
+        (
+            Exit::Regression,
+            "regression against the baseline",
+            "Worse than the baseline, beyond the tolerance and beyond chance.",
+        ),
+        (
+            Exit::Untrusted,
+            "result not trustworthy",
+            "A check found that the numbers mean nothing, such as embeddings that are not finite, or a gradient that is wrong or hidden.",
+        ),
+        (Exit::Incomplete, "incomplete: parts are missing", "Parts of a run that don't make a whole."),
+        (
+            Exit::Interrupted,
+            "interrupted",
+            "Ctrl-C; what is done is kept where there is a place for it, and `--resume` goes on.",
+        ),
+    ];
+}
+
 /// An error on its way to the user: a message that names the file, node or row and the next step.
 #[derive(Debug)]
 pub struct Error {

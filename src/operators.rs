@@ -45,18 +45,20 @@ pub fn table(markdown: bool) -> String {
         let refused = if refused.is_empty() { String::new() } else { format!("refused: {refused}") };
         format!("{op:<47} {opsets:<6} {class:<17} {refused}").trim_end().to_string() + "\n"
     };
+    let named = |o: &Operator| match o.domain {
+        "" => (o.name.to_string(), opsets(o.since)),
+        domain => (format!("{domain}::{}", o.name), "1".to_string()),
+    };
     for o in ruled {
-        text += &row(o.name, &opsets(o.since), class_name(o.class).0, o.refused);
+        let (op, opsets) = named(&o);
+        text += &row(&op, &opsets, class_name(o.class).0, o.refused);
     }
     if markdown {
         text += EXPANDED;
         text += "| Operator | Opset | Class | Refused |\n|---|---|---|---|\n";
     }
     for e in expanded {
-        let (op, opsets) = match e.domain {
-            "" => (e.name.to_string(), opsets(e.since)),
-            domain => (format!("{domain}::{}", e.name), "1".to_string()),
-        };
+        let (op, opsets) = named(&e);
         text += &row(&op, &opsets, class_name(e.class).0, e.refused);
     }
     text

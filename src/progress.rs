@@ -204,9 +204,33 @@ impl Phase {
         let spent = self.since.elapsed().as_secs_f64();
         match self.mode {
             Mode::Json => {
-                line(json!({ "event": "progress", "phase": self.name, "seconds": spent.round() }));
+                line(json!({ "event": "wait", "phase": self.name, "seconds": spent.round() }));
             }
             _ => eprintln!("{}: {} so far", self.name, span(spent)),
+        }
+    }
+
+    /// Shows at which of `stages` a meter is. They don't take equally long, so that the time spent is shown, and none left.
+    pub fn stage(&mut self, meter: &Meter, stages: &[&'static str]) {
+        let [at, total] = [0, 1].map(|i| meter.0[i].load(Ordering::Relaxed));
+        let Some(name) = stages.get(at as usize).filter(|_| total > 0) else { return self.beat() };
+        if let Some(bar) = &self.bar {
+            bar.set_style(styled("{prefix} {msg} {wide_bar:.cyan/dim} {pos}/{len}  {elapsed}"));
+            bar.set_length(total);
+            bar.set_position(at);
+            bar.set_message(*name);
+            return;
+        }
+        if self.mode == Mode::None || self.last.elapsed() < self.mode.every() {
+            return;
+        }
+        self.last = Instant::now();
+        let spent = self.since.elapsed().as_secs_f64();
+        match self.mode {
+            Mode::Json => {
+                line(json!({ "event": "wait", "phase": self.name, "stage": name, "seconds": spent.round() }));
+            }
+            _ => eprintln!("{}: {name}, {} so far", self.name, span(spent)),
         }
     }
 
@@ -260,10 +284,13 @@ impl Drop for Phase {
 
 /// How a bar of `total` steps looks.
 fn style(total: u64) -> ProgressStyle {
-    let template = match total {
+    styled(match total {
         0 => "{prefix} {spinner} {elapsed}",
         _ => "{prefix} {msg} {wide_bar:.cyan/dim} {percent:>3} %  {eta} left",
-    };
+    })
+}
+
+fn styled(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 

@@ -10,6 +10,7 @@
 //!   little of its aim and the result nothing of its truth.
 
 pub mod benign;
+pub mod heads;
 pub mod ranks;
 
 pub use crate::record::Metric;
@@ -19,6 +20,7 @@ use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// Norms below this count as this, as in `torch.nn.functional.normalize`.
 const TINY_NORM: f64 = 1e-12;
@@ -203,6 +205,12 @@ pub struct Gallery {
     /// How strictly SPQA and SPFOA keep other items at the top: k of their schedule ξ = min(exp(k·s), 1e9). Losses are
     /// functions of the gallery, and the suite states it.
     pub xi_k: f64,
+    /// The class of the queries that a hub is for; `None` for all. The suite states it.
+    pub hub_class: Option<usize>,
+    /// See [`Gallery::heads`].
+    heads: OnceLock<heads::Heads>,
+    /// See [`Gallery::samples`].
+    samples: OnceLock<Vec<Vec<usize>>>,
     /// Camera of each, where there are any: see [`Gallery::same_view`].
     cameras: Vec<Option<u32>>,
     /// N.
@@ -259,6 +267,9 @@ impl Gallery {
             labels,
             ids,
             xi_k: XI_K,
+            hub_class: None,
+            heads: OnceLock::new(),
+            samples: OnceLock::new(),
             cameras,
             size,
             queries,
@@ -305,6 +316,16 @@ impl Gallery {
             return Err(Error::empty("no item is a query: nothing is searched for"));
         }
         Ok(self)
+    }
+
+    /// The first items of some queries, which `of` computes when they are first asked for.
+    pub fn heads(&self, of: impl FnOnce() -> heads::Heads) -> &heads::Heads {
+        self.heads.get_or_init(of)
+    }
+
+    /// The samples of queries that shared perturbations are crafted on, which `of` draws when they are first asked for.
+    pub fn samples(&self, of: impl FnOnce() -> Vec<Vec<usize>>) -> &[Vec<usize>] {
+        self.samples.get_or_init(of)
     }
 
     /// What may query, ascending; from N on, it is not in the gallery.

@@ -8,7 +8,7 @@ use crate::space::XI_K;
 use crate::threat::objective::min::MIN;
 use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
-use crate::threat::{BALLS, Ball, OBJECTIVES, Objective, Plan, SEARCHES, Search};
+use crate::threat::{BALLS, Ball, Mask, Measure, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
 use crate::{Error, Result, files, yaml};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 17] = [
+const BUILT_IN: [(&str, &str); 19] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -31,6 +31,8 @@ const BUILT_IN: [(&str, &str); 17] = [
     ("panum-fgsm", include_str!("../suites/panum-fgsm.yaml")),
     ("panum-cw", include_str!("../suites/panum-cw.yaml")),
     ("adml", include_str!("../suites/adml.yaml")),
+    ("hub", include_str!("../suites/hub.yaml")),
+    ("universal", include_str!("../suites/universal.yaml")),
     ("minimum", include_str!("../suites/minimum.yaml")),
     ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
     ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
@@ -65,6 +67,8 @@ pub struct Suite {
     pub protocol: Protocol,
     /// The norm that bounds a perturbation.
     pub ball: &'static Ball,
+    /// Where images may change; `None` for everywhere.
+    pub mask: Option<Mask>,
     /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
     /// Step size α, in place of the protocol's.
@@ -79,6 +83,8 @@ pub struct Suite {
     pub effort: Option<usize>,
     /// How strictly SPQA and SPFOA keep other items at the top: k of ξ = min(exp(k·s), 1e9).
     pub xi_k: f64,
+    /// The class of the queries that HUB is for; `None` for all.
+    pub hub_class: Option<String>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
     /// Scores to compute.
@@ -117,6 +123,8 @@ struct Raw {
     #[serde(default = "auto")]
     protocol: Protocol,
     norm: Option<Spanned<String>>,
+    mask: Option<Spanned<String>>,
+    patch: Option<Spanned<String>>,
     eps: Option<Spanned<String>>,
     alpha: Option<Spanned<String>>,
     steps: Option<Spanned<usize>>,
@@ -124,6 +132,7 @@ struct Raw {
     restarts: Option<Spanned<usize>>,
     effort: Option<Spanned<usize>>,
     xi_k: Option<Spanned<f64>>,
+    hub_class: Option<String>,
     max_queries: Option<Spanned<usize>>,
     #[serde(default)]
     scores: Vec<Spanned<ScoreName>>,
@@ -249,6 +258,9 @@ impl Suite {
             gate::check(&rule).map_err(|e| e.context(&at))?;
             gate.push(rule);
         }
+        let mask = mask(file, &raw)?;
+        let hub_class = raw.hub_class.clone();
+        check_hub_class(&hub_class, &attacks).map_err(|e| e.context(file))?;
         Ok(Suite {
             gate,
             name: raw.name.unwrap_or_else(|| {
@@ -259,12 +271,14 @@ impl Suite {
             attacks,
             protocol: raw.protocol,
             ball,
+            mask,
             eps: number(&raw.eps, "eps")?,
             alpha,
             steps: within(&raw.steps, "steps", 1, MOST_STEPS)?,
             search,
             restarts: within(&raw.restarts, "restarts", 0, MOST_RESTARTS)?.unwrap_or(0),
             effort: within(&raw.effort, "effort", 1, MOST_EFFORT)?,
+            hub_class,
             xi_k: xi_k(file, &raw.xi_k)?,
             max_queries: within(&raw.max_queries, "max_queries", 1, usize::MAX)?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
@@ -300,28 +314,32 @@ impl Suite {
             Form::Corrected => forms.corrected,
         };
         let steps = self.steps.unwrap_or(budget.steps);
+        // The protocols' sizes are for the largest change of any pixel.
+        let as_protocol = self.ball.is_box && self.mask.is_none();
         let usual = |key, text| fraction(PROTOCOLS_FILE, key, text, &BALLS[0]);
         let eps = match self.eps {
             Some(eps) => eps,
-            None if self.ball.is_box => usual("eps", &budget.eps)?,
+            None if as_protocol => usual("eps", &budget.eps)?,
+            None if self.ball.is_box => 1.0,
             None => {
                 let (suite, norm) = (&self.name, self.ball.name);
                 return Err(Error::usage(format!(
                     "suite {suite} bounds perturbations by {norm}, and the protocols' ε is the largest change of a \
-                     pixel: state `eps` too, such as 2.0"
+                     pixel: state `eps` too, such as 2.0, or --eps 2.0"
                 )));
             }
         };
         let alpha = match self.alpha {
             Some(Alpha::Size(alpha)) => alpha,
             Some(Alpha::Share(share)) => share * eps,
-            None if self.ball.is_box => usual("alpha", &budget.alpha)?,
+            None if as_protocol => usual("alpha", &budget.alpha)?,
             // With this step size an image can reach the boundary and still change direction (Madry et al., ICLR 2018).
             None => 2.5 * eps / steps as f32,
         };
         let plan = Plan {
             form: self.form,
             ball: self.ball,
+            mask: self.mask.clone(),
             eps,
             alpha,
             steps,
@@ -334,9 +352,44 @@ impl Suite {
     }
 }
 
-/// Refuses a search for the smallest perturbation where the loss doesn't tell success, and any other search where the
+/// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the area.
+fn mask(file: &str, raw: &Raw) -> Result<Option<Mask>> {
+    let at = |key: &Spanned<String>| format!("{file}, line {}", key.referenced.line());
+    match (&raw.mask, &raw.patch) {
+        (Some(_), Some(patch)) => Err(Error::usage(format!(
+            "{}: `mask` and `patch` both say where images may change: leave one of the two out",
+            at(patch)
+        ))),
+        (Some(mask), None) => {
+            let path = Path::new(file).parent().unwrap_or(Path::new("")).join(&mask.value);
+            Mask::read(&path).map(Some).map_err(|e| e.context(at(mask)))
+        }
+        (None, Some(patch)) => parse_patch(&patch.value).map(Some).map_err(|e| e.context(at(patch))),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Parses a patch's share of the image's area: "0.1" or "1/10", above 0 and at most 1.
+pub fn parse_patch(text: &str) -> Result<Mask> {
+    let share = number(text).map(|v| v as f32).filter(|v| *v > 0.0 && *v <= 1.0);
+    share.map(|share| Mask::Patch { share }).ok_or_else(|| {
+        Error::usage(format!(
+            "patch `{text}`: expected a share of the image's area above 0 and at most 1, such as 0.1"
+        ))
+    })
+}
+
+/// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation where the loss
+/// doesn't tell success, and any other search where the
 /// smallest one is asked for.
 fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
+    if objective.shared && (strong || search.smallest()) {
+        return Err(Error::usage(format!(
+            "{} has one perturbation for many queries, which one search crafts: take it out of the suite, or state `schedule: \
+             adaptive` and `restarts` in place of `effort` or another schedule",
+            objective.code
+        )));
+    }
     let wants = objective.code == MIN.code;
     if objective.strong_only || wants == (search.smallest() && !strong) {
         return Ok(());
@@ -397,15 +450,26 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
     }
 }
 
+/// Refuses a class of queries where no attack asks for one.
+pub fn check_hub_class(class: &Option<String>, attacks: &[Entry]) -> Result<()> {
+    match class.is_some() && !attacks.iter().any(|a| a.objective.measure == Measure::Captured) {
+        true => Err(Error::usage(
+            "hub_class (--hub-class) names the queries that HUB is for, and the suite has no HUB: leave it out, or take --suite hub",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Parses an attack: "CA+", or "CA+ w=5".
 fn entry(text: &str) -> Result<Entry> {
     let mut words = text.split_whitespace();
     let objective = Objective::find(words.next().unwrap_or_default())?;
-    let mut count = 1;
+    let mut count = objective.several.map_or(1, |(_, usual)| usual);
+    let parameter = objective.several.map(|(key, _)| key);
     for word in words {
-        let value = word.split_once('=').filter(|(key, _)| Some(*key) == objective.several).map(|(_, v)| v);
+        let value = word.split_once('=').filter(|(key, _)| Some(*key) == parameter).map(|(_, v)| v);
         count = value.and_then(|v| v.parse().ok()).filter(|n| (1..=MOST_TARGETS).contains(n)).ok_or_else(|| {
-            Error::usage(match objective.several {
+            Error::usage(match parameter {
                 Some(key) => {
                     format!("`{word}` is no parameter of {}: expected {key}=1, {key}=2, ..., {key}={MOST_TARGETS}", objective.code)
                 }
@@ -509,9 +573,10 @@ mod tests {
             // Suites of other papers than those of the scores.
             let other = suite.scores.is_empty() && name != "order";
             assert_eq!(suite.form == Form::Corrected, strict || strong || other);
-            assert_eq!(suite.restarts > 0, strict);
-            assert_eq!(suite.search.name == "adaptive", strict);
-            assert_eq!(suite.effort, strong.then_some(1));
+            let universal = name == "universal";
+            assert_eq!(suite.restarts > 0, strict || universal);
+            assert_eq!(suite.search.name == "adaptive", strict || universal);
+            assert_eq!(suite.effort, (strong || name == "hub").then_some(1));
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
     }
@@ -591,6 +656,28 @@ mod tests {
         assert!(refused("attacks: [CA+]\n").contains("form"));
         assert!(refused("form: [\n").contains("line"));
         refused("");
+    }
+
+    /// Within a mask ε is 1 and steps follow it, unless the suite says otherwise.
+    #[test]
+    fn masks_are_read_and_widen_the_budget() {
+        let suite = Suite::parse("my.yaml", &format!("{BASE}patch: 1/10\nsteps: 10\n")).unwrap();
+        assert_eq!(suite.mask, Some(Mask::Patch { share: 0.1 }));
+        let plan = suite.plan(28, 0).unwrap().1;
+        assert_eq!((plan.eps, plan.alpha, plan.mask), (1.0, 0.25, suite.mask));
+        let own = Suite::parse("my.yaml", &format!("{BASE}patch: 0.1\neps: 0.5\nalpha: 0.2\n")).unwrap();
+        assert_eq!((own.plan(28, 0).unwrap().1.eps, own.plan(28, 0).unwrap().1.alpha), (0.5, 0.2));
+        let l2 = Suite::parse("my.yaml", &format!("{BASE}patch: 0.1\nnorm: l2\n")).unwrap();
+        assert!(l2.plan(28, 0).unwrap_err().message.contains("state `eps` too"));
+        for share in ["0", "1.1", "x", "-0.1"] {
+            let message = refused(&format!("{BASE}patch: {share}\n"));
+            assert!(message.contains("line 3: patch") && message.contains("such as 0.1"), "{message}");
+        }
+        let message = refused(&format!("{BASE}mask: a.png\npatch: 0.1\n"));
+        assert!(message.contains("line 4: `mask` and `patch`"), "{message}");
+        assert!(
+            refused(&format!("{BASE}mask: nowhere.png\n")).contains("line 3: mask nowhere.png: can't read")
+        );
     }
 
     /// Panum et al., section 4.1: five steps of 2ε/5 from a random start, at three ε. ADML, section 5.2: seven steps of

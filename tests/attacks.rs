@@ -10,12 +10,12 @@ use audit::threat::objective::{es, r1};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, BALLS, Drawn, Event, Images, Loss, Measure, OBJECTIVES, Objective, PGD, Plan, Query, RANDOM,
+    APGD, BALLS, Drawn, Event, Images, Loss, Mask, Measure, OBJECTIVES, Objective, PGD, Plan, Query, RANDOM,
     SEARCHES, Selection, Strong, Targets, Trial, Watch, measure, read_trials, run, run_jobs, sample_queries,
     select, write_trials,
 };
 use audit::{Error, Exit, Result};
-use common::says;
+use common::{Temp, says};
 use ndarray::Array2;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -209,6 +209,7 @@ fn plan(form: Form) -> Plan {
         restarts: 0,
         seed: 7,
         effort: None,
+        mask: None,
     }
 }
 
@@ -479,6 +480,10 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                         let rise = if falls { -rank } else { rank };
                         let kept = change(&|m| m.kept.unwrap());
                         assert!(rise > 5.0 && kept < rise, "{what} {rank} {kept}")
+                    }
+                    Measure::Captured => {
+                        let sample = change(&|m| m.captured.as_ref().unwrap().sample);
+                        assert!(sample >= 0.0, "{what} {sample}")
                     }
                     Measure::Order | Measure::OrderAndKept => {
                         assert!(change(&|m| m.order.unwrap()) > 0.2, "{what}");
@@ -1172,4 +1177,205 @@ fn codes_are_read_leniently() {
     assert_eq!(find("ca\u{2212}").code, "CA-");
     assert_eq!(find(" gtT ").code, "GTT");
     assert!(Objective::find("CA").unwrap_err().message.contains("CA+, CA-"));
+}
+
+/// Which of the 12 pixels may change in the tests below.
+fn open(pixel: usize) -> bool {
+    (3..8).contains(&pixel)
+}
+
+/// A mask whose free pixels are those of [`open`], read from a file as a user's is.
+fn mask() -> Mask {
+    let folder = Temp::new();
+    let white: Vec<u8> = (0..PIXELS).map(|i| if open(i) { 255 } else { 0 }).collect();
+    let path = folder.join("mask.png");
+    image::GrayImage::from_raw(PIXELS as u32, 1, white).unwrap().save(&path).unwrap();
+    Mask::read(&path).unwrap()
+}
+
+/// In one dimension the farthest that an embedding w·x goes is ε times the dual norm of the weights of the pixels that may
+/// change: ‖w‖₁ for the largest change of a pixel, ‖w‖₂ for the length. Steps in the model and on the host get there alike.
+#[test]
+fn the_worst_case_within_a_mask_is_reached() {
+    let w = random(1, 3);
+    let images = images(40, 4, 0.4, 0.6);
+    let weights: Vec<f64> = (0..PIXELS).filter(|i| open(*i)).map(|i| f64::from(w[[0, i]])).collect();
+    let most = 0.1 * weights.iter().map(|v| v.abs()).sum::<f64>();
+    let length = 0.1 * weights.iter().map(|v| v * v).sum::<f64>().sqrt();
+    for (ball, reach) in [(&BALLS[0], most), (&BALLS[1], length)] {
+        for (search, in_place) in [(&PGD, false), (&PGD, true), (&APGD, false), (&COSINE, false)] {
+            let mut model = Linear::new(w.clone(), 3);
+            model.in_place = in_place.then(InPlace::default);
+            let gallery = gallery(&model, Metric::Euclidean, &images);
+            let plan = Plan { ball, search, mask: Some(mask()), ..plan(Form::Corrected) };
+            let es = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0, 17, 39]).unwrap().trials;
+            for o in go(&mut model, &gallery, &images, &es, &plan) {
+                let what = format!("{ball:?} {search:?} {in_place}");
+                assert!((o.shift - reach).abs() < 1e-4 * reach, "{what}: {} of {reach}", o.shift);
+            }
+        }
+    }
+}
+
+/// Every search of every objective, along gradients and without, leaves pixels outside of a mask or a patch as they are and
+/// lowers the loss within it.
+#[test]
+fn every_search_stays_within_the_mask() {
+    let images = images(60, 11, 0.2, 0.8);
+    for (ball, mask) in [(&BALLS[0], mask()), (&BALLS[1], mask()), (&BALLS[0], Mask::Patch { share: 0.3 })] {
+        for search in SEARCHES {
+            let mut model = Linear::random(4);
+            let gallery = gallery(&model, N, &images);
+            let mut trials = trials(&gallery, Form::Corrected, &[0, 21, 42]);
+            trials.retain(|t| search.smallest() == (t.objective.code == "MIN"));
+            let plan = Plan {
+                ball,
+                search,
+                steps: 128,
+                mask: Some(mask.clone()),
+                restarts: 1,
+                ..plan(Form::Corrected)
+            };
+            let what = format!("{ball:?} {search:?} {mask:?}");
+            let mut moved = 0;
+            let mut see = |event: Event| {
+                if let Event::Done(i, _, evidence) = event {
+                    let query = trials[i].query;
+                    let free = mask.free([1, 1, PIXELS], plan.seed, &gallery.ids[query]).unwrap();
+                    let changed = |p: usize| evidence.image[p].to_bits() != images[query][p].to_bits();
+                    assert!((0..PIXELS).all(|p| free[p] || !changed(p)), "{what}");
+                    moved += usize::from((0..PIXELS).any(changed));
+                }
+                ControlFlow::Continue(())
+            };
+            let image = |i: usize| Ok(images[i].clone());
+            let found = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut see).unwrap();
+            let still = Plan { steps: 0, restarts: 0, search: &PGD, ..plan.clone() };
+            let still = go(&mut Linear::random(4), &gallery, &images, &trials, &still);
+            let sum = |all: &[Outcome]| all.iter().map(|o| o.loss_last).sum::<f64>();
+            assert!(moved > 0 && sum(&found) < sum(&still), "{what}");
+        }
+    }
+}
+
+/// A model that moves a pixel outside of the mask is found out.
+#[test]
+fn a_step_outside_of_the_mask_is_a_fault() {
+    let (images, gallery, _) = stage();
+    let trials = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0]).unwrap().trials;
+    let mut model = Linear::random(1);
+    model.in_place = Some(InPlace { fault: Some(1e-4), ..InPlace::default() });
+    let plan = Plan { mask: Some(mask()), ..plan(Form::Corrected) };
+    let image = |i: usize| Ok(images[i].clone());
+    let e = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut quiet).unwrap_err();
+    says(&e.message, &["ES on query `item0`", "value 0", "outside of the mask"]);
+    let plan = Plan { mask: Some(Mask::Patch { share: 0.3 }), ..plan };
+    let other = Linear::random(1);
+    assert_eq!(other.shape(), [1, 1, PIXELS]);
+    assert!(plan.free([1, 2, PIXELS], find("ES"), "item0").unwrap().unwrap().contains(&true));
+    let plan = Plan { mask: Some(mask()), ..plan };
+    says(&plan.free([1, 2, PIXELS], find("ES"), "item0").unwrap_err().message, &["12 × 1 pixels", "12 × 2"]);
+}
+
+/// The strong search on a net of two pixels, whose embedding is the image. What a point captures of the sample is counted at each
+/// point of a grid over the box, by distances in this test. What hubs capture is three quarters of the grid's best at least.
+#[test]
+fn a_hub_captures_what_an_exhaustive_search_does() {
+    let mut next = numbers(77);
+    let images: Vec<Vec<f32>> = (0..80).map(|_| vec![next(), next()]).collect();
+    let mut model = Linear::new(Array2::eye(2), 4);
+    let gallery = gallery(&model, Metric::Euclidean, &images);
+    let eps = 0.2;
+    let selected = select(&gallery, find("HUB"), 30, Form::Corrected, 3, &[4, 31, 62, 70]).unwrap();
+    let captured = |trial: &Trial, z: &[f32; 2]| {
+        let far = |a: &[f32], b: &[f32]| f64::from((a[0] - b[0]).powi(2) + (a[1] - b[1]).powi(2));
+        let first = |&&q: &&usize| {
+            let at = far(&images[q], z);
+            (0..80).filter(|&i| i != q && i != trial.query && far(&images[q], &images[i]) < at).count() < 10
+        };
+        trial.targets.iter().filter(first).count() as f64 / 30.0
+    };
+    let plan = Plan { eps, ..plan(Form::Corrected) };
+    let image = |i: usize| Ok(images[i].clone());
+    let trials = &selected.trials;
+    let strong =
+        Strong { gallery: &gallery, images: &image, trials, plan: &plan, effort: 9, shape: [1, 1, 2] };
+    let mut outcomes = Vec::new();
+    let mut see = |event: Event| {
+        if let Event::Done(i, outcome, _) = event {
+            outcomes.push((i, outcome.clone()));
+        }
+        ControlFlow::Continue(())
+    };
+    let mut lanes = |pass, work: &mut OnLanes| match pass {
+        Pass::Exact => work(vec![&mut model]).map(|()| true),
+        _ => Ok(false),
+    };
+    strong.run(&mut lanes, &mut see).unwrap();
+    assert_eq!(outcomes.len(), 4);
+    let (mut found, mut grid) = (0.0, 0.0);
+    for (i, outcome) in outcomes {
+        let trial = &trials[i];
+        let centre = &images[trial.query];
+        let step = |k: usize, c: f32| (c - eps + 2.0 * eps * k as f32 / 60.0).clamp(0.0, 1.0);
+        let places = (0..=60).flat_map(|x| (0..=60).map(move |y| (x, y)));
+        let points = places.map(|(x, y)| captured(trial, &[step(x, centre[0]), step(y, centre[1])]));
+        grid += points.fold(0.0, f64::max);
+        let sample = |m: &Measures| m.captured.as_ref().unwrap().sample;
+        assert!((sample(&outcome.before) - captured(trial, &[centre[0], centre[1]])).abs() < 1e-9);
+        found += sample(&outcome.after);
+    }
+    assert!(found >= 0.75 * grid, "{found} of {grid}");
+}
+
+/// In one dimension the mean shift of a sample is largest under ±ε·sign(w), which moves every query by ε·‖w‖₁, also those that it
+/// was not crafted on. Whether these are right then follows from the numbers on the line.
+#[test]
+fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
+    let w = random(1, 3);
+    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let images = images(80, 4, 0.4, 0.6);
+    let image = |i: usize| Ok(images[i].clone());
+    let gallery = gallery(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
+    let all: Vec<usize> = (0..80).collect();
+    let found = select(&gallery, find("UAP"), 1, Form::Corrected, 1, &all).unwrap();
+    // Four samples of an eighth of the half each.
+    assert_eq!((found.trials.len(), found.skipped.len()), (40, 40));
+    for search in [&PGD, &APGD, &COSINE] {
+        let plan = Plan { search, restarts: 1, ..plan(Form::Corrected) };
+        let go = |batch: usize| {
+            let mut model = Linear::new(w.clone(), batch);
+            run(vec![&mut model], &gallery, &image, &found.trials, &plan, &mut quiet).unwrap()
+        };
+        let outcomes = go(7);
+        assert_eq!(outcomes.len(), 40);
+        for (trial, o) in found.trials.iter().zip(&outcomes) {
+            assert_eq!(o.query, gallery.ids[trial.query]);
+            assert!((o.shift - reach).abs() < 1e-4 * reach && o.linf <= 0.1 + 1e-6, "{search:?} {o:?}");
+            assert!((0..4).contains(&o.shared.unwrap()));
+            let right = |by: f64| {
+                let z = at(&gallery, trial.query) + by;
+                let others = (0..80).filter(|&i| i != trial.query);
+                let far = |i: usize| (at(&gallery, i) - z).abs();
+                let nearest = others.min_by(|a, b| far(*a).total_cmp(&far(*b))).unwrap();
+                gallery.labels[nearest] == gallery.labels[trial.query]
+            };
+            let after = o.after.hit.unwrap();
+            assert!(after == right(reach) || after == right(-reach), "{search:?} {o:?}");
+            assert_eq!(o.before.hit, Some(right(0.0)));
+        }
+        let groups: HashSet<usize> = outcomes.iter().filter_map(|o| o.shared).collect();
+        assert_eq!(groups.len(), 4);
+        // Neither the batch nor the company matters: a perturbation follows from its sample alone.
+        assert_eq!(go(3), outcomes);
+        let mut model = Linear::new(w.clone(), 7);
+        let some = run(vec![&mut model], &gallery, &image, &found.trials[5..9], &plan, &mut quiet).unwrap();
+        assert_eq!(some, outcomes[5..9]);
+    }
+    let few = select(&gallery_of_five(), find("UAP"), 1, Form::Corrected, 1, &[0]).unwrap();
+    assert!(few.skipped[0].why.contains("too few queries"), "{:?}", few.skipped);
+}
+
+fn gallery_of_five() -> Gallery {
+    gallery(&Linear::random(1), N, &images(5, 4, 0.4, 0.6))
 }

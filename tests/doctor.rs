@@ -308,7 +308,18 @@ fn the_attack_on_a_linear_model_is_the_worst_case() {
     let trials: Vec<Trial> = (0..4).map(|query| Trial { objective: es, query, targets: vec![] }).collect();
     let eps = 0.1f32;
     let (form, ball, search) = (Form::Published, &BALLS[0], &PGD);
-    let plan = Plan { form, eps, alpha: 0.011, steps: 32, ball, search, restarts: 0, seed: 0, effort: None };
+    let plan = Plan {
+        form,
+        eps,
+        alpha: 0.011,
+        steps: 32,
+        ball,
+        search,
+        restarts: 0,
+        seed: 0,
+        effort: None,
+        mask: None,
+    };
     let image = |i: usize| Ok(images[i].clone());
     let mut watch = |_: threat::Event| std::ops::ControlFlow::Continue(());
     let outcomes = threat::run(model.lanes(), &gallery, &image, &trials, &plan, &mut watch).unwrap();

@@ -232,6 +232,7 @@ fn a_batch_that_the_model_only_claims_to_leave_open_must_be_stated() {
     let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]);
     assert_eq!(done.code, Some(3), "{}", done.err);
     says(&done.err, &["a batch of 11", "--batch"]);
+    assert_eq!(done.err.matches("model.onnx").count(), 1, "{}", done.err);
     let (_, graph) = written(&dir, "model.onnx", &["--batch", "2"]);
     assert_eq!(graph.inputs[0].fixed_batch(), Some(2));
 }
@@ -255,6 +256,10 @@ fn wrong_use_is_an_error() {
     assert!(done.code == Some(2) && done.err.contains(".onnx"), "{}", done.err);
     let done = grad(&dir, &["model.onnx", "-o", "nowhere/model.grad.onnx"]);
     assert!(done.code == Some(2) && done.err.contains("nowhere"), "{}", done.err);
+    dir.write("broken.onnx", "no model");
+    let done = grad(&dir, &["broken.onnx", "-o", "model.grad.onnx"]);
+    assert_eq!(done.code, Some(3), "{}", done.err);
+    assert_eq!(done.err.matches("broken.onnx").count(), 1, "{}", done.err);
 }
 
 /// Both programs of docs/gradients.md, in a folder with a model that PyTorch exported, against its own gradient.

@@ -28,7 +28,7 @@ fn opened(path: &Path, batch: usize) -> (Model, Vec<f32>) {
     load_runtime();
     let beside = std::fs::read_to_string(path.with_extension("yaml")).ok();
     let card: Card = beside.map_or(Card::default(), |yaml| audit::yaml::read("card", &yaml).unwrap());
-    let model = Model::open_in(path, &card, CPU, Some(batch), true).unwrap();
+    let model = Model::open_in(path, &card, CPU, Some(batch), true, &|_| {}).unwrap();
     let pixels = Rng::new(3).units(batch * model.pixels());
     (model, pixels)
 }

@@ -127,7 +127,7 @@ fn attacks_obey_the_protocol() {
                 let found = select(&gallery, attack, count, form, 3, gallery.queries()).unwrap();
                 let too_few = gallery.len() < 200 && attack.measure.orders();
                 assert_eq!(found.trials.is_empty(), too_few, "{name} {}", attack.code);
-                let by_queries = attack.measure == Measure::CandidateRank;
+                let by_queries = attack.measure.moves_candidate();
                 for trial in &found.trials {
                     let z = gallery.point(trial.query);
                     for &target in &trial.targets {

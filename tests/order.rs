@@ -79,7 +79,7 @@ fn order_attacks_agree_with_pytorch() {
                 sums.entry((&row.attack, what)).or_default().push((after, found));
             }
         }
-        assert_eq!(sums.len(), 10);
+        assert_eq!(sums.len(), 12);
         for ((attack, what), pairs) in sums {
             let n = pairs.len() as f64;
             // The weight of the kept items grows exponentially with their loss, so that SPQA's images part after some steps.

@@ -73,6 +73,7 @@ impl Reference {
             restarts: 0,
             seed: 0,
             effort: None,
+            mask: None,
         }
     }
 

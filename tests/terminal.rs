@@ -50,6 +50,11 @@ fn json_lines_say_where_the_work_is() {
     assert_eq!(names, ["check", "preprocessing", "gallery", "retrieval", "attacks"]);
     let sum: f64 = ahead.iter().map(|p| p["seconds"].as_f64().unwrap()).sum();
     assert!((sum - plan["seconds"].as_f64().unwrap()).abs() <= 0.5 && plan["queries"] == 6, "{plan}");
+    // Whoever draws a bar reads both; where there is nothing to count the event is `wait`.
+    let counts = |e: &&Value| e["done"].is_u64() && e["total"].is_u64() && e["seconds_left"].is_number();
+    assert!(events.iter().filter(|e| e["event"] == "progress").all(|e| counts(&e)), "{err}");
+    let waits = |e: &&Value| e["phase"].is_string() && e["seconds"].is_number();
+    assert!(events.iter().filter(|e| e["event"] == "wait").all(|e| waits(&e)), "{err}");
     let attacks: Vec<&Value> =
         events.iter().filter(|e| e["event"] == "progress" && e["phase"] == "attacks").collect();
     assert!(!attacks.is_empty(), "{err}");

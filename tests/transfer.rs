@@ -39,9 +39,13 @@ fn a_model_as_its_own_surrogate_gives_the_white_box_result() {
     assert!(shown.starts_with("!! Transfer: the attacks were made on"), "{shown}");
     says(&shown, &["ARS, transfer", "not measured: it is a white-box number"]);
     assert!(!terminal::render(&white).contains("ransfer"));
-    let html = FORMATS.iter().find(|f| f.extension == "html").unwrap();
-    let page = String::from_utf8((html.render)(&black).unwrap()).unwrap();
-    says(&page, &["Transfer: the attacks were made on", "ARS, transfer"]);
+    for extension in ["html", "md", "junit.xml", "sarif"] {
+        let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
+        let page = String::from_utf8((format.render)(&black).unwrap()).unwrap();
+        says(&page, &["Transfer: the attacks were made on", "ARS, transfer"]);
+        let page = String::from_utf8((format.render)(&white).unwrap()).unwrap();
+        assert!(!page.contains("ransfer: the attacks"), "{extension}");
+    }
 }
 
 #[test]

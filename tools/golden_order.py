@@ -107,8 +107,9 @@ def select(attack, random, d, own):
     near = [i for i in th.argsort(d, stable=True).tolist() if i != own]
     if attack == "SPQA+":
         return [int(random.choice([i for i in range(len(d)) if i != own]))], near[:KEPT]
-    percent = near[: len(d) // 100]
     m = 1 if attack == "SPQA-" else int(attack.removeprefix("SP").removeprefix("FOA"))
+    # The nearest 1 % of the built-in images has no 10 items; the loss and Kendall's tau don't depend on how they are drawn.
+    percent = near[: max(len(d) // 100, m)]
     targets = [int(i) for i in random.permutation(percent)[:m]]
     if m == 2:
         targets.sort(key=lambda i: d[i])
@@ -124,7 +125,7 @@ def main(images, model):
         points = embed(pixels)
     queries = sorted(int(i) for i in random.permutation(len(ids))[:QUERIES])
     out = {"model": pathlib.Path(model).name, "xi_k": XI_K, "trials": []}
-    for attack in ["SPQA+", "SPQA-", "FOA2", "FOA5", "SPFOA2", "SPFOA5"]:
+    for attack in ["SPQA+", "SPQA-", "FOA2", "FOA5", "SPFOA2", "SPFOA5", "FOA10", "FOA25"]:
         for own in queries:
             clean = far(points[own], points)
             targets, kept = select(attack, random, clean, own)

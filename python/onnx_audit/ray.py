@@ -7,18 +7,15 @@ failure. docs/engines.md says what it needs.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from . import binary
 from .errors import AuditError, Incomplete, error
+from .staging import staged
 
 try:
     import ray
@@ -31,34 +28,6 @@ TRANSIENT = (1, 130)
 
 class Retry(Exception):
     """A part that may come out well on another try."""
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process of a node at a time."""
-    import fcntl
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def staged(place: str) -> str:
-    """A path on this node: a path as it is, and an fsspec URL (``s3://bucket/photos``) copied here once."""
-    if "://" not in place:
-        return place
-    import fsspec
-
-    folder = Path(tempfile.gettempdir()) / "onnx-audit" / hashlib.sha256(place.encode()).hexdigest()[:16]
-    target = folder / place.rstrip("/").rsplit("/", 1)[-1]
-    with _alone(folder):
-        if not target.exists():
-            partial = folder / "partial"
-            system, path = fsspec.core.url_to_fs(place)
-            system.get(path.rstrip("/"), str(partial), recursive=True)
-            partial.rename(target)
-    return str(target)
 
 
 @ray.remote(num_cpus=0)

@@ -95,6 +95,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("protocol", s.protocol.to_string(), t.protocol.to_string()),
         ("form", s.form.to_string(), t.form.to_string()),
         ("norm", s.norm.clone(), t.norm.clone()),
+        ("mask", s.masked(), t.masked()),
         ("eps", s.eps.to_string(), t.eps.to_string()),
         ("alpha", s.alpha.to_string(), t.alpha.to_string()),
         ("steps", s.steps.to_string(), t.steps.to_string()),
@@ -102,6 +103,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
         ("effort", effort(s), effort(t)),
         ("attacks made on", made_on(s), made_on(t)),
+        ("hub class", hub_class(s), hub_class(t)),
         ("xi_k", xi_k(s), xi_k(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
         ("queries of R@1", sampled(a), sampled(b)),
@@ -149,6 +151,10 @@ fn made_on(suite: &Suite) -> String {
 }
 
 /// How strictly other items were kept at the top, where an attack does that.
+fn hub_class(suite: &Suite) -> String {
+    suite.hub_class.clone().unwrap_or_else(|| "all".into())
+}
+
 fn xi_k(suite: &Suite) -> String {
     suite.xi_k.map_or("none".into(), |k| k.to_string())
 }

@@ -12,6 +12,9 @@ use crate::threat::term::{Averaging, Term, terms_of};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
+/// The stream of the resamples of held-out queries and of shared perturbations, far from those of the queries.
+const HELD_OUT: u64 = 1 << 32;
+
 /// Bootstrap resamples of the queries per interval.
 pub const RESAMPLES: usize = 1000;
 
@@ -125,14 +128,14 @@ impl Replicate {
 /// resamples.
 pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> Scores {
     let table = Table::new(outcomes, skipped, basis);
-    let point = table.replicate(&vec![1.0; table.queries]);
+    let point = table.replicate(&vec![1.0; table.queries], None);
     let replicates = table.resample(RESAMPLES, seed);
     let estimate = |value: Option<f64>, of: &dyn Fn(&Replicate) -> Option<f64>| {
         value.map(|value| Estimate { value, interval: interval(replicates.iter().filter_map(of).collect()) })
     };
     let once = vec![1.0; table.queries];
     let summaries = table.columns.iter().enumerate().map(|(i, column)| {
-        let means = column.means(&once);
+        let means = column.means(&once, None);
         Summary {
             term: column.term,
             queries: column.trials.len(),
@@ -191,7 +194,7 @@ pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
 
 /// An audit as it is, in the form of [`resampled`]: its one replicate holds every query once.
 pub fn once(outcomes: &[Outcome], basis: &Basis) -> Resampled {
-    Resampled::new(outcomes, basis, |table| vec![table.replicate(&vec![1.0; table.queries])])
+    Resampled::new(outcomes, basis, |table| vec![table.replicate(&vec![1.0; table.queries], None)])
 }
 
 /// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a cosine, ES:D a
@@ -215,8 +218,19 @@ pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
     (goal != before).then(|| 100.0 * (1.0 - (after - before) / (goal - before)))
 }
 
+/// What a trial withstood of what its attacker wanted, in per cent: its [`resistance`], clamped, by the last of the attack's terms,
+/// which is the one that the attack is about. Of shares it is 0 or 100. `None` where there was nothing to lose before the attack,
+/// or the attack is not known.
+pub fn withstood(outcome: &Outcome, basis: &Basis) -> Option<f64> {
+    let objective = OBJECTIVES.iter().find(|o| o.code == outcome.attack)?;
+    let term = objective.terms.last()?;
+    let (before, after) = (term.read)(outcome, basis.form)?;
+    let found = resistance(before?, after, term.target(basis.ranked as f64))?;
+    Some(found.clamp(0.0, 100.0))
+}
+
 /// The trials of one term.
-struct Column {
+struct Column<'o> {
     term: &'static Term,
     /// The factor from a value to the unit of [`Summary`].
     unit: f64,
@@ -226,10 +240,22 @@ struct Column {
     known_before: bool,
     /// (query, before, after).
     trials: Vec<(usize, f64, f64)>,
+    /// The outcomes of the trials, where each is measured on many queries.
+    outcomes: Vec<&'o Outcome>,
+    /// For each trial, the perturbation that it shares with others.
+    shared: Vec<Option<usize>>,
     /// Number of trials without a value.
     left_out: usize,
     /// Whether every trial has at most one target, as the definition of the scores requires.
     single: bool,
+}
+
+/// The weights of a resample besides those of the queries.
+struct Again {
+    /// Of the queries that each trial is measured on, by place, where these are many.
+    held_out: Vec<f64>,
+    /// Of the perturbations that many queries share.
+    shared: Vec<f64>,
 }
 
 /// Weighted means of a column.
@@ -241,13 +267,21 @@ struct Means {
     nothing_to_attack: usize,
 }
 
-impl Column {
-    /// The means with a weight per query; `None` where all weights are zero.
-    fn means(&self, weights: &[f64]) -> Option<Means> {
+impl Column<'_> {
+    /// The means with a weight per query; `None` where all weights are zero. `again` has further
+    /// weights; without them each counts once.
+    fn means(&self, weights: &[f64], again: Option<&Again>) -> Option<Means> {
         let (mut total, mut before, mut after) = (0.0, 0.0, 0.0);
         let (mut counted, mut resisted, mut nothing) = (0.0, 0.0, 0);
-        for &(query, b, a) in &self.trials {
-            let weight = weights[query];
+        for (i, &(query, b, a)) in self.trials.iter().enumerate() {
+            let shared = again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which]);
+            let weight = weights[query] * shared;
+            let measured = self.outcomes.get(i).zip(again).zip(self.term.held_out);
+            let a = match measured.map(|((outcome, again), read)| read(outcome, &again.held_out)) {
+                None => a,
+                Some(Some(a)) => a,
+                Some(None) => continue,
+            };
             total += weight;
             before += weight * b;
             after += weight * a;
@@ -281,7 +315,7 @@ impl Column {
     }
 }
 
-impl Column {
+impl Column<'_> {
     /// The trials that the resistance rests on: those that had something to lose.
     fn counted(&self) -> Option<usize> {
         let count = |counts: &dyn Fn(f64) -> bool| self.trials.iter().filter(|t| counts(t.1)).count();
@@ -304,24 +338,28 @@ pub fn survivors(outcomes: &[Outcome]) -> Vec<(&str, bool)> {
 }
 
 /// Outcomes grouped by term.
-struct Table {
-    columns: Vec<Column>,
+struct Table<'o> {
+    columns: Vec<Column<'o>>,
     /// The queries of robust R@1, and whether each is still right ([`survivors`]).
     survivors: Vec<(usize, bool)>,
     /// Number of distinct queries.
     queries: usize,
     metric: Metric,
+    /// Number of the queries that trials are measured on, where there are many for one; 0 otherwise.
+    held_out: usize,
+    /// Number of perturbations that trials share; 0 where each has its own.
+    shared: usize,
 }
 
-impl Table {
-    fn new(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis) -> Table {
+impl<'o> Table<'o> {
+    fn new(outcomes: &'o [Outcome], skipped: &[Skipped], basis: &Basis) -> Table<'o> {
         // The queries are sorted, so that resamples depend neither on the order of outcomes nor on the model.
         let ids: BTreeSet<&str> = outcomes.iter().map(|o| o.query.as_str()).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
         let ranked = basis.ranked as f64;
         let mut columns = Vec::new();
         for objective in OBJECTIVES {
-            let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == objective.code).collect();
+            let mine: Vec<&'o Outcome> = outcomes.iter().filter(|o| o.attack == objective.code).collect();
             let not_run = skipped.iter().filter(|s| s.attack == objective.code).count();
             if mine.is_empty() && not_run == 0 {
                 continue;
@@ -332,6 +370,7 @@ impl Table {
                     (term.read)(o, basis.form).map(|(before, after)| (query, before, after))
                 };
                 let found: Vec<_> = mine.iter().filter_map(read).collect();
+                let measured = mine.iter().copied().filter(|o| term.held_out.is_some() && read(o).is_some());
                 columns.push(Column {
                     term,
                     unit: term.scale(ranked),
@@ -342,25 +381,30 @@ impl Table {
                         .into_iter()
                         .map(|(q, before, after)| (q, before.unwrap_or(0.0), after))
                         .collect(),
+                    outcomes: measured.collect(),
+                    shared: mine.iter().filter(|o| read(o).is_some()).map(|o| o.shared).collect(),
                     single: mine.iter().all(|o| o.targets.len() <= 1),
                 });
             }
         }
         let place = |(query, right)| Some((ids.binary_search(&query).ok()?, right));
         let survivors = survivors(outcomes).into_iter().filter_map(place).collect();
-        Table { columns, survivors, queries: ids.len(), metric: basis.metric }
+        let captured = outcomes.iter().filter_map(|o| o.after.captured.as_ref());
+        let held_out = captured.map(|c| c.queries).max().unwrap_or(0);
+        let shared = outcomes.iter().filter_map(|o| o.shared).max().map_or(0, |most| most + 1);
+        Table { columns, survivors, queries: ids.len(), metric: basis.metric, held_out, shared }
     }
 
     /// The columns of `terms`.
     fn of<'t>(
         &'t self,
         terms: impl Iterator<Item = &'static Term> + Clone + 't,
-    ) -> impl Iterator<Item = &'t Column> {
+    ) -> impl Iterator<Item = &'t Column<'o>> {
         self.columns.iter().filter(move |c| terms.clone().any(|t| t.name == c.term.name))
     }
 
-    fn replicate(&self, weights: &[f64]) -> Replicate {
-        let means: Vec<Option<Means>> = self.columns.iter().map(|c| c.means(weights)).collect();
+    fn replicate(&self, weights: &[f64], again: Option<&Again>) -> Replicate {
+        let means: Vec<Option<Means>> = self.columns.iter().map(|c| c.means(weights, again)).collect();
         let find = |term: &Term, of: &dyn Fn(&Means) -> Option<f64>| {
             let at = self.columns.iter().position(|c| c.term.name == term.name)?;
             means[at].as_ref().and_then(of)
@@ -389,9 +433,9 @@ impl Table {
         (all > 0.0).then(|| 100.0 * right / all)
     }
 
-    /// Returns no resamples of a single query, because nothing varies.
+    /// Returns no resamples where nothing varies: a single query, and none held out.
     fn resample(&self, resamples: usize, seed: u64) -> Vec<Replicate> {
-        let resamples = if self.queries < 2 { 0 } else { resamples };
+        let resamples = if self.queries.max(self.held_out) < 2 { 0 } else { resamples };
         (0..resamples as u64)
             .into_par_iter()
             .map(|stream| {
@@ -400,7 +444,14 @@ impl Table {
                 for _ in 0..self.queries {
                     weights[random.index(self.queries)] += 1.0;
                 }
-                self.replicate(&weights)
+                let mut random = Random::seeded(seed).stream(HELD_OUT + stream);
+                let mut resample = |count: usize| {
+                    let mut weights = vec![0.0; count];
+                    (0..count).for_each(|_| weights[random.index(count)] += 1.0);
+                    weights
+                };
+                let again = Again { held_out: resample(self.held_out), shared: resample(self.shared) };
+                self.replicate(&weights, Some(&again))
             })
             .collect()
     }
@@ -420,7 +471,7 @@ impl Table {
         }
         let terms = terms_of(score);
         let once = vec![1.0; self.queries];
-        let means = |term: &Term| self.columns.iter().find(|c| c.term.name == term.name)?.means(&once);
+        let means = |term: &Term| self.columns.iter().find(|c| c.term.name == term.name)?.means(&once, None);
         let names =
             |of: &mut dyn Iterator<Item = &'static Term>| of.map(|t| t.name).collect::<Vec<_>>().join(", ");
         let without = names(&mut terms.clone().filter(|t| means(t).is_none()));
@@ -486,6 +537,7 @@ mod tests {
             size: None,
             before,
             after,
+            shared: None,
             members: None,
         }
     }
@@ -617,6 +669,55 @@ mod tests {
         assert_eq!((row("ES:R").queries, row("ES:R").skipped), (1, 1));
         assert_eq!((row("ES:D").queries, row("ES:D").skipped), (2, 0));
         assert_eq!((row("LTM").queries, row("LTM").skipped), (2, 1));
+    }
+
+    /// Under one of two perturbations every query is right, under the other none: the mean of two draws of them is 0, 50 or 100.
+    #[test]
+    fn intervals_resample_perturbations_that_queries_share() {
+        let all = |shared: &dyn Fn(usize) -> Option<usize>| {
+            let one =
+                |q: usize| Outcome { shared: shared(q), ..outcome("UAP", q, hit(true), hit(q % 2 == 0)) };
+            let outcomes: Vec<Outcome> = (0..400).map(one).collect();
+            let row = score(&outcomes, &[], &BASIS, 1);
+            row.summaries.iter().find(|s| s.term.name == "UAP:R").unwrap().after.unwrap()
+        };
+        let alone = all(&|_| None);
+        let (low, high) = alone.interval.unwrap();
+        assert!(alone.value == 50.0 && low > 44.0 && high < 56.0, "{low} {high}");
+        assert_eq!(all(&|q| Some(q % 2)).interval, Some((0.0, 100.0)));
+    }
+
+    /// One image that captures 40 of 200 held-out queries: its share is binomial, with a standard error of √(0.2·0.8/200). Of two
+    /// images with 10 % and 30 % the mean varies with the images too: by ±10 % / √2 on average of resamples.
+    #[test]
+    fn intervals_of_hubs_resample_images_and_held_out_queries() {
+        use crate::record::Captured;
+        let of = |count: usize| Measures {
+            captured: Some(Captured {
+                sample: 0.0,
+                queries: 210,
+                left_out: (200..210).collect(),
+                first: (0..count).map(|place| (place, place % 2)).collect(),
+            }),
+            ..Measures::default()
+        };
+        let row = |outcomes: &[Outcome]| {
+            let scores = score(outcomes, &[], &BASIS, 5);
+            let row = scores.summaries.iter().find(|s| s.term.name == "HUB:10").unwrap();
+            let after = row.after.unwrap();
+            let (low, high) = after.interval.unwrap();
+            (row.before.unwrap(), after.value, (high - low) / 2.0 / 1.96)
+        };
+        let (before, after, error) = row(&[outcome("HUB", 0, of(2), of(40))]);
+        assert_eq!((before, after), (1.0, 20.0));
+        let expected = 100.0 * (0.2f64 * 0.8 / 200.0).sqrt();
+        assert!((error / expected - 1.0).abs() < 0.12, "{error}, expected {expected}");
+        let (_, after, wider) = row(&[outcome("HUB", 0, of(0), of(20)), outcome("HUB", 1, of(0), of(60))]);
+        assert!((after - 20.0).abs() < 1e-9 && wider > 5.0, "{after} {wider}");
+        // At k = 1 only every other captured query counts.
+        let scores = score(&[outcome("HUB", 0, of(0), of(40))], &[], &BASIS, 5);
+        let first = scores.summaries.iter().find(|s| s.term.name == "HUB:1").unwrap();
+        assert_eq!(first.after.unwrap().value, 10.0);
     }
 
     #[test]

@@ -327,6 +327,7 @@ mod tests {
             size: None,
             before: of(true),
             after: of(hit),
+            shared: None,
             members: members.map(|all| all.iter().map(member).collect()),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::card::Card;
 use super::runtime::{Optimise, Options, Session};
-use super::{IMAGE, Info, Pass, Prepared};
-use crate::{Error, Result, files};
+use super::{IMAGE, Info, Loaded, Pass, Prepared};
+use crate::{Error, Result};
 use onnx_grad::{DType, Graph, Node};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -88,12 +88,11 @@ pub struct Taken {
 /// Looks into a file. Errors: it can't be read (exit code 2), or is no ONNX model (exit code 3). What an audit would refuse is
 /// part of the result.
 pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Inspection> {
-    let bytes = files::read(path, files::LARGE).map_err(|e| {
-        Error::usage(format!("can't read the model {}: {e}. Give the path of an .onnx file", path.display()))
-    })?;
-    let size = bytes.len();
-    let graph = Graph::decode(bytes.into(), path)?;
-    let taken = take(path, card, options, batch);
+    let file = Loaded::read(path)?;
+    let size = file.bytes;
+    // Weights are shared by the copies of a graph.
+    let graph = file.graph.clone();
+    let taken = take(file, path, card, options, batch);
     let named = card.output.as_deref().or(taken.as_ref().ok().map(|t| t.info.output.as_str()));
     let dim = taken.as_ref().ok().map(|t| t.info.dim);
     let declared = |values: &[onnx_grad::Value]| {
@@ -109,8 +108,8 @@ pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>)
     })
 }
 
-fn take(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Taken> {
-    let prepared = Prepared::read(path, card, options, batch, false, false)?;
+fn take(file: Loaded, path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Taken> {
+    let prepared = Prepared::of(file, path, card, options, batch, false, false)?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     prepared.graph.nodes.iter().for_each(|n| *counts.entry(&n.op).or_default() += 1);
     let mut operators: Vec<(String, usize)> = counts.into_iter().map(|(op, n)| (op.to_string(), n)).collect();

@@ -36,10 +36,12 @@ impl Joined {
         batch: Option<usize>,
         raw: bool,
     ) -> Result<Joined> {
-        let own = || pick_input(&Graph::load(path)?, card).map(|input| input.fixed_batch());
         let batch = match batch {
             Some(n) => Some(n),
-            None => own().map_err(|e| e.context(path.display()))?,
+            None => {
+                let graph = Graph::load(path)?;
+                pick_input(&graph, card).map_err(|e| e.context(path.display()))?.fixed_batch()
+            }
         };
         let of = |n: usize| -> Result<(Info, Graph)> {
             let prepared =

@@ -58,6 +58,9 @@ const SMALL: usize = 3 * 64 * 64;
 const PHOTOGRAPHS_ON_GPU: usize = 64;
 const SMALL_ON_GPU: usize = 512;
 
+/// What opening a model consists of, for progress: reading includes a first run, for the shapes.
+pub const STAGES: [&str; 3] = ["reading", "gradient graph", "sessions"];
+
 /// The largest number of values in a batch of pixels: 2 GB of float32. A model that needs more is taken for a damaged
 /// file.
 const MOST_VALUES: usize = 1 << 29;
@@ -138,6 +141,17 @@ struct Lanes {
     each: usize,
 }
 
+/// A model's file, decoded.
+struct Loaded {
+    /// Bytes of the file, without those of weights beside it.
+    bytes: usize,
+    /// See [`Info::sha256`].
+    sha256: String,
+    /// See [`Info::weights_sha256`].
+    weights_sha256: Option<String>,
+    graph: Graph,
+}
+
 /// A model that is ready to run forward and is not differentiated yet.
 struct Prepared {
     info: Info,
@@ -156,18 +170,20 @@ impl Model {
     /// Errors (exit code 3): the file is not ONNX; it has no image input or several; the output is ambiguous; an
     /// operator has no gradient rule.
     pub fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Model> {
-        Model::open_in(path, card, options, batch, false)
+        Model::open_in(path, card, options, batch, false, &|_| {})
     }
 
     /// Like [`Model::open`]. With `half`, attack steps run in float16 ([`half`]); then [`Model::calibrate`] must be
-    /// called before the first step.
+    /// called before the first step. `tell` gets the index of each of [`STAGES`] when it begins.
     pub fn open_in(
         path: &Path,
         card: &Card,
         options: Options,
         batch: Option<usize>,
         half: bool,
+        tell: &dyn Fn(usize),
     ) -> Result<Model> {
+        tell(0);
         let mut prepared = Prepared::read(path, card, options, batch, false, false)?;
         let free = prepared.free && batch.is_none();
         let available = memory::available(options.provider);
@@ -176,11 +192,13 @@ impl Model {
             prepared = Prepared::read(path, card, options, Some(lanes.each), false, false)?;
         }
         prepared.lanes = lanes;
+        tell(1);
         let g = prepared.differentiate(IMAGE, Pass::Exact)?;
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
         let inner = lanes.options(options);
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
+        tell(2);
         let half = half.then(|| half::Graphs::new(&g, &info, lanes, inner)).transpose().map_err(named)?;
         let handed = g.residuals.iter().filter(|name| ![IMAGE, EMBEDDING].contains(&name.as_str())).count();
         info.notes = g.notes.clone();
@@ -429,6 +447,27 @@ fn stack<'a>(parts: impl IntoIterator<Item = &'a Array2<f32>>) -> Result<Array2<
     concatenate(Axis(0), &views).map_err(|e| Error::internal(format!("embeddings: {e}")))
 }
 
+impl Loaded {
+    /// Reads and decodes a file. Errors: it can't be read (exit code 2), or is no ONNX model (exit code 3).
+    fn read(path: &Path) -> Result<Loaded> {
+        let bytes = files::read(path, files::LARGE).map_err(|e| {
+            Error::usage(format!(
+                "can't read the model {}: {e}. Give the path of an .onnx file",
+                path.display()
+            ))
+        })?;
+        let size = bytes.len();
+        let sha256 = hex(&Sha256::digest(&bytes));
+        let beside = bytes.windows(EXTERNAL.len()).any(|at| at == EXTERNAL);
+        let graph = Graph::decode(bytes.into(), path)?;
+        let weights_sha256 = beside.then(|| {
+            let all = graph.encode_external();
+            hex(&Sha256::new().chain_update(&all.model).chain_update(&all.weights).finalize())
+        });
+        Ok(Loaded { bytes: size, sha256, weights_sha256, graph })
+    }
+}
+
 impl Prepared {
     /// Reads and prepares a model. `loops` says whether the graph may have loops. A loop has no gradient here, and
     /// running it to infer shapes might not end. `raw` says whether the graph keeps the model's own input, without
@@ -441,13 +480,20 @@ impl Prepared {
         loops: bool,
         raw: bool,
     ) -> Result<Prepared> {
-        let bytes = files::read(path, files::LARGE).map_err(|e| {
-            Error::usage(format!(
-                "can't read the model {}: {e}. Give the path of an .onnx file",
-                path.display()
-            ))
-        })?;
-        let sha256 = hex(&Sha256::digest(&bytes));
+        Prepared::of(Loaded::read(path)?, path, card, options, batch, loops, raw)
+    }
+
+    /// [`Prepared::read`] of a file that was read from `path`.
+    fn of(
+        file: Loaded,
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        loops: bool,
+        raw: bool,
+    ) -> Result<Prepared> {
+        let Loaded { sha256, weights_sha256, mut graph, .. } = file;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !s.eq_ignore_ascii_case(&sha256)) {
             return Err(Error::usage(format!(
                 "the model card is of another file: it states sha256 {stated}, and {} has {sha256}",
@@ -455,12 +501,6 @@ impl Prepared {
             )));
         }
         let named = |e: Error| e.context(path.display());
-        let beside = bytes.windows(EXTERNAL.len()).any(|at| at == EXTERNAL);
-        let mut graph = Graph::decode(bytes.into(), path)?;
-        let weights_sha256 = beside.then(|| {
-            let all = graph.encode_external();
-            hex(&Sha256::new().chain_update(&all.model).chain_update(&all.weights).finalize())
-        });
         let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
         let inputs: Vec<String> =
             graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();

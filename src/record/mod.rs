@@ -1,6 +1,7 @@
 //! The data that an audit writes: trials, outcomes, findings, verdicts, and the report that contains them. This module
 //! uses no other module of the crate except [`crate::error`], so that every writer and reader can depend on it.
 
+mod apart;
 mod float16;
 mod names;
 mod partition;
@@ -11,16 +12,18 @@ mod sweep;
 mod trial;
 mod verdict;
 
+pub use apart::Apart;
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
 pub use properties::Properties;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
-    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Map,
-    MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RetrievalMeans,
+    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Hub, Map,
+    Mask, MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RetrievalMeans,
     RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite, Surrogate, Timing, Tool,
+    TrialsFile, Universal,
 };
 pub use sweep::{Sweep, SweepPoint};
-pub use trial::{Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
+pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};

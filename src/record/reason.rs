@@ -81,8 +81,13 @@ pub struct Warning {
 
 impl Reason {
     /// Creates a finding of this reason from the result `found`.
-    pub fn finding(&self, (severity, found): Found) -> Finding {
-        let advice = if severity > Severity::Info { self.advice } else { "" };
+    pub fn finding(&self, found: Found) -> Finding {
+        self.advising(self.advice, found)
+    }
+
+    /// Creates a finding with `advice` in place of the table's.
+    pub fn advising(&self, advice: &'static str, (severity, found): Found) -> Finding {
+        let advice = if severity > Severity::Info { advice } else { "" };
         Finding {
             check: self.id.into(),
             asks: self.asks.into(),
@@ -127,6 +132,10 @@ impl Finding {
     }
 }
 
+/// Advice where another attack outdoes the strong search.
+pub const MORE_EFFORT: &str = "The strong search left something: its numbers are upper bounds, and here too high. Give it more \
+                               work: `effort: 10` in the suite file";
+
 /// Defines a constant and a row of the table for each reason: its id, when it is checked, its question, its advice.
 macro_rules! reasons {
     ($($name:ident = $id:literal, $when:literal, $asks:literal, $advice:literal;)*) => {
@@ -167,6 +176,9 @@ reasons! {
     GRADIENT = "gradient", "always", "Does the gradient agree with finite differences?",
         "A score from it would call a weak model robust, so none is given. Please report this with the \
          model's architecture, or audit with --gradient estimate";
+    GRADIENT_DEVIATES = "gradient-deviates", "always", "Is the gradient as right as finite differences can tell?",
+        "So small an error changes few signs of the gradient, and scores hardly. Please report this with the model's \
+         architecture";
     IMAGE_HIDDEN = "image-hidden", "always", "Does the embedding depend on the image?",
         "Such a model tells its images apart by next to nothing: see that it is trained, and its weights loaded";
     STRAIGHT_THROUGH = "straight-through", "always", "Is nothing rounded on the way?",

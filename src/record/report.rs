@@ -41,12 +41,22 @@ pub struct Report {
     /// The smallest perturbations that make queries wrong, where the suite looks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Smallest>,
+    /// What hubs are measured on, and what clean images capture; absent where the suite crafts none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<Hub>,
+    /// How the perturbations that queries share were crafted; absent where each query has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub universal: Option<Universal>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
     pub trials: TrialList,
     /// The outcome of each trial.
     pub outcomes: Vec<Outcome>,
+    /// The file that holds `trials`, `outcomes`, `skipped`, `labels` and `examples`, which are empty then; absent where they are
+    /// here. [`Report::load`] puts them back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trials_file: Option<TrialsFile>,
     /// Queries that attacks could not be run on.
     pub skipped: Vec<Skipped>,
     /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not say.
@@ -74,16 +84,22 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads a saved report. Errors (exit code 2): the file is not a report, or a newer version of audit wrote it.
+    /// Reads a saved report, and its trials where they are in another file. Errors (exit code 2): the file is not a report, a newer
+    /// version of audit wrote it, or its trials can't be read.
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();
         let json = files::read_text(path, files::LARGE)
             .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
-        Report::parse(&json).map_err(|e| e.context(name))
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Report::parse_in(&json, folder).map_err(|e| e.context(name))
     }
 
-    /// Like [`Report::load`], from JSON text.
+    /// Like [`Report::load`], from JSON text. Trials in another file are looked for in the current folder.
     pub fn parse(json: &str) -> Result<Report> {
+        Report::parse_in(json, Path::new(""))
+    }
+
+    fn parse_in(json: &str, folder: &Path) -> Result<Report> {
         /// The field that reports of all versions have.
         #[derive(Deserialize)]
         struct Stamp {
@@ -99,8 +115,11 @@ impl Report {
                 concat!("audit ", env!("CARGO_PKG_VERSION"))
             )));
         }
-        serde_json::from_str(json)
-            .map_err(|e| Error::usage(format!("not a whole report (schema_version {schema_version}): {e}")))
+        let mut report: Report = serde_json::from_str(json).map_err(|e| {
+            Error::usage(format!("not a whole report (schema_version {schema_version}): {e}"))
+        })?;
+        report.join(folder)?;
+        Ok(report)
     }
 
     /// Refuses a part of a run (exit code 13), because its scores are not those of the model.
@@ -179,6 +198,17 @@ impl Report {
     }
 }
 
+/// Where the trials of a report are, if they are not in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialsFile {
+    /// Path of the file, seen from the report's folder.
+    pub path: String,
+    /// SHA-256 of the file, hexadecimal.
+    pub sha256: String,
+    /// Number of outcomes in it.
+    pub outcomes: usize,
+}
+
 /// A part of a run: a subset of its queries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
@@ -198,20 +228,21 @@ pub struct Part {
     pub scores: Vec<ScoreName>,
 }
 
-/// A few attacks to show: for some attacks, the trial whose embedding moved farthest.
+/// A few attacks to show: for each attack, the trials whose embedding moved farthest, and of the others the one that withstood
+/// most.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Examples {
     /// The factor that pixel differences are multiplied by in [`Example::difference`].
     pub amplification: f32,
     /// The trials.
     pub trials: Vec<Example>,
-    /// Small pictures (PNG in base64) of the gallery items that the trials name, by id.
+    /// Small pictures (base64) of the gallery items that the trials name, by id.
     pub thumbnails: BTreeMap<String, String>,
     /// A map of embeddings in the plane.
     pub map: Map,
 }
 
-/// A trial to show. Pictures are PNG in base64.
+/// A trial to show. Pictures are in base64: PNG, or JPEG of images of more than 96 pixels.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Example {
     /// The attack's code.
@@ -228,7 +259,7 @@ pub struct Example {
     pub attacked: String,
     /// Their difference, amplified, with mid-grey for no difference.
     pub difference: String,
-    /// The nearest items before the attack, without the query.
+    /// The nearest items before the attack, without the query. Where the attack perturbs a candidate, those of its first target.
     pub nearest_before: Vec<Neighbour>,
     /// The nearest items after the attack, without the query.
     pub nearest_after: Vec<Neighbour>,
@@ -374,6 +405,9 @@ pub struct Suite {
     /// The norm that bounds perturbations.
     #[serde(default = "linf", skip_serializing_if = "is_linf")]
     pub norm: String,
+    /// Where images may change; absent for everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask: Option<Mask>,
     /// Largest size ε of a perturbation in this norm, in units of the [0,1] range.
     pub eps: f32,
     /// Step size α, in the same units.
@@ -397,6 +431,9 @@ pub struct Suite {
     /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), where one of them ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub xi_k: Option<f64>,
+    /// The class of the queries that hubs are for; absent where they are for all.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hub_class: Option<String>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]
@@ -406,6 +443,29 @@ pub struct Suite {
     /// How the queries were chosen; absent where all were attacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<String>,
+}
+
+/// The part of an image that attacks may change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mask {
+    /// The image file that is white where pixels may change; absent for a rectangle at a place drawn for each query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// SHA-256 of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The share of the image's area, from 0 to 1.
+    pub share: f64,
+}
+
+impl std::fmt::Display for Mask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let share = 100.0 * self.share;
+        match &self.path {
+            Some(path) => write!(f, "the mask {path} ({share:.1} % of the area)"),
+            None => write!(f, "a patch of {share:.1} % of the area, at a place drawn for each query"),
+        }
+    }
 }
 
 /// A model that attacks were made on, and not measured on.
@@ -442,6 +502,15 @@ impl Suite {
                  white-box scores, which would be lower"
             )
         })
+    }
+
+    /// What distinguishes the mask from others: its contents, not its path.
+    pub fn masked(&self) -> String {
+        match &self.mask {
+            None => "none".into(),
+            Some(Mask { sha256: Some(sha256), .. }) => format!("sha256 {sha256}"),
+            Some(patch) => patch.to_string(),
+        }
     }
 
     /// An addition to the number of steps, where they ran in float16.
@@ -590,6 +659,26 @@ pub struct RetrievalMeans {
     /// clustering of the clean gallery. Absent where the gallery was not clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nmi: Option<f64>,
+}
+
+/// How universal perturbations were crafted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Universal {
+    /// Number of perturbations. Each query is measured under one of them.
+    pub perturbations: usize,
+    /// Number of queries that each is crafted on. They are measured under none.
+    pub sample: usize,
+}
+
+/// What hubs are measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Hub {
+    /// Number of queries that held-out ones are drawn from: for each hub, those that are not in its sample.
+    pub queries: usize,
+    /// Number of queries that a hub is crafted on at most.
+    pub sample: usize,
+    /// What the clean image that captures most of these queries captures, per cent, for k = 1 and 10.
+    pub best_clean: [f64; 2],
 }
 
 /// The smallest perturbations that a search found to make queries wrong. They are upper bounds: a better search may find

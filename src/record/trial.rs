@@ -73,9 +73,36 @@ pub struct Measures {
     /// 0; of more, Kendall's τ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<f64>,
+    /// The queries that rank the perturbed item among their first, for attacks that craft it on a sample of queries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured: Option<Captured>,
     /// What the query finds; absent where the perturbed item is a candidate, or no item that it may rank has its class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<Retrieval>,
+}
+
+/// The queries that one item captures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Captured {
+    /// Share of the sample's queries among whose first 10 the item is, in [0, 1].
+    pub sample: f64,
+    /// Number of queries that held-out ones are drawn from. They have the same order in every trial.
+    pub queries: usize,
+    /// Places of those that are not held out, ascending: the sample's queries, and those that don't rank the item.
+    pub left_out: Vec<usize>,
+    /// Held-out queries among whose first 10 the item is: their places, ascending, and its rank; 0 = nearest.
+    pub first: Vec<(usize, usize)>,
+}
+
+impl Captured {
+    /// Share of the held-out queries among whose first `k` ≤ 10 the item is, in [0, 1], with a weight for each of the queries;
+    /// `None` where the weights of all held-out queries are 0.
+    pub fn share(&self, k: usize, weight: impl Fn(usize) -> f64) -> Option<f64> {
+        let all: f64 = (0..self.queries).map(&weight).sum();
+        let held_out = all - self.left_out.iter().map(|&place| weight(place)).sum::<f64>();
+        let first = self.first.iter().filter(|(_, rank)| *rank < k).map(|&(place, _)| weight(place));
+        (held_out > 0.0).then(|| first.sum::<f64>() / held_out)
+    }
 }
 
 /// What one query finds among the items that it may rank, its own clean copy left out. Shares in [0, 1].
@@ -131,6 +158,10 @@ pub struct Outcome {
     pub before: Measures,
     /// Measures at the final embedding.
     pub after: Measures,
+    /// Which of the perturbations that many queries share this is; absent where the query has its own. `steps` is then 0: other
+    /// queries' images made them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<usize>,
     /// What each member of an ensemble found; absent where the attack was one search. `steps` then counts all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<MemberResult>>,

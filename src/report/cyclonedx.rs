@@ -2,7 +2,7 @@
 
 use super::first::firsts;
 use super::references::references;
-use super::shown::{bound, stepping};
+use super::shown::{bound_in_norm, stepping};
 use crate::Result;
 use crate::judge::quantity::Quantity;
 use crate::record::{Report, Severity};
@@ -15,10 +15,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let limitations: Vec<String> = found.map(|w| format!("{}: {}", w.id, w.text)).collect();
     let mut properties = vec![
         property("suite", &format!("{} ({} form)", report.suite.name, report.suite.form)),
-        property(
-            "perturbation",
-            &format!("at most {} in the norm {}", bound(&report.suite), report.suite.norm),
-        ),
+        property("perturbation", &format!("at most {}", bound_in_norm(&report.suite))),
         property("search", &stepping(report)),
         property("queries", &report.suite.asked()),
         property("runtime", &report.tool.in_words()),

@@ -47,6 +47,15 @@ pub fn csv(text: &str) -> String {
     }
 }
 
+/// One word of a command line, quoted where a shell needs it.
+pub fn shell(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

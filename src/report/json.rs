@@ -18,8 +18,13 @@ pub(super) fn pretty(value: &impl Serialize) -> Result<Vec<u8>> {
 }
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
+    lines(report)
+}
+
+/// A value as JSON with a line for each element of a list of objects.
+pub(super) fn lines(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    report
+    value
         .serialize(&mut Serializer::with_formatter(&mut bytes, Lines::default()))
         .map_err(|e| Error::internal(format!("the report as JSON: {e}")))?;
     bytes.push(b'\n');

@@ -26,17 +26,19 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         })
         .collect();
     let first = firsts(report);
-    let scores: Vec<String> = first
-        .iter()
-        .map(|f| {
-            let text = escape(&f.line());
-            let inside = match f.value {
-                None => format!("<skipped message=\"{text}\"/>"),
-                Some(_) => format!("<system-out>{text}</system-out>"),
-            };
-            format!("    <testcase classname=\"{model}.scores\" name=\"{}\">{inside}</testcase>\n", f.label)
-        })
-        .collect();
+    let caveat = report.caveat().map(|caveat| {
+        let text = escape(&caveat);
+        format!("    <testcase classname=\"{model}.scores\" name=\"caveat\"><system-out>{text}</system-out></testcase>\n")
+    });
+    let scores = first.iter().map(|f| {
+        let text = escape(&f.line());
+        let inside = match f.value {
+            None => format!("<skipped message=\"{text}\"/>"),
+            Some(_) => format!("<system-out>{text}</system-out>"),
+        };
+        format!("    <testcase classname=\"{model}.scores\" name=\"{}\">{inside}</testcase>\n", f.label)
+    });
+    let scores: Vec<String> = caveat.into_iter().chain(scores).collect();
     let attacks: Vec<String> = report
         .attacks
         .iter()

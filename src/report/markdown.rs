@@ -4,7 +4,8 @@ use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
 use super::shown::{
-    RETRIEVAL, bound, capital, measures, number, percent, retrieval, smallest, stepping, strong_sample,
+    RETRIEVAL, bound, capital, crafted, measures, number, percent, retrieval, smallest, stepping,
+    strong_sample,
 };
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -24,6 +25,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut out = format!("## Robustness of {}\n\n", escape(report.model_name()));
     if let Some(alarm) = report.alarm() {
         out += &format!("> ❌ **{}**\n\n", escape(&alarm));
+    }
+    if let Some(caveat) = report.caveat() {
+        out += &format!("> ⚠️ **{}**\n\n", escape(&caveat));
     }
     if let Some(gate) = &report.gate {
         let mark = if gate.exit().is_some() { "❌" } else { "✅" };
@@ -74,6 +78,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     out += &retrieval_table(report);
     if let Some(found) = &report.smallest {
         out += &format!("{}.\n\n", escape(&capital(&smallest(found))));
+    }
+    for text in crafted(report) {
+        out += &format!("{}.\n\n", escape(&capital(&text)));
     }
     out += &searches(report);
     let s = &report.suite;

@@ -1,5 +1,6 @@
 //! A report in every format: each is a pure function of [`crate::record::Report`].
 
+mod assessment;
 pub mod compare;
 mod cyclonedx;
 pub mod escape;
@@ -16,12 +17,15 @@ mod points;
 mod references;
 mod sarif;
 mod shown;
+pub use shown::bound;
 pub mod sweep;
 pub mod terminal;
 mod trials;
 
-use crate::record::Report;
+use crate::model::hex;
+use crate::record::{Report, TrialsFile};
 use crate::{Error, Result, files};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// A file format of reports.
@@ -32,20 +36,22 @@ pub struct Format {
     pub render: fn(&Report) -> Result<Vec<u8>>,
     /// Whether it shows the pictures of [`crate::record::Examples`].
     pub shows_examples: bool,
+    /// Whether it is a report that can be loaded again, whose trials may be in another file.
+    pub names_trials: bool,
 }
 
 /// Every format; `-o` chooses by the file name's ending.
 pub const FORMATS: &[Format] = &[
-    Format { extension: "json", render: json::render, shows_examples: false },
-    Format { extension: "html", render: html::render, shows_examples: true },
-    Format { extension: "md", render: markdown::render, shows_examples: false },
-    Format { extension: "junit.xml", render: junit::render, shows_examples: false },
-    Format { extension: "sarif", render: sarif::render, shows_examples: false },
-    Format { extension: "csv", render: trials::csv, shows_examples: false },
-    Format { extension: "parquet", render: trials::parquet, shows_examples: false },
-    Format { extension: "metrics.json", render: metrics::render, shows_examples: false },
-    Format { extension: "cdx.json", render: cyclonedx::render, shows_examples: false },
-    Format { extension: "intoto.json", render: intoto::render, shows_examples: false },
+    Format { extension: "json", render: json::render, shows_examples: false, names_trials: true },
+    Format { extension: "html", render: html::render, shows_examples: true, names_trials: false },
+    Format { extension: "md", render: markdown::render, shows_examples: false, names_trials: false },
+    Format { extension: "junit.xml", render: junit::render, shows_examples: false, names_trials: false },
+    Format { extension: "sarif", render: sarif::render, shows_examples: false, names_trials: false },
+    Format { extension: "csv", render: trials::csv, shows_examples: false, names_trials: false },
+    Format { extension: "parquet", render: trials::parquet, shows_examples: false, names_trials: false },
+    Format { extension: "metrics.json", render: metrics::render, shows_examples: false, names_trials: false },
+    Format { extension: "cdx.json", render: cyclonedx::render, shows_examples: false, names_trials: false },
+    Format { extension: "intoto.json", render: intoto::render, shows_examples: false, names_trials: false },
 ];
 
 /// The report as JSON.
@@ -118,6 +124,53 @@ impl Target {
     pub fn write(self, report: &Report) -> Result<()> {
         self.destination.write(&(self.format.render)(report)?)
     }
+}
+
+/// Claims the file of `--trials-out`, if there is one. Errors (exit code 2): the ending is not .json, folder missing or not
+/// writable.
+pub fn open_trials(path: Option<&Path>) -> Result<Option<Destination>> {
+    let Some(path) = path else { return Ok(None) };
+    if !path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
+        return Err(Error::usage(format!(
+            "--trials-out {}: expected a name that ends in .json. For a table of the trials, which no report is made of again, add \
+             -o trials.csv or -o trials.parquet",
+            path.display()
+        )));
+    }
+    Destination::open("--trials-out", path).map(Some)
+}
+
+/// Writes the report to every target. With `trials` they go into that file, which the reports in JSON then name.
+pub fn write_all(targets: Vec<Target>, trials: Option<Destination>, report: &Report) -> Result<()> {
+    let Some(trials) = trials else {
+        return targets.into_iter().try_for_each(|target| target.write(report));
+    };
+    let (mut short, apart) = report.apart();
+    let bytes = json::lines(&apart)?;
+    let (path, sha256) = (trials.0.clone(), hex(&Sha256::digest(&bytes)));
+    trials.write(&bytes)?;
+    for target in targets {
+        if !target.format.names_trials {
+            target.write(report)?;
+            continue;
+        }
+        let path = seen_from(&target.destination.0, &path);
+        short.trials_file = Some(TrialsFile { path, sha256: sha256.clone(), outcomes: apart.outcomes.len() });
+        target.write(&short)?;
+    }
+    Ok(())
+}
+
+/// The path of `file` from the folder that `report` is in, so that both can be moved together; its whole path where it is not in
+/// that folder.
+fn seen_from(report: &Path, file: &Path) -> String {
+    let folder = |path: &Path| {
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        parent.canonicalize().unwrap_or_else(|_| parent.into())
+    };
+    let whole = folder(file).join(file.file_name().unwrap_or_default());
+    let inside = whole.strip_prefix(folder(report)).ok();
+    inside.unwrap_or(&whole).to_string_lossy().into_owned()
 }
 
 /// Which of the endings `known` the file name has; the longest counts.

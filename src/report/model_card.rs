@@ -3,7 +3,7 @@
 
 use super::Destination;
 use super::first::{First, firsts};
-use super::shown::bound;
+use super::shown::bound_in_norm;
 use crate::record::Report;
 use crate::{Error, Result, files, yaml};
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ fn result(report: &Report) -> Value {
             );
         }
         if f.quantity.attacked() {
-            args["perturbation"] = format!("{} in {}", bound(&report.suite), report.suite.norm).into();
+            args["perturbation"] = bound_in_norm(&report.suite).into();
         }
         Some(
             json!({ "type": f.quantity.name(), "value": rounded, "name": format!("{}{remark}", f.label), "args": args }),

@@ -1,7 +1,8 @@
 //! What every format shows of the points of a sweep.
 
 use super::shown::bound;
-use crate::record::{Attack, Severity, Sweep, SweepPoint};
+use crate::record::{Attack, Severity, Suite, Sweep, SweepPoint};
+use crate::threat::BALLS;
 use crate::threat::term::{TERMS, Term};
 
 /// The terms that a point measured, in the order of reports.
@@ -44,12 +45,19 @@ fn scores(sweep: &Sweep) -> Vec<Score> {
     all.into_iter().filter(|(_, of)| sweep.points.iter().any(|p| of(p).is_some())).collect()
 }
 
+/// What bounds perturbations where ε is an axis of the sweep; `None` for the largest change of any pixel.
+fn bounded_by(suite: &Suite) -> Option<String> {
+    let norm = (suite.norm != BALLS[0].name).then(|| format!("ε in {}", suite.norm));
+    let mask = suite.mask.as_ref().map(|mask| format!("within {mask}"));
+    Some([norm, mask].into_iter().flatten().collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
+}
+
 /// What was swept, in a line.
 pub(super) fn what(sweep: &Sweep) -> String {
     let Some(suite) = sweep.points.first().map(|p| &p.suite) else { return String::new() };
     let constant = |name: &str, text: String| (!sweep.axes.iter().any(|a| a == name)).then_some(text);
     let parts: Vec<String> = [
-        constant("eps", format!("ε {}", bound(suite))),
+        constant("eps", format!("ε {}", bound(suite))).or_else(|| bounded_by(suite)),
         constant("steps", format!("{} steps", suite.steps)),
         Some(format!("α {:.5}", suite.alpha)),
         Some(suite.asked()),

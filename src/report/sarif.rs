@@ -126,6 +126,9 @@ impl About {
 /// The first numbers, by the names that gates know them by, and the gate's note.
 fn properties(report: &Report) -> Value {
     let mut bag = json!({});
+    if let Some(caveat) = report.caveat() {
+        bag["caveat"] = caveat.into();
+    }
     for f in firsts(report) {
         bag[f.quantity.name()] = json!({
             "name": f.label,

@@ -3,6 +3,7 @@
 use crate::judge::compare::{Comparison, Entry, Row};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{Attack, Report, RetrievalMeans, Smallest, Suite};
+use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 use std::collections::BTreeSet;
@@ -73,6 +74,29 @@ pub(super) fn smallest(found: &Smallest) -> String {
     )
 }
 
+/// What was crafted on a sample of queries, in sentences without a full stop.
+pub(super) fn crafted(report: &Report) -> Vec<String> {
+    let hub = report.hub.as_ref().map(|hub| {
+        let of = report.suite.hub_class.as_ref().map_or(String::new(), |class| format!(" of class {class}"));
+        let images = report.outcomes.iter().filter(|o| o.after.captured.is_some()).count();
+        format!(
+            "hubs: {images} images, each crafted on {} queries{of} at most and measured on those of {} that are not among them. Before \
+             the attack they capture what a clean image does by chance; the clean image that captures most has {:.1} % at k = 1 and \
+             {:.1} % at k = {FIRST}. Intervals resample images and held-out queries",
+            hub.sample, hub.queries, hub.best_clean[0], hub.best_clean[1]
+        )
+    });
+    let universal = report.universal.map(|of| {
+        let measured = report.outcomes.iter().filter(|o| o.shared.is_some()).count();
+        format!(
+            "universal perturbations: {}, each crafted on {} queries; the other {measured} are measured under one of them. Intervals \
+             resample queries and perturbations",
+            of.perturbations, of.sample
+        )
+    });
+    hub.into_iter().chain(universal).collect()
+}
+
 /// The text with its first letter in upper case.
 pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
@@ -81,12 +105,23 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 /// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77.0/255)`.
-pub(super) fn bound(suite: &Suite) -> String {
+pub fn bound(suite: &Suite) -> String {
     let eps = suite.eps;
     match Ball::find(&suite.norm) {
-        Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255)", 255.0 * eps),
-        _ => format!("{eps:.5} ({})", suite.norm),
+        Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255){}", 255.0 * eps, within(suite)),
+        _ => format!("{eps:.5} ({}){}", suite.norm, within(suite)),
     }
+}
+
+/// The bound for readers who know no convention, with the norm by name in any case.
+pub(super) fn bound_in_norm(suite: &Suite) -> String {
+    let size = bound(&Suite { mask: None, ..suite.clone() });
+    format!("{size} in {}{}", suite.norm, within(suite))
+}
+
+/// The mask as a part of a sentence, where there is one.
+fn within(suite: &Suite) -> String {
+    suite.mask.as_ref().map_or(String::new(), |mask| format!(" within {mask}"))
 }
 
 /// The search in words: the steps and random starts of a suite, or the members of the strong search.

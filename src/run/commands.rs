@@ -12,7 +12,7 @@ use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators, threat};
 use clap::CommandFactory;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a command prints, and its exit code where that is not 0.
 pub type Done = (String, Option<Exit>);
@@ -73,7 +73,8 @@ fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
     interrupt::listen()?;
     limit(flags.threads);
     let (text, exit) = shown(&super::run(flags, command)?);
-    let files: Vec<String> = flags.reports.iter().map(|path| path.display().to_string()).collect();
+    let files = flags.reports.iter().chain(&flags.trials_out);
+    let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
     let rest = match files.is_empty() {
         true => "the rest: -o report.html writes a page with plots, examples and every class, -o report.json every trial".into(),
         false => format!("the rest is in {}", files.join(", ")),
@@ -99,12 +100,7 @@ fn refuse_misspelt(flags: &AuditFlags) -> Result<()> {
 
 /// The command line, quoted where a shell needs it.
 fn command_line(words: impl Iterator<Item = OsString>) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
-    let quote = |word: String| match !word.is_empty() && word.chars().all(plain) {
-        true => word,
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    };
-    let words = words.map(|word| quote(word.to_string_lossy().into_owned()));
+    let words = words.map(|word| report::escape::shell(&word.to_string_lossy()));
     std::iter::once("audit".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
@@ -123,19 +119,21 @@ fn merge(flags: &MergeFlags, command: &str) -> Result<Done> {
         return partition::merge_embeddings(&flags.parts, &flags.output).map(passed);
     }
     let targets = Target::open_all(&flags.output)?;
+    let trials = report::open_trials(flags.trials_out.as_deref())?;
     let report = partition::merge(&flags.parts, command)?;
-    targets.into_iter().try_for_each(|target| target.write(&report))?;
+    report::write_all(targets, trials, &report)?;
     Ok(shown(&report))
 }
 
-fn write(report: &Report, files: &[PathBuf]) -> Result<()> {
-    Target::open_all(files)?.into_iter().try_for_each(|target| target.write(report))
+fn write(report: &Report, files: &[PathBuf], trials: Option<&Path>) -> Result<()> {
+    let targets = Target::open_all(files)?;
+    report::write_all(targets, report::open_trials(trials)?, report)
 }
 
 /// Renders a saved report. Its verdict was given when it was made: it is shown, and not given again.
 fn render(flags: &ReportFlags) -> Result<Done> {
     let report = Report::load(&flags.report)?;
-    write(&report, &flags.output)?;
+    write(&report, &flags.output, flags.trials_out.as_deref())?;
     if let Some(card) = &flags.model_card {
         report.whole()?;
         report::model_card::write(&report, card)?;
@@ -165,7 +163,7 @@ fn gate(flags: &GateFlags) -> Result<Done> {
     let verdict = Verdict::judge(&report, baseline.as_ref(), &rules)?;
     let shown = report::terminal::verdict(&verdict);
     report.gate = Some(verdict);
-    write(&report, &flags.output)?;
+    write(&report, &flags.output, None)?;
     let alarm = report.alarm().map_or(String::new(), |alarm| alarm + "\n");
     Ok((alarm + &shown, report.exit()))
 }

@@ -1,6 +1,7 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
 use super::prepare::{Clean, Purpose, Subject};
+use super::reservations;
 use super::summary;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::error::did_you_mean;
@@ -48,6 +49,13 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
     // The audit that is looked into is not one of transfer.
     let surrogate = run.surrogate.take();
     let mut subject = Subject::open(&run, Purpose::Checks)?;
+    if let Some(entry) = subject.settings.suite.attacks.iter().find(|entry| entry.objective.shared) {
+        return Err(Error::usage(format!(
+            "the doctor compares attacks query by query, and {} has one perturbation for many: take it out of the suite, or look \
+             into another one, such as ars",
+            entry.objective.code
+        )));
+    }
     let mut examination = Examination {
         schema_version: record::SCHEMA_VERSION,
         tool: summary::tool(&run, &subject),
@@ -100,6 +108,7 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
             run.resume || run.journal.is_some() || run.partition.is_some(),
             "the doctor is done in one go: leave --resume, --journal and --partition out",
         ),
+        (run.trials_out.is_some(), "the doctor keeps findings and no trials: leave --trials-out out"),
     ];
     match refused.into_iter().find(|(asked, _)| *asked) {
         Some((_, why)) => Err(Error::usage(why)),
@@ -109,7 +118,7 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
 
 /// The checks that attack, or those of them that are named. Errors (exit code 2): a name that none of them has.
 fn asked(only: &[String]) -> Result<Vec<&'static check::Check>> {
-    let all: Vec<&check::Check> = CHECKS.iter().filter(|c| matches!(c.run, check::Run::Doctor(_))).collect();
+    let all: Vec<&check::Check> = CHECKS.iter().filter(|c| c.attacks()).collect();
     let names: Vec<&str> = all.iter().map(|c| c.reason.id).collect();
     if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(Error::usage(format!(
@@ -150,12 +159,11 @@ fn attacks(
     };
     let mut findings = check::of_outcomes(&all);
     for (i, c) in asked.iter().enumerate() {
-        if let check::Run::Doctor(examine) = c.run {
-            progress.set(i as u64, None);
-            findings.push(c.reason.finding(examine(&mut patient)?));
-        }
+        progress.set(i as u64, None);
+        findings.extend(c.examine(&mut patient)?);
     }
     progress.finish();
+    findings.extend(patient.model.unformed().map(|(pass, why)| reservations::unformed(pass, why)));
     Ok(findings)
 }
 
@@ -182,8 +190,14 @@ impl Examination {
         ));
         out.push('\n');
         out += &wrap(&format!(
-            "looking into suite {} ({} form) · {}: ε {:.5}, {} steps · {} queries · seed {}",
-            s.name, s.form, s.protocol, s.eps, s.steps, s.queries, self.seed
+            "looking into suite {} ({} form) · {}: ε {}, {} steps · {} queries · seed {}",
+            s.name,
+            s.form,
+            s.protocol,
+            report::bound(s),
+            s.steps,
+            s.queries,
+            self.seed
         ));
         out.push('\n');
         out += &report::terminal::findings(&self.findings);

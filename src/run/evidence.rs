@@ -85,7 +85,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         plan: &subject.plan,
         surrogate: None,
     };
-    let mut attacked = Vec::new();
+    let (mut attacked, mut masks) = (Vec::new(), Vec::new());
     let mut phase = Phase::new("attacks", trials.len() as u64, flags.mode());
     let each = (ROOM / (4 * subject.model.pixels())).max(1);
     for places in (0..trials.len()).collect::<Vec<_>>().chunks(each) {
@@ -93,6 +93,12 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         for (place, (outcome, image)) in places.iter().zip(found) {
             agrees(&outcome, &report.outcomes[*place])?;
             attacked.push(contents.image(&format!("attacked/{place:06}"), &image, shape)?);
+            if let Some(free) =
+                subject.plan.free([1, shape[1], shape[2]], trials[*place].objective, &outcome.query)?
+            {
+                let white: Vec<f32> = free.into_iter().map(|free| f32::from(u8::from(free))).collect();
+                masks.push(contents.image(&format!("masks/{place:06}"), &white, [1, shape[1], shape[2]])?);
+            }
         }
         phase.set(attacked.len() as u64, None);
     }
@@ -106,6 +112,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         "items": items,
         "images": pictures,
         "attacked": attacked,
+        "masks": masks,
         "files": contents.hashes
     });
     let bytes = contents.finish(&manifest)?;

@@ -1,12 +1,14 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
 use crate::data::{Dataset, Preparation};
+use crate::judge::score::{Basis, withstood};
 use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place};
 use crate::space::Gallery;
-use crate::threat::{Evidence, Measure, Objective, Trial};
+use crate::threat::{Evidence, OBJECTIVES, Objective, Plan, Trial};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::imageops::{self, FilterType};
 use image::{DynamicImage, Luma, Rgb};
@@ -15,12 +17,17 @@ use ndarray::{Array1, Array2, Axis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 
-/// Trials shown at the most.
-const TRIALS: usize = 6;
+/// Trials of each attack that moved their embedding farthest, which are shown.
+const FARTHEST: usize = 2;
 /// Items of a ranking shown.
 const NEAREST: usize = 5;
-/// Longer side of the attacked pictures, and of the retrieved ones.
-const SIDES: [usize; 2] = [96, 64];
+/// Longer side of the attacked pictures, and of the retrieved ones, at the most.
+const SIDES: [usize; 2] = [224, 64];
+/// Images that are no larger are shown as they are. Larger ones are photographs, and shown as JPEG of this quality: a page of them
+/// would take some ten times as much as PNG.
+const SMALL: usize = 96;
+/// See [`SMALL`].
+const QUALITY: u8 = 88;
 /// Attacked queries on the map, each of a class of its own.
 const MOVES: usize = 8;
 /// Gallery items on the map, beside those of the queries' classes.
@@ -28,8 +35,10 @@ const PLACES: usize = 400;
 
 /// Looks on while trials finish, and keeps what is worth showing.
 pub struct Collector {
-    /// By attack code, the trial that moved its embedding farthest.
-    farthest: BTreeMap<String, (Outcome, Evidence)>,
+    /// What says how much a trial withstood.
+    basis: Basis,
+    /// By attack code, the trials that are [`picked`] of those seen so far.
+    shown: BTreeMap<String, Vec<(Outcome, Evidence)>>,
     /// The attack that the map shows: one that is judged by the way an embedding goes, or the first by code.
     mapped: String,
     /// Queries on the map, in the order of their ids.
@@ -40,7 +49,7 @@ pub struct Collector {
 
 impl Collector {
     /// Nothing seen yet of `trials`: all of the audit's, even if others run some of them.
-    pub fn new(gallery: &Gallery, trials: &[Trial]) -> Collector {
+    pub fn new(gallery: &Gallery, trials: &[Trial], basis: Basis) -> Collector {
         let goes = |o: &Objective| o.terms.iter().any(|term| term.way);
         // false comes first.
         let first = trials.iter().map(|t| (!goes(t.objective), t.objective.code)).min();
@@ -53,14 +62,19 @@ impl Collector {
         let mut classes = BTreeSet::new();
         let spread = queries.into_iter().step_by(stride);
         let movers = spread.filter(|&q| classes.insert(gallery.labels[q])).take(MOVES).collect();
-        Collector { farthest: BTreeMap::new(), mapped: mapped.into(), movers, points: BTreeMap::new() }
+        Collector { basis, shown: BTreeMap::new(), mapped: mapped.into(), movers, points: BTreeMap::new() }
     }
 
     /// A trial is done.
     pub fn see(&mut self, gallery: &Gallery, outcome: &Outcome, evidence: &Evidence) {
-        let best = self.farthest.get(&outcome.attack);
-        if best.is_none_or(|(best, _)| distance(outcome) > distance(best)) {
-            self.farthest.insert(outcome.attack.clone(), (outcome.clone(), evidence.clone()));
+        let shown = self.shown.entry(outcome.attack.clone()).or_default();
+        // What is not picked of some is not picked of more, so that few need be kept.
+        let mut all: Vec<&Outcome> = shown.iter().map(|(o, _)| o).collect();
+        all.push(outcome);
+        let picked = picked(&all, &self.basis);
+        if picked.contains(&shown.len()) {
+            shown.push((outcome.clone(), evidence.clone()));
+            *shown = picked.into_iter().map(|i| shown[i].clone()).collect();
         }
         if self.maps(gallery, outcome) {
             self.points.insert(outcome.query.clone(), evidence.point.clone());
@@ -74,17 +88,20 @@ impl Collector {
     /// Places of the outcomes that are worth showing and were not seen: an earlier process had them. Few, so that their
     /// trials can be run once more.
     pub fn unseen(&self, gallery: &Gallery, outcomes: &[Outcome]) -> Vec<usize> {
-        let mut farthest: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut by_attack: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (i, outcome) in outcomes.iter().enumerate() {
-            let best = farthest.entry(&outcome.attack).or_insert(i);
-            if distance(outcome) > distance(&outcomes[*best]) {
-                *best = i;
-            }
+            by_attack.entry(&outcome.attack).or_default().push(i);
         }
-        let seen = |o: &Outcome| self.farthest.get(&o.attack).is_some_and(|(best, _)| best == o);
+        let picked_of = |places: &Vec<usize>| {
+            let mine: Vec<&Outcome> = places.iter().map(|&i| &outcomes[i]).collect();
+            picked(&mine, &self.basis).into_iter().map(|k| places[k]).collect::<Vec<_>>()
+        };
+        let chosen: BTreeSet<usize> = by_attack.values().flat_map(picked_of).collect();
+        let seen = |o: &Outcome| {
+            self.shown.get(&o.attack).is_some_and(|shown| shown.iter().any(|(seen, _)| seen == o))
+        };
         let wanted = |(i, o): &(usize, &Outcome)| {
-            (farthest[o.attack.as_str()] == *i && !seen(o))
-                || (self.maps(gallery, o) && !self.points.contains_key(&o.query))
+            (chosen.contains(i) && !seen(o)) || (self.maps(gallery, o) && !self.points.contains_key(&o.query))
         };
         outcomes.iter().enumerate().filter(wanted).map(|(i, _)| i).collect()
     }
@@ -95,33 +112,32 @@ impl Collector {
         gallery: &Gallery,
         dataset: &Dataset,
         prep: &Preparation,
-        eps: f32,
+        plan: &Plan,
     ) -> Result<Option<Examples>> {
         let index = |id: &str| gallery.find(id).ok_or_else(|| Error::internal(format!("no item `{id}`")));
-        let picture = |data: &[f32], side| png(data, prep, side);
-        let amplification = 0.5 / eps;
+        let picture = |data: &[f32], side| encoded(data, prep, side);
+        // A change of ε is shown as black or white; where ε is a length, so is a pixel's share of one that all pixels have in
+        // equal parts.
+        let pixels = prep.channels * prep.height * prep.width;
+        let amplification = 0.5 * (plan.ball.widest)(pixels) / plan.eps;
         let mut trials = Vec::new();
         let mut named = BTreeSet::new();
-        for attack in crate::threat::OBJECTIVES.iter().filter(|a| shows(a)).take(TRIALS) {
-            let Some((outcome, evidence)) = self.farthest.get(attack.code) else { continue };
+        let all = OBJECTIVES.iter().flat_map(|attack| {
+            self.shown.get(attack.code).into_iter().flatten().map(move |(o, e)| (attack, o, e))
+        });
+        for (attack, outcome, evidence) in all {
             let query = index(&outcome.query)?;
             let clean = dataset.pixels(query, prep)?.data;
             let difference: Vec<f32> = (evidence.image.iter().zip(&clean))
                 .map(|(a, c)| (0.5 + amplification * (a - c)).clamp(0.0, 1.0))
                 .collect();
-            let mut nearest = |point: &[f32]| -> Vec<Neighbour> {
-                let near =
-                    gallery.nearest(&gallery.distances(point), NEAREST, |i| !gallery.excluded(query, i));
-                named.extend(near.iter().copied());
-                let relevant = |i: usize| gallery.labels[i] == gallery.labels[query];
-                near.into_iter()
-                    .map(|i| Neighbour { id: gallery.ids[i].clone(), relevant: relevant(i) })
-                    .collect()
-            };
-            let (nearest_before, nearest_after) = (nearest(gallery.point(query)), nearest(&evidence.point));
-            for target in &outcome.targets {
-                named.insert(index(target)?);
-            }
+            let targets = outcome.targets.iter().map(|id| index(id)).collect::<Result<Vec<_>>>()?;
+            let [before, after] = rankings(gallery, attack, query, &targets, &evidence.point);
+            named.extend(before.iter().chain(&after).chain(&targets).copied());
+            // Whose ranking it is: that of the target where the perturbed item is a candidate.
+            let class = gallery.labels[ranks(attack, query, &targets)];
+            let neighbour =
+                |&i: &usize| Neighbour { id: gallery.ids[i].clone(), relevant: gallery.labels[i] == class };
             trials.push(Example {
                 attack: outcome.attack.clone(),
                 query: outcome.query.clone(),
@@ -130,8 +146,8 @@ impl Collector {
                 clean: picture(&clean, SIDES[0])?,
                 attacked: picture(&evidence.image, SIDES[0])?,
                 difference: picture(&difference, SIDES[0])?,
-                nearest_before,
-                nearest_after,
+                nearest_before: before.iter().map(neighbour).collect(),
+                nearest_after: after.iter().map(neighbour).collect(),
                 losses: evidence.losses.clone(),
             });
         }
@@ -177,41 +193,79 @@ fn distance(outcome: &Outcome) -> (f64, std::cmp::Reverse<&str>) {
     (outcome.shift, std::cmp::Reverse(&outcome.query))
 }
 
+/// Which of an attack's outcomes are shown, by their places: those that moved their embedding farthest, then the one that
+/// withstood most among the others. Of equals the one that moved less counts.
+fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..outcomes.len()).collect();
+    places.sort_by(|&a, &b| {
+        let [a, b] = [a, b].map(|i| distance(outcomes[i]));
+        b.0.total_cmp(&a.0).then(b.1.cmp(&a.1))
+    });
+    let rest = places.split_off(FARTHEST.min(places.len()));
+    let held = |i: &usize| withstood(outcomes[*i], basis).unwrap_or(-1.0);
+    // They are sorted, and of equals the last is taken.
+    places.extend(rest.into_iter().max_by(|a, b| held(a).total_cmp(&held(b))));
+    places
+}
+
+/// The item whose ranking an attack is about: the first target's where the perturbed item is a candidate, otherwise the query's own.
+fn ranks(attack: &Objective, query: usize, targets: &[usize]) -> usize {
+    let of_target = if attack.measure.moves_candidate() { targets.first() } else { None };
+    of_target.copied().unwrap_or(query)
+}
+
+/// The nearest items before and after the attack, the perturbed one at `point`.
+fn rankings(
+    gallery: &Gallery,
+    attack: &Objective,
+    query: usize,
+    targets: &[usize],
+    point: &[f32],
+) -> [Vec<usize>; 2] {
+    let whose = ranks(attack, query, targets);
+    let before = gallery.distances(gallery.point(whose));
+    let mut after = if whose == query { gallery.distances(point) } else { before.clone() };
+    if whose != query && query < gallery.len() {
+        after[query] = gallery.metric.distance(gallery.point(whose), point);
+    }
+    [before, after].map(|d| gallery.nearest(&d, NEAREST, |i| !gallery.excluded(whose, i)))
+}
+
 /// The examples of parts put together: `parts` are outcomes and examples of each.
-pub fn merge(parts: &[(&[Outcome], &Examples)]) -> Option<Examples> {
+pub fn merge(parts: &[(&[Outcome], &Examples)], basis: &Basis) -> Option<Examples> {
     let (_, first) = parts.first()?;
-    let mut trials: Vec<(&Outcome, &Example)> = Vec::new();
+    let mut all: BTreeMap<usize, Vec<(&Outcome, &Example)>> = BTreeMap::new();
     for (outcomes, examples) in parts {
         for example in &examples.trials {
             let same = |o: &&Outcome| o.attack == example.attack && o.query == example.query;
-            let Some(outcome) = outcomes.iter().find(same) else { continue };
-            match trials.iter_mut().find(|(o, _)| o.attack == outcome.attack) {
-                Some(best) if distance(outcome) > distance(best.0) => *best = (outcome, example),
-                Some(_) => {}
-                None => trials.push((outcome, example)),
-            }
+            let (Some(outcome), Some(place)) = (
+                outcomes.iter().find(same),
+                OBJECTIVES.iter().position(|attack| attack.code == example.attack),
+            ) else {
+                continue;
+            };
+            all.entry(place).or_default().push((outcome, example));
         }
     }
-    trials.sort_by_key(|(o, _)| crate::threat::OBJECTIVES.iter().position(|a| a.code == o.attack));
+    let of_attack = |mine: &Vec<(&Outcome, &Example)>| {
+        let outcomes: Vec<&Outcome> = mine.iter().map(|(o, _)| *o).collect();
+        picked(&outcomes, basis).into_iter().map(|i| mine[i].1.clone()).collect::<Vec<_>>()
+    };
+    let trials: Vec<Example> = all.values().flat_map(of_attack).collect();
     let named = |e: &Example| {
         let near = e.nearest_before.iter().chain(&e.nearest_after).map(|n| n.id.clone());
         near.chain(e.targets.iter().cloned()).collect::<Vec<_>>()
     };
-    let named: BTreeSet<String> = trials.iter().flat_map(|(_, e)| named(e)).collect();
+    let named: BTreeSet<String> = trials.iter().flat_map(named).collect();
     let thumbnails = parts.iter().flat_map(|(_, e)| &e.thumbnails).filter(|(id, _)| named.contains(*id));
     let mut queries: Vec<Move> = parts.iter().flat_map(|(_, e)| e.map.queries.iter().cloned()).collect();
     queries.sort_by(|a, b| a.query.cmp(&b.query));
     Some(Examples {
         amplification: first.amplification,
         thumbnails: thumbnails.map(|(id, png)| (id.clone(), png.clone())).collect(),
-        trials: trials.into_iter().map(|(_, example)| example.clone()).collect(),
+        trials,
         map: Map { queries, ..first.map.clone() },
     })
-}
-
-/// Attacks that perturb the query: those on a candidate change other queries' rankings.
-fn shows(attack: &Objective) -> bool {
-    attack.measure != Measure::CandidateRank
 }
 
 /// The two directions in which points vary most.
@@ -258,8 +312,8 @@ impl Plane {
     }
 }
 
-/// Planar pixels as a PNG in base64, no side longer than `side`.
-fn png(data: &[f32], prep: &Preparation, side: usize) -> Result<String> {
+/// Planar pixels as a picture in base64, no side longer than `side`: PNG, or JPEG of a photograph ([`SMALL`]).
+fn encoded(data: &[f32], prep: &Preparation, side: usize) -> Result<String> {
     let Preparation { channels, height, width, .. } = *prep;
     let area = height * width;
     let byte = |channel: usize, x: u32, y: u32| {
@@ -291,9 +345,11 @@ fn png(data: &[f32], prep: &Preparation, side: usize) -> Result<String> {
         false => image,
     };
     let mut bytes = Cursor::new(Vec::new());
-    small
-        .write_with_encoder(PngEncoder::new(&mut bytes))
-        .map_err(|e| Error::internal(format!("a picture for the report: {e}")))?;
+    let written = match longer > SMALL {
+        true => small.write_with_encoder(JpegEncoder::new_with_quality(&mut bytes, QUALITY)),
+        false => small.write_with_encoder(PngEncoder::new(&mut bytes)),
+    };
+    written.map_err(|e| Error::internal(format!("a picture for the report: {e}")))?;
     Ok(STANDARD.encode(bytes.into_inner()))
 }
 

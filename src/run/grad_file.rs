@@ -81,12 +81,12 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
     let errors =
         gradient::compare(&mut model.reference()?, &images[..pixels], view, &gradient[..pixels], shape)?;
     if let Some(e) = errors.filter(|e| !e.accepted() && !e.rounding) {
-        let [smooth, own] = [100.0 * e.smooth, 100.0 * e.own];
-        let [most, most_own] = gradient::Errors::ACCEPTED;
         return Err(Error::untrusted(format!(
-            "{}: the gradient is {smooth:.1} % from finite differences of the model ({most:.0} % is accepted), along itself {own:.1} % \
-             ({most_own:.0} %); nothing is written. `audit doctor` looks further",
-            path.display()
+            "{}: directional derivatives differ from finite differences of the model by {} ({}); nothing is written. `audit doctor` \
+             looks further",
+            path.display(),
+            e.said(),
+            gradient::Errors::limits()
         )));
     }
 
@@ -102,8 +102,8 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
             (pre.apply(&images), inverse.apply(&gradient))
         }
     };
-    let mut session =
-        Session::as_shipped(&joined.graph, options).map_err(|e| e.context("the graph to be written"))?;
+    let mut session = Session::as_shipped(&joined.graph, options)
+        .map_err(|e| e.context(format!("{}, the graph to be written", path.display())))?;
     let batches = joined.batch.map_or(BATCHES.to_vec(), |n| vec![n]);
     let (dim, pixels) = (model.info.dim, model.pixels());
     let accepted = if model.info.notes.iter().any(|n| n.straight_through) { SAME_QUANTISED } else { SAME };
@@ -114,7 +114,9 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
             (NAMES[0], Input::Host(&shape, &inputs[..n * pixels])),
             (NAMES[1], Input::Host(&[n as i64, dim as i64], &cotangent[..n * dim])),
         ];
-        let found = session.run(&feed, &NAMES[2..])?;
+        let found = session.run(&feed, &NAMES[2..]).map_err(|e| {
+            e.context(format!("{}, the graph to be written, at a batch of {n}", path.display()))
+        })?;
         let own = embedding.as_slice().unwrap_or_default();
         let worst = worse(
             apart(found[0].floats()?.1, &own[..n * dim], dim),
@@ -138,7 +140,7 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
         }
         difference = difference.max(worst);
     }
-    Ok(Checked { batches, difference, finite: errors.map(|e| e.smooth) })
+    Ok(Checked { batches, difference, finite: errors.map(|e| e.smooth()) })
 }
 
 /// The largest ‖a − b‖ / ‖b‖ over rows of a length.

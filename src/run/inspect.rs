@@ -8,14 +8,15 @@ use crate::cli::{AuditFlags, InspectFlags};
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Inspection, Taken, inspect};
-use crate::progress::Mode;
+use crate::progress::{Mode, Phase};
 use crate::report::Destination;
 use crate::report::terminal::wrap_under;
 use crate::suite::Suite;
-use crate::{Error, Exit, Result, operators};
+use crate::{Error, Exit, Result, interrupt, operators};
 use clap::ValueEnum;
 use onnx_grad::DType;
 use serde::Serialize;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 /// Queries that the cost is told of.
@@ -111,7 +112,7 @@ pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
     let to = flags.write_card.then(|| card_file(path)).transpose()?;
     let suite = Suite::load(&flags.suite)?;
     let machine = Machine::choose(&as_audit(flags))?;
-    let found = inspect(path, &card, machine.options, flags.batch)?;
+    let found = watched(path, &card, &machine, flags.batch)?;
     let mut findings = findings(flags, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
         to.write(write_card(path, &card, taken).as_bytes())?;
@@ -127,6 +128,17 @@ pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
         false => findings.render(),
     };
     Ok((text, findings.exit))
+}
+
+/// [`inspect`], with the time spent on a terminal: a large model takes a while.
+fn watched(path: &Path, card: &Card, machine: &Machine, batch: Option<usize>) -> Result<Inspection> {
+    let mode = if std::io::stderr().is_terminal() { Mode::Auto } else { Mode::None };
+    let mut phase = Phase::new("inspect", 0, mode);
+    let (path, card, options) = (path.to_path_buf(), card.clone(), machine.options);
+    let work = move || inspect(&path, &card, options, batch);
+    let found = interrupt::watched("while the model was inspected", &mut || phase.beat(), work)?;
+    phase.finish();
+    found
 }
 
 /// The flags of an audit that decide where it computes.

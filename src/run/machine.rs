@@ -1,13 +1,16 @@
 //! Where an audit computes, and why there.
 
 use crate::cli::{AuditFlags, Ep, GradientSource};
-use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};
-use crate::progress::Phase;
+use crate::model::{self, Model};
+use crate::progress::{Meter, Phase};
 use crate::record::Precision;
 use crate::{Error, Exit, Result, interrupt};
 use std::path::Path;
+
+/// The stages of the phase `model`: those of opening it, and a few timed runs.
+pub const STAGES: [&str; 4] = [model::STAGES[0], model::STAGES[1], model::STAGES[2], "timing"];
 
 /// The execution provider of an audit.
 #[derive(Clone, Debug)]
@@ -77,8 +80,13 @@ fn open_on(
 ) -> Result<Model> {
     let (path, card, batch, seed) = (path.to_path_buf(), card.clone(), flags.batch, flags.seed);
     let (gradient, half) = (flags.gradient, flags.attack_precision == Precision::Fp16);
-    interrupt::watched("while the model was loaded", &mut || phase.beat(), move || match gradient {
-        GradientSource::Exact => Model::open_in(&path, &card, options, batch, half),
-        GradientSource::Estimate => Model::open_estimated(&path, &card, options, batch, seed),
+    let meter = Meter::default();
+    let counted = meter.clone();
+    let tell = move |stage| counted.set(stage, STAGES.len());
+    interrupt::watched("while the model was loaded", &mut || phase.stage(&meter, &STAGES), move || {
+        match gradient {
+            GradientSource::Exact => Model::open_in(&path, &card, options, batch, half, &tell),
+            GradientSource::Estimate => Model::open_estimated(&path, &card, options, batch, seed),
+        }
     })?
 }

@@ -30,7 +30,7 @@ use crate::judge::gate::{self, Rules};
 use crate::judge::strong;
 use crate::model::Model;
 use crate::progress::Phase;
-use crate::record::{Report, Verdict};
+use crate::record::{Finding, Report, Verdict};
 use crate::report::{self, Target};
 use crate::run::examples::Collector;
 use crate::{Error, Exit, Result};
@@ -61,7 +61,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
 
     // The attacks, as far as no earlier process ran them.
     let pictures = files.targets.iter().any(Target::shows_examples);
-    let mut collector = pictures.then(|| Collector::new(gallery, &whole.trials));
+    let mut collector = pictures.then(|| Collector::new(gallery, &whole.trials, report.basis()));
     let attacks = Attacks {
         dataset: &dataset,
         prep: &prep,
@@ -81,7 +81,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     }
     report.timing.check_s += clock.lap();
     if let Some(collector) = collector {
-        let examples = collector.finish(gallery, &dataset, &prep, plan.eps);
+        let examples = collector.finish(gallery, &dataset, &prep, &plan);
         report.examples = examples.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.attacks_s += clock.lap();
@@ -114,7 +114,8 @@ fn execute(
         model.lanes_with(pass);
     }
     report.model.softened = model.softened_nodes();
-    report.warnings.extend(model.unformed().map(|(pass, why)| reservations::unformed(pass, why)));
+    let unformed = model.unformed().map(|(pass, why)| reservations::unformed(pass, why));
+    report.warnings.extend(unformed.filter_map(Finding::warning));
     report.timing.image_steps = attacks::image_steps(&report.outcomes, attacks.plan.restarts + 1);
     Ok(())
 }
@@ -136,9 +137,7 @@ fn deliver(
         }
         report.warnings.extend(check::attacked::sampling_noise(report));
     }
-    for target in files.targets {
-        target.write(report)?;
-    }
+    report::write_all(files.targets, files.trials, report)?;
     if let Some(file) = files.keep {
         // A failed gate must not lower the bar for the next audit.
         match report.exit() {

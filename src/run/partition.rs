@@ -257,7 +257,8 @@ fn pictures(pieces: &[Piece]) -> Option<Examples> {
         .iter()
         .filter_map(|piece| Some((piece.report.outcomes.as_slice(), piece.report.examples.as_ref()?)))
         .collect();
-    let examples = if shown.len() == pieces.len() { examples::merge(&shown) } else { None };
+    let examples =
+        if shown.len() == pieces.len() { examples::merge(&shown, &pieces[0].report.basis()) } else { None };
     if examples.is_none() && !shown.is_empty() {
         Mode::Auto.note(
             "only some of the parts hold pictures, so that the whole has none: give every part an .html",

@@ -4,12 +4,13 @@
 use super::attacks::Surrogate;
 use super::cost::{Amount, Outlook, Sampled, Speed};
 use super::kept::{Checked, Place};
-use super::machine::Machine;
+use super::machine::{Machine, STAGES};
 use super::settings::{Settings, settle_card};
 use super::{images, reservations, selection};
 use crate::cli::{AuditFlags, BenignSample};
 use crate::data::vectors::{self, Vectors};
 use crate::data::{Dataset, Preparation};
+use crate::error::did_you_mean;
 use crate::judge::check;
 use crate::judge::check::clean::Retrieval;
 use crate::judge::check::preprocessing::Sample;
@@ -20,6 +21,7 @@ use crate::record::{self, Finding, GradientCheck, HalfPrecision, Metric, Precisi
 use crate::report::terminal::wrap;
 use crate::space::Gallery;
 use crate::space::benign::{Benign, Stage, benign_of};
+use crate::suite::Suite;
 use crate::threat::{self, Plan, Selection};
 use crate::{Error, Result, interrupt};
 use std::path::Path;
@@ -86,6 +88,9 @@ impl Subject {
         let prep = images::preparation(preprocessing);
         let side = preprocessing.height.max(preprocessing.width);
         let (protocol, plan) = settings.suite.plan(side, flags.seed)?;
+        if let Some(mask) = &plan.mask {
+            mask.fits(model.shape())?;
+        }
         let metric = metric(&settings.card);
         flags.mode().note(&wrap(&model.info.in_words(metric)));
         flags.mode().note(&wrap(&format!("on {}", machine.in_words())));
@@ -164,6 +169,7 @@ impl Subject {
         let Subject { dataset, model, metric, .. } = self;
         let (mut gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
         gallery.xi_k = self.settings.suite.xi_k;
+        gallery.hub_class = hub_class(&self.settings.suite, dataset)?;
         let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
         let clusterings = clusterings.filter(|_| cost <= MOST_CLUSTERING);
         let (mut benign, benign_sampling) = retrieve(flags, &gallery, clusterings)?;
@@ -203,8 +209,23 @@ impl Subject {
         }
         let (mut gallery, _) = images::embed(flags, &mut self.dataset, None, &mut other, metric(&card))?;
         gallery.xi_k = self.settings.suite.xi_k;
+        gallery.hub_class = hub_class(&self.settings.suite, &self.dataset)?;
         Ok(Mutex::new((other, gallery)))
     }
+}
+
+/// The label of the class that the suite's hubs are for.
+fn hub_class(suite: &Suite, dataset: &Dataset) -> Result<Option<usize>> {
+    let Some(name) = &suite.hub_class else { return Ok(None) };
+    let place = dataset.classes.iter().position(|class| class == name);
+    place.map(Some).ok_or_else(|| {
+        let known: Vec<&str> = dataset.classes.iter().map(String::as_str).collect();
+        Error::usage(format!(
+            "--hub-class {name}: none of the {} classes of the images has this name{}",
+            known.len(),
+            did_you_mean(name, &known)
+        ))
+    })
 }
 
 /// What a model is opened for.
@@ -227,7 +248,10 @@ fn open_timed(
     let mut speed = None;
     // float16 steps have no scale yet, and without it there is nothing to time.
     if flags.mode() != Mode::None && flags.attack_precision == Precision::Fp32 {
-        let timed = interrupt::watched("while the model was timed", &mut || phase.beat(), move || {
+        let meter = Meter::default();
+        meter.set(STAGES.len() - 1, STAGES.len());
+        let mut look = || phase.stage(&meter, &STAGES);
+        let timed = interrupt::watched("while the model was timed", &mut look, move || {
             let speed = Speed::measure(&mut model);
             (model, speed)
         });

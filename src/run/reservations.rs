@@ -60,12 +60,13 @@ pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Be
 }
 
 /// That the strong search went without a backward pass.
-pub fn unformed(pass: Pass, why: &str) -> Warning {
-    reason::PASS_LEFT_OUT.warning(format!(
+pub fn unformed(pass: Pass, why: &str) -> Finding {
+    let found = format!(
         "the {} backward pass could not be formed, and the members of the strong search that need it were left out: {why}. Robust \
          R@1 is what the other members leave, and masked gradients can stay unseen",
         strong::in_words(pass)
-    ))
+    );
+    reason::PASS_LEFT_OUT.finding((Severity::Warning, found))
 }
 
 /// What was found among the images and is none of them.

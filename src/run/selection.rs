@@ -1,13 +1,14 @@
 //! Which trials an audit runs: drawn, or those of a file or of the baseline.
 
 use crate::cli::{AuditFlags, Sample, StrongSample};
-use crate::record::{Protocol, Skipped};
+use crate::record::{Protocol, Report, Skipped};
 use crate::space::{Gallery, benign};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Measure, Plan, Selection, TrialFile};
+use crate::threat::{self, Plan, Selection, TrialFile};
 use crate::{Error, Result, files};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// The trials: drawn, or replayed.
 pub fn select(
@@ -26,7 +27,7 @@ pub fn select(
         let candidates = candidates(flags, gallery, &queries);
         let mut all = Selection::default();
         for entry in &suite.attacks {
-            let by_queries = entry.objective.measure == Measure::CandidateRank;
+            let by_queries = entry.objective.measure.moves_candidate();
             let perturbed = if by_queries { &candidates } else { &queries };
             let one =
                 threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, perturbed)?;
@@ -38,7 +39,7 @@ pub fn select(
     let name = path.display().to_string();
     let json =
         files::read_text(path, files::LARGE).map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
-    let (trials, skipped) = trials_of(&json);
+    let (trials, skipped) = trials_of(path, &json)?;
     let TrialFile { protocol: file_protocol, form, metric, mut selection } =
         threat::read_trials(&name, &trials, gallery)?;
     selection.again(skipped, form, gallery).map_err(|e| e.context(&name))?;
@@ -146,14 +147,19 @@ fn some_trials(selection: Selection) -> Result<Selection> {
     Ok(selection)
 }
 
-/// A report holds its trials under a key of its own, and queries that an attack could not be run on under another.
-fn trials_of(json: &str) -> (String, Vec<Skipped>) {
+/// A report holds its trials under a key of its own, or in a file that it names, and queries that an attack could not be run on
+/// under another.
+fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
     match serde_json::from_str::<serde_json::Value>(json) {
+        Ok(v) if v.get("trials_file").is_some() => {
+            let report = Report::load(path)?;
+            Ok((report.trials.to_string(), report.skipped))
+        }
         Ok(mut v) if v.get("schema_version").is_some() => {
             let skipped = serde_json::from_value(v["skipped"].take());
-            (v["trials"].to_string(), skipped.unwrap_or_default())
+            Ok((v["trials"].to_string(), skipped.unwrap_or_default()))
         }
-        _ => (json.to_string(), Vec::new()),
+        _ => Ok((json.to_string(), Vec::new())),
     }
 }
 

@@ -7,8 +7,9 @@ use crate::judge::quantity::Quantity;
 use crate::model::card::Card;
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
-use crate::report::{Destination, Target};
+use crate::report::{self, Destination, Target};
 use crate::suite::{self, Alpha, Suite};
+use crate::threat::{Ball, Mask};
 use crate::{Error, Result, files, yaml};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct Files {
     /// `-o`.
     pub targets: Vec<Target>,
+    /// `--trials-out`.
+    pub trials: Option<Destination>,
     /// `--save-baseline`.
     pub keep: Option<Destination>,
 }
@@ -40,6 +43,7 @@ impl Settings {
     pub fn settle(flags: &AuditFlags) -> Result<Settings> {
         refuse_one_file_for_two(flags)?;
         let targets = Target::open_all(&flags.reports)?;
+        let trials = report::open_trials(flags.trials_out.as_deref())?;
         let keep =
             flags.save_baseline.as_ref().map(|p| Destination::open("--save-baseline", p)).transpose()?;
         let baseline = flags.demands.baseline.as_deref().map(Report::load).transpose()?;
@@ -58,7 +62,7 @@ impl Settings {
             ));
         }
         let journal = settle_journal(flags)?;
-        Ok(Settings { files: Files { targets, keep }, journal, baseline, suite, rules, model, card })
+        Ok(Settings { files: Files { targets, trials, keep }, journal, baseline, suite, rules, model, card })
     }
 }
 
@@ -66,7 +70,11 @@ impl Settings {
 /// end.
 fn refuse_one_file_for_two(flags: &AuditFlags) -> Result<()> {
     let reports = flags.reports.iter().map(|path| ("-o", path));
-    let others = [("--save-baseline", &flags.save_baseline), ("--journal", &flags.journal)];
+    let others = [
+        ("--trials-out", &flags.trials_out),
+        ("--save-baseline", &flags.save_baseline),
+        ("--journal", &flags.journal),
+    ];
     let all = reports.chain(others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))));
     let mut seen = std::collections::HashMap::new();
     for (flag, path) in all {
@@ -179,6 +187,7 @@ fn refuse_partial_gate(flags: &AuditFlags) -> Result<()> {
 /// The suite, with what flags override.
 fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
     let mut suite = Suite::load(&flags.suite)?;
+    bound_otherwise(&mut suite, flags)?;
     let share = |flag: &str, text: &Option<String>| {
         text.as_ref().map(|t| suite::parse_size(t, suite.ball).map_err(|e| e.context(flag))).transpose()
     };
@@ -206,6 +215,8 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
     }
     suite.steps = flags.steps.or(suite.steps);
     suite.max_queries = flags.max_queries.or(suite.max_queries);
+    suite.hub_class = flags.hub_class.clone().or(suite.hub_class.take());
+    suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
     suite.form = flags.form.unwrap_or(suite.form);
     if let Some(name) = &flags.protocol {
         let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];
@@ -215,6 +226,29 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
             .ok_or_else(|| Error::usage(format!("--protocol {name}: expected auto, rob28 or rob224")))?;
     }
     Ok(suite)
+}
+
+/// Sets norm and mask that the flags state. Sizes that the suite states are for its own, and no longer hold.
+fn bound_otherwise(suite: &mut Suite, flags: &AuditFlags) -> Result<()> {
+    let ball = flags.norm.as_deref().map(Ball::find).transpose().map_err(|e| e.context("--norm"))?;
+    let patch =
+        flags.patch.as_deref().map(suite::parse_patch).transpose().map_err(|e| e.context("--patch"))?;
+    let file = flags.mask.as_deref().map(Mask::read).transpose().map_err(|e| e.context("--mask"))?;
+    let (ball, mask) = (ball.unwrap_or(suite.ball), file.or(patch));
+    let otherwise = ball != suite.ball || mask.is_some();
+    suite.ball = ball;
+    suite.mask = mask.or(suite.mask.take());
+    if otherwise {
+        suite.eps = None;
+        suite.alpha = suite.alpha.filter(|alpha| matches!(alpha, Alpha::Share(_)));
+    }
+    if suite.eps.is_none() && flags.eps.is_none() && !ball.is_box {
+        return Err(Error::usage(format!(
+            "suite {} has no ε in the norm {}: state --eps too, such as --eps 2.0",
+            suite.name, ball.name
+        )));
+    }
+    Ok(())
 }
 
 /// What the gate demands; a metric that the audit won't give is refused before the work.

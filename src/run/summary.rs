@@ -13,7 +13,8 @@ use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Measure, Objective, Selection};
+use crate::threat::objective::{hub, universal};
+use crate::threat::{self, Mask, Measure, Objective, Selection, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
@@ -44,10 +45,13 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         timing: subject.timing.clone(),
         // To come:
         part: None,
+        trials_file: None,
         outcomes: Vec::new(),
         attacks: Vec::new(),
         retrieval: Vec::new(),
         smallest: None,
+        hub: hub(&selection.trials, gallery),
+        universal: universal(&selection.trials, gallery),
         scores: record::Scores::default(),
         gate: None,
         examples: None,
@@ -89,7 +93,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
 /// other attack.
 fn queries(outcomes: &[Outcome]) -> usize {
     let perturbs_candidate =
-        |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure == Measure::CandidateRank);
+        |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure.moves_candidate());
     let count = |candidates: bool| -> usize {
         let ids = outcomes.iter().filter(|o| perturbs_candidate(o) == candidates).map(|o| &o.query);
         ids.collect::<BTreeSet<_>>().len()
@@ -124,6 +128,7 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         form: plan.form,
         protocol: subject.protocol,
         norm: plan.ball.name.into(),
+        mask: plan.mask.as_ref().map(Mask::described),
         eps: plan.eps,
         alpha: plan.alpha,
         steps: if plan.effort.is_some() { 0 } else { plan.steps },
@@ -135,12 +140,31 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         }),
         forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
             .then_some((plan.steps + 1) * (plan.restarts + 1)),
+        hub_class: subject.settings.suite.hub_class.clone(),
         xi_k: attacks_keep(&subject.settings.suite).then_some(subject.settings.suite.xi_k),
         restarts: plan.restarts,
         attack_precision: precision,
         queries: 0,
         sampling,
     }
+}
+
+/// What hubs are measured on, where `trials` craft some.
+fn hub(trials: &[Trial], gallery: &Gallery) -> Option<record::Hub> {
+    let crafted = trials.iter().filter(|t| t.objective.measure == Measure::Captured);
+    let sample = crafted.map(|t| t.targets.len()).max()?;
+    let heads = hub::heads(gallery);
+    let best_clean = [1, hub::FIRST].map(|k| 100.0 * heads.best(gallery, k));
+    Some(record::Hub { queries: heads.queries.len(), sample, best_clean })
+}
+
+/// How the perturbations that `trials` share are crafted, where some do.
+fn universal(trials: &[Trial], gallery: &Gallery) -> Option<record::Universal> {
+    trials.iter().any(|t| t.objective.shared).then(|| {
+        let samples = universal::samples(gallery);
+        let sample = samples.iter().map(Vec::len).max().unwrap_or(0);
+        record::Universal { perturbations: samples.len(), sample }
+    })
 }
 
 /// Whether an attack of the suite keeps other items at the top.

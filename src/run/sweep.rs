@@ -76,7 +76,11 @@ fn one_search(suite: &Suite) -> Result<()> {
 /// Sets the number of targets of the attacks that have the parameter `key`.
 fn targets(suite: &mut Suite, key: &str, text: &str) -> Result<f64> {
     let n = count(text, 1, suite::MOST_TARGETS)?;
-    let mut mine = suite.attacks.iter_mut().filter(|entry| entry.objective.several == Some(key)).peekable();
+    let mut mine = suite
+        .attacks
+        .iter_mut()
+        .filter(|entry| entry.objective.several.is_some_and(|(name, _)| name == key))
+        .peekable();
     if mine.peek().is_none() {
         return Err(Error::usage(format!("no attack of suite {} has the parameter {key}", suite.name)));
     }
@@ -135,6 +139,12 @@ impl Grid {
         Ok(Grid { axes, places })
     }
 
+    /// The first value of the axis called `name`, if the grid has it.
+    fn first(&self, name: &str) -> Option<String> {
+        let axis = self.axes.iter().position(|axis| axis.name == name)?;
+        Some(self.places.first()?[axis].clone())
+    }
+
     /// The suite at a place, and the place in numbers.
     fn at(&self, place: &Place, suite: &Suite) -> Result<(Suite, Vec<f64>)> {
         let mut suite = suite.clone();
@@ -151,7 +161,11 @@ impl Grid {
 /// of an audit, and those of the grid (exit code 2).
 pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
     let grid = Grid::parse(flags)?;
-    let Settled { run, files, journal, resume } = settle(&flags.run)?;
+    let Settled { mut run, files, journal, resume } = settle(&flags.run)?;
+    if run.norm.is_some() {
+        // A norm without a usual ε takes the first of the axis until each point sets its own.
+        run.eps = run.eps.or_else(|| grid.first("eps"));
+    }
     let mut subject = Subject::open(&run, Purpose::Checks)?;
     let base = subject.settings.suite.clone();
     let input = &subject.model.info.preprocessing;
@@ -218,6 +232,7 @@ fn settle(flags: &AuditFlags) -> Result<Settled> {
             "a sweep holds nothing against a gate: leave the gate's flags out, or run an audit",
         ),
         (run.partition.is_some(), "a sweep is run whole: leave --partition out"),
+        (run.trials_out.is_some(), "a sweep keeps no trials: leave --trials-out out"),
         (run.trials.is_some(), "a sweep draws its trials, which differ with w and m: leave --trials out"),
         (
             run.attack_precision != Precision::Fp32,

@@ -127,11 +127,16 @@ def verify(bundle, model):
     clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
     judge = Judge(report, manifest, net.points(clean))
     index = {item["id"]: i for i, item in enumerate(manifest["items"])}
-    for outcome, x, z in zip(outcomes, attacked, net.points(attacked)):
+    masks = manifest.get("masks") or [None] * len(outcomes)
+    for outcome, x, z, mask in zip(outcomes, attacked, net.points(attacked), masks):
         name, query, targets = f"{outcome['attack']} of {outcome['query']}", index[outcome["query"]], outcome["targets"]
         change = np.abs(x - clean[query]).astype(np.float64)
         size = {"linf": change.max, "l2": lambda: np.linalg.norm(change)}[suite.get("norm", "linf")]()
         check(x.min() >= 0 and x.max() <= 1 and size <= suite["eps"] * (1 + 1e-4) + 1e-6, f"{name}: outside of its bounds")
+        if suite.get("mask"):  # white where pixels may change
+            free = pixels(mask, files[mask])[0] > 0
+            check(free.mean() <= suite["mask"]["share"] + sum(1 / side for side in free.shape), f"{name}: its mask is too large")
+            check(not change[:, ~free].any(), f"{name}: changed outside of its mask")
         check(abs(change.max() - outcome["linf"]) <= 1e-6, f"{name}: changed by {change.max()} and not by {outcome['linf']}")
         shift = judge.far(judge.points[query], z)
         check(abs(shift - outcome["shift"]) <= 2 * judge.slack, f"{name}: shifted by {shift} and not by {outcome['shift']}")

@@ -8,7 +8,7 @@
 use super::ball::Bound;
 use super::draw::Draw;
 use super::measure::measure_all;
-use super::objective::{Loss, es, r1, rank};
+use super::objective::{Loss, es, hub, r1, rank};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
@@ -177,6 +177,48 @@ const BLOCKS: Member = Member {
 fn smooth_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
     rank::smooth(gallery, form, trial, 0.02)
 }
+
+const FIRST_TEN: Member = Member {
+    name: "first ten",
+    about: "towards the first ten items of the sample's queries",
+    loss: |gallery, _, trial, _| hub::first_ten(gallery, trial, None),
+    ..HINGE
+};
+
+const RAMP: Member = Member {
+    name: "captured",
+    about: "towards queries of the sample that are near to being captured, from the best image so far",
+    loss: |gallery, _, trial, _| hub::not_captured(gallery, trial, None),
+    alpha: Some(0.3),
+    from: From::Best,
+    ..HINGE
+};
+
+/// For a hub. Of queries that lie far apart one image captures some only if it gives up others, so that members aim at one
+/// class each, and then at what is near. Images are compared by what they capture of the sample.
+pub const CAPTURE: Ensemble = &[
+    &[
+        HINGE,
+        FIRST_TEN,
+        Member { name: "first ten, softened", pass: Pass::Softened, ..FIRST_TEN },
+        Member {
+            name: "first ten of a class",
+            about: "towards the first ten items of the sample's queries of one class, for the nearest classes",
+            loss: |gallery, _, trial, class| hub::first_ten(gallery, trial, class),
+            aims: Aims::Nearest(8),
+            ..FIRST_TEN
+        },
+        Member {
+            name: "captured, random start",
+            about: "towards queries that are near to being captured, from a random image of the ball",
+            alpha: Some(1.0),
+            from: From::Random,
+            ..RAMP
+        },
+    ],
+    &[RAMP, Member { name: "captured, softened", pass: Pass::Softened, ..RAMP }],
+    &[Member { loss: RAMP.loss, ..SQUARE }],
+];
 
 /// A query is lost where its margin is below 0.
 const LOST: Option<f64> = Some(0.0);
@@ -524,6 +566,7 @@ impl<'s> Chunk<'s> {
                 size: (!plan.ball.is_box).then_some(0.0),
                 before: measures.clone(),
                 after: measures,
+                shared: None,
                 members: None,
             };
             if self.success(trial, &outcome) >= 100.0 {
@@ -611,7 +654,15 @@ impl<'s> Chunk<'s> {
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
             let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };
-            let task = Task { gallery, images, trials: &trials, jobs: &jobs, plan: &plan, how: Some(&how) };
+            let task = Task {
+                gallery,
+                images,
+                trials: &trials,
+                jobs: &jobs,
+                applied: &[],
+                plan: &plan,
+                how: Some(&how),
+            };
             let mut see = |event: Event| {
                 match event {
                     Event::Step { done, at } => {

@@ -1,6 +1,6 @@
 //! Measures of attacked images. The runner computes them, never the search.
 
-use super::objective::{TOP, foa, spqa};
+use super::objective::{TOP, foa, hub, spqa};
 use super::select::Trial;
 use crate::record::{Form, Measures, Retrieval};
 use crate::space::ranks::{Ask, Mark};
@@ -11,6 +11,8 @@ use crate::space::{self, Angle, Gallery, benign, wide};
 pub enum Measure {
     /// Mean rank of the perturbed item in the rankings of its targets.
     CandidateRank,
+    /// Which queries rank the perturbed item among their first.
+    Captured,
     /// Mean rank of the targets in the ranking of the perturbed query.
     QueryRank,
     /// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
@@ -36,8 +38,13 @@ impl Measure {
             Measure::Cosine => Some("cosine"),
             Measure::Hit => Some("hit"),
             Measure::Retained => Some("retained"),
-            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
+            Measure::Captured | Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
         }
+    }
+
+    /// Whether the perturbed image is an item of the gallery, and its targets are queries.
+    pub fn moves_candidate(self) -> bool {
+        matches!(self, Measure::CandidateRank | Measure::Captured)
     }
 
     /// Whether the objective orders several targets.
@@ -77,6 +84,7 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
         let mut found = Measures::default();
         match trial.objective.measure {
             Measure::CandidateRank | Measure::QueryRank => found.rank = mean(&ranks),
+            Measure::Captured => found.captured = hub::captured(gallery, trial, z),
             Measure::QueryRankAndKept => {
                 let (of_targets, of_kept) = ranks.split_at(trial.targets.len());
                 (found.rank, found.kept) = (mean(of_targets), mean(of_kept));
@@ -107,10 +115,10 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
 /// query may rank has its class. Every form leaves out the query's clean copy.
 fn retrievals(gallery: &Gallery, at: &[(&Trial, &[f32])]) -> Vec<(usize, Retrieval)> {
     let ask = |(place, (trial, z)): (usize, (&Trial, _))| {
-        let marks: Vec<Mark> = match trial.objective.measure {
-            Measure::CandidateRank => return None,
-            _ => gallery.positives(trial.query).map(Mark::Item).collect(),
-        };
+        if trial.objective.measure.moves_candidate() {
+            return None;
+        }
+        let marks: Vec<Mark> = gallery.positives(trial.query).map(Mark::Item).collect();
         let left_out = gallery.left_out(trial.query, true);
         (!marks.is_empty()).then_some((place, Ask { z, marks, left_out }))
     };
@@ -191,7 +199,7 @@ fn questions<'a>(
         Measure::OrderAndKept => {
             vec![Ask { z, marks: items(&spqa::kept(gallery, trial)), left_out: gallery.left_out(query, own) }]
         }
-        Measure::Cosine | Measure::Order => Vec::new(),
+        Measure::Cosine | Measure::Order | Measure::Captured => Vec::new(),
         // The rank of the nearest item of the class decides: at rank 0 no item of another class is nearer.
         Measure::Hit => {
             let far = |i: usize| gallery.metric.distance(z, gallery.point(i));

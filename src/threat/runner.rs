@@ -9,8 +9,9 @@ use super::ball::{Ball, Bound};
 use super::draw::{Draw, NOISE};
 use super::ensemble;
 use super::losses::{Losses, check_embeddings, check_loss};
+use super::mask::Mask;
 use super::measure::measure_all;
-use super::objective::{Loss, Objective};
+use super::objective::{Loss, Objective, universal};
 use super::search::{Search, Setting, Walk};
 use super::select::Trial;
 use crate::model::Differentiable;
@@ -19,7 +20,7 @@ use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::{ArrayView2, ArrayViewMut2};
 use rayon::prelude::*;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,6 +36,8 @@ pub struct Plan {
     pub ball: &'static Ball,
     /// Largest size ε of a perturbation in the ball's norm, in units of the [0,1] range.
     pub eps: f32,
+    /// Where images may change; `None` for everywhere.
+    pub mask: Option<Mask>,
     /// Step size α of searches that use it. A single step has size ε instead (FGSM).
     pub alpha: f32,
     /// Number of steps T.
@@ -52,6 +55,18 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The set that contains images near `centre` [P], of which the values in `free` may change.
+    fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
+        Bound { ball: self.ball, eps: self.eps, centre, pixels: true, free: free.as_deref() }
+    }
+
+    /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query called `id`; `None` for
+    /// all. A shared perturbation has one place for all queries. Errors: those of [`Mask::free`].
+    pub fn free(&self, shape: [usize; 3], objective: &Objective, id: &str) -> Result<Option<Vec<bool>>> {
+        let id = if objective.shared { objective.code } else { id };
+        self.mask.as_ref().map(|mask| mask.free(shape, self.seed, id)).transpose()
+    }
+
     /// How often the strong search's usual work is done on an attack; `None` where one search runs on it.
     pub fn strong(&self, objective: &Objective) -> Option<usize> {
         self.effort.or(objective.strong_only.then_some(1))
@@ -128,8 +143,29 @@ pub fn run(
     plan: &Plan,
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
-    let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|trial| vec![trial]).collect();
-    run_jobs(models, gallery, images, trials, &jobs, plan, watch)
+    let mut all = trials.to_vec();
+    let (mut jobs, mut applied): (Vec<Vec<usize>>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+    let mut shared: BTreeMap<(&str, usize), Vec<usize>> = BTreeMap::new();
+    for (i, trial) in trials.iter().enumerate() {
+        match trial.objective.shared {
+            false => jobs.push(vec![i]),
+            true => shared
+                .entry((trial.objective.code, universal::group(gallery, plan.seed, trial)))
+                .or_default()
+                .push(i),
+        }
+    }
+    applied.resize(jobs.len(), Vec::new());
+    for ((_, group), queries) in shared {
+        let objective = trials[queries[0]].objective;
+        let sample = universal::samples(gallery)[group].iter();
+        let first = all.len();
+        all.extend(sample.map(|&query| Trial { objective, query, targets: Vec::new() }));
+        jobs.push((first..all.len()).collect());
+        applied.push(queries);
+    }
+    let task = Task { gallery, images, trials: &all, jobs: &jobs, applied: &applied, plan, how: None };
+    start(models, task, watch)
 }
 
 /// Like [`run`], for jobs of trials that share one perturbation δ, x = clip(x0 + δ, 0, 1). A job lists its trials by
@@ -144,7 +180,7 @@ pub fn run_jobs(
     plan: &Plan,
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
-    start(models, Task { gallery, images, trials, jobs, plan, how: None }, watch)
+    start(models, Task { gallery, images, trials, jobs, applied: &[], plan, how: None }, watch)
 }
 
 /// Like [`run`], for a whole task.
@@ -209,6 +245,9 @@ pub(super) struct Task<'a> {
     pub images: &'a Images<'a>,
     pub trials: &'a [Trial],
     pub jobs: &'a [Vec<usize>],
+    /// For each job, trials that its perturbation is applied to when it is crafted; then these are measured in place of its
+    /// own. Shorter where later jobs have none.
+    pub applied: &'a [Vec<usize>],
     pub plan: &'a Plan,
     /// What a member of an ensemble changes; then each job has one trial.
     pub how: Option<&'a Variation<'a>>,
@@ -247,6 +286,8 @@ struct Run<'a> {
     loss: Loss<'a>,
     /// The clean image.
     clean: Vec<f32>,
+    /// Which of its values may change; `None` for all.
+    free: Option<Vec<bool>>,
     /// Whether the first image is the clean one.
     begins_clean: bool,
     /// The state of the search; `None` in a job of several trials, and where the image stays clean.
@@ -262,6 +303,24 @@ struct Run<'a> {
     stuck: bool,
     /// The factor applied to ∂L/∂embedding.
     scale: f32,
+}
+
+impl Run<'_> {
+    /// The clean image with a perturbation [P].
+    fn moved(&self, delta: &[f32]) -> Vec<f32> {
+        self.clean.iter().zip(delta).map(|(x, d)| (x + d).clamp(0.0, 1.0)).collect()
+    }
+}
+
+/// A perturbation of several trials from one start.
+struct Crafted<'a> {
+    runs: Vec<Option<Run<'a>>>,
+    /// The perturbation [P].
+    delta: Vec<f32>,
+    /// The mean loss of the trials under it.
+    loss: f64,
+    /// Which of its values may differ from 0; `None` for all.
+    free: Option<Vec<bool>>,
 }
 
 /// A batch of images, one per slot.
@@ -320,6 +379,11 @@ impl Slots {
 }
 
 impl<'a> Task<'a> {
+    /// The trials that a job's perturbation is only applied to.
+    fn applied(&self, job: usize) -> &'a [usize] {
+        self.applied.get(job).map_or(&[], Vec::as_slice)
+    }
+
     /// Runs one lane until no runs are left. `alone` says that this is the only lane.
     fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<Shared>) -> Result<()> {
         let Task { gallery, images, trials, jobs, plan, .. } = *self;
@@ -346,7 +410,7 @@ impl<'a> Task<'a> {
             while let Some(&slot) = free.front() {
                 let Some((job, start, clean)) = ready.pop_front() else { break };
                 let mut clean = clean?;
-                if clean.len() > 1 {
+                if clean.len() > 1 || !self.applied(job).is_empty() {
                     self.work_together(job, start, clean, model, &mut buffers, shared)?;
                     ready.extend(next().map(fetch));
                     continue;
@@ -393,8 +457,9 @@ impl<'a> Task<'a> {
         let Task { gallery, trials, jobs, plan, how, .. } = *self;
         let trial = &trials[jobs[job][0]];
         let draw = |stream| Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], stream);
-        let member = self.member(job, jobs[job][0], start, clean);
-        let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &member.clean, pixels: true };
+        let free = plan.free(model.shape(), trial.objective, &gallery.ids[trial.query])?;
+        let member = self.member([job, start], jobs[job][0], clean, free);
+        let bound = plan.bound(&member.clean, &member.free);
         if matches!(member.loss, Loss::Still) {
             slots.put(model, slot, &member.clean, &bound)?;
             return Ok(Run { begins_clean: true, ..member });
@@ -414,7 +479,13 @@ impl<'a> Task<'a> {
     }
 
     /// A run of a trial without a search.
-    fn member(&self, job: usize, trial: usize, start: usize, clean: Vec<f32>) -> Run<'a> {
+    fn member(
+        &self,
+        [job, start]: [usize; 2],
+        trial: usize,
+        clean: Vec<f32>,
+        free: Option<Vec<bool>>,
+    ) -> Run<'a> {
         let Task { gallery, trials, plan, how, .. } = *self;
         Run {
             job,
@@ -425,6 +496,7 @@ impl<'a> Task<'a> {
                 None => (trials[trial].objective.loss)(gallery, plan.form, &trials[trial]),
             },
             clean,
+            free,
             begins_clean: start == 0,
             walk: None,
             step: 0,
@@ -553,7 +625,7 @@ impl<'a> Task<'a> {
             // After a gradient of exactly zero, such as that of a closed hinge, the image never moves again.
             run.step += usize::from(!run.stuck && left > 0);
             if let Some(walk) = run.walk.as_mut().filter(|_| left > 0 && !slots.in_place) {
-                let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &run.clean, pixels: true };
+                let bound = plan.bound(&run.clean, &run.free);
                 let at = slots.at(slot);
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
                 let gradient = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
@@ -572,7 +644,7 @@ impl<'a> Task<'a> {
         Ok(steps)
     }
 
-    /// Runs a job of several trials from one start. The mean of their losses moves their common perturbation.
+    /// Runs a job of several trials from one start, or from all where its perturbation is then applied to other trials.
     fn work_together(
         &self,
         job: usize,
@@ -582,6 +654,53 @@ impl<'a> Task<'a> {
         buffers: &mut Losses,
         shared: &Mutex<Shared>,
     ) -> Result<()> {
+        let applied = self.applied(job);
+        if applied.is_empty() {
+            let crafted = self.craft([job, start], clean, model, buffers, shared)?;
+            let Some(Crafted { runs, delta, .. }) = crafted else { return Ok(()) };
+            let mut waiting: Vec<_> = (runs.into_iter().flatten())
+                .map(|run| {
+                    let image = run.moved(&delta);
+                    (run, image)
+                })
+                .collect();
+            return self.measure(&mut waiting, true, model, buffers, shared);
+        }
+        // Of all starts the one with the lowest loss on the sample counts.
+        let mut best: Option<(usize, Crafted)> = None;
+        for start in 0..=self.plan.restarts {
+            let Some(found) = self.craft([job, start], clean.clone(), model, buffers, shared)? else {
+                return Ok(());
+            };
+            if best.as_ref().is_none_or(|(_, best)| found.loss < best.loss) {
+                best = Some((start, found));
+            }
+        }
+        let Some((start, Crafted { delta, free, .. })) = best else { return Ok(()) };
+        let mut waiting = Vec::new();
+        for &trial in applied {
+            let clean = load(self.gallery, self.images, self.trials[trial].query, model.pixels())?;
+            let run = self.member([job, start], trial, clean, free.clone());
+            let image = run.moved(&delta);
+            waiting.push((run, image));
+            self.measure(&mut waiting, false, model, buffers, shared)?;
+            if locked(shared).ended {
+                return Ok(());
+            }
+        }
+        self.measure(&mut waiting, true, model, buffers, shared)
+    }
+
+    /// Crafts the common perturbation of a job's trials from one start: the mean of their losses moves it. `None` where all
+    /// threads must stop.
+    fn craft(
+        &self,
+        [job, start]: [usize; 2],
+        clean: Vec<Vec<f32>>,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+        shared: &Mutex<Shared>,
+    ) -> Result<Option<Crafted<'a>>> {
         let Task { gallery, trials, jobs, plan, .. } = *self;
         let (count, pixels) = (model.batch(), model.pixels());
         let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
@@ -591,19 +710,17 @@ impl<'a> Task<'a> {
         let all = ids.join("\0");
         let draw = |stream| Draw::new(plan.seed, members[0].objective.code, &all, stream);
         let zero = vec![0.0; pixels];
-        let bound = Bound { ball: plan.ball, eps: plan.eps, centre: &zero, pixels: false };
+        let free = plan.free(model.shape(), members[0].objective, &all)?;
+        let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
         let x = if start == 0 { zero.clone() } else { bound.start(&mut draw(start as u64)) };
         let draw = draw(NOISE + 1 + start as u64);
         let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, model.shape());
         let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
             .map(|(&trial, clean)| {
-                let run = self.member(job, trial, start, clean);
+                let run = self.member([job, start], trial, clean, free.clone());
                 Some(Run { begins_clean: start == 0 && !own, ..run })
             })
             .collect();
-        let moved = |run: &Run, delta: &[f32]| -> Vec<f32> {
-            run.clean.iter().zip(delta).map(|(x, d)| (x + d).clamp(0.0, 1.0)).collect()
-        };
         let mut slots = Slots::new(count, pixels, false);
         // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
         let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
@@ -613,7 +730,7 @@ impl<'a> Task<'a> {
                 slots.clear();
                 for (slot, run) in runs.iter().flatten().enumerate() {
                     let at = slots.at(slot);
-                    slots.x[at].copy_from_slice(&moved(run, delta));
+                    slots.x[at].copy_from_slice(&run.moved(delta));
                     slots.reach[slot] = 2.0 * plan.eps;
                 }
                 let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
@@ -638,24 +755,18 @@ impl<'a> Task<'a> {
             let (loss, gradient) = mean(&mut runs, &delta, model)?;
             walk.step(&mut delta, &bound, loss, &gradient);
             let at = runs.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
-            if locked(shared).stepped(runs.len(), at) {
-                return Ok(());
+            // Work is counted in steps of the trials that are measured.
+            let counted = if self.applied(job).is_empty() { runs.len() } else { self.applied(job).len() };
+            if locked(shared).stepped(counted, at) {
+                return Ok(None);
             }
         }
-        if let Some((best, at)) = walk.best() {
-            let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| moved(run, &delta)).collect();
-            let last = self.mean_loss(&runs, &images, model, buffers)?;
-            if best < last {
-                delta = at;
-            }
+        let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&delta)).collect();
+        let mut loss = self.mean_loss(&runs, &images, model, buffers)?;
+        if let Some((best, at)) = walk.best().filter(|(best, _)| *best < loss) {
+            (loss, delta) = (best, at);
         }
-        let mut waiting: Vec<_> = (runs.into_iter().flatten())
-            .map(|run| {
-                let image = moved(&run, &delta);
-                (run, image)
-            })
-            .collect();
-        self.measure(&mut waiting, true, model, buffers, shared)
+        Ok(Some(Crafted { runs, delta, loss, free }))
     }
 
     /// The mean loss of `runs` at `images`, one image per run.
@@ -685,7 +796,12 @@ impl Shared<'_, '_> {
         let starts = self.task.plan.restarts + 1;
         let run = (!self.ended && self.next < self.task.jobs.len() * starts).then_some(self.next)?;
         self.next += 1;
-        Some((run / starts, run % starts))
+        let (job, start) = (run / starts, run % starts);
+        // A perturbation that is applied to other trials is crafted from all starts at once.
+        if start > 0 && !self.task.applied(job).is_empty() {
+            return self.next();
+        }
+        Some((job, start))
     }
 
     /// Counts steps. Returns whether all threads must stop.
@@ -698,6 +814,11 @@ impl Shared<'_, '_> {
     /// Records the result of one trial in one run. After the last trial of the last run of a job, the outcomes of its
     /// best run count.
     fn settle(&mut self, [job, start]: [usize; 2], trial: usize, outcome: Outcome, evidence: Evidence) {
+        if !self.task.applied(job).is_empty() {
+            self.ended |= (self.watch)(Event::Done(trial, &outcome, &evidence)).is_break();
+            self.outcomes.push((trial, outcome));
+            return;
+        }
         let measured = self.measured.entry([job, start]).or_default();
         measured.push((trial, outcome, evidence));
         if measured.len() < self.task.jobs[job].len() {
@@ -794,6 +915,13 @@ impl<'a> Task<'a> {
                 trial.objective.code, gallery.ids[trial.query], plan.eps
             )));
         }
+        if let Some(i) = plan.bound(&run.clean, &run.free).fixed().find(|&i| x[i] != run.clean[i]) {
+            return Err(Error::internal(format!(
+                "{} on query `{}`: value {i} of the attacked image lies outside of the mask and changed from {} to {}. This is a \
+                 fault of the model's step; please report it",
+                trial.objective.code, gallery.ids[trial.query], run.clean[i], x[i]
+            )));
+        }
         let clean = gallery.point(trial.query);
         let (loss_best, late_fall) = course(&run.losses, loss);
         Ok(Outcome {
@@ -812,6 +940,7 @@ impl<'a> Task<'a> {
             size: (!plan.ball.is_box).then_some(size),
             before,
             after,
+            shared: trial.objective.shared.then(|| universal::group(gallery, plan.seed, trial)),
             members: None,
         })
     }

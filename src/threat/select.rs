@@ -1,6 +1,6 @@
 //! Choice of the trials of an audit: random draws, or a trial file.
 
-use super::{Draw, Drawn, Measure, OBJECTIVES, Objective, Query, Targets};
+use super::{Draw, Drawn, OBJECTIVES, Objective, Query, Targets};
 use crate::record::{Form, Protocol, Skipped, TrialList, TrialRow};
 use crate::space::{Gallery, Metric};
 use crate::{Error, Result};
@@ -35,15 +35,16 @@ pub struct Selection {
 /// position (j + u)/n in the whole order, where u is drawn once per class. This is systematic sampling (Cochran,
 /// Sampling Techniques, chapter 8).
 pub fn sample_queries(gallery: &Gallery, most: Option<usize>, seed: u64) -> Vec<usize> {
-    sample(gallery, gallery.queries(), most, seed)
+    sample_of(gallery, gallery.queries(), most, seed)
 }
 
 /// Draws at most `most` of the gallery's items in the same way, for attacks that perturb a candidate.
 pub fn sample_candidates(gallery: &Gallery, most: usize, seed: u64) -> Vec<usize> {
-    sample(gallery, &Vec::from_iter(0..gallery.len()), Some(most), seed)
+    sample_of(gallery, &Vec::from_iter(0..gallery.len()), Some(most), seed)
 }
 
-fn sample(gallery: &Gallery, all: &[usize], most: Option<usize>, seed: u64) -> Vec<usize> {
+/// Draws at most `most` of `all` in the same way.
+pub fn sample_of(gallery: &Gallery, all: &[usize], most: Option<usize>, seed: u64) -> Vec<usize> {
     let Some(most) = most.filter(|&most| most < all.len()) else { return all.to_vec() };
     let mut chosen = in_order(gallery, all, seed);
     chosen.truncate(most);
@@ -176,7 +177,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
                 (Some(ids), true) if objective.takes_targets(ids.len()) => {
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
                     // For CA±, targets are queries. For all other attacks they must be gallery items.
-                    let by_queries = objective.measure == Measure::CandidateRank;
+                    let by_queries = objective.measure.moves_candidate();
                     if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !by_queries) {
                         return Err(Error::usage(format!(
                             "{name}: {}, row {at}: `{}` is a query and not in the gallery. It can't be a target",

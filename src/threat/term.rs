@@ -1,7 +1,7 @@
 //! Terms: the measures of attacks. [`TERMS`] is the only place that defines them; scores, gates, comparisons, checks
 //! and every report format read it.
 
-use crate::record::{Form, Outcome, ScoreName};
+use crate::record::{Form, Measures, Outcome, ScoreName};
 
 /// A measure of an attack's result, before and after.
 pub struct Term {
@@ -20,6 +20,9 @@ pub struct Term {
     /// Reads the values before the attack (`None` where it is a constant) and after it, not yet converted to the unit.
     /// Returns `None` where the outcome has no such value.
     pub read: Read,
+    /// Reads the value after the attack with a weight for each of many queries, by place, where the attack is measured on many:
+    /// intervals resample these too. `None` from it where all weights are 0.
+    pub held_out: Option<fn(&Outcome, &[f64]) -> Option<f64>>,
     /// The term's contribution to ERS, as a function of the mean after the attack (Zhou et al., T-PAMI 2024, section
     /// 5); `None` where it has none.
     pub ers: Option<fn(f64) -> f64>,
@@ -99,6 +102,11 @@ pub static TERMS: &[Term] = &[
     ALIGNMENT,
     UNIFORMITY,
     TRIPLET,
+    HUB_SAMPLE,
+    HUB_10,
+    HUB_1,
+    UAP_D,
+    UAP_R,
 ];
 
 const RANK: Term = Term {
@@ -109,6 +117,7 @@ const RANK: Term = Term {
     goal: Goal::Lowest,
     digits: 1,
     read: |o, _| Some((Some(o.before.rank?), o.after.rank?)),
+    held_out: None,
     ers: Some(|after| 2.0 * after),
     way: false,
     resistance: Some(Averaging::Trials),
@@ -144,6 +153,7 @@ pub const TMA: Term = Term {
     goal: Goal::Highest,
     digits: 3,
     read: |o, _| Some((Some(o.before.cosine?), o.after.cosine?)),
+    held_out: None,
     ers: Some(|after| 100.0 * (1.0 - after)),
     way: false,
     resistance: None,
@@ -166,6 +176,7 @@ pub const ES_D: Term = Term {
             },
         ))
     },
+    held_out: None,
     ers: Some(|after| 100.0 * (1.0 - after / 2.0)),
     way: true,
     resistance: None,
@@ -263,6 +274,45 @@ pub const ALIGNMENT: Term = Term { name: "ALI", ..APART };
 pub const UNIFORMITY: Term = Term { name: "UNI", ..APART };
 /// R@1 after the triplet attack.
 pub const TRIPLET: Term = Term { name: "TRI", ..APART };
+
+/// Share of the sample's queries among whose first ten a hub is. Held-out queries are what counts.
+pub const HUB_SAMPLE: Term = Term {
+    name: "HUB:S",
+    label: "sample captured, k = 10, %",
+    read: |o, _| Some((Some(o.before.captured.as_ref()?.sample), o.after.captured.as_ref()?.sample)),
+    ..CAPTURED
+};
+/// Share of the held-out queries among whose first ten a hub is.
+pub const HUB_10: Term = Term {
+    name: "HUB:10",
+    label: "captured, k = 10, %",
+    read: |o, _| both(o, 10),
+    held_out: Some(|o, weights| weighted(o, 10, weights)),
+    ..CAPTURED
+};
+/// Share of the held-out queries whose first item is a hub.
+pub const HUB_1: Term = Term {
+    name: "HUB:1",
+    label: "captured, k = 1, %",
+    read: |o, _| both(o, 1),
+    held_out: Some(|o, weights| weighted(o, 1, weights)),
+    ..CAPTURED
+};
+/// The shift of the embedding under a universal perturbation, measured at the end in every form.
+pub const UAP_D: Term =
+    Term { name: "UAP:D", read: |o, _| Some((None, o.shift)), ers: None, way: false, ..ES_D };
+/// R@1 under a universal perturbation.
+pub const UAP_R: Term = Term { name: "UAP:R", ..APART };
+const CAPTURED: Term = Term { goal: Goal::Highest, resistance: None, ..APART };
+
+fn both(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {
+    let share = |of: &Measures| of.captured.as_ref()?.share(k, |_| 1.0);
+    Some((Some(share(&o.before)?), share(&o.after)?))
+}
+
+fn weighted(o: &Outcome, k: usize, weights: &[f64]) -> Option<f64> {
+    o.after.captured.as_ref()?.share(k, |place| weights.get(place).copied().unwrap_or(0.0))
+}
 
 const CANDIDATE: &str = "candidate's rank, %";
 const QUERY: &str = "rank for the query, %";

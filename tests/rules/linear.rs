@@ -3,7 +3,13 @@
 use crate::case::*;
 
 pub fn samples() -> Vec<(&'static str, Sample)> {
-    vec![entry("Det", det), entry("Einsum", einsum), entry("Gemm", gemm), entry("MatMul", matmul)]
+    vec![
+        entry("Det", det),
+        entry("Einsum", einsum),
+        entry("Gemm", gemm),
+        entry("Inverse", inverse),
+        entry("MatMul", matmul),
+    ]
 }
 
 fn det(r: &mut Rng) -> Case {
@@ -17,6 +23,20 @@ fn det(r: &mut Rng) -> Case {
         values[..n as usize].fill(0.0);
     }
     Case::new(Node::new("Det", &["x"], "y")).input("x", &shape, values)
+}
+
+/// Diagonals are large, so that no matrix is near a singular one.
+fn inverse(r: &mut Rng) -> Case {
+    let n = r.int(1, 4);
+    let lead = r.pick(&[&[][..], &[2], &[2, 3]]);
+    let shape = [lead, &[n, n]].concat();
+    let diagonal = |i: usize| if i % (n * n) as usize % (n + 1) as usize == 0 { 4.0 } else { 0.0 };
+    let values = normal(r, &shape).iter().enumerate().map(|(i, v)| v / 2.0 + diagonal(i)).collect();
+    let mut node = Node::new("Inverse", &["x"], "y");
+    node.domain = "com.microsoft".into();
+    let mut case = Case::new(node).input("x", &shape, values);
+    case.graph.opsets.insert("com.microsoft".into(), 1);
+    case
 }
 
 fn gemm(r: &mut Rng) -> Case {

@@ -58,8 +58,10 @@ fn repeat(r: &mut Rng) -> Case {
         Node::new("Tanh", &["product"], "bounded"),
         Node::new("Cast", &["k"], "number").with("to", float),
         Node::new("Add", &["bounded", "number"], "next"),
-        Node::new("Identity", &["go"], "on"),
+        // On as it was, or as long as the number of the step is small.
+        if r.bool() { Node::new("Identity", &["go"], "on") } else { Node::new("Less", &["k", "last"], "on") },
     ];
+    let last = Tensor::i64(&[], &[r.int(0, 3)]);
     let mut body = Graph::new(nodes, Default::default());
     body.inputs = vec![
         Value::new("k", DType::I64, &[]),
@@ -67,12 +69,15 @@ fn repeat(r: &mut Rng) -> Case {
         Value::new("s", DType::F32, &shape),
     ];
     body.outputs = vec![value("on", DType::Bool), value("next", DType::F32), value("product", DType::F32)];
-    let mut node = Node::new("Loop", &["count", "", "start"], "").with("body", Attr::Graph(Box::new(body)));
+    let mut node =
+        Node::new("Loop", &["count", "first", "start"], "").with("body", Attr::Graph(Box::new(body)));
     node.outputs = vec!["y".into(), "all".into()];
     Case::new(node)
         .normal(r, "x", &shape)
         .normal(r, "start", &shape)
         .constant("count", Tensor::i64(&[], &[r.int(1, 4)]))
+        .constant("first", Tensor { dtype: DType::Bool, shape: vec![], bytes: vec![1].into() })
+        .constant("last", last)
 }
 
 /// s ← s + tanh(s · x) along an axis, either way.

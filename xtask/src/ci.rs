@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: everything a change must pass, the quick things first.
 
 use crate::{
-    backend, demo, libtorch, package, parity,
+    backend, book, demo, libtorch, package, parity,
     project::{Error, Result, Since, cargo, line, run},
     setup, train,
 };
@@ -13,7 +13,7 @@ use std::{
 
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     ("setup", setup::setup),
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"])).map_err(|error| error.then("run `cargo fmt --all`"))
@@ -28,6 +28,7 @@ const STEPS: [Step; 11] = [
         let doc = &mut cargo(&["doc", "--no-deps", "--locked"]);
         run(doc.args(WITHOUT_LIBTORCH).env("RUSTDOCFLAGS", "-D warnings"))
     }),
+    ("book", book::book),
     ("trainer", trainer),
     // A third of them, which is some of every operator that has three tests.
     ("backend", || backend::backend(&["--every".to_owned(), "3".to_owned()])),

@@ -3,6 +3,7 @@
 mod backend;
 mod bench;
 mod bench_strong;
+mod book;
 mod ci;
 mod cuda;
 mod demo;
@@ -29,7 +30,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 13] = [
+const TASKS: [Task; 14] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
@@ -52,6 +53,12 @@ const TASKS: [Task; 13] = [
         arguments: "",
         about: "everything a change must pass: format, clippy, tests, docs, ONNX's node tests, parity, demo",
         run: |arguments| alone(arguments, ci::ci),
+    },
+    Task {
+        name: "book",
+        arguments: "",
+        about: "build the book of docs/ with mdBook, into target/book/html, and follow its links",
+        run: |arguments| alone(arguments, book::book),
     },
     Task {
         name: "python",

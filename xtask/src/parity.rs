@@ -1,4 +1,6 @@
-//! `cargo xtask parity`: PyTorch's gradients and audit's, of the same models at the same points.
+//! `cargo xtask parity`: PyTorch's gradients and audit's, of the same models at the same points. There are two oracles: the model that a file was
+//! exported from, and the net that onnx2pytorch makes of the file, wherever it does (tools/second_oracle.py). The second needs no
+//! source, so that any file can be compared.
 //!
 //! The exporter and the list of models lie in `../shared/tools`, beside the checkout. The comparison itself is
 //! `examples/parity.rs`.
@@ -15,7 +17,7 @@ use std::{
 };
 
 pub const ARGUMENTS: &str =
-    "[--models NAME ...] [--group core|all|post] [--dir DIR]; DIR alone: what lies there";
+    "[--models NAME ...] [--group core|all|post] [--dir DIR]; DIR alone: all models that lie there";
 
 #[derive(Debug, PartialEq)]
 struct Options {
@@ -27,6 +29,7 @@ struct Options {
 pub fn parity(arguments: &[String]) -> Result {
     let Options { models, group, dir } = parse(arguments)?;
     let usual = group.as_deref().unwrap_or("core");
+    let alone = dir.is_some() && models.is_empty() && group.is_none();
     let names = match (&dir, models.is_empty(), &group) {
         (_, false, _) => models,
         // A folder alone says what is compared: nothing is exported to it.
@@ -40,13 +43,20 @@ pub fn parity(arguments: &[String]) -> Result {
     setup::setup()?;
     let partition = || names.iter().map(String::as_str).partition(|name| is_there(&dir, name));
     let (_, missing): (Vec<&str>, Vec<&str>) = partition();
-    if !missing.is_empty() {
+    if !alone && !missing.is_empty() {
         export(&dir, &missing)?;
     }
 
     // What cannot be exported cannot be compared; the others still can, and then it is said.
-    let (there, lost): (Vec<&str>, Vec<&str>) = partition();
+    let (there, lost): (Vec<&str>, Vec<&str>) = match alone {
+        true => (names.iter().map(String::as_str).collect(), vec![]),
+        false => partition(),
+    };
     if !there.is_empty() {
+        println!("Building PyTorch nets out of {} files with onnx2pytorch", there.len());
+        let mut convert = Command::new(python::environment()?);
+        convert.arg("-B").arg(root().join("tools/second_oracle.py")).arg(&dir).args(&there);
+        run(convert.env("PYTHONWARNINGS", "ignore").stdin(Stdio::null()))?;
         let example = ["run", "--release", "--locked", "--example", "parity", "--", "--dir"];
         run(cargo(&example).arg(&dir).args(&there))?;
     }
@@ -132,13 +142,13 @@ fn in_group(zoo: &[(String, String)], group: &str) -> Result<Vec<String>> {
     }
 }
 
-/// The models that a folder holds with PyTorch's gradients, by name.
+/// The models that a folder holds, by name.
 fn lying_in(dir: &Path) -> Result<Vec<String>> {
     let mut names = vec![];
     for entry in file("list", dir, fs::read_dir(dir))? {
         let path = file("list", dir, entry)?.path();
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.extension().is_some_and(|ending| ending == "onnx") && is_there(dir, name) {
+        if path.extension().is_some_and(|ending| ending == "onnx") {
             names.push(name.to_owned());
         }
     }
@@ -146,7 +156,7 @@ fn lying_in(dir: &Path) -> Result<Vec<String>> {
     match names.is_empty() {
         false => Ok(names),
         true => Err(Error::Usage(format!(
-            "expected models in {}, each as NAME.onnx and NAME.npz, found none; --models or --group exports some there",
+            "expected models in {}, each as NAME.onnx, found none; --models or --group exports some there",
             shown(dir)
         ))),
     }
@@ -221,7 +231,7 @@ mod tests {
         }
         let found = lying_in(&dir).ok().unwrap();
         fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(found, ["a", "b.x"]);
+        assert_eq!(found, ["a", "b.x", "lonely"]);
         assert!(lying_in(&dir).is_err());
     }
 

@@ -83,7 +83,7 @@ pub fn with_onnx() -> Result<(PathBuf, PathBuf)> {
 }
 
 /// What the requirements are for. Importing it all proves the list complete, for pip was told not to look.
-const IMPORTS: &str = "import torch, torchvision, timm, transformers, open_clip, onnx, onnxscript, onnxruntime, onnxconverter_common, sklearn, duckdb";
+const IMPORTS: &str = "import torch, torchvision, timm, transformers, open_clip, onnx, onnxscript, onnxruntime, onnxconverter_common, onnx2pytorch, sklearn, duckdb";
 
 /// The Python in `target/python` with all that `tools/requirements.txt` lists, installed if it is not there yet.
 pub fn environment() -> Result<PathBuf> {

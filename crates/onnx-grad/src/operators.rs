@@ -44,7 +44,7 @@ pub enum Class {
 /// loaded never hold it.
 pub fn all() -> impl Iterator<Item = Operator> {
     let ruled = rules::all().map(|rule| Operator {
-        domain: "",
+        domain: rule.domain,
         name: rule.op,
         since: rule.since(),
         class: rule.class,

@@ -8,7 +8,7 @@ use super::attacked::{Mean, arrived};
 use crate::model::Model;
 use crate::record::{Found, Measures, Outcome, Severity};
 use crate::space::Gallery;
-use crate::threat::{self, Draw, Event, Images, Plan, Reach, Strong, Trial, measure};
+use crate::threat::{self, Bound, Draw, Event, Images, Plan, Reach, Strong, Trial, measure};
 use crate::{Error, Result};
 use ndarray::Array2;
 use std::collections::BTreeMap;
@@ -214,6 +214,11 @@ impl<'a> Patient<'a> {
         Plan { effort: None, ..self.plan.clone() }
     }
 
+    /// The largest distance between two images, in the norm of the ball.
+    fn widest(&self) -> f32 {
+        (self.plan.ball.widest)(self.model.pixels())
+    }
+
     /// R@1 by chance, in per cent. This much remains after a successful attack.
     fn chance(&self) -> f64 {
         let g = self.gallery;
@@ -278,10 +283,15 @@ pub(super) fn restarts(p: &mut Patient) -> Result<Found> {
 
 pub(super) fn step_size(p: &mut Patient) -> Result<Found> {
     let plan = p.alone();
+    // Levels of grey are a measure for changes of pixels. Lengths, and changes as large as a patch's, are measured by ε.
+    let by_eps = !plan.ball.is_box || plan.mask.is_some();
     let mut others: Vec<(String, Plan)> = [1.0f32, 2.0, 3.0]
         .map(|n| {
-            let fixed = Plan { alpha: n / 255.0, search: &threat::PGD, ..plan.clone() };
-            (format!("steps of {n}/255"), fixed)
+            let (alpha, how) = match by_eps {
+                true => (n * plan.eps / plan.steps as f32, format!("steps of {n} ε/{}", plan.steps)),
+                false => (n / 255.0, format!("steps of {n}/255")),
+            };
+            (how, Plan { alpha, search: &threat::PGD, ..plan.clone() })
         })
         .into_iter()
         .collect();
@@ -306,7 +316,8 @@ pub(super) fn one_step(p: &mut Patient) -> Result<Found> {
 /// Every run starts from the clean image, as in the audit. If the run with the larger ε started from the result of the
 /// smaller ε, it could never be worse.
 pub(super) fn budget(p: &mut Patient) -> Result<Found> {
-    let at = |factor: f32| Plan { eps: (factor * p.plan.eps).min(1.0), ..p.plan.clone() };
+    let widest = p.widest();
+    let at = |factor: f32| Plan { eps: (factor * p.plan.eps).min(widest), ..p.plan.clone() };
     let (half, twice) = (p.run(at(0.5))?, p.run(at(2.0))?);
     let base = p.base()?;
     let first = p.compared(Severity::Error, "ε/2 instead of ε", &half, &base);
@@ -314,15 +325,17 @@ pub(super) fn budget(p: &mut Patient) -> Result<Found> {
     Ok(if second.0 > first.0 { second } else { first })
 }
 
-fn without_bounds(plan: &Plan) -> Plan {
+/// The plan of an attack that may turn an image into any other; `widest` is the largest distance between two.
+fn without_bounds(plan: &Plan, widest: f32) -> Plan {
     let steps = 4 * plan.steps;
-    Plan { eps: 1.0, steps, alpha: plan.alpha.max(2.5 / steps as f32), ..plan.clone() }
+    let alpha = plan.alpha.max(2.5 * widest / steps as f32);
+    Plan { eps: widest, mask: None, steps, alpha, ..plan.clone() }
 }
 
 /// Checks the goals that another image in place of the query would reach: the rank of another item, the embedding of
 /// the target, or another class. The last rank in a ranking is not one of them.
 pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
-    let plan = without_bounds(p.plan);
+    let plan = without_bounds(p.plan, p.widest());
     let shots = p.run(plan.clone())?;
     let chance = p.chance();
     let mut short = Vec::new();
@@ -340,17 +353,18 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
             short.push(format!("{code} gets {success:.0} % of the way"));
         }
     }
+    let how = format!("with ε = {} and {} steps", plan.eps, plan.steps);
     Ok(match short.is_empty() {
-        true => (Severity::Ok, format!("with ε = 1 and {} steps it does", plan.steps)),
-        false => (Severity::Error, format!("with ε = 1 and {} steps, {}", plan.steps, short.join(", "))),
+        true => (Severity::Ok, format!("{how} it does")),
+        false => (Severity::Error, format!("{how}, {}", short.join(", "))),
     })
 }
 
 pub(super) fn curve(p: &mut Patient) -> Result<Found> {
     let factors = [0.25f32, 0.5, 1.0, 2.0, 4.0];
     let mut plans: Vec<Plan> =
-        factors.iter().map(|f| Plan { eps: (f * p.plan.eps).min(1.0), ..p.plan.clone() }).collect();
-    plans.push(without_bounds(p.plan));
+        factors.iter().map(|f| Plan { eps: (f * p.plan.eps).min(p.widest()), ..p.plan.clone() }).collect();
+    plans.push(without_bounds(p.plan, p.widest()));
     let (mut points, mut last) = (Vec::new(), 100.0);
     for plan in plans {
         let eps = plan.eps;
@@ -366,29 +380,35 @@ pub(super) fn curve(p: &mut Patient) -> Result<Found> {
             return Ok((Severity::Info, "the suite has no attack on R@1".into()));
         }
         last = 100.0 * hits.values().filter(|hit| **hit).count() as f64 / hits.len() as f64;
-        points.push(format!("{last:.0} at {:.0}/255", 255.0 * eps));
+        points.push(match p.plan.ball.is_box {
+            true => format!("{last:.0} at {:.0}/255", 255.0 * eps),
+            false => format!("{last:.0} at {eps:.2}"),
+        });
     }
     let severity = if last > p.chance() + POINT { Severity::Warning } else { Severity::Ok };
     Ok((severity, format!("R@1, the worst attack counting: {}", points.join(", "))))
 }
 
 pub(super) fn noise(p: &mut Patient) -> Result<Found> {
-    let eps = p.plan.eps;
+    let Plan { eps, ball, .. } = *p.plan;
+    let shape = p.model.shape();
+    let free = |t: &Trial| p.plan.free(shape, t.objective, &p.gallery.ids[t.query]);
+    let free = p.trials.iter().map(free).collect::<Result<Vec<_>>>()?;
     let mut best: Vec<(f64, Vec<f32>)> = p.at_start.iter().copied().zip(p.clean.clone()).collect();
     let draw = |t: &Trial| Draw::new(p.plan.seed, t.objective.code, &p.gallery.ids[t.query], threat::NOISE);
     let mut draws: Vec<Draw> = p.trials.iter().map(draw).collect();
     for k in 0..NOISE {
-        let images: Vec<Vec<f32>> = (p.clean.iter().zip(&mut draws))
-            .map(|(clean, draw)| {
-                clean
-                    .iter()
-                    .map(|x| {
-                        let u = 2.0 * draw.unit() - 1.0;
-                        // Even numbers draw corners of the box, odd numbers points inside.
-                        let by = if k % 2 == 0 { u.signum() } else { u };
-                        (x + eps * by).clamp(0.0, 1.0)
-                    })
-                    .collect()
+        let images: Vec<Vec<f32>> = (p.clean.iter().zip(&free).zip(&mut draws))
+            .map(|((clean, free), draw)| {
+                let moved = clean.iter().map(|x| {
+                    let u = 2.0 * draw.unit() - 1.0;
+                    // Even numbers draw corners of the box, odd numbers points inside. Other balls lie within this box.
+                    let by = if k % 2 == 0 { u.signum() } else { u };
+                    x + eps * by
+                });
+                let mut moved: Vec<f32> = moved.collect();
+                Bound { ball, eps, centre: clean, pixels: true, free: free.as_deref() }.project(&mut moved);
+                moved
             })
             .collect();
         let (losses, _) = p.losses(&images)?;

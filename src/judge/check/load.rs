@@ -88,8 +88,8 @@ impl Measured {
         let errors = self.gradient.as_ref().and_then(|g| g.errors);
         GradientCheck {
             embedding_error: self.parity,
-            gradient_error: errors.map(|e| e.smooth),
-            own_error: errors.map(|e| e.own),
+            gradient_error: errors.map(|e| e.smooth()),
+            own_error: errors.map(|e| e.own()),
             directions: errors.map_or(0, |e| e.directions),
         }
     }
@@ -400,31 +400,43 @@ pub(super) fn right(m: &Measured) -> Found {
              computed on the way, whose rounding can't be held still"
                 .into(),
         ),
-        Some(e) if e.accepted() => (
-            Severity::Ok,
-            format!(
-                "to {:.2} % along smooth directions, {:.2} % along itself, medians of {} directional derivatives",
-                100.0 * e.smooth,
-                100.0 * e.own,
-                e.directions
-            ),
-        ),
+        Some(e) if e.accepted() => {
+            (Severity::Ok, format!("to {}, medians of {} directional derivatives", e.said(), e.directions))
+        }
         Some(e) if e.rounding => {
             (Severity::Info, "not looked at: rounding hides what the image does to the embedding".into())
         }
-        Some(e) => {
-            let [smooth, own] = Errors::ACCEPTED;
-            (
-                Severity::Error,
-                format!(
-                    "the gradient fails its check: directional derivatives differ from finite differences of the model by \
-                     {:.1} % along smooth directions ({smooth:.0} % is accepted) and {:.1} % along the gradient itself \
-                     ({own:.0} %){flat}",
-                    100.0 * e.smooth,
-                    100.0 * e.own,
-                ),
-            )
-        }
+        Some(e) => (
+            Severity::Error,
+            format!(
+                "the gradient fails its check: directional derivatives differ from finite differences of the model by {} ({}){flat}",
+                e.said(),
+                Errors::limits()
+            ),
+        ),
+    }
+}
+
+pub(super) fn deviates(m: &Measured) -> Found {
+    let Some(g) = &m.gradient else { return unformed(m) };
+    let errors = match g.errors {
+        Some(e) if e.accepted() => e,
+        _ => return (Severity::Info, "not looked at: the gradient isn't confirmed".into()),
+    };
+    let apart = errors.deviations().map(|along| {
+        let [off, precision] = [along.off, along.precision].map(|share| 100.0 * share);
+        format!("{off:.2} % along {}, where they are precise to {precision:.2} %", along.kind.along)
+    });
+    let apart: Vec<String> = apart.collect();
+    match apart.is_empty() {
+        true => (Severity::Ok, "no difference is beyond their precision".into()),
+        false => (
+            Severity::Warning,
+            format!(
+                "the gradient is off from finite differences by more than these are imprecise: {}",
+                apart.join("; ")
+            ),
+        ),
     }
 }
 

@@ -40,6 +40,31 @@ pub enum Run {
     Attacked(fn(&attacked::Outcomes) -> Found),
     /// Further attacks.
     Doctor(fn(&mut doctor::Patient) -> Result<Found>),
+    /// Another attack on the same trials, which should not be better than the audit's.
+    Rival(fn(&mut doctor::Patient) -> Result<Found>),
+}
+
+impl Check {
+    /// Whether the check attacks, so that the doctor alone makes it.
+    pub fn attacks(&self) -> bool {
+        matches!(self.run, Run::Doctor(_) | Run::Rival(_))
+    }
+
+    /// What to do about a finding. What outdoes the strong search has other advice than what outdoes a suite's attack: no other
+    /// suite searches more, and what its members missed hides no gradient.
+    fn advice(&self, strong: bool) -> &'static str {
+        match self.run {
+            Run::Rival(_) if strong => reason::MORE_EFFORT,
+            _ => self.reason.advice,
+        }
+    }
+
+    /// Makes a check that attacks; `None` for the others.
+    pub fn examine(&self, patient: &mut doctor::Patient) -> Result<Option<Finding>> {
+        let (Run::Doctor(examine) | Run::Rival(examine)) = self.run else { return Ok(None) };
+        let found = examine(patient)?;
+        Ok(Some(self.reason.advising(self.advice(patient.plan.effort.is_some()), found)))
+    }
 }
 
 const fn check(reason: &'static Reason, run: Run) -> Check {
@@ -58,6 +83,7 @@ pub static CHECKS: &[Check] = &[
     check(&reason::GRADIENT_ESTIMATED, Run::Load(load::estimated)),
     check(&reason::ZERO_GRADIENT, Run::Load(load::zero)),
     check(&reason::GRADIENT, Run::Load(load::right)),
+    check(&reason::GRADIENT_DEVIATES, Run::Load(load::deviates)),
     check(&reason::IMAGE_HIDDEN, Run::Load(load::hidden)),
     check(&reason::STRAIGHT_THROUGH, Run::Load(load::straight_through)),
     check(&reason::FLAT_OPERATORS, Run::Load(load::flat)),
@@ -75,16 +101,16 @@ pub static CHECKS: &[Check] = &[
     check(&reason::WORST_CASE, Run::Attacked(attacked::worst_case)),
     check(&reason::MASKED_GRADIENTS, Run::Attacked(attacked::masked)),
     check(&reason::CONTRADICTED, Run::Attacked(attacked::contradicted)),
-    check(&reason::MORE_STEPS, Run::Doctor(doctor::more_steps)),
-    check(&reason::RESTARTS, Run::Doctor(doctor::restarts)),
-    check(&reason::STEP_SIZE, Run::Doctor(doctor::step_size)),
-    check(&reason::ONE_STEP, Run::Doctor(doctor::one_step)),
+    check(&reason::MORE_STEPS, Run::Rival(doctor::more_steps)),
+    check(&reason::RESTARTS, Run::Rival(doctor::restarts)),
+    check(&reason::STEP_SIZE, Run::Rival(doctor::step_size)),
+    check(&reason::ONE_STEP, Run::Rival(doctor::one_step)),
     check(&reason::BUDGET, Run::Doctor(doctor::budget)),
     check(&reason::UNBOUNDED, Run::Doctor(doctor::unbounded)),
     check(&reason::CURVE, Run::Doctor(doctor::curve)),
-    check(&reason::NOISE, Run::Doctor(doctor::noise)),
-    check(&reason::BLACK_BOX, Run::Doctor(doctor::black_box)),
-    check(&reason::TRANSFER, Run::Doctor(doctor::transfer)),
+    check(&reason::NOISE, Run::Rival(doctor::noise)),
+    check(&reason::BLACK_BOX, Run::Rival(doctor::black_box)),
+    check(&reason::TRANSFER, Run::Rival(doctor::transfer)),
     check(&reason::EIGHT_BIT, Run::Doctor(doctor::eight_bit)),
 ];
 
@@ -146,5 +172,27 @@ pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
                 f.found, f.advice
             )))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The strong search has no stronger suite beside it, and what it missed is not masked.
+    #[test]
+    fn what_beats_the_strong_search_asks_for_more_work() {
+        let rivals: Vec<&Check> = CHECKS.iter().filter(|c| matches!(c.run, Run::Rival(_))).collect();
+        assert!(rivals.iter().any(|c| c.reason.id == "black-box"));
+        for rival in rivals {
+            assert_eq!(rival.advice(false), rival.reason.advice);
+            let strong = rival.advice(true);
+            assert!(
+                strong.contains("effort") && !strong.contains("strict") && !strong.contains("masked"),
+                "{strong}"
+            );
+        }
+        let eight_bit = CHECKS.iter().find(|c| c.reason.id == "eight-bit").unwrap();
+        assert_eq!(eight_bit.advice(true), eight_bit.reason.advice);
     }
 }

@@ -1,6 +1,6 @@
 //! The page of a comparison.
 
-use super::page::{at, band, finding, page, section};
+use super::page::{at, band, finding, scripted, section};
 use crate::Result;
 use crate::judge::compare::{Comparison, Entry, Row};
 use crate::report::shown::{COMPARED, cells, compared, shown, word};
@@ -34,7 +34,7 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
     };
     let lead = "Differences carry 95 % intervals by bootstrap over queries, paired: both models get the same resamples.";
     let count = comparison.models.len();
-    Ok(page("Comparison", &format!("{count} models"), lead, &sections.into_string()))
+    Ok(scripted("Comparison", &format!("{count} models"), lead, &sections.into_string()))
 }
 
 fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {

@@ -1,8 +1,10 @@
 //! The section of examples: attacked queries, what they retrieve, the loss by step, and the map of embeddings.
 
-use super::page::{section as framed, sentence};
-use crate::record::{Example, Examples, Map, Neighbour, Report};
+use super::page::{line, section as framed, sentence};
+use crate::judge::score::withstood;
+use crate::record::{Example, Examples, Map, Neighbour, Outcome, Report};
 use crate::report::shown::about;
+use crate::threat::OBJECTIVES;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -18,26 +20,58 @@ pub(super) fn section(report: &Report) -> Markup {
             }
         };
     };
-    let lead = "For each attack the query whose embedding it moved farthest, and the five images retrieved before and after. ✓ \
-                marks the query's own class, ✗ another; an outer frame marks the attack's target.";
-    let cards = html! { .examples { @for e in &examples.trials { (card(e, examples)) } } };
-    html! { (framed("Show me", lead, cards)) (map(&examples.map)) }
+    let lead = "For each attack the two images whose embedding it moved farthest, and of the others the one that withstood most, each \
+                with the five images retrieved before and after. ✓ marks the query's own class, ✗ another; an outer frame marks the \
+                attack's target. Where an attack moves a candidate (CA+, CA-), the ranking is that of the query that it is moved for, \
+                and the frame marks the candidate. Photographs are shown small, as JPEG.";
+    let groups = examples.trials.chunk_by(|a, b| a.attack == b.attack);
+    let content = html! {
+        @for group in groups {
+            .group {
+                h3 { (group[0].attack) }
+                p.what { (sentence(about(&group[0].attack))) }
+                .examples { @for e in group { (card(e, examples, report)) } }
+            }
+        }
+    };
+    html! { (framed("Show me", lead, content)) (map(&examples.map)) }
 }
 
 /// An image. Anything but base64 is refused, because the text may come from a file.
 fn image(base64: &str, alt: &str) -> Markup {
     let sound =
         !base64.is_empty() && base64.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
-    html! { @if sound { img src=(format!("data:image/png;base64,{base64}")) alt=(alt); } }
+    // The first bytes of every JPEG.
+    let kind = if base64.starts_with("/9j/") { "jpeg" } else { "png" };
+    html! { @if sound { img src=(format!("data:image/{kind};base64,{base64}")) alt=(alt); } }
 }
 
-fn card(e: &Example, examples: &Examples) -> Markup {
+/// What the attack came to: a class, a word, and the number that it is about, before and after.
+fn result(outcome: &Outcome, report: &Report) -> Option<(&'static str, &'static str, String)> {
+    let basis = report.basis();
+    let term = OBJECTIVES.iter().find(|o| o.code == outcome.attack)?.terms.last()?;
+    let (before, after) = (term.read)(outcome, basis.form)?;
+    let scale = term.scale(basis.ranked as f64);
+    let before = before.map_or(String::new(), |v| format!("{} → ", term.show(scale * v)));
+    let (class, word) = match withstood(outcome, &basis) {
+        None => ("quiet", "nothing to lose"),
+        Some(r) if r >= 100.0 => ("pass", "attack failed"),
+        Some(r) if r <= 0.0 => ("failed", "goal reached"),
+        Some(_) => ("warned", "in part"),
+    };
+    Some((class, word, format!("{}: {before}{}", term.label, term.show(scale * after))))
+}
+
+fn card(e: &Example, examples: &Examples, report: &Report) -> Markup {
     let amplified = format!("difference ×{:.1}", examples.amplification);
     let trio = [(&e.clean, "clean"), (&e.attacked, "attacked"), (&e.difference, &amplified)];
+    let outcome = report.outcomes.iter().find(|o| o.attack == e.attack && o.query == e.query);
     html! {
         article.card.example {
-            header { h3 title=(e.class) { (e.attack) } span { (e.query) } }
-            p.what { (sentence(about(&e.attack))) }
+            header { h4 title=(e.class) { (e.query) } }
+            @if let Some((class, word, numbers)) = outcome.and_then(|o| result(o, report)) {
+                p.result { span.tag.(class) { (word) } " " (numbers) }
+            }
             .trio {
                 @for (picture, caption) in trio { figure { (image(picture, caption)) figcaption { (caption) } } }
             }
@@ -55,7 +89,8 @@ fn rank(name: &str, list: &[Neighbour], e: &Example, examples: &Examples) -> Mar
             span { (name) }
             @for n in list {
                 @let (class, mark) = if n.relevant { ("hit", "✓") } else { ("miss", "✗") };
-                figure.(class).target[e.targets.contains(&n.id)] title=(n.id) {
+                // The query itself is in a ranking only where the attack moves it in that of another.
+                figure.(class).target[e.targets.contains(&n.id) || n.id == e.query] title=(n.id) {
                     @if let Some(picture) = examples.thumbnails.get(&n.id) { (image(picture, &n.id)) }
                     i { (mark) }
                 }
@@ -72,26 +107,20 @@ fn losses(losses: &[f64]) -> Markup {
     }
     let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
     let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let spread = (high - low).max(1e-12);
-    let steps = finite.len() - 1;
-    let at = |(i, v): (usize, &f64)| {
-        format!("{:.1},{:.1}", 300.0 * i as f64 / steps as f64, 40.0 - 36.0 * (v - low) / spread)
-    };
-    let points: Vec<String> = finite.iter().enumerate().map(at).collect();
+    let (spread, steps) = ((high - low).max(1e-12), finite.len() - 1);
+    let points: Vec<(f64, f64)> = finite
+        .iter()
+        .enumerate()
+        .map(|(i, v)| (i as f64 / steps as f64, 100.0 * (v - low) / spread))
+        .collect();
     // Adding 0.0 avoids "-0.000".
     let brief = |v: f64| format!("{:.3}", (v * 1000.0).round() / 1000.0 + 0.0);
-    let (first, last) = (brief(finite[0]), brief(finite[steps]));
-    html! {
-        svg.loss role="img" aria-label=(format!("loss from {first} to {last}")) {
-            svg viewBox="0 0 300 44" width="100%" height="44" preserveAspectRatio="none" {
-                line x1="0" x2="300" y1="42" y2="42" stroke="var(--line)" vector-effect="non-scaling-stroke" {}
-                polyline points=(points.join(" ")) fill="none" stroke="var(--accent)" stroke-width="2"
-                    vector-effect="non-scaling-stroke" {}
-            }
-            text x="0" y="60" { "loss " (first) " at the start" }
-            text x="100%" y="60" text-anchor="end" { (last) " after " (steps) " steps" }
-        }
-    }
+    let text = [
+        format!("loss {}", brief(finite[0])),
+        String::new(),
+        format!("{} after {steps} steps", brief(finite[steps])),
+    ];
+    line("loss", &points, &text)
 }
 
 /// Side of a map, in SVG units.

@@ -1,14 +1,18 @@
-//! The report as HTML: one page in one file, without network access or scripts. The sections answer these questions in
-//! order: how robust is the model, can I trust the result, where is the model weak, what do attacked queries find, which
-//! attacks decided it, what do attacks look like, how was it measured.
+//! The report as HTML: one page in one file, without network access, whose one script adds nothing that the page lacks without it.
+//! Above all stand the verdict in words, published models beside it, and what to do next. The sections answer these questions in
+//! order: how robust is the model, can I trust the result, where is the model weak, which classes and queries fall first, how far do
+//! attacks get, what do attacked queries find, which attacks decided it, what do attacks look like, how was it measured.
 
 mod compare;
+mod curves;
 mod examples;
 mod page;
 mod paper;
 mod retrieval;
 mod strong;
 mod sweep;
+mod verdict;
+mod weakest;
 
 pub use compare::render as comparison;
 pub use page::page;
@@ -16,13 +20,13 @@ pub(super) use paper::sections as paper;
 pub(super) use sweep::render as sweep;
 
 use super::first::{First, firsts, masked};
-use super::shown::{about, bound, capital, measures, number, stepping, strong_sample};
+use super::shown::{about, bound, capital, crafted, measures, number, stepping, strong_sample};
 use crate::Result;
 use crate::judge::quantity::Quantity;
 use crate::record::{Attack, CheckResult, Kind, Report, ScoreName, Severity, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
-use page::{at, band, finding, section, sentence};
+use page::{at, band, finding, scripted, section, sentence};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
@@ -31,10 +35,11 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         (report.data.source) "). Suite " (s.name) ", " (s.form) " form."
     };
     let sections = html! {
-        (robustness(report)) (trust(report)) (weaknesses(report)) (retrieval::section(report)) (strong::section(report))
-        (examples::section(report)) (measured(report))
+        (verdict::card(report)?) (robustness(report)) (trust(report)) (weaknesses(report)) (weakest::section(report))
+        (curves::section(report)) (retrieval::section(report)) (strong::section(report)) (examples::section(report))
+        (measured(report))
     };
-    Ok(page("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
+    Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }
 
 /// The section on robustness.
@@ -54,7 +59,7 @@ fn robustness(report: &Report) -> Markup {
 /// The result of the gate.
 fn banner(gate: &Verdict) -> Markup {
     html! {
-        section.card.banner.fail[gate.exit().is_some()] {
+        section.card.banner.gate.fail[gate.exit().is_some()] {
             strong { (sentence(&gate.headline())) }
             @if let Some(b) = &gate.baseline { " Baseline: " (b.model) "." }
             table { tbody {
@@ -291,6 +296,9 @@ fn measured(report: &Report) -> Markup {
     }
     if let Some(sample) = strong_sample(report) {
         rows.insert(5, ("Robust R@1", html! { (sample) }));
+    }
+    for text in crafted(report) {
+        rows.insert(5, ("Crafted", html! { (capital(&text)) "." }));
     }
     rows.extend(report.command.as_ref().map(|c| ("Command", html! { code { (c) } })));
     let list = html! {

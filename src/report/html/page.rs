@@ -1,15 +1,39 @@
 //! The layout that all HTML pages share.
 
 use crate::report::shown::capital;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use sha2::{Digest, Sha256};
+
+/// The only script of a page. Without it nothing is missing: it sorts tables, enlarges pictures, and unfolds what is printed.
+const SCRIPT: &str = include_str!("page.js");
+
+/// What a browser may do with a page: run its script, if it has one, and no other, whatever a name in the page contains, and load
+/// nothing.
+fn policy(script: Option<&str>) -> String {
+    let hash = |script| format!("script-src 'sha256-{}'; ", STANDARD.encode(Sha256::digest(script)));
+    let script = script.map_or(String::new(), hash);
+    format!("default-src 'none'; {script}style-src 'unsafe-inline'; img-src data:")
+}
 
 /// A complete page around sections of HTML. `lead` and `sections` are HTML; the other texts are plain.
 pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+    complete(eyebrow, name, lead, sections, None)
+}
+
+/// [`page`] with the script.
+pub(super) fn scripted(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
+    complete(eyebrow, name, lead, sections, Some(SCRIPT))
+}
+
+fn complete(eyebrow: &str, name: &str, lead: &str, sections: &str, script: Option<&str>) -> Vec<u8> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy(script));
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (eyebrow) ": " (name) }
                 link rel="icon" href="data:,";
@@ -19,6 +43,7 @@ pub fn page(eyebrow: &str, name: &str, lead: &str, sections: &str) -> Vec<u8> {
                 header { p.eyebrow { (eyebrow) } h1 { (name) } p.lead { (PreEscaped(lead)) } }
                 main { (PreEscaped(sections)) }
                 footer { "Made by audit " (env!("CARGO_PKG_VERSION")) "." }
+                @if let Some(script) = script { script { (PreEscaped(script)) } }
             }
         }
     };
@@ -62,5 +87,26 @@ pub(super) fn band(a: f64, b: f64, colour: &str) -> Markup {
     let (low, high) = (a.min(b), a.max(b));
     html! {
         rect x=(at(low)) width=(at((high - low).max(0.3))) y="10" height="10" rx="3" fill=(format!("var(--{colour})")) {}
+    }
+}
+
+/// A curve of at least two points (0 to 1, 0 to 100), and what stands beneath its left end, its middle and its right end.
+pub(super) fn line(name: &str, points: &[(f64, f64)], text: &[String; 3]) -> Markup {
+    let at = |(x, y): &(f64, f64)| {
+        format!("{:.1},{:.1}", 300.0 * x.clamp(0.0, 1.0), 43.0 - 0.42 * y.clamp(0.0, 100.0))
+    };
+    let points: Vec<String> = points.iter().map(at).collect();
+    let [left, middle, right] = text;
+    html! {
+        svg.loss role="img" aria-label=(format!("{name}: {left}, {middle}, {right}")) {
+            svg viewBox="0 0 300 44" width="100%" height="70%" preserveAspectRatio="none" {
+                line x1="0" x2="300" y1="43" y2="43" stroke="var(--line)" vector-effect="non-scaling-stroke" {}
+                polyline points=(points.join(" ")) fill="none" stroke="var(--accent)" stroke-width="2"
+                    vector-effect="non-scaling-stroke" {}
+            }
+            text x="0" y="94%" { (left) }
+            text x="50%" y="94%" text-anchor="middle" { (middle) }
+            text x="100%" y="94%" text-anchor="end" { (right) }
+        }
     }
 }

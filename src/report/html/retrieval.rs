@@ -1,6 +1,6 @@
 //! The section on what attacked queries find, and on the smallest perturbations.
 
-use super::page::section as framed;
+use super::page::{line, section as framed};
 use crate::record::{Report, Smallest};
 use crate::report::shown::{RETRIEVAL, capital, retrieval, smallest};
 use maud::{Markup, html};
@@ -17,7 +17,7 @@ pub(super) fn section(report: &Report) -> Markup {
         details.card {
             summary { "R@1, mAP, mAP@R, mAP@C and NMI after each attack" }
             .scroll { table {
-                thead { tr { @for (i, name) in RETRIEVAL.iter().enumerate() { th.n[i > 0] { (capital(name)) } } } }
+                thead { tr { @for (i, name) in RETRIEVAL.iter().enumerate() { th.n[i > 0] { (if i == 0 { capital(name) } else { name.to_string() }) } } } }
                 tbody {
                     @for (name, numbers) in retrieval(report) {
                         tr.quiet[name.starts_with("none")] {
@@ -35,17 +35,6 @@ pub(super) fn section(report: &Report) -> Markup {
 /// R@1 against ε: a step at each size that makes a query wrong, drawn at the curve's points.
 fn curve(found: &Smallest) -> Markup {
     let most = f64::from(found.most).max(f64::MIN_POSITIVE);
-    let at = |eps: f64, r1: f64| format!("{:.1},{:.1}", 300.0 * eps / most, 43.0 - 42.0 * r1 / 100.0);
-    let points: Vec<String> = found.curve.iter().map(|p| at(p.eps, p.r1)).collect();
-    html! {
-        svg.loss role="img" aria-label=(format!("R@1 from ε 0 to {most:.4}")) {
-            svg viewBox="0 0 300 44" width="100%" height="44" preserveAspectRatio="none" {
-                polyline points=(points.join(" ")) fill="none" stroke="var(--accent)" stroke-width="2"
-                    vector-effect="non-scaling-stroke" {}
-            }
-            text x="0" y="60" { "ε 0" }
-            text x="50%" y="60" text-anchor="middle" { "R@1, 0 to 100 %" }
-            text x="100%" y="60" text-anchor="end" { (format!("{most:.4}")) }
-        }
-    }
+    let points: Vec<(f64, f64)> = found.curve.iter().map(|p| (p.eps / most, p.r1)).collect();
+    line("R@1 by ε", &points, &["ε 0".into(), "R@1, 0 to 100 %".into(), format!("{most:.4}")])
 }

@@ -25,5 +25,6 @@ pub const LINF: Ball = Ball {
             *v -= alpha * sign;
         }
     },
+    widest: |_| 1.0,
     is_box: true,
 };

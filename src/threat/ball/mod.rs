@@ -27,6 +27,8 @@ pub struct Ball {
     /// Moves x by the step of size α that decreases a linear function with this gradient most. Arguments: x, gradient,
     /// α.
     pub descend: fn(&mut [f32], &[f32], f32),
+    /// The largest distance between two images of so many values in [0, 1].
+    pub widest: fn(usize) -> f32,
     /// Whether the ball is a box and `descend` is a signed step, as in [`crate::model::SignedSteps`].
     pub is_box: bool,
 }
@@ -75,12 +77,18 @@ pub struct Bound<'a> {
     pub centre: &'a [f32],
     /// Whether points are images, whose pixels stay in [0, 1]; otherwise they are perturbations.
     pub pixels: bool,
+    /// Which values may differ from the centre's [P]; `None` for all.
+    pub free: Option<&'a [bool]>,
 }
 
 impl Bound<'_> {
-    /// Moves x into the set. It first projects x onto the ball and then clips pixels to [0, 1]. Clipping makes the
-    /// perturbation only smaller, so the result is in both sets. For a box it is the nearest such point.
+    /// Moves x into the set. Values outside of the mask become the centre's. Then x is projected onto the ball, and pixels
+    /// are clipped to [0, 1]. Each makes the perturbation only smaller, so the result is in all sets. For a box it is the
+    /// nearest such point.
     pub fn project(&self, x: &mut [f32]) {
+        for i in self.fixed() {
+            x[i] = self.centre[i];
+        }
         (self.ball.project)(x, self.centre, self.eps);
         if self.pixels {
             x.iter_mut().for_each(|v| *v = v.clamp(0.0, 1.0));
@@ -89,26 +97,62 @@ impl Bound<'_> {
 
     /// Makes a step of size α against `gradient` and projects the result into the set.
     pub fn descend(&self, x: &mut [f32], gradient: &[f32], alpha: f32) {
-        (self.ball.descend)(x, gradient, alpha);
+        match self.free {
+            None => (self.ball.descend)(x, gradient, alpha),
+            Some(_) => {
+                let mut gradient = gradient.to_vec();
+                self.fixed().for_each(|i| gradient[i] = 0.0);
+                (self.ball.descend)(x, &gradient, alpha);
+            }
+        }
         self.project(x);
+    }
+
+    /// The places of values that must stay the centre's.
+    pub fn fixed(&self) -> impl Iterator<Item = usize> {
+        self.free.unwrap_or_default().iter().enumerate().filter(|(_, free)| !**free).map(|(i, _)| i)
+    }
+
+    /// The smallest rectangle that holds all pixels that may change, in an image of `shape` [C, H, W]: its top, left, height
+    /// and width.
+    pub fn extent(&self, [_, height, width]: [usize; 3]) -> [usize; 4] {
+        let Some(free) = self.free else { return [0, 0, height, width] };
+        let at = |i: usize| (i % (height * width) / width, i % width);
+        let free = || free.iter().enumerate().filter(|(_, free)| **free).map(|(i, _)| at(i));
+        let (top, left) = free().fold((height, width), |(t, l), (y, x)| (t.min(y), l.min(x)));
+        let (bottom, right) = free().fold((0, 0), |(b, r), (y, x)| (b.max(y + 1), r.max(x + 1)));
+        [top.min(bottom), left.min(right), bottom.saturating_sub(top), right.saturating_sub(left)]
     }
 
     /// A random point of the set.
     pub fn start(&self, draw: &mut Draw) -> Vec<f32> {
         let mut x = self.centre.to_vec();
-        (self.ball.start)(&mut x, self, draw);
+        match self.free {
+            None => (self.ball.start)(&mut x, self, draw),
+            Some(free) => {
+                // The point is uniform in the ball of the values that may change.
+                let places: Vec<usize> = (0..x.len()).filter(|&i| free[i]).collect();
+                let centre: Vec<f32> = places.iter().map(|&i| self.centre[i]).collect();
+                let mut some = centre.clone();
+                (self.ball.start)(&mut some, &Bound { centre: &centre, free: None, ..*self }, draw);
+                places.into_iter().zip(some).for_each(|(i, v)| x[i] = v);
+            }
+        }
         self.project(&mut x);
         x
     }
 
-    /// The centre plus blocks of ±ε with random signs, for each channel of an image [C, H, W]: seven by seven of them.
-    pub fn blocks(&self, [channels, height, width]: [usize; 3], draw: &mut Draw) -> Vec<f32> {
+    /// The centre plus blocks of ±ε with random signs, for each channel of an image of `shape` [C, H, W]: seven by seven of
+    /// them, over the rectangle that holds all pixels that may change.
+    pub fn blocks(&self, shape: [usize; 3], draw: &mut Draw) -> Vec<f32> {
         const ACROSS: usize = 7;
+        let ([channels, rows, columns], [top, left, height, width]) = (shape, self.extent(shape));
         let signs: Vec<f32> = (0..channels * ACROSS * ACROSS).map(|_| draw.sign()).collect();
-        let cell = |at: usize, of: usize| at * ACROSS / of;
+        let cell = |at: usize, of: usize| (at * ACROSS / of.max(1)).min(ACROSS - 1);
         let mut x = self.centre.to_vec();
         for (i, x) in x.iter_mut().enumerate() {
-            let (channel, row, column) = (i / (height * width), i / width % height, i % width);
+            let (channel, row, column) = (i / (rows * columns), i / columns % rows, i % columns);
+            let (row, column) = (row.saturating_sub(top), column.saturating_sub(left));
             let block = (channel * ACROSS + cell(row, height)) * ACROSS + cell(column, width);
             *x += self.eps * signs[block];
         }
@@ -125,7 +169,11 @@ impl Bound<'_> {
     /// The lowest and the highest value of each pixel, each [P]. The ball of any p-norm with p ≥ 1 lies within this
     /// box.
     pub fn limits(&self) -> (Vec<f32>, Vec<f32>) {
-        self.centre.iter().map(|&v| self.interval(v)).unzip()
+        let (mut low, mut high): (Vec<f32>, Vec<f32>) = self.centre.iter().map(|&v| self.interval(v)).unzip();
+        for i in self.fixed() {
+            (low[i], high[i]) = (self.centre[i], self.centre[i]);
+        }
+        (low, high)
     }
 }
 
@@ -133,13 +181,52 @@ impl Bound<'_> {
 mod tests {
     use super::*;
 
+    /// Values outside of the mask stay the centre's, to the last bit. Those inside are bounded as if there were no others: a
+    /// step and a projection have the lengths of the ball in two dimensions.
+    #[test]
+    fn masked_values_never_move() {
+        let centre: Vec<f32> = (0..12).map(|i| 0.1 + i as f32 / 15.0).collect();
+        let free: Vec<bool> = (0..12).map(|i| i == 5 || i == 6).collect();
+        let same = |x: &[f32]| (0..12).all(|i| free[i] || x[i].to_bits() == centre[i].to_bits());
+        for ball in BALLS {
+            let bound = Bound { ball, eps: 0.2, centre: &centre, pixels: true, free: Some(&free) };
+            let mut x: Vec<f32> = centre.iter().map(|v| 1.0 - v).collect();
+            bound.project(&mut x);
+            assert!(same(&x) && x[5] != centre[5], "{ball:?}");
+            let mut x = centre.clone();
+            let gradient: Vec<f32> = (0..12).map(|i| if free[i] { -0.3 } else { 5.0 }).collect();
+            bound.descend(&mut x, &gradient, 0.1);
+            assert!(same(&x), "{ball:?}");
+            let expected = if ball.is_box { 0.1 } else { 0.1 / 2.0f32.sqrt() };
+            assert!((x[5] - centre[5] - expected).abs() < 1e-6 && (x[6] - centre[6] - expected).abs() < 1e-6);
+            let starts: Vec<Vec<f32>> =
+                (0..50).map(|seed| bound.start(&mut Draw::new(seed, ball.name, "item", 1))).collect();
+            assert!(starts.iter().all(|x| same(x) && (ball.size)(x, &centre) <= 0.2 + 1e-6), "{ball:?}");
+            // Uniform within two dimensions: half of the points lie outside of radius ε/√2, in either norm.
+            let out = starts.iter().filter(|x| (ball.size)(x, &centre) > 0.2 / 2.0f32.sqrt()).count();
+            assert!((10..=40).contains(&out), "{ball:?}: {out}");
+            let (low, high) = bound.limits();
+            assert!(same(&low) && same(&high) && low[5] < high[5]);
+            assert_eq!(bound.extent([1, 3, 4]), [1, 1, 1, 2]);
+            assert_eq!(Bound { free: None, ..bound }.extent([1, 3, 4]), [0, 0, 3, 4]);
+        }
+    }
+
+    /// The corners of the cube of images are farthest from each other.
+    #[test]
+    fn the_widest_ball_holds_every_image() {
+        for ball in BALLS {
+            assert_eq!((ball.widest)(16), (ball.size)(&[1.0; 16], &[0.0; 16]), "{ball:?}");
+        }
+    }
+
     /// The expected values follow from the definitions. Projection moves points outside to the surface and leaves
     /// points inside unchanged. A step moves by α against the gradient.
     #[test]
     fn every_ball_projects_starts_and_steps_within_itself() {
         let centre: Vec<f32> = (0..60).map(|i| i as f32 / 59.0).collect();
         for ball in BALLS {
-            let bound = Bound { ball, eps: 0.3, centre: &centre, pixels: true };
+            let bound = Bound { ball, eps: 0.3, centre: &centre, pixels: true, free: None };
             let mut far: Vec<f32> = centre.iter().map(|v| 1.0 - v).collect();
             let outside = (ball.size)(&far, &centre);
             assert!(outside > 0.3, "{ball:?}");
@@ -177,7 +264,7 @@ mod tests {
         for shape in [[1, 28, 28], [3, 10, 5]] {
             let [channels, height, width] = shape;
             let centre = vec![0.5; channels * height * width];
-            let bound = Bound { ball: &BALLS[0], eps: 0.25, centre: &centre, pixels: true };
+            let bound = Bound { ball: &BALLS[0], eps: 0.25, centre: &centre, pixels: true, free: None };
             let of = |seed| bound.blocks(shape, &mut Draw::new(seed, "CA+", "item", 1));
             let x = of(0);
             assert!(x.iter().all(|v| (v - 0.5).abs() == 0.25) && x != of(1));

@@ -36,6 +36,7 @@ pub const ALIGNMENT: Objective = Objective {
     },
     members: ensemble::USUAL,
     strong_only: false,
+    shared: false,
 };
 
 /// Gaussian hyperspherical energy (equations 3 and 7, s = 1): maximises log of the mean of exp(−‖q̃ − x‖²) over the items x
@@ -73,7 +74,7 @@ pub const TRIPLET: Objective = Objective {
     // A closed hinge has no gradient.
     reach: |_| Reach::Unknown,
     drawn: Drawn::Anywhere,
-    several: Some("n"),
+    several: Some(("n", 1)),
     targets: pairs,
     loss: triplet,
     ..ALIGNMENT

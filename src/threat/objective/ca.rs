@@ -13,11 +13,12 @@ pub const RAISE: Objective = Objective {
     measure: Measure::CandidateRank,
     reach: |_| Reach::Almost(10.0),
     drawn: Drawn::Anywhere,
-    several: Some("w"),
+    several: Some(("w", 1)),
     targets: |query, draw| Ok(query.any_queries(query.count, draw)),
-    loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
+    loss: raise,
     members: ensemble::RANKS,
     strong_only: false,
+    shared: false,
 };
 
 /// Lowers the candidate's rank for w queries drawn from the 1 % nearest to it.
@@ -28,11 +29,12 @@ pub const LOWER: Objective = Objective {
     measure: Measure::CandidateRank,
     reach: |_| Reach::Unknown,
     drawn: Drawn::FromNeighbours,
-    several: Some("w"),
+    several: Some(("w", 1)),
     targets: near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
     members: ensemble::RANKS,
     strong_only: false,
+    shared: false,
 };
 
 fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
@@ -47,6 +49,11 @@ struct Ranking {
     sorted: Vec<f64>,
     /// Prefix sums of `sorted`: entry k is the sum of the k smallest distances.
     sums: Vec<f64>,
+}
+
+/// The loss of CA+.
+pub(super) fn raise<'a>(gallery: &'a Gallery, form: Form, trial: &Trial) -> Loss<'a> {
+    loss(gallery, form, trial, Aim::First)
 }
 
 /// mean over q, x of [±(d(q, c̃) − d(q, x))]₊. The d(q, x) are constant while c̃ moves. With them sorted and their

@@ -32,4 +32,5 @@ pub const ES: Objective = Objective {
     },
     members: ensemble::USUAL,
     strong_only: false,
+    shared: false,
 };

@@ -89,6 +89,7 @@ const BASE: Objective = Objective {
     loss: |_, _, trial| Loss::Gallery(Box::new(ordered(trial))),
     members: ensemble::USUAL,
     strong_only: false,
+    shared: false,
 };
 
 /// The published code leaves ξ at 1 for more than two targets.

@@ -27,6 +27,7 @@ pub const GTM: Objective = Objective {
     },
     members: ensemble::USUAL,
     strong_only: false,
+    shared: false,
 };
 
 fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {

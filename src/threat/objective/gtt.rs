@@ -31,6 +31,7 @@ pub const GTT: Objective = Objective {
     loss,
     members: ensemble::USUAL,
     strong_only: false,
+    shared: false,
 };
 
 fn loss<'a>(gallery: &'a Gallery, form: super::Form, trial: &Trial) -> Loss<'a> {

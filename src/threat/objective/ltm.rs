@@ -39,6 +39,7 @@ pub const LTM: Objective = Objective {
     },
     members: ensemble::USUAL,
     strong_only: false,
+    shared: false,
 };
 
 /// Checks that a query can be misranked: the gallery needs another item of its class and an item of another class. The

@@ -17,5 +17,6 @@ pub const MIN: Objective = Objective {
     },
     members: ensemble::RECALL,
     strong_only: false,
+    shared: false,
     ..r1::R1
 };

@@ -10,6 +10,7 @@ pub mod es;
 pub mod foa;
 mod gtm;
 mod gtt;
+pub mod hub;
 mod ltm;
 pub mod min;
 mod nn;
@@ -18,6 +19,7 @@ pub mod r1;
 pub mod rank;
 pub mod spqa;
 mod tma;
+pub mod universal;
 
 pub use gtt::TOP;
 
@@ -59,6 +61,8 @@ pub static OBJECTIVES: &[Objective] = &[
     adml::ALIGNMENT,
     adml::UNIFORMITY,
     adml::TRIPLET,
+    hub::HUB,
+    universal::UNIVERSAL,
 ];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
@@ -76,8 +80,8 @@ pub struct Objective {
     pub reach: fn(Form) -> Reach,
     /// The source of the targets.
     pub drawn: Drawn,
-    /// The suite parameter that sets the number of targets ("w", "m"), for attacks on several targets.
-    pub several: Option<&'static str>,
+    /// The suite parameter that sets the number of targets ("w", "m") and the usual number, for attacks on several targets.
+    pub several: Option<(&'static str, usize)>,
     /// Chooses the targets of a trial.
     pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
     /// Prepares the loss of one trial. Searches minimise it.
@@ -86,6 +90,8 @@ pub struct Objective {
     pub members: Ensemble,
     /// Whether it is attacked by the strong search whatever the suite says.
     pub strong_only: bool,
+    /// Whether all its trials share a few perturbations, crafted on [`universal::samples`].
+    pub shared: bool,
 }
 
 impl fmt::Debug for Objective {

@@ -20,6 +20,7 @@ pub const NN: Objective = Objective {
     loss: |gallery, _, trial| push(gallery, trial),
     members: ensemble::USUAL,
     strong_only: false,
+    shared: false,
 };
 
 /// Equation 14 with the query as the point that moves, the "anchor" of appendix F: maximises d(q̃, x_j) − d(q̃, x_k), where

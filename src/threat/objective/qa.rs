@@ -13,11 +13,12 @@ pub const RAISE: Objective = Objective {
     measure: Measure::QueryRank,
     reach: |_| Reach::Almost(10.0),
     drawn: Drawn::Anywhere,
-    several: Some("m"),
+    several: Some(("m", 1)),
     targets: |query, draw| Ok(query.any_items(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
     members: ensemble::RANKS,
     strong_only: false,
+    shared: false,
 };
 
 /// Lowers m distinct candidates drawn from the 1 % nearest to the query.
@@ -28,11 +29,12 @@ pub const LOWER: Objective = Objective {
     measure: Measure::QueryRank,
     reach: |_| Reach::Unknown,
     drawn: Drawn::FromNeighbours,
-    several: Some("m"),
+    several: Some(("m", 1)),
     targets: distinct_near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
     members: ensemble::RANKS,
     strong_only: false,
+    shared: false,
 };
 
 fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {

@@ -21,6 +21,7 @@ pub const R1: Objective = Objective {
     loss: |gallery, form, trial| margin(gallery, form, trial, None),
     members: ensemble::RECALL,
     strong_only: true,
+    shared: false,
 };
 
 /// A loss is below 0 only where the other class is nearer by this share of the distance, so that rounding doesn't decide.

@@ -26,4 +26,5 @@ pub const TMA: Objective = Objective {
     },
     members: ensemble::USUAL,
     strong_only: false,
+    shared: false,
 };

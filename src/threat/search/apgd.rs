@@ -117,7 +117,7 @@ mod tests {
     use crate::threat::ball::BALLS;
 
     fn setting<'a>(steps: usize, start: &'a [f32], centre: &'a [f32]) -> Setting<'a> {
-        let bound = Bound { ball: &BALLS[0], eps: 0.5, centre, pixels: true };
+        let bound = Bound { ball: &BALLS[0], eps: 0.5, centre, pixels: true, free: None };
         Setting { bound, start, warm: false, shape: [1, 1, 1], steps, alpha: 0.0 }
     }
 

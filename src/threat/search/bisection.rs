@@ -106,7 +106,7 @@ mod tests {
     fn the_border_is_found() {
         for ball in BALLS {
             let centre = [0.5f32, 0.5];
-            let bound = Bound { ball, eps: 0.45, centre: &centre, pixels: true };
+            let bound = Bound { ball, eps: 0.45, centre: &centre, pixels: true, free: None };
             let mut x = centre.to_vec();
             let setting =
                 Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps: 110, alpha: 0.0 };
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn nothing_in_the_largest_ball_is_the_end() {
         let centre = [0.5f32];
-        let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true };
+        let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true, free: None };
         let setting =
             Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 110, alpha: 0.0 };
         let mut walk = Bisection::new(&setting);

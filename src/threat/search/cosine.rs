@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn steps_shrink_from_the_radius_to_nothing() {
         let start = [0.9f32];
-        let bound = Bound { ball: &BALLS[0], eps: 0.5, centre: &[0.5], pixels: true };
+        let bound = Bound { ball: &BALLS[0], eps: 0.5, centre: &[0.5], pixels: true, free: None };
         let setting = Setting { bound, start: &start, warm: false, shape: [1, 1, 1], steps: 50, alpha: 0.5 };
         let mut walk = Cosine::new(&setting);
         let mut x = start.to_vec();

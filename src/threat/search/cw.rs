@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_nearest_point_of_a_plane_is_found() {
         let centre = [0.4f32, 0.4];
-        let bound = Bound { ball: &BALLS[1], eps: 2.0, centre: &centre, pixels: true };
+        let bound = Bound { ball: &BALLS[1], eps: 2.0, centre: &centre, pixels: true, free: None };
         let steps = 9 * 100;
         let setting = Setting { bound, start: &centre, warm: false, shape: [1, 1, 2], steps, alpha: 0.0 };
         let mut walk = Cw::new(&setting);

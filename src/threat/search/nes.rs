@@ -108,7 +108,7 @@ mod tests {
     fn losses_alone_show_the_way_down() {
         let slope = [1.0f32, -2.0, 0.5, -1.5];
         let centre = [0.5f32; 4];
-        let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true };
+        let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true, free: None };
         let setting =
             Setting { bound, start: &centre, warm: false, shape: [1, 2, 2], steps: 400, alpha: 0.0 };
         let mut walk = Nes::new(&setting, Draw::new(1, "test", "item", 1));

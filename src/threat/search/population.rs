@@ -26,6 +26,8 @@ struct Population {
     steps: usize,
     alpha: f32,
     sigma: f32,
+    /// Which values may change; see [`Bound::free`]. Values that may not have no noise either.
+    free: Option<Vec<bool>>,
     /// Whether points are images; see [`Bound::pixels`].
     pixels: bool,
     /// Images tried.
@@ -40,15 +42,24 @@ struct Population {
     slope: Vec<f32>,
 }
 
+/// Normal noise [P] for an image of `shape` [C, H, W], and 0 where values may not change.
+fn direction(shape: [usize; 3], free: Option<&[bool]>, draw: &mut Draw) -> Vec<f32> {
+    let mut noise = noise(shape, &mut || draw.normal());
+    noise.iter_mut().zip(free.unwrap_or_default()).filter(|(_, free)| !**free).for_each(|(v, _)| *v = 0.0);
+    noise
+}
+
 impl Population {
     fn new(setting: &Setting, mut draw: Draw) -> Population {
-        let direction = noise(setting.shape, &mut || draw.normal());
+        let free = setting.bound.free.map(<[bool]>::to_vec);
+        let direction = direction(setting.shape, free.as_deref(), &mut draw);
         Population {
             draw,
             shape: setting.shape,
             steps: setting.steps,
             alpha: setting.alpha,
             sigma: SIGMA * setting.bound.eps,
+            free,
             pixels: setting.bound.pixels,
             tried: 0,
             at: setting.start.to_vec(),
@@ -84,7 +95,7 @@ impl Walk for Population {
                     bound.descend(&mut self.at, &self.slope, self.alpha);
                     self.slope.fill(0.0);
                 }
-                self.direction = noise(self.shape, &mut || self.draw.normal());
+                self.direction = direction(self.shape, self.free.as_deref(), &mut self.draw);
                 self.sigma
             }
         };
@@ -107,7 +118,7 @@ mod tests {
     fn losses_alone_show_the_way_down() {
         let slope = [1.0f32, -2.0, 0.5, -1.5];
         let centre = [0.5f32; 4];
-        let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true };
+        let bound = Bound { ball: &BALLS[0], eps: 0.1, centre: &centre, pixels: true, free: None };
         let steps = 12 * POPULATION;
         let setting = Setting { bound, start: &centre, warm: false, shape: [1, 2, 2], steps, alpha: 0.01 };
         let mut walk = Population::new(&setting, Draw::new(1, "test", "item", 1));

@@ -4,7 +4,8 @@
 
 use super::{Best, Bound, Draw, Search, Setting, Walk};
 
-/// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at first.
+/// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at first,
+/// or of the rectangle that holds all pixels that may change.
 const HALVINGS: [usize; 9] = [1, 5, 20, 50, 100, 200, 400, 600, 800];
 
 /// A run tries one image per step, after the first one.
@@ -60,15 +61,18 @@ impl Walk for Square {
         self.best.see(loss, x);
         self.tried += 1;
         x.copy_from_slice(&self.best.image);
-        let [channels, height, width] = self.shape;
+        let [channels, rows, columns] = self.shape;
+        // Squares outside of what may change would change nothing.
+        let [up, before, height, width] = bound.extent(self.shape);
         let past = HALVINGS.iter().filter(|&&at| 1000 * self.tried > at * self.images).count();
         let share = 0.8 / f64::from(1u32 << past);
         let side = ((share * (height * width) as f64).sqrt().round() as usize).clamp(1, height.min(width));
-        let (top, left) = (self.draw.index(height - side + 1), self.draw.index(width - side + 1));
+        let top = up + self.draw.index(height - side + 1);
+        let left = before + self.draw.index(width - side + 1);
         for channel in 0..channels {
             let by = self.draw.sign() * bound.eps;
             for y in top..top + side {
-                let row = (channel * height + y) * width;
+                let row = (channel * rows + y) * columns;
                 let at = row + left..row + left + side;
                 for (x, centre) in x[at.clone()].iter_mut().zip(&bound.centre[at]) {
                     *x = centre + by;

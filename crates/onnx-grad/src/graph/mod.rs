@@ -13,6 +13,7 @@ pub(crate) mod sane;
 mod save;
 mod tensor;
 
+pub(crate) use canonical::MICROSOFT;
 pub(crate) use canonical::unfold::unfolded;
 pub(crate) use canonical::{Expansion, expanded};
 pub use canonical::{NEWEST, OLDEST, OPSET};

@@ -5,7 +5,7 @@ use crate::grad::Cx;
 
 pub(super) const RULES: &[Rule] = &[
     exact("DFT", dft).but("an axis computed in the graph"),
-    exact("STFT", stft).but("a step computed in the graph; a window computed from the image"),
+    exact("STFT", stft).but("a step computed in the graph"),
 ];
 
 /// The real part of complex numbers in a last axis of 2.
@@ -61,9 +61,6 @@ fn dft(cx: &Cx) -> Done {
 /// Frames of x [B, L, 1 or 2], each times the window, and transformed: y [B, frames, N or N / 2 + 1, 2].
 fn stft(cx: &Cx) -> Done {
     let (x, y) = (cx.x_shape(0), cx.y_shape(0));
-    if cx.wants(2) {
-        return Err("a window computed from the image is not covered".into());
-    }
     let step = cx.const_ints(1)?.and_then(|v| v.first().copied()).ok_or("has no frame_step")?;
     let length = match (cx.node.input(2), cx.const_ints(3)?.and_then(|v| v.first().copied())) {
         (_, Some(length)) => length,
@@ -75,6 +72,15 @@ fn stft(cx: &Cx) -> Done {
     let parts = x.get(2).copied().unwrap_or(1);
     if parts == 1 {
         g = real(cx, &g, 4);
+    }
+    if cx.wants(2) {
+        // Each value of the window is a factor of one value of every frame.
+        let starts = 0..y[1];
+        let places: Vec<i64> = starts.flat_map(|i| (0..length).map(move |k| i * step + k)).collect();
+        let places = cx.constant(crate::Tensor::i64(&[y[1], length], &places));
+        let values = cx.reshape(&cx.x(0), &[x[0], x[1], parts]);
+        let frames = cx.op_with("Gather", &[&values, &places], &[("axis", 1i64.into())]);
+        cx.give(2, cx.reduce_sum(&cx.mul(&g, &frames), &[0, 1, 3], false));
     }
     if cx.node.input(2).is_some() {
         g = cx.mul(&g, &cx.reshape(&cx.x(2), &[length, 1]));

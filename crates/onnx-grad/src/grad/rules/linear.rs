@@ -7,6 +7,7 @@ use crate::grad::Cx;
 pub(super) const RULES: &[Rule] = &[
     exact("Det", det),
     exact("Gemm", gemm),
+    exact("Inverse", inverse).of_microsoft(),
     exact("MatMul", matmul),
     straight_through("MatMulInteger", matmul_integer),
 ];
@@ -30,6 +31,15 @@ fn det(cx: &Cx) -> Done {
     let signs: Vec<f32> = (0..n * n).map(sign).collect();
     let cofactors = cx.mul(&minors, &cx.floats(&[n, n], &signs));
     cx.give_first(cx.reshape(&cx.mul(&cofactors, &gy), x))
+}
+
+/// −Yᵀ·Ȳ·Yᵀ for the inverse Y.
+fn inverse(cx: &Cx) -> Done {
+    let rank = cx.y_shape(0).len() as i64;
+    let perm: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
+    let across = cx.transpose(&cx.y(0), &perm);
+    let product = cx.op("MatMul", &[&cx.op("MatMul", &[&across, &cx.gy()]), &across]);
+    cx.give_first(cx.neg(&product))
 }
 
 /// Y = α·A'·B' + β·C, where A' and B' may be transposed.

@@ -18,6 +18,7 @@ mod soften;
 
 use super::{Cx, Pass};
 use crate::Node;
+use crate::graph::MICROSOFT;
 use crate::operators::Class;
 
 /// `Err` says what form of the operator is not covered.
@@ -28,7 +29,9 @@ pub type Apply = fn(&Cx) -> Done;
 
 /// One row: an operator of the canonical opset and its rule.
 pub struct Rule {
-    /// Operator of the standard set.
+    /// Operator set; empty for the standard one.
+    pub domain: &'static str,
+    /// Operator.
     pub op: &'static str,
     /// How it passes a gradient.
     pub class: Class,
@@ -52,7 +55,11 @@ struct Softer {
 
 impl Rule {
     const fn new(op: &'static str, class: Class, apply: Apply) -> Rule {
-        Rule { op, class, apply, broadcasts: false, limits: "", softer: None }
+        Rule { domain: "", op, class, apply, broadcasts: false, limits: "", softer: None }
+    }
+    /// States that it is one of ONNX Runtime's own.
+    const fn of_microsoft(self) -> Rule {
+        Rule { domain: MICROSOFT, ..self }
     }
     /// States what is done in the softened passes.
     const fn softer(self, softened: Apply, straight: Apply) -> Rule {
@@ -179,10 +186,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
 
 /// The rule for a node.
 pub fn find(node: &Node) -> Option<&'static Rule> {
-    if !node.domain.is_empty() {
-        return None;
-    }
-    all().find(|rule| rule.op == node.op)
+    all().find(|rule| rule.op == node.op && rule.domain == node.domain)
 }
 
 /// The gradient of the identity.

@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("DeformConv", deform_conv),
     exact("GridSample", grid_sample).but("more than 16,777,216 pixels in a channel"),
     exact("RoiAlign", roi_align)
-        .but("mode=max; sampling_ratio=0 where the regions are computed; the gradient of the regions"),
+        .but("sampling_ratio=0 where the regions are computed; the gradient of the regions"),
 ];
 
 /// What lies outside of the image.
@@ -201,29 +201,65 @@ impl<'c, 'a, 't> Samples<'c, 'a, 't> {
         self.cx.reshape(images, &[self.batch, self.channels, self.sizes.iter().product()])
     }
 
-    /// The samples themselves, [B, C, P], of flat images.
-    fn values(&self, flat: &str) -> String {
+    /// What each tap adds to the samples, [B, C, P], of flat images.
+    fn parts(&self, flat: &str) -> Vec<String> {
         let cx = self.cx;
         let one = |tap: &Tap| {
             let pixel = cx.op_with("GatherElements", &[flat, &self.index(tap)], &[("axis", 2i64.into())]);
             self.weight(tap, None).map_or(pixel.clone(), |weight| cx.mul(&pixel, &weight))
         };
-        let parts: Vec<String> = self.taps.iter().map(one).collect();
+        self.taps.iter().map(one).collect()
+    }
+
+    /// The samples themselves, [B, C, P], of flat images.
+    fn values(&self, flat: &str) -> String {
+        let cx = self.cx;
+        let parts = self.parts(flat);
         if parts.len() == 1 { parts[0].clone() } else { cx.op("Sum", &refs(&parts)) }
     }
 
     /// The gradient of the flat images, for that of the samples.
     fn pixels(&self, g: &str) -> String {
+        self.pixels_by_tap(&vec![g.to_string(); self.taps.len()])
+    }
+
+    /// The same where each tap has a gradient of its own.
+    fn pixels_by_tap(&self, g: &[String]) -> String {
         let cx = self.cx;
-        let share = |tap: &Tap| self.weight(tap, None).map_or(g.to_string(), |weight| cx.mul(g, &weight));
+        let share =
+            |(tap, g): (&Tap, &String)| self.weight(tap, None).map_or(g.clone(), |weight| cx.mul(g, &weight));
         let index: Vec<String> = self.taps.iter().map(|tap| self.index(tap)).collect();
-        let shares: Vec<String> = self.taps.iter().map(share).collect();
+        let shares: Vec<String> = self.taps.iter().zip(g).map(share).collect();
         let join = |parts: &[String]| match parts {
             [one] => one.clone(),
             several => cx.op_with("Concat", &refs(several), &[("axis", 2i64.into())]),
         };
         let shape = [self.batch, self.channels, self.sizes.iter().product()];
         cx.scatter_add("ScatterElements", &shape, &join(&index), &join(&shares), &[("axis", 2i64.into())])
+    }
+
+    /// The gradient of the flat images, for that of the largest weighted pixel of each bin, [R, C, bins, 1]. The samples are those of RoiAlign,
+    /// region by region; `inside` [R, 1, P] is 0 where a sample lies outside of the image, and `never` is hugely negative where there is
+    /// none.
+    fn largest(&self, g: &str, inside: &str, never: &str) -> String {
+        let cx = self.cx;
+        let images = cx.op_with("Gather", &[&cx.x(0), &cx.x(2)], &[("axis", 0i64.into())]);
+        let bins = cx.node.int("output_height", 1) * cx.node.int("output_width", 1);
+        let each = self.points / bins;
+        let by_bin = [self.batch, self.channels, bins, each];
+        let parts = self.parts(&self.flat(&images)).into_iter();
+        let parts: Vec<String> =
+            parts.map(|part| cx.reshape(&cx.add(&cx.mul(&part, inside), never), &by_bin)).collect();
+        let all = cx.op_with("Concat", &refs(&parts), &[("axis", 3i64.into())]);
+        let chosen = cx.op_with("ArgMax", &[&all], &[("axis", 3i64.into()), ("keepdims", 1i64.into())]);
+        let places: Vec<i64> = (0..each * parts.len() as i64).collect();
+        let places = cx.constant(Tensor::i64(&[1, 1, 1, places.len() as i64], &places));
+        let g = cx.mul(g, &cx.equal(&chosen, &places));
+        let sizes = cx.ints(&vec![each; parts.len()]);
+        let by_tap = cx.op_outputs("Split", &[&g, &sizes], &[("axis", 3i64.into())], parts.len());
+        let whole = [self.batch, self.channels, self.points];
+        let by_tap: Vec<String> = by_tap.iter().map(|g| cx.mul(&cx.reshape(g, &whole), inside)).collect();
+        self.pixels_by_tap(&by_tap)
     }
 
     /// The gradient of the positions along each axis, [B, 1, P], for that of the samples.
@@ -394,11 +430,14 @@ fn deform_conv(cx: &Cx) -> Done {
     Ok(())
 }
 
-/// Averages of samples in the bins of regions [R, 4] (x1, y1, x2, y2), each of the image that its batch index names.
+/// Averages of samples in the bins of regions [R, 4] (x1, y1, x2, y2), each of the image that its batch index names. With mode=max each bin
+/// has the largest of its samples' four weighted pixels, and not the largest sample: so ONNX defines it.
 fn roi_align(cx: &Cx) -> Done {
-    if cx.node.str("mode", "avg") != "avg" {
-        return Err("mode=max is not covered".into());
-    }
+    let largest = match cx.node.str("mode", "avg") {
+        "avg" => false,
+        "max" => true,
+        other => return Err(format!("mode={other} is not known")),
+    };
     if cx.wants(1) {
         return Err("the gradient of the regions is not covered".into());
     }
@@ -461,18 +500,28 @@ fn roi_align(cx: &Cx) -> Done {
         linear(cx, &cx.op("Clip", &[&position, &cx.scalar(0.0), &cx.scalar(x[2 + axis] as f32 - 1.0)]))
     });
     let samples = Samples::new(cx, [regions, x[1], points], &x[2..], near.into(), Outside::Border)?;
-    let mut share = Vec::with_capacity((regions * points) as usize);
-    for n in &each {
-        let there = |point: i64| {
-            let sample = point % (most[0] * most[1]);
-            sample / most[1] < n[0] && sample % most[1] < n[1]
-        };
-        share.extend((0..points).map(|point| if there(point) { 1.0 / (n[0] * n[1]) as f32 } else { 0.0 }));
-    }
-    let share = cx.mul(&cx.floats(&[regions, 1, points], &share), &cx.mul(&inside[0], &inside[1]));
+    // A value of each sample: where it is there, and where it isn't.
+    let of_each = |value: &dyn Fn(&[i64; 2]) -> f32, other: f32| {
+        let mut values = Vec::with_capacity((regions * points) as usize);
+        for n in &each {
+            let there = |point: i64| {
+                let sample = point % (most[0] * most[1]);
+                sample / most[1] < n[0] && sample % most[1] < n[1]
+            };
+            values.extend((0..points).map(|point| if there(point) { value(n) } else { other }));
+        }
+        cx.floats(&[regions, 1, points], &values)
+    };
+    let inside = cx.mul(&inside[0], &inside[1]);
     let g = cx.reshape(&cx.gy(), &[regions, x[1], bins, 1]);
-    let g = cx.reshape(&cx.expand(&g, &[regions, x[1], bins, most[0] * most[1]]), &[regions, x[1], points]);
-    let g = samples.pixels(&cx.mul(&g, &share));
+    let g = if largest {
+        samples.largest(&g, &inside, &of_each(&|_| 0.0, f32::MIN))
+    } else {
+        let share = cx.mul(&of_each(&|n| 1.0 / (n[0] * n[1]) as f32, 0.0), &inside);
+        let g =
+            cx.reshape(&cx.expand(&g, &[regions, x[1], bins, most[0] * most[1]]), &[regions, x[1], points]);
+        samples.pixels(&cx.mul(&g, &share))
+    };
     let index = cx.reshape(&cx.cast(&cx.x(2), cx.x_type(2), DType::I64), &[regions, 1]);
     let pixels = x[2] * x[3];
     let g = cx.scatter_add("ScatterND", &[x[0], x[1], pixels], &index, &g, &[]);

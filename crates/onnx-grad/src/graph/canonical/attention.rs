@@ -5,9 +5,15 @@ use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standa
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("Attention", 23, attention),
     standard("RotaryEmbedding", 23, rotary),
-    contrib("Attention", packed).refuses("mask_index; past and present; do_rotary"),
+    contrib("Attention", |rw, node| {
+        let product = rw.op("MatMul", &[&node.x(0)?, &node.x(1)?]);
+        packed(rw, node, product, node.input(2), [3, 4, 6])
+    })
+    .refuses("mask_index; past and present; do_rotary"),
     contrib("MultiHeadAttention", multi_head)
         .refuses("packed inputs; key_padding_mask; past and present; output of the scores"),
+    contrib("QAttention", quantised).refuses("mask_index; past and present; do_rotary"),
+    contrib("RotaryEmbedding", own_rotary).refuses("is_packed_batching; scale"),
 ];
 
 /// What lies between queries and values.
@@ -253,14 +259,24 @@ fn repeat(rw: &mut Rewrite, x: &str, each: &str) -> String {
     rw.op("Reshape", &[&spread, &shape])
 }
 
-/// com.microsoft's Attention: one product makes queries, keys and values.
-fn packed(rw: &mut Rewrite, node: &Node) -> Done {
-    node.without_inputs(&[(3, "mask_index"), (4, "past"), (6, "past_sequence_length")])?;
+/// com.microsoft's Attention of integers: the product is that of the numbers behind them.
+fn quantised(rw: &mut Rewrite, node: &Node) -> Done {
+    let x = rw.dequantised(&node.x(0)?, &node.x(3)?, node.input(6), 1)?;
+    let w = rw.dequantised(&node.x(1)?, &node.x(4)?, node.input(7), -1)?;
+    let product = rw.op("MatMul", &[&x, &w]);
+    packed(rw, node, product, node.input(2), [5, 8, 8])
+}
+
+/// com.microsoft's Attention: one product makes queries, keys and values. `refused`: the inputs mask_index, past and
+/// past_sequence_length.
+fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, refused: [usize; 3]) -> Done {
+    let names = ["mask_index", "past", "past_sequence_length"];
+    node.without_inputs(&[0, 1, 2].map(|i| (refused[i], names[i])))?;
     node.without_outputs(&[(1, "present")])?;
     node.only("do_rotary", 0)?;
     let n = heads(node, "num_heads")?;
-    let mut all = rw.op("MatMul", &[&node.x(0)?, &node.x(1)?]);
-    if let Some(bias) = node.input(2) {
+    let mut all = product;
+    if let Some(bias) = bias {
         all = rw.op("Add", &[&all, bias]);
     }
     let parts: Vec<String> = (0..3).map(|_| rw.name("qkv")).collect();
@@ -272,7 +288,7 @@ fn packed(rw: &mut Rewrite, node: &Node) -> Done {
     split.outputs = parts.clone();
     rw.nodes.push(split);
     let [q, k, v] = [0, 1, 2].map(|i| split_heads(rw, &parts[i], n));
-    let core = contrib_core(node, 5);
+    let core = contrib_core(node, if node.op == "Attention" { 5 } else { usize::MAX });
     let (y, _) = attend(rw, &q, &k, &v, &core);
     join_heads(rw, node, &y)
 }
@@ -333,22 +349,72 @@ fn rotary(rw: &mut Rewrite, node: &Node) -> Done {
         Ok(rw.op("Unsqueeze", &[&cache, &axis]))
     };
     let (cos, sin) = (angles(1)?, angles(2)?);
+    turn(rw, node, [&given, &x, &cos, &sin])
+}
+
+/// com.microsoft's form: positions come second, as a list [batch, length] or as the first position of all, and the input has three
+/// dimensions or four, whether or not the number of heads is stated.
+fn own_rotary(rw: &mut Rewrite, node: &Node) -> Done {
+    node.only("is_packed_batching", 0)?;
+    if node.float("scale", 1.0) != 1.0 {
+        return Err(format!("scale = {} is not covered, only 1", node.float("scale", 1.0)));
+    }
+    let (given, positions, caches) = (node.x(0)?, node.x(1)?, [node.x(2)?, node.x(3)?]);
+    let (one, all, four) = (rw.ints(&[1]), rw.ints(&[-1]), rw.ints(&[4]));
+    let shape = rw.op("Shape", &[&given]);
+    let rank = rw.op("Shape", &[&shape]);
+    let split = rw.op("Equal", &[&rank, &four]);
+    let [batch, second, third] = [0, 1, 2].map(|i| rw.dim(&given, i));
+    let half = rw.dim(&caches[0], -1);
+    // [batch, heads, length, size], or [batch, length, heads, size] out of three dimensions.
+    let length = rw.op("Where", &[&split, &third, &second]);
+    let (heads, size) = match node.int("num_heads", 0) {
+        n if n > 0 => (rw.ints(&[n]), all.clone()),
+        _ => (all.clone(), rw.op("Add", &[&half, &half])),
+    };
+    let inner = rw.op("Where", &[&split, &third, &heads]);
+    let last = rw.op("Where", &[&split, &all, &size]);
+    let apart = rw.concat(&[&batch, &second, &inner, &last], 0);
+    let x = rw.op("Reshape", &[&given, &apart]);
+    // Counted from the first position, if that is all that is given.
+    let count = rw.op("Size", &[&positions]);
+    let count = rw.reshape(&count, &[1]);
+    let first = rw.op("Equal", &[&count, &one]);
+    let columns = rw.op("Where", &[&first, &one, &length]);
+    let rows = rw.concat(&[&all, &columns], 0);
+    let positions = rw.push("Cast", &[&positions], &[("to", i64::from(DType::I64.code()).into())]);
+    let positions = rw.op("Reshape", &[&positions, &rows]);
+    let (zero, step) = (rw.constant(Tensor::i64(&[], &[0])), rw.constant(Tensor::i64(&[], &[1])));
+    let none = rw.constant(Tensor::i64(&[0], &[]));
+    let end = rw.op("Reshape", &[&length, &none]);
+    let counted = rw.op("Range", &[&zero, &end, &step]);
+    let counts = rw.push("Cast", &[&first], &[("to", i64::from(DType::I64.code()).into())]);
+    let counted = rw.op("Mul", &[&counted, &counts]);
+    let positions = rw.op("Add", &[&positions, &counted]);
+    let place = [rw.op("Where", &[&split, &one, &length]), rw.op("Where", &[&split, &length, &one])];
+    let wide = rw.concat(&[&all, &place[0], &place[1], &half], 0);
+    let [cos, sin] = caches.map(|cache| {
+        let rows = rw.push("Gather", &[&cache, &positions], &[("axis", 0i64.into())]);
+        rw.op("Reshape", &[&rows, &wide])
+    });
+    turn(rw, node, [&given, &x, &cos, &sin])
+}
+
+/// Turns the pairs of x, and gives the result the shape of the node's input.
+fn turn(rw: &mut Rewrite, node: &Node, [given, x, cos, sin]: [&str; 4]) -> Done {
     let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
-    let half = rw.dim(&cos, -1);
+    let half = rw.dim(cos, -1);
     let turned = rw.op("Add", &[&half, &half]);
     let interleaved = node.int("interleaved", 0) != 0;
     let (first, second) = if interleaved {
         let axis = rw.ints(&[-1]);
-        (
-            rw.op("Slice", &[&x, &zero, &turned, &axis, &two]),
-            rw.op("Slice", &[&x, &one, &turned, &axis, &two]),
-        )
+        (rw.op("Slice", &[x, &zero, &turned, &axis, &two]), rw.op("Slice", &[x, &one, &turned, &axis, &two]))
     } else {
-        (rw.slice_last(&x, &zero, &half), rw.slice_last(&x, &half, &turned))
+        (rw.slice_last(x, &zero, &half), rw.slice_last(x, &half, &turned))
     };
     let mut product = |a: &str, b: &str| rw.op("Mul", &[a, b]);
     let (fc, ss, fs, sc) =
-        (product(&first, &cos), product(&second, &sin), product(&first, &sin), product(&second, &cos));
+        (product(&first, cos), product(&second, sin), product(&first, sin), product(&second, cos));
     let real = rw.op("Sub", &[&fc, &ss]);
     let imaginary = rw.op("Add", &[&fs, &sc]);
     let mut y = if interleaved {
@@ -361,9 +427,9 @@ fn rotary(rw: &mut Rewrite, node: &Node) -> Done {
     };
     if node.int("rotary_embedding_dim", 0) != 0 {
         let end = rw.ints(&[i64::MAX]);
-        let rest = rw.slice_last(&x, &turned, &end);
+        let rest = rw.slice_last(x, &turned, &end);
         y = rw.concat(&[&y, &rest], -1);
     }
-    let shape = rw.op("Shape", &[&given]);
+    let shape = rw.op("Shape", &[given]);
     rw.finish(node, "Reshape", &[&y, &shape], &[])
 }

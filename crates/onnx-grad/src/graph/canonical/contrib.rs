@@ -3,19 +3,95 @@
 use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
+    contrib("CDist", distances),
+    contrib("ConvTransposeWithDynamicPads", conv_transpose).refuses("pads computed in the graph"),
     contrib("ExpandDims", |rw, node| {
         let axis = rw.reshape(&node.x(1)?, &[-1]);
         let axis = rw.push("Cast", &[&axis], &[("to", (DType::I64.code() as i64).into())]);
         rw.finish(node, "Unsqueeze", &[&node.x(0)?, &axis], &[])
     }),
+    contrib("GatherND", |rw, node| {
+        let at = rw.push("Cast", &[&node.x(1)?], &[("to", (DType::I64.code() as i64).into())]);
+        rw.finish(node, "GatherND", &[&node.x(0)?, &at], &[])
+    }),
     contrib("GridSample", grid_sample),
     contrib("MatMulNBits", matmul_bits)
         .refuses("weights, scales or zero points computed in the graph; g_idx; other bits than 4 and 8"),
+    contrib("Pad", |rw, node| {
+        let mut inputs = vec![node.x(0)?, rw.reshape(&node.x(1)?, &[-1])];
+        if let Some(value) = node.input(2) {
+            let none = rw.constant(Tensor::i64(&[0], &[]));
+            inputs.push(rw.op("Reshape", &[value, &none]));
+        }
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        rw.finish(node, "Pad", &inputs, &[("mode", node.str("mode", "constant").into())])
+    }),
     contrib("Trilu", |rw, node| {
         let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
         rw.finish(node, "Trilu", &inputs, &[("upper", node.int("upper", 1).into())])
     }),
+    contrib("UnfoldTensor", unfold),
 ];
+
+/// The distances of each row of the one to each row of the other.
+fn distances(rw: &mut Rewrite, node: &Node) -> Done {
+    let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
+    let rows = rw.op("Unsqueeze", &[&node.x(0)?, &one]);
+    let columns = rw.op("Unsqueeze", &[&node.x(1)?, &zero]);
+    let apart = rw.op("Sub", &[&rows, &columns]);
+    let op = match node.str("metric", "sqeuclidean") {
+        "euclidean" => "ReduceL2",
+        "sqeuclidean" => "ReduceSumSquare",
+        other => return Err(format!("metric={other} is not known")),
+    };
+    rw.finish(node, op, &[&apart, &two], &[("keepdims", 0i64.into())])
+}
+
+/// Its third input has the pads.
+fn conv_transpose(rw: &mut Rewrite, node: &Node) -> Done {
+    let mut attrs: Vec<(&str, Attr)> = node.attrs.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+    if let Some(pads) = node.input(2) {
+        let pads = rw.constants.get(pads).and_then(Tensor::to_i64s);
+        let pads = pads.ok_or("its pads must be constant and are computed in the graph")?;
+        attrs.push(("pads", pads.into()));
+    }
+    let (x, w) = (node.x(0)?, node.x(1)?);
+    let inputs: Vec<&str> = [x.as_str(), &w].into_iter().chain(node.input(3)).collect();
+    rw.finish(node, "ConvTranspose", &inputs, &attrs)
+}
+
+/// Windows of `size` values along an axis, a step apart, in a new last axis.
+fn unfold(rw: &mut Rewrite, node: &Node) -> Done {
+    let (dim, size, step) = (node.int("dim", -1), node.int("size", 0), node.int("step", 1));
+    if size < 1 || step < 1 {
+        return Err(format!("size = {size}, step = {step}"));
+    }
+    let x = node.x(0)?;
+    let axis = rw.ints(&[dim]);
+    let [before, length, after] = rw.around(&x, &axis);
+    let folded = rw.concat(&[&before, &length, &after], 0);
+    let folded = rw.op("Reshape", &[&x, &folded]);
+    // 0, step, … as long as a window fits.
+    let none = rw.constant(Tensor::i64(&[0], &[]));
+    let less = rw.ints(&[size - 1]);
+    let end = rw.op("Sub", &[&length, &less]);
+    let end = rw.op("Reshape", &[&end, &none]);
+    let (zero, by) = (rw.constant(Tensor::i64(&[], &[0])), rw.constant(Tensor::i64(&[], &[step])));
+    let starts = rw.op("Range", &[&zero, &end, &by]);
+    let starts = rw.reshape(&starts, &[-1, 1]);
+    let within = rw.constant(Tensor::i64(&[1, size], &(0..size).collect::<Vec<_>>()));
+    let places = rw.op("Add", &[&starts, &within]);
+    let windows = rw.push("Gather", &[&folded, &places], &[("axis", 1i64.into())]);
+    let windows = rw.transpose(&windows, &[0, 1, 3, 2]);
+    let count = rw.dim(&starts, 0);
+    let (front, width) = (rw.dims(&x, 0, Some(dim)), rw.ints(&[size]));
+    let back = match dim {
+        -1 => none,
+        _ => rw.dims(&x, dim + 1, None),
+    };
+    let shape = rw.concat(&[&front, &count, &back, &width], 0);
+    rw.finish(node, "Reshape", &[&windows, &shape], &[])
+}
 
 fn grid_sample(rw: &mut Rewrite, node: &Node) -> Done {
     let mode = match node.str("mode", "bilinear") {

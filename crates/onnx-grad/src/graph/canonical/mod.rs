@@ -29,7 +29,7 @@ pub const OPSET: i64 = 21;
 pub const NEWEST: i64 = 28;
 
 /// Operators that ONNX Runtime adds to the standard ones.
-const MICROSOFT: &str = "com.microsoft";
+pub(crate) const MICROSOFT: &str = "com.microsoft";
 
 /// What an expansion returns: why not.
 type Done = Result<(), String>;
@@ -233,6 +233,26 @@ impl Rewrite<'_> {
     }
     fn transpose(&mut self, x: &str, perm: &[i64]) -> String {
         self.push("Transpose", &[x], &[("perm", perm.into())])
+    }
+    /// A tensor's sizes around an axis, each as a list of one: all in front together, the axis, all behind together.
+    fn around(&mut self, x: &str, axis: &str) -> [String; 3] {
+        let rw = self;
+        let shape = rw.op("Shape", &[x]);
+        let one = rw.ints(&[1]);
+        let (axis, zero) = (rw.op("Reshape", &[axis, &one]), rw.ints(&[0]));
+        let axis = rw.push("Cast", &[&axis], &[("to", 7i64.into())]);
+        let rank = rw.op("Size", &[&shape]);
+        let counted = rw.op("Add", &[&axis, &rank]);
+        let negative = rw.op("Less", &[&axis, &zero]);
+        let axis = rw.op("Where", &[&negative, &counted, &axis]);
+        let (after, end) = (rw.op("Add", &[&axis, &one]), rw.ints(&[i64::MAX]));
+        let mut part = |from: &str, to: &str| {
+            let sizes = rw.op("Slice", &[&shape, from, to]);
+            rw.op("ReduceProd", &[&sizes])
+        };
+        let parts = [part(&zero, &axis), part(&axis, &after), part(&after, &end)];
+        let line = rw.ints(&[1]);
+        parts.map(|part| rw.op("Reshape", &[&part, &line]))
     }
     /// x[from..to] along the last dimension, bounds as lists of one.
     fn slice_last(&mut self, x: &str, from: &str, to: &str) -> String {

@@ -1,10 +1,12 @@
 //! Operators that came after the canonical opset, where they aren't fused ones or normalisations.
 
-use super::{Done, Expansion, Node, Rewrite, Tensor, standard};
+use super::{Attr, DType, Done, Expansion, Graph, Node, Rewrite, Tensor, Value, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("CausalConvWithState", 27, causal_conv).refuses("weights computed in the graph"),
     standard("CumProd", 26, cum_prod),
+    standard("LinearAttention", 27, linear_attention),
+    contrib("LinearAttention", linear_attention).refuses("state_window"),
     standard("SwiGLU", 28, |rw, node| {
         let a = node.x(0)?;
         let steeper = rw.scale(&a, node.float("alpha", 1.0));
@@ -16,7 +18,7 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
 ];
 
 /// Operators that ONNX Runtime doesn't run in the canonical opset, and that nothing here stands for.
-const UNKNOWN: [(&str, i64); 2] = [("BitCast", 26), ("LinearAttention", 27)];
+const UNKNOWN: [(&str, i64); 1] = [("BitCast", 26)];
 
 /// Refuses what can't be written in the canonical opset.
 pub(super) fn known(node: &Node) -> Done {
@@ -27,26 +29,6 @@ pub(super) fn known(node: &Node) -> Done {
             super::OPSET
         )),
     }
-}
-
-/// A tensor's sizes around an axis, each as a list of one: all in front together, the axis, all behind together.
-fn around(rw: &mut Rewrite, x: &str, axis: &str) -> [String; 3] {
-    let shape = rw.op("Shape", &[x]);
-    let one = rw.ints(&[1]);
-    let (axis, zero) = (rw.op("Reshape", &[axis, &one]), rw.ints(&[0]));
-    let axis = rw.push("Cast", &[&axis], &[("to", 7i64.into())]);
-    let rank = rw.op("Size", &[&shape]);
-    let counted = rw.op("Add", &[&axis, &rank]);
-    let negative = rw.op("Less", &[&axis, &zero]);
-    let axis = rw.op("Where", &[&negative, &counted, &axis]);
-    let (after, end) = (rw.op("Add", &[&axis, &one]), rw.ints(&[i64::MAX]));
-    let mut part = |from: &str, to: &str| {
-        let sizes = rw.op("Slice", &[&shape, from, to]);
-        rw.op("ReduceProd", &[&sizes])
-    };
-    let parts = [part(&zero, &axis), part(&axis, &after), part(&after, &end)];
-    let line = rw.ints(&[1]);
-    parts.map(|part| rw.op("Reshape", &[&part, &line]))
 }
 
 /// 0, 1, … up to a size (a list of one), in a shape.
@@ -61,7 +43,7 @@ fn counted(rw: &mut Rewrite, size: &str, shape: &[i64]) -> String {
 /// Each value of the output is the product of a copy of the axis whose other values are 1.
 fn cum_prod(rw: &mut Rewrite, node: &Node) -> Done {
     let x = node.x(0)?;
-    let [before, size, after] = around(rw, &x, &node.x(1)?);
+    let [before, size, after] = rw.around(&x, &node.x(1)?);
     let one = rw.ints(&[1]);
     let apart = rw.concat(&[&before, &one, &size, &after], 0);
     let copies = rw.op("Reshape", &[&x, &apart]);
@@ -82,8 +64,8 @@ fn cum_prod(rw: &mut Rewrite, node: &Node) -> Done {
 fn tensor_scatter(rw: &mut Rewrite, node: &Node) -> Done {
     let (past, update) = (node.x(0)?, node.x(1)?);
     let axis = rw.constant(Tensor::i64(&[], &[node.int("axis", -2)]));
-    let [_, size, after] = around(rw, &past, &axis);
-    let [_, rows, _] = around(rw, &update, &axis);
+    let [_, size, after] = rw.around(&past, &axis);
+    let [_, rows, _] = rw.around(&update, &axis);
     let (batch, any) = (rw.dim(&past, 0), rw.ints(&[-1]));
     let mut fold = |x: &str, size: &str| {
         let shape = rw.concat(&[&batch, &any, size, &after], 0);
@@ -106,6 +88,105 @@ fn tensor_scatter(rw: &mut Rewrite, node: &Node) -> Done {
     let written = rw.push("ScatterElements", &[&folded, &at, &update], &[("axis", 2i64.into())]);
     let shape = rw.op("Shape", &[&past]);
     rw.finish(node, "Reshape", &[&written, &shape], &[])
+}
+
+/// Attention as a state that every position adds to, and that its queries read: a Scan along the positions.
+///
+/// S ← exp(g)·S + β·k ⊗ (v − (exp(g)·S)ᵀk) and o = scale·Sᵀq. A rule without gate has no g, and one without delta adds k ⊗ v.
+fn linear_attention(rw: &mut Rewrite, node: &Node) -> Done {
+    node.only("state_window", 0)?;
+    let (gated, delta) = match node.str("update_rule", "gated_delta") {
+        "linear" => (false, false),
+        "gated" => (true, false),
+        "delta" => (false, true),
+        "gated_delta" => (true, true),
+        other => return Err(format!("update_rule={other} is not known")),
+    };
+    let (queries, heads) = (node.int("q_num_heads", 0), node.int("kv_num_heads", 0));
+    if heads < 1 || queries < heads || queries % heads != 0 {
+        return Err(format!("q_num_heads = {queries}, kv_num_heads = {heads}"));
+    }
+    // [batch, positions, heads, …]: each head serves as many queries.
+    let q = rw.reshape(&node.x(0)?, &[0, 0, heads, queries / heads, -1]);
+    let mut apart = |i: usize, shape: &[i64]| Ok::<String, String>(rw.reshape(&node.x(i)?, shape));
+    let mut scanned = vec![q.clone(), apart(1, &[0, 0, heads, -1, 1])?, apart(2, &[0, 0, heads, 1, -1])?];
+    if gated {
+        scanned.push(apart(4, &[0, 0, heads, -1, 1])?);
+    }
+    if delta {
+        // One for each head, or one for all.
+        scanned.push(apart(5, &[0, 0, -1, 1, 1])?);
+    }
+    let state = match node.input(3) {
+        Some(past) => past.to_string(),
+        None => {
+            let (batch, all) = (rw.dim(&q, 0), rw.ints(&[heads]));
+            let (keys, values) = (rw.dim(&q, -1), rw.dim(&scanned[2], -1));
+            let shape = rw.concat(&[&batch, &all, &keys, &values], 0);
+            let zero = rw.scalar(0.0);
+            let zero = rw.op("CastLike", &[&zero, &q]);
+            rw.op("Expand", &[&zero, &shape])
+        }
+    };
+    let body = linear_step(rw, gated, delta);
+    let count = scanned.len();
+    let inputs: Vec<&str> = [&state].into_iter().chain(&scanned).map(String::as_str).collect();
+    let (last, read) = (rw.name("state"), rw.name("read"));
+    let mut scan = Node::new("Scan", &inputs, "")
+        .with("body", Attr::Graph(Box::new(body)))
+        .with("num_scan_inputs", count as i64)
+        .with("scan_input_axes", vec![1i64; count])
+        .with("scan_output_axes", vec![1i64]);
+    // Names must differ, unless there is none.
+    if !node.name.is_empty() {
+        scan.name = format!("{}/positions", node.name);
+    }
+    scan.outputs = vec![last.clone(), read.clone()];
+    rw.nodes.push(scan);
+    rw.also(node, 1, &last);
+    let scale = match node.float("scale", 0.0) {
+        0.0 => {
+            let size = rw.dim(&q, -1);
+            let size = rw.push("Cast", &[&size], &[("to", i64::from(DType::F32.code()).into())]);
+            let root = rw.op("Sqrt", &[&size]);
+            rw.op("Reciprocal", &[&root])
+        }
+        scale => rw.scalar(scale),
+    };
+    let scaled = rw.op("Mul", &[&read, &scale]);
+    let shape = rw.ints(&[0, 0, -1]);
+    rw.finish(node, "Reshape", &[&scaled, &shape], &[])
+}
+
+/// One position: (S, q, k, v, g, β) → (S, o). S is [batch, heads, keys, values].
+fn linear_step(rw: &mut Rewrite, gated: bool, delta: bool) -> Graph {
+    let outer = std::mem::take(&mut rw.nodes);
+    let [state, q, k, v] = ["state", "query", "key", "value"].map(|part| rw.name(part));
+    let mut inputs = vec![state.clone(), q.clone(), k.clone(), v.clone()];
+    let mut kept = state;
+    if gated {
+        let gate = rw.name("gate");
+        let factor = rw.op("Exp", &[&gate]);
+        kept = rw.op("Mul", &[&kept, &factor]);
+        inputs.push(gate);
+    }
+    let mut update = v;
+    if delta {
+        let rate = rw.name("rate");
+        let key = rw.transpose(&k, &[0, 1, 3, 2]);
+        let known = rw.op("MatMul", &[&key, &kept]);
+        let new = rw.op("Sub", &[&update, &known]);
+        update = rw.op("Mul", &[&new, &rate]);
+        inputs.push(rate);
+    }
+    let product = rw.op("Mul", &[&k, &update]);
+    let next = rw.op("Add", &[&kept, &product]);
+    let read = rw.op("MatMul", &[&q, &next]);
+    let mut body = Graph::new(std::mem::replace(&mut rw.nodes, outer), Default::default());
+    let float = |name: String| Value { name, dtype: DType::F32, shape: None };
+    body.inputs = inputs.into_iter().map(float).collect();
+    body.outputs = [next, read].into_iter().map(float).collect();
+    body
 }
 
 /// A depthwise convolution of the past and the input, one behind the other.

@@ -21,6 +21,11 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("QLinearSigmoid", |rw, node| of_one(rw, node, "Sigmoid")),
     contrib("QLinearSoftmax", softmax)
         .refuses("the form of opset 12 and older along another axis than the last"),
+    contrib("QLinearWhere", |rw, node| {
+        let (a, b) = (rw.numbers(node, 1, 1)?, rw.numbers(node, 4, 1)?);
+        let y = rw.op("Where", &[&node.x(0)?, &a, &b]);
+        rw.finish_quantised(node, &y, 7)
+    }),
     contrib("QuantizeLinear", |rw, node| plain(rw, node, "QuantizeLinear")),
 ];
 
@@ -30,7 +35,13 @@ impl Rewrite<'_> {
     fn numbers(&mut self, node: &Node, i: usize, axis: i64) -> Result<String, String> {
         self.dequantised(&node.x(i)?, &node.x(i + 1)?, node.input(i + 2), axis)
     }
-    fn dequantised(&mut self, x: &str, scale: &str, zero: Option<&str>, axis: i64) -> Result<String, String> {
+    pub(super) fn dequantised(
+        &mut self,
+        x: &str,
+        scale: &str,
+        zero: Option<&str>,
+        axis: i64,
+    ) -> Result<String, String> {
         let inputs: Vec<&str> = [x, scale].into_iter().chain(zero).collect();
         Ok(self.push("DequantizeLinear", &inputs, &[("axis", axis.into())]))
     }

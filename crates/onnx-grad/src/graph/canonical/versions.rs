@@ -3,7 +3,7 @@
 
 use super::{Done, Rewrite};
 use crate::graph::tensor;
-use crate::{Attr, DType, Node, Tensor};
+use crate::{Attr, DType, Node, Tensor, Value};
 
 /// The oldest version that is understood.
 pub const OLDEST: i64 = 7;
@@ -172,9 +172,7 @@ pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
             let sum = rw.op("Add", &[&rest, &y]);
             return rw.finish(&node, "Mod", &[&sum, &y], &fmod);
         }
-        "Scan" if version < 9 => {
-            return Err("the form of Scan of opset 8, with a batch, is not covered. Export the model with a newer opset".into());
-        }
+        "Scan" if version < 9 => return scan_of_batch(rw, &node),
         "QuantizeLinear" => drop(node.attrs.remove("precision")),
         "DequantizeLinear" => {
             if let Some(Attr::Int(to)) = node.attrs.remove("output_dtype")
@@ -236,6 +234,31 @@ fn batch_in_front(rw: &mut Rewrite, node: &Node) -> Done {
 }
 
 /// Upsample and Resize-10 know one coordinate rule and round down.
+/// The form with a batch in front, as a scan along the batch whose step is the scan of one item.
+fn scan_of_batch(rw: &mut Rewrite, node: &Node) -> Done {
+    node.without_inputs(&[(0, "sequence_lens")])?;
+    let given: Vec<&str> = node.inputs.iter().skip(1).map(String::as_str).collect();
+    let float = |name: &String| Value { name: name.clone(), dtype: DType::F32, shape: None };
+    let of_item: Vec<String> = given.iter().map(|_| rw.name("item")).collect();
+    let made: Vec<String> = node.outputs.iter().map(|_| rw.name("made")).collect();
+    let mut item = Node::new("Scan", &of_item.iter().map(String::as_str).collect::<Vec<_>>(), "");
+    item.outputs = made.clone();
+    for (name, value) in &node.attrs {
+        let name = if name == "directions" { "scan_input_directions" } else { name };
+        item.attrs.insert(name.to_string(), value.clone());
+    }
+    let mut body = crate::Graph::new(vec![item], Default::default());
+    body.inputs = of_item.iter().map(float).collect();
+    body.outputs = made.iter().map(float).collect();
+    let mut whole = Node::new("Scan", &given, "")
+        .with("body", Attr::Graph(Box::new(body)))
+        .with("num_scan_inputs", given.len() as i64);
+    whole.name = node.name.clone();
+    whole.outputs = node.outputs.clone();
+    rw.nodes.push(whole);
+    Ok(())
+}
+
 fn resize_from_asymmetric(node: &mut Node, scales: String) -> Done {
     node.inputs = vec![node.x(0)?, String::new(), scales];
     node.op = "Resize".into();

@@ -4,13 +4,16 @@ use super::super::functions::rename_all;
 use super::{Done, Expansion, Node, Rewrite};
 use crate::graph::canonical::standard;
 use crate::graph::sane::MOST_NODES;
-use crate::graph::{Attr, Graph, Tensor};
+use crate::graph::{Attr, DType, Graph, Tensor};
 use std::collections::HashMap;
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("Loop", 1, repeat).refuses("a number of steps, or a condition, computed from the image"),
     standard("Scan", 9, scan),
 ];
+
+/// How many nodes back the number of steps and the condition of a loop are looked for.
+const DEEPEST: usize = 64;
 
 /// What to do about a loop that can't be unfolded.
 const INSTEAD: &str = "Export the model with loops unrolled; as a last resort, --gradient estimate does without the gradient, \
@@ -52,8 +55,32 @@ impl Rewrite<'_> {
         Ok(body.outputs.iter().map(|out| rename(&out.name)).collect())
     }
 
-    fn truth(&self, name: &str) -> Option<bool> {
-        self.constants.get(name)?.to_i64s()?.first().map(|v| *v != 0)
+    /// The one integer or truth value behind a name, where constants alone make it, at most `depth` nodes back.
+    fn settled(&self, name: &str, depth: usize) -> Option<i64> {
+        if let Some(t) = self.constants.get(name) {
+            return t.to_i64s().filter(|values| values.len() == 1).map(|values| values[0]);
+        }
+        let maker = self.nodes.iter().rev().find(|n| n.outputs.iter().any(|out| out == name))?;
+        let x = |i: usize| self.settled(maker.input(i)?, depth.checked_sub(1)?);
+        let holds = |test: fn(i64, i64) -> bool| Some(i64::from(test(x(0)?, x(1)?)));
+        match maker.op.as_str() {
+            "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" => x(0),
+            "Cast" if maker.int("to", 0) == i64::from(DType::Bool.code()) => Some(i64::from(x(0)? != 0)),
+            "Cast" => x(0),
+            "Add" => x(0)?.checked_add(x(1)?),
+            "Sub" => x(0)?.checked_sub(x(1)?),
+            "Mul" => x(0)?.checked_mul(x(1)?),
+            "And" => holds(|a, b| a != 0 && b != 0),
+            "Or" => holds(|a, b| a != 0 || b != 0),
+            "Xor" => holds(|a, b| (a != 0) != (b != 0)),
+            "Not" => Some(i64::from(x(0)? == 0)),
+            "Equal" => holds(|a, b| a == b),
+            "Less" => holds(|a, b| a < b),
+            "LessOrEqual" => holds(|a, b| a <= b),
+            "Greater" => holds(|a, b| a > b),
+            "GreaterOrEqual" => holds(|a, b| a >= b),
+            _ => None,
+        }
     }
 }
 
@@ -71,27 +98,36 @@ fn goes_on(body: &Graph, first: bool) -> Option<bool> {
 
 fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
     let body = body(node)?;
-    let most = node.input(0).and_then(|m| rw.constants.get(m)?.to_i64s()?.first().copied());
-    let first = match node.input(1) {
-        None => Some(true),
-        Some(condition) => rw.truth(condition),
+    let undecided = || {
+        format!(
+            "its number of steps must be a constant, and its condition one that constants decide at every step. {INSTEAD}"
+        )
     };
-    let Some((most, true)) = most.zip(first.and_then(|first| goes_on(body, first).map(|on| on || !first)))
-    else {
-        return Err(format!(
-            "its number of steps must be a constant, and its condition true throughout. {INSTEAD}"
-        ));
+    let most = match node.input(0) {
+        None => i64::MAX,
+        Some(most) => rw.settled(most, DEEPEST).ok_or_else(undecided)?,
     };
-    let steps = if first == Some(true) { most.max(0) } else { 0 };
-    // A body without nodes makes none, however often.
-    if steps > MOST_NODES as i64 {
-        return Err(format!("its steps are more than {MOST_NODES}. {INSTEAD}"));
+    // Without a condition at the start, that of the body doesn't count.
+    let (mut on, always) = match node.input(1) {
+        None => (true, Some(true)),
+        Some(condition) => {
+            let first = rw.settled(condition, DEEPEST).ok_or_else(undecided)? != 0;
+            (first, goes_on(body, first))
+        }
+    };
+    if on && most == i64::MAX && always == Some(true) {
+        return Err(format!("nothing ends it. {INSTEAD}"));
     }
     let carried = node.inputs.len().saturating_sub(2);
     let mut state = node.inputs.get(2..).unwrap_or_default().to_vec();
-    let condition = rw.constant(Tensor { dtype: crate::DType::Bool, shape: vec![], bytes: vec![1].into() });
+    let condition = rw.constant(Tensor { dtype: DType::Bool, shape: vec![], bytes: vec![1].into() });
     let mut scanned: Vec<Vec<String>> = vec![vec![]; node.outputs.len().saturating_sub(carried)];
-    for i in 0..steps {
+    let mut i = 0;
+    while on && i < most {
+        // A body without nodes makes none, however often.
+        if i >= MOST_NODES as i64 {
+            return Err(format!("its steps are more than {MOST_NODES}. {INSTEAD}"));
+        }
         let number = rw.constant(Tensor::i64(&[], &[i]));
         let inputs = [&[number, condition.clone()], state.as_slice()].concat();
         let outputs = rw.step(body, &inputs)?;
@@ -102,8 +138,13 @@ fn repeat(rw: &mut Rewrite, node: &Node) -> Done {
                 1 + carried + scanned.len()
             ));
         }
+        on = match always {
+            Some(on) => on,
+            None => rw.settled(&outputs[0], DEEPEST).ok_or_else(undecided)? != 0,
+        };
         state = outputs[1..1 + carried].to_vec();
         scanned.iter_mut().zip(&outputs[1 + carried..]).for_each(|(all, out)| all.push(out.clone()));
+        i += 1;
     }
     for (i, value) in state.iter().enumerate() {
         rw.also(node, i, value);

@@ -1,0 +1,238 @@
+//! What a report comes to, in words: a verdict, what published models have, and what to do next.
+//!
+//! A verdict rests on robust R@1, which is an upper bound: that a model falls is shown by the images that make it fall, that it
+//! stands is only as sure as the search is strong. So no verdict is good without the strong search, or where gradients were
+//! estimated or another model's. Its border is what ES leaves of the R@1 of the weakest published defence.
+
+use super::escape::shell;
+use super::first::masked;
+use super::shown::bound;
+use crate::Result;
+use crate::judge::published::{SPANS_FROM, Span, Spans, spans};
+use crate::judge::quantity::{ARS, Quantity};
+use crate::judge::strong;
+use crate::record::{FEW, Report, RobustR1, reason};
+
+/// What a report comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The numbers mean nothing.
+    Void,
+    /// Too little was measured.
+    Open,
+    /// Attacks leave less than they leave of the weakest published defence.
+    Falls,
+    /// On neither side of that border.
+    Between,
+    /// The strong search leaves more.
+    Stands,
+}
+
+/// The verdict.
+pub struct Assessment {
+    /// What the report comes to.
+    pub standing: Standing,
+    /// The verdict in a sentence without a full stop.
+    pub headline: String,
+    /// What it rests on, in sentences.
+    pub reasons: Vec<String>,
+    /// What to do next: a sentence, and the command that does it.
+    pub next: Vec<(String, Option<String>)>,
+}
+
+/// A row of the table of references: whose numbers they are, clean R@1, ARS, and R@1 under attack.
+pub type Row = (String, [String; 3]);
+
+/// The verdict on a report. Errors: the published rows can't be read.
+pub fn assess(report: &Report) -> Result<Assessment> {
+    let spans = spans()?;
+    let (standing, headline, mut reasons) = stand(report, &spans);
+    if masked(report) {
+        reasons.push("The model hides its gradient, so that scores of attacks along it mean nothing".into());
+    }
+    Ok(Assessment { standing, headline, reasons, next: next(report, standing) })
+}
+
+/// The model beside published ones, and what the published numbers are.
+pub fn references(report: &Report) -> Result<(Vec<Row>, String)> {
+    let Spans { plain, defended } = spans()?;
+    let shown = |q: Quantity| {
+        let value = q.value(report).filter(|_| !q.void(report) && !q.withheld(report));
+        value.map_or("–".to_string(), |v| q.show(v))
+    };
+    let clean = format!("{:.1}", report.benign.r1);
+    let robust = match shown(Quantity::Robust) {
+        none if none == "–" => none,
+        some => format!("{some} (strong search)"),
+    };
+    let row = |name: &str, span: Span| {
+        let range = |[low, high]: [f64; 2]| match low == high {
+            true => format!("{low:.1}"),
+            false => format!("{low:.1} – {high:.1}"),
+        };
+        (name.to_string(), [range(span.clean), range(span.ars), format!("{} (ES)", range(span.after))])
+    };
+    let rows = vec![
+        (report.model_name().to_string(), [clean, shown(ARS), robust]),
+        row("published defences", defended),
+        row("plain models, published", plain),
+    ];
+    let note = format!(
+        "Published: {SPANS_FROM}. This report: {} images, ε {}. Numbers of other images or another ε are a rough guide, and ES is one \
+         attack of the many in the strong search",
+        report.data.images,
+        bound(&report.suite)
+    );
+    Ok((rows, note))
+}
+
+fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
+    if let Some(part) = &report.part {
+        let headline = format!("No verdict: this is part {} of a run", part.partition);
+        return (Standing::Open, headline, vec!["`audit merge` puts the parts together".into()]);
+    }
+    if report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)) {
+        let headline = "No verdict: the numbers mean nothing".into();
+        return (Standing::Void, headline, Vec::new());
+    }
+    match &report.scores.robust_r1 {
+        Some(robust) => by_robust(report, robust, spans),
+        None => by_ars(report, spans),
+    }
+}
+
+/// The verdict by robust R@1: the share of the right queries that stay right, with its interval, against the border.
+fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, String, Vec<String>) {
+    let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
+    let (right, left) = (count(robust.clean), count(robust.value));
+    if right < FEW {
+        let headline =
+            format!("No verdict: {right} of the {} queries are right without attack", robust.queries);
+        let why = format!("Fewer than {FEW} queries with something to lose say next to nothing");
+        return (Standing::Open, headline, vec![why]);
+    }
+    let (low, high) = strong::wilson(left, right);
+    let [weakest, best] = spans.defended.kept;
+    let mut reasons = vec![format!(
+        "The strong search leaves {:.1} % of R@1 (95 % {low:.1} – {high:.1}). ES, one attack, leaves published defences {weakest:.1} to \
+         {best:.1} % and plain models {:.1} %",
+        100.0 * left as f64 / right as f64,
+        spans.plain.kept[1]
+    )];
+    if let Some(score) = ARS.value(report)
+        && strong::refuted(report, ARS).is_some()
+        && !ARS.void(report)
+    {
+        reasons.push(format!(
+            "ARS, {score:.1}, says more than that: the attacks behind it are weaker than the strong search"
+        ));
+    }
+    let caveat = report.caveat();
+    let standing = match () {
+        () if high < weakest => Standing::Falls,
+        () if low > weakest && caveat.is_none() => Standing::Stands,
+        () => Standing::Between,
+    };
+    let headline = match standing {
+        Standing::Falls => {
+            format!("Not robust: {} of {right} queries that were right are made wrong", right - left)
+        }
+        Standing::Stands => format!("{left} of {right} queries stay right, whatever was tried"),
+        _ => format!("In between: {left} of {right} queries stay right"),
+    };
+    if standing != Standing::Falls {
+        reasons.push("This is an upper bound: a better attack may lower it".into());
+    }
+    if standing == Standing::Between && (low..=high).contains(&weakest) {
+        reasons.push("The interval spans the border, so that more queries would tell".into());
+    }
+    reasons.extend(caveat);
+    (standing, headline, reasons)
+}
+
+/// The verdict by ARS, where the strong search was not run. Attacks that succeed are evidence, those that fail are not.
+fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
+    let [weakest, best] = spans.defended.ars;
+    let found =
+        ARS.value(report).filter(|_| !ARS.withheld(report)).and_then(|v| Some((v, ARS.interval(report)?)));
+    let Some((value, (low, high))) = found else {
+        let headline = "No verdict: neither robust R@1 nor ARS was measured well enough".into();
+        return (Standing::Open, headline, report.caveat().into_iter().collect());
+    };
+    let range =
+        format!("ARS is {value:.1} (95 % {low:.1} – {high:.1}); published defences have {weakest} to {best}");
+    let mut reasons = vec![range];
+    reasons.extend(report.caveat());
+    if high < weakest {
+        return (
+            Standing::Falls,
+            "Not robust: the attacks of the suite get most of what they want".into(),
+            reasons,
+        );
+    }
+    reasons.push("A score of attacks that fail says little until stronger ones were tried".into());
+    (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
+}
+
+/// What to do next.
+fn next(report: &Report, standing: Standing) -> Vec<(String, Option<String>)> {
+    let model = shell(&report.model.path);
+    let built_in = report.warnings.iter().any(|w| reason::BUILT_IN_DATA.made(w));
+    let data = if built_in { "" } else { " --data FOLDER" };
+    let has = |of: &reason::Reason| report.warnings.iter().any(|w| of.made(w));
+    let mut steps: Vec<(String, Option<String>)> = Vec::new();
+    let mut step = |text: &str, command: Option<String>| steps.push((text.into(), command));
+    let doctor = Some(format!("audit doctor {model}{data}"));
+    let strong = |more: &str| Some(format!("audit --suite strong {model}{data}{more} -o strong.html"));
+    match standing {
+        Standing::Void => {
+            step("Mend what is named below as ERROR, and audit again", None);
+            step("Let every check look for the cause", doctor);
+        }
+        Standing::Open if report.part.is_some() => {
+            step(
+                "Put the parts together",
+                Some("audit merge part*.json -o report.json -o report.html".into()),
+            );
+        }
+        Standing::Open | Standing::Between => {
+            step("Let the strong search decide, on more queries than here", strong(" --max-queries 200"));
+            step("Let every check look for reasons to distrust the numbers", doctor);
+        }
+        Standing::Falls => {
+            step(
+                "Harden it: adversarial training on images of your own (docs/training.md)",
+                Some("audit-train ca-tride --data FOLDER --out hardened.onnx".into()),
+            );
+            step(
+                "Then make the same attacks on the hardened model, and compare",
+                Some(format!("audit hardened.onnx{data} --trials report.json -o hardened.json")),
+            );
+            step("Until then: the classes and queries that fall first are in a table below", None);
+        }
+        Standing::Stands => {
+            step("Try to prove it wrong: every check, and attacks of another kind", doctor);
+            step("Attack every query by the strong search", strong(""));
+            if let Some(robust) = &report.scores.robust_r1 {
+                let least = robust.interval.0.floor();
+                step(
+                    "Hold later versions to it",
+                    Some(format!("audit gate report.json --fail-under robust_r1={least}")),
+                );
+            }
+        }
+    }
+    if masked(report) {
+        step("Audit the model before what hides its gradient", None);
+    }
+    if has(&reason::PREPROCESSING_ASSUMED) {
+        step(
+            "State how images are prepared, in a card: here it was assumed",
+            Some(format!("audit inspect {model} --write-card")),
+        );
+    }
+    if built_in {
+        step("Audit on images of your own: add --data FOLDER", None);
+    }
+    steps
+}

@@ -1,0 +1,146 @@
+//! The weakest classes and the queries that fall first, in tables that the page's script sorts.
+
+use super::page::section as framed;
+use crate::judge::score::withstood;
+use crate::record::{Outcome, Report};
+use crate::threat::OBJECTIVES;
+use maud::{Markup, html};
+use std::collections::BTreeMap;
+
+/// Rows of each table at the most.
+const ROWS: [usize; 2] = [40, 20];
+
+/// What the attacks on one query, or on those of a class, came to.
+#[derive(Default)]
+struct Tally<'r> {
+    queries: usize,
+    /// Queries that are right without attack, and those that are right after every attack on R@1.
+    right: [usize; 2],
+    /// Sum and number of what the trials withstood.
+    withstood: (f64, usize),
+    /// The least that a trial withstood, and its attack.
+    least: Option<(f64, &'r str)>,
+    /// The farthest that an embedding moved.
+    shift: f64,
+}
+
+impl<'r> Tally<'r> {
+    fn of(outcomes: &[&'r Outcome], report: &Report) -> Tally<'r> {
+        let basis = report.basis();
+        let mut tally = Tally { queries: 1, ..Tally::default() };
+        for o in outcomes {
+            tally.shift = tally.shift.max(o.shift);
+            let Some(found) = withstood(o, &basis) else { continue };
+            tally.withstood.0 += found;
+            tally.withstood.1 += 1;
+            if tally.least.is_none_or(|(least, _)| found < least) {
+                tally.least = Some((found, &o.attack));
+            }
+        }
+        let right = outcomes.iter().any(|o| o.before.hit == Some(true));
+        let lost = outcomes.iter().any(|o| o.before.hit == Some(false) || o.after.hit == Some(false));
+        tally.right = [right.into(), (right && !lost).into()];
+        tally
+    }
+
+    fn add(&mut self, other: &Tally) {
+        self.queries += other.queries;
+        self.right = [0, 1].map(|i| self.right[i] + other.right[i]);
+        self.withstood.0 += other.withstood.0;
+        self.withstood.1 += other.withstood.1;
+    }
+
+    fn mean(&self) -> Option<f64> {
+        (self.withstood.1 > 0).then(|| self.withstood.0 / self.withstood.1 as f64)
+    }
+}
+
+/// The section; empty where no attack moved a query.
+pub(super) fn section(report: &Report) -> Markup {
+    let moves =
+        |o: &&Outcome| OBJECTIVES.iter().any(|of| of.code == o.attack && !of.measure.moves_candidate());
+    let mut by_query: BTreeMap<&str, Vec<&Outcome>> = BTreeMap::new();
+    for o in report.outcomes.iter().filter(moves) {
+        by_query.entry(&o.query).or_default().push(o);
+    }
+    if by_query.is_empty() {
+        return Markup::default();
+    }
+    let class = |query: &str| report.labels.get(query).map_or("", String::as_str);
+    let mut queries: Vec<(&str, &str, Tally)> =
+        by_query.iter().map(|(id, all)| (*id, class(id), Tally::of(all, report))).collect();
+    let mut by_class: BTreeMap<&str, Tally> = BTreeMap::new();
+    for (_, class, tally) in queries.iter().filter(|(_, class, _)| !class.is_empty()) {
+        by_class.entry(class).or_default().add(tally);
+    }
+    let mut classes: Vec<(&str, Tally)> = by_class.into_iter().collect();
+    let weak = |t: &Tally| t.mean().unwrap_or(f64::INFINITY);
+    classes.sort_by(|a, b| weak(&a.1).total_cmp(&weak(&b.1)).then(a.0.cmp(b.0)));
+    queries.sort_by(|a, b| weak(&a.2).total_cmp(&weak(&b.2)).then(a.0.cmp(b.0)));
+    let lead = "Withstood: 100 where attacks did not move what they attack, 0 where all of them reached their goals; the mean over the \
+                attacks on queries. A class of few queries may be weak by chance.";
+    let content = html! {
+        @if !classes.is_empty() {
+            .card { h3 { (headline("classes", classes.len(), ROWS[0])) } (of_classes(&classes)) }
+        }
+        .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries)) }
+    };
+    framed("Which classes and queries fall first?", lead, content)
+}
+
+fn headline(what: &str, all: usize, most: usize) -> String {
+    match all > most {
+        true => format!("The weakest {most} of {all} {what}"),
+        false => format!("All {all} {what}, the weakest first"),
+    }
+}
+
+/// A cell with a number, which the script sorts by.
+fn number(value: Option<f64>, digits: usize, name: &str) -> Markup {
+    html! {
+        td.n data-key=(value.unwrap_or(-1.0)) data-name=(name) { (value.map_or("–".into(), |v| format!("{v:.digits$}"))) }
+    }
+}
+
+fn of_classes(classes: &[(&str, Tally)]) -> Markup {
+    html! {
+        .scroll.tall { table.sort {
+            thead { tr {
+                th { "Class" } th.n { "queries" } th.n { "right before" } th.n { "right after all" } th.n { "withstood, %" }
+            } }
+            tbody {
+                @for (class, t) in classes.iter().take(ROWS[0]) {
+                    tr {
+                        td.id { (class) }
+                        (number(Some(t.queries as f64), 0, "queries"))
+                        (number(Some(t.right[0] as f64), 0, "right before"))
+                        (number(Some(t.right[1] as f64), 0, "right after all"))
+                        (number(t.mean(), 1, "withstood, %"))
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn of_queries(queries: &[(&str, &str, Tally)]) -> Markup {
+    html! {
+        .scroll.tall { table.sort {
+            thead { tr {
+                th { "Query" } th { "Class" } th { "Right" } th { "Worst attack" } th.n { "moved" } th.n { "withstood, %" }
+            } }
+            tbody {
+                @for (query, class, t) in queries.iter().take(ROWS[1]) {
+                    tr {
+                        td.id { (query) }
+                        td.id { (class) }
+                        td { (match t.right { [0, _] => "never", [_, 0] => "until attacked", _ => "always" }) }
+                        td { (t.least.map_or("–", |(_, attack)| attack)) }
+                        (number(Some(t.shift), 3, "moved"))
+                        (number(t.mean(), 1, "withstood, %"))
+                    }
+                }
+            }
+        } }
+    }
+}

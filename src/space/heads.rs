@@ -1,0 +1,62 @@
+//! The first items of rankings: whether a moving item comes among them takes one distance for each query.
+
+use super::Gallery;
+use rayon::prelude::*;
+
+/// Items that products of matrices choose for each that is kept. Their distances are then computed directly.
+const SPARE: usize = 4;
+
+/// The nearest items of some queries.
+pub struct Heads {
+    /// The queries.
+    pub queries: Vec<usize>,
+    /// For each query the nearest items that it ranks, one more than counts, with their distances, nearest first.
+    near: Vec<Vec<(f64, usize)>>,
+    first: usize,
+}
+
+impl Heads {
+    /// The `first` items of `queries`, each without the query itself and its views.
+    pub fn new(gallery: &Gallery, queries: Vec<usize>, first: usize) -> Heads {
+        let near = queries.par_chunks(32).flat_map_iter(|some| {
+            let (n, mut room) = (gallery.len(), Vec::new());
+            let z: Vec<f32> = some.iter().flat_map(|&q| gallery.point(q).iter().copied()).collect();
+            let mut d = vec![0.0; some.len() * n];
+            gallery.distances_batch(&z, &mut d, &mut room);
+            let rows = some.iter().zip(d.chunks(n));
+            rows.map(|(&q, d)| head(gallery, q, d, first + 1)).collect::<Vec<_>>()
+        });
+        let near = near.collect();
+        Heads { queries, near, first }
+    }
+
+    /// The rank of a point `z` [D] for the query at a place, in front of equally near items; `None` where it is not among the
+    /// first. The item `own` is `z` before it moved and is not ranked.
+    pub fn rank(&self, gallery: &Gallery, place: usize, z: &[f32], own: usize) -> Option<usize> {
+        let at = gallery.metric.distance(gallery.point(self.queries[place]), z);
+        let before = self.near[place].iter().filter(|(d, item)| *item != own && *d < at).count();
+        (before < self.first).then_some(before)
+    }
+
+    /// The largest share of the queries that one item has among whose first `k` it comes, in [0, 1].
+    pub fn best(&self, gallery: &Gallery, k: usize) -> f64 {
+        let mut counts = vec![0usize; gallery.len()];
+        self.near.iter().flat_map(|near| near.iter().take(k)).for_each(|(_, item)| counts[*item] += 1);
+        counts.into_iter().max().unwrap_or(0) as f64 / self.queries.len().max(1) as f64
+    }
+}
+
+/// The `count` nearest items of query `q`, given nearly exact distances `d` [N].
+fn head(gallery: &Gallery, q: usize, d: &[f32], count: usize) -> Vec<(f64, usize)> {
+    let mut items: Vec<usize> = (0..gallery.len()).filter(|&i| !gallery.excluded(q, i)).collect();
+    let most = SPARE * count;
+    if most < items.len() {
+        items.select_nth_unstable_by(most, |&a, &b| d[a].total_cmp(&d[b]).then(a.cmp(&b)));
+        items.truncate(most);
+    }
+    let far = |i: usize| (gallery.metric.distance(gallery.point(q), gallery.point(i)), i);
+    let mut near: Vec<(f64, usize)> = items.into_iter().map(far).collect();
+    near.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    near.truncate(count);
+    near
+}

@@ -1,0 +1,149 @@
+//! HUB: one item of the gallery comes among the first for as many queries as possible. It is CA+ with many targets. The
+//! image is crafted on a sample of queries and measured on others.
+
+use super::{Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, ca};
+use crate::Result;
+use crate::record::Captured;
+use crate::space::heads::Heads;
+use crate::space::{Gallery, wide};
+use crate::threat::select::sample_of;
+use crate::threat::{ensemble, term};
+
+/// Raises a candidate's rank for the queries of a sample.
+pub const HUB: Objective = Objective {
+    code: "HUB",
+    about: "Perturbs a candidate until many queries rank it first: crafted on a sample of queries, measured on others.",
+    terms: &[term::HUB_SAMPLE, term::HUB_10, term::HUB_1],
+    measure: Measure::Captured,
+    // No image need be near to all queries.
+    reach: |_| Reach::Unknown,
+    drawn: Drawn::Anywhere,
+    several: Some(("s", SAMPLE)),
+    targets: sample,
+    loss: ca::raise,
+    members: ensemble::CAPTURE,
+    strong_only: false,
+    shared: false,
+};
+
+/// Queries of a sample, unless a suite says otherwise.
+const SAMPLE: usize = 100;
+/// The largest k at which captured queries are counted.
+pub const FIRST: usize = 10;
+/// Held-out queries are drawn from so many at most.
+const MOST: usize = 1000;
+
+/// The queries that the sample and the held-out queries are of: those of the gallery's hub class, or all.
+fn asked(gallery: &Gallery) -> impl Iterator<Item = usize> {
+    let of = |&q: &usize| gallery.hub_class.is_none_or(|class| gallery.labels[q] == class);
+    gallery.queries().iter().copied().filter(of)
+}
+
+/// Draws the sample: distinct queries that rank the candidate, and at most half of them.
+fn sample(query: &Query, draw: &mut Draw) -> Result<Targets> {
+    let Query { gallery, index, count, .. } = *query;
+    if gallery.hub_class == Some(gallery.labels[index]) {
+        return Ok(Targets::Skip("it has the class whose queries it is to capture"));
+    }
+    let asked: Vec<usize> = asked(gallery).filter(|&q| !gallery.excluded(q, index)).collect();
+    match asked.len() / 2 {
+        0 => Ok(Targets::Skip("fewer than two queries rank it")),
+        most => Ok(Targets::Chosen(draw.distinct(asked, count.min(most)))),
+    }
+}
+
+/// The point of a query [D], and the distances of its first items, ascending.
+type Head = (Vec<f64>, Vec<f64>);
+
+/// The first 10 items of the sample's queries, without the candidate. With `class` (a label) only of queries of that class.
+fn sample_heads(gallery: &Gallery, trial: &Trial, class: Option<usize>) -> Vec<Head> {
+    let head = |&q: &usize| {
+        let d = gallery.distances(gallery.point(q));
+        let ranked = |i: usize| i != trial.query && !gallery.excluded(q, i);
+        let near = gallery.nearest(&d, FIRST, ranked).into_iter().map(|i| d[i]).collect();
+        (wide(gallery.point(q)), near)
+    };
+    let counts = |q: &&usize| class.is_none_or(|class| gallery.labels[**q] == class);
+    trial.targets.iter().filter(counts).map(head).filter(|(_, near): &Head| !near.is_empty()).collect()
+}
+
+/// mean over the sample's queries q and their first 10 items x of [d(q, c̃) − d(q, x)]₊. It is 0 where c̃ comes first for
+/// all.
+pub fn first_ten<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) -> Loss<'a> {
+    over(gallery, sample_heads(gallery, trial, class), |near, at| {
+        let open = near.iter().filter(|d| **d < at);
+        let n = near.len() as f64;
+        (open.clone().map(|d| at - d).sum::<f64>() / n, open.count() as f64 / n)
+    })
+}
+
+/// A ramp from captured to not captured is so wide, as a share of the distance of the last item that counts.
+const RAMP: f64 = 0.25;
+/// The slope beyond the ramp, as a share of that on it: it leads to queries that are far.
+const BEYOND: f64 = 0.02;
+
+/// About the share of the sample's queries that are not captured: of each query a ramp that rises from 0 to 1 beyond the
+/// distance of its tenth item. Other than a hinge it lets go of queries that are too far.
+pub fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) -> Loss<'a> {
+    over(gallery, sample_heads(gallery, trial, class), |near, at| {
+        let last = near[near.len() - 1].max(f64::MIN_POSITIVE);
+        let beyond = (at - last) / (RAMP * last);
+        match beyond {
+            b if b <= 0.0 => (0.0, 0.0),
+            b if b < 1.0 => (b, 1.0 / (RAMP * last)),
+            b => (1.0 + BEYOND * (b - 1.0), BEYOND / (RAMP * last)),
+        }
+    })
+}
+
+/// The mean of a function of each query's distance to the candidate and its slope, given the distances of the query's first
+/// items.
+fn over<'a>(
+    gallery: &'a Gallery,
+    heads: Vec<Head>,
+    of: impl Fn(&[f64], f64) -> (f64, f64) + Send + Sync + 'a,
+) -> Loss<'a> {
+    if heads.is_empty() {
+        return Loss::Still;
+    }
+    let metric = gallery.metric;
+    let n = heads.len() as f64;
+    Loss::Point(Box::new(move |z, _, gradient| {
+        let mut loss = 0.0;
+        for (query, near) in &heads {
+            metric.pair(z, query, 0.0, gradient, |at| {
+                let (value, slope) = of(near, at);
+                loss += value;
+                (slope / n) as f32
+            });
+        }
+        loss / n
+    }))
+}
+
+/// The first items of the queries that held-out queries are drawn from. They are the same for every candidate and seed.
+pub fn heads(gallery: &Gallery) -> &Heads {
+    gallery.heads(|| {
+        let all: Vec<usize> = asked(gallery).collect();
+        Heads::new(gallery, sample_of(gallery, &all, Some(MOST), 0), FIRST)
+    })
+}
+
+/// What the candidate of `trial` captures where its point is `z` [D]; `None` where no query is held out.
+pub fn captured(gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<Captured> {
+    let heads = heads(gallery);
+    let (mut left_out, mut first) = (Vec::new(), Vec::new());
+    for (place, &q) in heads.queries.iter().enumerate() {
+        if gallery.excluded(q, trial.query) || trial.targets.contains(&q) {
+            left_out.push(place);
+        } else if let Some(rank) = heads.rank(gallery, place, z, trial.query) {
+            first.push((place, rank));
+        }
+    }
+    // The sample's queries need not be among those above.
+    let near = Heads::new(gallery, trial.targets.clone(), FIRST);
+    let ranks = (0..near.queries.len()).filter_map(|place| near.rank(gallery, place, z, trial.query));
+    let sample = ranks.count() as f64 / trial.targets.len().max(1) as f64;
+    let queries = heads.queries.len();
+    (left_out.len() < queries).then_some(Captured { sample, queries, left_out, first })
+}

@@ -1,0 +1,56 @@
+//! The pages of docs/ that follow from the program or from each other. `cargo xtask book` follows the links.
+
+#[path = "../examples/reference.rs"]
+mod reference;
+
+use audit::Exit;
+use audit::cli::Cli;
+use clap::CommandFactory;
+use std::path::Path;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn read(page: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(page)).unwrap()
+}
+
+#[test]
+fn the_reference_is_what_the_program_says() {
+    let (kept, now) = (read("docs/reference.md"), reference::page().unwrap());
+    let differs = kept.lines().zip(now.lines()).enumerate().find(|(_, (a, b))| a != b);
+    assert!(
+        kept == now,
+        "docs/reference.md is not what the program says (line, kept, now): {differs:?}. Write it anew with `cargo run --example \
+         reference > docs/reference.md`"
+    );
+}
+
+/// The help and the README have the codes in a line each, by hand.
+#[test]
+fn every_exit_code_is_named_where_people_look() {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = plain(&Cli::command().get_after_help().unwrap().to_string());
+    let readme = plain(&read("README.md"));
+    for (exit, short, _) in Exit::ALL {
+        let named = format!("· {} {short}", exit as u8);
+        assert!(help.contains(&named), "no {named:?} in the help");
+        assert!(readme.contains(&named), "no {named:?} in README.md");
+    }
+}
+
+/// A page that no list has is a page that nobody finds.
+#[test]
+fn every_page_is_in_the_book() {
+    let summary = read("docs/SUMMARY.md");
+    for folder in ["", "experiments/"] {
+        for entry in std::fs::read_dir(Path::new(ROOT).join("docs").join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".md") && name != "SUMMARY.md" {
+                assert!(
+                    summary.contains(&format!("]({folder}{name})")),
+                    "docs/{folder}{name} is not in docs/SUMMARY.md"
+                );
+            }
+        }
+    }
+}
