@@ -207,7 +207,7 @@ fn attacks() -> String {
             terms.join(", "),
         ]
     };
-    table(&["attack", "", "number of targets", "measures"], OBJECTIVES.iter().map(|o| row(o)))
+    table(&["attack", "", "number of targets", "measures"], OBJECTIVES.iter().map(row))
 }
 
 fn measures() -> String {

@@ -61,6 +61,7 @@ impl Cli {
             None => self.run.mode(),
             Some(Command::Run(flags)) => flags.mode(),
             Some(Command::Sweep(flags)) => flags.run.mode(),
+            Some(Command::Geometry(flags)) => flags.run.mode(),
             Some(Command::Embed(flags)) => flags.run.mode(),
             Some(_) => Mode::Auto,
         }
@@ -79,6 +80,8 @@ pub enum Command {
     Doctor(Box<DoctorFlags>),
     /// Run a suite over a grid of ε, steps, random starts and numbers of targets: one table, and a curve for each attack
     Sweep(Box<SweepFlags>),
+    /// Measure how embeddings lie and how far attacks move them: distances, energies, triplets, a map of classes
+    Geometry(Box<GeometryFlags>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
     Ops {
@@ -176,6 +179,29 @@ pub struct SweepFlags {
     /// A setting and its values: eps=2/255,4/255 or steps, restarts, w, m. May be repeated: every combination is run
     #[arg(long, value_name = "KEY=V,V", required = true)]
     pub over: Vec<String>,
+}
+
+/// Flags of `audit geometry`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  audit geometry model.onnx --data photos/ -o geometry.html -o geometry.json\n  audit geometry model.onnx \
+    --data photos/ --suite adml --max-queries 100\n\ndocs/papers.md says which figure and table of the papers each part is",
+    mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
+    mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
+    mut_arg("save_baseline", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
+    mut_arg("resume", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)),
+    mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
+    mut_arg("surrogate", |a| a.hide(true)), mut_arg("gallery", |a| a.hide(true)),
+    mut_arg("strong_sample", |a| a.hide(true)), mut_arg("sample", |a| a.hide(true)),
+    mut_arg("trials_out", |a| a.hide(true)),
+    mut_arg("suite", |a| a.default_value("geometry").help("Budget, and attacks on queries; the map shows the first")),
+    mut_arg("reports", |a| a.help("File to write to: .html or .json. May be repeated")),
+    mut_arg("max_queries", |a| a.help("Attack at most so many queries, and as many triplets [default: 56]"))
+)]
+pub struct GeometryFlags {
+    /// The audit whose model, images and attacks it is about.
+    #[command(flatten)]
+    pub run: AuditFlags,
 }
 
 /// Flags of `audit inspect`.

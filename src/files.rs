@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::path::{Path, PathBuf};
-use tempfile::{Builder, NamedTempFile};
+use std::sync::{Mutex, PoisonError};
+use tempfile::{Builder, NamedTempFile, TempDir};
 
 /// The most bytes of a file that people write by hand: suites, model cards.
 pub const BY_HAND: u64 = 1 << 24;
@@ -84,6 +85,40 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
+}
+
+/// The temporary folders that are there.
+static SCRATCH: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A temporary folder, removed when it is dropped, or by [`remove_scratch`].
+pub struct Scratch(TempDir);
+
+impl Scratch {
+    /// Makes one.
+    pub fn new() -> Result<Scratch> {
+        let folder = Builder::new().prefix("audit-").tempdir()?;
+        SCRATCH.lock().unwrap_or_else(PoisonError::into_inner).push(folder.path().into());
+        Ok(Scratch(folder))
+    }
+
+    /// A file in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        SCRATCH.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path != self.0.path());
+    }
+}
+
+/// Removes every [`Scratch`], where the process ends while a thread still has some.
+pub fn remove_scratch() {
+    for path in SCRATCH.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        // The thread may be writing there; a second try removes what came meanwhile.
+        let _ = std::fs::remove_dir_all(path).or_else(|_| std::fs::remove_dir_all(path));
+    }
 }
 
 /// A zip archive of stored files, whose bytes follow from the names and contents alone: no times, no owners.

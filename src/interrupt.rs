@@ -1,6 +1,6 @@
 //! Ctrl-C, and what CI systems send to end a job: the first asks for a clean end, the second ends at once.
 
-use crate::{Error, Exit, Result};
+use crate::{Error, Exit, Result, files};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,9 @@ pub fn watched<T: Send + 'static>(
     thread.join().or_else(|panicked| std::panic::resume_unwind(panicked))
 }
 
-/// Ends the process without running what libraries want run at its end: a thread that [`heard`] left behind still uses them.
+/// Ends the process without running what libraries want run at its end: a thread that [`heard`] left behind still uses them. Its
+/// temporary folders go.
 pub fn end() -> ! {
+    files::remove_scratch();
     signal_hook::low_level::exit(Exit::Interrupted as i32)
 }

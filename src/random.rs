@@ -49,6 +49,21 @@ impl Random {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// One index by weight; `None` where all weights are 0.
+    pub fn weighted(&mut self, weights: &[f64]) -> Option<usize> {
+        let total: f64 = weights.iter().sum();
+        let mut left = self.unit_f64() * total;
+        let mut last = None;
+        for (i, &w) in weights.iter().enumerate().filter(|(_, w)| **w > 0.0) {
+            last = Some(i);
+            left -= w;
+            if left < 0.0 {
+                break;
+            }
+        }
+        last
+    }
+
     /// Uniform in [−1, 1).
     pub fn sign_unit(&mut self) -> f32 {
         2.0 * self.unit() - 1.0

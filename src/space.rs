@@ -10,8 +10,11 @@
 //!   little of its aim and the result nothing of its truth.
 
 pub mod benign;
+pub mod geometry;
 pub mod heads;
 pub mod ranks;
+pub mod sampler;
+pub mod tsne;
 
 pub use crate::record::Metric;
 use crate::record::Role;

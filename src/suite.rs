@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 19] = [
+const BUILT_IN: [(&str, &str); 20] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -31,6 +31,7 @@ const BUILT_IN: [(&str, &str); 19] = [
     ("panum-fgsm", include_str!("../suites/panum-fgsm.yaml")),
     ("panum-cw", include_str!("../suites/panum-cw.yaml")),
     ("adml", include_str!("../suites/adml.yaml")),
+    ("geometry", include_str!("../suites/geometry.yaml")),
     ("hub", include_str!("../suites/hub.yaml")),
     ("universal", include_str!("../suites/universal.yaml")),
     ("minimum", include_str!("../suites/minimum.yaml")),
@@ -656,6 +657,17 @@ mod tests {
         assert!(refused("attacks: [CA+]\n").contains("form"));
         assert!(refused("form: [\n").contains("line"));
         refused("");
+    }
+
+    /// Four perturbations on 100 queries each, 100 steps from two starts; each other query is measured once.
+    #[test]
+    fn a_shared_perturbation_costs_what_its_sample_does() {
+        let suite = Suite::load("universal").unwrap();
+        let plan = suite.plan(28, 0).unwrap().1;
+        let work = |queries| plan.work_of(std::iter::repeat_n(suite.attacks[0].objective, queries));
+        assert_eq!((work(10_000), work(10)), (400 * 200 + 10_000, 40 * 200 + 10));
+        let ars = Suite::load("ars").unwrap().plan(28, 0).unwrap().1;
+        assert_eq!(ars.work_of([Objective::find("ES").unwrap(); 3].into_iter()), 3 * 32);
     }
 
     /// Within a mask ε is 1 and steps follow it, unless the suite says otherwise.

@@ -1,4 +1,5 @@
-//! The pages of docs/ that follow from the program or from each other. `cargo xtask book` follows the links.
+//! The pages of docs/ that follow from the program or from each other. tests/tutorials.rs runs the
+//! tutorials, and `cargo xtask book` follows the links.
 
 #[path = "../examples/reference.rs"]
 mod reference;
@@ -42,7 +43,7 @@ fn every_exit_code_is_named_where_people_look() {
 #[test]
 fn every_page_is_in_the_book() {
     let summary = read("docs/SUMMARY.md");
-    for folder in ["", "experiments/"] {
+    for folder in ["", "tutorials/", "experiments/"] {
         for entry in std::fs::read_dir(Path::new(ROOT).join("docs").join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".md") && name != "SUMMARY.md" {

@@ -5,7 +5,7 @@ mod report_fixture;
 
 use audit::judge::gate::Rules;
 use audit::record::reason::{MASKED_GRADIENTS, REASONS};
-use audit::record::{Example, Report, Severity, Verdict};
+use audit::record::{Example, Report, Retrieval, Severity, Verdict};
 use audit::report::{self, FORMATS, Target};
 use audit::threat::ensemble::RECALL;
 use base64::Engine;
@@ -322,6 +322,13 @@ fn parquet_holds_the_rows_of_csv() {
     use parquet::record::Field;
     let mut report = judged();
     report.labels = report.outcomes.iter().map(|o| (o.query.clone(), "class/a".to_string())).collect();
+    // Of every second trial it is known what the query finds; of every fourth, the cluster too.
+    for (i, o) in report.outcomes.iter_mut().enumerate().step_by(2) {
+        let cluster = (i % 4 == 0).then_some(i);
+        let found = Retrieval { first: true, ap: 0.5, ap_at_r: 0.25, at_c: 0.125, cluster };
+        o.before.retrieval = Some(found);
+        o.after.retrieval = Some(Retrieval { first: false, ap: 0.25, ..found });
+    }
     let report = report;
     let dir = Temp::new();
     let file = dir.join("r.parquet");
@@ -338,6 +345,8 @@ fn parquet_holds_the_rows_of_csv() {
         assert_eq!(row.get_column_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), header);
         let optional = |v: Option<f64>| v.map_or(Field::Null, Field::Double);
         let flag = |v: Option<bool>| v.map_or(Field::Null, |v| Field::Long(v.into()));
+        let cluster =
+            |v: Option<Retrieval>| v.and_then(|r| r.cluster).map_or(Field::Null, |c| Field::Long(c as i64));
         let Field::ListInternal(targets) = fields["targets"] else { panic!("{:?}", fields["targets"]) };
         let Some(o) = report.outcomes.get(i) else {
             let skipped = &report.skipped[i - report.outcomes.len()];
@@ -378,6 +387,14 @@ fn parquet_holds_the_rows_of_csv() {
             ("hit_after", flag(o.after.hit)),
             ("retained_before", flag(o.before.retained)),
             ("retained_after", flag(o.after.retained)),
+            ("first_before", flag(o.before.retrieval.map(|r| r.first))),
+            ("first_after", flag(o.after.retrieval.map(|r| r.first))),
+            ("ap_before", optional(o.before.retrieval.map(|r| r.ap))),
+            ("ap_after", optional(o.after.retrieval.map(|r| r.ap))),
+            ("ap_at_r_before", optional(o.before.retrieval.map(|r| r.ap_at_r))),
+            ("at_c_after", optional(o.after.retrieval.map(|r| r.at_c))),
+            ("cluster_before", cluster(o.before.retrieval)),
+            ("cluster_after", cluster(o.after.retrieval)),
         ] {
             assert_eq!(*fields[name], expected, "row {i}, {name}");
         }
@@ -765,6 +782,11 @@ fn the_page_begins_with_a_verdict() {
     left(&mut report, 30.0);
     report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));
     says(&top(&report), &["In between: 30 of 32"]);
+    // Nor do attacks with less room than those on published models.
+    report.warnings.pop();
+    says(&top(&report), &["30 of 32 queries stay right, whatever was tried", "within ε 0.30196 (77.0/255)"]);
+    report.suite.eps = 1.0 / 255.0;
+    says(&top(&report), &["In between: 30 of 32", "with ε 8/255, this one with less"]);
     // Without the strong search a high score settles nothing, and a low one does.
     says(&top(&judged()), &["No verdict yet: no strong search was run", "audit --suite strong"]);
     let mut low = report_fixture::report(0.05);

@@ -186,7 +186,8 @@ fn captured_shares_agree_with_numpy() {
         for (share, name) in [
             (found.share(1, |_| 1.0).unwrap(), "captured_1"),
             (found.share(10, |_| 1.0).unwrap(), "captured_10"),
-            (found.sample, "sample_10"),
+            (found.sample[0], "sample_1"),
+            (found.sample[1], "sample_10"),
         ] {
             let expected = case[name].as_f64().unwrap();
             assert!((share - expected).abs() < 1e-9, "{name}: {share}, expected {expected} of {case}");

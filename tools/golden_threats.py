@@ -32,7 +32,7 @@ for own, label in [(3, None), (40, None), (77, None), (10, 2), (55, 3)]:
         share = lambda queries, k: float(np.mean([rank(q, at, own) < k for q in queries]))
         cases.append(
             {"own": own, "class": label, "sample": sample, "point": point.tolist(), "held_out": len(held_out)}
-            | {"captured_1": share(held_out, 1), "captured_10": share(held_out, 10), "sample_10": share(sample, 10)}
+            | {"captured_1": share(held_out, 1), "captured_10": share(held_out, 10), "sample_1": share(sample, 1), "sample_10": share(sample, 10)}
         )
 
 

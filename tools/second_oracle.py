@@ -6,12 +6,12 @@ A file needs no source: onnx2pytorch builds a PyTorch net out of DIR/NAME.onnx. 
     x     float32, the image; that of DIR/NAME.npz, or drawn here
     gy    float32, the cotangent of the output; likewise
     y     float64, ONNX Runtime's output of the untouched file
-    gx    float64, d sum(output * gy) / d x, computed in float64
+    gx    float64, d sum(output * gy) / d x, computed in float64; in float32 if the net is another one in float64
     gx32  float64, the same computed in float32
 
 gx and gx32 are left out where the file does not convert: DIR/NAME.onnx2pytorch.txt then says why. Two kinds of nets count as not converted,
 because their gradients say nothing about the file. The outputs of the one differ from ONNX Runtime's. The gradient of the other differs from
-finite differences of its own outputs in float64: an operator of onnx2pytorch 0.6 may copy values without their history.
+finite differences of its own outputs in float64.
 """
 
 import sys
@@ -118,12 +118,21 @@ def converted(path, at):
     """gx and gx32."""
     model = loaded(path)
     narrow = any(t.data_type != TensorProto.FLOAT for t in model.graph.initializer if t.data_type not in (6, 7, 9))
+
+    def same(y):
+        off = np.abs(y.reshape(at["y"].shape) - at["y"]).max() / np.abs(at["y"]).max()
+        if not off <= (SAME_NARROW if narrow else SAME):
+            raise ValueError(f"its outputs differ from ONNX Runtime's by {off:.1e} of the largest value")
+
     y, gx32, _ = gradient(model, at, torch.float32)
-    off = np.abs(y.reshape(at["y"].shape) - at["y"]).max() / np.abs(at["y"]).max()
-    if not off <= (SAME_NARROW if narrow else SAME):
-        raise ValueError(f"its outputs differ from ONNX Runtime's by {off:.1e} of the largest value")
-    # Constants within the graph stay in float32 in some nets, so that these fail.
-    gx, net = gradient(model, at, torch.float64)[1:]
+    same(y)
+    try:
+        y, gx, net = gradient(model, at, torch.float64)
+        same(y)
+    except Exception as error:
+        # Some operators keep parts in float32, or lose them, when a net is converted.
+        print(f"  {path.stem}: in float32 only; in float64: {first_line(error)}", flush=True)
+        return {"gx": gx32, "gx32": gx32}
     error = agrees(net, at, gx)
     if not error <= OWN:
         raise ValueError(f"the gradient of its net is off by {error:.1e} from finite differences of that net")

@@ -694,7 +694,7 @@ mod tests {
         use crate::record::Captured;
         let of = |count: usize| Measures {
             captured: Some(Captured {
-                sample: 0.0,
+                sample: [0.0; 2],
                 queries: 210,
                 left_out: (200..210).collect(),
                 first: (0..count).map(|place| (place, place % 2)).collect(),

@@ -117,7 +117,10 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
         attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
     let contradicted = |term: &&'static Term| {
         let (mut of, mut left, mut only) = (0, 0, [0, 0]);
-        for o in outcomes.iter().filter(|o| Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term))) {
+        let judged =
+            |o: &&Outcome| Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term) && !of.shared);
+        // One perturbation for many queries is another threat than one for each, and no weak search for the same.
+        for o in outcomes.iter().filter(judged) {
             let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else { continue };
             of += 1;
             left += usize::from(hit);
@@ -433,6 +436,10 @@ mod tests {
         );
         let (_, text) = contradicted(&outcomes);
         assert!(text.contains("R@1 falls to 50.0 %") && text.contains("ES:R 100 %"), "{text}");
+        // A perturbation that all queries share may well leave more of them than one for each.
+        let shared = (0..40).map(|i| Outcome { shared: Some(0), ..trial("UAP", i, true, None) });
+        outcomes.extend(shared);
+        assert_eq!(contradicted_terms(&outcomes).len(), 1);
         // Queries that the strong search didn't attack say nothing.
         outcomes.retain(|o| o.attack != "R1" || o.query == "q1");
         assert_eq!(contradicted(&outcomes).0, Severity::Ok);

@@ -161,7 +161,7 @@ impl Exact {
         let size = [each, info.dim];
         // The embedding is left out: if the backward graph reads it, it is already bound.
         let known = [IMAGE, LOW, HIGH, ALPHA, EMBEDDING, cotangent];
-        let others = reads.iter().map(|v| v.name.as_str()).filter(|name| !known.contains(name));
+        let others = reads.iter().filter(|v| !known.contains(&v.name.as_str()));
         let mut places = Places {
             image: place(IMAGE)?,
             low: place(LOW)?,
@@ -169,7 +169,9 @@ impl Exact {
             alpha: place(ALPHA)?,
             embedding: embedding_place(forward, size)?,
             cotangent: (cotangent.to_string(), place(cotangent)?),
-            residuals: others.map(|name| Ok((name.to_string(), place(name)?))).collect::<Result<_>>()?,
+            residuals: others
+                .map(|v| Ok((v.name.clone(), backward.place(v, Side::Device)?)))
+                .collect::<Result<_>>()?,
         };
         let mut there = forward.binding()?;
         there.input(IMAGE, &places.image)?;

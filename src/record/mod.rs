@@ -3,6 +3,7 @@
 
 mod apart;
 mod float16;
+mod geometry;
 mod names;
 mod partition;
 mod properties;
@@ -14,6 +15,10 @@ mod verdict;
 
 pub use apart::Apart;
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
+pub use geometry::{
+    AttackedTriplets, ClassMap, ClassSpacing, Geometry, Histogram, Mining, SamplerRow, ShiftRow, Spacing,
+    TripletRow, TripletState,
+};
 pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
 pub use properties::Properties;

@@ -84,8 +84,8 @@ pub struct Measures {
 /// The queries that one item captures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Captured {
-    /// Share of the sample's queries among whose first 10 the item is, in [0, 1].
-    pub sample: f64,
+    /// Shares of the sample's queries among whose first 1 and first 10 the item is, in [0, 1].
+    pub sample: [f64; 2],
     /// Number of queries that held-out ones are drawn from. They have the same order in every trial.
     pub queries: usize,
     /// Places of those that are not held out, ascending: the sample's queries, and those that don't rank the item.

@@ -2,16 +2,17 @@
 //!
 //! A verdict rests on robust R@1, which is an upper bound: that a model falls is shown by the images that make it fall, that it
 //! stands is only as sure as the search is strong. So no verdict is good without the strong search, or where gradients were
-//! estimated or another model's. Its border is what ES leaves of the R@1 of the weakest published defence.
+//! estimated or another model's, or attacks had less room than those on the published models. Its border is what ES leaves of the R@1 of the weakest published defence.
 
 use super::escape::shell;
 use super::first::masked;
 use super::shown::bound;
 use crate::Result;
-use crate::judge::published::{SPANS_FROM, Span, Spans, spans};
+use crate::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use crate::judge::quantity::{ARS, Quantity};
 use crate::judge::strong;
-use crate::record::{FEW, Report, RobustR1, reason};
+use crate::record::{FEW, Report, RobustR1, Suite, reason};
+use crate::threat::Ball;
 
 /// What a report comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +115,9 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
     let (low, high) = strong::wilson(left, right);
     let [weakest, best] = spans.defended.kept;
     let mut reasons = vec![format!(
-        "The strong search leaves {:.1} % of R@1 (95 % {low:.1} – {high:.1}). ES, one attack, leaves published defences {weakest:.1} to \
-         {best:.1} % and plain models {:.1} %",
+        "The strong search within ε {} leaves {:.1} % of R@1 (95 % {low:.1} – {high:.1}). ES, one attack, leaves published defences \
+         {weakest:.1} to {best:.1} % and plain models {:.1} %",
+        bound(&report.suite),
         100.0 * left as f64 / right as f64,
         spans.plain.kept[1]
     )];
@@ -127,7 +129,7 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
             "ARS, {score:.1}, says more than that: the attacks behind it are weaker than the strong search"
         ));
     }
-    let caveat = report.caveat();
+    let caveat = report.caveat().or_else(|| smaller(&report.suite));
     let standing = match () {
         () if high < weakest => Standing::Falls,
         () if low > weakest && caveat.is_none() => Standing::Stands,
@@ -148,6 +150,19 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
     }
     reasons.extend(caveat);
     (standing, headline, reasons)
+}
+
+/// What makes attacks weaker than those on the published models: a smaller part of the image or of ε.
+fn smaller(suite: &Suite) -> Option<String> {
+    let ball = Ball::find(&suite.norm).ok().filter(|ball| ball.is_box);
+    match &suite.mask {
+        Some(mask) => Some(format!("Published models were attacked on the whole image, this one on {mask}")),
+        None if ball.is_none() => Some("Published models were attacked in another norm".into()),
+        None if suite.eps < PUBLISHED_EPS => {
+            Some("Published models were attacked with ε 8/255, this one with less".into())
+        }
+        None => None,
+    }
 }
 
 /// The verdict by ARS, where the strong search was not run. Attacks that succeed are evidence, those that fail are not.

@@ -3,8 +3,10 @@
 mod assessment;
 pub mod compare;
 mod cyclonedx;
+mod diagnostics;
 pub mod escape;
 mod first;
+pub mod geometry;
 pub mod html;
 mod intoto;
 mod json;

@@ -19,7 +19,7 @@ const NARROWEST: usize = 40;
 const WIDTH: usize = 80;
 
 /// Number of columns to use.
-fn width() -> usize {
+pub(super) fn width() -> usize {
     let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let found = stated.or_else(|| Table::new().width().map(usize::from));
     found.filter(|width| *width > 0).map_or(WIDTH, |width| width.clamp(NARROWEST, WIDEST))

@@ -4,7 +4,7 @@
 use super::escape;
 use crate::Result;
 use crate::columns::{self, Column};
-use crate::record::{Outcome, Report};
+use crate::record::{Outcome, Report, Retrieval};
 
 /// The trials as named columns: first those that were run, then those that could not be run. No column of text has gaps, and yes
 /// and no are 1 and 0, so that no program has to guess a type.
@@ -25,6 +25,9 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     let number = |of: &dyn Fn(&Outcome) -> Option<f64>| Column::Double(values(report, of));
     let flag =
         |of: &dyn Fn(&Outcome) -> Option<bool>| Column::Whole(values(report, |o| of(o).map(i64::from)));
+    let cluster = |of: &dyn Fn(&Outcome) -> Option<Retrieval>| {
+        Column::Whole(values(report, |o| i64::try_from(of(o)?.cluster?).ok()))
+    };
     let targets = || run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     let labels = targets().map(|ids| ids.iter().map(label).collect());
     let queries = run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
@@ -65,6 +68,16 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("kept_after", number(&|o| o.after.kept)),
         ("order_before", number(&|o| o.before.order)),
         ("order_after", number(&|o| o.after.order)),
+        ("first_before", flag(&|o| o.before.retrieval.map(|r| r.first))),
+        ("first_after", flag(&|o| o.after.retrieval.map(|r| r.first))),
+        ("ap_before", number(&|o| o.before.retrieval.map(|r| r.ap))),
+        ("ap_after", number(&|o| o.after.retrieval.map(|r| r.ap))),
+        ("ap_at_r_before", number(&|o| o.before.retrieval.map(|r| r.ap_at_r))),
+        ("ap_at_r_after", number(&|o| o.after.retrieval.map(|r| r.ap_at_r))),
+        ("at_c_before", number(&|o| o.before.retrieval.map(|r| r.at_c))),
+        ("at_c_after", number(&|o| o.after.retrieval.map(|r| r.at_c))),
+        ("cluster_before", cluster(&|o| o.before.retrieval)),
+        ("cluster_after", cluster(&|o| o.after.retrieval)),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Every command of the program, from its flags to what it prints.
 
-use super::{doctor, embed, grad_file, inspect, partition, sweep};
+use super::{doctor, embed, geometry, grad_file, inspect, partition, sweep};
 use crate::cli::{AuditFlags, Cli, Command, CompareFlags, GateFlags, ImagesFlags, MergeFlags, ReportFlags};
 use crate::data::{Dataset, Preparation};
 use crate::error::did_you_mean;
@@ -37,6 +37,12 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
             limit(flags.run.threads);
             let found = sweep::run(&flags, &command_line(words))?;
             Ok((report::sweep::terminal(&found), found.exit(flags.run.allow_untrusted)))
+        }
+        Some(Command::Geometry(flags)) => {
+            interrupt::listen()?;
+            limit(flags.run.threads);
+            let found = geometry::run(&flags, &command_line(words))?;
+            Ok((report::geometry::terminal(&found), found.exit(flags.run.allow_untrusted)))
         }
         Some(Command::Inspect(flags)) => {
             limit(flags.threads);

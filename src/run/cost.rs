@@ -206,7 +206,8 @@ impl Sampled {
 
 /// Image steps of a suite and the strong search beside it on some queries.
 pub fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
-    let own: usize = suite.attacks.iter().map(|entry| queries * plan.work(entry.objective)).sum();
+    let each = suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries));
+    let own = plan.work_of(each);
     let has = suite.attacks.iter().any(|entry| entry.objective.strong_only);
     let sample = selection::strong_most(strong, own, plan).map_or(0, |most| most.min(queries));
     own + if has { 0 } else { sample * plan.work(&R1) }

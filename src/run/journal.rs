@@ -217,7 +217,8 @@ impl Drop for Journal {
     }
 }
 
-fn checksum(json: &[u8]) -> String {
+/// What a line begins with, before a blank and its JSON.
+pub fn checksum(json: &[u8]) -> String {
     hex(&Sha256::digest(json))[..CHECKSUM].into()
 }
 

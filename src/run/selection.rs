@@ -115,7 +115,7 @@ pub fn add_strong_sample(
         return Ok(());
     }
     let has = whole.trials.iter().any(|t| t.objective.code == R1.code);
-    let work: usize = whole.trials.iter().map(|t| plan.work(t.objective)).sum();
+    let work = plan.work_of(whole.trials.iter().map(|t| t.objective));
     let Some(most) = strong_most(flags.strong_sample, work, plan).filter(|_| !has) else { return Ok(()) };
     let attacked: BTreeSet<usize> = whole.trials.iter().map(|t| t.query).collect();
     let mut sample = threat::order(gallery, flags.seed);

@@ -188,7 +188,7 @@ const FIRST_TEN: Member = Member {
 const RAMP: Member = Member {
     name: "captured",
     about: "towards queries of the sample that are near to being captured, from the best image so far",
-    loss: |gallery, _, trial, _| hub::not_captured(gallery, trial, None),
+    loss: |gallery, _, trial, _| hub::not_captured(gallery, trial, hub::FIRST),
     alpha: Some(0.3),
     from: From::Best,
     ..HINGE
@@ -216,7 +216,16 @@ pub const CAPTURE: Ensemble = &[
             ..RAMP
         },
     ],
-    &[RAMP, Member { name: "captured, softened", pass: Pass::Softened, ..RAMP }],
+    &[
+        RAMP,
+        Member { name: "captured, softened", pass: Pass::Softened, ..RAMP },
+        Member {
+            name: "captured first",
+            about: "towards the first place of queries that are near to it, from the best image so far",
+            loss: |gallery, _, trial, _| hub::not_captured(gallery, trial, 1),
+            ..RAMP
+        },
+    ],
     &[Member { loss: RAMP.loss, ..SQUARE }],
 ];
 

@@ -78,7 +78,7 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
         .iter()
         .zip(space::ranks::ranks(gallery, &asks))
         .for_each(|(&owner, found)| ranks[owner].extend(found));
-    let judged = at.iter().zip(ranks).map(|(&(trial, z), ranks)| {
+    let judged = at.iter().zip(ranks).zip(&selves).map(|((&(trial, z), ranks), &own)| {
         let target = trial.targets.first();
         let first = ranks.first();
         let mut found = Measures::default();
@@ -98,7 +98,7 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
             }
             Measure::Hit => found.hit = first.map(|&rank| rank == 0),
             Measure::Retained => {
-                let ranked = |t: &usize| !gallery.excluded(trial.query, *t);
+                let ranked = |t: &usize| *t != own && !gallery.same_view(trial.query, *t);
                 found.retained = target.zip(first).map(|(t, &rank)| rank < TOP && ranked(t));
             }
         }
@@ -141,13 +141,14 @@ fn mean(ranks: &[usize]) -> Option<f64> {
     (!ranks.is_empty()).then(|| ranks.iter().sum::<usize>() as f64 / ranks.len() as f64)
 }
 
-/// The items that R@1 leaves out: the queries themselves. The published form does not know which item the query is and
-/// takes the nearest one to its clean embedding, the first of equal ones. Robust R@1 follows the definition in every form.
+/// The items that R@1 and GTT leave out: the queries themselves, see [`Form::own_item`]. Robust R@1 follows the definition in
+/// every form.
 fn selves(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<usize> {
     let mut selves: Vec<usize> = at.iter().map(|(trial, _)| trial.query).collect();
     let asked: Vec<usize> = (0..at.len())
         .filter(|&i| form == Form::Published && selves[i] < gallery.len())
-        .filter(|&i| at[i].0.objective.measure == Measure::Hit && !at[i].0.objective.strong_only)
+        .filter(|&i| matches!(at[i].0.objective.measure, Measure::Hit | Measure::Retained))
+        .filter(|&i| !at[i].0.objective.strong_only)
         .collect();
     let ask = |&i: &usize| Ask {
         z: gallery.point(selves[i]),
@@ -159,13 +160,13 @@ fn selves(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Vec<usize> 
         let query = selves[i];
         if rank != [0] {
             let d = gallery.distances(gallery.point(query));
-            selves[i] = gallery.nearest(&d, 1, |item| !gallery.same_view(query, item))[0];
+            selves[i] = form.own_item(gallery, query, &d);
         }
     }
     selves
 }
 
-/// The ranks that must be known to measure `trial` at `z`. R@1 leaves out the item `own_item`.
+/// The ranks that must be known to measure `trial` at `z`. R@1 and GTT leave out the item `own_item`.
 fn questions<'a>(
     gallery: &'a Gallery,
     form: Form,
@@ -214,7 +215,9 @@ fn questions<'a>(
         }
         Measure::Retained => {
             let targets = items(&trial.targets[..trial.targets.len().min(1)]);
-            vec![Ask { z, marks: targets, left_out: gallery.left_out(query, true) }]
+            let mut left_out = gallery.left_out(query, false);
+            left_out.extend((own_item < gallery.len()).then_some(own_item));
+            vec![Ask { z, marks: targets, left_out }]
         }
     }
 }

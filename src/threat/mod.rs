@@ -16,6 +16,7 @@ mod runner;
 pub mod search;
 mod select;
 pub mod term;
+pub mod triplets;
 
 pub use ball::{BALLS, Ball, Bound};
 pub use draw::{Draw, NOISE};

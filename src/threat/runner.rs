@@ -81,6 +81,20 @@ impl Plan {
         }
     }
 
+    /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
+    pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
+        let (mut work, mut shared) = (0, BTreeMap::<&str, usize>::new());
+        for objective in trials {
+            match objective.shared {
+                false => work += self.work(objective),
+                true => *shared.entry(objective.code).or_default() += 1,
+            }
+        }
+        let crafted =
+            |queries: usize| universal::crafting(queries) * self.steps * (self.restarts + 1) + queries;
+        work + shared.into_values().map(crafted).sum::<usize>()
+    }
+
     /// Image steps of an attack on one query at most.
     pub fn most_work(&self, objective: &Objective) -> usize {
         self.strong(objective)
@@ -923,6 +937,7 @@ impl<'a> Task<'a> {
             )));
         }
         let clean = gallery.point(trial.query);
+        let shift = gallery.metric.distance(z, clean);
         let (loss_best, late_fall) = course(&run.losses, loss);
         Ok(Outcome {
             attack: trial.objective.code.into(),
@@ -934,8 +949,9 @@ impl<'a> Task<'a> {
             loss_last: loss,
             loss_best,
             late_fall,
-            shift: gallery.metric.distance(z, clean),
-            shift_before_last: run.shift,
+            shift,
+            // A perturbation that was crafted on others came in one step.
+            shift_before_last: if self.applied(run.job).is_empty() { run.shift } else { shift },
             linf,
             size: (!plan.ball.is_box).then_some(size),
             before,

@@ -22,7 +22,7 @@ pub struct Term {
     pub read: Read,
     /// Reads the value after the attack with a weight for each of many queries, by place, where the attack is measured on many:
     /// intervals resample these too. `None` from it where all weights are 0.
-    pub held_out: Option<fn(&Outcome, &[f64]) -> Option<f64>>,
+    pub held_out: Option<HeldOut>,
     /// The term's contribution to ERS, as a function of the mean after the attack (Zhou et al., T-PAMI 2024, section
     /// 5); `None` where it has none.
     pub ers: Option<fn(f64) -> f64>,
@@ -35,6 +35,8 @@ pub struct Term {
     pub weights: [usize; 2],
 }
 
+/// See [`Term::held_out`].
+pub type HeldOut = fn(&Outcome, &[f64]) -> Option<f64>;
 /// See [`Term::read`].
 pub type Read = fn(&Outcome, Form) -> Option<(Option<f64>, f64)>;
 
@@ -275,11 +277,15 @@ pub const UNIFORMITY: Term = Term { name: "UNI", ..APART };
 /// R@1 after the triplet attack.
 pub const TRIPLET: Term = Term { name: "TRI", ..APART };
 
-/// Share of the sample's queries among whose first ten a hub is. Held-out queries are what counts.
+/// Share of the sample's queries that a hub captures, the mean of k = 1 and 10, which chooses among images. Held-out queries are what
+/// counts.
 pub const HUB_SAMPLE: Term = Term {
     name: "HUB:S",
-    label: "sample captured, k = 10, %",
-    read: |o, _| Some((Some(o.before.captured.as_ref()?.sample), o.after.captured.as_ref()?.sample)),
+    label: "sample captured, %",
+    read: |o, _| {
+        let mean = |of: &Measures| Some(of.captured.as_ref()?.sample.iter().sum::<f64>() / 2.0);
+        Some((Some(mean(&o.before)?), mean(&o.after)?))
+    },
     ..CAPTURED
 };
 /// Share of the held-out queries among whose first ten a hub is.

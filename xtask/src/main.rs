@@ -9,12 +9,14 @@ mod cuda;
 mod demo;
 mod engines;
 mod experiment;
+mod fuzz;
 mod libtorch;
 mod package;
 mod parity;
 mod project;
 mod python;
 mod setup;
+mod soak;
 mod train;
 #[path = "../../src/model/runtime/version.rs"]
 mod version;
@@ -30,7 +32,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 14] = [
+const TASKS: [Task; 16] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda]",
@@ -118,6 +120,18 @@ const TASKS: [Task; 14] = [
         about: "run audits in parts on GNU parallel, Ray and Slurm, kill their processes at random, and compare the merged report with \
                 that of one run; hold the Kubernetes job to its schema; installs what is missing, by apt and pip",
         run: engines::engines,
+    },
+    Task {
+        name: "fuzz",
+        arguments: fuzz::ARGUMENTS,
+        about: "fuzz the readers of models, cards, suites, lists of images, journals and reports with libFuzzer, ten minutes each",
+        run: fuzz::fuzz,
+    },
+    Task {
+        name: "soak",
+        arguments: soak::ARGUMENTS,
+        about: "audit a million generated images with 1,000 queries, and say how long it takes and how much memory",
+        run: soak::soak,
     },
     Task {
         name: "cuda",

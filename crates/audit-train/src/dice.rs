@@ -41,17 +41,12 @@ impl Dice {
 
     /// One index by weight; `None` where all weights are 0.
     pub fn weighted(&mut self, weights: &[f64]) -> Option<usize> {
-        let total: f64 = weights.iter().sum();
-        let mut left = self.unit() * total;
-        let mut last = None;
-        for (i, &w) in weights.iter().enumerate().filter(|(_, w)| **w > 0.0) {
-            last = Some(i);
-            left -= w;
-            if left < 0.0 {
-                break;
-            }
-        }
-        last
+        self.0.weighted(weights)
+    }
+
+    /// The stream itself.
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.0
     }
 
     /// A tensor of the shape, uniform in [0, 1).

@@ -67,6 +67,29 @@ impl Labelled<'_> {
     }
 }
 
+/// Which pairs of a loss have a gradient (ADML, tables 7 and 8). The value is the same for all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pull {
+    /// All.
+    Both,
+    /// Those of one class.
+    Positive,
+    /// Those of two classes.
+    Negative,
+}
+
+impl Pull {
+    /// Something of pairs of one class, cut off from gradients where these have none.
+    fn positive(self, of: Tensor) -> Tensor {
+        if self == Pull::Negative { of.detach() } else { of }
+    }
+
+    /// The same of pairs of two classes.
+    fn negative(self, of: Tensor) -> Tensor {
+        if self == Pull::Positive { of.detach() } else { of }
+    }
+}
+
 /// A loss of triplets, without a parameter.
 const TRIPLETS: Loss = Loss {
     name: "triplet",
@@ -74,20 +97,60 @@ const TRIPLETS: Loss = Loss {
     of_triplets: true,
     regularises: false,
     parameter: None,
-    of: |batch| {
-        let [a, p, n] = batch.parts();
-        triplet_loss(&a, &p, &n)
-    },
+    of: |batch| triplet(batch, Pull::Both),
 };
 
 /// Every loss.
 pub const LOSSES: &[Loss] = &[
     TRIPLETS,
+    Loss {
+        name: "triplet-positive",
+        about: "triplet, with a gradient of pairs of one class alone",
+        of: |batch| triplet(batch, Pull::Positive),
+        ..TRIPLETS
+    },
+    Loss {
+        name: "triplet-negative",
+        about: "triplet, with a gradient of pairs of two classes alone",
+        of: |batch| triplet(batch, Pull::Negative),
+        ..TRIPLETS
+    },
+    // ADML, definition 4.
+    Loss {
+        name: "linear",
+        about: "mean d(a,p)² − d(a,n)²",
+        of: |batch| linear(batch, Pull::Both),
+        ..TRIPLETS
+    },
+    Loss {
+        name: "linear-positive",
+        about: "linear, with a gradient of pairs of one class alone",
+        of: |batch| linear(batch, Pull::Positive),
+        ..TRIPLETS
+    },
+    Loss {
+        name: "linear-negative",
+        about: "linear, with a gradient of pairs of two classes alone",
+        of: |batch| linear(batch, Pull::Negative),
+        ..TRIPLETS
+    },
     Loss { name: "contrastive", about: "mean d(a,p) + mean [1 − d(a,n)]+", of: contrastive, ..TRIPLETS },
     Loss {
         name: "margin",
         about: "[d(a,p) − 1.2 + 0.2]+ + [1.2 − d(a,n) + 0.2]+ over the number of pairs above 0",
-        of: |batch| margin(batch, &Tensor::from(1.2f32).to_device(batch.e.device())),
+        of: |batch| margin(batch, &fixed(batch), Pull::Both),
+        ..TRIPLETS
+    },
+    Loss {
+        name: "margin-positive",
+        about: "margin, with a gradient of pairs of one class alone",
+        of: |batch| margin(batch, &fixed(batch), Pull::Positive),
+        ..TRIPLETS
+    },
+    Loss {
+        name: "margin-negative",
+        about: "margin, with a gradient of pairs of two classes alone",
+        of: |batch| margin(batch, &fixed(batch), Pull::Negative),
         ..TRIPLETS
     },
     // Wu et al. (2017) learn β by class; start and learning rate as in Roth et al. (2020).
@@ -102,7 +165,7 @@ pub const LOSSES: &[Loss] = &[
         of: |batch| {
             let anchors = Tensor::from_slice(&batch.triplets.a).to_device(batch.e.device());
             let classes = batch.classes.index_select(0, &anchors);
-            margin(batch, &batch.learnt().index_select(0, &classes))
+            margin(batch, &batch.learnt().index_select(0, &classes), Pull::Both)
         },
         ..TRIPLETS
     },
@@ -110,7 +173,21 @@ pub const LOSSES: &[Loss] = &[
         name: "multi-similarity",
         about: "soft sums over all pairs that are hard enough (2, 40, 0.1)",
         of_triplets: false,
-        of: multi_similarity,
+        of: |batch| multi_similarity(batch, Pull::Both),
+        ..TRIPLETS
+    },
+    Loss {
+        name: "multi-similarity-positive",
+        about: "multi-similarity, with a gradient of pairs of one class alone",
+        of_triplets: false,
+        of: |batch| multi_similarity(batch, Pull::Positive),
+        ..TRIPLETS
+    },
+    Loss {
+        name: "multi-similarity-negative",
+        about: "multi-similarity, with a gradient of pairs of two classes alone",
+        of_triplets: false,
+        of: |batch| multi_similarity(batch, Pull::Negative),
         ..TRIPLETS
     },
     Loss {
@@ -177,6 +254,25 @@ pub fn triplet_loss(a: &Tensor, p: &Tensor, n: &Tensor) -> Tensor {
     (hardness(a, p, n) + MARGIN).relu().mean(Kind::Float)
 }
 
+fn triplet(batch: &Labelled, pull: Pull) -> Tensor {
+    let [a, p, n] = &batch.parts();
+    let hardness = pull.positive(distance(a, p)) - pull.negative(distance(a, n));
+    (hardness + MARGIN).relu().mean(Kind::Float)
+}
+
+/// Naive linear loss (ADML, definition 4): mean d(a,p)² − d(a,n)².
+fn linear(batch: &Labelled, pull: Pull) -> Tensor {
+    let [a, p, n] = &batch.parts();
+    let squared =
+        |a: &Tensor, b: &Tensor| (a - b).square().sum_dim_intlist([-1i64].as_slice(), false, Kind::Float);
+    (pull.positive(squared(a, p)) - pull.negative(squared(a, n))).mean(Kind::Float)
+}
+
+/// The β of the margin loss that is not learnt.
+fn fixed(batch: &Labelled) -> Tensor {
+    Tensor::from(1.2f32).to_device(batch.e.device())
+}
+
 /// mean d(a,p) + mean [1 − d(a,n)]+ (Hadsell et al. 2006, distances not squared).
 fn contrastive(batch: &Labelled) -> Tensor {
     let [a, p, n] = &batch.parts();
@@ -185,16 +281,16 @@ fn contrastive(batch: &Labelled) -> Tensor {
 
 /// Margin loss (Wu et al. 2017): [d(a,p) − β + α]+ and [β − d(a,n) + α]+, over the number of those above 0. α is 0.2; `beta` is
 /// one for all anchors or one for each.
-fn margin(batch: &Labelled, beta: &Tensor) -> Tensor {
+fn margin(batch: &Labelled, beta: &Tensor, pull: Pull) -> Tensor {
     let ([a, p, n], alpha) = (&batch.parts(), 0.2f64);
-    let near = (distance(a, p) - beta + alpha).relu();
-    let far = (beta - distance(a, n) + alpha).relu();
+    let near = pull.positive((distance(a, p) - beta + alpha).relu());
+    let far = pull.negative((beta - distance(a, n) + alpha).relu());
     let active = near.gt(0.0).sum(Kind::Float) + far.gt(0.0).sum(Kind::Float);
     (near.sum(Kind::Float) + far.sum(Kind::Float)) / active.clamp_min(1.0)
 }
 
 /// Multi-similarity loss (Wang et al. 2019) with its pair mining: α = 2, β = 40, base 0.5, mining margin 0.1.
-fn multi_similarity(batch: &Labelled) -> Tensor {
+fn multi_similarity(batch: &Labelled, which: Pull) -> Tensor {
     let (e, same) = (batch.e, &batch.same());
     let (alpha, beta, base, margin) = (2.0f64, 40.0f64, 0.5f64, 0.1f64);
     let similarity = e.matmul(&e.tr());
@@ -214,7 +310,7 @@ fn multi_similarity(batch: &Labelled) -> Tensor {
     };
     let pull = soft((base - &similarity) * alpha, positive) / alpha;
     let push = soft((&similarity - base) * beta, negative) / beta;
-    (pull + push).mean(Kind::Float)
+    (which.positive(pull) + which.negative(push)).mean(Kind::Float)
 }
 
 /// InfoNCE (van den Oord et al. 2018) over all pairs of a class: each positive against all negatives of the anchor, by

@@ -4,7 +4,7 @@ use crate::cli::Flags;
 use crate::defence::{DEFENCES, Defence};
 use crate::loss::{LOSSES, Loss};
 use crate::net::{Backbone, Norms};
-use crate::sampler::{Anchors, SAMPLERS, Sampler};
+use crate::sampler::{self, Anchors, SAMPLERS, Sampler};
 use audit::suite::parse_fraction;
 use audit::{Error, Result};
 use clap::ValueEnum;
@@ -216,7 +216,7 @@ impl Recipe {
         let backbone = Backbone::find(&flags.backbone)?;
         let loss = Loss::find(flags.loss.as_deref().unwrap_or(defence.loss))?;
         check_method(flags, defence, loss.name)?;
-        let sampler = Sampler::find(flags.sampler.as_deref().unwrap_or(defence.sampler))?;
+        let sampler = sampler::find(flags.sampler.as_deref().unwrap_or(defence.sampler))?;
         check_objective(flags, defence, loss, sampler)?;
         let reading = flags.reading.unwrap_or(Reading::Working);
         let destination = flags.destination.as_deref().unwrap_or("lga");
@@ -301,7 +301,7 @@ impl Recipe {
             loss: Loss::find(&settings.loss)?,
             regulariser: settings.regulariser.as_deref().map(find_regulariser).transpose()?,
             perturb: moving(&settings.perturb)?,
-            sampler: Sampler::find(&settings.sampler)?,
+            sampler: sampler::find(&settings.sampler)?,
             backbone: Backbone::find(&settings.backbone)?,
             destination: target_hardness(&settings.destination)?,
             settings,
@@ -543,7 +543,7 @@ fn target_hardness(text: &str) -> Result<TargetHardness> {
         );
         return Ok(TargetHardness::Constant(hardness));
     }
-    Sampler::find(text).map(TargetHardness::Sampler).map_err(|_| {
+    sampler::find(text).map(TargetHardness::Sampler).map_err(|_| {
         let known: Vec<_> = SAMPLERS.iter().map(|row| row.name).collect();
         Error::usage(format!(
             "--destination {text}: expected lga, a number such as -0.1, or a sampler ({})",

@@ -8,7 +8,7 @@ use audit_train::dice::Dice;
 use audit_train::loss::{distance, same_class};
 use audit_train::net::normalize;
 use audit_train::recipe::{AdmlTarget, Reading, References};
-use audit_train::sampler::{Anchors, Mined, Sampler, Triplets, scheduled, scheduled_as_released};
+use audit_train::sampler::{self, Anchors, Triplets, scheduled, scheduled_as_released};
 use batch::{Batch, recipe};
 use tch::{Kind, Tensor};
 
@@ -82,9 +82,13 @@ fn panum_and_mined_adml_losses_take_every_image_as_an_anchor() {
         assert_eq!(recipe(&format!("{words} --batch 16"), 100).unwrap().settings.anchors, anchors, "{words}");
     }
     let e = normalize(&Dice::new(2, "points", 0).tensor(&[8, 4]));
-    let mined = Mined::new(&e, &[0, 0, 1, 1, 2, 2, 3, 3], 0.2).unwrap();
-    let Triplets { a, p, n } =
-        Sampler::find("distance").unwrap().mine(&mined, Anchors::Every, &mut Dice::new(0, "test", 0));
+    let mined = sampler::mined(&e, &[0, 0, 1, 1, 2, 2, 3, 3], 0.2).unwrap();
+    let Triplets { a, p, n } = sampler::mine(
+        sampler::find("distance").unwrap(),
+        &mined,
+        Anchors::Every,
+        &mut Dice::new(0, "test", 0),
+    );
     assert_eq!(a, [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(p, [1, 0, 3, 2, 5, 4, 7, 6]);
     assert!(a.iter().zip(&n).all(|(a, n)| a / 2 != n / 2));

@@ -16,7 +16,7 @@ use audit_train::net::{BACKBONES, Backbone, Net, Norms, normalize};
 use audit_train::optimiser::Adam;
 use audit_train::perturb::{PgdBudget, pgd};
 use audit_train::recipe::{AdmlTarget, Reading};
-use audit_train::sampler::{Anchors, Mined, SAMPLERS, Sampler, Triplets, scheduled};
+use audit_train::sampler::{self, Anchors, SAMPLERS, Triplets, scheduled};
 use audit_train::{export, run};
 use clap::Parser;
 use onnx_grad::Graph;
@@ -120,9 +120,9 @@ fn losses_and_their_gradients_are_those_of_pytorch_metric_learning() {
 #[test]
 fn samplers_take_what_pytorch_metric_learning_takes() {
     let golden = golden();
-    let mined = Mined::new(&tensor(&golden.embeddings), &golden.labels, 0.2).unwrap();
+    let mined = sampler::mined(&tensor(&golden.embeddings), &golden.labels, 0.2).unwrap();
     for (name, rows) in &golden.samplers {
-        let sampler = Sampler::find(name).unwrap();
+        let sampler = sampler::find(name).unwrap();
         assert!(rows.iter().any(|row| !row.is_empty()), "{name}: the case says nothing");
         for (i, expected) in rows.iter().enumerate() {
             let weights = sampler.weights(&mined, 2 * i, 2 * i + 1);
@@ -130,7 +130,7 @@ fn samplers_take_what_pytorch_metric_learning_takes() {
             assert_eq!(&taken, expected, "{name}, anchor {}", 2 * i);
         }
     }
-    let sampler = Sampler::find("distance").unwrap();
+    let sampler = sampler::find("distance").unwrap();
     for (anchor, row) in golden.distance_weights.iter().enumerate() {
         let ours = sampler.weights(&mined, anchor, anchor ^ 1);
         let total: f64 = (0..row.len()).filter(|&c| row[c] > 0.0).map(|c| ours[c]).sum();
@@ -140,7 +140,7 @@ fn samplers_take_what_pytorch_metric_learning_takes() {
     }
     // The fifth takes everything of another class.
     assert_eq!(SAMPLERS.len(), golden.samplers.len() + 2);
-    let all = Sampler::find("random").unwrap().weights(&mined, 0, 1);
+    let all = sampler::find("random").unwrap().weights(&mined, 0, 1);
     assert_eq!(all, (0..12).map(|c| if c < 2 { 0.0 } else { 1.0 }).collect::<Vec<_>>());
 }
 
@@ -148,9 +148,13 @@ fn samplers_take_what_pytorch_metric_learning_takes() {
 fn samplers_fall_back_and_choose_by_weight() {
     // Two classes far apart: nothing is semi-hard, so that anything of another class is taken.
     let e = Tensor::from_slice(&[1f32, 0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0]).view([4, 2]);
-    let mined = Mined::new(&e, &[0, 0, 1, 1], 0.2).unwrap();
-    let triplets =
-        Sampler::find("semihard").unwrap().mine(&mined, Anchors::Pairs, &mut Dice::new(0, "test", 0));
+    let mined = sampler::mined(&e, &[0, 0, 1, 1], 0.2).unwrap();
+    let triplets = sampler::mine(
+        sampler::find("semihard").unwrap(),
+        &mined,
+        Anchors::Pairs,
+        &mut Dice::new(0, "test", 0),
+    );
     assert_eq!((triplets.a, triplets.p), (vec![0, 2], vec![1, 3]));
     assert!([2, 3].contains(&triplets.n[0]) && [0, 1].contains(&triplets.n[1]));
     // Draws follow the weights: 4 000 of them, within four standard deviations.

@@ -1,6 +1,7 @@
 //! ONNX Runtime: sessions and their tensors. Only this folder uses the crate `ort`.
 
 mod library;
+mod pieces;
 mod places;
 mod provider;
 mod shapes;
@@ -14,15 +15,17 @@ pub use version::VERSION;
 use provider::no_cuda;
 pub(super) use shapes::fixed_shape;
 
+use crate::files::Scratch;
 use crate::{Error, Result, guard};
-use onnx_grad::{DType, Encoded, Graph, Value};
+use onnx_grad::{DType, Encoded, Graph, Types, Value};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
 use ort::value::{DynTensor, DynValue, TensorElementType, TensorRef, ValueType};
+use pieces::Cuts;
 use std::borrow::Cow;
-use std::sync::Mutex;
-use tempfile::TempDir;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// Bytes of weights from which they are passed beside the model. A protobuf message cannot be larger than 2 GB.
 const INLINE_LIMIT: usize = 1_500_000_000;
@@ -32,6 +35,11 @@ const SMALL: usize = 16_000_000;
 /// An optimiser that is off in every session. It replaces a zero Pad before a MaxPool by the pool's own padding, which
 /// pads with −∞. The result is wrong for negative values (ONNX Runtime 1.31, reference/census).
 const DISABLED: &str = "Pad_Fusion";
+/// Nodes of a graph from which some optimisers are off where it is compiled as a whole. Their time grows with the square of the number
+/// of nodes: of the time for 16,000 convolutions, ReLUs and sums they take three quarters.
+const LARGE: usize = 10_000;
+/// These optimisers.
+const QUADRATIC: &str = "CommonSubexpressionElimination;NchwcTransformer";
 
 /// Options of a session.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +66,8 @@ fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
     }
 }
 
-fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
+/// `nodes`: how many the graph has.
+fn builder(options: Options, optimise: Optimise, nodes: usize) -> Result<SessionBuilder> {
     let environment = library::environment()?;
     let configure = || -> ort::Result<SessionBuilder> {
         let mut b = SessionBuilder::new(environment)?
@@ -66,7 +75,7 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
                 Optimise::Off => GraphOptimizationLevel::Disable,
                 Optimise::All => GraphOptimizationLevel::All,
             })?
-            .with_config_entry("optimization.disable_specified_optimizers", DISABLED)?;
+            .with_config_entry("optimization.disable_specified_optimizers", disabled(DISABLED, nodes))?;
         if options.threads > 0 {
             b = b.with_intra_threads(options.threads)?;
         }
@@ -88,12 +97,19 @@ fn builder(options: Options, optimise: Optimise) -> Result<SessionBuilder> {
     configure().map_err(|e| no_cuda(cuda, &e.to_string()))
 }
 
+/// The optimisers that are off for a graph of so many nodes: `always`, and those that large graphs do without.
+fn disabled(always: &str, nodes: usize) -> String {
+    if nodes < LARGE { always.into() } else { format!("{always};{QUADRATIC}") }
+}
+
 /// Makes ONNX Runtime record which provider took which node.
 const ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
 
 /// A compiled graph.
 pub struct Session {
-    inner: ort::session::Session,
+    /// One, or those of a large graph, each after those whose values it reads.
+    pieces: Vec<ort::session::Session>,
+    cuts: Arc<Cuts>,
     provider: Provider,
     /// Locked during a run where the provider does not support concurrent runs.
     alone: Mutex<()>,
@@ -131,20 +147,50 @@ pub enum Side {
 
 /// The assignment of a session's inputs and outputs to [`Place`]s, for any number of runs. Outputs that are not bound
 /// are not computed.
-pub struct Binding(IoBinding);
+pub struct Binding {
+    /// Of each piece of the session.
+    pieces: Vec<IoBinding>,
+    cuts: Arc<Cuts>,
+}
 
 impl Session {
     /// Compiles a graph. Errors (exit code 3): ONNX Runtime refuses the graph.
     pub fn new(graph: &Graph, options: Options, optimise: Optimise) -> Result<Session> {
-        Self::commit(graph, options.provider, builder(options, optimise)?)
+        Self::in_pieces(graph, options, &|options, nodes| builder(options, optimise, nodes))
     }
 
     /// Compiles a graph with ONNX Runtime's defaults: every optimisation that is on by default, `Pad_Fusion` included.
     pub fn as_shipped(graph: &Graph, options: Options) -> Result<Session> {
-        let b = builder(options, Optimise::All)?
-            .with_config_entry("optimization.disable_specified_optimizers", "")
-            .map_err(|e| fault("setting up")(e.into()))?;
-        Self::commit(graph, options.provider, b)
+        Self::in_pieces(graph, options, &|options, nodes| {
+            builder(options, Optimise::All, nodes)?
+                .with_config_entry("optimization.disable_specified_optimizers", disabled("", nodes))
+                .map_err(|e| fault("setting up")(e.into()))
+        })
+    }
+
+    /// Compiles a graph, a large one piece by piece.
+    fn in_pieces(
+        graph: &Graph,
+        options: Options,
+        builder: &dyn Fn(Options, usize) -> Result<SessionBuilder>,
+    ) -> Result<Session> {
+        // Each piece would have threads of its own, hundreds in all.
+        let of_one = Options { threads: 1, ..options };
+        let mut types = Types::new();
+        let (mut pieces, mut cpu_nodes) = (Vec::new(), Vec::new());
+        let whole = || Self::commit(graph, options.provider, builder(options, graph.nodes.len())?);
+        let Some(cuts) = pieces::cut(graph) else { return whole() };
+        for mut part in cuts.parts(graph) {
+            if !pieces::declare(&mut part, &types) {
+                return whole();
+            }
+            let made = Self::commit(&part, options.provider, builder(of_one, part.nodes.len())?)?;
+            types.extend(made.output_types().into_iter().map(|(name, dtype, shape)| (name, (dtype, shape))));
+            pieces.extend(made.pieces);
+            cpu_nodes.extend(made.cpu_nodes);
+        }
+        let cuts = Arc::new(cuts.typed(types));
+        Ok(Session { pieces, cuts, provider: options.provider, alone: Mutex::new(()), cpu_nodes })
     }
 
     fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
@@ -152,7 +198,7 @@ impl Session {
         let weights = graph.weight_bytes();
         // Loading from a file avoids one more copy of large weights in memory while ONNX Runtime makes its own.
         let folder = (SMALL..INLINE_LIMIT).contains(&weights).then(scratch).transpose()?;
-        let file = folder.as_ref().map(|folder| folder.path().join("model.onnx"));
+        let file = folder.as_ref().map(|folder| folder.join("model.onnx"));
         if let Some(file) = &file {
             std::fs::write(file, graph.encode())
                 .map_err(|e| Error::internal(format!("can't write {}: {e}", file.display())))?;
@@ -178,7 +224,8 @@ impl Session {
                         nodes_of(&inner, "CPUExecutionProvider").map_err(fault("setting up"))?
                     }
                 };
-                Ok(Session { inner, provider, alone: Mutex::new(()), cpu_nodes })
+                let cuts = Arc::default();
+                Ok(Session { pieces: vec![inner], cuts, provider, alone: Mutex::new(()), cpu_nodes })
             }
             Err(_) => Err(refused("the shapes that follow from its attributes are impossible".into())),
         }
@@ -194,24 +241,37 @@ impl Session {
         if outputs.is_empty() {
             return Ok(vec![]);
         }
+        let mut held: HashMap<String, Held> = HashMap::new();
         let mut run = || -> ort::Result<Vec<Held>> {
-            let mut feed: Vec<(Cow<str>, SessionInputValue)> = Vec::with_capacity(inputs.len());
-            for (name, input) in inputs {
-                let value: SessionInputValue = match input {
-                    Input::Host(shape, values) => TensorRef::from_array_view((*shape, *values))?.into(),
-                    Input::Held(held) => (&held.0).into(),
-                };
-                feed.push((Cow::Borrowed(*name), value));
+            for (i, piece) in self.pieces.iter_mut().enumerate() {
+                let names = self.cuts.wanted(i, outputs);
+                if names.is_empty() {
+                    continue;
+                }
+                let mut feed: Vec<(Cow<str>, SessionInputValue)> = Vec::with_capacity(inputs.len());
+                for (name, input) in inputs.iter().filter(|(name, _)| self.cuts.reads(i, name)) {
+                    let value: SessionInputValue = match input {
+                        Input::Host(shape, values) => TensorRef::from_array_view((*shape, *values))?.into(),
+                        Input::Held(held) => (&held.0).into(),
+                    };
+                    feed.push((Cow::Borrowed(*name), value));
+                }
+                let earlier = held.iter().filter(|(name, _)| self.cuts.reads(i, name));
+                feed.extend(earlier.map(|(name, held)| (Cow::Owned(name.clone()), (&held.0).into())));
+                let selector = names.iter().fold(OutputSelector::no_default(), |s, name| s.with(*name));
+                let options = RunOptions::new()?.with_outputs(selector);
+                let mut produced = piece.run_with_options(feed, &options)?;
+                let found: Vec<(String, Held)> = names
+                    .iter()
+                    .filter_map(|name| Some((name.to_string(), Held(produced.remove(name)?))))
+                    .collect();
+                drop(produced);
+                held.extend(found);
             }
-            let selector = outputs.iter().fold(OutputSelector::no_default(), |s, name| s.with(*name));
-            let options = RunOptions::new()?.with_outputs(selector);
-            let mut produced = self.inner.run_with_options(feed, &options)?;
             outputs
                 .iter()
                 .map(|name| {
-                    produced
-                        .remove(name)
-                        .map(Held)
+                    held.remove(*name)
                         .ok_or_else(|| ort::Error::new(format!("the graph has no output {name:?}")))
                 })
                 .collect()
@@ -227,7 +287,7 @@ impl Session {
                 Provider::Cuda(Cuda { device, .. }) if side == Side::Device => {
                     let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
                     Allocator::new(
-                        &self.inner,
+                        &self.pieces[0],
                         MemoryInfo::new(AllocationDevice::CUDA, device, kind, memory)?,
                     )?
                 }
@@ -241,7 +301,14 @@ impl Session {
 
     /// A binding without inputs or outputs.
     pub fn binding(&self) -> Result<Binding> {
-        self.inner.create_binding().map(Binding).map_err(fault("binding tensors"))
+        let make = |piece: &ort::session::Session| piece.create_binding().map_err(fault("binding tensors"));
+        let pieces = self.pieces.iter().map(make).collect::<Result<_>>()?;
+        let mut binding = Binding { pieces, cuts: self.cuts.clone() };
+        for value in &self.cuts.between {
+            // The bindings keep the tensor.
+            binding.output(&value.name, &mut self.place(value, Side::Device)?)?;
+        }
+        Ok(binding)
     }
 
     /// Runs the graph. It reads inputs from their places and writes outputs to theirs. On the CPU several threads may
@@ -252,12 +319,14 @@ impl Session {
     pub fn run_bound(&self, binding: &mut Binding) -> Result<()> {
         use ort::{AsPointer, ortsys};
         let _alone = (self.provider != Provider::Cpu).then(|| self.alone.lock());
-        let run = || -> ort::Result<()> {
-            // SAFETY: the session and the binding are borrowed during the call, so both pointers are valid. The binding
-            // is borrowed mutably, so nothing else uses it. ONNX Runtime does not change the session through its
-            // pointer and allows concurrent runs. For providers where ort does not rely on that, the lock allows one
-            // run at a time.
-            ortsys![unsafe RunWithBinding(self.inner.ptr().cast_mut(), std::ptr::null(), binding.0.ptr())?];
+        let mut run = || -> ort::Result<()> {
+            for (piece, binding) in self.pieces.iter().zip(&mut binding.pieces) {
+                // SAFETY: the session and the binding are borrowed during the call, so both pointers are valid. The binding
+                // is borrowed mutably, so nothing else uses it. ONNX Runtime does not change the session through its
+                // pointer and allows concurrent runs. For providers where ort does not rely on that, the lock allows one
+                // run at a time.
+                ortsys![unsafe RunWithBinding(piece.ptr().cast_mut(), std::ptr::null(), binding.ptr())?];
+            }
             Ok(())
         };
         run().map_err(fault("running the graph"))
@@ -265,9 +334,8 @@ impl Session {
 
     /// Name, element type and shape (−1 where unknown) of each output that is a tensor.
     pub fn output_types(&self) -> Vec<(String, DType, Vec<i64>)> {
-        self.inner
-            .outputs()
-            .iter()
+        let outputs = self.pieces.iter().flat_map(|piece| piece.outputs());
+        outputs
             .filter_map(|o| match o.dtype() {
                 ValueType::Tensor { ty, shape, .. } => {
                     Some((o.name().to_string(), dtype(*ty), shape.to_vec()))
@@ -294,13 +362,19 @@ impl Held {
 impl Binding {
     /// Binds the input `name` to `place`.
     pub fn input(&mut self, name: &str, place: &Place) -> Result<()> {
-        self.0.bind_input(name, &place.tensor).map_err(fault("binding an input"))
+        for i in self.cuts.readers(name) {
+            self.pieces[i].bind_input(name, &place.tensor).map_err(fault("binding an input"))?;
+        }
+        Ok(())
     }
 
     /// Binds the output `name` to `place`. An input may use the same place if every node that reads the input runs
     /// before the node that writes the output.
     pub fn output(&mut self, name: &str, place: &mut Place) -> Result<()> {
-        self.0.bind_output(name, &mut place.tensor).map_err(fault("binding an output"))
+        let maker = self.cuts.maker(name);
+        self.pieces[maker].bind_output(name, &mut place.tensor).map_err(fault("binding an output"))?;
+        // Later pieces may read it too.
+        if self.cuts.is_read(name) { self.input(name, place) } else { Ok(()) }
     }
 }
 
@@ -480,9 +554,8 @@ fn in_words(reason: &str) -> String {
     format!("ONNX Runtime doesn't take the graph: {plain}")
 }
 
-/// A temporary folder that is deleted when it is dropped.
-fn scratch() -> Result<TempDir> {
-    tempfile::Builder::new().prefix("audit-").tempdir().map_err(|e| {
+fn scratch() -> Result<Scratch> {
+    Scratch::new().map_err(|e| {
         Error::internal(format!("can't make a temporary folder in {}: {e}", std::env::temp_dir().display()))
     })
 }
@@ -505,10 +578,10 @@ mod tests {
         let mut graph = Graph::new(nodes, [].into());
         (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("z")]);
         let cpu = Options { provider: Provider::Cpu, threads: 1 };
-        let b = builder(cpu, Optimise::All).unwrap().with_config_entry(ASSIGNMENT, "1").ok().unwrap();
+        let b = builder(cpu, Optimise::All, 2).unwrap().with_config_entry(ASSIGNMENT, "1").ok().unwrap();
         let session = Session::commit(&graph, Provider::Cpu, b).unwrap();
-        let found = nodes_of(&session.inner, "CPUExecutionProvider").unwrap();
+        let found = nodes_of(&session.pieces[0], "CPUExecutionProvider").unwrap();
         assert!(found.iter().any(|n| n == "Neg (first)") && found.len() == 2, "{found:?}");
-        assert!(nodes_of(&session.inner, "CUDAExecutionProvider").unwrap().is_empty());
+        assert!(nodes_of(&session.pieces[0], "CUDAExecutionProvider").unwrap().is_empty());
     }
 }

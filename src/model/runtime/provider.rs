@@ -63,7 +63,7 @@ pub fn require(options: Options) -> Result<()> {
     let nodes = vec![Node::new("Neg", &["x"], "y")];
     let mut graph = Graph::new(nodes, [].into());
     (graph.inputs, graph.outputs) = (vec![value("x")], vec![value("y")]);
-    let b = builder(options, Optimise::Off)?;
+    let b = builder(options, Optimise::Off, 0)?;
     let run =
         || Session::commit(&graph, options.provider, b)?.run(&[("x", Input::Host(&[1], &[1.0]))], &["y"]);
     match run() {

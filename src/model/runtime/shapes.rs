@@ -17,9 +17,9 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 
 fn fold(graph: &Graph) -> Result<Graph> {
     let folder = scratch()?;
-    let path = folder.path().join("specialised.onnx");
+    let path = folder.join("specialised.onnx");
     let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let b = builder(cpu, Optimise::Off)?
+    let b = builder(cpu, Optimise::Off, graph.nodes.len())?
         .with_optimization_level(GraphOptimizationLevel::Level1)
         .map_err(|e| fault("setting up")(e.into()))?
         .with_optimized_model_path(&path)

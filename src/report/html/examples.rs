@@ -2,7 +2,7 @@
 
 use super::page::{line, section as framed, sentence};
 use crate::judge::score::withstood;
-use crate::record::{Example, Examples, Map, Neighbour, Outcome, Report};
+use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place, Report};
 use crate::report::shown::about;
 use crate::threat::OBJECTIVES;
 use maud::{Markup, html};
@@ -160,16 +160,16 @@ impl Frame {
     }
 }
 
-fn map(map: &Map) -> Markup {
-    let ends = map.queries.iter().flat_map(|q| [q.from, q.to]);
-    let Some(frame) = Frame::around(map.gallery.iter().map(|p| p.at).chain(ends)) else {
+/// Two drawings of a map: the items with the queries where they were, and where they went. `colour` is that of a class, if it
+/// has one. Nothing without points.
+pub(super) fn panels(items: &[Place], queries: &[Move], colour: &dyn Fn(&str) -> Option<String>) -> Markup {
+    let ends = queries.iter().flat_map(|q| [q.from, q.to]);
+    let Some(frame) = Frame::around(items.iter().map(|p| p.at).chain(ends)) else {
         return Markup::default();
     };
-    let classes: BTreeMap<&str, usize> =
-        map.queries.iter().enumerate().map(|(i, q)| (q.class.as_str(), i % 8)).collect();
-    let colour = |class: &str| classes.get(class).map(|c| format!("var(--c{c})"));
     let (own, others): (Vec<_>, Vec<_>) =
-        map.gallery.iter().map(|p| (frame.place(p.at), colour(&p.class))).partition(|(_, c)| c.is_some());
+        items.iter().map(|p| (frame.place(p.at), colour(&p.class))).partition(|(_, c)| c.is_some());
+    let radius = if queries.len() > FEW { "4.5" } else { "7.5" };
     let panel = |title: &str, name: &str, after: bool| {
         html! {
             .card {
@@ -182,19 +182,33 @@ fn map(map: &Map) -> Markup {
                     @for ([x, y], colour) in &own {
                         circle cx=(x) cy=(y) r="3.2" fill=[colour] fill-opacity=".55" {}
                     }
-                    @for q in &map.queries {
+                    @for q in queries {
                         @let ([x, y], [u, v]) = (frame.place(q.from), frame.place(q.to));
                         @let colour = colour(&q.class);
                         @if after {
                             line x1=(x) y1=(y) x2=(u) y2=(v) stroke=[&colour] stroke-width="1.5" stroke-dasharray="4 3" {}
                         }
                         @let (x, y) = if after { (u, v) } else { (x, y) };
-                        circle cx=(x) cy=(y) r="7.5" fill=[&colour] stroke="var(--card)" stroke-width="2" {}
+                        circle cx=(x) cy=(y) r=(radius) fill=[&colour] stroke="var(--card)" stroke-width="2" {}
                     }
                 }
             }
         }
     };
+    html! { .maps { (panel("Before", "before", false)) (panel("After", "after", true)) } }
+}
+
+/// Queries that are drawn large.
+const FEW: usize = 8;
+
+fn map(map: &Map) -> Markup {
+    let classes: BTreeMap<&str, usize> =
+        map.queries.iter().enumerate().map(|(i, q)| (q.class.as_str(), i % 8)).collect();
+    let drawn =
+        panels(&map.gallery, &map.queries, &|class| classes.get(class).map(|c| format!("var(--c{c})")));
+    if drawn.0.is_empty() {
+        return drawn;
+    }
     let lead = format!(
         "The gallery in the plane of its two largest principal components ({:.0} % of its variance): distances in it are only \
          part of the truth. Large dots: {} queries under {}, each in the colour of its class; small dots of that colour: the \
@@ -203,6 +217,5 @@ fn map(map: &Map) -> Markup {
         map.queries.len(),
         map.attack
     );
-    let panels = html! { .maps { (panel("Before", "before", false)) (panel("After", "after", true)) } };
-    framed("Where do the embeddings go?", &lead, panels)
+    framed("Where do the embeddings go?", &lead, drawn)
 }

@@ -6,6 +6,7 @@
 mod compare;
 mod curves;
 mod examples;
+mod geometry;
 mod page;
 mod paper;
 mod retrieval;
@@ -15,6 +16,7 @@ mod verdict;
 mod weakest;
 
 pub use compare::render as comparison;
+pub(super) use geometry::render as geometry;
 pub use page::page;
 pub(super) use paper::sections as paper;
 pub(super) use sweep::render as sweep;

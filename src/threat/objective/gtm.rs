@@ -36,7 +36,8 @@ fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {
     }
     let (labels, own) = (&query.gallery.labels, query.index);
     let d = query.distances();
-    let ranked = |i: usize| !query.gallery.excluded(own, i);
+    let left_out = query.own_item(&d);
+    let ranked = |i: usize| i != left_out && !query.gallery.same_view(own, i);
     let nearest = |keep: &dyn Fn(usize) -> bool| query.gallery.nearest(&d, 1, |i| ranked(i) && keep(i));
     let chosen = match query.form {
         Form::Corrected => nearest(&|i| labels[i] != labels[own]),

@@ -17,8 +17,10 @@ pub const GTT: Objective = Objective {
     drawn: Drawn::No,
     several: None,
     targets: |query, _| {
-        let ranked = |i: usize| !query.gallery.excluded(query.index, i);
-        let nearest = query.gallery.nearest(&query.distances(), 1, ranked);
+        let d = query.distances();
+        let own = query.own_item(&d);
+        let ranked = |i: usize| i != own && !query.gallery.same_view(query.index, i);
+        let nearest = query.gallery.nearest(&d, 1, ranked);
         let others = (0..query.gallery.len()).filter(|&i| ranked(i)).take(TOP + 1).count();
         Ok(match others {
             0 => Targets::Skip("no item to rank"),

@@ -82,11 +82,11 @@ const RAMP: f64 = 0.25;
 /// The slope beyond the ramp, as a share of that on it: it leads to queries that are far.
 const BEYOND: f64 = 0.02;
 
-/// About the share of the sample's queries that are not captured: of each query a ramp that rises from 0 to 1 beyond the
-/// distance of its tenth item. Other than a hinge it lets go of queries that are too far.
-pub fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, class: Option<usize>) -> Loss<'a> {
-    over(gallery, sample_heads(gallery, trial, class), |near, at| {
-        let last = near[near.len() - 1].max(f64::MIN_POSITIVE);
+/// About the share of the sample's queries that are not captured at `k`: of each query a ramp that rises from 0 to 1 beyond
+/// the distance of its k-th item. Other than a hinge it lets go of queries that are too far.
+pub fn not_captured<'a>(gallery: &'a Gallery, trial: &Trial, k: usize) -> Loss<'a> {
+    over(gallery, sample_heads(gallery, trial, None), move |near, at| {
+        let last = near[k.min(near.len()) - 1].max(f64::MIN_POSITIVE);
         let beyond = (at - last) / (RAMP * last);
         match beyond {
             b if b <= 0.0 => (0.0, 0.0),
@@ -142,8 +142,10 @@ pub fn captured(gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<Captured>
     }
     // The sample's queries need not be among those above.
     let near = Heads::new(gallery, trial.targets.clone(), FIRST);
-    let ranks = (0..near.queries.len()).filter_map(|place| near.rank(gallery, place, z, trial.query));
-    let sample = ranks.count() as f64 / trial.targets.len().max(1) as f64;
+    let ranks: Vec<usize> =
+        (0..near.queries.len()).filter_map(|place| near.rank(gallery, place, z, trial.query)).collect();
+    let within = |k: usize| ranks.iter().filter(|rank| **rank < k).count() as f64;
+    let sample = [1, FIRST].map(|k| within(k) / trial.targets.len().max(1) as f64);
     let queries = heads.queries.len();
     (left_out.len() < queries).then_some(Captured { sample, queries, left_out, first })
 }

@@ -194,6 +194,11 @@ impl Query<'_> {
         self.gallery.distances(self.gallery.point(self.index))
     }
 
+    /// The item that is taken for the query among those at distances `d` [N] from its clean embedding, see [`Form::own_item`].
+    pub fn own_item(&self, d: &[f64]) -> usize {
+        self.form.own_item(self.gallery, self.index, d)
+    }
+
     /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
     pub fn top_percent(&self) -> Vec<usize> {
         let n = self.gallery.len();
@@ -246,6 +251,17 @@ impl Form {
         match self {
             Form::Published => !gallery.same_view(query, item),
             Form::Corrected => !gallery.excluded(query, item),
+        }
+    }
+
+    /// The item that is left out of a query's ranking as the query itself; `d` [N] are the distances from its clean embedding. The
+    /// released code does not know which item the query is, and takes the nearest one, the first of equal ones.
+    pub fn own_item(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
+        match self {
+            Form::Published if query < gallery.len() => {
+                gallery.nearest(d, 1, |item| !gallery.same_view(query, item))[0]
+            }
+            _ => query,
         }
     }
 

@@ -45,6 +45,11 @@ pub fn samples(gallery: &Gallery) -> &[Vec<usize>] {
     })
 }
 
+/// The number of images that perturbations for so many queries are crafted on at most.
+pub fn crafting(queries: usize) -> usize {
+    PERTURBATIONS * SAMPLE.min(queries)
+}
+
 /// The perturbation that a query is measured under: drawn from the seed and the query's id.
 pub fn group(gallery: &Gallery, seed: u64, trial: &Trial) -> usize {
     Draw::new(seed, trial.objective.code, &gallery.ids[trial.query], 0).index(PERTURBATIONS)

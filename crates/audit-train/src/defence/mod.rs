@@ -14,7 +14,7 @@ use crate::loss::{LOSSES, Labelled, Loss, distance, hardness, numbers};
 use crate::net::{Net, Norms, Weights};
 use crate::perturb::{Perturbed, PgdBudget, pgd};
 use crate::recipe::{Reading, Recipe};
-use crate::sampler::{Anchors, Mined, Sampler, Triplets, scheduled, scheduled_as_released};
+use crate::sampler::{self, Anchors, Sampler, Triplets, scheduled, scheduled_as_released};
 use audit::Result;
 use collapse::{Side, collapseness};
 use serde::{Deserialize, Serialize};
@@ -277,8 +277,8 @@ impl Step<'_> {
 
     /// The same by another sampler.
     pub fn mine_with(&mut self, sampler: &Sampler, embeddings: &Tensor) -> Result<Triplets> {
-        let mined = Mined::new(embeddings, self.labels, self.eta())?;
-        Ok(sampler.mine(&mined, self.recipe.settings.anchors, &mut self.dice))
+        let mined = sampler::mined(embeddings, self.labels, self.eta())?;
+        Ok(sampler::mine(sampler, &mined, self.recipe.settings.anchors, &mut self.dice))
     }
 
     /// The loss of a batch's embeddings [B, D]; of these triplets of it, where it takes triplets. With the regulariser.

@@ -299,13 +299,14 @@ fn finish(
         }
         None => true,
     });
+    // There may be tens of thousands.
+    let known: HashSet<String> =
+        forward.outputs.iter().chain(&forward.inputs).map(|value| value.name.clone()).collect();
     for name in &residuals {
         let (dtype, shape) = extra_types.get(name).unwrap_or_else(|| &types[name]);
         let value = Value::new(name.clone(), *dtype, shape);
         backward.inputs.push(value.clone());
-        let is_output = forward.outputs.iter().any(|o| &o.name == name);
-        let is_input = forward.inputs.iter().any(|i| &i.name == name);
-        if !is_output && !is_input {
+        if !known.contains(name) {
             forward.outputs.push(value);
         }
     }

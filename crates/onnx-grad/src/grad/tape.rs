@@ -1,9 +1,12 @@
 //! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its node.
 
 use super::Types;
-use crate::{Attr, DType, Graph, Node, Tensor};
+use crate::{Attr, Bytes, DType, Graph, Node, Tensor};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Elements up to which a constant is looked for among those that are there already.
+const SHORT: usize = 16;
 
 /// The backward graph while it grows.
 pub(super) struct Tape<'a> {
@@ -16,6 +19,8 @@ pub(super) struct Tape<'a> {
     /// What each Expand among them expands.
     expanded: HashMap<String, String>,
     pub constants: BTreeMap<String, Tensor>,
+    /// Those of at most [`SHORT`] elements, by type, shape and bytes.
+    short: HashMap<(DType, Vec<i64>, Bytes), String>,
     /// Outputs that rules ask the forward graph for: node, output slot, name, type, shape.
     pub extra_outputs: Vec<(usize, usize, String, DType, Vec<i64>)>,
     fresh: usize,
@@ -39,6 +44,7 @@ impl<'a> Tape<'a> {
             nodes: vec![],
             expanded: HashMap::new(),
             constants: BTreeMap::new(),
+            short: HashMap::new(),
             extra_outputs: vec![],
             fresh: 0,
         }
@@ -55,12 +61,12 @@ impl<'a> Tape<'a> {
     }
     fn constant(&mut self, t: Tensor) -> String {
         // The same axes and scalars come again and again; one initializer each is enough.
-        if t.len() <= 16
-            && let Some((name, _)) = self.constants.iter().find(|(_, c)| **c == t)
-        {
+        let key = (t.len() <= SHORT).then(|| (t.dtype, t.shape.clone(), t.bytes.clone()));
+        if let Some(name) = key.as_ref().and_then(|key| self.short.get(key)) {
             return name.clone();
         }
         let name = self.name("const");
+        self.short.extend(key.map(|key| (key, name.clone())));
         self.constants.insert(name.clone(), t);
         name
     }

@@ -1,0 +1,29 @@
+//! docs/tutorials/harden.md, run from its own text with this package's program. It needs `audit` too, which cargo doesn't build
+//! for the tests of this package: without it beside the trainer the test is skipped, and says so.
+#![cfg(unix)]
+
+#[path = "../../../tests/common/tutorial.rs"]
+mod tutorial;
+
+use std::path::{Path, PathBuf};
+
+#[test]
+fn harden_your_model_and_compare() {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let trainer = Path::new(env!("CARGO_BIN_EXE_audit-train"));
+    if !trainer.with_file_name("audit").is_file() {
+        eprintln!("skipped: there is no program `audit` beside {}; run: cargo build", trainer.display());
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../onnxruntime").canonicalize().ok();
+    let page = checkout.join("docs/tutorials/harden.md");
+    let place = tutorial::Place {
+        checkout: &checkout,
+        folder: dir.path(),
+        programs: &[trainer],
+        runtime: runtime.filter(|_| std::env::var_os("ORT_DYLIB_PATH").is_none()),
+        instead: &[],
+    };
+    tutorial::run(&page, &place);
+}

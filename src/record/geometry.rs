@@ -1,0 +1,217 @@
+//! What `audit geometry` finds: how embeddings lie, and how far attacks move them.
+
+use super::{Benign, Data, Model, Move, Place, Severity, Suite, Tool, Warning};
+use crate::Exit;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The geometry of a model's embeddings of a data set. All distances are Euclidean; under the metrics that normalise, between
+/// embeddings of length 1.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Geometry {
+    /// Version of this format, that of reports.
+    pub schema_version: u32,
+    /// The program that wrote it.
+    pub tool: Tool,
+    /// The model.
+    pub model: Model,
+    /// The images.
+    pub data: Data,
+    /// Retrieval without attack, in per cent. NMI and AMI are left out.
+    pub benign: Benign,
+    /// Budget of the attacks.
+    pub suite: Suite,
+    /// Seed of all draws.
+    pub seed: u64,
+    /// Distances of clean embeddings.
+    pub spacing: Spacing,
+    /// Hardness of clean triplets by sampler (HM, table 1).
+    pub samplers: Vec<SamplerRow>,
+    /// The first batches of semi-hard triplets (CA-TRIDE, figure 4).
+    pub batches: Vec<TripletState>,
+    /// What was measured of triplets, and how.
+    pub mining: Mining,
+    /// Triplets under attack (CA-TRIDE, figures 4 and 5).
+    pub triplets: AttackedTriplets,
+    /// Queries under the attacks of the suite.
+    pub shifts: Vec<ShiftRow>,
+    /// Some classes in the plane, by t-SNE.
+    pub map: ClassMap,
+    /// Reasons to distrust the result.
+    pub warnings: Vec<Warning>,
+    /// Seconds that all of it took.
+    pub seconds: f64,
+    /// The command line.
+    pub command: String,
+}
+
+impl Geometry {
+    /// Exit code 12 where a finding leaves the numbers without a meaning, unless the user accepted that.
+    pub fn exit(&self, accepted: bool) -> Option<Exit> {
+        let found = self.warnings.iter().any(|w| w.severity == Severity::Error);
+        (!accepted && found).then_some(Exit::Untrusted)
+    }
+}
+
+/// Distances of clean embeddings, over all pairs of the items.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Spacing {
+    /// Items of the gallery that were compared.
+    pub items: usize,
+    /// How they were chosen, where they are not all.
+    pub sampling: Option<String>,
+    /// Mean distance of all pairs, d̄.
+    pub distance: f64,
+    /// Mean distance of pairs of one class, d_intra.
+    pub within: f64,
+    /// Mean distance of pairs of two classes, d_inter.
+    pub between: f64,
+    /// `within` / `between` (CA-TRIDE, table 5).
+    pub entanglement: f64,
+    /// (`between` − `within`) / `distance`.
+    pub separability: f64,
+    /// Mean squared distance of pairs of one class, the alignment loss (ADML, equation 1).
+    pub alignment: f64,
+    /// HE, s = 0: mean of −log d over all pairs (ADML, equation 2). Absent under the Euclidean metric, whose embeddings lie on no
+    /// sphere.
+    pub he_0: Option<f64>,
+    /// HE, s = 1: mean of 1/d (ADML, equation 2).
+    pub he_1: Option<f64>,
+    /// G-HE, s = 1: log of the mean of exp(−d²) (ADML, equation 3). Table 8 of the paper prints the mean itself.
+    pub g_he: Option<f64>,
+    /// Pairs at a distance below 1e-6, which both kinds of HE leave out: they would be infinite.
+    pub coincident: u64,
+    /// Shares of the pairs by distance.
+    pub histogram: Histogram,
+    /// Classes, the most entangled first.
+    pub classes: Vec<ClassSpacing>,
+}
+
+/// Pairs by distance, in bins of equal width from 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Histogram {
+    /// Width of a bin.
+    pub width: f64,
+    /// Share of the pairs of one class in each bin, in per cent.
+    pub within: Vec<f64>,
+    /// The same of pairs of two classes.
+    pub between: Vec<f64>,
+}
+
+/// A class and its neighbour.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClassSpacing {
+    /// The class.
+    pub class: String,
+    /// Its items.
+    pub items: usize,
+    /// Mean distance of its pairs.
+    pub within: f64,
+    /// The other class with the smallest mean distance from it.
+    pub neighbour: String,
+    /// This distance.
+    pub between: f64,
+    /// `within` / `between`: from 1 on, the two classes are no longer apart.
+    pub entanglement: f64,
+}
+
+/// Hardness d(a,p) − d(a,n) of the triplets of a sampler.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SamplerRow {
+    /// The sampler's name in `audit-train`.
+    pub sampler: String,
+    /// Mean over batches of the batch's mean.
+    pub mean: f64,
+    /// Variance of the batches' means.
+    pub variance: f64,
+    /// Mean over batches of the variance within a batch.
+    pub variance_within: f64,
+    /// Share of the triplets with a hardness above 0, in per cent.
+    pub hard: f64,
+}
+
+/// How triplets were drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mining {
+    /// Batches.
+    pub batches: usize,
+    /// Images of a batch, two of a class.
+    pub images: usize,
+    /// The margin within which semi-hard negatives lie, η.
+    pub eta: f64,
+    /// How much near samples count in collapseness, λ (CA-TRIDE, equation 7).
+    pub lambda: f64,
+}
+
+/// What a batch of triplets shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TripletState {
+    /// Mean of d(a,p) − d(a,n), H.
+    pub hardness: f64,
+    /// Collapseness C (CA-TRIDE, equations 5 to 7).
+    pub collapseness: f64,
+    /// Mean of (d(a,n) − d(a,p)) / d̄.
+    pub separability: f64,
+    /// Mean distance of all pairs of the batch's embeddings, d̄.
+    pub distance: f64,
+}
+
+/// Triplets that an attack makes as hard as it can.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AttackedTriplets {
+    /// Names of anchor, positive and negative of each.
+    pub triplets: Vec<[String; 3]>,
+    /// Before the attack.
+    pub clean: TripletState,
+    /// A row for each choice of what moves.
+    pub attacks: Vec<TripletRow>,
+}
+
+/// Attacked triplets.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TripletRow {
+    /// What moves: anchors, candidates or all.
+    pub moved: String,
+    /// The name in CA-TRIDE: ANP, CAP or SIP.
+    pub method: String,
+    /// Mean distance that moved embeddings went.
+    pub shift: f64,
+    /// The same divided by d̄ of the clean triplets (figure 5).
+    pub relative: f64,
+    /// `relative` times the number of images that move in a triplet.
+    pub overall: f64,
+    /// After the attack.
+    pub state: TripletState,
+}
+
+/// How far an attack moves the embeddings of queries.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ShiftRow {
+    /// Code of the attack.
+    pub attack: String,
+    /// Queries attacked.
+    pub queries: usize,
+    /// Mean distance that their embeddings went.
+    pub shift: f64,
+    /// The same divided by d̄ of the gallery.
+    pub relative: f64,
+    /// R@1 of these queries before, in per cent; absent where the attack is measured by something else.
+    pub r1_before: Option<f64>,
+    /// R@1 after.
+    pub r1_after: Option<f64>,
+}
+
+/// Items of some classes in the plane (t-SNE), attacked queries with them.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ClassMap {
+    /// Code of the attack.
+    pub attack: String,
+    /// Effective number of neighbours.
+    pub perplexity: f64,
+    /// KL(P‖Q) of the map: how much of the neighbourhoods it lost.
+    pub divergence: f64,
+    /// Clean items.
+    pub items: Vec<Place>,
+    /// Queries before and after the attack.
+    pub queries: Vec<Move>,
+}

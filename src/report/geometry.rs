@@ -1,0 +1,108 @@
+//! A model's geometry, for a terminal and as files.
+
+use super::diagnostics::{
+    Grid, alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what,
+};
+use super::terminal::{width, wrap};
+use super::{Destination, by_ending, html};
+use crate::record::Geometry;
+use crate::{Error, Result};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use std::path::Path;
+
+/// A file format of geometries.
+struct Format {
+    extension: &'static str,
+    render: fn(&Geometry) -> Result<Vec<u8>>,
+}
+
+/// Every format; `-o` chooses by the file name's ending.
+const FORMATS: &[Format] =
+    &[Format { extension: "html", render: html::geometry }, Format { extension: "json", render: json }];
+
+/// A file that a geometry will be written to, in the format that its name says.
+pub struct Target {
+    destination: Destination,
+    format: &'static Format,
+}
+
+impl Target {
+    /// Claims `path`. Errors (exit code 2): unknown ending, folder missing or not writable.
+    pub fn open(path: &Path) -> Result<Target> {
+        let at = by_ending(path, FORMATS.iter().map(|f| f.extension))?;
+        Ok(Target { destination: Destination::open("-o", path)?, format: &FORMATS[at] })
+    }
+
+    /// Writes the geometry.
+    pub fn write(self, geometry: &Geometry) -> Result<()> {
+        self.destination.write(&(self.format.render)(geometry)?)
+    }
+}
+
+fn json(geometry: &Geometry) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(geometry)
+        .map_err(|e| Error::internal(format!("the geometry as JSON: {e}")))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Classes that a terminal shows.
+const CLASSES: usize = 5;
+
+/// The geometry for a terminal.
+pub fn terminal(geometry: &Geometry) -> String {
+    let mut out = String::new();
+    let mut line = |text: &str| out += &(wrap(text) + "\n");
+    alarms(geometry).iter().for_each(|alarm| line(&format!("!! {alarm}")));
+    line(&what(geometry));
+    line(&format!("before any attack: R@1 {:.1}", geometry.benign.r1));
+    if let Some(sampling) = &geometry.spacing.sampling {
+        line(&format!("distances of {sampling}"));
+    }
+    let mut short = measures(geometry);
+    short.head.truncate(2);
+    short.rows.iter_mut().for_each(|row| row.truncate(2));
+    let sections = [
+        (String::new(), short),
+        (format!("hardness H = d(a,p) − d(a,n) of {}:", drawn(geometry)), samplers(geometry)),
+        (
+            format!(
+                "{} triplets made as hard as they get (ANP moves anchors, CAP positives and negatives, SIP all), {}:",
+                geometry.triplets.triplets.len(),
+                budget(geometry)
+            ),
+            triplets(geometry),
+        ),
+        (format!("queries of the classes on the map, {}:", budget(geometry)), shifts(geometry)),
+        (
+            format!(
+                "{} of {} classes are no farther from another class than their own items from each other; the most entangled:",
+                mingled(geometry),
+                geometry.spacing.classes.len()
+            ),
+            classes(geometry, CLASSES),
+        ),
+    ];
+    for (title, grid) in sections {
+        if !title.is_empty() {
+            out += &(wrap(&title) + "\n");
+        }
+        out += &(table(&grid) + "\n");
+    }
+    out + "-o geometry.html shows distances, triplets and a map of classes\n"
+}
+
+fn table(grid: &Grid) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(u16::try_from(width()).unwrap_or(u16::MAX));
+    table.set_header(&grid.head);
+    grid.rows.iter().for_each(|row| {
+        table.add_row(row);
+    });
+    for (at, column) in table.column_iter_mut().enumerate() {
+        let text = grid.text.contains(&at);
+        column.set_cell_alignment(if text { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table.to_string()
+}

@@ -1,0 +1,335 @@
+//! `audit geometry`: how a model's embeddings lie, and how far attacks move them. The diagnostics of CA-TRIDE (figures 4 and 5,
+//! table 5), HM (table 1) and ADML (table 8, figures 2, 4 and 5), for any model.
+
+use super::attacks::interrupted;
+use super::prepare::{Purpose, Subject};
+use super::{reservations, summary};
+use crate::cli::{AuditFlags, GeometryFlags};
+use crate::judge::check;
+use crate::progress::{At, Phase};
+use crate::record::{
+    self, AttackedTriplets, ClassMap, Geometry, Mining, Move, Outcome, Place, Precision, ShiftRow, Spacing,
+    TripletRow,
+};
+use crate::report::geometry::Target;
+use crate::space::geometry::{self, Batches};
+use crate::space::{Gallery, tsne};
+use crate::threat::triplets::{MOVING, harden};
+use crate::threat::{self, Event, Trial};
+use crate::{Error, Result};
+use ndarray::Array2;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+/// Items whose distances are compared at the most: the work grows with the square.
+const MOST_ITEMS: usize = 4000;
+/// Batches of triplets: HM's table 1 is about as many.
+const BATCHES: usize = 1000;
+/// Batches that are kept one by one.
+const SHOWN: usize = 200;
+/// Queries, and triplets, attacked unless told otherwise: those of a batch of the papers.
+const ATTACKED: usize = 56;
+/// Classes on the map, as in ADML's figure 2, and clean items of each.
+const CLASSES: usize = 10;
+const OF_A_CLASS: usize = 40;
+
+/// Measures a model and writes what it found to every file that was asked for. `command` is the command line that it states.
+/// Errors: those of an audit; fewer than two classes of two images (exit code 4).
+pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
+    let (run, files) = settle(&flags.run)?;
+    let mut subject = Subject::open(&run, Purpose::Checks)?;
+    let suite = &subject.settings.suite;
+    if suite.effort.is_some() || suite.attacks.iter().any(|entry| entry.objective.strong_only) {
+        return Err(Error::usage(format!(
+            "suite {} runs the strong search, and a geometry's attacks are of one search: choose another suite",
+            suite.name
+        )));
+    }
+    if let Some(entry) = suite.attacks.iter().find(|entry| entry.objective.shared) {
+        return Err(Error::usage(format!(
+            "a geometry measures how far attacks move each query, and {} has one perturbation for many: choose another suite",
+            entry.objective.code
+        )));
+    }
+    let clean = subject.embed(&run, None)?;
+    let gallery = &clean.gallery;
+    let most = subject.settings.suite.max_queries.unwrap_or(ATTACKED);
+    let name = |label: usize| subject.dataset.classes[label].clone();
+    let spacing = spacing(&run, gallery, &name)?;
+    let batches = Batches::new(gallery, run.seed)?;
+    let (samplers, states) = mined(&run, &batches)?;
+    let mut warnings: Vec<record::Warning> = check::warnings(subject.findings.clone()).collect();
+    warnings.extend(reservations::of_machine(&run, &subject.model.info.cpu_nodes));
+    let mut suite = summary::suite(&subject, Precision::Fp32, None);
+    let benign = summary::benign(&clean.benign, &subject.dataset, clean.benign_sampling.clone());
+
+    let triplets = hardened(&run, &mut subject, gallery, geometry::semihard(&batches, most))?;
+    let shown = Shown::choose(gallery, most);
+    let (shifts, after) = shifted(&run, &mut subject, gallery, &shown.queries, spacing.distance)?;
+    let map = shown.map(&run, &subject, gallery, after)?;
+    suite.queries = shown.queries.len();
+    suite.sampling =
+        Some(format!("{} queries of the {} classes on the map", shown.queries.len(), shown.classes));
+    let found = Geometry {
+        schema_version: record::SCHEMA_VERSION,
+        tool: summary::tool(&run, &subject),
+        model: summary::model(&subject),
+        data: clean.data.clone(),
+        benign,
+        suite,
+        seed: run.seed,
+        spacing,
+        samplers,
+        batches: states,
+        mining: Mining {
+            batches: BATCHES,
+            images: batches.size(),
+            eta: geometry::ETA,
+            lambda: geometry::LAMBDA,
+        },
+        triplets,
+        shifts,
+        map,
+        warnings,
+        seconds: subject.clock.total(),
+        command: command.into(),
+    };
+    files.into_iter().try_for_each(|file| file.write(&found))?;
+    Ok(found)
+}
+
+/// The flags of the audit behind it, and the files to write. What has no part in a geometry is refused.
+fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Target>)> {
+    let mut run = flags.clone();
+    let refused = [
+        ("the gate's flags", run.demands.asked() || run.save_baseline.is_some()),
+        ("--partition", run.partition.is_some()),
+        ("--resume and --journal", run.resume || run.journal.is_some()),
+        ("--trials and --trials-out", run.trials.is_some() || run.trials_out.is_some()),
+        ("--surrogate", run.surrogate.is_some()),
+        ("--gallery, whose images are missing,", run.gallery.is_some()),
+        ("--strong-sample", run.strong_sample.is_some()),
+        ("--sample", run.sample != crate::cli::Sample::Any),
+        ("--attack-precision", run.attack_precision != Precision::Fp32),
+    ];
+    if let Some((what, _)) = refused.into_iter().find(|(_, asked)| *asked) {
+        return Err(Error::usage(format!("{what} can't be used with audit geometry: leave out")));
+    }
+    let files = run.reports.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
+    run.reports.clear();
+    Ok((run, files))
+}
+
+/// Distances of the gallery, or of a sample that is stated.
+fn spacing(run: &AuditFlags, gallery: &Gallery, name: &dyn Fn(usize) -> String) -> Result<Spacing> {
+    let items = threat::sample_candidates(gallery, MOST_ITEMS, run.seed);
+    let classes = items.iter().map(|&i| gallery.labels[i]).collect::<BTreeSet<_>>().len();
+    let mut phase = Phase::new("distances", classes as u64, run.mode());
+    let mut found = geometry::spacing(gallery, &items, name, &mut |done| {
+        phase.set(done as u64, None);
+        interrupted("")
+    })?;
+    if items.len() < gallery.len() {
+        found.sampling = Some(format!(
+            "{} of {} items, stratified by class, seed {}",
+            items.len(),
+            gallery.len(),
+            run.seed
+        ));
+    }
+    phase.finish();
+    Ok(found)
+}
+
+/// Hardness of triplets by sampler.
+fn mined(
+    run: &AuditFlags,
+    batches: &Batches,
+) -> Result<(Vec<record::SamplerRow>, Vec<record::TripletState>)> {
+    let mut phase = Phase::new("triplets", BATCHES as u64, run.mode());
+    let found = geometry::hardness(batches, BATCHES, SHOWN, &mut |done| {
+        phase.set(done as u64, None);
+        interrupted("")
+    });
+    phase.finish();
+    found
+}
+
+/// Triplets under attack, for each choice of what moves.
+fn hardened(
+    run: &AuditFlags,
+    subject: &mut Subject,
+    gallery: &Gallery,
+    triplets: Vec<[usize; 3]>,
+) -> Result<AttackedTriplets> {
+    let Subject { dataset, model, prep, plan, .. } = subject;
+    let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
+    let points = [0, 1, 2].map(|part| geometry::points(gallery, triplets.iter().map(|t| t[part])));
+    let clean = geometry::state_of([0, 1, 2].map(|part| points[part].view()));
+    let each = triplets.len() * plan.steps;
+    let all: usize = MOVING.iter().map(|moving| each * moving.count()).sum();
+    let mut phase = Phase::new("attacked triplets", all as u64, run.mode());
+    let (mut attacks, mut before) = (Vec::new(), 0);
+    for moving in MOVING {
+        let after = harden(model, gallery, &images, &triplets, moving, plan, &mut |done| {
+            phase.set((before + done) as u64, None);
+            interrupted("")
+        })?;
+        before += each * moving.count();
+        let shift = shift(&points, &after, moving.parts);
+        let relative = shift / clean.distance.max(1e-12);
+        attacks.push(TripletRow {
+            moved: moving.name.into(),
+            method: moving.method.into(),
+            shift,
+            relative,
+            overall: relative * moving.count() as f64,
+            state: geometry::state_of([0, 1, 2].map(|part| after[part].view())),
+        });
+    }
+    phase.finish();
+    let id = |i: usize| gallery.ids[i].clone();
+    Ok(AttackedTriplets { triplets: triplets.iter().map(|t| t.map(id)).collect(), clean, attacks })
+}
+
+/// The mean distance that the points of the moved parts went.
+fn shift(before: &[Array2<f32>; 3], after: &[Array2<f32>; 3], parts: [bool; 3]) -> f64 {
+    let moved = (0..3).filter(|&part| parts[part]);
+    let way = |(a, b): (ndarray::ArrayView1<f32>, ndarray::ArrayView1<f32>)| {
+        geometry::distance(&a.to_vec(), &b.to_vec())
+    };
+    let ways: Vec<f64> =
+        moved.flat_map(|part| before[part].rows().into_iter().zip(after[part].rows()).map(way)).collect();
+    ways.iter().sum::<f64>() / ways.len().max(1) as f64
+}
+
+/// Where the queries of the first attack went: id and point.
+type After = BTreeMap<String, Vec<f32>>;
+
+/// The suite's attacks on some queries; `distance` is d̄.
+fn shifted(
+    run: &AuditFlags,
+    subject: &mut Subject,
+    gallery: &Gallery,
+    queries: &[usize],
+    distance: f64,
+) -> Result<(Vec<ShiftRow>, After)> {
+    let Subject { dataset, model, prep, plan, settings, .. } = subject;
+    let mut trials: Vec<Trial> = Vec::new();
+    for entry in &settings.suite.attacks {
+        let found = threat::select(gallery, entry.objective, entry.count, plan.form, run.seed, queries)?;
+        trials.extend(found.trials);
+    }
+    let first = trials.first().map(|t| t.objective.code).unwrap_or_default();
+    let images = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
+    let work = trials.len() * plan.steps * (plan.restarts + 1);
+    let mut phase = Phase::new("attacked queries", work as u64, run.mode());
+    let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());
+    let ran = threat::run(model.lanes(), gallery, &images, &trials, plan, &mut |event| {
+        match event {
+            Event::Step { done, at } => {
+                let at = at.map(|(trial, step)| At {
+                    attack: trial.objective.code,
+                    step,
+                    steps: plan.steps,
+                    queries: ended.get(trial.objective.code).copied().unwrap_or(0),
+                    of: queries.len(),
+                });
+                phase.set(done as u64, at);
+                end = interrupted("");
+            }
+            Event::Done(_, outcome, evidence) => {
+                *ended.entry(outcome.attack.clone()).or_default() += 1;
+                if outcome.attack == first {
+                    after.insert(outcome.query.clone(), evidence.point.clone());
+                }
+            }
+        }
+        if end.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    end?;
+    let outcomes = ran?;
+    phase.finish();
+    let rows = settings.suite.attacks.iter().map(|entry| {
+        let mine: Vec<&Outcome> = outcomes.iter().filter(|o| o.attack == entry.objective.code).collect();
+        row(entry.objective.code, &mine, distance)
+    });
+    Ok((rows.collect(), after))
+}
+
+fn row(attack: &str, outcomes: &[&Outcome], distance: f64) -> ShiftRow {
+    let count = outcomes.len().max(1) as f64;
+    let shift = outcomes.iter().map(|o| o.shift).sum::<f64>() / count;
+    let hits = |of: fn(&Outcome) -> &record::Measures| -> Option<f64> {
+        let found: Option<Vec<bool>> =
+            outcomes.iter().map(|o| of(o).retrieval.as_ref().map(|r| r.first)).collect();
+        found.filter(|f| !f.is_empty()).map(|f| 100.0 * f.iter().filter(|h| **h).count() as f64 / count)
+    };
+    ShiftRow {
+        attack: attack.into(),
+        queries: outcomes.len(),
+        shift,
+        relative: shift / distance.max(1e-12),
+        r1_before: hits(|o| &o.before),
+        r1_after: hits(|o| &o.after),
+    }
+}
+
+/// What the map shows.
+struct Shown {
+    classes: usize,
+    /// Clean items of the gallery.
+    items: Vec<usize>,
+    /// Attacked queries of the same classes.
+    queries: Vec<usize>,
+}
+
+impl Shown {
+    /// The first classes that have two items and a query, some items of each, and up to `most` of their queries, in turn of each
+    /// class one.
+    fn choose(gallery: &Gallery, most: usize) -> Shown {
+        let mut members: BTreeMap<usize, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+        (0..gallery.len()).for_each(|i| members.entry(gallery.labels[i]).or_default().0.push(i));
+        gallery.queries().iter().for_each(|&q| members.entry(gallery.labels[q]).or_default().1.push(q));
+        let fit = members.into_values().filter(|(items, queries)| items.len() > 1 && !queries.is_empty());
+        let chosen: Vec<(Vec<usize>, Vec<usize>)> = fit.take(CLASSES).collect();
+        let spread = |items: &Vec<usize>| {
+            items.iter().copied().step_by(items.len().div_ceil(OF_A_CLASS)).collect::<Vec<_>>()
+        };
+        let longest = chosen.iter().map(|(_, queries)| queries.len()).max().unwrap_or(0);
+        let turns = (0..longest).flat_map(|k| chosen.iter().filter_map(move |(_, q)| q.get(k).copied()));
+        let mut queries: Vec<usize> = turns.take(most.min(CLASSES * OF_A_CLASS)).collect();
+        queries.sort_unstable();
+        Shown { classes: chosen.len(), items: chosen.iter().flat_map(|(i, _)| spread(i)).collect(), queries }
+    }
+
+    /// The map of all of them, the queries' new places included.
+    fn map(&self, run: &AuditFlags, subject: &Subject, gallery: &Gallery, after: After) -> Result<ClassMap> {
+        let moved: Vec<(usize, Vec<f32>)> =
+            self.queries.iter().filter_map(|&q| Some((q, after.get(&gallery.ids[q])?.clone()))).collect();
+        let rows = self.items.iter().chain(moved.iter().map(|(q, _)| q)).map(|&i| gallery.point(i).to_vec());
+        let rows: Vec<Vec<f32>> = rows.chain(moved.iter().map(|(_, point)| point.clone())).collect();
+        let points = Array2::from_shape_vec((rows.len(), gallery.dim()), rows.concat())
+            .map_err(|e| Error::internal(format!("points of the map: {e}")))?;
+        let mut phase = Phase::new("map", tsne::steps() as u64, run.mode());
+        let layout = tsne::layout(points.view(), run.seed, &mut |done| phase.set(done as u64, None));
+        phase.finish();
+        let class = |i: usize| subject.dataset.classes[gallery.labels[i]].clone();
+        let place = |at: usize| layout.places[at].map(|v| v as f32);
+        let (clean, count) = (self.items.len(), moved.len());
+        Ok(ClassMap {
+            attack: subject.settings.suite.attacks.first().map_or("", |e| e.objective.code).into(),
+            perplexity: layout.perplexity,
+            divergence: layout.divergence,
+            items: (0..clean).map(|at| Place { class: class(self.items[at]), at: place(at) }).collect(),
+            queries: (moved.iter().enumerate())
+                .map(|(k, &(q, _))| Move {
+                    query: gallery.ids[q].clone(),
+                    class: class(q),
+                    from: place(clean + k),
+                    to: place(clean + count + k),
+                })
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! Every file of the fuzzers' corpus, through the functions that the fuzzers call: none panics. The corpus holds a few sound files of each
+//! kind, and what a fuzzer found.
+
+mod common;
+
+#[path = "../fuzz/entries.rs"]
+mod entries;
+
+use std::path::Path;
+
+#[test]
+fn no_file_of_the_corpus_panics() {
+    for (name, entry) in entries::TARGETS {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+        let mut count = 0;
+        for file in std::fs::read_dir(&folder).unwrap() {
+            let path = file.unwrap().path();
+            // Shown where the test fails.
+            eprintln!("{}", path.display());
+            entry(&std::fs::read(&path).unwrap());
+            count += 1;
+        }
+        assert!(count > 0, "{} is empty", folder.display());
+    }
+}
+
+/// The seeds are sound, so that a fuzzer begins behind the first checks.
+#[test]
+fn sound_files_of_the_corpus_are_taken() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    let text = |name: &str| std::fs::read_to_string(corpus.join(name)).unwrap();
+    onnx_grad::Graph::load(&corpus.join("model/conv.onnx")).unwrap();
+    onnx_grad::Graph::load(&corpus.join("model/loop.onnx")).unwrap();
+    audit::yaml::read::<audit::model::card::Card>("all.yaml", &text("card/all.yaml")).unwrap();
+    audit::suite::Suite::parse("ars.yaml", &text("suite/ars.yaml")).unwrap();
+    // It is read up to the images, which are not there.
+    let missing = audit::data::Dataset::open(&corpus.join("manifest/quoted.csv"), None, None).err().unwrap();
+    assert!(missing.to_string().contains("a,1.png is listed, but missing"), "{missing}");
+    audit::record::Report::parse(&text("report/small.json")).unwrap();
+    // The lines of a journal, without their checksums.
+    let lines = text("journal/lines.json");
+    let signed: String =
+        lines.lines().map(|l| format!("{} {l}\n", audit::run::journal::checksum(l.as_bytes()))).collect();
+    let temp = common::Temp::new();
+    let path = temp.write("a.journal", &signed);
+    let refused =
+        audit::run::journal::Journal::open(&path, false).err().expect("it holds trials").to_string();
+    assert!(refused.contains("finished trials"), "{refused}");
+}
