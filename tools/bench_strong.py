@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """`cargo xtask bench strong`: the strong search beside the published suites, with more effort, and beside attacks of others.
 
-    bench_strong.py AUDIT MASKED FOLDER [--queries N] [--efforts E ...] [--models DIR --data DIR] [--peers PYTHON] [--reuse]
+    bench_strong.py AUDIT MASKED MEMBERS FOLDER [--queries N] [--efforts E ...] [--models DIR --data DIR] [--peers PYTHON] [--reuse]
 
-AUDIT is the program. MASKED is examples/masked, which writes a model behind each mask. FOLDER takes masked models, reports and results:
-strength.md, strength.svg and numbers.svg. --models names nets of the experiment on Omniglot (NAME-0.onnx, one seed) and --data their
+AUDIT is the program. MASKED is examples/masked, which writes a model behind each mask. MEMBERS is examples/members, which runs members of
+the search alone. FOLDER takes masked models, reports and results: strength.md, strength.svg, members.svg and numbers.svg. --models names nets of the experiment on Omniglot (NAME-0.onnx, one seed) and --data their
 test images. --peers is a Python with PyTorch, for tools/peer_attacks.py. --reuse takes reports of an earlier run that are there.
 
 The main cost is the number of image steps, which doesn't depend on the machine. A forward pass without gradient counts as one too.
@@ -29,9 +29,14 @@ ENDS = (0, 10, 12)
 GATE = "ars=45"
 # Behind this mask both models get every suite; behind the others, the plain one gets two suites.
 MASK = "sigmoid-200"
+# Models whose curves are drawn.
+DRAWN = ("hardened", f"plain + {MASK}")
 ATTACKS_OF_R1 = ("ES", "LTM", "GTM")
 # Checks of `audit doctor` that attack by other means. Each is compared with the strong search trial by trial, or by its mean.
 CHECKS = ("restarts", "noise", "black-box", "transfer")
+ALONE = """One member attacks all queries, at each effort: robust R@1 against image steps per query. A member that goes on where another ended
+begins at the clean image here. One that aims at the classes to which another came nearest has this other one before it, and its steps count.
+The members for queries that are closing in are left out: they are the search of another one, made longer."""
 ROOT_MODELS = {"plain": "hardened", "hardened": "plain"}
 
 
@@ -150,6 +155,19 @@ class Bench:
             say(f"  {subject.name}: doctor")
         found = json.loads(out.read_text())["findings"]
         return {f["check"]: f["found"] for f in found if f["check"] in CHECKS}
+
+    def alone(self, subject):
+        """Each member of the search for R@1 alone, on the queries of the strong search: a list of its runs, one for each effort."""
+        report = self.reports / f"{subject.stem}-strong-{self.flags.efforts[0]}-{self.flags.queries}.json"
+        out = self.reports / f"{subject.stem}-members-{self.flags.queries}.jsonl"
+        if not (self.flags.reuse and out.is_file()):
+            words = [str(self.flags.members), str(subject.path), str(report), *map(str, self.flags.efforts)]
+            done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+            if done.returncode:
+                fail(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-600:]}")
+            out.write_text(done.stdout)
+            say(f"  {subject.name}: members alone")
+        return [json.loads(line) for line in out.read_text().splitlines()]
 
     def peers(self, subject):
         """Attacks of others on the same queries."""
@@ -308,6 +326,26 @@ def member_table(subject, effort):
             each = f"{steps / queries:.0f}" if queries else "–"
             rows.append([name, about, queries, broken, each, f"{left:.1f}", f"{so_far:.0f}"])
     return table(head, rows, right=2)
+
+
+def by_member(runs):
+    """Runs of members alone, as {member: [(image steps per query, robust R@1), ...]}, by effort."""
+    found = {}
+    for run in runs:
+        point = (run["steps"] / run["queries"], 100 * run["left"] / run["queries"])
+        found.setdefault(run["member"], []).append(point)
+    return found
+
+
+def alone_table(subject, runs, efforts):
+    """Each member alone, and the whole search: image steps per query and robust R@1, at each effort."""
+    head = ["member", *(f"effort {e}: image steps per query | robust R@1" for e in efforts)]
+    ensemble = [after_each(subject.runs[f"strong-{e}"].report)[-1] for e in efforts]
+    rows = [[name, *points] for name, points in by_member(runs).items()]
+    rows.append(["**all, as the strong search**", *((row[6], row[5]) for row in ensemble)])
+    line = "|---|" + "--:|" * (2 * len(efforts))
+    body = ["| " + " | ".join([name, *(f"{steps:.0f} | {left:.1f}" for steps, left in points)]) + " |" for name, *points in rows]
+    return "\n".join(["| " + " | ".join(head) + " |", line, *body])
 
 
 def other_members_table(subject, effort):
@@ -518,9 +556,21 @@ def numbers_picture(subjects, effort):
     return svg(left + 3 * group + 12, top + height + 36, "Clean R@1, ARS and robust R@1 of three models", parts)
 
 
+def axes(x0, wide, top, high, decades):
+    """Grid and numbers of a panel: image steps per query on a logarithmic scale, and per cent."""
+    parts = []
+    for value in range(0, 101, 20):
+        at = top + high * (1 - value / 100)
+        parts += [line(x0, at, x0 + wide, at, "grid"), text(x0 - 8, at + 4, value, "end", "small")]
+    for d in range(decades + 1):
+        at = x0 + wide * d / decades
+        parts += [line(at, top, at, top + high, "grid"), text(at, top + high + 18, count(10**d), "middle", "small")]
+    return [*parts, text(x0 + wide / 2, top + high + 38, "image steps per query", "middle")]
+
+
 def curve_picture(subjects, peers, efforts):
     """Robust R@1 against image steps per query: the ensemble after each member, at each effort, and attacks of others."""
-    shown = [s for s in subjects if s.name in ("hardened", f"plain + {MASK}")]
+    shown = [s for s in subjects if s.name in DRAWN]
     wide, high, top, left = 400, 300, 60, 48
     lines = dict(zip(efforts, ("la", "lb", "lc")))
     limit = max(after_each(s.runs[f"strong-{efforts[-1]}"].report)[-1][6] for s in shown)
@@ -532,12 +582,7 @@ def curve_picture(subjects, peers, efforts):
         x = lambda steps: x0 + wide * math.log10(max(steps, 1)) / decades
         y = lambda value: top + high * (1 - value / 100)
         parts.append(text(x0 + wide / 2, top - 12, s.name, "middle", "bold"))
-        for value in range(0, 101, 20):
-            parts += [line(x0, y(value), x0 + wide, y(value), "grid"), text(x0 - 8, y(value) + 4, value, "end", "small")]
-        for d in range(decades + 1):
-            words = count(10**d)
-            parts += [line(x(10**d), top, x(10**d), top + high, "grid"), text(x(10**d), top + high + 18, words, "middle", "small")]
-        parts.append(text(x0 + wide / 2, top + high + 38, "image steps per query", "middle"))
+        parts += axes(x0, wide, top, high, decades)
         for effort, kind in lines.items():
             rows = after_each(s.runs[f"strong-{effort}"].report)
             points = [(x(1), y(rows[0][5]))]
@@ -568,6 +613,42 @@ def curve_picture(subjects, peers, efforts):
     parts += [f'<circle cx="{at}" cy="20" r="3.5" class="dot"/>', text(at + 9, 24, "published")]
     parts += [f'<path d="M{at + 90} 15l5 9h-10Z" class="dot"/>', text(at + 101, 24, "attacks of others")]
     return svg(left + 2 * wide + 60 + 20, top + high + 50, "Robust R@1 against image steps per query", parts)
+
+
+def members_picture(subjects, alone, efforts):
+    """Robust R@1 against image steps per query of each member alone, and of the whole search."""
+    wide, high, top, left, row = 400, 300, 30, 48, 17
+    colours = ("#2f7fd0", "#e0a030", "#c0504d", "#5a9e5a", "#8064a2", "#4bacc6", "#a0785a", "#d070b0")
+    shown = [s for s in subjects if s.name in alone]
+    limit = max(run["steps"] / run["queries"] for runs in alone.values() for run in runs)
+    decades = math.ceil(math.log10(limit))
+    names = list(dict.fromkeys(run["member"] for runs in alone.values() for run in runs))
+    parts = []
+    for panel, s in enumerate(shown):
+        x0 = left + panel * (wide + 60)
+        x = lambda steps: x0 + wide * math.log10(max(steps, 1)) / decades
+        y = lambda value: top + high * (1 - value / 100)
+        parts += [text(x0 + wide / 2, top - 12, s.name, "middle", "bold"), *axes(x0, wide, top, high, decades)]
+        for i, name in enumerate(names):
+            points = by_member(alone[s.name]).get(name, [])
+            path = "L".join(f"{x(steps):.1f} {y(value):.1f}" for steps, value in points)
+            look = f'stroke="{colours[i % 8]}" fill="none" stroke-width="1.5"' + (' stroke-dasharray="5 3"' if i >= 8 else "")
+            parts += [f'<path d="M{path}" {look}/>'] if path else []
+            for steps, value in points:
+                parts.append(f'<circle cx="{x(steps):.1f}" cy="{y(value):.1f}" r="3" fill="{colours[i % 8]}"/>')
+        ends = [after_each(s.runs[f"strong-{e}"].report)[-1] for e in efforts]
+        path = "L".join(f"{x(end[6]):.1f} {y(end[5]):.1f}" for end in ends)
+        parts.append(f'<path d="M{path}" class="whisker" fill="none" stroke-width="3"/>')
+        parts += [f'<circle cx="{x(end[6]):.1f}" cy="{y(end[5]):.1f}" r="4.5" class="dot"/>' for end in ends]
+    under = top + high + 62
+    for i, name in enumerate([*names, "the strong search"]):
+        at, line_y = left + i % 4 * 215, under + i // 4 * row
+        own = i == len(names)
+        look = f'stroke="{colours[i % 8]}" stroke-width="2"' + (' stroke-dasharray="5 3"' if i >= 8 else "")
+        look = 'class="whisker" stroke-width="3"' if own else look
+        parts += [f'<path d="M{at} {line_y}h22" {look}/>', text(at + 28, line_y + 4, name, "start", "bold" if own else "small")]
+    tall = under + (len(names) // 4 + 1) * row
+    return svg(left + 2 * wide + 60 + 20, tall, "Robust R@1 against image steps per query, members alone", parts)
 
 
 # ---------------------------------------------------------------------------------------------------- the whole
@@ -601,7 +682,7 @@ def subjects_of(flags):
     return whole + rest, masked
 
 
-def page(subjects, masked, peers, doctor, flags):
+def page(subjects, masked, peers, doctor, alone, flags):
     first = flags.efforts[0]
     by = {s.name: s for s in subjects}
     parts = [
@@ -623,6 +704,11 @@ def page(subjects, masked, peers, doctor, flags):
         f"{first}: the trials of {flags.queries} in which a member's image is the result.",
         other_members_table(by["hardened"], first),
     ]
+    parts += ["### Each member alone", ALONE]
+    for s in subjects:
+        if s.name in alone:
+            parts += [f"`{s.name}`:", alone_table(s, alone[s.name], flags.efforts)]
+    parts.append("![Robust R@1 against image steps per query, members alone](members.svg)")
     if peers:
         letters = "; ".join(
             f"{chr(65 + i)}: {a['name']}" for i, a in enumerate(next(iter(peers.values()))["attacks"])
@@ -648,6 +734,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("audit", type=Path)
     parser.add_argument("masked", type=Path)
+    parser.add_argument("members", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--efforts", type=int, nargs="+", default=[1, 4, 10])
@@ -664,7 +751,9 @@ def main():
         bench.runs(subject)
     peers = {s.name: bench.peers(s) for s in subjects if s.peers} if flags.peers else {}
     doctor = {s.name: bench.doctor(s) for s in subjects}
-    (flags.folder / "strength.md").write_text(page(subjects, masked, peers, doctor, flags) + "\n")
+    alone = {s.name: bench.alone(s) for s in subjects if s.name in DRAWN}
+    (flags.folder / "strength.md").write_text(page(subjects, masked, peers, doctor, alone, flags) + "\n")
+    (flags.folder / "members.svg").write_text(members_picture(subjects, alone, flags.efforts))
     (flags.folder / "strength.svg").write_text(curve_picture(subjects, peers, flags.efforts))
     (flags.folder / "numbers.svg").write_text(numbers_picture(subjects, flags.efforts[0]))
     print((flags.folder / "strength.md").read_text())

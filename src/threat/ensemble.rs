@@ -8,7 +8,7 @@
 use super::ball::Bound;
 use super::draw::Draw;
 use super::measure::measure_all;
-use super::objective::{Loss, es, hub, r1};
+use super::objective::{Loss, es, hub, r1, rank};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
@@ -56,6 +56,8 @@ pub type LossOf = for<'a> fn(&'a Gallery, Form, &Trial, Option<usize>) -> Loss<'
 pub enum Aims {
     /// One run.
     One,
+    /// So many runs, which differ in their random choices.
+    Several(usize),
     /// One run for each of so many other classes, the nearest ones.
     Nearest(usize),
     /// One run for each of the so many classes that an earlier member came nearest to.
@@ -69,6 +71,9 @@ pub enum From {
     Clean,
     /// A random image of the ball.
     Random,
+    /// Random blocks of ±ε, each a seventh of the image's sides. Changes of neighbouring pixels that agree move an embedding
+    /// farther than noise does, so runs from there end at places that differ more.
+    Blocks,
     /// The best image of earlier tiers.
     Best,
 }
@@ -147,17 +152,31 @@ pub const USUAL: Ensemble = &[
     &[REFINED, Member { steps: 250, ..SQUARE }, Member { steps: 50, ..FREE }],
 ];
 
-/// For objectives that raise an item in rankings.
-pub const RAISE: Ensemble =
-    &[&[Member { steps: 20, ..HINGE }], &[SOFTENED, STRAIGHT, RESTART], &[Member { steps: 120, ..SQUARE }]];
-
-/// For objectives that lower an item in rankings. No image may exist that makes an item last, and random search finds
-/// places that gradients don't lead to.
-pub const LOWER: Ensemble = &[
+/// For objectives that move an item in rankings. A rank has many local optima, so starts far from each other count more than
+/// long runs. After the hinge the rank itself is minimised, made smooth.
+pub const RANKS: Ensemble = &[
     &[Member { steps: 20, ..HINGE }],
-    &[SOFTENED, STRAIGHT, RESTART, Member { steps: 180, ..FRESH }],
-    &[Member { steps: 70, ..SQUARE }],
+    &[SOFTENED, STRAIGHT, BLOCKS],
+    &[Member {
+        about: "a smooth rank, small steps, from the best image so far",
+        loss: smooth_rank,
+        ..REFINED
+    }],
+    &[Member { loss: smooth_rank, steps: 85, ..SQUARE }],
 ];
+const BLOCKS: Member = Member {
+    name: "blocks",
+    about: "a smooth rank, from random blocks of ±ε",
+    loss: smooth_rank,
+    aims: Aims::Several(4),
+    steps: 25,
+    from: From::Blocks,
+    ..RESTART
+};
+
+fn smooth_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    rank::smooth(gallery, form, trial, 0.02)
+}
 
 const FIRST_TEN: Member = Member {
     name: "first ten",
@@ -350,7 +369,7 @@ impl Member {
     fn cost(&self, effort: usize) -> usize {
         let runs = match self.aims {
             Aims::One => 1,
-            Aims::Nearest(n) | Aims::Best(n) => n,
+            Aims::Several(n) | Aims::Nearest(n) | Aims::Best(n) => n,
         };
         self.steps_at(effort) * runs * self.repeats(effort)
     }
@@ -359,7 +378,7 @@ impl Member {
     fn repeats(&self, effort: usize) -> usize {
         match self.from {
             From::Clean => 1,
-            From::Random | From::Best => (effort as f64).sqrt().ceil() as usize,
+            From::Random | From::Blocks | From::Best => (effort as f64).sqrt().ceil() as usize,
         }
     }
 }
@@ -587,6 +606,7 @@ impl<'s> Chunk<'s> {
         for &trial in standing.iter().filter(|&&trial| !member.closing || self.states[trial].closing) {
             let classes: Vec<Option<usize>> = match member.aims {
                 Aims::One => vec![None],
+                Aims::Several(n) => vec![None; n],
                 Aims::Nearest(n) => {
                     let near = r1::nearest_classes(self.all.gallery, self.trial(trial).query, n);
                     near.into_iter().map(Some).collect()
@@ -608,7 +628,7 @@ impl<'s> Chunk<'s> {
         lanes: &mut Lanes,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let Strong { gallery, images, plan, effort, .. } = *self.all;
+        let Strong { gallery, images, plan, effort, shape, .. } = *self.all;
         let runs = self.aimed(member, standing);
         if runs.is_empty() {
             return Ok(ControlFlow::Continue(()));
@@ -639,6 +659,7 @@ impl<'s> Chunk<'s> {
                 From::Clean => None,
                 From::Best => states[runs[i].trial].entry.clone(),
                 From::Random => Some(bound.start(&mut draw(i))),
+                From::Blocks => Some(bound.blocks(shape, &mut draw(i))),
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
             let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };
@@ -712,6 +733,7 @@ impl<'s> Chunk<'s> {
                 state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
             }
             // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells how near it is.
+            // Of images of one rank any may count.
             let of_goal = |m: &Member| m.until.is_some();
             let mut all = trial.objective.members.iter().flat_map(|tier| tier.iter());
             let tells = of_goal(member) || !all.any(of_goal);

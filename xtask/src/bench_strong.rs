@@ -1,6 +1,6 @@
 //! `cargo xtask bench strong`: the strong search beside the published suites, with more effort, and beside attacks of others.
 //! The work is done by tools/bench_strong.py, and by tools/peer_attacks.py in PyTorch. With 100 queries and the attacks of
-//! others, the result is kept in docs/strength.md and the two pictures beside it.
+//! others, the result is kept in docs/strength.md and the pictures beside it.
 
 use crate::{
     bench,
@@ -13,9 +13,8 @@ const ARGUMENTS: &str = "[--queries N] [--models DIR] [--data DIR] [--no-peers] 
 /// Queries of each model in the result that is kept.
 const QUERIES: usize = 100;
 const PAGE: &str = "docs/strength.md";
-/// Pictures, as the script names them and as docs/ does.
-const PICTURES: [(&str, &str); 2] =
-    [("strength.svg", "docs/strength.svg"), ("numbers.svg", "docs/numbers.svg")];
+/// Pictures, in docs/.
+const PICTURES: [&str; 3] = ["strength.svg", "members.svg", "numbers.svg"];
 
 #[derive(Debug, PartialEq)]
 struct Options {
@@ -32,14 +31,18 @@ pub fn strong(arguments: &[String]) -> Result {
     let options = parse(arguments)?;
     setup::setup()?;
     run(&mut cargo(&["build", "--release", "--locked"]))?;
-    run(&mut cargo(&["build", "--release", "--locked", "--example", "masked"]))?;
+    run(&mut cargo(&["build", "--release", "--locked", "--example", "masked", "--example", "members"]))?;
     let python = if options.peers { python::environment()? } else { python::find()? };
     let release = target()?.join("release");
     let program = |name: &str| release.join(name).with_extension(env::consts::EXE_EXTENSION);
     let folder = target()?.join("bench").join("strong");
     let mut command = Command::new(&python);
     command.arg(root().join("tools/bench_strong.py"));
-    command.arg(program("audit")).arg(program("examples/masked")).arg(&folder);
+    command
+        .arg(program("audit"))
+        .arg(program("examples/masked"))
+        .arg(program("examples/members"))
+        .arg(&folder);
     command.arg("--queries").arg(options.queries.to_string());
     command.arg("--models").arg(&options.models).arg("--data").arg(&options.data);
     if options.peers {
@@ -53,9 +56,9 @@ pub fn strong(arguments: &[String]) -> Result {
     }
     let result = folder.join("strength.md");
     let text = file("read", &result, fs::read_to_string(&result))?;
-    for (from, to) in PICTURES {
-        let to = root().join(to);
-        file("write", &to, fs::copy(folder.join(from), &to))?;
+    for name in PICTURES {
+        let to = root().join("docs").join(name);
+        file("write", &to, fs::copy(folder.join(name), &to))?;
     }
     bench::keep(PAGE, "bench strong", &format!("{}\n\n{}", bench::conditions()?, text.trim_end()))
 }

@@ -16,6 +16,7 @@ pub mod min;
 mod nn;
 mod qa;
 pub mod r1;
+pub mod rank;
 pub mod spqa;
 mod tma;
 pub mod universal;

@@ -16,7 +16,7 @@ pub const RAISE: Objective = Objective {
     several: Some(("m", 1)),
     targets: |query, draw| Ok(query.any_items(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
-    members: ensemble::RAISE,
+    members: ensemble::RANKS,
     strong_only: false,
     shared: false,
 };
@@ -32,7 +32,7 @@ pub const LOWER: Objective = Objective {
     several: Some(("m", 1)),
     targets: distinct_near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
-    members: ensemble::LOWER,
+    members: ensemble::RANKS,
     strong_only: false,
     shared: false,
 };
