@@ -296,19 +296,40 @@ fn operators_without_a_rule_are_all_named_with_their_nodes() {
         node.domain = "com.microsoft".into();
         node
     };
-    let weights = Weights::new(1).ints("one", &[1]).ints("flat", &[-1, 144]);
+    let weights = Weights::new(1).floats("rois", &[1, 4], &[0.0, 0.0, 1.0, 1.0]).ints("flat", &[-1, 144]);
+    let weights = weights
+        .ints("all", &[1; 144])
+        .ints("side", &[12, 12])
+        .ints("first", &[0])
+        .ints("map", &[1, 1, 12, 12]);
+    let int32 = |input: &str, output: &str| Node::new("Cast", &[input], output).with("to", 6);
+    let pool = |name: &str, input: &str, output: &str| {
+        node("MaxpoolWithMask", name, &[input, "mask"], output).with("kernel_shape", vec![1, 1])
+    };
     let mut graph = grey(
         vec![
-            Node::new("Squeeze", &["image", "one"], "rows"),
-            node("Inverse", "neck/first", &["rows"], "a"),
-            node("Inverse", "neck/second", &["a"], "b"),
-            Node::new("Reshape", &["b", "flat"], "c"),
-            node("CDist", "neck/third", &["c", "corners"], "embedding"),
+            int32("all", "ones"),
+            Node::new("Reshape", &["ones", "map"], "mask"),
+            int32("side", "size"),
+            int32("first", "of"),
+            pool("neck/first", "image", "a"),
+            pool("neck/second", "a", "b"),
+            node("CropAndResize", "neck/third", &["b", "rois", "of", "size"], "c"),
+            Node::new("Reshape", &["b", "flat"], "whole"),
+            Node::new("Reshape", &["c", "flat"], "crop"),
+            Node::new("Add", &["whole", "crop"], "embedding"),
         ],
-        weights.normal("corners", &[models::DIM, 144], 0.3),
+        weights,
     );
     graph.opsets.insert("com.microsoft".into(), 1);
-    let words = ["Inverse", "\"neck/first\"", "\"neck/second\"", "CDist", "\"neck/third\"", "audit ops"];
+    let words = [
+        "MaxpoolWithMask",
+        "\"neck/first\"",
+        "\"neck/second\"",
+        "CropAndResize",
+        "\"neck/third\"",
+        "audit ops",
+    ];
     refused_model(&dir, &graph, &[], MODEL, &words);
 }
 

@@ -675,8 +675,10 @@ mod tests {
     #[test]
     fn intervals_resample_perturbations_that_queries_share() {
         let all = |shared: &dyn Fn(usize) -> Option<usize>| {
-            let one =
-                |q: usize| Outcome { shared: shared(q), ..outcome("UAP", q, hit(true), hit(q % 2 == 0)) };
+            let one = |q: usize| Outcome {
+                shared: shared(q),
+                ..outcome("UAP", q, hit(true), hit(q.is_multiple_of(2)))
+            };
             let outcomes: Vec<Outcome> = (0..400).map(one).collect();
             let row = score(&outcomes, &[], &BASIS, 1);
             row.summaries.iter().find(|s| s.term.name == "UAP:R").unwrap().after.unwrap()

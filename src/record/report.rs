@@ -873,7 +873,8 @@ pub struct GradientCheck {
     pub embedding_error: Option<f64>,
     /// Relative error of directional derivatives against central differences of the untouched model's forward pass,
     /// computed in float32 and with rounding to integers held fixed. It is the median over directions and images at the
-    /// best step, along smooth directions. Absent where finite differences are not possible; a warning then says so.
+    /// best step, along smooth directions. Absent where finite differences are not possible, or rounding hides them; a
+    /// warning then says so.
     pub gradient_error: Option<f64>,
     /// The same error along the gradient itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -37,11 +37,19 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         (report.data.source) "). Suite " (s.name) ", " (s.form) " form."
     };
     let sections = html! {
-        (verdict::card(report)?) (robustness(report)) (trust(report)) (weaknesses(report)) (weakest::section(report))
+        (alarms(report)) (verdict::card(report)?) (robustness(report)) (trust(report)) (weaknesses(report)) (weakest::section(report))
         (curves::section(report)) (retrieval::section(report)) (strong::section(report)) (examples::section(report))
         (measured(report))
     };
     Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
+}
+
+/// What the numbers may not be taken for. It stands above everything else.
+fn alarms(report: &Report) -> Markup {
+    html! {
+        @if let Some(alarm) = report.alarm() { section.card.banner.fail { strong { (alarm) } } }
+        @if let Some(caveat) = report.caveat() { section.card.banner { strong { (sentence(&caveat)) "." } } }
+    }
 }
 
 /// The section on robustness.
@@ -51,8 +59,6 @@ fn robustness(report: &Report) -> Markup {
         .scores { @for first in firsts(report) { (score(report, &first)) } }
     };
     html! {
-        @if let Some(alarm) = report.alarm() { section.card.banner.fail { strong { (alarm) } } }
-        @if let Some(caveat) = report.caveat() { section.card.banner { strong { (sentence(&caveat)) "." } } }
         @if let Some(gate) = &report.gate { (banner(gate)) }
         (section("How robust is it?", "0 to 100; higher is more robust.", cards))
     }
