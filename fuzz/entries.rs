@@ -9,8 +9,11 @@ use audit::suite::Suite;
 use onnx_grad::{Graph, Types};
 use std::path::{Path, PathBuf};
 
+/// What a target does with the bytes of an input.
+pub type Entry = fn(&[u8]);
+
 /// Name and function of each target. Its corpus is the folder of that name.
-pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+pub const TARGETS: [(&str, Entry); 6] = [
     ("model", model),
     ("card", card),
     ("suite", suite),

@@ -87,7 +87,8 @@ fn distances_and_energies_are_those_of_the_papers() {
         let classes = expected["classes"].as_array().unwrap();
         assert_eq!(found.classes.len(), classes.len());
         for class in classes {
-            let ours = found.classes.iter().find(|c| c.class == class["label"].to_string()).unwrap();
+            let label = class["label"].to_string();
+            let ours = found.classes.iter().find(|c| c.class == label).unwrap();
             near(ours.within, &class["within"], 2e-5, "within");
             near(ours.between, &class["between"], 2e-5, "between");
             assert_eq!(ours.neighbour, class["neighbour"].to_string(), "class {}", ours.class);

@@ -30,7 +30,7 @@ fn inverse(r: &mut Rng) -> Case {
     let n = r.int(1, 4);
     let lead = r.pick(&[&[][..], &[2], &[2, 3]]);
     let shape = [lead, &[n, n]].concat();
-    let diagonal = |i: usize| if i % (n * n) as usize % (n + 1) as usize == 0 { 4.0 } else { 0.0 };
+    let diagonal = |i: usize| if (i % (n * n) as usize).is_multiple_of((n + 1) as usize) { 4.0 } else { 0.0 };
     let values = normal(r, &shape).iter().enumerate().map(|(i, v)| v / 2.0 + diagonal(i)).collect();
     let mut node = Node::new("Inverse", &["x"], "y");
     node.domain = "com.microsoft".into();
