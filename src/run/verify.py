@@ -2,8 +2,7 @@
 
 Needs numpy, Pillow and onnxruntime, and nothing of audit. Every image goes through the model once. What comes out must be what the
 report says: rank, cosine, hit or miss, shift and size of each trial, and robust R@1. Embeddings differ a little between machines, so
-that what lies within SLACK of a border may be on either side. The exit code is 0 if all is confirmed, else 1.
-"""
+that what lies within SLACK of a border may be on either side. The exit code is 0 if all is confirmed, else 1."""
 
 import hashlib, io, json, sys, zipfile
 
@@ -69,7 +68,7 @@ class Model:
         x = np.ascontiguousarray(x.transpose(0, 2, 3, 1) if self.pre["layout"] == "nhwc" else x, TYPES[self.input.type])
         e = self.session.run([self.model["output"]], {self.input.name: x})[0][:count].astype(np.float32)
         if self.pooling:
-            e = e.transpose(0, 2, 3, 1) if e.ndim == 4 and self.pre["layout"] == "nchw" else e
+            e = np.moveaxis(e, 1, -1) if e.ndim == 4 and self.pre["layout"] == "nchw" else e
             e = e.reshape(count, -1, e.shape[-1])
             e = e[:, 0] if self.pooling == "cls" else e.mean(1) if self.pooling == "mean" else e.max(1)
         return e.reshape(count, -1)
@@ -102,16 +101,13 @@ class Judge:
     def measure(self, kind, query, targets, z):  # the lowest and the highest possible value at the point z
         distances = self.far(z, self.gallery)
         if kind == "cosine":
-            found = z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t)
-            return found - SLACK, found + SLACK
+            return z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t) + np.array([-SLACK, SLACK])
         if kind == "hit":
-            mine = self.labels == self.items[query]["label"]
-            kept = self.kept(query, True)
+            mine, kept = self.labels == self.items[query]["label"], self.kept(query, True)
             low, high = self.rank(distances, distances[mine & kept].min(), kept & ~mine)
             return high == 0, low == 0
         if kind == "retained":
-            found = self.rank(distances, distances[targets[0]], self.kept(query, True, targets[0]))
-            return found[1] < TOP, found[0] < TOP
+            return [rank < TOP for rank in self.rank(distances, distances[targets[0]], self.kept(query, True, targets[0]))[::-1]]
         if kind == "query_rank":
             return np.mean([self.rank(distances, distances[t], self.kept(query, self.own, t)) for t in targets], axis=0)
         asked = [(self.points[q], self.kept(q, self.own, *[query] * self.own)) for q in targets]
@@ -127,16 +123,15 @@ def verify(bundle, model):
     clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
     judge = Judge(report, manifest, net.points(clean))
     index = {item["id"]: i for i, item in enumerate(manifest["items"])}
-    masks = manifest.get("masks") or [None] * len(outcomes)
-    for outcome, x, z, mask in zip(outcomes, attacked, net.points(attacked), masks):
+    for outcome, x, z, mask in zip(outcomes, attacked, net.points(attacked), manifest.get("masks") or [None] * len(outcomes)):
         name, query, targets = f"{outcome['attack']} of {outcome['query']}", index[outcome["query"]], outcome["targets"]
         change = np.abs(x - clean[query]).astype(np.float64)
         size = {"linf": change.max, "l2": lambda: np.linalg.norm(change)}[suite.get("norm", "linf")]()
         check(x.min() >= 0 and x.max() <= 1 and size <= suite["eps"] * (1 + 1e-4) + 1e-6, f"{name}: outside of its bounds")
         if suite.get("mask"):  # white where pixels may change
             free = pixels(mask, files[mask])[0] > 0
-            check(free.mean() <= suite["mask"]["share"] + sum(1 / side for side in free.shape), f"{name}: its mask is too large")
-            check(not change[:, ~free].any(), f"{name}: changed outside of its mask")
+            fits = free.mean() <= suite["mask"]["share"] + sum(1 / side for side in free.shape)
+            check(fits and not change[:, ~free].any(), f"{name}: changed outside of its mask, or this is too large")
         check(abs(change.max() - outcome["linf"]) <= 1e-6, f"{name}: changed by {change.max()} and not by {outcome['linf']}")
         shift = judge.far(judge.points[query], z)
         check(abs(shift - outcome["shift"]) <= 2 * judge.slack, f"{name}: shifted by {shift} and not by {outcome['shift']}")
