@@ -197,17 +197,7 @@ impl Phase {
         if let Some(bar) = &self.bar {
             return bar.tick();
         }
-        if self.mode == Mode::None || self.last.elapsed() < self.mode.every() {
-            return;
-        }
-        self.last = Instant::now();
-        let spent = self.since.elapsed().as_secs_f64();
-        match self.mode {
-            Mode::Json => {
-                line(json!({ "event": "wait", "phase": self.name, "seconds": spent.round() }));
-            }
-            _ => eprintln!("{}: {} so far", self.name, span(spent)),
-        }
+        self.wait(None);
     }
 
     /// Shows at which of `stages` a meter is. They don't take equally long, so that the time spent is shown, and none left.
@@ -221,17 +211,25 @@ impl Phase {
             bar.set_message(*name);
             return;
         }
+        self.wait(Some(name));
+    }
+
+    /// Says from time to time how long the phase has taken, and at which stage it is.
+    fn wait(&mut self, stage: Option<&str>) {
         if self.mode == Mode::None || self.last.elapsed() < self.mode.every() {
             return;
         }
         self.last = Instant::now();
         let spent = self.since.elapsed().as_secs_f64();
-        match self.mode {
-            Mode::Json => {
-                line(json!({ "event": "wait", "phase": self.name, "stage": name, "seconds": spent.round() }));
+        if let Mode::Json = self.mode {
+            let mut event = json!({ "event": "wait", "phase": self.name, "seconds": spent.round() });
+            if let Some(stage) = stage {
+                event["stage"] = stage.into();
             }
-            _ => eprintln!("{}: {name}, {} so far", self.name, span(spent)),
+            return line(event);
         }
+        let stage = stage.map_or(String::new(), |stage| format!("{stage}, "));
+        eprintln!("{}: {stage}{} so far", self.name, span(spent));
     }
 
     /// Shows what a meter counts.

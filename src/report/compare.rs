@@ -1,21 +1,17 @@
 //! A comparison of reports, for a terminal and as files.
 
 use super::shown::{COMPARED, cells, compared, shown, word};
-use super::{Destination, by_ending, escape, html, terminal};
+use super::{Output, Rendering, escape, html, terminal};
 use crate::judge::compare::{Comparison, Row};
 use crate::{Error, Result};
 use std::path::Path;
 
-/// Renders a comparison as a file.
-type Render = fn(&Comparison) -> Result<Vec<u8>>;
-
 /// Formats of comparisons, by the extension of the file name.
-const FORMATS: &[(&str, Render)] = &[("html", html::comparison), ("json", json), ("md", markdown)];
+const FORMATS: &[Rendering<Comparison>] = &[("html", html::comparison), ("json", json), ("md", markdown)];
 
 /// Writes a comparison to a file, in the format of its extension.
 pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
-    let at = by_ending(path, FORMATS.iter().map(|f| f.0))?;
-    Destination::open("-o", path)?.write(&FORMATS[at].1(comparison)?)
+    Output::open(path, FORMATS)?.write(comparison)
 }
 
 fn json(comparison: &Comparison) -> Result<Vec<u8>> {

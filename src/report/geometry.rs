@@ -4,39 +4,18 @@ use super::diagnostics::{
     Grid, alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what,
 };
 use super::terminal::{width, wrap};
-use super::{Destination, by_ending, html};
+use super::{Output, Rendering, html};
 use crate::record::Geometry;
 use crate::{Error, Result};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::path::Path;
 
-/// A file format of geometries.
-struct Format {
-    extension: &'static str,
-    render: fn(&Geometry) -> Result<Vec<u8>>,
-}
-
 /// Every format; `-o` chooses by the file name's ending.
-const FORMATS: &[Format] =
-    &[Format { extension: "html", render: html::geometry }, Format { extension: "json", render: json }];
+const FORMATS: &[Rendering<Geometry>] = &[("html", html::geometry), ("json", json)];
 
-/// A file that a geometry will be written to, in the format that its name says.
-pub struct Target {
-    destination: Destination,
-    format: &'static Format,
-}
-
-impl Target {
-    /// Claims `path`. Errors (exit code 2): unknown ending, folder missing or not writable.
-    pub fn open(path: &Path) -> Result<Target> {
-        let at = by_ending(path, FORMATS.iter().map(|f| f.extension))?;
-        Ok(Target { destination: Destination::open("-o", path)?, format: &FORMATS[at] })
-    }
-
-    /// Writes the geometry.
-    pub fn write(self, geometry: &Geometry) -> Result<()> {
-        self.destination.write(&(self.format.render)(geometry)?)
-    }
+/// Claims `path` for a geometry. Errors (exit code 2): unknown ending, folder missing or not writable.
+pub fn open(path: &Path) -> Result<Output<Geometry>> {
+    Output::open(path, FORMATS)
 }
 
 fn json(geometry: &Geometry) -> Result<Vec<u8>> {

@@ -98,6 +98,28 @@ impl Destination {
     }
 }
 
+/// The ending of a file's name, and how a value is rendered as that format.
+type Rendering<T> = (&'static str, fn(&T) -> Result<Vec<u8>>);
+
+/// A file that a sweep, a geometry or a comparison will be written to, in the format that its name says.
+pub struct Output<T: 'static> {
+    destination: Destination,
+    render: fn(&T) -> Result<Vec<u8>>,
+}
+
+impl<T> Output<T> {
+    /// Claims `path` for one of `formats`. Errors (exit code 2): unknown ending, folder missing or not writable.
+    fn open(path: &Path, formats: &[Rendering<T>]) -> Result<Output<T>> {
+        let at = by_ending(path, formats.iter().map(|f| f.0))?;
+        Ok(Output { destination: Destination::open("-o", path)?, render: formats[at].1 })
+    }
+
+    /// Writes the value.
+    pub fn write(self, value: &T) -> Result<()> {
+        self.destination.write(&(self.render)(value)?)
+    }
+}
+
 /// A file that a report will be written to, in the format that its name says.
 pub struct Target {
     destination: Destination,

@@ -1,42 +1,18 @@
 //! A sweep, for a terminal and as files: one table with a row for each point.
 
 use super::points::{alarms, cells, head, row, terms, what};
-use super::{Destination, by_ending, escape, html};
+use super::{Output, Rendering, escape, html};
 use crate::record::Sweep;
 use crate::{Error, Result};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::path::Path;
 
-/// A file format of sweeps.
-struct Format {
-    extension: &'static str,
-    render: fn(&Sweep) -> Result<Vec<u8>>,
-}
-
 /// Every format; `-o` chooses by the file name's ending.
-const FORMATS: &[Format] = &[
-    Format { extension: "html", render: html::sweep },
-    Format { extension: "json", render: json },
-    Format { extension: "csv", render: csv },
-];
+const FORMATS: &[Rendering<Sweep>] = &[("html", html::sweep), ("json", json), ("csv", csv)];
 
-/// A file that a sweep will be written to, in the format that its name says.
-pub struct Target {
-    destination: Destination,
-    format: &'static Format,
-}
-
-impl Target {
-    /// Claims `path`. Errors (exit code 2): unknown ending, folder missing or not writable.
-    pub fn open(path: &Path) -> Result<Target> {
-        let at = by_ending(path, FORMATS.iter().map(|f| f.extension))?;
-        Ok(Target { destination: Destination::open("-o", path)?, format: &FORMATS[at] })
-    }
-
-    /// Writes the sweep.
-    pub fn write(self, sweep: &Sweep) -> Result<()> {
-        self.destination.write(&(self.format.render)(sweep)?)
-    }
+/// Claims `path` for a sweep. Errors (exit code 2): unknown ending, folder missing or not writable.
+pub fn open(path: &Path) -> Result<Output<Sweep>> {
+    Output::open(path, FORMATS)
 }
 
 fn json(sweep: &Sweep) -> Result<Vec<u8>> {

@@ -11,7 +11,7 @@ use crate::record::{
     self, AttackedTriplets, ClassMap, Geometry, Mining, Move, Outcome, Place, Precision, ShiftRow, Spacing,
     TripletRow,
 };
-use crate::report::geometry::Target;
+use crate::report::{self, Output};
 use crate::space::geometry::{self, Batches};
 use crate::space::{Gallery, tsne};
 use crate::threat::triplets::{MOVING, harden};
@@ -99,7 +99,7 @@ pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
 }
 
 /// The flags of the audit behind it, and the files to write. What has no part in a geometry is refused.
-fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Target>)> {
+fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Output<Geometry>>)> {
     let mut run = flags.clone();
     let refused = [
         ("the gate's flags", run.demands.asked() || run.save_baseline.is_some()),
@@ -113,9 +113,9 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Target>)> {
         ("--attack-precision", run.attack_precision != Precision::Fp32),
     ];
     if let Some((what, _)) = refused.into_iter().find(|(_, asked)| *asked) {
-        return Err(Error::usage(format!("{what} can't be used with audit geometry: leave out")));
+        return Err(Error::usage(format!("audit geometry has no use for {what}: run it without")));
     }
-    let files = run.reports.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
+    let files = run.reports.iter().map(|path| report::geometry::open(path)).collect::<Result<Vec<_>>>()?;
     run.reports.clear();
     Ok((run, files))
 }

@@ -6,7 +6,7 @@ use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use super::{Attacks, execute, selection, summary};
 use crate::cli::{AuditFlags, SweepFlags};
 use crate::record::{self, Precision, Report, Sweep, SweepPoint};
-use crate::report::sweep::Target;
+use crate::report::{self, Output};
 use crate::suite::{self, Suite};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -217,7 +217,7 @@ struct Settled {
     /// The flags of the audit at each point. It writes no file of its own.
     run: AuditFlags,
     /// The files to write.
-    files: Vec<Target>,
+    files: Vec<Output<Sweep>>,
     /// The common name of the journals.
     journal: Option<PathBuf>,
     /// Whether to go on with them.
@@ -242,7 +242,7 @@ fn settle(flags: &AuditFlags) -> Result<Settled> {
     if let Some((_, why)) = refused.into_iter().find(|(asked, _)| *asked) {
         return Err(Error::usage(why));
     }
-    let files = run.reports.iter().map(|path| Target::open(path)).collect::<Result<Vec<_>>>()?;
+    let files = run.reports.iter().map(|path| report::sweep::open(path)).collect::<Result<Vec<_>>>()?;
     let journal = run.journal.take().or_else(|| run.reports.first().map(|path| named(path, "journal")));
     if run.resume && journal.is_none() {
         return Err(Error::usage(
