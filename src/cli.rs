@@ -143,7 +143,7 @@ pub enum Command {
     mut_arg("fail_under", |a| a.hide(true)), mut_arg("fail_over", |a| a.hide(true)),
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
-    mut_arg("trials_out", |a| a.hide(true)),
+    mut_arg("trials_out", |a| a.hide(true)), mut_arg("strong_sample", |a| a.hide(true)), mut_arg("nmi", |a| a.hide(true)),
     mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
@@ -193,7 +193,7 @@ pub struct SweepFlags {
     mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
     mut_arg("surrogate", |a| a.hide(true)), mut_arg("gallery", |a| a.hide(true)),
     mut_arg("strong_sample", |a| a.hide(true)), mut_arg("sample", |a| a.hide(true)),
-    mut_arg("trials_out", |a| a.hide(true)),
+    mut_arg("trials_out", |a| a.hide(true)), mut_arg("hub_class", |a| a.hide(true)), mut_arg("nmi", |a| a.hide(true)),
     mut_arg("suite", |a| a.default_value("geometry").help("Budget, and attacks on queries; the map shows the first")),
     mut_arg("reports", |a| a.help("File to write to: .html or .json. May be repeated")),
     mut_arg("max_queries", |a| a.help("Attack at most so many queries, and as many triplets [default: 56]"))
@@ -525,6 +525,9 @@ pub struct AuditFlags {
     /// take minutes, a sample that reports state]
     #[arg(long, value_name = "N|all", value_parser = benign_sample)]
     pub benign_sample: Option<BenignSample>,
+    /// Cluster for NMI and AMI however long it takes, with progress: of SOP and In-shop hours [default: where it takes minutes at most]
+    #[arg(long)]
+    pub nmi: bool,
     /// With --suite hub: the class whose queries the changed images are to capture [default: all queries]
     #[arg(long, value_name = "CLASS")]
     pub hub_class: Option<String>,

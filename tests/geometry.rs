@@ -245,6 +245,8 @@ fn what_has_no_part_in_a_geometry_is_refused() {
         (&["--suite", "strong"][..], "runs the strong search"),
         (&["--fail-under", "ars=1"], "the gate's flags"),
         (&["--partition", "hash:1/2"], "--partition"),
+        (&["--hub-class", "c1", "--suite", "hub"], "no use for --hub-class"),
+        (&["--nmi"], "no use for --nmi"),
         (&["-o", "g.csv"], "none of .html, .json"),
     ] {
         let refused = found(&dir, flags).unwrap_err();

@@ -189,6 +189,80 @@ fn every_help_page_has_examples() {
     }
 }
 
+/// A value that the flag takes, whatever the command.
+fn value_of(flag: &clap::Arg) -> Option<String> {
+    if !flag.get_action().takes_values() {
+        return None;
+    }
+    let known = match flag.get_long()? {
+        "suite" => "ars",
+        "report" => "out.json",
+        "split" => "test",
+        "sample" => "correct",
+        "norm" => "linf",
+        "patch" => "0.5",
+        "form" => "corrected",
+        "protocol" => "rob28",
+        "metric" => "cosine",
+        "range" => "0,1",
+        "ep" => "cpu",
+        "only" => "noise",
+        "partition" => "hash:1/2",
+        "fail-under" | "fail-over" | "max-drop" => "ars=1",
+        _ => "1",
+    };
+    Some(flag.get_possible_values().last().map_or(known.into(), |value| value.get_name().to_string()))
+}
+
+/// Help shows what a command takes, and nothing that it refuses: with a flag that is shown a run comes as far as the model, which is
+/// missing, and with a hidden one it doesn't.
+#[test]
+fn help_shows_the_flags_that_a_command_takes() {
+    // They name files that are read before the model, or are of use with others alone.
+    const LEFT_OUT: [&str; 13] = [
+        "help",
+        "data",
+        "layout",
+        "split",
+        "mask",
+        "gallery",
+        "card",
+        "fast-math",
+        "allow-cpu-nodes",
+        "resume",
+        "over",
+        "quiet",
+        "ort-lib",
+    ];
+    let dir = Temp::new();
+    let mut all = Cli::command();
+    all.build();
+    for (command, needed) in [("doctor", &[][..]), ("sweep", &["--over", "m=1,2"]), ("geometry", &[])] {
+        let flags = all.find_subcommand(command).unwrap().get_arguments();
+        let (mut shown, mut hidden, mut wrong) = (0, 0, vec![]);
+        for flag in flags.filter(|a| a.get_long().is_some_and(|long| !LEFT_OUT.contains(&long))) {
+            let long = format!("--{}", flag.get_long().unwrap());
+            let value = value_of(flag);
+            // A sample of the right ones, and a class of a hub's queries, are of a run with these.
+            let with = match long.as_str() {
+                "--sample" => &["--max-queries", "4"][..],
+                "--hub-class" => &["--suite", "hub"],
+                _ => &[],
+            };
+            let mut run = program(dir.path());
+            run.args([command, "missing.onnx", "-q"]).args(needed).args(with).arg(&long).args(&value);
+            let done = ran(&mut run);
+            let taken = done.code == Some(2) && done.err.contains("can't read the model missing.onnx");
+            if taken == flag.is_hide_set() {
+                wrong.push(format!("{long} {}: {}", value.unwrap_or_default(), done.err));
+            }
+            *if taken { &mut shown } else { &mut hidden } += 1;
+        }
+        assert!(wrong.is_empty(), "audit {command}\n{}", wrong.join("\n"));
+        assert!(shown > 30 && hidden > 8, "{command}: {shown} shown, {hidden} hidden");
+    }
+}
+
 #[test]
 fn every_command_has_a_manual_page() {
     let dir = Temp::new();

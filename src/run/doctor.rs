@@ -109,6 +109,10 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
             "the doctor is done in one go: leave --resume, --journal and --partition out",
         ),
         (run.trials_out.is_some(), "the doctor keeps findings and no trials: leave --trials-out out"),
+        (
+            run.strong_sample.is_some() || run.nmi,
+            "the doctor looks into the attacks of the suite alone: leave --strong-sample and --nmi out",
+        ),
     ];
     match refused.into_iter().find(|(asked, _)| *asked) {
         Some((_, why)) => Err(Error::usage(why)),

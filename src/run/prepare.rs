@@ -1,7 +1,7 @@
 //! What an audit and the doctor do before they attack anything: they settle what was asked for, open model and images, check
 //! both, embed the gallery and select the trials.
 
-use super::attacks::Surrogate;
+use super::attacks::{Surrogate, interrupted};
 use super::cost::{Amount, Outlook, Sampled, Speed};
 use super::kept::{Checked, Place};
 use super::machine::{Machine, STAGES};
@@ -30,8 +30,8 @@ use std::time::Instant;
 
 /// Restarts of the k-means behind NMI.
 pub const CLUSTERINGS: usize = 4;
-/// Items × classes × dimensions beyond which there is no clustering: an iteration would take seconds, and there are
-/// hundreds.
+/// Items × classes × dimensions beyond which there is no clustering unless `--nmi` asks for it: an iteration would take seconds,
+/// and there are hundreds.
 const MOST_CLUSTERING: f64 = 5e9;
 
 /// What is audited: a model, and the images that it is audited on.
@@ -164,14 +164,14 @@ impl Subject {
     }
 
     /// Embeds the images, checks what retrieval finds among them, and selects the trials. `clusterings` is the number of
-    /// k-means restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it.
+    /// k-means restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it without `--nmi`.
     pub fn embed(&mut self, flags: &AuditFlags, clusterings: Option<usize>) -> Result<Clean> {
         let Subject { dataset, model, metric, .. } = self;
         let (mut gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
         gallery.xi_k = self.settings.suite.xi_k;
         gallery.hub_class = hub_class(&self.settings.suite, dataset)?;
-        let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
-        let clusterings = clusterings.filter(|_| cost <= MOST_CLUSTERING);
+        let each = data.gallery as f64 * model.info.dim as f64;
+        let clusterings = clusterings.filter(|_| clusters(flags, each, data.classes));
         let (mut benign, benign_sampling) = retrieve(flags, &gallery, clusterings)?;
         let gallery = gallery.with_centres(benign.centres.take());
         self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
@@ -313,8 +313,13 @@ fn ranking(flags: &AuditFlags, dataset: &Dataset, dim: usize) -> f64 {
         Some(BenignSample::Most(n)) => items.min(n as f64),
         None => items.min((MOST_RANKING / each).max(LEAST_RANKED as f64)),
     };
-    let clustering = each * classes;
-    all * each + if clustering <= MOST_CLUSTERING { ITERATIONS * clustering } else { 0.0 }
+    let clustering = if clusters(flags, each, dataset.classes.len()) { each * classes } else { 0.0 };
+    all * each + ITERATIONS * clustering
+}
+
+/// Whether embeddings of so many numbers in all are clustered for NMI: where that is quick, and where `--nmi` asks for it.
+fn clusters(flags: &AuditFlags, numbers: f64, classes: usize) -> bool {
+    flags.nmi || numbers * classes as f64 <= MOST_CLUSTERING
 }
 
 /// Retrieval without attack, and how its queries were chosen where they are not all.
@@ -337,8 +342,14 @@ fn retrieve(
     let mut phase = Phase::new("retrieval", queries.len() as u64, flags.mode());
     phase.begin(queries.len() as u64, 0);
     let found = benign_of(gallery, &queries, clusterings, flags.seed, &mut |stage| match stage {
-        Stage::Ranked(done) => phase.set(done as u64, None),
-        Stage::Clustering => phase.beat(),
+        Stage::Ranked(done) => {
+            phase.set(done as u64, None);
+            interrupted("")
+        }
+        Stage::Clustering => {
+            phase.beat();
+            interrupted("")
+        }
     })?;
     phase.finish();
     let sampling =
@@ -372,5 +383,27 @@ impl Clock {
     /// Since the start.
     pub fn total(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    /// CUB's test part at 512 dimensions is clustered, SOP's only on demand.
+    #[test]
+    fn nmi_of_a_large_gallery_is_there_on_demand() {
+        let flags = |words: &[&str]| Cli::try_parse_from([&["audit", "m.onnx"], words].concat()).unwrap().run;
+        let (cub, sop) = ((5924.0 * 512.0, 100), (60502.0 * 512.0, 11316));
+        for (words, (numbers, classes), expected) in [
+            (&[][..], cub, true),
+            (&[], sop, false),
+            (&["--nmi"], sop, true),
+            (&["--benign-sample", "all"], sop, false),
+        ] {
+            assert_eq!(clusters(&flags(words), numbers, classes), expected, "{words:?} {classes}");
+        }
     }
 }

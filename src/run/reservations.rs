@@ -52,7 +52,7 @@ pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Be
     }
     if benign.nmi.is_none() {
         found.push(reason::NO_CLUSTERING.note(format!(
-            "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit",
+            "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit. --nmi clusters them all the same",
             data.gallery, data.classes
         )));
     }

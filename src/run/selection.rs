@@ -21,7 +21,7 @@ pub fn select(
     // A baseline's trials are replayed, so that differences are paired.
     let Some(path) = flags.trials.as_ref().or(flags.demands.baseline.as_ref()) else {
         let queries = match (flags.sample, suite.max_queries) {
-            (Sample::Correct, Some(most)) => prefer_right(gallery, most, flags.seed),
+            (Sample::Correct, Some(most)) => prefer_right(gallery, most, flags.seed)?,
             (_, most) => threat::sample_queries(gallery, most, flags.seed),
         };
         let candidates = candidates(flags, gallery, &queries);
@@ -85,21 +85,21 @@ fn candidates(flags: &AuditFlags, gallery: &Gallery, queries: &[usize]) -> Vec<u
 }
 
 /// At most `most` queries in the order of samples, those first that are right without attack. Ascending.
-fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Vec<usize> {
+fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>> {
     const BATCH: usize = 256;
     let (mut right, mut others) = (Vec::new(), Vec::new());
     for some in threat::order(gallery, seed).chunks(BATCH) {
         if right.len() >= most {
             break;
         }
-        for (&query, hit) in some.iter().zip(benign::right(gallery, some)) {
+        for (&query, hit) in some.iter().zip(benign::right(gallery, some)?) {
             if hit { &mut right } else { &mut others }.push(query);
         }
     }
     right.extend(others);
     right.truncate(most);
     right.sort_unstable();
-    right
+    Ok(right)
 }
 
 /// Adds the trials of robust R@1 to a selection, unless it has some: the strong search on a sample of the queries that

@@ -72,20 +72,20 @@ pub enum Stage {
 /// Measures every query of `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None` leaves them
 /// out, as their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
 pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<Benign> {
-    benign_of(gallery, gallery.queries(), clustering, seed, &mut |_| {})
+    benign_of(gallery, gallery.queries(), clustering, seed, &mut |_| Ok(()))
 }
 
 /// The same of `all`, some of the gallery's queries, for everything but NMI and AMI, which are about the gallery. Calls `tell` now
-/// and then.
+/// and then, and ends with its error.
 pub fn benign_of(
     gallery: &Gallery,
     all: &[usize],
     clustering: Option<usize>,
     seed: u64,
-    tell: &mut dyn FnMut(Stage),
+    tell: &mut dyn FnMut(Stage) -> Result<()>,
 ) -> Result<Benign> {
     // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest.
-    let found = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)));
+    let found = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)))?;
     let (queries, ranks): (Vec<usize>, Vec<Vec<usize>>) =
         all.iter().copied().zip(found).filter(|(_, ranks)| !ranks.is_empty()).unzip();
     if ranks.is_empty() {
@@ -115,8 +115,9 @@ pub fn benign_of(
         .map(|restarts| {
             let count = labels.iter().collect::<HashSet<_>>().len();
             let points = gallery.points.slice(s![..gallery.len(), ..]);
-            k_means_telling(points, count, restarts, seed, &mut || tell(Stage::Clustering))
+            k_means(points, count, restarts, seed, &mut || tell(Stage::Clustering))
         })
+        .transpose()?
         .unzip();
     Ok(Benign {
         queries: ranks.len(),
@@ -159,23 +160,27 @@ pub fn among(ranks: &[usize], k: usize) -> f64 {
 }
 
 /// Whether the nearest item of each of `queries` has its class; false where nothing that it may rank has.
-pub fn right(gallery: &Gallery, queries: &[usize]) -> Vec<bool> {
-    let found = positive_ranks(gallery, queries, &mut |_| {});
-    found.iter().map(|ranks| ranks.first() == Some(&0)).collect()
+pub fn right(gallery: &Gallery, queries: &[usize]) -> Result<Vec<bool>> {
+    let found = positive_ranks(gallery, queries, &mut |_| Ok(()))?;
+    Ok(found.iter().map(|ranks| ranks.first() == Some(&0)).collect())
 }
 
 /// For each of `queries`, the ascending ranks of the items it should find among those it may rank. Calls `tell` with the number
-/// of queries done.
-fn positive_ranks(gallery: &Gallery, queries: &[usize], tell: &mut dyn FnMut(usize)) -> Vec<Vec<usize>> {
+/// of queries done, and ends with its error.
+fn positive_ranks(
+    gallery: &Gallery,
+    queries: &[usize],
+    tell: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Vec<Vec<usize>>> {
     const BATCH: usize = 1024;
-    let mut done = 0;
+    let mut all = Vec::with_capacity(queries.len());
     let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
     for (i, &label) in gallery.labels[..gallery.len()].iter().enumerate() {
         members.entry(label).or_default().push(i);
     }
     let class = |q: usize| members.get(&gallery.labels[q]).map_or(&[][..], Vec::as_slice);
     // In batches, as marks of all queries at once might outgrow the gallery.
-    let batches = queries.chunks(BATCH).flat_map(|queries| {
+    for queries in queries.chunks(BATCH) {
         let asks: Vec<Ask> = queries
             .iter()
             .map(|&q| {
@@ -187,11 +192,10 @@ fn positive_ranks(gallery: &Gallery, queries: &[usize], tell: &mut dyn FnMut(usi
             .collect();
         let mut found = ranks(gallery, &asks);
         found.iter_mut().for_each(|ranks| ranks.sort_unstable());
-        done += found.len();
-        tell(done);
-        found
-    });
-    batches.collect()
+        all.append(&mut found);
+        tell(all.len())?;
+    }
+    Ok(all)
 }
 
 /// I(Ω, Γ) / ((H(Ω) + H(Γ)) / 2) of two labelings of the same items; 1 when both have a single class.
@@ -281,28 +285,37 @@ fn sorted<K: Ord + Copy>(counts: &HashMap<K, usize>) -> Vec<(K, usize)> {
 
 /// Cluster of each point [N, D] after k-means, and the centres [k, D]: k-means++ starts, Lloyd's iterations until
 /// nothing moves, the best of `restarts` by inertia.
-pub fn k_means(points: ArrayView2<f32>, k: usize, restarts: usize, seed: u64) -> (Vec<usize>, Array2<f32>) {
-    k_means_telling(points, k, restarts, seed, &mut || {})
-}
-
-/// Like [`k_means`], and calls `tell` after each iteration.
-fn k_means_telling(
+///
+/// Calls `tell` after each centre and each iteration, and ends with its error.
+pub fn k_means(
     points: ArrayView2<f32>,
     k: usize,
     restarts: usize,
     seed: u64,
-    tell: &mut dyn FnMut(),
-) -> (Vec<usize>, Array2<f32>) {
-    let (_, clusters, centres) = (0..restarts.max(1) as u64)
-        .map(|restart| lloyd(points, plus_plus(points, k, &mut Random::seeded(seed).stream(restart)), tell))
-        .min_by(|a, b| a.0.total_cmp(&b.0))
-        .expect("at least one restart");
-    (clusters, centres)
+    tell: &mut dyn FnMut() -> Result<()>,
+) -> Result<(Vec<usize>, Array2<f32>)> {
+    let mut run = |restart: u64| {
+        let starts = plus_plus(points, k, &mut Random::seeded(seed).stream(restart), tell)?;
+        lloyd(points, starts, tell)
+    };
+    let mut best = run(0)?;
+    for restart in 1..restarts as u64 {
+        let next = run(restart)?;
+        if next.0.total_cmp(&best.0).is_lt() {
+            best = next;
+        }
+    }
+    Ok((best.1, best.2))
 }
 
 /// k-means++: each further centre is a point drawn with probability proportional to its squared distance from
 /// the centres so far (Arthur & Vassilvitskii 2007).
-fn plus_plus(points: ArrayView2<f32>, k: usize, random: &mut Random) -> Array2<f32> {
+fn plus_plus(
+    points: ArrayView2<f32>,
+    k: usize,
+    random: &mut Random,
+    tell: &mut dyn FnMut() -> Result<()>,
+) -> Result<Array2<f32>> {
     let n = points.nrows();
     let row = |i: usize| points.row(i).to_slice().expect("points are row-major");
     let mut centres = Array2::zeros((k, points.ncols()));
@@ -323,16 +336,17 @@ fn plus_plus(points: ArrayView2<f32>, k: usize, random: &mut Random) -> Array2<f
             })
             // Where every point coincides with a centre, any point can be the next centre.
             .unwrap_or(0);
+        tell()?;
     }
-    centres
+    Ok(centres)
 }
 
 /// Lloyd's iterations. Returns the inertia, the cluster of each point, and the centres.
 fn lloyd(
     points: ArrayView2<f32>,
     mut centres: Array2<f32>,
-    tell: &mut dyn FnMut(),
-) -> (f64, Vec<usize>, Array2<f32>) {
+    tell: &mut dyn FnMut() -> Result<()>,
+) -> Result<(f64, Vec<usize>, Array2<f32>)> {
     const MOST: usize = 300;
     const BATCH: usize = 256;
     let n = points.nrows();
@@ -356,7 +370,7 @@ fn lloyd(
                 near.collect::<Vec<_>>()
             })
             .collect();
-        tell();
+        tell()?;
         inertia = found.iter().map(|f| f.1).sum();
         let moved = clusters.iter().zip(&found).any(|(old, new)| *old != new.0);
         clusters = found.iter().map(|f| f.0).collect();
@@ -383,7 +397,7 @@ fn lloyd(
             }
         }
     }
-    (inertia, clusters, centres)
+    Ok((inertia, clusters, centres))
 }
 
 #[cfg(test)]
@@ -398,7 +412,7 @@ mod tests {
         let ids = (0..6).map(|i| i.to_string()).collect();
         let gallery = Gallery::new(Metric::Euclidean, raw, vec![0, 0, 1, 0, 1, 2], ids).unwrap();
         // Query: ranks of its positives. 0: [0, 2]; 1: [1, 2]; 2: [3]; 3: [1, 2]; 4: [1]; 5: none.
-        let ranks = positive_ranks(&gallery, gallery.queries(), &mut |_| {});
+        let ranks = positive_ranks(&gallery, gallery.queries(), &mut |_| Ok(())).unwrap();
         assert_eq!(ranks, [vec![0, 2], vec![1, 2], vec![3], vec![1, 2], vec![1], vec![]]);
         let found = benign(&gallery, None, 0).unwrap();
         assert_eq!((found.queries, found.without_positive), (5, 1));
@@ -439,14 +453,17 @@ mod tests {
             10.0 * ((heap + j) % 3) as f32 + ((i * 7 + j * 3) % 11) as f32 / 11.0
         });
         let truth: Vec<usize> = (0..60).map(|i| i % 3).collect();
-        let (found, centres) = k_means(points.view(), 3, 4, 1);
+        let cluster = |points: &Array2<f32>, k, restarts, seed| {
+            k_means(points.view(), k, restarts, seed, &mut || Ok(())).unwrap()
+        };
+        let (found, centres) = cluster(&points, 3, 4, 1);
         assert!((nmi(&found, &truth) - 1.0).abs() < 1e-12);
-        assert_eq!(found, k_means(points.view(), 3, 4, 1).0, "seeded");
+        assert_eq!(found, cluster(&points, 3, 4, 1).0, "seeded");
         // A centre is the mean of its points, and theirs is the nearest one.
         for (point, &cluster) in points.rows().into_iter().zip(&found) {
             assert!((&point - &centres.row(cluster)).iter().all(|d| d.abs() < 1.0));
         }
         // More centres than distinct points must end too.
-        assert_eq!(k_means(Array2::zeros((4, 2)).view(), 3, 1, 1).0.len(), 4);
+        assert_eq!(cluster(&Array2::zeros((4, 2)), 3, 1, 1).0.len(), 4);
     }
 }

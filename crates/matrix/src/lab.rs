@@ -82,26 +82,32 @@ impl Lab {
     fn make(&self, spec: &Spec, seed: u64) -> Result<String> {
         let stem = self.stem(&spec.name, seed);
         let with = |ending: &str| PathBuf::from(format!("{}.{ending}", stem.display()));
-        let (report, asked) = (with("json"), with("words"));
+        let (report, trained, audited) = (with("json"), with("words"), with("audit"));
         let mut words = self.train_words(spec, seed);
         words.extend(["--out".into(), shown(&with("onnx"))]);
-        let audit = self.words_of_audit();
-        let mut all = format!("{}\n{}\n", words.join(" "), audit.join(" "));
+        let mut training = words.join(" ") + "\n";
         if let Some(from) = &spec.from {
             // Of another parent this would be another model, whatever its own flags.
             let parent = format!("{}.words", self.stem(from, seed).display());
-            all += &fs::read_to_string(parent).unwrap_or_default();
+            training += &fs::read_to_string(parent).unwrap_or_default();
         }
-        let same = fs::read_to_string(&asked).is_ok_and(|found| found == all);
-        if same && report.is_file() {
-            return Ok("done before".into());
-        }
-        if !same {
+        let audit = self.words_of_audit();
+        let auditing = audit.join(" ") + "\n";
+        let same = |path: &Path, words: &str| fs::read_to_string(path).is_ok_and(|found| found == words);
+        if !same(&trained, &training) {
             // Other flags: nothing of it counts.
             for ending in ENDINGS {
                 let _ = fs::remove_file(with(ending));
             }
-            write(&asked, &all)?;
+            write(&trained, &training)?;
+        }
+        if !same(&audited, &auditing) {
+            // Another audit of the same model.
+            let _ = fs::remove_file(&report);
+            write(&audited, &auditing)?;
+        }
+        if report.is_file() {
+            return Ok("done before".into());
         }
         let (model, collapsed) = (with("onnx"), with("collapsed.onnx"));
         if !model.is_file() && !collapsed.is_file() {

@@ -423,6 +423,11 @@ compare: [[hm, none]]
         assert_eq!(run_with(&PLAN.replace("[0, 1]", "[0, 1, 2]")).1.len(), 6);
         let longer = PLAN.replace("--steps 7", "--steps 8");
         assert_eq!(run_with(&longer).1.len(), 12, "what starts from another net is another net");
+        // Another audit of the same models.
+        let (_, calls) = run_with(&longer.replace("audit: ", "audit: --seed 1 "));
+        assert_eq!(calls.len(), 6, "{calls:#?}");
+        assert!(calls.iter().all(|c| c.starts_with("auditor ") && c.contains("--seed 1")), "{calls:#?}");
+        run_with(&longer);
         // An audit that was not finished.
         fs::remove_file(folder.join("plan.work/letters/hm-1.json")).unwrap();
         let (_, calls) = run_with(&longer);
