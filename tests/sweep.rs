@@ -107,6 +107,28 @@ fn a_sweep_that_was_broken_off_goes_on() {
     assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
 }
 
+/// A grid that has grown at its end goes on, with one gallery for all points; another grid is refused, and keeps the journals.
+#[test]
+fn a_grid_that_has_grown_goes_on() {
+    let dir = bench();
+    let run = |over: &str, more: &[&str]| {
+        let line =
+            [&["sweep"], &RUN[..], &["--over", over, "-o", "a.json", "--progress", "plain"], more].concat();
+        ran(program(&dir).args(line))
+    };
+    std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
+    assert_eq!(run("eps=2/255,8/255", &[]).code, Some(2));
+    std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
+    let other = run("eps=0.1,2/255", &["--resume"]);
+    assert_eq!(other.code, Some(2), "{}", other.err);
+    says(&other.err, &["a.json.journal.1 is the journal of another run", "differ in eps"]);
+    let grown = run("eps=2/255,8/255,0.1", &["--resume"]);
+    assert_eq!(grown.code, Some(0), "{}", grown.err);
+    says(&grown.err, &["120 of 120 trials are done already", "point 3 of 3: eps=0.1"]);
+    assert_eq!(grown.err.matches("gallery done").count(), 1, "{}", grown.err);
+    assert_eq!(dir.json("a.json")["points"].as_array().unwrap().len(), 3);
+}
+
 #[test]
 fn tables_and_curves_are_written() {
     let dir = bench();
