@@ -9,3 +9,4 @@ pub mod retrieval;
 pub mod score;
 pub mod smallest;
 pub mod strong;
+pub mod verification;
