@@ -246,6 +246,7 @@ fn what_has_no_part_in_a_geometry_is_refused() {
         (&["--fail-under", "ars=1"], "the gate's flags"),
         (&["--partition", "hash:1/2"], "--partition"),
         (&["--hub-class", "c1", "--suite", "hub"], "no use for --hub-class"),
+        (&["--threshold", "cosine=0.5"], "no use for --threshold"),
         (&["--nmi"], "no use for --nmi"),
         (&["-o", "g.csv"], "none of .html, .json"),
     ] {

@@ -207,6 +207,7 @@ fn value_of(flag: &clap::Arg) -> Option<String> {
         "range" => "0,1",
         "ep" => "cpu",
         "only" => "noise",
+        "threshold" => "cosine=0.5",
         "partition" => "hash:1/2",
         "fail-under" | "fail-over" | "max-drop" => "ars=1",
         _ => "1",
@@ -247,6 +248,7 @@ fn help_shows_the_flags_that_a_command_takes() {
             let with = match long.as_str() {
                 "--sample" => &["--max-queries", "4"][..],
                 "--hub-class" => &["--suite", "hub"],
+                "--threshold" => &["--suite", "threshold"],
                 _ => &[],
             };
             let mut run = program(dir.path());

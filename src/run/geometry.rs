@@ -110,6 +110,7 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Output<Geometry>>)> {
         ("--gallery", run.gallery.is_some()),
         ("--strong-sample", run.strong_sample.is_some()),
         ("--hub-class", run.hub_class.is_some()),
+        ("--threshold", run.threshold.is_some()),
         ("--nmi", run.nmi),
         ("--sample", run.sample != crate::cli::Sample::Any),
         ("--attack-precision", run.attack_precision != Precision::Fp32),
