@@ -84,7 +84,12 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
         "all.yaml",
         "form: corrected\nthreshold: far=0.01\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n",
     );
-    let found = run(&folder, suite.to_str().unwrap(), &["--trials", trials.to_str().unwrap()]).unwrap();
+    let found = run(
+        &folder,
+        suite.to_str().unwrap(),
+        &["--trials", trials.to_str().unwrap(), "--strong-sample", "off"],
+    )
+    .unwrap();
 
     let clean = verification(&found);
     assert_eq!((clean.genuine, clean.impostor, clean.listed, golden.far), (240, 1000, true, 0.01));
@@ -217,7 +222,9 @@ fn other_bounds_searches_and_the_doctor_apply() {
     );
     let flags = ["--max-queries", "3", "--strong-sample", "off"];
     let found = run(&folder, suite.to_str().unwrap(), &flags).unwrap();
-    assert_eq!(found.outcomes.len(), 12);
+    // An image that no genuine pair connects with another has no duplicate.
+    assert_eq!(found.outcomes.len() + found.skipped.len(), 12);
+    assert!(found.outcomes.len() >= 9);
     assert!(found.outcomes.iter().all(|o| o.size.unwrap() <= 3.0001));
     for o in &found.outcomes {
         let [before, after] = [&o.before, &o.after].map(|m| m.distance.unwrap());

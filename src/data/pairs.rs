@@ -172,7 +172,7 @@ impl Pairs {
         for (id, (path, _, place)) in &self.images {
             let role = if probes.contains(id.as_str()) { Role::Both } else { Role::Gallery };
             let class = classes[id.as_str()].clone();
-            listing.add(place, Row { id: id.clone(), class, path: path.clone(), camera: None, role })?;
+            listing.add(place, Row { id: id.clone(), class, path: path.clone(), role, ..Row::default() })?;
         }
         let genuine = self.pairs.iter().filter(|p| p.same).count();
         let part = format!("{genuine} genuine and {} impostor pairs", self.pairs.len() - genuine);
@@ -207,16 +207,11 @@ impl Pairs {
                 )));
             }
         }
-        let name = |(i, id): (usize, &&'_ str)| {
-            let named = self.images[*id].1.clone();
-            (i, named)
-        };
-        let named: Vec<(usize, Option<String>)> = ids.iter().enumerate().map(name).collect();
-        let class = |i: usize, parent: &mut [usize]| ids[head(parent, i)].to_string();
-        Ok(named
-            .into_iter()
-            .map(|(i, named)| (ids[i], named.unwrap_or_else(|| class(i, &mut parent))))
-            .collect())
+        let classes = ids.iter().enumerate().map(|(i, id)| match &self.images[*id].1 {
+            Some(name) => name.clone(),
+            None => ids[head(&mut parent, i)].to_string(),
+        });
+        Ok(ids.iter().copied().zip(classes).collect())
     }
 }
 

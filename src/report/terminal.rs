@@ -4,7 +4,7 @@
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
     RETRIEVAL, Rows, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping,
-    verification,
+    verification, weakest,
 };
 use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
 use comfy_table::{
@@ -176,7 +176,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     if let Some(found) = &report.smallest {
         line(wrap(&capital(&smallest(found))));
     }
-    crafted(report).iter().for_each(|text| line(wrap(&capital(text))));
+    crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
     if let Some((said, tables)) = verification(report) {
         said.iter().for_each(|text| line(wrap(&capital(text))));
         for rows in tables {
