@@ -82,11 +82,11 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     for text in crafted(report) {
         out += &format!("{}.\n\n", escape(&capital(&text)));
     }
+    out += &breakdown_table(report);
     if let Some((said, tables)) = verification(report) {
         said.iter().for_each(|text| out += &format!("{}.\n\n", escape(&capital(text))));
         tables.iter().for_each(|rows| out += &rows_table(rows));
     }
-    out += &breakdown_table(report);
     out += &searches(report);
     let s = &report.suite;
     out += &format!(
@@ -127,20 +127,6 @@ fn retrieval_table(report: &Report) -> String {
     out + "\n</details>\n\n"
 }
 
-fn rows_table(rows: &Rows) -> String {
-    let lines = (0..rows.header.len()).map(|i| if i < rows.words { "---" } else { "--:" });
-    let mut out = format!(
-        "<details><summary>{}</summary>\n\n| {} |\n|{}|\n",
-        capital(rows.about),
-        rows.header.join(" | "),
-        lines.collect::<Vec<_>>().join("|")
-    );
-    for row in &rows.rows {
-        out += &format!("| {} |\n", row.iter().map(|cell| escape(cell)).collect::<Vec<_>>().join(" | "));
-    }
-    out + "\n</details>\n\n"
-}
-
 /// The lowest classes and groups of each number.
 fn breakdown_table(report: &Report) -> String {
     let rows = breakdowns(report);
@@ -155,6 +141,20 @@ fn breakdown_table(report: &Report) -> String {
     );
     for row in rows {
         out += &format!("| {} |\n", row.map(|cell| escape(&cell)).join(" | "));
+    }
+    out + "\n</details>\n\n"
+}
+
+fn rows_table(rows: &Rows) -> String {
+    let lines = (0..rows.header.len()).map(|i| if i < rows.words { "---" } else { "--:" });
+    let mut out = format!(
+        "<details><summary>{}</summary>\n\n| {} |\n|{}|\n",
+        capital(rows.about),
+        rows.header.join(" | "),
+        lines.collect::<Vec<_>>().join("|")
+    );
+    for row in &rows.rows {
+        out += &format!("| {} |\n", row.iter().map(|cell| escape(cell)).collect::<Vec<_>>().join(" | "));
     }
     out + "\n</details>\n\n"
 }
