@@ -1,7 +1,7 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
 
 use crate::judge::crossed::Crossed;
-use crate::judge::pair::{Difference, Pair};
+use crate::judge::paired::{Difference, Pair};
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::strong;
 use crate::record::{Report, Suite};
@@ -56,6 +56,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("effort", effort(s), effort(t)),
         ("attacks made on", made_on(s), made_on(t)),
         ("hub class", hub_class(s), hub_class(t)),
+        ("threshold", threshold(s), threshold(t)),
         ("xi_k", xi_k(s), xi_k(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
         ("queries of R@1", sampled(a), sampled(b)),
@@ -110,6 +111,11 @@ fn made_on(suite: &Suite) -> String {
 /// How strictly other items were kept at the top, where an attack does that.
 fn hub_class(suite: &Suite) -> String {
     suite.hub_class.clone().unwrap_or_else(|| "all".into())
+}
+
+/// What the threshold is taken from.
+fn threshold(suite: &Suite) -> String {
+    suite.threshold.clone().unwrap_or_else(|| "none".into())
 }
 
 fn xi_k(suite: &Suite) -> String {
