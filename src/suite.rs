@@ -312,6 +312,11 @@ impl Suite {
         }
     }
 
+    /// Whether all its attacks are on pairs.
+    pub fn of_pairs(&self) -> bool {
+        self.attacks.iter().all(|a| a.objective.measure.pairs().is_some())
+    }
+
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
     /// input, in pixels.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {

@@ -84,7 +84,12 @@ fn thresholds_errors_and_attacks_agree_with_pytorch() {
         "all.yaml",
         "form: corrected\nthreshold: far=0.01\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n",
     );
-    let found = run(&folder, suite.to_str().unwrap(), &["--trials", trials.to_str().unwrap()]).unwrap();
+    let found = run(
+        &folder,
+        suite.to_str().unwrap(),
+        &["--trials", trials.to_str().unwrap(), "--strong-sample", "off"],
+    )
+    .unwrap();
 
     let clean = verification(&found);
     assert_eq!((clean.genuine, clean.impostor, clean.listed, golden.far), (240, 1000, true, 0.01));
@@ -204,6 +209,44 @@ fn parts_make_the_whole() {
     let [whole, merged] = ["whole.json", "merged.json"].map(|name| Report::load(&folder.join(name)).unwrap());
     assert_eq!(whole.verification, merged.verification);
     assert!(verification(&whole).attacked.len() == 4 && !verification(&whole).groups.is_empty());
+}
+
+/// Other balls, searches and the doctor's checks take these attacks as they take others.
+#[test]
+fn other_bounds_searches_and_the_doctor_apply() {
+    let folder = stage();
+    let suite = folder.write(
+        "l2.yaml",
+        "form: corrected\nnorm: l2\neps: 3.0\nschedule: adaptive\nsteps: 10\nrestarts: 1\nthreshold: far=0.01\n\
+         attacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\n",
+    );
+    let flags = ["--max-queries", "3", "--strong-sample", "off"];
+    let found = run(&folder, suite.to_str().unwrap(), &flags).unwrap();
+    // An image that no genuine pair connects with another has no duplicate.
+    assert_eq!(found.outcomes.len() + found.skipped.len(), 12);
+    assert!(found.outcomes.len() >= 9);
+    assert!(found.outcomes.iter().all(|o| o.size.unwrap() <= 3.0001));
+    for o in &found.outcomes {
+        let [before, after] = [&o.before, &o.after].map(|m| m.distance.unwrap());
+        assert_eq!(after > before, ["DODGE", "EVADE"].contains(&o.attack.as_str()), "{}", o.attack);
+    }
+    let mut doctor = program(&folder);
+    doctor.args([
+        "doctor",
+        "-q",
+        "--channels",
+        "grey",
+        "--data",
+        "pairs.csv",
+        "--suite",
+        suite.to_str().unwrap(),
+    ]);
+    doctor.args(["--max-queries", "2", "--only", "unbounded", "--only", "noise", "--only", "eight-bit"]);
+    let checked = ran(doctor.arg(bundled("plain.onnx")).args(["-o", "findings.json"]));
+    let findings = folder.json("findings.json")["findings"].to_string();
+    // With images of any kind all four succeed.
+    says(&findings, &["unbounded", "it does"]);
+    assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
 }
 
 /// Queries of any gallery: evasion and collision at a threshold, by the strong search.

@@ -207,16 +207,11 @@ impl Pairs {
                 )));
             }
         }
-        let name = |(i, id): (usize, &&'_ str)| {
-            let named = self.images[*id].1.clone();
-            (i, named)
-        };
-        let named: Vec<(usize, Option<String>)> = ids.iter().enumerate().map(name).collect();
-        let class = |i: usize, parent: &mut [usize]| ids[head(parent, i)].to_string();
-        Ok(named
-            .into_iter()
-            .map(|(i, named)| (ids[i], named.unwrap_or_else(|| class(i, &mut parent))))
-            .collect())
+        let classes = ids.iter().enumerate().map(|(i, id)| match &self.images[*id].1 {
+            Some(name) => name.clone(),
+            None => ids[head(&mut parent, i)].to_string(),
+        });
+        Ok(ids.iter().copied().zip(classes).collect())
     }
 }
 

@@ -7,7 +7,7 @@ use super::kept::{Checked, Place};
 use super::machine::{Machine, STAGES};
 use super::settings::{Settings, settle_card};
 use super::{images, reservations, selection};
-use crate::cli::{AuditFlags, BenignSample};
+use crate::cli::{AuditFlags, BenignSample, StrongSample};
 use crate::data::vectors::{self, Vectors};
 use crate::data::{self, Dataset, Preparation};
 use crate::error::did_you_mean;
@@ -112,7 +112,10 @@ impl Subject {
                 tried: check::preprocessing::MOST.min(dataset.items.len()) * others,
                 ranking: ranking(flags, &dataset, model.info.dim),
             };
-            let sampled = Sampled::of(flags, &settings.suite);
+            let mut sampled = Sampled::of(flags, &settings.suite);
+            if !dataset.pairs.is_empty() && settings.suite.of_pairs() {
+                sampled.strong = sampled.strong.or(Some(StrongSample::Off));
+            }
             let outlook = Outlook::of(speed, amount, model.info.estimated, &settings.suite, &plan, sampled);
             flags.mode().plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
         }

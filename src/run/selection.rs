@@ -135,7 +135,8 @@ pub fn add_strong_sample(
 ) -> Result<()> {
     // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
     // it, unless somebody asks.
-    let pairs = flags.strong_sample.is_none() && gallery.has_list();
+    let of_pairs = whole.trials.iter().all(|t| t.objective.measure.pairs().is_some());
+    let pairs = flags.strong_sample.is_none() && gallery.has_list() && of_pairs;
     if flags.surrogate.is_some() || pairs {
         return Ok(());
     }
@@ -191,8 +192,7 @@ fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
 /// How the queries were chosen, where they are not all.
 pub fn sampling(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Option<String> {
     let all = gallery.queries().len();
-    let of_pairs = suite.attacks.iter().all(|a| a.objective.measure.pairs().is_some()) && gallery.has_list();
-    if let Some(most) = suite.max_queries.filter(|_| of_pairs) {
+    if let Some(most) = suite.max_queries.filter(|_| suite.of_pairs() && gallery.has_list()) {
         let more = [true, false].into_iter().any(|same| gallery.pairs().probes(same).len() > most);
         return more.then(|| format!("{most} probes for each attack at most, seed {}", flags.seed));
     }

@@ -247,7 +247,8 @@ impl Distances {
                 far += impostor[i] / n[1];
                 i += 1;
             }
-            let frr = 1.0 - tar;
+            // Shares may sum up to a little more than 1.
+            let frr = (1.0 - tar).max(0.0);
             // Sums of shares differ in their last digits.
             if (far - frr).abs() < best.0 - 1e-12 {
                 best = ((far - frr).abs(), (far + frr) / 2.0);

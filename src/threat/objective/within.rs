@@ -75,29 +75,28 @@ pub enum Against {
 
 impl Against {
     /// The items. With `class` (a label) only those of that class.
-    fn items(self, gallery: &Gallery, trial: &Trial, class: Option<usize>) -> Vec<usize> {
+    fn items(self, gallery: &Gallery, query: usize, targets: &[usize], class: Option<usize>) -> Vec<usize> {
         let labels = &gallery.labels;
-        let own = labels[trial.query];
+        let own = labels[query];
         let other = |&i: &usize| class.map_or(labels[i] != own, |class| labels[i] == class);
         match self {
-            Against::Reference { .. } => trial.targets.clone(),
-            Against::Duplicates => gallery.positives(trial.query).collect(),
+            Against::Reference { .. } => targets.to_vec(),
+            Against::Duplicates => gallery.positives(query).collect(),
             Against::Others => {
-                (0..gallery.len()).filter(other).filter(|&i| !gallery.excluded(trial.query, i)).collect()
+                (0..gallery.len()).filter(other).filter(|&i| !gallery.excluded(query, i)).collect()
             }
         }
     }
 
     /// The distance from the point `z` [D] to the nearest of the items; `None` where there are none.
     pub fn distance(self, gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<f64> {
-        let items = self.items(gallery, trial, None).into_iter();
+        let items = self.items(gallery, trial.query, &trial.targets, None).into_iter();
         items.map(|i| gallery.metric.distance(z, gallery.point(i))).min_by(f64::total_cmp)
     }
 }
 
 fn some(query: &Query, against: Against, why: &'static str) -> Result<Targets> {
-    let trial = Trial { objective: &EVADE, query: query.index, targets: Vec::new() };
-    Ok(match against.items(query.gallery, &trial, None).is_empty() {
+    Ok(match against.items(query.gallery, query.index, &[], None).is_empty() {
         true => Targets::Skip(why),
         false => Targets::Chosen(Vec::new()),
     })
@@ -125,7 +124,7 @@ const CLEARLY: f64 = 1e-6;
 /// `class` (a label) only items of that class count: the loss of a targeted run.
 pub fn loss<'a>(gallery: &'a Gallery, trial: &Trial, aim: Aim, class: Option<usize>) -> Loss<'a> {
     let Measure::Accepted(against) = trial.objective.measure else { return Loss::Still };
-    let items = against.items(gallery, trial, class);
+    let items = against.items(gallery, trial.query, &trial.targets, class);
     let (sign, t) = (aim.sign(), gallery.threshold());
     let value = move |d: f64| f64::from(sign) * (d - t) + CLEARLY * (1.0 + t);
     match items[..] {
