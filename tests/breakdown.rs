@@ -5,7 +5,7 @@ mod report_fixture;
 
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::breakdown::breakdowns;
-use audit::judge::pair::Pair;
+use audit::judge::paired::Pair;
 use audit::judge::quantity::Quantity;
 use audit::record::{Measures, Outcome, Report, TrialRow};
 use audit::report::{FORMATS, terminal};

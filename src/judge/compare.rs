@@ -1,7 +1,7 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
 
 use crate::judge::crossed::Crossed;
-use crate::judge::pair::{Difference, Pair};
+use crate::judge::paired::{Difference, Pair};
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::strong;
 use crate::record::{Report, Suite};

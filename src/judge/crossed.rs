@@ -1,6 +1,6 @@
 //! Two models on the same trials: what attacks made on one do to the other, and how far the models agree without an attack.
 
-use super::pair::{Difference, Pair};
+use super::paired::{Difference, Pair};
 use super::quantity::{ARS, ERS, Quantity};
 use super::score::{RESAMPLES, interval};
 use super::strong::wilson;

@@ -9,7 +9,7 @@
 
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
-use crate::judge::pair::{Difference, Pair};
+use crate::judge::paired::{Difference, Pair};
 use crate::judge::quantity::{self, ARS, ARS_STRONG, ERS, Quantity, R1};
 use crate::judge::score::{self, Resampled};
 use crate::judge::strong;

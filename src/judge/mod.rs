@@ -6,7 +6,7 @@ pub mod compare;
 pub mod crossed;
 pub mod division;
 pub mod gate;
-pub mod pair;
+pub mod paired;
 pub mod published;
 pub mod quantity;
 pub mod retrieval;
