@@ -1,11 +1,16 @@
 //! Conclusions from outcomes: scores, checks that look for reasons to distrust them, gates and comparisons.
 
+pub mod breakdown;
 pub mod check;
 pub mod compare;
+pub mod crossed;
+pub mod division;
 pub mod gate;
+pub mod pair;
 pub mod published;
 pub mod quantity;
 pub mod retrieval;
 pub mod score;
 pub mod smallest;
 pub mod strong;
+pub mod verification;
