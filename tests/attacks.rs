@@ -904,6 +904,7 @@ const MEMBER: Member = Member {
     alpha: Some(1.0),
     from: From::Clean,
     until: None,
+    at_once: 1,
     closing: false,
 };
 
@@ -946,6 +947,62 @@ fn a_warm_start_begins_where_another_search_ended() {
     let reached = model.raw(&evidence.image)[[0, 0]];
     assert!((f64::from(reached) + lowest - at(&gallery, 39)).abs() < 1e-4);
     assert!(evidence.losses.len() > 1);
+}
+
+/// A random search of 300 images towards the target, one image or several at once.
+static AT_ONCE: [Objective; 3] = {
+    const SEARCHED: Member = Member { search: &RANDOM, steps: 300, ..MEMBER };
+    [
+        Objective { members: &[&[SEARCHED]], ..WARM },
+        Objective { members: &[&[Member { at_once: 4, ..SEARCHED }]], ..WARM },
+        Objective { members: &[&[Member { at_once: 7, ..SEARCHED }]], ..WARM },
+    ]
+};
+
+/// Images tried at once are as many as one after the other, in fewer passes, and in a batch of any size the same. What is found
+/// is the best of all of them: it comes as near to the minimum.
+#[test]
+fn a_random_search_tries_several_images_at_once() {
+    for (objective, each) in AT_ONCE.iter().zip([1, 4, 7]) {
+        let mut first: Option<Outcome> = None;
+        for batch in [1, 2, 8] {
+            let Toy { mut model, images, gallery, trials, lowest, .. } = toy(objective);
+            model.batch = batch;
+            let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Corrected));
+            let (gallery, trials, plan) = (&gallery, &trials, &plan);
+            let strong = Strong { gallery, images: &image, trials, plan, effort: 1, shape: [1, 1, PIXELS] };
+            let mut found = None;
+            let mut see = |event: Event| {
+                if let Event::Done(0, outcome, evidence) = event {
+                    found = Some((outcome.clone(), evidence.clone()));
+                }
+                ControlFlow::Continue(())
+            };
+            let mut lanes = |pass, work: &mut OnLanes| match pass {
+                Pass::Exact => work(vec![&mut model]).map(|()| true),
+                _ => Ok(false),
+            };
+            strong.run(&mut lanes, &mut see).unwrap();
+            let (outcome, evidence) = found.expect("the trial is reported");
+            assert_eq!(outcome.steps, 300);
+            let way = outcome.loss_first - lowest;
+            assert!(outcome.loss_last - lowest < 0.1 * way, "{each} at once: {outcome:?}, lowest {lowest}");
+            assert_eq!(outcome.loss_last, outcome.loss_best);
+            let reached = model.raw(&evidence.image)[[0, 0]];
+            assert!((f64::from(reached) + outcome.loss_last - at(gallery, 39)).abs() < 1e-4);
+            let passes = 300usize.div_ceil(each) * each.div_ceil(batch);
+            assert!(
+                (passes..=passes + 3).contains(&model.embeds),
+                "{each} at once in batches of {batch}: {}",
+                model.embeds
+            );
+            assert_eq!(
+                *first.get_or_insert(outcome.clone()),
+                outcome,
+                "{each} at once in batches of {batch}"
+            );
+        }
+    }
 }
 
 /// One perturbation for several queries. In one dimension, drawn to one target far below all of them: δ = −ε·sign(w) for each,

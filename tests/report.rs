@@ -729,6 +729,21 @@ fn the_first_numbers_stand_side_by_side() {
     let [ars, ers] = [&report.scores.ars, &report.scores.ers].map(|s| s.as_ref().unwrap().value);
     assert_eq!(words(at + 2), format!("70.0 {ars:.1} {ers:.1} 3.1"));
     assert!(terminal.lines().all(|l| l.chars().count() <= 80), "{terminal}");
+    // Machines read the three first numbers as a test case and as a property each.
+    let value = |name: &str| match name {
+        "benign.r1" => report.benign.r1,
+        "ars" => ars,
+        _ => report.scores.robust_r1.as_ref().unwrap().value,
+    };
+    for (label, name) in [("clean R@1", "benign.r1"), ("ARS", "ars"), ("robust R@1", "robust_r1")] {
+        for (format, text) in said_of(&report, label, name) {
+            let shown = format!("{:.1}", value(name));
+            assert!(
+                !["junit", "sarif"].contains(&format) || text.contains(&shown),
+                "{format}, {label}: {text}"
+            );
+        }
+    }
     // The page has a card for each.
     assert_eq!(rendered(&report, "html").matches("<div class=\"card score").count(), 4);
     let json: serde_json::Value = serde_json::from_str(&rendered(&report, "json")).unwrap();

@@ -43,6 +43,9 @@ pub struct Member {
     pub from: From,
     /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
     pub until: Option<f64>,
+    /// Images that it tries at once; more than one only for random search. Long runs are made on few trials, which would leave
+    /// most of a batch empty.
+    pub at_once: usize,
     /// Whether it runs only on trials that come nearer to the goal: those whose lowest loss the tier before has cut by a
     /// quarter. Only for losses that are 0 at the goal.
     pub closing: bool,
@@ -93,6 +96,7 @@ const HINGE: Member = Member {
     alpha: Some(1.0),
     from: From::Clean,
     until: None,
+    at_once: 1,
     closing: false,
 };
 const SQUARE: Member = Member {
@@ -152,24 +156,47 @@ pub const USUAL: Ensemble = &[
     &[REFINED, Member { steps: 250, ..SQUARE }, Member { steps: 50, ..FREE }],
 ];
 
-/// For objectives that move an item in rankings. A rank has many local optima, so starts far from each other count more than
-/// long runs. After the hinge the rank itself is minimised, made smooth.
+/// For objectives that move an item in rankings. A rank has many local optima, so many short runs from starts that lie far from each
+/// other find more than few long ones. After the hinge the rank itself is minimised, made smooth. Where a straight-through pass
+/// differs from the softened one, operators saturate on both sides or are flat: there gradients say least, and members do more.
 pub const RANKS: Ensemble = &[
     &[Member { steps: 20, ..HINGE }],
-    &[SOFTENED, STRAIGHT, BLOCKS],
+    &[
+        BLOCKS,
+        Member {
+            name: "blocks, straight-through",
+            about: "the same along the straight-through backward pass",
+            aims: Aims::Several(6),
+            pass: Pass::StraightThrough,
+            or_exact: false,
+            steps: 30,
+            ..BLOCKS
+        },
+    ],
     &[Member {
-        about: "a smooth rank, small steps, from the best image so far",
+        about: "a smooth rank, smaller steps, from the best image so far",
         loss: smooth_rank,
+        alpha: Some(0.5),
         ..REFINED
     }],
-    &[Member { loss: smooth_rank, steps: 85, ..SQUARE }],
+    &[
+        Member { loss: smooth_rank, steps: 75, ..SQUARE },
+        Member {
+            name: "square, longer",
+            about: "the same for longer, on models with a straight-through backward pass",
+            loss: smooth_rank,
+            pass: Pass::StraightThrough,
+            steps: 300,
+            ..SQUARE
+        },
+    ],
 ];
 const BLOCKS: Member = Member {
     name: "blocks",
     about: "a smooth rank, from random blocks of ±ε",
     loss: smooth_rank,
-    aims: Aims::Several(4),
-    steps: 25,
+    aims: Aims::Several(10),
+    steps: 15,
     from: From::Blocks,
     ..RESTART
 };
@@ -365,8 +392,8 @@ pub const RECALL: Ensemble = &[
         Member { steps: 100, until: LOST, ..FREE },
     ],
     &[
-        Member { name: "square, longer", steps: 1500, until: LOST, ..SQUARE },
-        Member { steps: 2000, until: LOST, ..FRESH },
+        Member { name: "square, longer", steps: 1500, until: LOST, at_once: AT_ONCE, ..SQUARE },
+        Member { steps: 2000, until: LOST, at_once: AT_ONCE, ..FRESH },
     ],
     &[Member { name: "square, closing in", steps: 4000, ..CLOSING }],
     &[Member { name: "square, still closing in", steps: 6000, ..CLOSING }],
@@ -377,9 +404,13 @@ pub const RECALL: Ensemble = &[
 const CLOSING: Member = Member {
     about: "the same, on queries whose margin the tier before has cut by a quarter",
     until: LOST,
+    at_once: AT_ONCE,
     closing: true,
     ..SQUARE
 };
+/// Images that a long random search tries at once. Most squares are rejected, so that the best of a few is seldom worse than one
+/// after the other.
+const AT_ONCE: usize = 4;
 
 /// The members of [`RECALL`] that the members of their tiers with softened backward passes are compared with.
 pub const CONTROLS: [&str; 2] = [CONTROL, MARGIN_CONTROL];
@@ -694,7 +725,13 @@ impl<'s> Chunk<'s> {
                 From::Blocks => Some(bound.blocks(shape, &mut draw(i))),
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
-            let how = Variation { loss: &loss, start: &first, stream: &stream, enough: member.until };
+            let how = Variation {
+                loss: &loss,
+                start: &first,
+                stream: &stream,
+                enough: member.until,
+                at_once: member.at_once,
+            };
             let task = Task {
                 gallery,
                 images,

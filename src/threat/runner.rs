@@ -18,7 +18,7 @@ use crate::model::Differentiable;
 use crate::record::{Form, Measures, Outcome};
 use crate::space::Gallery;
 use crate::{Error, Result};
-use ndarray::{ArrayView2, ArrayViewMut2};
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, concatenate};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -136,6 +136,8 @@ pub struct Variation<'v> {
     pub stream: &'v (dyn Fn(usize) -> u64 + Sync),
     /// A run ends at the first image whose loss is lower.
     pub enough: Option<f64>,
+    /// Images that a run tries at once. More than one only for searches that [propose](Walk::another) several.
+    pub at_once: usize,
 }
 
 /// Receives progress events, and may stop the run.
@@ -317,6 +319,8 @@ struct Run<'a> {
     stuck: bool,
     /// The factor applied to ∂L/∂embedding.
     scale: f32,
+    /// Which of the images that were tried at once has the lowest loss.
+    chosen: usize,
 }
 
 impl Run<'_> {
@@ -337,11 +341,13 @@ struct Crafted<'a> {
     free: Option<Vec<bool>>,
 }
 
-/// A batch of images, one per slot.
+/// A batch of images. A slot holds the images that one run tries at once; in all but long random searches that is one.
 struct Slots {
     /// Whether the model moves the images itself; then `x` is not used.
     in_place: bool,
-    /// The images, [B, P].
+    /// The images of each slot.
+    each: usize,
+    /// The images, [B, P], those of a slot one behind the other.
     x: Vec<f32>,
     /// ∂L/∂x, [B, P].
     gradient: Vec<f32>,
@@ -353,10 +359,10 @@ struct Slots {
 }
 
 impl Slots {
-    fn new(count: usize, pixels: usize, in_place: bool) -> Slots {
-        let all = if in_place { 0 } else { count * pixels };
+    fn new(count: usize, each: usize, pixels: usize, in_place: bool) -> Slots {
+        let all = if in_place { 0 } else { count * each * pixels };
         let (x, gradient) = (vec![0.0; all], vec![0.0; all]);
-        Slots { in_place, x, gradient, reach: vec![0.0; count], alpha: vec![0.0; count], pixels }
+        Slots { in_place, each, x, gradient, reach: vec![0.0; count], alpha: vec![0.0; count], pixels }
     }
 
     /// Empties all slots.
@@ -364,8 +370,15 @@ impl Slots {
         [&mut self.x, &mut self.reach, &mut self.alpha].into_iter().for_each(|values| values.fill(0.0));
     }
 
+    /// Where the first image of a slot lies.
     fn at(&self, slot: usize) -> std::ops::Range<usize> {
-        slot * self.pixels..(slot + 1) * self.pixels
+        self.at_of(slot, 0)
+    }
+
+    /// Where image k of a slot lies.
+    fn at_of(&self, slot: usize, k: usize) -> std::ops::Range<usize> {
+        let image = slot * self.each + k;
+        image * self.pixels..(image + 1) * self.pixels
     }
 
     /// Stores an image in a slot.
@@ -375,8 +388,10 @@ impl Slots {
         match model.signed_steps().filter(|_| self.in_place) {
             Some(steps) => steps.put(slot, x, &low, &high)?,
             None => {
-                let at = self.at(slot);
-                self.x[at].copy_from_slice(x);
+                for k in 0..self.each {
+                    let at = self.at_of(slot, k);
+                    self.x[at].copy_from_slice(x);
+                }
             }
         }
         Ok(())
@@ -398,13 +413,19 @@ impl<'a> Task<'a> {
         self.applied.get(job).map_or(&[], Vec::as_slice)
     }
 
+    /// Images that a run tries at once.
+    fn at_once(&self) -> usize {
+        self.how.map_or(1, |how| how.at_once)
+    }
+
     /// Runs one lane until no runs are left. `alone` says that this is the only lane.
     fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<Shared>) -> Result<()> {
         let Task { gallery, images, trials, jobs, plan, .. } = *self;
-        let (count, pixels) = (model.batch(), model.pixels());
+        let each = self.at_once();
+        let (count, pixels) = ((model.batch() / each).max(1), model.pixels());
         let in_place =
             self.how.is_none() && plan.search.in_place(plan.ball) && model.signed_steps().is_some();
-        let mut slots = Slots::new(count, pixels, in_place);
+        let mut slots = Slots::new(count, each, pixels, in_place);
         let mut active: Vec<Option<Run>> = (0..count).map(|_| None).collect();
         let (mut waiting, mut buffers) = (Vec::new(), Losses::default());
         let next = || locked(shared).next();
@@ -518,6 +539,7 @@ impl<'a> Task<'a> {
             shift: 0.0,
             stuck: false,
             scale: 1.0,
+            chosen: 0,
         }
     }
 
@@ -565,14 +587,23 @@ impl<'a> Task<'a> {
         } else if self.plan.search.needs_gradient {
             model.gradient(&slots.x, &slots.reach, &mut cotangent, &mut slots.gradient)?;
         } else {
-            let raw = model.embed(&slots.x)?;
-            return self.look(active, raw.view(), None, buffers);
+            let batches = slots.x.chunks(model.batch() * slots.pixels);
+            let raw: Vec<_> = batches.map(|images| model.embed(images)).collect::<Result<_>>()?;
+            let raw: Vec<_> = raw.iter().map(|raw| raw.view()).collect();
+            let raw = concatenate(Axis(0), &raw).map_err(|e| Error::internal(format!("embeddings: {e}")))?;
+            self.look(active, raw.view(), None, buffers)?;
+            for (slot, run) in active.iter().enumerate() {
+                let Some(run) = run.as_ref().filter(|run| run.chosen > 0) else { continue };
+                let (from, to) = (slots.at_of(slot, run.chosen), slots.at(slot).start);
+                slots.x.copy_within(from, to);
+            }
+            return Ok(());
         }
         fault.map_or(Ok(()), Err)
     }
 
-    /// Records the losses of the active slots at their raw embeddings [B, D]. Where `out` [B, D] is given, zero on
-    /// entry, writes ∂L/∂embedding to it.
+    /// Records the losses of the active slots at their raw embeddings [B, D], the lowest of each slot. Where `out` [B, D] is
+    /// given, zero on entry, writes ∂L/∂embedding to it.
     fn look(
         &self,
         active: &mut [Option<Run>],
@@ -581,16 +612,19 @@ impl<'a> Task<'a> {
         buffers: &mut Losses,
     ) -> Result<()> {
         let Task { gallery, trials, .. } = *self;
-        let at_work = active.iter().enumerate().filter_map(|(slot, run)| Some((slot, run.as_ref()?)));
-        check_embeddings(raw, active.len(), gallery, at_work.map(|(slot, run)| (slot, &trials[run.trial])))?;
+        let each = self.at_once();
+        let of = |image: usize| active[image / each].as_ref();
+        let at_work = (0..active.len() * each).filter_map(|image| Some((image, &trials[of(image)?.trial])));
+        check_embeddings(raw, active.len() * each, gallery, at_work)?;
         buffers.place(raw, gallery);
-        buffers.evaluate(gallery, &|slot| {
-            active[slot].as_ref().map(|run| (&run.loss, run.step == 0 && run.begins_clean))
-        });
+        buffers
+            .evaluate(gallery, &|image| of(image).map(|run| (&run.loss, run.step == 0 && run.begins_clean)));
         for (slot, run) in active.iter_mut().enumerate() {
             let Some(run) = run else { continue };
-            check_loss(buffers.losses[slot], gallery, &trials[run.trial])?;
-            run.losses.push(buffers.losses[slot]);
+            let losses = &buffers.losses[slot * each..][..each];
+            losses.iter().try_for_each(|loss| check_loss(*loss, gallery, &trials[run.trial]))?;
+            run.chosen = (1..each).fold(0, |best, k| if losses[k] < losses[best] { k } else { best });
+            run.losses.push(losses[run.chosen]);
             run.stuck |= matches!(run.loss, Loss::Still);
             if let Some(out) = &mut out {
                 let gradient = &mut buffers.gradient[slot * gallery.dim()..][..gallery.dim()];
@@ -603,7 +637,7 @@ impl<'a> Task<'a> {
                 out.row_mut(slot).iter_mut().zip(gradient).for_each(|(o, g)| *o = *g * run.scale);
             }
             let clean = gallery.point(trials[run.trial].query);
-            run.shift = gallery.metric.distance(buffers.point(slot, gallery), clean);
+            run.shift = gallery.metric.distance(buffers.point(slot * each + run.chosen, gallery), clean);
         }
         Ok(())
     }
@@ -622,6 +656,7 @@ impl<'a> Task<'a> {
         for (slot, place) in active.iter_mut().enumerate() {
             let Some(run) = place else { continue };
             let left = plan.steps - run.step;
+            let tried = slots.each.min(left);
             if let Some(how) = self.how {
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
                 let flat =
@@ -630,14 +665,14 @@ impl<'a> Task<'a> {
                 if run.stuck {
                     // The image stays what the latest loss was measured at.
                     steps += left;
-                    run.step += usize::from(left > 0);
+                    run.step += tried;
                     let image = slots.take(model, slot)?;
                     ended.extend(place.take().map(|run| (run, image)));
                     continue;
                 }
             }
             // After a gradient of exactly zero, such as that of a closed hinge, the image never moves again.
-            run.step += usize::from(!run.stuck && left > 0);
+            run.step += if run.stuck { 0 } else { tried };
             if let Some(walk) = run.walk.as_mut().filter(|_| left > 0 && !slots.in_place) {
                 let bound = plan.bound(&run.clean, &run.free);
                 let at = slots.at(slot);
@@ -645,6 +680,10 @@ impl<'a> Task<'a> {
                 let gradient = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
                 walk.scaled(run.scale);
                 walk.step(&mut slots.x[at], &bound, latest, gradient);
+                for k in 1..slots.each {
+                    let at = slots.at_of(slot, k);
+                    walk.another(&mut slots.x[at], &bound);
+                }
                 run.stuck |= walk.done();
             }
             if run.stuck || run.step == plan.steps {
@@ -652,7 +691,7 @@ impl<'a> Task<'a> {
                 let image = slots.take(model, slot)?;
                 ended.extend(place.take().map(|run| (run, image)));
             } else {
-                steps += 1;
+                steps += tried;
             }
         }
         Ok(steps)
@@ -735,7 +774,7 @@ impl<'a> Task<'a> {
                 Some(Run { begins_clean: start == 0 && !own, ..run })
             })
             .collect();
-        let mut slots = Slots::new(count, pixels, false);
+        let mut slots = Slots::new(count, 1, pixels, false);
         // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
         let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
             let (mut loss, mut gradient) = (0.0, vec![0.0f32; pixels]);

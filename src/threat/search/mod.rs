@@ -75,6 +75,9 @@ pub trait Walk: Send + Sync {
     }
     /// Receives the loss at x and its gradient [P] (empty for searches that need none), and moves x within `bound`.
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]);
+    /// Writes another image to try to x [P], besides the one that the latest step proposed. Only for searches that may try
+    /// several at once.
+    fn another(&mut self, _x: &mut [f32], _bound: &Bound) {}
     /// The best image so far and its loss, for searches that record it. It is the result if the last image has a higher
     /// loss.
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {

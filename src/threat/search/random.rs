@@ -59,6 +59,11 @@ impl Walk for Square {
 
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: &[f32]) {
         self.best.see(loss, x);
+        self.another(x, bound);
+    }
+
+    /// The best image with a square of ±ε.
+    fn another(&mut self, x: &mut [f32], bound: &Bound) {
         self.tried += 1;
         x.copy_from_slice(&self.best.image);
         let [channels, rows, columns] = self.shape;
