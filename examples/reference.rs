@@ -141,6 +141,18 @@ fn meaning(arg: &Arg) -> String {
     text
 }
 
+/// An address as a link.
+fn link(address: &str) -> String {
+    let plain = address.trim_start_matches("https://");
+    let name = match plain.split_once('/') {
+        Some(("arxiv.org", id)) => id.replace("abs/", "arXiv:"),
+        Some(("doi.org", id)) => format!("doi:{id}"),
+        Some((host, _)) => host.into(),
+        None => plain.into(),
+    };
+    format!("[{name}]({address})")
+}
+
 fn exit_codes() -> String {
     let done =
         vec!["0".into(), "done".into(), "The command did what it was asked to; no gate failed.".into()];
@@ -238,9 +250,10 @@ fn measures() -> String {
             goal.into(),
             resistance.into(),
             parts.join("; "),
+            link(term.source),
         ]
     };
-    let head = ["measure", "", "unit", "range", "the attacker wants the", "resistance", "part of"];
+    let head = ["measure", "", "unit", "range", "the attacker wants the", "resistance", "part of", "source"];
     "Each is measured before and after the attack. Resistance is 100 where the attack changes nothing, and 0 where it gets all that it \
      wants.\n\n"
         .to_owned()
@@ -261,10 +274,10 @@ fn metrics() -> String {
 
 fn findings() -> String {
     let row = |reason: &&audit::record::Reason| {
-        vec![code(reason.id), reason.when.into(), cell(reason.asks), cell(reason.advice)]
+        vec![code(reason.id), reason.when.into(), cell(reason.asks), cell(reason.advice), link(reason.source)]
     };
     "[Reasons to distrust a result](trust.md) has what each one is compared with.\n\n".to_owned()
-        + &table(&["finding", "looked for", "the question", "what to do"], REASONS.iter().map(row))
+        + &table(&["finding", "looked for", "the question", "what to do", "source"], REASONS.iter().map(row))
 }
 
 fn layouts() -> String {
