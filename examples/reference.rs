@@ -20,7 +20,8 @@ const HEAD: &str = "# Reference
 <!-- Written by `cargo run --example reference > docs/reference.md`; a test compares. -->
 
 The program itself wrote this page. Other pages of reference: the [files that audit reads](formats.md) and the columns of its table of
-trials, [reports](reports.md), [attacks](attacks.md), [operators](operators.md).
+trials, [reports](reports.md), [attacks](attacks.md), [operators](operators.md), and the flags of the
+[trainer](reference-training.md).
 
 ";
 
@@ -58,7 +59,7 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
 }
 
 /// Text as it stands in a cell.
-fn cell(text: impl ToString) -> String {
+pub fn cell(text: impl ToString) -> String {
     let text = text.to_string().replace("\n\n", " ").replace('\n', " ");
     text.replace("[`", "`").replace("`]", "`").replace('|', "\\|").replace('<', "&lt;")
 }
@@ -91,7 +92,7 @@ fn visible(command: &Command) -> impl Iterator<Item = &Arg> {
 }
 
 /// The arguments of a command, each with a row; those that an audit has in the same way are named below.
-fn flags(command: &Command, audit: &[&Arg]) -> String {
+pub fn flags(command: &Command, audit: &[&Arg]) -> String {
     let same = |arg: &Arg| {
         let text = |arg: &Arg| arg.get_help().map(ToString::to_string);
         audit.iter().any(|a| a.get_id() == arg.get_id() && text(a) == text(arg) && names(a) == names(arg))
