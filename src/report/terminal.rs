@@ -4,7 +4,7 @@
 use super::assessment::{Standing, beside_alarm};
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
-    RETRIEVAL, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping,
+    RETRIEVAL, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping, weakest,
 };
 use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
 use comfy_table::{
@@ -193,7 +193,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     if let Some(found) = &report.smallest {
         line(wrap(&capital(&smallest(found))));
     }
-    crafted(report).iter().for_each(|text| line(wrap(&capital(text))));
+    crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {

@@ -30,7 +30,8 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     };
     let targets = || run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     let labels = targets().map(|ids| ids.iter().map(label).collect());
-    let queries = run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
+    let queries = || run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
+    let group = |id: &String| report.groups.get(id).cloned().unwrap_or_default();
     let ranked = i64::try_from(report.basis().ranked).ok();
     vec![
         ("model", same(report.model_name())),
@@ -44,7 +45,8 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("seed", Column::Whole(vec![i64::try_from(report.seed).ok(); rows])),
         ("attack", names(|o| &o.attack, skipped.iter().map(|s| s.attack.clone()).collect())),
         ("query", names(|o| &o.query, skipped.iter().map(|s| s.query.clone()).collect())),
-        ("query_label", Column::Text(queries.map(label).map(Some).collect())),
+        ("query_label", Column::Text(queries().map(label).map(Some).collect())),
+        ("query_group", Column::Text(queries().map(group).map(Some).collect())),
         ("targets", Column::Texts(targets().collect())),
         ("target_labels", Column::Texts(labels.collect())),
         ("status", names(|_| "run", skipped.iter().map(|s| format!("skipped: {}", s.why)).collect())),
