@@ -104,6 +104,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("effort", effort(s), effort(t)),
         ("attacks made on", made_on(s), made_on(t)),
         ("hub class", hub_class(s), hub_class(t)),
+        ("threshold", threshold(s), threshold(t)),
         ("xi_k", xi_k(s), xi_k(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
         ("queries of R@1", sampled(a), sampled(b)),
@@ -158,6 +159,11 @@ fn made_on(suite: &Suite) -> String {
 /// How strictly other items were kept at the top, where an attack does that.
 fn hub_class(suite: &Suite) -> String {
     suite.hub_class.clone().unwrap_or_else(|| "all".into())
+}
+
+/// What the threshold is taken from.
+fn threshold(suite: &Suite) -> String {
+    suite.threshold.clone().unwrap_or_else(|| "none".into())
 }
 
 fn xi_k(suite: &Suite) -> String {

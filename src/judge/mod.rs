@@ -11,3 +11,4 @@ pub mod retrieval;
 pub mod score;
 pub mod smallest;
 pub mod strong;
+pub mod verification;

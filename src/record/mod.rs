@@ -13,6 +13,7 @@ pub mod source;
 mod sweep;
 mod trial;
 mod verdict;
+mod verification;
 
 pub use apart::Apart;
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
@@ -33,3 +34,4 @@ pub use report::{
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};
+pub use verification::{Acceptance, AttackedPairs, PairGroup, Verification};

@@ -2,7 +2,7 @@
 
 use super::{
     Axes, Channels, Form, HalfPrecision, Interpolation, Metric, Outcome, Precision, Protocol, ScoreName,
-    Severity, Skipped, TrialList, Verdict, Warning, reason,
+    Severity, Skipped, TrialList, Verdict, Verification, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -50,6 +50,9 @@ pub struct Report {
     /// How the perturbations that queries share were crafted; absent where each query has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universal: Option<Universal>,
+    /// Decisions by a threshold; absent where no attack of the suite is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
@@ -440,6 +443,9 @@ pub struct Suite {
     /// The class of the queries that hubs are for; absent where they are for all.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hub_class: Option<String>,
+    /// What a threshold is taken from, as `--threshold` takes it, where an attack is about one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub threshold: Option<String>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]

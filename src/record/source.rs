@@ -23,6 +23,10 @@ pub const ALIGNMENT_UNIFORMITY: &str = "https://arxiv.org/abs/2005.10242";
 pub const FACENET: &str = "https://arxiv.org/abs/1503.03832";
 /// Moosavi-Dezfooli et al., "Universal adversarial perturbations", CVPR 2017.
 pub const UNIVERSAL: &str = "https://arxiv.org/abs/1610.08401";
+/// Sharif et al., "Accessorize to a Crime", CCS 2016: dodging and impersonation.
+pub const DODGING: &str = "https://doi.org/10.1145/2976749.2978392";
+/// Struppek et al., "Learning to Break Deep Perceptual Hashing", FAccT 2022: evasion and collision.
+pub const PERCEPTUAL_HASHES: &str = "https://arxiv.org/abs/2111.06628";
 /// Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", ICLR 2018: the ball, PGD.
 pub const BALL: &str = "https://arxiv.org/abs/1706.06083";
 /// Croce and Hein, "Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks", ICML 2020.

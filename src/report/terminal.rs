@@ -4,7 +4,8 @@
 use super::assessment::{Standing, beside_alarm};
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
-    RETRIEVAL, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping, weakest,
+    RETRIEVAL, Rows, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping,
+    verification, weakest,
 };
 use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
 use comfy_table::{
@@ -194,6 +195,13 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         line(wrap(&capital(&smallest(found))));
     }
     crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
+    if let Some((said, tables)) = verification(report) {
+        said.iter().for_each(|text| line(wrap(&capital(text))));
+        for rows in tables {
+            line(wrap(&format!("{}:", rows.about)));
+            line(rows_table(&rows, paint).to_string());
+        }
+    }
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
@@ -338,6 +346,16 @@ fn retrieval_table(report: &Report, paint: Paint) -> Table {
         table.add_row([vec![name], found.to_vec()].concat());
     }
     for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn rows_table(rows: &Rows, paint: Paint) -> Table {
+    let mut table = paint.table();
+    table.set_header(&rows.header);
+    table.add_rows(&rows.rows);
+    for column in table.column_iter_mut().skip(rows.words) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

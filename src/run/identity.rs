@@ -47,6 +47,7 @@ impl Identity {
             ("effort", suite.effort.map_or("one search".into(), |n| n.to_string())),
             ("surrogate's SHA-256", suite.surrogate.as_ref().map_or("none".into(), |s| s.sha256.clone())),
             ("hub class", suite.hub_class.clone().unwrap_or_else(|| "all".into())),
+            ("threshold", suite.threshold.clone().unwrap_or_else(|| "none".into())),
             ("xi_k", suite.xi_k.map_or("none".into(), |k| k.to_string())),
             ("attack precision", suite.attack_precision.to_string()),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
