@@ -3,8 +3,10 @@
 pub mod breakdown;
 pub mod check;
 pub mod compare;
+pub mod crossed;
 pub mod division;
 pub mod gate;
+pub mod pair;
 pub mod published;
 pub mod quantity;
 pub mod retrieval;

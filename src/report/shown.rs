@@ -1,6 +1,7 @@
 //! How numbers are formatted in every report for people.
 
 use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::crossed::{Cosines, Cost, Crossed, Transfer};
 use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{Attack, Breakdown, Metric, Report, RetrievalMeans, Smallest, Suite};
@@ -297,6 +298,63 @@ pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
         row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
             format!("{} … {}", metric.show_change(low), metric.show_change(high))
         }),
+    ]
+}
+
+/// The columns of [`transfer`]; base and other stand for the models in the order of a comparison.
+pub(super) const TRANSFER: [&str; 5] = ["", "base → base", "other → base", "base → other", "other → other"];
+
+/// What the arrows of [`TRANSFER`] mean.
+pub(super) const ARROW: &str = "a → b: attacks made on a, measured on b";
+
+/// The name and the values of a number, as the columns of [`TRANSFER`]. With `spread` those of attacks made on the other model have
+/// the interval of their difference from attacks made on the measured model itself.
+pub(super) fn transfer(of: &Transfer, spread: bool) -> [String; 5] {
+    let cell = |made: usize, measured: usize| {
+        let cell = &of.cells[made][measured];
+        let difference = cell.difference.filter(|_| spread).map_or(String::new(), |d| {
+            let interval = d.interval.map_or(String::new(), |(low, high)| {
+                format!("; 95 % {} … {}", of.metric.show_change(low), of.metric.show_change(high))
+            });
+            format!(" ({}{interval})", of.metric.show_change(d.value))
+        });
+        of.metric.show(cell.value) + &difference
+    };
+    [of.metric.name(), cell(0, 0), cell(1, 0), cell(0, 1), cell(1, 1)]
+}
+
+/// How two models agree without an attack, and what they take: a sentence without a full stop each.
+pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
+    let of = &crossed.agreement;
+    let cosine = match of.cosine {
+        Some(Cosines { mean, lowest }) => {
+            format!(
+                "the cosine of both embeddings is {mean:.4} on average and {lowest:.4} at the lowest of {} images",
+                of.images
+            )
+        }
+        None => "embeddings have different lengths, so that they have no cosine".into(),
+    };
+    let (low, high) = of.interval;
+    let change = of
+        .r1_difference
+        .interval
+        .map_or(String::new(), |(low, high)| format!("; 95 % {low:+.1} … {high:+.1}"));
+    let [base, other] = &crossed.costs;
+    let cost = |cost: &Cost| {
+        format!("{} kB and {:.0} image steps a second", cost.bytes / 1000, cost.image_steps_per_second)
+    };
+    [
+        format!(
+            "without an attack {cosine}; both find the same item first for {:.1} % of {} queries (95 % {low:.1} – {high:.1}), on which \
+             R@1 is {:.1} and {:.1} % ({:+.1}{change})",
+            of.same_first, of.queries, of.r1[0], of.r1[1], of.r1_difference.value
+        ),
+        format!(
+            "base {}, other {}, in this audit, which computes gradients and doesn't run the graph as a deployment would",
+            cost(base),
+            cost(other)
+        ),
     ]
 }
 

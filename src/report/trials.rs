@@ -46,7 +46,6 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("attack", names(|o| &o.attack, skipped.iter().map(|s| s.attack.clone()).collect())),
         ("query", names(|o| &o.query, skipped.iter().map(|s| s.query.clone()).collect())),
         ("query_label", Column::Text(queries().map(label).map(Some).collect())),
-        ("query_group", Column::Text(queries().map(group).map(Some).collect())),
         ("targets", Column::Texts(targets().collect())),
         ("target_labels", Column::Texts(labels.collect())),
         ("status", names(|_| "run", skipped.iter().map(|s| format!("skipped: {}", s.why)).collect())),
@@ -84,6 +83,7 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("at_c_after", number(&|o| o.after.retrieval.map(|r| r.at_c))),
         ("cluster_before", cluster(&|o| o.before.retrieval)),
         ("cluster_after", cluster(&|o| o.after.retrieval)),
+        ("query_group", Column::Text(queries().map(group).map(Some).collect())),
     ]
 }
 
