@@ -20,7 +20,8 @@ const HEAD: &str = "# Reference
 <!-- Written by `cargo run --example reference > docs/reference.md`; a test compares. -->
 
 The program itself wrote this page. Other pages of reference: the [files that audit reads](formats.md) and the columns of its table of
-trials, [reports](reports.md), [attacks](attacks.md), [operators](operators.md).
+trials, [reports](reports.md), [attacks](attacks.md), [operators](operators.md), and the flags of the
+[trainer](reference-training.md).
 
 ";
 
@@ -58,7 +59,7 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
 }
 
 /// Text as it stands in a cell.
-fn cell(text: impl ToString) -> String {
+pub fn cell(text: impl ToString) -> String {
     let text = text.to_string().replace("\n\n", " ").replace('\n', " ");
     text.replace("[`", "`").replace("`]", "`").replace('|', "\\|").replace('<', "&lt;")
 }
@@ -91,7 +92,7 @@ fn visible(command: &Command) -> impl Iterator<Item = &Arg> {
 }
 
 /// The arguments of a command, each with a row; those that an audit has in the same way are named below.
-fn flags(command: &Command, audit: &[&Arg]) -> String {
+pub fn flags(command: &Command, audit: &[&Arg]) -> String {
     let same = |arg: &Arg| {
         let text = |arg: &Arg| arg.get_help().map(ToString::to_string);
         audit.iter().any(|a| a.get_id() == arg.get_id() && text(a) == text(arg) && names(a) == names(arg))
@@ -139,6 +140,18 @@ fn meaning(arg: &Arg) -> String {
         text += &format!(" [default: {}]", values.join(" "));
     }
     text
+}
+
+/// An address as a link.
+fn link(address: &str) -> String {
+    let plain = address.trim_start_matches("https://");
+    let name = match plain.split_once('/') {
+        Some(("arxiv.org", id)) => id.replace("abs/", "arXiv:"),
+        Some(("doi.org", id)) => format!("doi:{id}"),
+        Some((host, _)) => host.into(),
+        None => plain.into(),
+    };
+    format!("[{name}]({address})")
 }
 
 fn exit_codes() -> String {
@@ -238,9 +251,10 @@ fn measures() -> String {
             goal.into(),
             resistance.into(),
             parts.join("; "),
+            link(term.source),
         ]
     };
-    let head = ["measure", "", "unit", "range", "the attacker wants the", "resistance", "part of"];
+    let head = ["measure", "", "unit", "range", "the attacker wants the", "resistance", "part of", "source"];
     "Each is measured before and after the attack. Resistance is 100 where the attack changes nothing, and 0 where it gets all that it \
      wants.\n\n"
         .to_owned()
@@ -261,10 +275,10 @@ fn metrics() -> String {
 
 fn findings() -> String {
     let row = |reason: &&audit::record::Reason| {
-        vec![code(reason.id), reason.when.into(), cell(reason.asks), cell(reason.advice)]
+        vec![code(reason.id), reason.when.into(), cell(reason.asks), cell(reason.advice), link(reason.source)]
     };
     "[Reasons to distrust a result](trust.md) has what each one is compared with.\n\n".to_owned()
-        + &table(&["finding", "looked for", "the question", "what to do"], REASONS.iter().map(row))
+        + &table(&["finding", "looked for", "the question", "what to do", "source"], REASONS.iter().map(row))
 }
 
 fn layouts() -> String {

@@ -1,6 +1,7 @@
 //! Parses the command line, runs the command, prints what it says, and gives its exit code.
 
 use audit::cli::Cli;
+use audit::progress::Mode;
 use audit::run::commands::{self, Done};
 use audit::{Error, Exit, Result};
 use clap::Parser;
@@ -8,7 +9,17 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // What follows a misspelt command is no mistake.
+        Err(wrong) => match std::env::args_os().nth(1).and_then(|word| commands::misspelt(&word)) {
+            Some(error) => {
+                Mode::Auto.error(&error);
+                return ExitCode::from(error.exit as u8);
+            }
+            None => wrong.exit(),
+        },
+    };
     let mode = cli.mode();
     match commands::run(cli, std::env::args_os().skip(1)).and_then(print) {
         Ok(exit) => exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8)),

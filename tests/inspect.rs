@@ -306,6 +306,15 @@ fn a_misspelt_command_is_no_model() {
     let done = run(&dir, &["rnu"]);
     assert_eq!(done.code, Some(2));
     says(&done.err, &["no file rnu", "did you mean `run`?", "inspect"]);
+    // Whatever follows it.
+    for words in [&["inspct", "model.onnx"][..], &["rnu", "--suite", "ars", "model.onnx"]] {
+        let done = run(&dir, words);
+        assert_eq!(done.code, Some(2));
+        says(&done.err, &[&format!("no file {}", words[0]), "did you mean"]);
+    }
+    // A command's own mistakes are told as such.
+    let done = run(&dir, &["inspect", "--nothing"]);
+    says(&done.err, &["unexpected argument"]);
     // What looks like a path is one.
     let done = run(&dir, &["rnu.onnx"]);
     says(&done.err, &["can't read", "rnu.onnx"]);

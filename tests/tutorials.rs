@@ -1,4 +1,4 @@
-//! Every page of docs/tutorials, run from its own text (tests/common/tutorial.rs says how). The one on training is run with the
+//! Every page of docs/tutorials and the README's sample, run from their own text (tests/common/tutorial.rs says how). The one on training is run with the
 //! trainer, in crates/audit-train/tests/tutorial.rs.
 #![cfg(unix)]
 
@@ -14,9 +14,10 @@ use std::path::Path;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
+/// `page`: its path in the checkout.
 fn run(page: &str, instead: &[(&str, String)]) {
     let dir = Temp::new();
-    let page = Path::new(ROOT).join("docs/tutorials").join(page);
+    let page = Path::new(ROOT).join(page);
     let runtime = common::runtime_folder().map(|folder| folder.canonicalize().unwrap());
     let programs = [Path::new(env!("CARGO_BIN_EXE_audit"))];
     tutorial::run(
@@ -32,15 +33,22 @@ fn audit_the_face_model_you_bought() {
     let plain = Graph::load(&common::bundled("plain.onnx")).unwrap();
     let model = made.write("face.onnx", stand_in::stand_in(&plain).encode());
     let command = "cargo run --quiet --manifest-path $AUDIT/Cargo.toml --example stand_in -- face.onnx";
-    run("face.md", &[(command, format!("cp '{}' face.onnx", model.display()))]);
+    run("docs/tutorials/face.md", &[(command, format!("cp '{}' face.onnx", model.display()))]);
 }
 
 #[test]
 fn gate_a_model_in_ci() {
-    run("gate.md", &[]);
+    run("docs/tutorials/gate.md", &[]);
 }
 
 #[test]
 fn read_a_report() {
-    run("report.md", &[]);
+    run("docs/tutorials/report.md", &[]);
+}
+
+/// The sample is made in the checkout, for its first line names the model from there.
+#[test]
+fn what_the_readme_shows_of_the_demo() {
+    let command = "audit --suite ars models/hardened.onnx -q";
+    run("README.md", &[(command, format!("cd \"$AUDIT\" && {command}"))]);
 }

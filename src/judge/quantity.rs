@@ -3,7 +3,7 @@
 use super::division::{DIVISIONS, Division};
 use super::score::{Replicate, Resampled};
 use crate::error::did_you_mean;
-use crate::record::{Attack, Benign, Breakdown, Report, Score, ScoreName, reason};
+use crate::record::{Attack, Benign, Breakdown, Report, Score, ScoreName, reason, source};
 use crate::space::benign::CMC;
 use crate::threat::term::{TERMS, Term};
 use crate::{Error, Result};
@@ -60,6 +60,8 @@ impl Share {
 /// A measure of retrieval without attack.
 pub struct Retrieval {
     name: &'static str,
+    /// Address of the text that defines it.
+    source: &'static str,
     read: fn(&Benign) -> Option<f64>,
 }
 
@@ -73,15 +75,15 @@ pub const ARS_STRONG: Quantity = Quantity::Score(ScoreName::ArsStrong);
 pub const ERS: Quantity = Quantity::Score(ScoreName::Ers);
 
 static RETRIEVAL: [Retrieval; 9] = [
-    Retrieval { name: "r1", read: |b| Some(b.r1) },
-    Retrieval { name: "r2", read: |b| Some(b.r2) },
-    Retrieval { name: "map", read: |b| Some(b.map) },
-    Retrieval { name: "map_at_r", read: |b| Some(b.map_at_r) },
-    Retrieval { name: "nmi", read: |b| b.nmi },
-    Retrieval { name: "ami", read: |b| b.ami },
-    Retrieval { name: "mrr", read: |b| b.mrr },
-    Retrieval { name: "r_precision", read: |b| b.r_precision },
-    Retrieval { name: "map_at_c", read: |b| b.map_at_c },
+    Retrieval { name: "r1", source: source::RETRIEVAL, read: |b| Some(b.r1) },
+    Retrieval { name: "r2", source: source::RETRIEVAL, read: |b| Some(b.r2) },
+    Retrieval { name: "map", source: source::RANKED_RETRIEVAL, read: |b| Some(b.map) },
+    Retrieval { name: "map_at_r", source: source::RETRIEVAL, read: |b| Some(b.map_at_r) },
+    Retrieval { name: "nmi", source: source::CLUSTERING, read: |b| b.nmi },
+    Retrieval { name: "ami", source: source::ADJUSTED_MUTUAL_INFORMATION, read: |b| b.ami },
+    Retrieval { name: "mrr", source: source::RANKED_RETRIEVAL, read: |b| b.mrr },
+    Retrieval { name: "r_precision", source: source::RANKED_RETRIEVAL, read: |b| b.r_precision },
+    Retrieval { name: "map_at_c", source: source::RANKED_RETRIEVAL, read: |b| b.map_at_c },
 ];
 
 impl Quantity {
@@ -158,6 +160,20 @@ impl Quantity {
     /// Whether the number exists only for comparison with published tables.
     pub fn as_published(self) -> bool {
         matches!(self, Quantity::Table | Quantity::Ratio(_))
+    }
+
+    /// Address of the text that defines the number.
+    pub fn source(self) -> &'static str {
+        match self {
+            Quantity::Score(ScoreName::Ers) => source::DEEP_RANKING,
+            Quantity::Score(ScoreName::Ars | ScoreName::ArsStrong) | Quantity::Table => source::CA_TRIDE,
+            Quantity::Resistance(_) | Quantity::Ratio(_) => source::CA_TRIDE,
+            Quantity::Robust => source::ENSEMBLE,
+            Quantity::Lowest(..) => self.whole().source(),
+            Quantity::After(term) => term.source,
+            Quantity::Benign(number) => number.source,
+            Quantity::Cmc(_) => source::RE_IDENTIFICATION,
+        }
     }
 
     /// The number of all queries that this is the lowest of any class or group of; of others it is the number itself.

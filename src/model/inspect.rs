@@ -1,8 +1,8 @@
 //! What a model file is, without an audit: what goes in and comes out, what it looks like, and how long a pass takes.
 
 use super::card::Card;
-use super::runtime::{Optimise, Options, Session};
-use super::{IMAGE, Info, Loaded, Pass, Prepared};
+use super::runtime::{self, Optimise, Options, Session};
+use super::{IMAGE, Info, Loaded, Pass, Prepared, Taking};
 use crate::{Error, Result};
 use onnx_grad::{DType, Graph, Node};
 use std::collections::BTreeMap;
@@ -109,16 +109,21 @@ pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>)
 }
 
 fn take(file: Loaded, path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Taken> {
-    let prepared = Prepared::of(file, path, card, options, batch, false, false)?;
+    let taking = Taking { unrun: true, ..Taking::default() };
+    let prepared = Prepared::of(file, path, card, options, batch, taking)?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     prepared.graph.nodes.iter().for_each(|n| *counts.entry(&n.op).or_default() += 1);
     let mut operators: Vec<(String, usize)> = counts.into_iter().map(|(op, n)| (op.to_string(), n)).collect();
     operators.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-    let (notes, without_gradient) = match prepared.differentiate(IMAGE, Pass::Exact) {
-        Ok(g) => (g.notes, None),
-        Err(e) => (Vec::new(), Some(e.message)),
-    };
-    let embed_s = forward_seconds(&prepared, options)?;
+    // A gradient graph for weights that aren't known takes none of the time in which kernels are turned round. What can't be
+    // formed so may be with them.
+    let without_weights = prepared.differentiate_as(&runtime::hollow(&prepared.graph), IMAGE, Pass::Exact);
+    let (notes, without_gradient) =
+        match without_weights.or_else(|_| prepared.differentiate(IMAGE, Pass::Exact)) {
+            Ok(g) => (g.notes, None),
+            Err(e) => (Vec::new(), Some(e.message)),
+        };
+    let embed_s = forward_seconds(&prepared, options).map_err(|e| e.context(path.display()))?;
     let mut info = prepared.info;
     info.notes = notes;
     Ok(Taken { info, operators, without_gradient, embed_s })
@@ -135,7 +140,8 @@ fn forward_seconds(prepared: &Prepared, options: Options) -> Result<f64> {
         session.run(&[(IMAGE, super::runtime::Input::Host(&shape, &images))], &[super::EMBEDDING])?;
         Ok::<f64, Error>(since.elapsed().as_secs_f64())
     };
-    run()?; // makes room
+    // The first run makes room. It also rejects graphs that inference accepts and kernels do not.
+    run().map_err(|e| Error::model(e.message))?;
     Ok(run()? / (lanes.each * lanes.count) as f64)
 }
 

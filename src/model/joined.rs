@@ -1,7 +1,7 @@
 //! A model and its gradient, joined into one graph of standard operators.
 
 use super::runtime::Options;
-use super::{Card, EMBEDDING, Info, Prepared, pick_input};
+use super::{Card, EMBEDDING, Info, Prepared, Taking, pick_input};
 use crate::{Error, Exit, Result};
 use onnx_grad::{Graph, Pass, batch};
 use std::path::Path;
@@ -45,7 +45,7 @@ impl Joined {
         };
         let of = |n: usize| -> Result<(Info, Graph)> {
             let prepared =
-                Prepared::read(path, card, options, Some(n), false, raw).map_err(|mut e| {
+                Prepared::read(path, card, options, Some(n), Taking { raw, ..Taking::default() }).map_err(|mut e| {
                     if batch.is_none() && e.exit == Exit::Model {
                         e.message += &format!(
                             ".\nThis was for a batch of {n}, because the file leaves its batch open. If the model takes one batch \

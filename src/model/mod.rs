@@ -18,7 +18,6 @@ use crate::record::Metric;
 use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
 pub use half::InHalf;
-pub use shaped::shaped;
 pub use softened::Softened;
 
 use card::{Card, Preprocessing, image_like};
@@ -32,6 +31,7 @@ use rayon::prelude::*;
 use reference::Reference;
 use runtime::{Optimise, Options, Provider, Session};
 use sha2::{Digest, Sha256};
+use shaped::shaped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -152,6 +152,17 @@ struct Loaded {
     graph: Graph,
 }
 
+/// How a file is prepared.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taking {
+    /// Whether the graph may have loops. A loop has no gradient here, and running it to infer shapes might not end.
+    loops: bool,
+    /// Whether the graph keeps the model's own input, without preprocessing.
+    raw: bool,
+    /// Whether the caller runs the graph, which else runs once after its shapes are inferred.
+    unrun: bool,
+}
+
 /// A model that is ready to run forward and is not differentiated yet.
 struct Prepared {
     info: Info,
@@ -184,12 +195,12 @@ impl Model {
         tell: &dyn Fn(usize),
     ) -> Result<Model> {
         tell(0);
-        let mut prepared = Prepared::read(path, card, options, batch, false, false)?;
+        let mut prepared = Prepared::read(path, card, options, batch, Taking::default())?;
         let free = prepared.free && batch.is_none();
         let available = memory::available(options.provider);
         let lanes = prepared.lanes.fitting(free, prepared.bytes(), available);
         if lanes.each < prepared.lanes.each {
-            prepared = Prepared::read(path, card, options, Some(lanes.each), false, false)?;
+            prepared = Prepared::read(path, card, options, Some(lanes.each), Taking::default())?;
         }
         prepared.lanes = lanes;
         tell(1);
@@ -226,7 +237,7 @@ impl Model {
         seed: u64,
     ) -> Result<Model> {
         let Prepared { mut info, input, graph, lanes, .. } =
-            Prepared::read(path, card, options, batch, true, false)?;
+            Prepared::read(path, card, options, batch, Taking { loops: true, ..Taking::default() })?;
         info.estimated = true;
         info.nodes[1] = graph.nodes.len();
         let named = |e: Error| e.context(path.display());
@@ -458,7 +469,7 @@ impl Loaded {
         })?;
         let size = bytes.len();
         let sha256 = hex(&Sha256::digest(&bytes));
-        let beside = bytes.windows(EXTERNAL.len()).any(|at| at == EXTERNAL);
+        let beside = memchr::memmem::find(&bytes, EXTERNAL).is_some();
         let graph = Graph::decode(bytes.into(), path)?;
         let weights_sha256 = beside.then(|| {
             let all = graph.encode_external();
@@ -469,18 +480,15 @@ impl Loaded {
 }
 
 impl Prepared {
-    /// Reads and prepares a model. `loops` says whether the graph may have loops. A loop has no gradient here, and
-    /// running it to infer shapes might not end. `raw` says whether the graph keeps the model's own input, without
-    /// preprocessing.
+    /// Reads and prepares a model.
     fn read(
         path: &Path,
         card: &Card,
         options: Options,
         batch: Option<usize>,
-        loops: bool,
-        raw: bool,
+        taking: Taking,
     ) -> Result<Prepared> {
-        Prepared::of(Loaded::read(path)?, path, card, options, batch, loops, raw)
+        Prepared::of(Loaded::read(path)?, path, card, options, batch, taking)
     }
 
     /// [`Prepared::read`] of a file that was read from `path`.
@@ -490,8 +498,7 @@ impl Prepared {
         card: &Card,
         options: Options,
         batch: Option<usize>,
-        loops: bool,
-        raw: bool,
+        taking: Taking,
     ) -> Result<Prepared> {
         let Loaded { sha256, weights_sha256, mut graph, .. } = file;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !s.eq_ignore_ascii_case(&sha256)) {
@@ -513,7 +520,7 @@ impl Prepared {
         let batch = lanes.each;
 
         fix_input(&mut graph, &input.name, &preprocessing, batch);
-        if !raw {
+        if !taking.raw {
             preprocessing.prepend(&mut graph, &input.name, batch);
         }
         if let Some(name) = &card.output {
@@ -522,9 +529,9 @@ impl Prepared {
         forget_shapes(&mut graph);
         graph.prune();
         graph.prune_inputs();
-        only_input(&graph, if raw { &input.name } else { IMAGE }, &inputs).map_err(named)?;
+        only_input(&graph, if taking.raw { &input.name } else { IMAGE }, &inputs).map_err(named)?;
         let mut types;
-        (graph, types) = shaped(&graph, loops).map_err(named)?;
+        (graph, types) = shaped(&graph, taking).map_err(named)?;
         let (output, dim) =
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
         let output_why = output::why(&outputs, card, &output);
@@ -554,7 +561,12 @@ impl Prepared {
 
     /// Differentiates the graph with respect to its input `image`, with the slopes of `pass`.
     fn differentiate(&self, image: &str, pass: Pass) -> Result<Differentiated> {
-        differentiate(&self.graph, &self.types, &[image], pass).map_err(|missing| {
+        self.differentiate_as(&self.graph, image, pass)
+    }
+
+    /// [`Prepared::differentiate`] of a form of its graph.
+    fn differentiate_as(&self, graph: &Graph, image: &str, pass: Pass) -> Result<Differentiated> {
+        differentiate(graph, &self.types, &[image], pass).map_err(|missing| {
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
                  Export the model with other operators, or ask for these: `audit ops` lists what is covered. \

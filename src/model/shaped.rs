@@ -1,6 +1,6 @@
 //! A graph of which every type and shape is known, without loops.
 
-use super::runtime;
+use super::{Taking, runtime};
 use crate::{Error, Result};
 use onnx_grad::{Attr, DType, Graph, Node, Types, Value};
 
@@ -9,9 +9,9 @@ const DEEPEST: usize = 8;
 
 /// Specialises a graph of fixed input shapes, unfolds its loops and recurrent operators, and infers the type and shape of each value.
 ///
-/// With `loops` they stay: a graph that is run forward alone may have them. Errors (exit code 3): an operator of a domain that
+/// Errors (exit code 3): an operator of a domain that
 /// ONNX Runtime doesn't have, a loop that can't be unfolded, or whatever ONNX Runtime refuses.
-pub fn shaped(graph: &Graph, loops: bool) -> Result<(Graph, Types)> {
+pub(super) fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
     foreign_operators(graph)?;
     let mut graph = match runtime::specialise(graph) {
         Err(_) if graph.nodes.iter().any(rounds_up) => runtime::specialise(&with_pads(graph)?)?,
@@ -19,7 +19,7 @@ pub fn shaped(graph: &Graph, loops: bool) -> Result<(Graph, Types)> {
     };
     for _ in 0..DEEPEST {
         // Loops go before shapes are inferred: that runs the graph, and a loop might not end.
-        if !loops {
+        if !taking.loops {
             if let Some(unfolded) = graph.unfold(&Types::new()).map_err(Error::model)? {
                 graph = runtime::specialise(&unfolded)?;
                 continue;
@@ -32,8 +32,9 @@ pub fn shaped(graph: &Graph, loops: bool) -> Result<(Graph, Types)> {
                 )));
             }
         }
-        let types = runtime::infer(&graph)?;
-        match if loops { None } else { graph.unfold(&types).map_err(Error::model)? } {
+        let infer = if taking.unrun { runtime::infer_unrun } else { runtime::infer };
+        let types = infer(&graph)?;
+        match if taking.loops { None } else { graph.unfold(&types).map_err(Error::model)? } {
             Some(unfolded) => graph = runtime::specialise(&unfolded)?,
             None => return Ok((graph, types)),
         }

@@ -4,7 +4,7 @@
 //! exact gradient says nothing, and another slope may ([`onnx_grad::Pass`]).
 
 use super::lane::Lane;
-use super::{Differentiable, IMAGE, Lanes, Model, Prepared, Sessions, left_to_cpu};
+use super::{Differentiable, IMAGE, Lanes, Model, Prepared, Sessions, Taking, left_to_cpu};
 use crate::{Error, Result};
 use onnx_grad::{Graph, Pass};
 use sha2::{Digest, Sha256};
@@ -35,7 +35,7 @@ impl Model {
             return Ok(None);
         }
         let (path, each) = (&self.info.path, self.batch());
-        let prepared = Prepared::read(path, &self.card, self.options, Some(each), false, false)?;
+        let prepared = Prepared::read(path, &self.card, self.options, Some(each), Taking::default())?;
         if prepared.info.sha256 != self.info.sha256 {
             return Err(Error::usage(format!(
                 "{}: the file has changed since it was loaded. Its sha256 was {} and is {}. Start again",

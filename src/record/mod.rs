@@ -9,6 +9,7 @@ mod partition;
 mod properties;
 pub mod reason;
 mod report;
+pub mod source;
 mod sweep;
 mod trial;
 mod verdict;

@@ -54,6 +54,12 @@ pub fn assess(report: &Report) -> Result<Assessment> {
     Ok(Assessment { standing, headline, reasons, next: next(report, standing) })
 }
 
+/// The verdict where numbers mean something. Where they don't, the alarm says so and why. Errors: as [`assess`].
+pub fn beside_alarm(report: &Report) -> Result<Option<Assessment>> {
+    let found = assess(report)?;
+    Ok((found.standing != Standing::Void).then_some(found))
+}
+
 /// The model beside published ones, and what the published numbers are.
 pub fn references(report: &Report) -> Result<(Vec<Row>, String)> {
     let Spans { plain, defended } = spans()?;

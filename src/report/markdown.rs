@@ -1,5 +1,6 @@
 //! The report as Markdown. It fits into a pull request's comment (65,536 characters) and a CI step's summary.
 
+use super::assessment::beside_alarm;
 use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
@@ -28,6 +29,11 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     }
     if let Some(caveat) = report.caveat() {
         out += &format!("> ⚠️ **{}**\n\n", escape(&caveat));
+    }
+    if let Some(found) = beside_alarm(report)? {
+        out += &format!("**{}**", escape(&found.headline));
+        found.reasons.iter().for_each(|reason| out += &format!(". {}", escape(reason)));
+        out += ".\n\n";
     }
     if let Some(gate) = &report.gate {
         let mark = if gate.exit().is_some() { "❌" } else { "✅" };

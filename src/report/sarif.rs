@@ -5,9 +5,10 @@ use super::first::firsts;
 use super::references::references;
 use super::shown::capital;
 use crate::Result;
+use crate::judge::quantity::Quantity;
 use crate::model::hex;
 use crate::record::reason::REASONS;
-use crate::record::{CheckResult, Report, Severity};
+use crate::record::{CheckResult, Report, Severity, source};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -17,7 +18,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let tags: Vec<String> = references(report).map(|r| r.tag()).collect();
     let mut add = |id: String, about: About, level: &str, text: &str| {
         let at = rules.iter().position(|r| r["id"] == id.as_str()).unwrap_or_else(|| {
-            let mut rule = about.rule(&id, env!("CARGO_PKG_REPOSITORY"));
+            let mut rule = about.rule(&id);
             rule["properties"] = json!({ "tags": tags });
             rules.push(rule);
             rules.len() - 1
@@ -46,6 +47,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             CheckResult::Fail => "error",
         };
         let id = format!("gate/{}/{}", c.metric, c.kind.name());
+        let source = Quantity::find(&c.metric)?.source();
         add(
             id,
             About {
@@ -56,6 +58,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
                     c.metric
                 ),
                 page: "docs/ci.md#the-gate",
+                source,
             },
             level,
             &format!("{} {}", c.metric, c.text),
@@ -86,8 +89,10 @@ struct About {
     short: String,
     /// What it asks, and what to do.
     help: String,
-    /// Where more stands, in the repository.
+    /// The page of this program's documentation, in its repository.
     page: &'static str,
+    /// Address of the text that defines what the rule is about.
+    source: &'static str,
 }
 
 impl About {
@@ -101,25 +106,26 @@ impl About {
                 "" => reason.asks.to_string(),
                 advice => format!("{} If not: {advice}", reason.asks),
             });
-        About { short: format!("reason to distrust: {id}"), help, page: "docs/trust.md" }
+        About {
+            short: format!("reason to distrust: {id}"),
+            help,
+            page: "docs/trust.md",
+            source: row.map_or(source::EVALUATING, |reason| reason.source),
+        }
     }
 
-    /// The rule. `repository` is the address that pages lie under; empty where the package names none, as a rule then has no URI:
-    /// SARIF wants whole addresses.
-    fn rule(&self, id: &str, repository: &str) -> Value {
-        let About { short, help, page } = self;
+    /// The rule. SARIF wants a whole address as its URI: it is that of the source.
+    fn rule(&self, id: &str) -> Value {
+        let About { short, help, page, source } = self;
         let help = format!("{}. See {page}.", help.trim_end_matches('.'));
-        let mut rule = json!({
+        json!({
             "id": id,
             "name": id.split(['/', '-', '_', '.']).map(capital).collect::<String>(),
             "shortDescription": { "text": short },
             "fullDescription": { "text": help },
-            "help": { "text": help, "markdown": help }
-        });
-        if !repository.is_empty() {
-            rule["helpUri"] = format!("{}/blob/main/{page}", repository.trim_end_matches('/')).into();
-        }
-        rule
+            "help": { "text": help, "markdown": help },
+            "helpUri": source
+        })
     }
 }
 
@@ -158,18 +164,4 @@ fn uri(path: &str) -> String {
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::About;
-
-    #[test]
-    fn rules_say_what_to_do_and_where_more_stands() {
-        let rule = About::reason("collapse").rule("trust/collapse", "https://example.org/audit/");
-        assert_eq!(rule["helpUri"], "https://example.org/audit/blob/main/docs/trust.md");
-        assert_eq!(rule["name"], "TrustCollapse");
-        assert!(rule["help"]["text"].as_str().unwrap().contains("preprocessing"), "{rule}");
-        assert_eq!(About::reason("collapse").rule("trust/collapse", "").get("helpUri"), None);
-    }
 }

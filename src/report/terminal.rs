@@ -1,6 +1,7 @@
 //! The report on a terminal. It uses the columns that COLUMNS names, else the terminal's, up to a limit, and 80 where there is no
 //! terminal. On a terminal it has colours, unless NO_COLOR is set.
 
+use super::assessment::{Standing, beside_alarm};
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
     RETRIEVAL, Rows, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping,
@@ -77,6 +78,15 @@ fn style_of(severity: Severity) -> Option<Style> {
         Severity::Error => Some(RED),
         Severity::Warning => Some(YELLOW),
         Severity::Info | Severity::Ok => None,
+    }
+}
+
+fn style_at(standing: Standing) -> Option<Style> {
+    match standing {
+        Standing::Void | Standing::Falls => Some(RED),
+        Standing::Between => Some(YELLOW),
+        Standing::Stands => Some(GREEN),
+        Standing::Open => None,
     }
 }
 
@@ -161,6 +171,14 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         b.nmi.map_or(String::new(), |v| format!("  NMI {v:.1}")),
         b.sampling.as_ref().map_or(String::new(), |sample| format!("  (of {sample})"))
     )));
+    match beside_alarm(report) {
+        Ok(Some(found)) => {
+            let text = wrap(&found.headline);
+            line(style_at(found.standing).map_or(text.clone(), |style| paint.lines(style, &text)));
+        }
+        Ok(None) => {}
+        Err(e) => line(wrap(&e.message)),
+    }
 
     let first = firsts(report);
     line(first_table(&first, paint).to_string());

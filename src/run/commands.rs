@@ -11,7 +11,7 @@ use crate::report::{self, Target};
 use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators, threat};
 use clap::{CommandFactory, Parser};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// What a command prints, and its exit code where that is not 0.
@@ -75,7 +75,9 @@ fn shown(report: &Report) -> Done {
 }
 
 fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
-    refuse_misspelt(flags)?;
+    if let Some(error) = flags.model.as_ref().and_then(|path| misspelt(path.as_os_str())) {
+        return Err(error);
+    }
     interrupt::listen()?;
     limit(flags.threads);
     let (text, exit) = shown(&super::run(flags, command)?);
@@ -88,17 +90,21 @@ fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
     Ok((text + &report::terminal::wrap(&rest) + "\n", exit))
 }
 
-/// A word that is no file and nearly a command is one that was misspelt: `audit rnu`.
-fn refuse_misspelt(flags: &AuditFlags) -> Result<()> {
-    let Some(word) = flags.model.as_ref().and_then(|path| path.to_str()) else { return Ok(()) };
+/// A first word that is no file and nearly a command is one that was misspelt: `audit rnu`, `audit inspct model.onnx`. `None` for any
+/// other word.
+pub fn misspelt(word: &OsStr) -> Option<Error> {
+    let word = word.to_str()?;
     let all = Cli::command();
     let names: Vec<&str> = all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name()).collect();
     let near = did_you_mean(word, &names);
-    if near.is_empty() || word.contains(['.', '/', '\\']) || flags.model.as_ref().is_some_and(|p| p.exists())
+    if all.find_subcommand(word).is_some()
+        || near.is_empty()
+        || word.contains(['.', '/', '\\'])
+        || Path::new(word).exists()
     {
-        return Ok(());
+        return None;
     }
-    Err(Error::usage(format!(
+    Some(Error::usage(format!(
         "there is no file {word}, and no command of that name{near}. Commands are {}; a model is an .onnx file",
         names.join(", ")
     )))

@@ -1,7 +1,7 @@
 //! Terms: the measures of attacks. [`TERMS`] is the only place that defines them; scores, gates, comparisons, checks
 //! and every report format read it.
 
-use crate::record::{Form, Measures, Outcome, ScoreName};
+use crate::record::{Form, Measures, Outcome, ScoreName, source};
 
 /// A measure of an attack's result, before and after.
 pub struct Term {
@@ -33,6 +33,8 @@ pub struct Term {
     pub resistance: Option<Averaging>,
     /// The weight of the term's resistance in ARS, and in ARS of the strong search; 0 where it has no part.
     pub weights: [usize; 2],
+    /// Address of the paper that defines the attack.
+    pub source: &'static str,
 }
 
 /// See [`Term::held_out`].
@@ -128,6 +130,7 @@ const RANK: Term = Term {
     way: false,
     resistance: Some(Averaging::Trials),
     weights: [1, 1],
+    source: source::RANKING_ATTACK,
 };
 const SHARE: Term = Term {
     unit: Unit::Percent,
@@ -135,6 +138,7 @@ const SHARE: Term = Term {
     read: |o, _| Some((Some(share(o.before.hit?)), share(o.after.hit?))),
     ers: Some(|after| after),
     resistance: Some(Averaging::Means),
+    source: source::DEEP_RANKING,
     ..RANK
 };
 /// R@1 after a published attack. In ARS of the strong search R1 stands for all three.
@@ -164,6 +168,7 @@ pub const TMA: Term = Term {
     way: false,
     resistance: None,
     weights: [0, 0],
+    source: source::TARGETED_MISMATCH,
 };
 /// The shift of the embedding. The published form measures it one step before the end.
 pub const ES_D: Term = Term {
@@ -187,11 +192,12 @@ pub const ES_D: Term = Term {
     way: true,
     resistance: None,
     weights: [0, 0],
+    source: source::DEEP_RANKING,
 };
 /// R@1 after ES.
 pub const ES_R: Term = Term { name: "ES:R", ..RECALL };
 /// R@1 after LTM.
-pub const LTM: Term = Term { name: "LTM", ..RECALL };
+pub const LTM: Term = Term { name: "LTM", source: source::MIS_RANKING, ..RECALL };
 /// R@1 after GTM.
 pub const GTM: Term = Term { name: "GTM", ..RECALL };
 /// Share of the queries whose best match is still among the first four.
@@ -203,7 +209,14 @@ pub const GTT: Term = Term {
 };
 
 /// Robust R@1: R@1 after the strongest attack that was found for each query. It stands for the three R@1 terms of ARS.
-pub const R1: Term = Term { name: "R1", label: "robust R@1, %", ers: None, weights: [0, 3], ..SHARE };
+pub const R1: Term = Term {
+    name: "R1",
+    label: "robust R@1, %",
+    ers: None,
+    weights: [0, 3],
+    source: source::ENSEMBLE,
+    ..SHARE
+};
 
 const KEPT: Term = Term {
     label: "kept items' rank, %",
@@ -211,14 +224,17 @@ const KEPT: Term = Term {
     ers: None,
     resistance: None,
     weights: [0, 0],
+    source: source::DEEP_RANKING,
     ..RANK
 };
 /// The candidates' rank after SPQA+.
-pub const SPQA_RAISE: Term = Term { name: "SPQA+", ers: None, weights: [0, 0], ..QA_RAISE };
+pub const SPQA_RAISE: Term =
+    Term { name: "SPQA+", ers: None, weights: [0, 0], source: source::DEEP_RANKING, ..QA_RAISE };
 /// The rank of the items that SPQA+ keeps at the top.
 pub const SPQA_RAISE_KEPT: Term = Term { name: "SPQA+:G", ..KEPT };
 /// The candidates' rank after SPQA−.
-pub const SPQA_LOWER: Term = Term { name: "SPQA-", ers: None, weights: [0, 0], ..QA_LOWER };
+pub const SPQA_LOWER: Term =
+    Term { name: "SPQA-", ers: None, weights: [0, 0], source: source::DEEP_RANKING, ..QA_LOWER };
 /// The rank of the items that SPQA− keeps at the top.
 pub const SPQA_LOWER_KEPT: Term = Term { name: "SPQA-:G", ..KEPT };
 
@@ -231,6 +247,7 @@ pub const FOA2: Term = Term {
     ers: None,
     resistance: None,
     weights: [0, 0],
+    source: source::ORDER_ATTACK,
     ..SHARE
 };
 /// Kendall's τ between the order asked for and the order by distance.
@@ -249,19 +266,19 @@ pub const FOA25: Term = Term { name: "FOA25", ..FOA5 };
 /// As [`FOA2`], after SPFOA.
 pub const SPFOA2: Term = Term { name: "SPFOA2", ..FOA2 };
 /// The rank of the items that SPFOA keeps at the top.
-pub const SPFOA2_KEPT: Term = Term { name: "SPFOA2:G", ..KEPT };
+pub const SPFOA2_KEPT: Term = Term { name: "SPFOA2:G", source: source::ORDER_ATTACK, ..KEPT };
 /// As [`FOA5`], after SPFOA.
 pub const SPFOA5: Term = Term { name: "SPFOA5", ..FOA5 };
 /// As [`SPFOA2_KEPT`].
-pub const SPFOA5_KEPT: Term = Term { name: "SPFOA5:G", ..KEPT };
+pub const SPFOA5_KEPT: Term = Term { name: "SPFOA5:G", source: source::ORDER_ATTACK, ..KEPT };
 /// As [`FOA10`], after SPFOA.
 pub const SPFOA10: Term = Term { name: "SPFOA10", ..FOA5 };
 /// As [`SPFOA2_KEPT`].
-pub const SPFOA10_KEPT: Term = Term { name: "SPFOA10:G", ..KEPT };
+pub const SPFOA10_KEPT: Term = Term { name: "SPFOA10:G", source: source::ORDER_ATTACK, ..KEPT };
 /// As [`FOA25`], after SPFOA.
 pub const SPFOA25: Term = Term { name: "SPFOA25", ..FOA5 };
 /// As [`SPFOA2_KEPT`].
-pub const SPFOA25_KEPT: Term = Term { name: "SPFOA25:G", ..KEPT };
+pub const SPFOA25_KEPT: Term = Term { name: "SPFOA25:G", source: source::ORDER_ATTACK, ..KEPT };
 
 fn ordered(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
     Some((Some(o.before.order?), o.after.order?))
@@ -269,17 +286,17 @@ fn ordered(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
 /// R@1 after an attack that is part of no score.
 const APART: Term = Term { ers: None, weights: [0, 0], ..SHARE };
 /// R@1 after NN-push.
-pub const NN: Term = Term { name: "NN", ..APART };
+pub const NN: Term = Term { name: "NN", source: source::PANUM, ..APART };
 /// R@1 after the attack on the anchor.
-pub const ANCHOR: Term = Term { name: "ANC", ..APART };
+pub const ANCHOR: Term = Term { name: "ANC", source: source::PANUM, ..APART };
 /// R@1 where each query has the smallest perturbation that makes it wrong, as far as one within ε was found.
-pub const MIN: Term = Term { name: "MIN", ..APART };
+pub const MIN: Term = Term { name: "MIN", source: source::PANUM, ..APART };
 /// R@1 after the alignment attack.
-pub const ALIGNMENT: Term = Term { name: "ALI", ..APART };
+pub const ALIGNMENT: Term = Term { name: "ALI", source: source::ALIGNMENT_UNIFORMITY, ..APART };
 /// R@1 after the uniformity attack.
-pub const UNIFORMITY: Term = Term { name: "UNI", ..APART };
+pub const UNIFORMITY: Term = Term { name: "UNI", source: source::ALIGNMENT_UNIFORMITY, ..APART };
 /// R@1 after the triplet attack.
-pub const TRIPLET: Term = Term { name: "TRI", ..APART };
+pub const TRIPLET: Term = Term { name: "TRI", source: source::FACENET, ..APART };
 
 /// Share of the sample's queries that a hub captures, the mean of k = 1 and 10, which chooses among images. Held-out queries are what
 /// counts.
@@ -309,10 +326,16 @@ pub const HUB_1: Term = Term {
     ..CAPTURED
 };
 /// The shift of the embedding under a universal perturbation, measured at the end in every form.
-pub const UAP_D: Term =
-    Term { name: "UAP:D", read: |o, _| Some((None, o.shift)), ers: None, way: false, ..ES_D };
+pub const UAP_D: Term = Term {
+    name: "UAP:D",
+    read: |o, _| Some((None, o.shift)),
+    ers: None,
+    way: false,
+    source: source::UNIVERSAL,
+    ..ES_D
+};
 /// R@1 under a universal perturbation.
-pub const UAP_R: Term = Term { name: "UAP:R", ..APART };
+pub const UAP_R: Term = Term { name: "UAP:R", source: source::UNIVERSAL, ..APART };
 
 /// Share of the genuine pairs that are not accepted.
 pub const DODGE: Term = Term { name: "DODGE", label: "genuine pairs refused, %", read: refused, ..DECIDED };
@@ -320,12 +343,23 @@ pub const DODGE: Term = Term { name: "DODGE", label: "genuine pairs refused, %",
 pub const IMPERSONATE: Term =
     Term { name: "IMPERSONATE", label: "impostor pairs accepted, %", read: accepted, ..DECIDED };
 /// Share of the queries that have no duplicate within the threshold.
-pub const EVADE: Term = Term { name: "EVADE", label: "no duplicate within t, %", read: refused, ..DECIDED };
+pub const EVADE: Term = Term {
+    name: "EVADE",
+    label: "no duplicate within t, %",
+    read: refused,
+    source: source::PERCEPTUAL_HASHES,
+    ..DECIDED
+};
 /// Share of the queries that have an item of another class within the threshold.
-pub const COLLIDE: Term =
-    Term { name: "COLLIDE", label: "another item within t, %", read: accepted, ..DECIDED };
+pub const COLLIDE: Term = Term {
+    name: "COLLIDE",
+    label: "another item within t, %",
+    read: accepted,
+    source: source::PERCEPTUAL_HASHES,
+    ..DECIDED
+};
 /// Wrong decisions at a threshold. Of those that are right without attack, the resistance is the share that stays so.
-const DECIDED: Term = Term { goal: Goal::Highest, ..APART };
+const DECIDED: Term = Term { goal: Goal::Highest, source: source::DODGING, ..APART };
 
 fn accepted(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
     Some((Some(share(o.before.accepted?)), share(o.after.accepted?)))
@@ -335,7 +369,9 @@ fn refused(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
     Some((Some(share(!o.before.accepted?)), share(!o.after.accepted?)))
 }
 
-const CAPTURED: Term = Term { goal: Goal::Highest, resistance: None, ..APART };
+/// A hub is CA+ with many targets.
+const CAPTURED: Term =
+    Term { goal: Goal::Highest, resistance: None, source: source::RANKING_ATTACK, ..APART };
 
 fn both(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {
     let share = |of: &Measures| of.captured.as_ref()?.share(k, |_| 1.0);

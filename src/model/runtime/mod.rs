@@ -9,7 +9,7 @@ mod version;
 
 pub use library::{build, cores, load, version};
 pub use provider::{Cuda, Provider, choose, require};
-pub use shapes::{bytes_of, infer, specialise};
+pub use shapes::{bytes_of, hollow, infer, infer_unrun, specialise};
 pub use version::VERSION;
 
 use provider::no_cuda;

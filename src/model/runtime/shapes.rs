@@ -2,8 +2,10 @@
 
 use super::{Input, Optimise, Options, Provider, Session, builder, fault, scratch};
 use crate::{Error, Result};
-use onnx_grad::{DType, Graph, Node, Types, Value};
+use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
 use ort::session::builder::GraphOptimizationLevel;
+
+const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
 
 /// Lets ONNX Runtime fold the constants of a graph with fixed input shapes. This removes shape arithmetic and dead
 /// nodes, and merges batch norms into convolutions. The result has only standard operators.
@@ -18,8 +20,7 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 fn fold(graph: &Graph) -> Result<Graph> {
     let folder = scratch()?;
     let path = folder.join("specialised.onnx");
-    let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let b = builder(cpu, Optimise::Off, graph.nodes.len())?
+    let b = builder(CPU, Optimise::Off, graph.nodes.len())?
         .with_optimization_level(GraphOptimizationLevel::Level1)
         .map_err(|e| fault("setting up")(e.into()))?
         .with_optimized_model_path(&path)
@@ -43,11 +44,42 @@ pub fn bytes_of((dtype, shape): &(DType, Vec<i64>)) -> Option<u64> {
     Some(count.saturating_mul(dtype.size()? as u64))
 }
 
+/// Elements of a constant of floats from which no shape depends on its values.
+const LARGE: usize = 1024;
+
+/// The graph with its large constants of floats as inputs. Types and shapes are the same, and a session of it copies no
+/// weights.
+pub fn hollow(graph: &Graph) -> Graph {
+    let floats = [DType::F32, DType::F16, DType::BF16, DType::F64];
+    let large = |t: &Tensor| floats.contains(&t.dtype) && t.len() >= LARGE;
+    let mut hollow = graph.clone();
+    hollow.constants.retain(|_, t| !large(t));
+    let weights = graph.constants.iter().filter(|(_, t)| large(t));
+    hollow.inputs.extend(weights.map(|(name, t)| Value::new(name, t.dtype, &t.shape)));
+    hollow
+}
+
 /// Element type and shape of every value of a graph whose input shapes are fixed.
 ///
 /// The graph runs once, on zeros. The run rejects graphs that inference accepts and kernels do not, such as those with
 /// impossible attributes. It also yields the shapes that inference leaves open or is known to get wrong.
 pub fn infer(graph: &Graph) -> Result<Types> {
+    let (mut types, open) = inferred(graph)?;
+    run(graph, &mut types, &open)?;
+    Ok(types)
+}
+
+/// [`infer`], which runs the graph only where that yields shapes. The caller runs it.
+pub fn infer_unrun(graph: &Graph) -> Result<Types> {
+    let (mut types, open) = inferred(graph)?;
+    if !open.is_empty() {
+        run(graph, &mut types, &open)?;
+    }
+    Ok(types)
+}
+
+/// What inference finds, and the values whose shapes it leaves open or is known to get wrong.
+fn inferred(graph: &Graph) -> Result<(Types, Vec<String>)> {
     let mut types: Types =
         graph.constants.iter().map(|(n, t)| (n.clone(), (t.dtype, t.shape.clone()))).collect();
     for input in &graph.inputs {
@@ -62,8 +94,9 @@ pub fn infer(graph: &Graph) -> Result<Types> {
         .flat_map(|n| n.outputs.iter().filter(|o| !o.is_empty()))
         .map(|o| untyped(o))
         .collect();
-    let cpu = Options { provider: Provider::Cpu, threads: 0 };
-    let session = Session::new(&probe, cpu, Optimise::Off)?;
+    // Some kernels take none but constant weights.
+    let session = Session::new(&hollow(&probe), CPU, Optimise::Off)
+        .or_else(|_| Session::new(&probe, CPU, Optimise::Off))?;
     // In ceil_mode, inference counts pooling windows that start beyond the padding; kernels omit them. For a
     // ConvTranspose with output_shape, inference gets the rank wrong.
     let doubtful =
@@ -94,14 +127,20 @@ pub fn infer(graph: &Graph) -> Result<Types> {
             )));
         }
     }
+    Ok((types, open))
+}
+
+/// Runs the graph on zeros, and completes `types` with the shapes of the values that are `open`.
+fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
     // All values together would fill the memory. This run keeps only the outputs and the open shapes.
+    let untyped = |name: &str| Value { name: name.to_string(), dtype: DType::Other(0), shape: None };
     let shape_of = |name: &str| format!("audit/shape-of/{name}");
     let mut probe = graph.clone();
-    for name in &open {
+    for name in open {
         probe.nodes.push(Node::new("Shape", &[name], &shape_of(name)));
         probe.outputs.push(untyped(&shape_of(name)));
     }
-    let mut session = Session::new(&probe, cpu, Optimise::Off)?;
+    let mut session = Session::new(&probe, CPU, Optimise::Off)?;
     let zeros: Vec<(String, Vec<i64>, Vec<f32>)> = graph
         .inputs
         .iter()
@@ -121,7 +160,7 @@ pub fn infer(graph: &Graph) -> Result<Types> {
             entry.1 = shape.ints()?;
         }
     }
-    Ok(types)
+    Ok(())
 }
 
 pub(in crate::model) fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
