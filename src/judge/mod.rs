@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod compare;
+pub mod corruption;
 pub mod gate;
 pub mod published;
 pub mod quantity;

@@ -4,8 +4,8 @@ use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
 use super::shown::{
-    RETRIEVAL, bound, capital, crafted, measures, number, percent, retrieval, smallest, stepping,
-    strong_sample,
+    CORRUPTED, RETRIEVAL, bound, capital, corrupted, corruptions, crafted, measures, number, percent,
+    retrieval, smallest, stepping, strong_sample,
 };
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -79,6 +79,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     if let Some(found) = &report.smallest {
         out += &format!("{}.\n\n", escape(&capital(&smallest(found))));
     }
+    out += &corrupted_table(report);
     for text in crafted(report) {
         out += &format!("{}.\n\n", escape(&capital(&text)));
     }
@@ -118,6 +119,20 @@ fn retrieval_table(report: &Report) -> String {
     );
     for (name, numbers) in retrieval(report) {
         out += &format!("| {} | {} |\n", escape(&name), numbers.join(" | "));
+    }
+    out + "\n</details>\n\n"
+}
+
+/// What queries find under natural corruptions.
+fn corrupted_table(report: &Report) -> String {
+    let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) else { return String::new() };
+    let mut out = format!(
+        "{}.\n\n<details><summary>Natural corruptions, by strength</summary>\n\n| {} |\n|---|---|--:|--:|--:|--:|--:|\n",
+        escape(&capital(&words)),
+        CORRUPTED.join(" | ")
+    );
+    for (name, of, cells) in corrupted(found, true) {
+        out += &format!("| {} | {of} | {} |\n", escape(&name), cells.join(" | "));
     }
     out + "\n</details>\n\n"
 }

@@ -3,6 +3,7 @@
 
 mod attacks;
 pub mod commands;
+mod corrupted;
 mod cost;
 pub mod doctor;
 mod embed;
@@ -36,6 +37,7 @@ use crate::report::{self, Target};
 use crate::run::examples::Collector;
 use crate::{Error, Exit, Result};
 use attacks::Attacks;
+use corrupted::Corrupting;
 use journal::Journal;
 use prepare::{CLUSTERINGS, Purpose, Subject};
 use settings::{Files, Settings};
@@ -85,6 +87,11 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
         let examples = collector.finish(gallery, &dataset, &prep, &plan);
         report.examples = examples.map_err(|e| kept(e, &mut journal))?;
     }
+    if !suite.corruptions.is_empty() {
+        let corrupting = Corrupting::new(&suite, &dataset, &prep, gallery, &trials, flags.seed);
+        let done = corrupt(&corrupting, &mut model, flags, &mut report);
+        done.map_err(|e| kept(e, &mut journal))?;
+    }
     report.timing.attacks_s += clock.lap();
     summary::conclude(&mut report, &suite.scores);
     report.timing.total_s = clock.total();
@@ -118,6 +125,20 @@ fn execute(
     let unformed = model.unformed().map(|(pass, why)| reservations::unformed(pass, why));
     report.warnings.extend(unformed.filter_map(Finding::warning));
     report.timing.image_steps = attacks::image_steps(&report.outcomes, attacks.plan.restarts + 1);
+    Ok(())
+}
+
+/// Corrupts the queries, and shows one where the report shows examples.
+fn corrupt(
+    corrupting: &Corrupting,
+    model: &mut Model,
+    flags: &AuditFlags,
+    report: &mut Report,
+) -> Result<()> {
+    report.corrupted = corrupting.run(model, flags.mode())?;
+    if let Some(examples) = &mut report.examples {
+        examples.corrupted = corrupting.pictures()?;
+    }
     Ok(())
 }
 

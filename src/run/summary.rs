@@ -6,8 +6,8 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
-use crate::judge::{retrieval, smallest, strong};
-use crate::model::runtime;
+use crate::judge::{corruption, retrieval, smallest, strong};
+use crate::model::{hex, runtime};
 use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Warning};
 use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
@@ -15,7 +15,9 @@ use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::objective::{hub, universal};
 use crate::threat::{self, Mask, Measure, Objective, Selection, Trial};
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::PoisonError;
 
 /// The report before the attacks: everything that they don't change.
@@ -47,10 +49,13 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         part: None,
         trials_file: None,
         outcomes: Vec::new(),
+        corrupted: Vec::new(),
+        corruptions: None,
         attacks: Vec::new(),
         retrieval: Vec::new(),
         smallest: None,
         hub: hub(&selection.trials, gallery),
+        targets: flags.targets.as_deref().and_then(|path| foreign(path, gallery)),
         universal: universal(&selection.trials, gallery),
         scores: record::Scores::default(),
         gate: None,
@@ -63,7 +68,8 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
     let tried = selection.trials.iter().flat_map(|t| t.targets.iter().copied().chain([t.query]));
     let skipped = selection.skipped.iter().filter_map(|s| gallery.find(&s.query));
     let class = |i: usize| dataset.classes[gallery.labels[i]].clone();
-    tried.chain(skipped).map(|i| (gallery.ids[i].clone(), class(i))).collect()
+    let images = tried.chain(skipped).filter(|i| !gallery.targets().contains(i));
+    images.map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
@@ -73,6 +79,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
     report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
     report.smallest = smallest::smallest(report);
+    report.corruptions = corruption::corruptions(report);
     report.scores = wanted(asked, scores);
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     // The bootstrap has no width where all queries agree; one share has one interval in a report.
@@ -143,6 +150,7 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         hub_class: subject.settings.suite.hub_class.clone(),
         xi_k: attacks_keep(&subject.settings.suite).then_some(subject.settings.suite.xi_k),
         restarts: plan.restarts,
+        corruptions: subject.settings.suite.corruptions.iter().map(|c| c.name.into()).collect(),
         attack_precision: precision,
         queries: 0,
         sampling,
@@ -156,6 +164,18 @@ fn hub(trials: &[Trial], gallery: &Gallery) -> Option<record::Hub> {
     let heads = hub::heads(gallery);
     let best_clean = [1, hub::FIRST].map(|k| 100.0 * heads.best(gallery, k));
     Some(record::Hub { queries: heads.queries.len(), sample, best_clean })
+}
+
+/// The foreign targets of a gallery, read from `path`.
+fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargets> {
+    let targets = gallery.foreign()?;
+    let mut contents = Sha256::new();
+    for (at, id) in targets.ids.iter().enumerate() {
+        contents.update(format!("{id}\t"));
+        targets.point(at).iter().for_each(|v| contents.update(v.to_le_bytes()));
+    }
+    let sha256 = hex(&contents.finalize());
+    Some(record::ForeignTargets { path: path.display().to_string(), sha256, count: targets.len() })
 }
 
 /// How the perturbations that `trials` share are crafted, where some do.
