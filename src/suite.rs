@@ -297,7 +297,7 @@ impl Suite {
 
     /// Whether the report of an audit with this suite contains `quantity`.
     pub fn gives(&self, quantity: Quantity) -> bool {
-        match quantity {
+        match quantity.whole() {
             Quantity::Score(score) => self.scores.contains(&score),
             // Besides every suite the strong search attacks a sample, unless that is off.
             Quantity::Robust => true,
@@ -305,7 +305,7 @@ impl Suite {
             Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
                 self.attacks.iter().any(|a| a.objective.judged_by(term))
             }
-            Quantity::Benign(_) | Quantity::Cmc(_) => true,
+            Quantity::Lowest(..) | Quantity::Benign(_) | Quantity::Cmc(_) => true,
             Quantity::Corrupted(corruption, ..) => self.corruptions.iter().any(|c| c.name == corruption.name),
             Quantity::AllCorrupted(_) => !self.corruptions.is_empty(),
         }

@@ -25,13 +25,10 @@ def exact(points):
     return lambda queries, k: index.search(queries, k)[1]
 
 
-def hnsw_usearch(expansion):
-    def build(points):
-        index = Index(ndim=points.shape[1], metric="l2sq", connectivity=16, expansion_add=128, expansion_search=expansion)
-        index.add(np.arange(len(points)), points, threads=1)
-        return lambda queries, k: index.search(queries, k, threads=1).keys.astype(np.int64).reshape(len(queries), k)
-
-    return build
+def hnsw_usearch(points):
+    index = Index(ndim=points.shape[1], metric="l2sq", connectivity=16, expansion_add=128, expansion_search=64)
+    index.add(np.arange(len(points)), points, threads=1)
+    return lambda queries, k: index.search(queries, k, threads=1).keys.astype(np.int64).reshape(len(queries), k)
 
 
 def hnsw_faiss(points):
@@ -55,7 +52,7 @@ def ivf(probes):
 
 
 def pq(points):
-    index = faiss.IndexPQ(points.shape[1], 16, 8 if len(points) > 40 * 256 else 6)
+    index = faiss.IndexPQ(points.shape[1], 16, 8 if len(points) > 39 * 256 else 6)
     index.train(points[:-1])
     index.add(points)
     return lambda queries, k: index.search(queries, k)[1]
@@ -63,8 +60,7 @@ def pq(points):
 
 INDEXES = {
     "exact": exact,
-    "usearch HNSW, M 16, ef 64 (its default)": hnsw_usearch(64),
-    "usearch HNSW, M 16, ef 16": hnsw_usearch(16),
+    "usearch HNSW, M 16, ef 64 (its default)": hnsw_usearch,
     "FAISS HNSW, M 32, ef 16 (its default)": hnsw_faiss,
     "FAISS IVF, √N cells, 1 probe (its default)": ivf(1),
     "FAISS IVF, √N cells, 8 probes": ivf(8),

@@ -160,7 +160,7 @@ mod tests {
         let data: Vec<f32> = (0..3 * 12 * 10).map(|i| (i % 11) as f32 / 10.0).collect();
         let picture = Picture { data: &data, shape: [3, 12, 10] };
         for corruption in CORRUPTIONS {
-            let made = |seed, id| corruption.apply(&picture, 5, seed, id).unwrap();
+            let made = |seed: u64, id: &str| corruption.apply(&picture, 5, seed, id).unwrap();
             let image = made(1, "a");
             assert!(image.iter().all(|v| (0.0..=1.0).contains(v)) && image.len() == data.len());
             assert_ne!(image, data, "{corruption:?}");

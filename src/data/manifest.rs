@@ -1,4 +1,5 @@
-//! A CSV manifest: one row per image. It takes open-metric-learning's tables as they are, and a `camera`.
+//! A CSV manifest: one row per image. It takes open-metric-learning's tables as they are, a `camera`, and a `group` by
+//! which reports divide the queries.
 
 use super::listing::{Listing, Place, Row, Rows, named, trimmed};
 use super::{Dataset, Layout, Role, Split};
@@ -6,7 +7,7 @@ use crate::{Error, Result};
 use std::path::Path;
 
 const ABOUT: &str = "a .csv file with the columns path and label, and optionally id, split (train, or test or \
-                     validation), is_query, is_gallery, camera, category; paths are relative to the file";
+                     validation), is_query, is_gallery, camera, group, category; paths are relative to the file";
 
 pub const LAYOUT: Layout = Layout {
     name: "csv",
@@ -20,7 +21,8 @@ pub const LAYOUT: Layout = Layout {
 };
 
 /// Columns that a manifest may have.
-const COLUMNS: &[&str] = &["path", "label", "id", "split", "is_query", "is_gallery", "camera", "category"];
+const COLUMNS: &[&str] =
+    &["path", "label", "id", "split", "is_query", "is_gallery", "camera", "group", "category"];
 /// Columns of open-metric-learning that change what is measured and that we don't follow: empty, or an error.
 const UNSUPPORTED: &[&str] = &["sequence", "x_1", "x_2", "y_1", "y_2"];
 
@@ -209,6 +211,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             path: folder.join(file),
             camera: record.camera()?,
             role,
+            group: record.get("group").map(Into::into),
         };
         listing.add(record.place, row)?;
     }

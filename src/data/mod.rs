@@ -137,6 +137,7 @@ enum Origin {
         path: PathBuf,
         camera: Option<u32>,
         role: Role,
+        group: Option<Box<str>>,
         /// Where it is listed, for messages: file and line.
         place: Box<str>,
     },
@@ -174,6 +175,14 @@ impl Item {
     pub fn file(&self) -> Option<&Path> {
         match &self.origin {
             Origin::File(path) | Origin::Listed { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The group of queries that it is in, such as a site or a camera, where its list names one.
+    pub fn group(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::Listed { group, .. } => group.as_deref(),
             _ => None,
         }
     }

@@ -39,7 +39,7 @@ impl<'r> Pair<'r> {
     /// Resamples both reports. Where their queries differ, differences have no interval.
     pub fn new(base: &'r Report, other: &'r Report) -> Pair<'r> {
         // Both use one seed, so resample number i contains the same queries in both.
-        let resample = |r: &Report| score::resampled(&r.outcomes, &r.basis(), base.seed);
+        let resample = |r: &Report| score::resampled(r, base.seed);
         let (a, b) = (resample(base), resample(other));
         let same = a.queries == b.queries;
         Pair { base, other, resampled: same.then_some((a, b)) }
@@ -113,6 +113,11 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         if x != y {
             found.push(format!("{what}: {x} and {y}"));
         }
+    }
+    let regrouped =
+        a.groups.iter().any(|(query, group)| b.groups.get(query).is_some_and(|other| other != group));
+    if regrouped {
+        found.push("groups of queries".into());
     }
     let (ours, theirs) = (Trials::of(a), Trials::of(b));
     let shared: Vec<&String> =

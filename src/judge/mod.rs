@@ -1,8 +1,10 @@
 //! Conclusions from outcomes: scores, checks that look for reasons to distrust them, gates and comparisons.
 
+pub mod breakdown;
 pub mod check;
 pub mod compare;
 pub mod corruption;
+pub mod division;
 pub mod gate;
 pub mod published;
 pub mod quantity;

@@ -26,10 +26,10 @@ pub use partition::Partition;
 pub use properties::Properties;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
-    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, ForeignTargets,
-    GradientCheck, Hub, Map, Mask, MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report,
-    Resistance, RetrievalMeans, RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite,
-    Surrogate, Timing, Tool, TrialsFile, Universal,
+    Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW,
+    ForeignTargets, GradientCheck, Hub, Map, Mask, MemberRow, Model, Move, Neighbour, Part, Place,
+    Preprocessing, Report, Resistance, RetrievalMeans, RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores,
+    Smallest, Suite, Surrogate, Timing, Tool, TrialsFile, Universal,
 };
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};

@@ -47,6 +47,9 @@ pub struct Report {
     /// What attacks aimed at in place of images; absent where they aimed at images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<ForeignTargets>,
+    /// R@1 by class and by group of the queries; absent where no class and no group has enough of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub breakdowns: Vec<Breakdown>,
     /// How the perturbations that queries share were crafted; absent where each query has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universal: Option<Universal>,
@@ -62,8 +65,8 @@ pub struct Report {
     /// What each query finds under each natural corruption; empty where the suite has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrupted: Vec<Corrupted>,
-    /// The file that holds `trials`, `outcomes`, `corrupted`, `skipped`, `labels` and `examples`, which are empty then; absent where they
-    /// are here. [`Report::load`] puts them back.
+    /// The file that holds `trials`, `outcomes`, `corrupted`, `skipped`, `labels`, `groups` and `examples`, which are empty then; absent where
+    /// they are here. [`Report::load`] puts them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trials_file: Option<TrialsFile>,
     /// Queries that attacks could not be run on.
@@ -71,6 +74,9 @@ pub struct Report {
     /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Groups of the queries, by id, where the list of images names some.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, String>,
     /// The accuracy of float16 steps, where attack steps ran in float16.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub half_precision: Option<HalfPrecision>,
@@ -689,6 +695,43 @@ pub struct RetrievalMeans {
     /// clustering of the clean gallery. Absent where the gallery was not clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nmi: Option<f64>,
+}
+
+/// R@1 after attacks, by class or by group of the queries. Classes and groups of few queries are left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Breakdown {
+    /// What the queries are divided by: class or group.
+    pub by: String,
+    /// The number that is divided, by its name in gates: robust_r1, or that of an attack, such as attack.ES:R.
+    pub metric: String,
+    /// Fewest queries of a class or group that has a row.
+    pub least: usize,
+    /// Number of classes or groups that have fewer queries.
+    pub too_few: usize,
+    /// The lowest of the rows' R@1 after attacks, per cent. The lowest of several noisy numbers is low by chance too: read it with its
+    /// interval.
+    pub lowest: f64,
+    /// 95 % interval of the lowest R@1 of any class or group that has a row: from the lowest lower to the lowest upper end of the rows'
+    /// intervals.
+    pub interval: (f64, f64),
+    /// The classes or groups, the lowest first.
+    pub rows: Vec<BreakdownRow>,
+}
+
+/// R@1 of the queries of one class or group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BreakdownRow {
+    /// The class or group.
+    pub name: String,
+    /// Number of its queries that were attacked.
+    pub queries: usize,
+    /// R@1 of these without attack, per cent.
+    pub before: f64,
+    /// R@1 after the attacks, per cent.
+    pub after: f64,
+    /// 95 % interval of `after` that holds for all rows together: exact (Clopper and Pearson, 1934), at 1 − 0.05/m for m rows
+    /// (Bonferroni).
+    pub interval: (f64, f64),
 }
 
 /// How universal perturbations were crafted.

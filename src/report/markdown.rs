@@ -4,8 +4,8 @@ use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
 use super::shown::{
-    CORRUPTED, RETRIEVAL, bound, capital, corrupted, corruptions, crafted, measures, number, percent,
-    retrieval, smallest, stepping, strong_sample,
+    BREAKDOWN, CORRUPTED, RETRIEVAL, bound, breakdowns, capital, corrupted, corruptions, crafted, measures,
+    number, percent, retrieval, smallest, stepping, strong_sample, weakest,
 };
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -83,6 +83,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     for text in crafted(report) {
         out += &format!("{}.\n\n", escape(&capital(&text)));
     }
+    out += &breakdown_table(report);
     out += &searches(report);
     let s = &report.suite;
     out += &format!(
@@ -133,6 +134,24 @@ fn corrupted_table(report: &Report) -> String {
     );
     for (name, of, cells) in corrupted(found, true) {
         out += &format!("| {} | {of} | {} |\n", escape(&name), cells.join(" | "));
+    }
+    out + "\n</details>\n\n"
+}
+
+/// The lowest classes and groups of each number.
+fn breakdown_table(report: &Report) -> String {
+    let rows = breakdowns(report);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out: String =
+        weakest(report).iter().map(|text| format!("{}.\n\n", escape(&capital(text)))).collect();
+    out += &format!(
+        "<details><summary>R@1 by class and group</summary>\n\n| {} |\n|---|---|---|---|--:|\n",
+        BREAKDOWN.join(" | ")
+    );
+    for row in rows {
+        out += &format!("| {} |\n", row.map(|cell| escape(&cell)).join(" | "));
     }
     out + "\n</details>\n\n"
 }

@@ -1,8 +1,11 @@
 //! How numbers are formatted in every report for people.
 
 use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
-use crate::record::{Attack, CorruptionRow, Corruptions, Report, RetrievalMeans, SameEps, Smallest, Suite};
+use crate::record::{
+    Attack, Breakdown, CorruptionRow, Corruptions, Report, RetrievalMeans, SameEps, Smallest, Suite,
+};
 use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
@@ -132,6 +135,57 @@ pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Vec<(String, &'
         }
     }
     rows
+}
+
+/// Classes or groups that a report for people names of a breakdown.
+const NAMED: usize = 3;
+
+/// The lowest classes or groups of a breakdown: `class03 0.0, class07 8.3`.
+pub(super) fn lowest(found: &Breakdown) -> String {
+    let each = found.rows.iter().take(NAMED).map(|row| format!("{} {:.1}", row.name, row.after));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The lowest classes and the lowest groups, a sentence without a full stop each: by robust R@1, or else by the attack that leaves
+/// least to one of them.
+pub(super) fn weakest(report: &Report) -> Vec<String> {
+    let of = |by: &Division| {
+        let mine = || report.breakdowns.iter().filter(|b| b.by == by.name);
+        let robust = mine().find(|b| b.metric == Quantity::Robust.name());
+        let found = robust.or_else(|| mine().min_by(|a, b| a.lowest.total_cmp(&b.lowest)))?;
+        let few = match found.too_few {
+            0 => String::new(),
+            n => format!("; left out: {n} with fewer than {} queries", found.least),
+        };
+        let (low, high) = found.interval;
+        Some(format!(
+            "lowest of {} {} by {}: {} % (95 % for the lowest of all {low:.1} – {high:.1}){few}",
+            found.rows.len(),
+            by.several,
+            found.metric,
+            lowest(found)
+        ))
+    };
+    DIVISIONS.iter().filter_map(of).collect()
+}
+
+/// The columns of [`breakdowns`].
+pub(super) const BREAKDOWN: [&str; 5] =
+    ["number", "lowest, %", "95 % for the lowest of all", "of", "with too few queries"];
+
+/// What reports for people say of each breakdown.
+pub(super) fn breakdowns(report: &Report) -> Vec<[String; 5]> {
+    let row = |found: &Breakdown| {
+        let several = DIVISIONS.iter().find(|by| by.name == found.by).map_or("", |by| by.several);
+        [
+            format!("{} by {}", found.metric, found.by),
+            lowest(found),
+            format!("{:.1} – {:.1}", found.interval.0, found.interval.1),
+            format!("{} {several}", found.rows.len()),
+            found.too_few.to_string(),
+        ]
+    };
+    report.breakdowns.iter().map(row).collect()
 }
 
 /// What was crafted on a sample of queries, in sentences without a full stop.

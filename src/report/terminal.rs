@@ -4,7 +4,7 @@
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
     CORRUPTED, RETRIEVAL, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval,
-    smallest, stepping,
+    smallest, stepping, weakest,
 };
 use crate::record::{CheckResult, Corruptions, Finding, Report, Severity, Verdict};
 use comfy_table::{
@@ -180,7 +180,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         line(wrap(&capital(&words)));
         line(corrupted_table(found, paint).to_string());
     }
-    crafted(report).iter().for_each(|text| line(wrap(&capital(text))));
+    crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {

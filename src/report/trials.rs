@@ -30,10 +30,11 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     };
     let targets = || run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     let labels = targets().map(|ids| ids.iter().map(label).collect());
-    let queries = run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
+    let queries = || run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
     let basis = report.basis();
     let attacks = run.iter().map(|o| &o.attack).chain(skipped.iter().map(|s| &s.attack));
     let ranked = attacks.map(|attack| Some(basis.ranked_by(attack) as i64)).collect();
+    let group = |id: &String| report.groups.get(id).cloned().unwrap_or_default();
     vec![
         ("model", same(report.model_name())),
         ("model_sha256", same(&report.model.sha256)),
@@ -46,7 +47,8 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("seed", Column::Whole(vec![i64::try_from(report.seed).ok(); rows])),
         ("attack", names(|o| &o.attack, skipped.iter().map(|s| s.attack.clone()).collect())),
         ("query", names(|o| &o.query, skipped.iter().map(|s| s.query.clone()).collect())),
-        ("query_label", Column::Text(queries.map(label).map(Some).collect())),
+        ("query_label", Column::Text(queries().map(label).map(Some).collect())),
+        ("query_group", Column::Text(queries().map(group).map(Some).collect())),
         ("targets", Column::Texts(targets().collect())),
         ("target_labels", Column::Texts(labels.collect())),
         ("status", names(|_| "run", skipped.iter().map(|s| format!("skipped: {}", s.why)).collect())),

@@ -55,13 +55,21 @@ impl Identity {
             ("seed", report.seed.to_string()),
             ("trials' SHA-256", trials),
         ];
-        Identity(all.into_iter().collect())
+        let groups = (!report.groups.is_empty()).then(|| ("groups of queries", groups_hash(report)));
+        Identity(all.into_iter().chain(groups).collect())
     }
 
     /// What differs, as "name: ours and theirs".
     pub fn differences(&self, other: &Identity) -> Vec<String> {
         self.0.differences(&other.0)
     }
+}
+
+/// SHA-256 over the groups of a report's queries.
+fn groups_hash(report: &Report) -> String {
+    let mut hash = Sha256::new();
+    report.groups.iter().for_each(|(query, group)| hash.update(format!("{query}\0{group}\0")));
+    crate::model::hex(&hash.finalize())
 }
 
 /// SHA-256 over a report's trials and those it could not run.

@@ -153,7 +153,7 @@ fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> 
             "--strong-sample attacks the audited model: leave one of the two out",
         ),
         (
-            rules.metrics().any(|m| m == Quantity::Robust),
+            rules.metrics().any(|m| m.whole() == Quantity::Robust),
             "the gate demands robust_r1, which is no transfer's number",
         ),
         (
@@ -288,7 +288,7 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
     }
     let strong = suite.attacks.iter().any(|entry| entry.objective.strong_only);
     let off = flags.strong_sample == Some(StrongSample::Off) && !strong;
-    if off && rules.metrics().any(|metric| metric == Quantity::Robust) {
+    if off && rules.metrics().any(|metric| metric.whole() == Quantity::Robust) {
         return Err(Error::usage(
             "the gate demands `robust_r1`, and with --strong-sample off no query is attacked by the strong search. Leave one \
              of the two out",

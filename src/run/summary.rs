@@ -6,7 +6,7 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
-use crate::judge::{corruption, retrieval, smallest, strong};
+use crate::judge::{breakdown, corruption, retrieval, smallest, strong};
 use crate::model::{hex, runtime};
 use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Warning};
 use crate::space::Gallery;
@@ -41,6 +41,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         trials: threat::list(subject.protocol, plan.form, gallery, &selection.trials),
         skipped: selection.skipped.clone(),
         labels: labels(selection, gallery, &subject.dataset),
+        groups: groups(selection, gallery, &subject.dataset),
         half_precision: subject.in_half.clone(),
         warnings,
         command: Some(command.into()),
@@ -53,6 +54,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         corruptions: None,
         attacks: Vec::new(),
         retrieval: Vec::new(),
+        breakdowns: Vec::new(),
         smallest: None,
         hub: hub(&selection.trials, gallery),
         targets: flags.targets.as_deref().and_then(|path| foreign(path, gallery)),
@@ -72,6 +74,12 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
     images.map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
+/// Groups of all queries that a selection names.
+fn groups(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
+    let queries = selection.trials.iter().map(|t| t.query);
+    queries.filter_map(|i| Some((gallery.ids[i].clone(), dataset.items[i].group()?.into()))).collect()
+}
+
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
 pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.suite.queries = queries(&report.outcomes);
@@ -87,6 +95,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
         let rows = report.attacks.iter_mut().filter(|row| row.code == R1.code);
         rows.for_each(|row| row.after_interval = Some(robust.interval));
     }
+    report.breakdowns = breakdown::breakdowns(report);
     if report.part.is_none() {
         let comparison = float16::compare(report);
         if let Some(half) = &mut report.half_precision {

@@ -1,8 +1,10 @@
 //! The weakest classes and the queries that fall first, in tables that the page's script sorts.
 
 use super::page::section as framed;
+use crate::judge::division::LEAST;
 use crate::judge::score::withstood;
 use crate::record::{Outcome, Report};
+use crate::report::shown::{BREAKDOWN, breakdowns, capital};
 use crate::threat::OBJECTIVES;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -83,6 +85,7 @@ pub(super) fn section(report: &Report) -> Markup {
         @if !classes.is_empty() {
             .card { h3 { (headline("classes", classes.len(), ROWS[0])) } (of_classes(&classes)) }
         }
+        @if !report.breakdowns.is_empty() { .card { h3 { "R@1 of the lowest classes and groups" } (lowest(report)) } }
         .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries)) }
     };
     framed("Which classes and queries fall first?", lead, content)
@@ -119,6 +122,20 @@ fn of_classes(classes: &[(&str, Tally)]) -> Markup {
                     }
                 }
             }
+        } }
+    }
+}
+
+/// The lowest classes and groups of each number.
+fn lowest(report: &Report) -> Markup {
+    html! {
+        p.note {
+            "Of classes and groups with " (LEAST) " queries or more. The lowest of several is low by chance too: the interval takes \
+             account of it (Clopper and Pearson at 1 − 0.05/m for each of m, so that all hold together)."
+        }
+        .scroll { table {
+            thead { tr { @for name in BREAKDOWN { th { (capital(name)) } } } }
+            tbody { @for row in breakdowns(report) { tr { @for cell in row { td.id { (cell) } } } } }
         } }
     }
 }
