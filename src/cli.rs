@@ -6,7 +6,7 @@ use crate::model::card::Card;
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
-use crate::record::{Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
+use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -63,6 +63,7 @@ impl Cli {
             Some(Command::Sweep(flags)) => flags.run.mode(),
             Some(Command::Geometry(flags)) => flags.run.mode(),
             Some(Command::Embed(flags)) => flags.run.mode(),
+            Some(Command::Compare(flags)) => flags.run.mode(),
             Some(_) => Mode::Auto,
         }
     }
@@ -100,8 +101,8 @@ pub enum Command {
     Suites,
     /// Render a saved report in other formats
     Report(ReportFlags),
-    /// Compare reports with the first: differences with 95 % intervals
-    Compare(CompareFlags),
+    /// Compare reports, or two models, with the first: differences with 95 % intervals
+    Compare(Box<CompareFlags>),
     /// Put the parts of a run (`--partition`) together
     Merge(MergeFlags),
     /// Embed the images once, for the parts of a run or for other suites
@@ -301,13 +302,18 @@ pub struct ReportFlags {
 /// Flags of `audit compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html\n  audit \
-    compare report.json --paper CUB"
+    after_help = "Examples:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html\n  audit \
+    compare report.json --paper CUB\n  audit compare float.onnx int8.onnx --data photos/ -o comparison.html\n\nTwo models are audited on the \
+    same trials, and the attacks made on each are measured on the other. The flags of audits, such as --data, are for models",
+    mut_args(of_comparison)
 )]
 pub struct CompareFlags {
-    /// Saved reports, .json; the first is the base
-    #[arg(required = true)]
-    pub reports: Vec<PathBuf>,
+    /// The audit of each model.
+    #[command(flatten)]
+    pub run: AuditFlags,
+    /// The others
+    #[arg(index = 2, value_name = "FILE")]
+    pub others: Vec<PathBuf>,
     /// Set the reports beside the rows that papers print for a data set instead: CUB, CARS or SOP
     #[arg(long, value_name = "DATA", conflicts_with_all = ["sort", "anyway"])]
     pub paper: Option<String>,
@@ -320,9 +326,40 @@ pub struct CompareFlags {
     /// Compare even where data, protocol or trials differ
     #[arg(long)]
     pub anyway: bool,
-    /// File to write to: .html, .json or .md. May be repeated
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Vec<PathBuf>,
+}
+
+impl CompareFlags {
+    /// The files to compare.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.run.model.iter().chain(&self.others).cloned().collect()
+    }
+}
+
+/// Hides and refuses the flags of an audit that have no part in a comparison.
+fn of_comparison(flag: Arg) -> Arg {
+    const UNWANTED: &[&str] = &[
+        "fail_under",
+        "fail_over",
+        "max_drop",
+        "baseline",
+        "save_baseline",
+        "partition",
+        "trials",
+        "trials_out",
+        "attack_precision",
+        "surrogate",
+        "gallery",
+        "gallery_cache",
+    ];
+    match flag.get_id().as_str() {
+        "model" => flag
+            .index(1)
+            .value_name("FILE")
+            .help("Saved reports, .json, or two models, .onnx; the first is the base"),
+        "reports" => flag.help("File to write to: .html, .json or .md. May be repeated"),
+        unwanted if UNWANTED.contains(&unwanted) => flag.hide(true).conflicts_with("model"),
+        _ => flag,
+    }
 }
 
 /// Flags of `audit merge`.
@@ -532,6 +569,11 @@ pub struct AuditFlags {
     /// With --suite hub: the class whose queries the changed images are to capture [default: all queries]
     #[arg(long, value_name = "CLASS")]
     pub hub_class: Option<String>,
+    /// With --suite faces and --suite threshold: which pairs are accepted as of one identity. far=0.001 takes the threshold with this
+    /// false accept rate from the images' impostor pairs; cosine=0.3 and euclidean=1.1 state it [default: the suite's, mostly
+    /// far=0.001]
+    #[arg(long, value_name = "far=RATE|cosine=MIN|euclidean=MAX")]
+    pub threshold: Option<Acceptance>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
@@ -702,8 +744,9 @@ fn strong_sample(text: &str) -> std::result::Result<StrongSample, String> {
 /// What is said of the model's input and output: a card, and flags that go before it.
 #[derive(Clone, Debug, Args)]
 pub struct Described {
-    /// Model card [default: the model's name with .yaml, if there is one]
-    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    /// Model card: a file, or face-bgr or face-rgb, for face recognisers of 112 × 112 pixels and (x − 127.5)/128 [default: the
+    /// model's name with .yaml, if there is one]
+    #[arg(long, value_name = "FILE|NAME", help_heading = "Model")]
     pub card: Option<PathBuf>,
     /// Input that takes the images
     #[arg(long, value_name = "NAME", help_heading = "Model")]

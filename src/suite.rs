@@ -4,8 +4,9 @@ use crate::corruption::Corruption;
 use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
-use crate::record::{Form, Protocol, ScoreName};
+use crate::record::{Acceptance, Form, Protocol, ScoreName};
 use crate::space::XI_K;
+use crate::space::verification::FAR;
 use crate::threat::objective::min::MIN;
 use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 22] = [
+const BUILT_IN: [(&str, &str); 24] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -37,6 +38,8 @@ const BUILT_IN: [(&str, &str); 22] = [
     ("targets", include_str!("../suites/targets.yaml")),
     ("universal", include_str!("../suites/universal.yaml")),
     ("corruptions", include_str!("../suites/corruptions.yaml")),
+    ("faces", include_str!("../suites/faces.yaml")),
+    ("threshold", include_str!("../suites/threshold.yaml")),
     ("minimum", include_str!("../suites/minimum.yaml")),
     ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
     ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
@@ -91,6 +94,8 @@ pub struct Suite {
     pub hub_class: Option<String>,
     /// Natural corruptions of the queries, beside the attacks.
     pub corruptions: Vec<&'static Corruption>,
+    /// What the threshold is taken from, where an attack is about one.
+    pub threshold: Option<Acceptance>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
     /// Scores to compute.
@@ -141,6 +146,7 @@ struct Raw {
     hub_class: Option<String>,
     #[serde(default)]
     corruptions: Vec<Spanned<String>>,
+    threshold: Option<Spanned<String>>,
     max_queries: Option<Spanned<usize>>,
     #[serde(default)]
     scores: Vec<Spanned<ScoreName>>,
@@ -270,6 +276,11 @@ impl Suite {
         let corruptions = corruptions(file, &raw, &attacks)?;
         let hub_class = raw.hub_class.clone();
         check_hub_class(&hub_class, &attacks).map_err(|e| e.context(file))?;
+        let stated = raw.threshold.as_ref().map(|text| {
+            let at = format!("{file}, line {}", text.referenced.line());
+            text.value.parse().map_err(|e: Error| e.context(at))
+        });
+        let threshold = threshold(stated.transpose()?, &attacks).map_err(|e| e.context(file))?;
         Ok(Suite {
             gate,
             name: raw.name.unwrap_or_else(|| {
@@ -289,6 +300,7 @@ impl Suite {
             effort: within(&raw.effort, "effort", 1, MOST_EFFORT)?,
             hub_class,
             corruptions,
+            threshold,
             xi_k: xi_k(file, &raw.xi_k)?,
             max_queries: within(&raw.max_queries, "max_queries", 1, usize::MAX)?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
@@ -309,6 +321,11 @@ impl Suite {
             Quantity::Corrupted(corruption, ..) => self.corruptions.iter().any(|c| c.name == corruption.name),
             Quantity::AllCorrupted(_) => !self.corruptions.is_empty(),
         }
+    }
+
+    /// Whether all its attacks are on pairs.
+    pub fn of_pairs(&self) -> bool {
+        self.attacks.iter().all(|a| a.objective.measure.pairs().is_some())
     }
 
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
@@ -492,6 +509,19 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[Entry]) -> Result<()> 
     }
 }
 
+/// What the threshold of attacks that are about one is taken from: what is stated, or the usual false accept rate. Refuses one where no
+/// attack is about it.
+pub fn threshold(stated: Option<Acceptance>, attacks: &[Entry]) -> Result<Option<Acceptance>> {
+    let about = attacks.iter().any(|a| a.objective.measure.decides());
+    match stated {
+        Some(stated) if !about => Err(Error::usage(format!(
+            "threshold (--threshold) {stated}: no attack of the suite is about a threshold. Leave it out, or take --suite faces or \
+             --suite threshold"
+        ))),
+        stated => Ok(about.then(|| stated.unwrap_or(Acceptance::Far(FAR)))),
+    }
+}
+
 /// Parses an attack: "CA+", or "CA+ w=5".
 fn entry(text: &str) -> Result<Entry> {
     let mut words = text.split_whitespace();
@@ -608,7 +638,10 @@ mod tests {
             let universal = name == "universal";
             assert_eq!(suite.restarts > 0, strict || universal);
             assert_eq!(suite.search.name == "adaptive", strict || universal);
-            assert_eq!(suite.effort, (strong || name == "hub" || name == "targets").then_some(1));
+            assert_eq!(
+                suite.effort,
+                (strong || ["hub", "faces", "threshold", "targets"].contains(&name)).then_some(1)
+            );
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
     }

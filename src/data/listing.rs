@@ -241,7 +241,13 @@ impl Listing {
             key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
         });
         let source = format!("{shown} ({layout}, {part})");
-        Ok(Dataset { source, classes: classes.into_keys().collect(), items, left_out: Vec::new() })
+        Ok(Dataset {
+            source,
+            classes: classes.into_keys().collect(),
+            items,
+            left_out: Vec::new(),
+            pairs: Vec::new(),
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //! which reports divide the queries.
 
 use super::listing::{Listing, Place, Row, Rows, named, trimmed};
-use super::{Dataset, Layout, Role, Split};
+use super::{Dataset, Layout, Role, Split, pairs};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -13,7 +13,8 @@ pub const LAYOUT: Layout = Layout {
     name: "csv",
     about: ABOUT,
     detect: |path| {
-        path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
+        let csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
+        path.is_file() && csv && !pairs::is_table(path)
     },
     // A list that can't be read is refused when it is opened.
     has_splits: |path| read(path).is_ok_and(|table| table.has("split")),
@@ -117,7 +118,8 @@ impl Record<'_> {
         self.get("camera").map(parse).transpose()
     }
 
-    fn flag(&self, column: &str) -> Result<bool> {
+    /// Whether a field says yes; an empty one says no.
+    pub fn flag(&self, column: &str) -> Result<bool> {
         match self.get(column).map(str::to_ascii_lowercase).as_deref() {
             None | Some("false" | "0" | "0.0") => Ok(false),
             Some("true" | "1" | "1.0") => Ok(true),

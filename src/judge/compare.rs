@@ -1,7 +1,8 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
 
+use crate::judge::crossed::Crossed;
+use crate::judge::pair::{Difference, Pair};
 use crate::judge::quantity::{ARS, ERS, Quantity};
-use crate::judge::score::{self, Resampled};
 use crate::judge::strong;
 use crate::record::{Report, Suite};
 use crate::threat::{Drawn, Objective};
@@ -9,55 +10,6 @@ use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-
-/// A difference between two reports.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Difference {
-    /// The other report's value minus the base's.
-    pub value: f64,
-    /// 95 % interval by paired bootstrap. `None` for benign metrics, which use the whole gallery, and where the two
-    /// reports attacked different queries.
-    pub interval: Option<(f64, f64)>,
-}
-
-impl Difference {
-    /// Whether the difference is larger than the choice of queries explains: its interval excludes zero. A difference
-    /// without an interval always counts.
-    pub fn counts(&self) -> bool {
-        self.interval.is_none_or(|(low, high)| low > 0.0 || high < 0.0)
-    }
-}
-
-/// Two reports, resampled query by query.
-pub struct Pair<'r> {
-    base: &'r Report,
-    other: &'r Report,
-    resampled: Option<(Resampled, Resampled)>,
-}
-
-impl<'r> Pair<'r> {
-    /// Resamples both reports. Where their queries differ, differences have no interval.
-    pub fn new(base: &'r Report, other: &'r Report) -> Pair<'r> {
-        // Both use one seed, so resample number i contains the same queries in both.
-        let resample = |r: &Report| score::resampled(r, base.seed);
-        let (a, b) = (resample(base), resample(other));
-        let same = a.queries == b.queries;
-        Pair { base, other, resampled: same.then_some((a, b)) }
-    }
-
-    /// The difference in `metric`; `None` where a report lacks it.
-    pub fn difference(&self, metric: Quantity) -> Option<Difference> {
-        let value = metric.value(self.other)? - metric.value(self.base)?;
-        let interval = self.resampled.as_ref().and_then(|(a, b)| {
-            let both = a.replicates.iter().zip(&b.replicates);
-            score::interval(
-                both.filter_map(|(x, y)| Some(metric.in_replicate(b, y)? - metric.in_replicate(a, x)?))
-                    .collect(),
-            )
-        });
-        Some(Difference { value, interval })
-    }
-}
 
 /// The reasons why two reports are not comparable: other images, another protocol, other trials. Empty where they are
 /// comparable.
@@ -105,6 +57,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("attacks made on", made_on(s), made_on(t)),
         ("targets of another kind", foreign(a), foreign(b)),
         ("hub class", hub_class(s), hub_class(t)),
+        ("threshold", threshold(s), threshold(t)),
         ("xi_k", xi_k(s), xi_k(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
         ("queries of R@1", sampled(a), sampled(b)),
@@ -168,6 +121,11 @@ fn hub_class(suite: &Suite) -> String {
     suite.hub_class.clone().unwrap_or_else(|| "all".into())
 }
 
+/// What the threshold is taken from.
+fn threshold(suite: &Suite) -> String {
+    suite.threshold.clone().unwrap_or_else(|| "none".into())
+}
+
 fn xi_k(suite: &Suite) -> String {
     suite.xi_k.map_or("none".into(), |k| k.to_string())
 }
@@ -207,6 +165,9 @@ pub struct Comparison {
     pub models: Vec<Entry>,
     /// Reasons to doubt the comparison: mismatches that the user accepted, and remarks.
     pub cautions: Vec<String>,
+    /// What two models that were audited together have to do with each other; absent where saved reports were compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crossed: Option<Crossed>,
 }
 
 /// A model in a comparison.
@@ -252,7 +213,17 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
     let reports = files.iter().map(|f| Report::load(f)).collect::<Result<Vec<_>>>()?;
     let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
     names.iter().zip(&reports).try_for_each(|(name, r)| r.whole().map_err(|e| e.context(name)))?;
-    let [base, ..] = reports.as_slice() else {
+    of_reports(names, &reports, sort, anyway)
+}
+
+/// As [`compare`], of reports called `names`, which are no parts of runs.
+pub fn of_reports(
+    names: Vec<String>,
+    reports: &[Report],
+    sort: Option<Quantity>,
+    anyway: bool,
+) -> Result<Comparison> {
+    let [base, ..] = reports else {
         return Err(Error::usage("name at least two reports to compare"));
     };
     if reports.len() < 2 {
@@ -261,7 +232,7 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
         ));
     }
     let (mut cautions, mut remarks) = (Vec::new(), Vec::new());
-    for (name, other) in names.iter().zip(&reports).skip(1) {
+    for (name, other) in names.iter().zip(reports).skip(1) {
         let (conditions, targets) = differences(base, other);
         let neighbours =
             targets.iter().all(|code| Objective::find(code).is_ok_and(|o| o.drawn == Drawn::FromNeighbours));
@@ -290,13 +261,13 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
         )));
     }
     cautions.extend(remarks);
-    for (name, report) in names.iter().zip(&reports) {
+    for (name, report) in names.iter().zip(reports) {
         let score = [ARS, ERS].into_iter().find(|score| score.value(report).is_some());
         if let Some((score, why)) = score.and_then(|s| Some((s, strong::refuted(report, s)?))) {
             cautions.push(format!("{} of {name}: {why}", score.name()));
         }
     }
-    for (name, report) in names.iter().zip(&reports) {
+    for (name, report) in names.iter().zip(reports) {
         cautions.extend(report.alarm().map(|alarm| format!("{name}: {alarm}")));
         let withheld = [ARS, ERS].into_iter().filter(|score| score.withheld(report)).map(Quantity::name);
         cautions.extend(withheld.map(|score| {
@@ -306,9 +277,9 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
         }));
     }
     let mut models = Vec::new();
-    for (i, (name, report)) in names.into_iter().zip(&reports).enumerate() {
+    for (i, (name, report)) in names.into_iter().zip(reports).enumerate() {
         let pair = (i > 0).then(|| Pair::new(base, report));
-        if pair.as_ref().is_some_and(|p| p.resampled.is_none()) {
+        if pair.as_ref().is_some_and(|p| !p.paired()) {
             cautions.push(format!(
                 "{name} attacked other queries than the base: its differences have no interval"
             ));
@@ -325,7 +296,7 @@ pub fn compare(files: &[PathBuf], sort: Option<&str>, anyway: bool) -> Result<Co
         }
         models.sort_by(|a, b| key(b).total_cmp(&key(a)));
     }
-    Ok(Comparison { models, cautions })
+    Ok(Comparison { models, cautions, crossed: None })
 }
 
 fn entry(name: String, report: &Report, pair: Option<&Pair>) -> Entry {

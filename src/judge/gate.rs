@@ -8,7 +8,8 @@
 //! - A number that is checked is computed again from the outcomes. A report whose outcomes contradict it is refused.
 
 use crate::judge::breakdown::{self, breakdowns};
-use crate::judge::compare::{Difference, Pair, mismatches};
+use crate::judge::compare::mismatches;
+use crate::judge::pair::{Difference, Pair};
 use crate::judge::quantity::{self, ARS, ARS_STRONG, ERS, Quantity, R1};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};

@@ -395,11 +395,7 @@ impl Column<'_> {
 
     /// The trials that the resistance rests on: those that had something to lose.
     fn counted(&self) -> Option<usize> {
-        let count = |counts: &dyn Fn(f64) -> bool| self.trials.iter().filter(|t| counts(t.1)).count();
-        match self.term.resistance? {
-            Averaging::Trials => Some(count(&|before| before != self.goal)),
-            Averaging::Means => Some(count(&|before| before > 0.0)),
-        }
+        self.term.resistance.map(|_| self.trials.iter().filter(|t| t.1 != self.goal).count())
     }
 }
 

@@ -13,6 +13,7 @@ mod report;
 mod sweep;
 mod trial;
 mod verdict;
+mod verification;
 
 pub use apart::Apart;
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
@@ -34,3 +35,4 @@ pub use report::{
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};
+pub use verification::{Acceptance, AttackedPairs, PairGroup, Verification};

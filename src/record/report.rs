@@ -2,7 +2,8 @@
 
 use super::{
     Axes, Channels, Corrupted, CorruptedPictures, Corruptions, Form, HalfPrecision, Interpolation, Metric,
-    Outcome, Precision, Protocol, ScoreName, Severity, Skipped, TrialList, Verdict, Warning, reason,
+    Outcome, Precision, Protocol, ScoreName, Severity, Skipped, TrialList, Verdict, Verification, Warning,
+    reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -56,6 +57,9 @@ pub struct Report {
     /// What queries find under natural corruptions, without an attacker; absent where the suite has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corruptions: Option<Corruptions>,
+    /// Decisions by a threshold; absent where no attack of the suite is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
@@ -470,6 +474,9 @@ pub struct Suite {
     /// Natural corruptions of the queries, by name.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub corruptions: Vec<String>,
+    /// What a threshold is taken from, as `--threshold` takes it, where an attack is about one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub threshold: Option<String>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]

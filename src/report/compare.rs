@@ -1,17 +1,23 @@
 //! A comparison of reports, for a terminal and as files.
 
-use super::shown::{COMPARED, cells, compared, shown, word};
+use super::shown::{ARROW, COMPARED, TRANSFER, agreement, capital, cells, compared, shown, transfer, word};
 use super::{Output, Rendering, escape, html, terminal};
 use crate::judge::compare::{Comparison, Row};
+use crate::judge::crossed::Crossed;
 use crate::{Error, Result};
 use std::path::Path;
 
 /// Formats of comparisons, by the extension of the file name.
 const FORMATS: &[Rendering<Comparison>] = &[("html", html::comparison), ("json", json), ("md", markdown)];
 
+/// Claims a file for a comparison. Errors (exit code 2): unknown ending, folder missing or not writable.
+pub fn open(path: &Path) -> Result<Output<Comparison>> {
+    Output::open(path, FORMATS)
+}
+
 /// Writes a comparison to a file, in the format of its extension.
 pub fn write(comparison: &Comparison, path: &Path) -> Result<()> {
-    Output::open(path, FORMATS)?.write(comparison)
+    open(path)?.write(comparison)
 }
 
 fn json(comparison: &Comparison) -> Result<Vec<u8>> {
@@ -54,6 +60,19 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
                 &format!("  and {} more: resistances, and retrieval without attack (--all)\n", others.len());
         }
     }
+    out + &comparison.crossed.as_ref().map_or(String::new(), together)
+}
+
+/// Attacks made on one model and measured on the other, how far both agree, and what they take.
+fn together(crossed: &Crossed) -> String {
+    let mut out = format!("\n{}\n", terminal::wrap(ARROW));
+    let line = |[name, cells @ ..]: [String; 5]| {
+        let cells: String = cells.iter().map(|cell| format!("{cell:>14}")).collect();
+        format!("  {name:<18}{cells}\n")
+    };
+    out += &line(TRANSFER.map(String::from));
+    crossed.transfer.iter().for_each(|row| out += &line(transfer(row, false)));
+    agreement(crossed).iter().for_each(|text| out += &(terminal::wrap(&capital(text)) + "\n"));
     out
 }
 
@@ -102,6 +121,14 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
                 table(&others)
             );
         }
+    }
+    if let Some(crossed) = &comparison.crossed {
+        out += &format!(
+            "\n### Attacks of one on the other\n\n{ARROW}.\n\n| {} |\n|---|--:|--:|--:|--:|\n",
+            TRANSFER.join(" | ")
+        );
+        crossed.transfer.iter().for_each(|row| out += &format!("| {} |\n", transfer(row, true).join(" | ")));
+        agreement(crossed).iter().for_each(|text| out += &format!("\n{}.\n", capital(text)));
     }
     Ok(out.into_bytes())
 }

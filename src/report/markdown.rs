@@ -4,8 +4,8 @@ use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
 use super::shown::{
-    BREAKDOWN, CORRUPTED, RETRIEVAL, bound, breakdowns, capital, corrupted, corruptions, crafted, measures,
-    number, percent, retrieval, smallest, stepping, strong_sample, weakest,
+    BREAKDOWN, CORRUPTED, RETRIEVAL, Rows, bound, breakdowns, capital, corrupted, corruptions, crafted,
+    measures, number, percent, retrieval, smallest, stepping, strong_sample, verification, weakest,
 };
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -84,6 +84,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         out += &format!("{}.\n\n", escape(&capital(&text)));
     }
     out += &breakdown_table(report);
+    if let Some((said, tables)) = verification(report) {
+        said.iter().for_each(|text| out += &format!("{}.\n\n", escape(&capital(text))));
+        tables.iter().for_each(|rows| out += &rows_table(rows));
+    }
     out += &searches(report);
     let s = &report.suite;
     out += &format!(
@@ -152,6 +156,20 @@ fn breakdown_table(report: &Report) -> String {
     );
     for row in rows {
         out += &format!("| {} |\n", row.map(|cell| escape(&cell)).join(" | "));
+    }
+    out + "\n</details>\n\n"
+}
+
+fn rows_table(rows: &Rows) -> String {
+    let lines = (0..rows.header.len()).map(|i| if i < rows.words { "---" } else { "--:" });
+    let mut out = format!(
+        "<details><summary>{}</summary>\n\n| {} |\n|{}|\n",
+        capital(rows.about),
+        rows.header.join(" | "),
+        lines.collect::<Vec<_>>().join("|")
+    );
+    for row in &rows.rows {
+        out += &format!("| {} |\n", row.iter().map(|cell| escape(cell)).collect::<Vec<_>>().join(" | "));
     }
     out + "\n</details>\n\n"
 }

@@ -1,10 +1,11 @@
 //! How numbers are formatted in every report for people.
 
 use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::crossed::{Cosines, Cost, Crossed, Transfer};
 use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{
-    Attack, Breakdown, CorruptionRow, Corruptions, Report, RetrievalMeans, SameEps, Smallest, Suite,
+    Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, SameEps, Smallest, Suite,
 };
 use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
@@ -218,6 +219,80 @@ pub(super) fn crafted(report: &Report) -> Vec<String> {
     targets.into_iter().chain(hub).chain(universal).collect()
 }
 
+/// Rows of groups that reports for people show at most.
+const MOST_GROUPS: usize = 20;
+
+/// A table that every format shows.
+pub(super) struct Rows {
+    /// What it is about, in words without a full stop.
+    pub about: &'static str,
+    /// The columns. The first ones are words and the others numbers.
+    pub header: Vec<&'static str>,
+    /// Number of columns of words.
+    pub words: usize,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups. `None` where no attack is about
+/// one.
+pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Vec<Rows>)> {
+    let found = report.verification.as_ref()?;
+    let within = |interval: Option<(f64, f64)>, digits: usize| {
+        interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
+    };
+    let t = found.threshold;
+    let cosine = match report.model.metric {
+        Metric::Cosine => format!(", a cosine of at least {:.4}", 1.0 - t),
+        Metric::NormalizedEuclidean => format!(", a cosine of at least {:.4}", 1.0 - t * t / 2.0),
+        Metric::Euclidean => String::new(),
+    };
+    let pairs = if found.listed { "pairs of the list" } else { "pairs of images by class" };
+    let threshold = format!(
+        "decisions: accepted is what has a distance of at most {t:.4}{}{cosine} ({}). Attacks are judged at this threshold",
+        within(found.threshold_interval, 4),
+        report.suite.threshold.as_deref().unwrap_or("threshold not stated"),
+    );
+    let clean = format!(
+        "without attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; intervals resample these",
+        found.far,
+        found.tar,
+        within(found.tar_interval, 1),
+        found.eer,
+        within(found.eer_interval, 2),
+        found.genuine,
+        found.impostor,
+    );
+    let spread = |(low, high): (f64, f64)| format!("{low:.1} – {high:.1}");
+    let attacked = found.attacked.iter().map(|row| {
+        let attacks = if row.attacks.is_empty() { "none".into() } else { row.attacks.join(", ") };
+        let eer = format!("{:.1}", row.eer);
+        let [genuine, impostor] = [row.genuine, row.impostor].map(|n| n.to_string());
+        vec![attacks, genuine, impostor, eer, row.eer_interval.map_or("–".into(), spread), percent(row.tar)]
+    });
+    let mut groups: Vec<_> = found.groups.iter().collect();
+    groups.sort_by(|a, b| b.after.total_cmp(&a.after));
+    let groups = groups.into_iter().take(MOST_GROUPS).map(|row| {
+        let numbers = [format!("{:.1}", row.before), format!("{:.1}", row.after), spread(row.interval)];
+        [vec![row.group.clone(), row.attack.clone(), row.pairs.to_string()], numbers.to_vec()].concat()
+    });
+    let tables = [
+        Rows {
+            about: "attacked pairs, in %; TAR where the threshold is set anew for the false accept rate on these pairs",
+            header: vec!["attacks", "genuine", "impostor", "EER", "95 %", "TAR at FAR"],
+            words: 1,
+            rows: attacked.collect(),
+        },
+        Rows {
+            about: "wrong decisions by group, in %, the most first; the JSON report has all groups",
+            header: vec!["group", "attack", "pairs", "before", "after", "95 %"],
+            words: 2,
+            rows: groups.collect(),
+        },
+    ];
+    Some((vec![threshold, clean], tables.into_iter().filter(|table| !table.rows.is_empty()).collect()))
+}
+
 /// The text with its first letter in upper case.
 pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
@@ -292,6 +367,63 @@ pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
         row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
             format!("{} … {}", metric.show_change(low), metric.show_change(high))
         }),
+    ]
+}
+
+/// The columns of [`transfer`]; base and other stand for the models in the order of a comparison.
+pub(super) const TRANSFER: [&str; 5] = ["", "base → base", "other → base", "base → other", "other → other"];
+
+/// What the arrows of [`TRANSFER`] mean.
+pub(super) const ARROW: &str = "a → b: attacks made on a, measured on b";
+
+/// The name and the values of a number, as the columns of [`TRANSFER`]. With `spread` those of attacks made on the other model have
+/// the interval of their difference from attacks made on the measured model itself.
+pub(super) fn transfer(of: &Transfer, spread: bool) -> [String; 5] {
+    let cell = |made: usize, measured: usize| {
+        let cell = &of.cells[made][measured];
+        let difference = cell.difference.filter(|_| spread).map_or(String::new(), |d| {
+            let interval = d.interval.map_or(String::new(), |(low, high)| {
+                format!("; 95 % {} … {}", of.metric.show_change(low), of.metric.show_change(high))
+            });
+            format!(" ({}{interval})", of.metric.show_change(d.value))
+        });
+        of.metric.show(cell.value) + &difference
+    };
+    [of.metric.name(), cell(0, 0), cell(1, 0), cell(0, 1), cell(1, 1)]
+}
+
+/// How two models agree without an attack, and what they take: a sentence without a full stop each.
+pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
+    let of = &crossed.agreement;
+    let cosine = match of.cosine {
+        Some(Cosines { mean, lowest }) => {
+            format!(
+                "the cosine of both embeddings is {mean:.4} on average and {lowest:.4} at the lowest of {} images",
+                of.images
+            )
+        }
+        None => "embeddings have different lengths, so that they have no cosine".into(),
+    };
+    let (low, high) = of.interval;
+    let change = of
+        .r1_difference
+        .interval
+        .map_or(String::new(), |(low, high)| format!("; 95 % {low:+.1} … {high:+.1}"));
+    let [base, other] = &crossed.costs;
+    let cost = |cost: &Cost| {
+        format!("{} kB and {:.0} image steps a second", cost.bytes / 1000, cost.image_steps_per_second)
+    };
+    [
+        format!(
+            "without an attack {cosine}; both find the same item first for {:.1} % of {} queries (95 % {low:.1} – {high:.1}), on which \
+             R@1 is {:.1} and {:.1} % ({:+.1}{change})",
+            of.same_first, of.queries, of.r1[0], of.r1[1], of.r1_difference.value
+        ),
+        format!(
+            "base {}, other {}, in this audit, which computes gradients and doesn't run the graph as a deployment would",
+            cost(base),
+            cost(other)
+        ),
     ]
 }
 

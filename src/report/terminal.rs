@@ -3,8 +3,8 @@
 
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
-    CORRUPTED, RETRIEVAL, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval,
-    smallest, stepping, weakest,
+    CORRUPTED, RETRIEVAL, Rows, bound, capital, corrupted, corruptions, crafted, label, number, percent,
+    retrieval, smallest, stepping, verification, weakest,
 };
 use crate::record::{CheckResult, Corruptions, Finding, Report, Severity, Verdict};
 use comfy_table::{
@@ -181,6 +181,13 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         line(corrupted_table(found, paint).to_string());
     }
     crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
+    if let Some((said, tables)) = verification(report) {
+        said.iter().for_each(|text| line(wrap(&capital(text))));
+        for rows in tables {
+            line(wrap(&format!("{}:", rows.about)));
+            line(rows_table(&rows, paint).to_string());
+        }
+    }
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
@@ -338,6 +345,16 @@ fn corrupted_table(found: &Corruptions, paint: Paint) -> Table {
         table.add_row([vec![name, of.into()], cells].concat());
     }
     for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn rows_table(rows: &Rows, paint: Paint) -> Table {
+    let mut table = paint.table();
+    table.set_header(&rows.header);
+    table.add_rows(&rows.rows);
+    for column in table.column_iter_mut().skip(rows.words) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

@@ -48,7 +48,6 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("attack", names(|o| &o.attack, skipped.iter().map(|s| s.attack.clone()).collect())),
         ("query", names(|o| &o.query, skipped.iter().map(|s| s.query.clone()).collect())),
         ("query_label", Column::Text(queries().map(label).map(Some).collect())),
-        ("query_group", Column::Text(queries().map(group).map(Some).collect())),
         ("targets", Column::Texts(targets().collect())),
         ("target_labels", Column::Texts(labels.collect())),
         ("status", names(|_| "run", skipped.iter().map(|s| format!("skipped: {}", s.why)).collect())),
@@ -68,6 +67,10 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("hit_after", flag(&|o| o.after.hit)),
         ("retained_before", flag(&|o| o.before.retained)),
         ("retained_after", flag(&|o| o.after.retained)),
+        ("distance_before", number(&|o| o.before.distance)),
+        ("distance_after", number(&|o| o.after.distance)),
+        ("accepted_before", flag(&|o| o.before.accepted)),
+        ("accepted_after", flag(&|o| o.after.accepted)),
         ("kept_before", number(&|o| o.before.kept)),
         ("kept_after", number(&|o| o.after.kept)),
         ("order_before", number(&|o| o.before.order)),
@@ -94,6 +97,7 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("shared", Column::Whole(values(report, |o| i64::try_from(o.shared?).ok()))),
         ("cluster_before", cluster(&|o| o.before.retrieval)),
         ("cluster_after", cluster(&|o| o.after.retrieval)),
+        ("query_group", Column::Text(queries().map(group).map(Some).collect())),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Every command of the program, from its flags to what it prints.
 
-use super::{doctor, embed, geometry, grad_file, inspect, partition, sweep};
+use super::{crossed, doctor, embed, geometry, grad_file, inspect, partition, sweep};
 use crate::cli::{AuditFlags, Cli, Command, CompareFlags, GateFlags, ImagesFlags, MergeFlags, ReportFlags};
 use crate::data::{Dataset, Preparation};
 use crate::error::did_you_mean;
@@ -10,7 +10,7 @@ use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators, threat};
-use clap::CommandFactory;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         }
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
-        Some(Command::Compare(flags)) => comparison(&flags).map(passed),
+        Some(Command::Compare(flags)) => comparison(&flags, &command_line(words)),
         Some(Command::Ops { markdown }) => Ok(passed(operators::table(markdown))),
         Some(Command::Attacks) => Ok(passed(attacks())),
         Some(Command::Suites) => suites().map(passed),
@@ -174,15 +174,61 @@ fn gate(flags: &GateFlags) -> Result<Done> {
     Ok((alarm + &shown, report.exit()))
 }
 
-fn comparison(flags: &CompareFlags) -> Result<String> {
-    if let Some(data_set) = &flags.paper {
-        let beside = published::beside(&flags.reports, data_set)?;
-        flags.output.iter().try_for_each(|path| report::paper::write(&beside, path))?;
-        return Ok(report::paper::render(&beside));
+fn comparison(flags: &CompareFlags, command: &str) -> Result<Done> {
+    let (files, output) = (flags.files(), &flags.run.reports);
+    if let Some(models) = of_models(flags, &files)? {
+        interrupt::listen()?;
+        limit(flags.run.threads);
+        let (comparison, exit) = crossed::run(models, &flags.run, command)?;
+        return Ok((report::compare::render(&comparison, flags.all), exit));
     }
-    let comparison = compare::compare(&flags.reports, flags.sort.as_deref(), flags.anyway)?;
-    flags.output.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
-    Ok(report::compare::render(&comparison, flags.all))
+    if let Some(data_set) = &flags.paper {
+        let beside = published::beside(&files, data_set)?;
+        output.iter().try_for_each(|path| report::paper::write(&beside, path))?;
+        return Ok(passed(report::paper::render(&beside)));
+    }
+    let comparison = compare::compare(&files, flags.sort.as_deref(), flags.anyway)?;
+    output.iter().try_for_each(|path| report::compare::write(&comparison, path))?;
+    Ok(passed(report::compare::render(&comparison, flags.all)))
+}
+
+/// The two models to compare; `None` where the files are reports. Errors (exit code 2): some are models and some are reports, or flags
+/// are for the other kind.
+fn of_models<'f>(flags: &CompareFlags, files: &'f [PathBuf]) -> Result<Option<[&'f Path; 2]>> {
+    let (models, reports): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        files.iter().partition(|path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx")));
+    match (models.as_slice(), reports.as_slice()) {
+        ([], reports) if audits(&flags.run) => Err(Error::usage(format!(
+            "flags of audits, such as --data and --suite, are for models, .onnx, and {} is taken for a saved report: leave them out, or \
+             name two models",
+            reports[0].display()
+        ))),
+        ([], _) => Ok(None),
+        ([model, ..], [report, ..]) => Err(Error::usage(format!(
+            "{} is a model, and {} is taken for a saved report: name two models or saved reports. A report of the model on the same \
+             trials: audit {} --data … --trials {} -o OTHER.json",
+            model.display(),
+            report.display(),
+            model.display(),
+            report.display()
+        ))),
+        ([a, b], []) if flags.paper.is_none() && flags.sort.is_none() && !flags.anyway => Ok(Some([a, b])),
+        ([_, _], []) => Err(Error::usage(
+            "--paper, --sort and --anyway are for saved reports: leave them out, or audit each model and compare the reports",
+        )),
+        (models, []) => Err(Error::usage(format!(
+            "{} model{} to compare: name two. More than two are compared by their reports (audit MODEL --trials FIRST.json -o NEXT.json)",
+            models.len(),
+            if models.len() == 1 { "" } else { "s" }
+        ))),
+    }
+}
+
+/// Whether flags of an audit are given beside its files.
+fn audits(given: &AuditFlags) -> bool {
+    let Ok(none) = Cli::try_parse_from(["audit", "-"]) else { return false };
+    let own = AuditFlags { model: None, reports: Vec::new(), quiet: false, ..given.clone() };
+    format!("{own:?}") != format!("{:?}", AuditFlags { model: None, ..none.run })
 }
 
 fn completions(shell: clap_complete::Shell) -> String {
@@ -213,7 +259,7 @@ fn man(command: Option<&str>) -> Result<String> {
 }
 
 fn attacks() -> String {
-    threat::OBJECTIVES.iter().map(|a| format!("{:<5} {}\n", a.code, a.about)).collect()
+    threat::OBJECTIVES.iter().map(|a| format!("{:<11} {}\n", a.code, a.about)).collect()
 }
 
 fn suites() -> Result<String> {

@@ -5,6 +5,7 @@ mod attacks;
 pub mod commands;
 mod corrupted;
 mod cost;
+pub mod crossed;
 pub mod doctor;
 mod embed;
 pub mod evidence;
@@ -39,7 +40,7 @@ use crate::{Error, Exit, Result};
 use attacks::Attacks;
 use corrupted::Corrupting;
 use journal::Journal;
-use prepare::{CLUSTERINGS, Purpose, Subject};
+use prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use settings::{Files, Settings};
 
 /// Runs an audit and returns its report, written to every file that was asked for. `command` is the command line that the
@@ -102,6 +103,31 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     if let Some(journal) = &mut journal {
         journal.done();
     }
+    Ok(report)
+}
+
+/// The report of the trials that `clean` selects, run on a subject of several such reports. It is written to no file.
+fn attacked(
+    flags: &AuditFlags,
+    command: &str,
+    subject: &mut Subject,
+    clean: &Clean,
+    journal: &mut Option<Journal>,
+) -> Result<Report> {
+    let mut report = summary::begin(flags, command, subject, clean);
+    let Subject { settings, dataset, model, surrogate, prep, plan, clock, .. } = subject;
+    clock.lap();
+    let attacks = Attacks {
+        dataset,
+        prep,
+        gallery: &clean.gallery,
+        trials: &clean.selection.trials,
+        plan,
+        surrogate: surrogate.as_ref(),
+    };
+    execute(&attacks, model, flags, &mut report, journal, &mut None)?;
+    report.timing.attacks_s = clock.lap();
+    summary::conclude(&mut report, &settings.suite.scores);
     Ok(report)
 }
 

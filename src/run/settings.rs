@@ -4,7 +4,7 @@ use super::journal::Journal;
 use crate::cli::{AuditFlags, Ep, GradientSource, Sample, StrongSample};
 use crate::judge::gate::Rules;
 use crate::judge::quantity::Quantity;
-use crate::model::card::Card;
+use crate::model::card::{CARDS, Card};
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{self, Destination, Target};
@@ -241,6 +241,7 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
     suite.max_queries = flags.max_queries.or(suite.max_queries);
     suite.hub_class = flags.hub_class.clone().or(suite.hub_class.take());
     suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
+    suite.threshold = suite::threshold(flags.threshold.or(suite.threshold), &suite.attacks)?;
     suite.form = flags.form.unwrap_or(suite.form);
     if let Some(name) = &flags.protocol {
         let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];
@@ -310,8 +311,15 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
         None => return Ok(said),
     };
     let name = path.display().to_string();
-    let text = files::read_text(path, files::BY_HAND)
-        .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    // A file goes before a card that the program knows.
+    let known = CARDS.iter().find(|(known, _)| file.is_some() && *known == name && !path.exists());
+    let text = match known {
+        Some((_, text)) => text.to_string(),
+        None => files::read_text(path, files::BY_HAND).map_err(|e| {
+            let known = CARDS.map(|(name, _)| name);
+            Error::usage(format!("can't read {name}: {e}. Known by name are {}", known.join(" and ")))
+        })?,
+    };
     let card: Card = yaml::read(&name, &text)?;
     card.check(&name)?;
     Ok(said.or(card))

@@ -6,11 +6,13 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
-use crate::judge::{breakdown, corruption, retrieval, smallest, strong};
+use crate::judge::{breakdown, corruption, retrieval, smallest, strong, verification};
 use crate::model::{hex, runtime};
-use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Warning};
+use crate::progress::Phase;
+use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Verification, Warning};
 use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
+use crate::space::verification::Distances;
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::objective::{hub, universal};
@@ -59,6 +61,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         hub: hub(&selection.trials, gallery),
         targets: flags.targets.as_deref().and_then(|path| foreign(path, gallery)),
         universal: universal(&selection.trials, gallery),
+        verification: verification(flags, subject, gallery, &selection.trials),
         scores: record::Scores::default(),
         gate: None,
         examples: None,
@@ -88,6 +91,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
     report.smallest = smallest::smallest(report);
     report.corruptions = corruption::corruptions(report);
+    verification::conclude(report);
     report.scores = wanted(asked, scores);
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     // The bootstrap has no width where all queries agree; one share has one interval in a report.
@@ -157,6 +161,7 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
             .then_some((plan.steps + 1) * (plan.restarts + 1)),
         hub_class: subject.settings.suite.hub_class.clone(),
+        threshold: subject.settings.suite.threshold.map(|t| t.to_string()),
         xi_k: attacks_keep(&subject.settings.suite).then_some(subject.settings.suite.xi_k),
         restarts: plan.restarts,
         corruptions: subject.settings.suite.corruptions.iter().map(|c| c.name.into()).collect(),
@@ -194,6 +199,34 @@ fn universal(trials: &[Trial], gallery: &Gallery) -> Option<record::Universal> {
         let sample = samples.iter().map(Vec::len).max().unwrap_or(0);
         record::Universal { perturbations: samples.len(), sample }
     })
+}
+
+/// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs that are attacked.
+fn verification(
+    flags: &AuditFlags,
+    subject: &Subject,
+    gallery: &Gallery,
+    trials: &[Trial],
+) -> Option<Verification> {
+    let acceptance = subject.settings.suite.threshold?;
+    let phase = Phase::new("pairs", 0, flags.mode());
+    let distances = Distances::of(gallery);
+    let listed = gallery.pairs().listed;
+    let seed = subject.plan.seed;
+    let mut found = verification::clean(&distances, listed, acceptance, gallery.threshold(), seed)?;
+    phase.finish();
+    for trial in trials.iter().filter(|_| listed) {
+        let Some(same) = trial.objective.measure.pairs() else { continue };
+        let mut pairs = gallery.pairs().of(trial.query, same);
+        let pair = pairs.find(|p| trial.targets == [p.reference]);
+        let Some(group) = pair.and_then(|p| p.group.clone()) else { continue };
+        found
+            .group_of
+            .entry(trial.objective.code.into())
+            .or_default()
+            .insert(gallery.ids[trial.query].clone(), group);
+    }
+    Some(found)
 }
 
 /// Whether an attack of the suite keeps other items at the top.

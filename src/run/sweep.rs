@@ -3,7 +3,7 @@
 
 use super::journal::Journal;
 use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
-use super::{Attacks, execute, selection, summary};
+use super::{attacked, selection};
 use crate::cli::{AuditFlags, SweepFlags};
 use crate::record::{self, Precision, Report, Sweep, SweepPoint};
 use crate::report::{self, Output};
@@ -256,7 +256,7 @@ fn settle(flags: &AuditFlags) -> Result<Settled> {
 }
 
 /// The path with an ending added.
-fn named(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn named(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{ending}"));
     path.with_file_name(name)
@@ -273,19 +273,5 @@ fn point(
     let suite = &subject.settings.suite;
     clean.selection = selection::select(flags, suite, subject.protocol, &subject.plan, &clean.gallery)?;
     selection::add_strong_sample(&mut clean.selection, flags, &subject.plan, &clean.gallery)?;
-    let mut report = summary::begin(flags, command, subject, clean);
-    let Subject { settings, dataset, model, surrogate, prep, plan, clock, .. } = subject;
-    clock.lap();
-    let attacks = Attacks {
-        dataset,
-        prep,
-        gallery: &clean.gallery,
-        trials: &clean.selection.trials,
-        plan,
-        surrogate: surrogate.as_ref(),
-    };
-    execute(&attacks, model, flags, &mut report, journal, &mut None)?;
-    report.timing.attacks_s = clock.lap();
-    summary::conclude(&mut report, &settings.suite.scores);
-    Ok(report)
+    attacked(flags, command, subject, clean, journal)
 }

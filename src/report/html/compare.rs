@@ -3,7 +3,10 @@
 use super::page::{at, band, finding, scripted, section};
 use crate::Result;
 use crate::judge::compare::{Comparison, Entry, Row};
-use crate::report::shown::{COMPARED, cells, compared, shown, word};
+use crate::judge::crossed::Crossed;
+use crate::report::shown::{
+    ARROW, COMPARED, TRANSFER, agreement, capital, cells, compared, shown, transfer, word,
+};
 use maud::{Markup, html};
 
 /// Renders a comparison as an HTML page.
@@ -31,10 +34,30 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
         }
         (section("Which is the most robust?", "0 to 100; higher is more robust.", models))
         @for m in comparison.models.iter().filter(|m| !m.base) { (against(comparison, m, base)) }
+        @if let Some(crossed) = &comparison.crossed { (together(crossed)) }
     };
     let lead = "Differences carry 95 % intervals by bootstrap over queries, paired: both models get the same resamples.";
     let count = comparison.models.len();
     Ok(scripted("Comparison", &format!("{count} models"), lead, &sections.into_string()))
+}
+
+/// Attacks made on one model and measured on the other, how far both agree, and what they take.
+fn together(crossed: &Crossed) -> Markup {
+    let table = html! {
+        .card.scroll { table {
+            thead { tr { @for (i, name) in TRANSFER.iter().enumerate() { th.n[i > 0] { (name) } } } }
+            tbody {
+                @for row in &crossed.transfer {
+                    @let [name, cells @ ..] = transfer(row, true);
+                    tr { td { b { (name) } } @for cell in cells { td.n { (cell) } } }
+                }
+            }
+        } }
+        @for text in agreement(crossed) { p { (capital(&text)) "." } }
+    };
+    let lead =
+        format!("{ARROW}. In brackets: the difference from attacks made on the measured model itself.");
+    section("What do attacks on one do to the other?", &capital(&lead), table)
 }
 
 fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {

@@ -1,0 +1,171 @@
+//! Two models on the same trials: what attacks made on one do to the other, and how far the models agree without an attack.
+
+use super::pair::{Difference, Pair};
+use super::quantity::{ARS, ERS, Quantity};
+use super::score::{RESAMPLES, interval};
+use super::strong::wilson;
+use crate::random::Random;
+use crate::record::Report;
+use crate::space::Gallery;
+use crate::threat;
+use crate::threat::term::TERMS;
+use serde::Serialize;
+
+/// Queries whose nearest items are compared, at most.
+const MOST_QUERIES: usize = 2000;
+
+/// What two models audited on the same trials have to do with each other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Crossed {
+    /// Each score and each result of an attack, by where attacks were made and where they were measured.
+    pub transfer: Vec<Transfer>,
+    /// How far embeddings and nearest items agree without an attack.
+    pub agreement: Agreement,
+    /// What the models take, in the order of [`Transfer::cells`].
+    pub costs: [Cost; 2],
+}
+
+/// A number by the model that attacks were made on and the one that they were measured on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Transfer {
+    /// The number.
+    pub metric: Quantity,
+    /// `cells[made][measured]`; 0 is the base of the comparison, 1 the other model.
+    pub cells: [[Cell; 2]; 2],
+}
+
+/// A number of attacks made on one model and measured on one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// Its value.
+    pub value: f64,
+    /// 95 % interval over queries.
+    pub interval: Option<(f64, f64)>,
+    /// Where the attacks were made on the other model: the difference from attacks made on the measured model itself.
+    pub difference: Option<Difference>,
+}
+
+/// How far two models agree without an attack.
+#[derive(Clone, Debug, Serialize)]
+pub struct Agreement {
+    /// Number of images.
+    pub images: usize,
+    /// The cosine between both models' embeddings of an image; `None` where their lengths differ.
+    pub cosine: Option<Cosines>,
+    /// Number of queries whose nearest items were compared.
+    pub queries: usize,
+    /// Share of these queries for which both models find the same item first, per cent.
+    pub same_first: f64,
+    /// 95 % interval of the share (Wilson).
+    pub interval: (f64, f64),
+    /// R@1 of both models on these queries without attack, per cent; those without a possible match are left out.
+    pub r1: [f64; 2],
+    /// The other model's R@1 minus the base's. Its interval resamples the queries, the same for both.
+    pub r1_difference: Difference,
+}
+
+/// Cosines over images.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Cosines {
+    /// Their mean.
+    pub mean: f64,
+    /// The lowest.
+    pub lowest: f64,
+}
+
+/// What a model takes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cost {
+    /// Bytes of the file, without weights in files beside it.
+    pub bytes: u64,
+    /// Image steps of attacks a second, in this audit.
+    pub image_steps_per_second: f64,
+}
+
+/// Puts the four reports together. `own[i]` has the attacks made on model i and measured on it, `of_other[i]` those made on the other
+/// and measured on it.
+pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
+    let pairs = [0, 1].map(|i| Pair::new(own[i], of_other[i]));
+    let all = [ARS, ERS].into_iter().chain(TERMS.iter().map(Quantity::After));
+    let transfer = |metric: Quantity| {
+        let cell = |made: usize, measured: usize| {
+            let report = if made == measured { own[measured] } else { of_other[measured] };
+            let difference = (made != measured).then(|| pairs[measured].difference(metric)).flatten();
+            Some(Cell { value: metric.value(report)?, interval: metric.interval(report), difference })
+        };
+        Some(Transfer { metric, cells: [[cell(0, 0)?, cell(0, 1)?], [cell(1, 0)?, cell(1, 1)?]] })
+    };
+    all.filter_map(transfer).collect()
+}
+
+/// How far two models agree on the same images, in the same order. `tell` gets the number of queries done and of all.
+pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize, usize)) -> Agreement {
+    let [a, b] = galleries;
+    let images = a.ids.len();
+    let cosines: Option<Vec<f64>> =
+        (a.dim() == b.dim()).then(|| (0..images).map(|i| cosine(a.point(i), b.point(i))).collect());
+    let cosine = cosines.map(|all| Cosines {
+        mean: all.iter().sum::<f64>() / images as f64,
+        lowest: all.iter().copied().fold(f64::INFINITY, f64::min),
+    });
+    let queries = threat::sample_queries(a, Some(MOST_QUERIES), seed);
+    let first = |gallery: &Gallery, query: usize| {
+        let distances = gallery.distances(gallery.point(query));
+        gallery.nearest(&distances, 1, |item| !gallery.excluded(query, item)).first().copied()
+    };
+    let (mut same, mut hits) = (0, Vec::new());
+    for (done, &query) in queries.iter().enumerate() {
+        let found = [first(a, query), first(b, query)];
+        same += usize::from(found[0] == found[1]);
+        if a.positives(query).next().is_some() {
+            hits.push(found.map(|item| item.is_some_and(|item| a.labels[item] == a.labels[query])));
+        }
+        tell(done + 1, queries.len());
+    }
+    let r1 = [0, 1]
+        .map(|model| 100.0 * hits.iter().filter(|hit| hit[model]).count() as f64 / hits.len().max(1) as f64);
+    Agreement {
+        images,
+        cosine,
+        queries: queries.len(),
+        same_first: 100.0 * same as f64 / queries.len() as f64,
+        interval: wilson(same, queries.len()),
+        r1,
+        r1_difference: Difference { value: r1[1] - r1[0], interval: resampled(&hits, seed) },
+    }
+}
+
+/// The 95 % interval of the difference of two shares of hits on the same queries, in per cent, by bootstrap.
+fn resampled(hits: &[[bool; 2]], seed: u64) -> Option<(f64, f64)> {
+    if hits.len() < 2 {
+        return None;
+    }
+    let share = |random: &mut Random| {
+        let one = |[base, other]: [bool; 2]| i64::from(other) - i64::from(base);
+        let sum: i64 = (0..hits.len()).map(|_| one(hits[random.index(hits.len())])).sum();
+        100.0 * sum as f64 / hits.len() as f64
+    };
+    let draws = (0..RESAMPLES as u64).map(|stream| share(&mut Random::seeded(seed).stream(stream)));
+    interval(draws.collect())
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 400 queries the other model loses 40 and wins 20. The standard error of the mean of these differences, which are -1, 0 and 1, is
+    /// √((60/400 − (20/400)²) / 400) = 1.92 %.
+    #[test]
+    fn a_difference_of_clean_recall_is_paired() {
+        let hits: Vec<[bool; 2]> = (0..400).map(|i| [i >= 20, !(20..60).contains(&i)]).collect();
+        let (low, high) = resampled(&hits, 1).unwrap();
+        assert!(((high - low) / 2.0 / 1.96 / 1.92 - 1.0).abs() < 0.12, "{low} {high}");
+        assert!(low < -5.0 && high > -5.0);
+        assert_eq!(resampled(&[[true; 2]; 40], 1), Some((0.0, 0.0)));
+    }
+}

@@ -1,0 +1,205 @@
+//! `audit compare float.onnx int8.onnx`: two models on the same trials, and the attacks made on each measured on the other.
+
+mod common;
+mod report_fixture;
+
+use audit::data::{BUILTIN_SEED, Dataset, Preparation};
+use audit::judge::compare::Comparison;
+use audit::judge::quantity::Quantity;
+use audit::record::Report;
+use audit::{Exit, run};
+use clap::Parser;
+use common::{Ran, Temp, bundled, program, ran, says};
+use std::path::{Path, PathBuf};
+
+/// models/plain.onnx in 8 bits.
+fn int8() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/precisions/plain-int8.onnx")
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().into()
+}
+
+/// 6 classes of 5 generated images, and the flags of small audits on them.
+fn small(dir: &Temp) -> Vec<String> {
+    let folder = dir.join("images");
+    Dataset::generated(BUILTIN_SEED, 6, 5).export(&folder, &Preparation::new(1, 28, 28)).unwrap();
+    let line = ["--suite", "ers", "--steps", "4", "--eps", "12/255", "--seed", "3", "--data"];
+    line.iter().map(|word| word.to_string()).chain([text(&folder)]).collect()
+}
+
+/// An audit that attacks nothing strongly.
+fn audit(model: &Path, small: &[String], more: &[&str]) -> Report {
+    let words: Vec<&str> = small.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    common::audit(&[&[text(model).as_str(), "--strong-sample", "off"], &words[..]].concat()).unwrap()
+}
+
+/// The comparison of two models.
+fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result<Comparison> {
+    let words: Vec<&str> = small.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    let line = [&["audit", "compare", "-q", "--no-cache", "x.onnx", "y.onnx"], &words[..]].concat();
+    let cli = audit::cli::Cli::try_parse_from(line).unwrap();
+    let Some(audit::cli::Command::Compare(mut flags)) = cli.command else { panic!("another command") };
+    flags.run.ort_lib = flags.run.ort_lib.or_else(common::runtime_folder);
+    run::crossed::run(models, &flags.run, "audit compare").map(|(comparison, _)| comparison)
+}
+
+/// Each cell of the matrix is what an audit by itself gives: of each model, and with the other as `--surrogate`.
+#[test]
+fn the_matrix_is_what_four_audits_give() {
+    let dir = Temp::new();
+    let (small, float, int8) = (small(&dir), bundled("plain.onnx"), int8());
+    let found = compare([&float, &int8], &small, &["--strong-sample", "4"]).unwrap();
+    let crossed = found.crossed.as_ref().unwrap();
+
+    let trials = text(&dir.join("float.json"));
+    let of_float = audit(&float, &small, &["-o", &trials]);
+    let replay = ["--trials", trials.as_str()];
+    let of_int8 = audit(&int8, &small, &replay);
+    let on_int8 = audit(&int8, &small, &[&replay[..], &["--surrogate", &text(&float)]].concat());
+    let on_float = audit(&float, &small, &[&replay[..], &["--surrogate", &text(&int8)]].concat());
+    let names = ["ers", "attack.ES:R", "attack.CA+", "attack.QA-", "attack.TMA", "attack.GTM"];
+    for name in names {
+        let metric = Quantity::find(name).unwrap();
+        let row = crossed.transfer.iter().find(|row| row.metric == metric).unwrap();
+        for (made, measured, report) in
+            [(0, 0, &of_float), (0, 1, &on_int8), (1, 0, &on_float), (1, 1, &of_int8)]
+        {
+            let cell = &row.cells[made][measured];
+            assert_eq!(
+                (Some(cell.value), cell.interval),
+                (metric.value(report), metric.interval(report)),
+                "{name}"
+            );
+            assert_eq!(cell.difference.is_some(), made != measured);
+        }
+        let change = row.cells[0][1].difference.unwrap();
+        assert!((change.value - (row.cells[0][1].value - row.cells[1][1].value)).abs() < 1e-9, "{name}");
+        assert!(change.interval.is_some(), "{name}");
+        // The page's own rows are of the two white-box audits, paired.
+        let theirs = found.models[1].row(metric).unwrap();
+        assert_eq!(Some(theirs.value), metric.value(&of_int8));
+        assert!(theirs.difference.unwrap().interval.is_some());
+    }
+    assert!(found.models[0].row(Quantity::Robust).is_some(), "the strong search ran on a sample");
+
+    // Quantised operators are said to be passed straight through.
+    let said = found.cautions.join("\n");
+    says(&said, &["plain-int8.onnx: ", "as if nothing were rounded (straight-through estimator)"]);
+    assert!(!said.contains("differ in"), "{said}");
+    let shown = audit::report::compare::render(&found, false);
+    says(
+        &shown,
+        &[
+            "a → b: attacks made on a, measured on b",
+            "other → base",
+            "attack.ES:R",
+            "same item first",
+            "218 kB",
+        ],
+    );
+    for (file, words) in [
+        ("c.md", &["### Attacks of one on the other", "| attack.ES:R |", "95 %"][..]),
+        ("c.html", &["What do attacks on one do to the other?", "other → other"]),
+        ("c.json", &["\"crossed\"", "\"same_first\"", "\"cells\""]),
+    ] {
+        let path = dir.join(file);
+        audit::report::compare::write(&found, &path).unwrap();
+        says(&std::fs::read_to_string(path).unwrap(), words);
+    }
+}
+
+/// tools/precisions.py embeds the attacked images of an audit's evidence by the other model, in Python.
+#[test]
+fn attacked_images_say_the_same_in_python() {
+    let dir = Temp::new();
+    let (small, float, int8) = (small(&dir), bundled("plain.onnx"), int8());
+    let half = dir.join("plain-fp16.onnx");
+    let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/precisions.py");
+    let script =
+        "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
+    let python = |words: &[&str]| {
+        report_fixture::python("onnxruntime, onnxconverter_common, PIL", script, &[&[tool], words].concat())
+    };
+    if python(&["fp16", &text(&float), "-", &text(&half)]).is_none() {
+        return;
+    }
+    std::fs::copy(int8.with_extension("yaml"), half.with_extension("yaml")).unwrap();
+    let (json, zip) = (text(&dir.join("float.json")), text(&dir.join("evidence.zip")));
+    let words: Vec<&str> = small.iter().map(String::as_str).collect();
+    let model = text(&float);
+    let line =
+        [&[model.as_str(), "--strong-sample", "off", "-q", "--no-cache", "-o", &json], &words[..]].concat();
+    for args in [line, vec!["report", &json, "--bundle", &zip]] {
+        let Ran { code, err, .. } = ran(program(&dir).args(&args));
+        assert_eq!(code, Some(0), "{args:?}: {err}");
+    }
+    for (other, tolerance) in [(&int8, 1e-4), (&half, 2e-3)] {
+        let found = compare([&float, other], &small, &["--strong-sample", "off"]).unwrap();
+        let crossed = found.crossed.as_ref().unwrap();
+        let said = python(&["check", &zip, &text(&float), &text(other)]).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let cell = |name: &str| {
+            let metric = Quantity::find(&format!("attack.{name}")).unwrap();
+            crossed.transfer.iter().find(|row| row.metric == metric).unwrap().cells[0][1].value
+        };
+        let cosine = crossed.agreement.cosine.unwrap();
+        for (name, found, tolerance) in [
+            ("ES:R", cell("ES:R"), 1e-9),
+            ("TMA", cell("TMA"), tolerance),
+            ("mean", cosine.mean, tolerance),
+            ("lowest", cosine.lowest, tolerance),
+            ("same_first", crossed.agreement.same_first, 1e-9),
+            ("r1_own", crossed.agreement.r1[0], 1e-9),
+            ("r1_other", crossed.agreement.r1[1], 1e-9),
+        ] {
+            let expected = expected[name].as_f64().unwrap();
+            assert!(
+                (found - expected).abs() <= tolerance,
+                "{name} of {}: {found}, in Python {expected}",
+                other.display()
+            );
+        }
+        assert_eq!((crossed.agreement.images, crossed.agreement.queries), (30, 30));
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let dir = Temp::new();
+    let small = small(&dir);
+    let float = text(&bundled("plain.onnx"));
+    let refused = |args: &[&str], words: &[&str]| {
+        let Ran { code, err, .. } = ran(program(&dir).arg("compare").args(args));
+        assert_eq!(code, Some(2), "{err}");
+        says(&err, words);
+    };
+    dir.write("r.json", "{}");
+    refused(
+        &[&float, "r.json"],
+        &["plain.onnx is a model", "r.json is taken for a saved report", "name two models or saved reports"],
+    );
+    refused(&[&float], &["1 model to compare: name two"]);
+    refused(&[&float, &float, &float], &["3 models to compare: name two", "--trials FIRST.json"]);
+    refused(&["r.json", "r.json", "--data", "photos"], &["flags of audits", "are for models"]);
+    refused(&[&float, &float, "--sort", "ars"], &["are for saved reports"]);
+    refused(&[&float, &float, "--fail-under", "ars=3"], &["--fail-under", "cannot be used"]);
+    refused(
+        &[&float, &float, "--suite", "strong"],
+        &["suite strong runs the strong search", "choose another suite"],
+    );
+    refused(&[&float, &float, "-o", "page.csv"], &["none of .html, .json, .md"]);
+
+    // Distances of another kind.
+    let other = dir.join("other.onnx");
+    std::fs::copy(bundled("plain.onnx"), &other).unwrap();
+    let card = std::fs::read_to_string(int8().with_extension("yaml")).unwrap();
+    dir.write("other.yaml", card.replace("normalized-euclidean", "euclidean"));
+    let error = compare([&bundled("plain.onnx"), &other], &small, &[]).unwrap_err();
+    assert_eq!(error.exit, Exit::Usage);
+    says(
+        &error.message,
+        &["has metric normalized-euclidean", "has metric euclidean", "state it in the models' cards"],
+    );
+}
