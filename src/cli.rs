@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Examples:
   audit compare before.json after.json
 
 Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
-preprocessing, gallery, retrieval, attacks, sample in float32); plan with the phases ahead and their seconds; progress with \
+preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds; progress with \
 done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries, or with seconds where a phase has no \
 steps to count; note; warning; error with exit and text.
 
@@ -145,6 +145,7 @@ pub enum Command {
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
     mut_arg("trials_out", |a| a.hide(true)), mut_arg("strong_sample", |a| a.hide(true)), mut_arg("nmi", |a| a.hide(true)),
+    mut_arg("trials_out", |a| a.hide(true)), mut_arg("targets", |a| a.hide(true)),
     mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
@@ -192,7 +193,7 @@ pub struct SweepFlags {
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("resume", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)),
     mut_arg("trials", |a| a.hide(true)), mut_arg("attack_precision", |a| a.hide(true)),
-    mut_arg("surrogate", |a| a.hide(true)), mut_arg("gallery", |a| a.hide(true)),
+    mut_arg("surrogate", |a| a.hide(true)), mut_arg("gallery", |a| a.hide(true)), mut_arg("targets", |a| a.hide(true)),
     mut_arg("strong_sample", |a| a.hide(true)), mut_arg("sample", |a| a.hide(true)),
     mut_arg("trials_out", |a| a.hide(true)), mut_arg("hub_class", |a| a.hide(true)), mut_arg("threshold", |a| a.hide(true)), mut_arg("nmi", |a| a.hide(true)),
     mut_arg("suite", |a| a.default_value("geometry").help("Budget, and attacks on queries; the map shows the first")),
@@ -531,6 +532,10 @@ pub struct AuditFlags {
     /// and labels in a .csv file beside it; every image of the data is then a query
     #[arg(long, value_name = "FILE")]
     pub gallery: Option<PathBuf>,
+    /// Aim TMA, QA+, QA- and HUB at embeddings of something else than the images, such as texts of a CLIP-like model: a .parquet file with
+    /// the columns id and embedding, or a .npy file with ids in a .csv file beside it
+    #[arg(long, value_name = "FILE")]
+    pub targets: Option<PathBuf>,
     /// Stop at the first image that can't be read instead of leaving it out
     #[arg(long)]
     pub strict_data: bool,

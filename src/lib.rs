@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod columns;
+pub mod corruption;
 pub mod data;
 pub mod engines;
 pub mod error;

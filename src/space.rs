@@ -21,9 +21,10 @@ pub use crate::record::Metric;
 use crate::record::Role;
 use crate::{Error, Result};
 use ndarray::linalg::general_mat_mul;
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Norms below this count as this, as in `torch.nn.functional.normalize`.
@@ -195,6 +196,9 @@ fn sum_over<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B], f: impl 
     lanes.iter().sum::<f64>() + tail
 }
 
+/// The label of foreign targets, which no class has.
+const FOREIGN: usize = usize::MAX;
+
 /// The items a query is ranked against, and the queries. An index names either: items 0..N are the gallery, further
 /// ones queries that are not in it. Mostly there are none of these, and every item of the gallery is a query.
 pub struct Gallery {
@@ -211,6 +215,8 @@ pub struct Gallery {
     pub xi_k: f64,
     /// The class of the queries that a hub is for; `None` for all. The suite states it.
     pub hub_class: Option<usize>,
+    /// See [`Gallery::with_targets`].
+    foreign: Option<Box<Gallery>>,
     /// See [`Gallery::heads`].
     heads: OnceLock<heads::Heads>,
     /// See [`Gallery::samples`].
@@ -276,6 +282,7 @@ impl Gallery {
             ids,
             xi_k: XI_K,
             hub_class: None,
+            foreign: None,
             heads: OnceLock::new(),
             samples: OnceLock::new(),
             pairs: OnceLock::new(),
@@ -326,6 +333,58 @@ impl Gallery {
             return Err(Error::empty("no item is a query: nothing is searched for"));
         }
         Ok(self)
+    }
+
+    /// The same with foreign targets: raw embeddings [M, D] of something else than its images, such as texts, with the name of each. They
+    /// are further points, and no query or item. Errors (exit code 2): a name that an image has, fewer than two targets, an embedding
+    /// without a direction under a normalised metric.
+    pub fn with_targets(mut self, raw: Array2<f32>, ids: Vec<String>) -> Result<Self> {
+        let first = self.ids.len();
+        for (at, id) in ids.iter().enumerate() {
+            if self.index.insert(id.clone(), first + at).is_some_and(|image| image < first) {
+                return Err(Error::usage(format!(
+                    "the target `{id}` has the name of an image, and trials tell them apart by name: rename the target"
+                )));
+            }
+        }
+        if ids.len() < 2 {
+            return Err(Error::usage(format!(
+                "{} target: ranks among targets need at least two, others than those that are aimed at too",
+                ids.len()
+            )));
+        }
+        let (least, most) = if self.metric.normalizes() { NORMALISED } else { (0.0, EUCLIDEAN.1) };
+        let length = |row: ArrayView1<f32>| row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let mut lengths = raw.rows().into_iter().map(length).enumerate();
+        if let Some((at, length)) = lengths.find(|(_, length)| !(least..=most).contains(length)) {
+            return Err(Error::usage(format!(
+                "the embedding of the target `{}` has length {length:.1e}, and lengths from {least:.0e} to {most:.0e} are computed with under \
+                 the metric {}: leave the target out, or export it again",
+                ids[at],
+                self.metric.name()
+            )));
+        }
+        let foreign = Gallery::new(self.metric, raw, vec![FOREIGN; ids.len()], ids.clone())?;
+        self.points
+            .append(Axis(0), foreign.points.view())
+            .map_err(|e| Error::internal(format!("targets: {e}")))?;
+        if !self.cameras.is_empty() {
+            self.cameras.resize(first + ids.len(), None);
+        }
+        self.labels.resize(first + ids.len(), FOREIGN);
+        self.ids.extend(ids);
+        Ok(Gallery { foreign: Some(Box::new(foreign)), ..self })
+    }
+
+    /// The foreign targets as a gallery of their own, item i of which is point `targets().start + i`; `None` where there are none.
+    pub fn foreign(&self) -> Option<&Gallery> {
+        self.foreign.as_deref()
+    }
+
+    /// The indices of foreign targets; empty where there are none.
+    pub fn targets(&self) -> Range<usize> {
+        let count = self.foreign().map_or(0, Gallery::len);
+        self.ids.len() - count..self.ids.len()
     }
 
     /// The first items of some queries, which `of` computes when they are first asked for.

@@ -1,5 +1,6 @@
 //! Suites: which attacks run, with which budget, on how many queries, and for which scores.
 
+use crate::corruption::Corruption;
 use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 22] = [
+const BUILT_IN: [(&str, &str); 24] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -34,7 +35,9 @@ const BUILT_IN: [(&str, &str); 22] = [
     ("adml", include_str!("../suites/adml.yaml")),
     ("geometry", include_str!("../suites/geometry.yaml")),
     ("hub", include_str!("../suites/hub.yaml")),
+    ("targets", include_str!("../suites/targets.yaml")),
     ("universal", include_str!("../suites/universal.yaml")),
+    ("corruptions", include_str!("../suites/corruptions.yaml")),
     ("faces", include_str!("../suites/faces.yaml")),
     ("threshold", include_str!("../suites/threshold.yaml")),
     ("minimum", include_str!("../suites/minimum.yaml")),
@@ -89,6 +92,8 @@ pub struct Suite {
     pub xi_k: f64,
     /// The class of the queries that HUB is for; `None` for all.
     pub hub_class: Option<String>,
+    /// Natural corruptions of the queries, beside the attacks.
+    pub corruptions: Vec<&'static Corruption>,
     /// What the threshold is taken from, where an attack is about one.
     pub threshold: Option<Acceptance>,
     /// Largest number of queries; `None` for all.
@@ -139,6 +144,8 @@ struct Raw {
     effort: Option<Spanned<usize>>,
     xi_k: Option<Spanned<f64>>,
     hub_class: Option<String>,
+    #[serde(default)]
+    corruptions: Vec<Spanned<String>>,
     threshold: Option<Spanned<String>>,
     max_queries: Option<Spanned<usize>>,
     #[serde(default)]
@@ -266,6 +273,7 @@ impl Suite {
             gate.push(rule);
         }
         let mask = mask(file, &raw)?;
+        let corruptions = corruptions(file, &raw, &attacks)?;
         let hub_class = raw.hub_class.clone();
         check_hub_class(&hub_class, &attacks).map_err(|e| e.context(file))?;
         let stated = raw.threshold.as_ref().map(|text| {
@@ -291,6 +299,7 @@ impl Suite {
             restarts: within(&raw.restarts, "restarts", 0, MOST_RESTARTS)?.unwrap_or(0),
             effort: within(&raw.effort, "effort", 1, MOST_EFFORT)?,
             hub_class,
+            corruptions,
             threshold,
             xi_k: xi_k(file, &raw.xi_k)?,
             max_queries: within(&raw.max_queries, "max_queries", 1, usize::MAX)?,
@@ -309,6 +318,8 @@ impl Suite {
                 self.attacks.iter().any(|a| a.objective.judged_by(term))
             }
             Quantity::Lowest(..) | Quantity::Benign(_) | Quantity::Cmc(_) => true,
+            Quantity::Corrupted(corruption, ..) => self.corruptions.iter().any(|c| c.name == corruption.name),
+            Quantity::AllCorrupted(_) => !self.corruptions.is_empty(),
         }
     }
 
@@ -368,6 +379,26 @@ impl Suite {
         };
         Ok((protocol, plan))
     }
+}
+
+/// The corruptions that a suite lists.
+fn corruptions(file: &str, raw: &Raw, attacks: &[Entry]) -> Result<Vec<&'static Corruption>> {
+    let mut found: Vec<&'static Corruption> = Vec::new();
+    for name in &raw.corruptions {
+        let at = format!("{file}, line {}: corruptions", name.referenced.line());
+        let corruption = Corruption::find(&name.value).map_err(|e| e.context(&at))?;
+        if found.iter().any(|c| c.name == corruption.name) {
+            return Err(Error::usage(format!("{at}: {} is listed twice", corruption.name)));
+        }
+        if attacks.iter().all(|a| a.objective.measure.moves_candidate()) {
+            return Err(Error::usage(format!(
+                "{at}: queries of attacks are corrupted, and those of this suite change items of the gallery: add an attack on queries, such \
+                 as ES"
+            )));
+        }
+        found.push(corruption);
+    }
+    Ok(found)
 }
 
 /// The mask that a suite states: a file, whose path is relative to the suite's, or a patch's share of the area.
@@ -607,7 +638,10 @@ mod tests {
             let universal = name == "universal";
             assert_eq!(suite.restarts > 0, strict || universal);
             assert_eq!(suite.search.name == "adaptive", strict || universal);
-            assert_eq!(suite.effort, (strong || ["hub", "faces", "threshold"].contains(&name)).then_some(1));
+            assert_eq!(
+                suite.effort,
+                (strong || ["hub", "faces", "threshold", "targets"].contains(&name)).then_some(1)
+            );
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
     }

@@ -4,11 +4,12 @@ mod common;
 mod report_fixture;
 
 use audit::judge::quantity::Quantity;
-use audit::judge::{breakdown, score, strong};
-use audit::record::{Attack, CmcPoint, Measures, Outcome, Report, Resistance, Score};
+use audit::judge::{breakdown, corruption, score, strong};
+use audit::record::{Attack, CmcPoint, Corrupted, Measures, Outcome, Report, Resistance, Score};
 use audit::report::FORMATS;
 use audit::threat::term::{TERMS, Term};
 use common::{Ran, Temp, outcome, program, ran, says};
+use std::collections::BTreeSet;
 
 fn save(dir: &Temp, name: &str, report: &Report) -> String {
     let json = FORMATS.iter().find(|f| f.extension == "json").unwrap();
@@ -283,6 +284,17 @@ fn every_number_of_a_report_can_be_demanded() {
         full.groups.insert(o.query.clone(), format!("group {}", i % 2));
     }
     full.breakdowns = breakdown::breakdowns(&full);
+    // One corruption stands for all, which have rows of the same kind.
+    let queries: BTreeSet<String> = full.outcomes.iter().map(|o| o.query.clone()).collect();
+    full.corrupted = (queries.into_iter().enumerate())
+        .map(|(i, query)| Corrupted {
+            corruption: "blur".into(),
+            query,
+            first: std::array::from_fn(|strength| i % 7 > strength),
+            ap: std::array::from_fn(|strength| 0.7 - 0.1 * strength as f64),
+        })
+        .collect();
+    full.corruptions = corruption::corruptions(&full);
     let file = save(&dir, "r.json", &full);
     for metric in Quantity::all() {
         let name = metric.name();
@@ -292,6 +304,9 @@ fn every_number_of_a_report_can_be_demanded() {
             name.strip_prefix("attack.").is_some_and(|rest| rest.split('.').next() == Some(term.name))
         };
         if TERMS.iter().find(of).is_some_and(apart) {
+            continue;
+        }
+        if matches!(metric, Quantity::Corrupted(of, ..) if of.name != "blur") {
             continue;
         }
         let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));

@@ -193,7 +193,8 @@ fn scores_of_known_outcomes() {
                 });
             }
         }
-        let basis = Basis { ranked: 2120, form: Form::Published, metric: Metric::NormalizedEuclidean };
+        let basis =
+            Basis { ranked: 2120, form: Form::Published, metric: Metric::NormalizedEuclidean, foreign: None };
         let scores = score(&outcomes, &[], &basis, 1);
         let expect = |found: Option<f64>, expected: &Value, what: &str| {
             let (found, expected) = (found.unwrap(), expected.as_f64().unwrap());

@@ -3,10 +3,11 @@
 mod common;
 
 use audit::judge::check::{self, attacked::Outcomes, float16::compare};
+use audit::judge::score::Basis;
 use audit::model::card::Card;
 use audit::model::runtime::{Input, Optimise, Session, infer};
 use audit::model::{Differentiable, Model};
-use audit::record::{Form, HalfComparison, HalfPrecision, HalfTerm, Precision, Report, Severity};
+use audit::record::{Form, HalfComparison, HalfPrecision, HalfTerm, Metric, Precision, Report, Severity};
 use audit::report::terminal;
 use audit::run::partition;
 use audit::{Exit, Result};
@@ -367,15 +368,14 @@ fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severi
         sample,
         comparison,
     };
-    let (form, half) = (Form::Published, Some(&half));
+    let half = Some(&half);
     let all = Outcomes {
         outcomes: &[],
         ball: &audit::threat::BALLS[0],
         eps: 0.1,
         gradient_free: false,
         steps: 32,
-        form,
-        ranked: 100.0,
+        basis: Basis { ranked: 100, form: Form::Published, metric: Metric::Cosine, foreign: None },
         half,
         softened: &[],
     };

@@ -155,6 +155,26 @@ fn a_journal_cut_anywhere_leads_to_the_same_report() {
     same(&dir, "cut.json", "whole.json");
 }
 
+/// What is left of the queries is measured under the same perturbations, which are crafted again.
+#[test]
+fn shared_perturbations_are_the_same_when_a_run_goes_on() {
+    let dir = stage();
+    dir.write("suite.yaml", "form: corrected\nattacks: [UAP]\nschedule: adaptive\nrestarts: 1\nsteps: 6\n");
+    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    // The journal fits, the report doesn't, so that the journal stays.
+    let Ran { code, err, .. } = run_short(&dir, 32, &["-o", "cut.json"]);
+    assert_eq!(code, Some(1), "{err}");
+    let journal = std::fs::read_to_string(dir.join("cut.json.journal")).unwrap();
+    let lines: Vec<&str> = journal.split_inclusive('\n').collect();
+    assert!(lines.len() > 8, "{} lines", lines.len());
+    for kept in [2, lines.len() / 2, lines.len() - 1] {
+        dir.write("cut.json.journal", lines[..kept].concat());
+        let Ran { code, err, .. } = run(&dir, &["-o", "cut.json", "--resume"]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "after {kept} lines");
+        same(&dir, "cut.json", "whole.json");
+    }
+}
+
 #[test]
 fn a_journal_of_another_run_is_refused_and_stays() {
     let dir = stage();

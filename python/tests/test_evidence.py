@@ -205,3 +205,22 @@ def test_what_cannot_be_bundled_is_said(plain: Path, images: Path, tmp_path: Pat
     refused(lambda d: d["model"].update(sha256="0" * 64), "model changed")
     refused(lambda d: d["data"].update(sha256="0" * 64), "data changed")
     refused(lambda d: d["outcomes"][0].update(shift=0.5), "otherwise than in the report")
+
+
+@pytest.mark.parametrize("suite", ["HUB s=30", "UAP"])
+def test_what_is_crafted_on_samples(suite: str, plain: Path, images: Path, tmp_path: Path):
+    """Captured queries of hubs, and queries under perturbations that they share."""
+    effort = "effort: 1" if suite.startswith("HUB") else "schedule: adaptive\nsteps: 3"
+    (tmp_path / "own.yaml").write_text(f"form: corrected\nattacks: [{suite}]\nmax_queries: {2 if effort == 'effort: 1' else 96}\n{effort}\n")
+    flags = {"suite": tmp_path / "own.yaml", "steps": None, "max_queries": None, "strong_sample": "off"}
+    found = evidence(tmp_path, plain, images, **flags)
+    assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
+    if suite == "UAP":
+        return
+    # A captured query more is refused.
+    files, manifest, report = verify.unpack(found)
+    captured = report["outcomes"][0]["after"]["captured"]
+    taken = {*captured["left_out"], *dict(captured["first"])}
+    captured["first"] = sorted([*captured["first"], [min(set(range(captured["queries"])) - taken), 0]])
+    with pytest.raises(SystemExit, match="after the attack"):
+        verify.verify(sealed({**files, "report.json": json.dumps(report).encode()}, manifest), plain.read_bytes())

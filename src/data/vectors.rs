@@ -4,7 +4,7 @@
 use super::manifest;
 use crate::columns;
 use crate::{Error, Result, files};
-use ndarray::{Array2, s};
+use ndarray::{Array2, Axis, s};
 use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -47,6 +47,75 @@ pub fn read(path: &Path) -> Result<Vectors> {
     }
 }
 
+const TARGETS: &str = "a .parquet file with the columns id and embedding (lists of floats, all of one length), or a .npy file of float32 or \
+                       float64 [targets, dimensions] and beside it a .csv file of the same name with the column id: one row per target, in \
+                       order";
+
+/// Embeddings to aim at, which are of no images.
+#[derive(Clone, Debug)]
+pub struct ForeignTargets {
+    /// As the other model gives them, not normalised [M, D].
+    pub embeddings: Array2<f32>,
+    /// Unique name of each, M, ascending.
+    pub ids: Vec<String>,
+}
+
+/// Reads foreign targets. They are sorted by name, so that the order of the file's rows says nothing. Errors (exit code 2) name the file and
+/// the row.
+pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
+    let shown = path.display();
+    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+    let (ids, embeddings) = match ending.to_str() {
+        Some("npy") => {
+            let embeddings = read_npy(path)
+                .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
+            let table = manifest::Table::read(&path.with_extension("csv"), &["id"], &["id"], TARGETS)?;
+            let ids = table
+                .records()
+                .map(|record| Ok(record?.need("id")?.to_owned()))
+                .collect::<Result<Vec<_>>>()?;
+            (ids, embeddings)
+        }
+        Some("parquet") => {
+            let table = columns::Table::open(path, TARGETS)?;
+            (filled(&table, "id")?, table.vectors("embedding")?)
+        }
+        _ => return Err(Error::usage(format!("--targets {shown}: expected is {TARGETS}"))),
+    };
+    if ids.len() != embeddings.nrows() {
+        let (names, rows) = (ids.len(), embeddings.nrows());
+        return Err(Error::usage(format!(
+            "{shown}: {rows} embeddings and {names} names. Both numbers must be equal"
+        )));
+    }
+    let mut rows: HashMap<&str, usize> = HashMap::with_capacity(ids.len());
+    for (row, id) in ids.iter().enumerate() {
+        if let Some(first) = rows.insert(id, row) {
+            let (row, first) = (row + 1, first + 1);
+            return Err(Error::usage(format!(
+                "{shown}, row {row}: `{id}` is in row {first} too. Names must be unique"
+            )));
+        }
+        if embeddings.row(row).iter().any(|v| !v.is_finite()) {
+            return Err(Error::usage(format!(
+                "{shown}, row {}: the embedding of `{id}` is not finite",
+                row + 1
+            )));
+        }
+    }
+    let mut order: Vec<usize> = (0..ids.len()).collect();
+    order.sort_by(|&a, &b| ids[a].cmp(&ids[b]));
+    let embeddings = embeddings.select(Axis(0), &order);
+    Ok(ForeignTargets { embeddings, ids: order.into_iter().map(|i| ids[i].clone()).collect() })
+}
+
+/// A column of text without gaps.
+fn filled(table: &columns::Table, name: &str) -> Result<Vec<String>> {
+    let rows = table.texts(name)?.into_iter().enumerate();
+    let empty = |row| table.wrong_at(row + 1, name, "is empty");
+    rows.map(|(row, text)| text.filter(|text| !text.is_empty()).ok_or_else(|| empty(row))).collect()
+}
+
 impl Vectors {
     /// The same items by label and id.
     fn sorted(mut self) -> Vectors {
@@ -81,12 +150,7 @@ pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
     if let Some(other) = named.iter().find(|name| !KNOWN.contains(name)) {
         return Err(table.wrong(format!("it has a column `{other}`, which means nothing here")));
     }
-    let filled = |name: &str| -> Result<Vec<String>> {
-        let rows = table.texts(name)?.into_iter().enumerate();
-        let empty = |row| table.wrong_at(row + 1, name, "is empty");
-        rows.map(|(row, text)| text.filter(|text| !text.is_empty()).ok_or_else(|| empty(row))).collect()
-    };
-    let (ids, labels) = (filled("id")?, filled("label")?);
+    let (ids, labels) = (filled(&table, "id")?, filled(&table, "label")?);
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(ids.len());
     for (row, id) in ids.iter().enumerate() {
         if let Some(first) = seen.insert(id, row) {

@@ -55,6 +55,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("restarts", s.restarts.to_string(), t.restarts.to_string()),
         ("effort", effort(s), effort(t)),
         ("attacks made on", made_on(s), made_on(t)),
+        ("targets of another kind", foreign(a), foreign(b)),
         ("hub class", hub_class(s), hub_class(t)),
         ("threshold", threshold(s), threshold(t)),
         ("xi_k", xi_k(s), xi_k(t)),
@@ -105,6 +106,13 @@ fn effort(suite: &Suite) -> String {
 fn made_on(suite: &Suite) -> String {
     suite.surrogate.as_ref().map_or("the audited model".into(), |s| {
         format!("another model ({}, sha256 {}…)", s.path, s.sha256.chars().take(8).collect::<String>())
+    })
+}
+
+/// What attacks aimed at in place of images.
+fn foreign(report: &Report) -> String {
+    report.targets.as_ref().map_or("none".into(), |t| {
+        format!("{} of {} (sha256 {}…)", t.count, t.path, t.sha256.chars().take(8).collect::<String>())
     })
 }
 

@@ -12,7 +12,7 @@ use crate::judge::compare::mismatches;
 use crate::judge::paired::{Difference, Pair};
 use crate::judge::quantity::{self, ARS, ARS_STRONG, ERS, Quantity, R1};
 use crate::judge::score::{self, Resampled};
-use crate::judge::strong;
+use crate::judge::{corruption, strong};
 use crate::record::{Baseline, Breakdown, Check, CheckResult, Kind, Level, Report, Verdict};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -228,6 +228,9 @@ impl<'r> Recomputed<'r> {
         let Some(stored) = metric.value(self.report) else { return Ok(()) };
         let now = match metric {
             Quantity::Benign(_) | Quantity::Cmc(_) => return Ok(()),
+            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
+                corruption::corruptions(self.report).and_then(|all| metric.of_corruptions(&all))
+            }
             _ => self.again.replicates.first().and_then(|all| metric.in_replicate(&self.again, all)),
         };
         // False for NaN.

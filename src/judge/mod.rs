@@ -3,6 +3,7 @@
 pub mod breakdown;
 pub mod check;
 pub mod compare;
+pub mod corruption;
 pub mod crossed;
 pub mod division;
 pub mod gate;

@@ -2,8 +2,11 @@
 
 use super::division::{DIVISIONS, Division};
 use super::score::{Replicate, Resampled};
+use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use crate::error::did_you_mean;
-use crate::record::{Attack, Benign, Breakdown, Report, Score, ScoreName, reason, source};
+use crate::record::{
+    Attack, Benign, Breakdown, CorruptionRow, Corruptions, Report, Score, ScoreName, reason, source,
+};
 use crate::space::benign::CMC;
 use crate::threat::term::{TERMS, Term};
 use crate::{Error, Result};
@@ -30,6 +33,19 @@ pub enum Quantity {
     Benign(&'static Retrieval),
     /// A point of the cumulative match curve: the share of queries with a match among the first k.
     Cmc(usize),
+    /// Retrieval under a natural corruption at a strength.
+    Corrupted(&'static Corruption, usize, Finds),
+    /// The mean over all corruptions and strengths.
+    AllCorrupted(Finds),
+}
+
+/// What corrupted queries are judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finds {
+    /// R@1.
+    R1,
+    /// Mean average precision.
+    Map,
 }
 
 /// A number that is a share of queries which stay right, so that parts of the queries have it too.
@@ -86,6 +102,17 @@ static RETRIEVAL: [Retrieval; 9] = [
     Retrieval { name: "map_at_c", source: source::RANKED_RETRIEVAL, read: |b| b.map_at_c },
 ];
 
+impl Finds {
+    const BOTH: [Finds; 2] = [Finds::R1, Finds::Map];
+
+    fn name(self) -> &'static str {
+        match self {
+            Finds::R1 => "r1",
+            Finds::Map => "map",
+        }
+    }
+}
+
 impl Quantity {
     /// Every quantity.
     pub fn all() -> Vec<Quantity> {
@@ -98,8 +125,12 @@ impl Quantity {
         // The curve's first point is R@1, which is already in the list.
         let cmc = CMC[1..].iter().map(|&k| Quantity::Cmc(k));
         let lowest = DIVISIONS.iter().flat_map(|by| Share::all().map(move |of| Quantity::Lowest(of, by)));
-        let all = scores.into_iter().chain(after).chain(resistance).chain(ratio);
-        all.chain(lowest).chain(benign).chain(cmc).collect()
+        let each = CORRUPTIONS.iter().flat_map(|c| (1..=STRENGTHS).map(move |strength| (c, strength)));
+        let corrupted =
+            each.flat_map(|(c, strength)| Finds::BOTH.map(|of| Quantity::Corrupted(c, strength, of)));
+        let attacked = scores.into_iter().chain(after).chain(resistance).chain(ratio);
+        let means = Finds::BOTH.map(Quantity::AllCorrupted);
+        attacked.chain(lowest).chain(benign).chain(cmc).chain(means).chain(corrupted).collect()
     }
 
     /// The name, such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
@@ -114,6 +145,10 @@ impl Quantity {
             Quantity::Lowest(_, by) => format!("{}.worst_{}", self.whole().name(), by.name),
             Quantity::Benign(number) => format!("benign.{}", number.name),
             Quantity::Cmc(k) => format!("benign.cmc@{k}"),
+            Quantity::Corrupted(corruption, strength, of) => {
+                format!("corruption.{}@{strength}.{}", corruption.name, of.name())
+            }
+            Quantity::AllCorrupted(of) => format!("corruption.{}", of.name()),
         }
     }
 
@@ -126,13 +161,16 @@ impl Quantity {
             return Ok(*found);
         }
         let names: Vec<String> = all.iter().map(|q| q.name()).collect();
-        let benign = all.iter().filter(|q| !q.attacked()).map(|q| q.name());
+        let benign =
+            all.iter().filter(|q| matches!(q, Quantity::Benign(_) | Quantity::Cmc(_))).map(|q| q.name());
         Err(Error::usage(format!(
             "unknown metric `{name}`{}: expected robust_r1, ars, ars.table, ers, ars_strong, attack.CODE, attack.CODE.resistance or \
-             attack.CODE.table with CODE one of {}, one of {}, or the worst_class or worst_group of an R@1, such as \
-             robust_r1.worst_class or attack.ES:R.worst_group",
+             attack.CODE.table with CODE one of {}, corruption.r1, corruption.map, or corruption.NAME@STRENGTH.r1 or .map with STRENGTH 1 to 5 \
+             and NAME one of {}, one of {}, or the worst_class or worst_group of an R@1, such as robust_r1.worst_class or \
+             attack.ES:R.worst_group",
             did_you_mean(&plain, &names),
             TERMS.iter().map(|t| t.name).collect::<Vec<_>>().join(", "),
+            CORRUPTIONS.iter().map(|c| c.name).collect::<Vec<_>>().join(", "),
             benign.collect::<Vec<_>>().join(", ")
         )))
     }
@@ -154,7 +192,10 @@ impl Quantity {
 
     /// Whether the number depends on attacks, and so on the choice of queries.
     pub fn attacked(self) -> bool {
-        !matches!(self, Quantity::Benign(_) | Quantity::Cmc(_))
+        !matches!(
+            self,
+            Quantity::Benign(_) | Quantity::Cmc(_) | Quantity::Corrupted(..) | Quantity::AllCorrupted(_)
+        )
     }
 
     /// Whether the number exists only for comparison with published tables.
@@ -173,6 +214,7 @@ impl Quantity {
             Quantity::After(term) => term.source,
             Quantity::Benign(number) => number.source,
             Quantity::Cmc(_) => source::RE_IDENTIFICATION,
+            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => source::CORRUPTIONS,
         }
     }
 
@@ -198,6 +240,21 @@ impl Quantity {
             Quantity::Lowest(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.lowest),
             Quantity::Benign(number) => (number.read)(&report.benign),
             Quantity::Cmc(k) => report.benign.cmc.iter().find(|p| p.k == k).map(|p| p.value),
+            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
+                self.of_corruptions(report.corruptions.as_ref()?)
+            }
+        }
+    }
+
+    /// The value, where it is one of natural corruptions.
+    pub fn of_corruptions(self, all: &Corruptions) -> Option<f64> {
+        match self {
+            Quantity::Corrupted(corruption, strength, of) => {
+                let row = corrupted(all, corruption, strength)?;
+                Some(if of == Finds::R1 { row.r1 } else { row.map })
+            }
+            Quantity::AllCorrupted(of) => Some(if of == Finds::R1 { all.mean_r1 } else { all.mean_map }),
+            _ => None,
         }
     }
 
@@ -208,6 +265,14 @@ impl Quantity {
             Quantity::Table => score(report, ScoreName::Ars)?.table_interval,
             Quantity::Robust => report.scores.robust_r1.as_ref().map(|r| r.interval),
             Quantity::After(term) => row(report, term)?.after_interval,
+            Quantity::Corrupted(corruption, strength, of) => {
+                let row = corrupted(report.corruptions.as_ref()?, corruption, strength)?;
+                if of == Finds::R1 { row.r1_interval } else { row.map_interval }
+            }
+            Quantity::AllCorrupted(of) => {
+                let all = report.corruptions.as_ref()?;
+                if of == Finds::R1 { all.mean_r1_interval } else { all.mean_map_interval }
+            }
             Quantity::Lowest(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.interval),
             _ => None,
         }
@@ -219,7 +284,10 @@ impl Quantity {
             Quantity::Score(_) | Quantity::Table => report.errors().next().is_some(),
             // It counts what softened and gradient-free members found, so it means something where gradients are masked.
             Quantity::Robust => report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
-            Quantity::Benign(_) | Quantity::Cmc(_) => report.errors().any(|w| reason::PARITY.made(w)),
+            // Without an attacker gradients have no part in it.
+            Quantity::Benign(_) | Quantity::Cmc(_) | Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
+                report.errors().any(|w| reason::PARITY.made(w))
+            }
             Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Lowest(..) => false,
         }
     }
@@ -251,7 +319,9 @@ impl Quantity {
                     Share::After(term) => replicate.lowest[at(term)?][by],
                 }
             }
-            Quantity::Benign(_) | Quantity::Cmc(_) => None,
+            Quantity::Benign(_) | Quantity::Cmc(_) | Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
+                None
+            }
         }
     }
 
@@ -274,6 +344,14 @@ impl Quantity {
 
 fn score(report: &Report, name: ScoreName) -> Option<&Score> {
     report.scores.get(name)
+}
+
+fn corrupted<'c>(
+    all: &'c Corruptions,
+    corruption: &Corruption,
+    strength: usize,
+) -> Option<&'c CorruptionRow> {
+    all.rows.iter().find(|row| row.corruption == corruption.name && row.strength == strength)
 }
 
 fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {

@@ -7,9 +7,10 @@
 use super::division::{DIVISIONS, LEAST, divided};
 use crate::random::Random;
 use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
-use crate::threat::OBJECTIVES;
+use crate::space::Gallery;
 use crate::threat::objective::r1::R1;
 use crate::threat::term::{Averaging, Term, terms_of};
+use crate::threat::{Measure, OBJECTIVES, Objective};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +29,25 @@ pub struct Basis {
     pub form: Form,
     /// The metric.
     pub metric: Metric,
+    /// Number of foreign targets, among which QA± ranks them; `None` where attacks aim at images.
+    pub foreign: Option<usize>,
+}
+
+impl Basis {
+    /// That of trials in `gallery`.
+    pub fn of(gallery: &Gallery, form: Form) -> Basis {
+        let foreign = gallery.foreign().map(Gallery::len);
+        Basis { ranked: form.ranked_in(gallery), form, metric: gallery.metric, foreign }
+    }
+
+    /// Items in the rankings of this attack, by its code.
+    pub fn ranked_by(&self, attack: &str) -> f64 {
+        let measure = Objective::find(attack).map(|o| o.measure);
+        match self.foreign {
+            Some(count) if measure.is_ok_and(|m| m == Measure::QueryRank) => count as f64,
+            _ => self.ranked as f64,
+        }
+    }
 }
 
 impl Report {
@@ -39,7 +59,8 @@ impl Report {
             0 => form.ranked(data.images, false),
             gallery => form.ranked(gallery, data.images > gallery),
         };
-        Basis { ranked, form, metric: self.model.metric }
+        let foreign = self.targets.as_ref().map(|targets| targets.count);
+        Basis { ranked, form, metric: self.model.metric, foreign }
     }
 }
 
@@ -231,7 +252,7 @@ pub fn withstood(outcome: &Outcome, basis: &Basis) -> Option<f64> {
     let objective = OBJECTIVES.iter().find(|o| o.code == outcome.attack)?;
     let term = objective.terms.last()?;
     let (before, after) = (term.read)(outcome, basis.form)?;
-    let found = resistance(before?, after, term.target(basis.ranked as f64))?;
+    let found = resistance(before?, after, term.target(basis.ranked_by(&outcome.attack)))?;
     Some(found.clamp(0.0, 100.0))
 }
 
@@ -403,6 +424,8 @@ struct Table<'o> {
     held_out: usize,
     /// Number of perturbations that trials share; 0 where each has its own.
     shared: usize,
+    /// Whether attacks aim at foreign targets.
+    foreign: bool,
 }
 
 impl<'o> Table<'o> {
@@ -415,9 +438,9 @@ impl<'o> Table<'o> {
         // The queries are sorted, so that resamples depend neither on the order of outcomes nor on the model.
         let ids: BTreeSet<&str> = outcomes.iter().map(|o| o.query.as_str()).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
-        let ranked = basis.ranked as f64;
         let mut columns = Vec::new();
         for objective in OBJECTIVES {
+            let ranked = basis.ranked_by(objective.code);
             let mine: Vec<&'o Outcome> = outcomes.iter().filter(|o| o.attack == objective.code).collect();
             let not_run = skipped.iter().filter(|s| s.attack == objective.code).count();
             if mine.is_empty() && not_run == 0 {
@@ -462,6 +485,7 @@ impl<'o> Table<'o> {
             metric: basis.metric,
             held_out,
             shared,
+            foreign: basis.foreign.is_some(),
         }
     }
 
@@ -479,8 +503,10 @@ impl<'o> Table<'o> {
             let at = self.columns.iter().position(|c| c.term.name == term.name)?;
             means[at].as_ref().and_then(of)
         };
-        let bounded = self.metric != Metric::Euclidean && self.of(terms_of(ScoreName::Ers)).all(|c| c.single);
-        let single = self.of(terms_of(ScoreName::Ars)).all(|c| c.single);
+        let bounded = !self.foreign
+            && self.metric != Metric::Euclidean
+            && self.of(terms_of(ScoreName::Ers)).all(|c| c.single);
+        let single = !self.foreign && self.of(terms_of(ScoreName::Ars)).all(|c| c.single);
         let mean = |score, of: &dyn Fn(&Means) -> Option<f64>| {
             single.then(|| ars(score, |term| find(term, of))).flatten()
         };
@@ -541,6 +567,11 @@ impl<'o> Table<'o> {
 
     /// The reason why `score` is missing.
     fn missing(&self, score: ScoreName) -> String {
+        if self.foreign {
+            return format!(
+                "no {score}: it is defined for targets of the gallery, and --targets names others"
+            );
+        }
         if score == ScoreName::Ers && self.metric == Metric::Euclidean {
             return "no ERS: it takes ES:D as a share of the largest distance, 2 between unit embeddings; under the \
                     euclidean metric embeddings have no fixed scale"
@@ -595,7 +626,8 @@ mod tests {
     use super::*;
     use crate::record::Measures;
 
-    const BASIS: Basis = Basis { ranked: 101, form: Form::Published, metric: Metric::NormalizedEuclidean };
+    const BASIS: Basis =
+        Basis { ranked: 101, form: Form::Published, metric: Metric::NormalizedEuclidean, foreign: None };
 
     fn outcome(attack: &str, query: usize, before: Measures, after: Measures) -> Outcome {
         Outcome {

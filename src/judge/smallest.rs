@@ -36,7 +36,7 @@ pub fn smallest(report: &Report) -> Option<Smallest> {
 
 /// The norm that makes a query wrong: 0 where it is wrong already, infinite where nothing was found. `None` where R@1 of
 /// the query is undefined.
-fn norm(o: &Outcome) -> Option<f64> {
+pub(super) fn norm(o: &Outcome) -> Option<f64> {
     Some(match (o.before.hit?, o.after.hit?) {
         (false, _) => 0.0,
         (true, false) => f64::from(o.size.unwrap_or(o.linf)),

@@ -1,7 +1,7 @@
 //! The trials of a report in a file of their own (`--trials-out`). The report then is short and names that file, and whoever
 //! loads it gets the whole.
 
-use super::{Examples, Outcome, Report, SCHEMA_VERSION, Skipped, TrialList};
+use super::{Corrupted, Examples, Outcome, Report, SCHEMA_VERSION, Skipped, TrialList};
 use crate::{Error, Result, files};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,9 @@ pub struct Apart {
     pub groups: BTreeMap<String, String>,
     /// See [`Report::outcomes`].
     pub outcomes: Vec<Outcome>,
+    /// See [`Report::corrupted`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corrupted: Vec<Corrupted>,
     /// See [`Report::examples`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examples: Option<Examples>,
@@ -37,6 +40,7 @@ impl Report {
         let apart = Apart {
             schema_version: SCHEMA_VERSION,
             outcomes: std::mem::take(&mut short.outcomes),
+            corrupted: std::mem::take(&mut short.corrupted),
             skipped: std::mem::take(&mut short.skipped),
             labels: std::mem::take(&mut short.labels),
             groups: std::mem::take(&mut short.groups),
@@ -71,7 +75,7 @@ impl Report {
             serde_json::from_slice(&bytes).map_err(|e| lost(format!("which holds no trials: {e}")))?;
         (self.trials, self.skipped) = (apart.trials, apart.skipped);
         (self.labels, self.groups) = (apart.labels, apart.groups);
-        (self.outcomes, self.examples) = (apart.outcomes, apart.examples);
+        (self.outcomes, self.corrupted, self.examples) = (apart.outcomes, apart.corrupted, apart.examples);
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! uses no other module of the crate except [`crate::error`], so that every writer and reader can depend on it.
 
 mod apart;
+mod corruption;
 mod float16;
 mod geometry;
 mod names;
@@ -16,6 +17,7 @@ mod verdict;
 mod verification;
 
 pub use apart::Apart;
+pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use geometry::{
     AttackedTriplets, ClassMap, ClassSpacing, Geometry, Histogram, Mining, SamplerRow, ShiftRow, Spacing,
@@ -27,9 +29,9 @@ pub use properties::Properties;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
     Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW,
-    GradientCheck, Hub, Map, Mask, MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report,
-    Resistance, RetrievalMeans, RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite,
-    Surrogate, Timing, Tool, TrialsFile, Universal,
+    ForeignTargets, GradientCheck, Hub, Map, Mask, MemberRow, Model, Move, Neighbour, Part, Place,
+    Preprocessing, Report, Resistance, RetrievalMeans, RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores,
+    Smallest, Suite, Surrogate, Timing, Tool, TrialsFile, Universal,
 };
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};

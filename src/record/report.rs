@@ -1,8 +1,9 @@
 //! The result of an audit as one serialisable value. Every report format is a pure function of it.
 
 use super::{
-    Axes, Channels, Form, HalfPrecision, Interpolation, Metric, Outcome, Precision, Protocol, ScoreName,
-    Severity, Skipped, TrialList, Verdict, Verification, Warning, reason,
+    Axes, Channels, Corrupted, CorruptedPictures, Corruptions, Form, HalfPrecision, Interpolation, Metric,
+    Outcome, Precision, Protocol, ScoreName, Severity, Skipped, TrialList, Verdict, Verification, Warning,
+    reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -44,12 +45,18 @@ pub struct Report {
     /// What hubs are measured on, and what clean images capture; absent where the suite crafts none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<Hub>,
+    /// What attacks aimed at in place of images; absent where they aimed at images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<ForeignTargets>,
     /// R@1 by class and by group of the queries; absent where no class and no group has enough of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub breakdowns: Vec<Breakdown>,
     /// How the perturbations that queries share were crafted; absent where each query has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universal: Option<Universal>,
+    /// What queries find under natural corruptions, without an attacker; absent where the suite has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corruptions: Option<Corruptions>,
     /// Decisions by a threshold; absent where no attack of the suite is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
@@ -59,8 +66,11 @@ pub struct Report {
     pub trials: TrialList,
     /// The outcome of each trial.
     pub outcomes: Vec<Outcome>,
-    /// The file that holds `trials`, `outcomes`, `skipped`, `labels`, `groups` and `examples`, which are empty then; absent where they are
-    /// here. [`Report::load`] puts them back.
+    /// What each query finds under each natural corruption; empty where the suite has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corrupted: Vec<Corrupted>,
+    /// The file that holds `trials`, `outcomes`, `corrupted`, `skipped`, `labels`, `groups` and `examples`, which are empty then; absent where
+    /// they are here. [`Report::load`] puts them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trials_file: Option<TrialsFile>,
     /// Queries that attacks could not be run on.
@@ -218,6 +228,17 @@ pub struct TrialsFile {
     pub outcomes: usize,
 }
 
+/// Embeddings of something else than the images, such as texts, that TMA, QA± and HUB aimed at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ForeignTargets {
+    /// Path of the file, as given on the command line.
+    pub path: String,
+    /// SHA-256 over names and embeddings, by name.
+    pub sha256: String,
+    /// Number of targets.
+    pub count: usize,
+}
+
 /// A part of a run: a subset of its queries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
@@ -249,6 +270,9 @@ pub struct Examples {
     pub thumbnails: BTreeMap<String, String>,
     /// A map of embeddings in the plane.
     pub map: Map,
+    /// A query under natural corruptions; absent where the suite has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrupted: Option<CorruptedPictures>,
 }
 
 /// A trial to show. Pictures are in base64: PNG, or JPEG of images of more than 96 pixels.
@@ -272,6 +296,10 @@ pub struct Example {
     pub nearest_before: Vec<Neighbour>,
     /// The nearest items after the attack, without the query.
     pub nearest_after: Vec<Neighbour>,
+    /// Held-out queries that the attacked image captures, by its rank; empty for attacks that capture none. Relevant are those of its
+    /// class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub captured: Vec<Neighbour>,
     /// The loss at each step.
     pub losses: Vec<f64>,
 }
@@ -443,6 +471,9 @@ pub struct Suite {
     /// The class of the queries that hubs are for; absent where they are for all.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hub_class: Option<String>,
+    /// Natural corruptions of the queries, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub corruptions: Vec<String>,
     /// What a threshold is taken from, as `--threshold` takes it, where an attack is about one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub threshold: Option<String>,

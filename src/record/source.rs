@@ -53,6 +53,8 @@ pub const BATCH_NORMALISATION: &str = "https://arxiv.org/abs/1502.03167";
 pub const NORMFACE: &str = "https://arxiv.org/abs/1704.06369";
 /// Musgrave et al., "A Metric Learning Reality Check", ECCV 2020: measures of retrieval, and how to compare by them.
 pub const RETRIEVAL: &str = "https://arxiv.org/abs/2003.08505";
+/// Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
+pub const CORRUPTIONS: &str = "https://arxiv.org/abs/1903.12261";
 /// Zheng et al., "Person Re-identification: Past, Present and Future", 2016: the cumulative match curve.
 pub const RE_IDENTIFICATION: &str = "https://arxiv.org/abs/1610.02984";
 /// Barz and Denzler, "Do We Train on Test Data? Purging CIFAR of Near-Duplicates", 2019.

@@ -107,7 +107,8 @@ impl Captured {
         let all: f64 = (0..self.queries).map(&weight).sum();
         let held_out = all - self.left_out.iter().map(|&place| weight(place)).sum::<f64>();
         let first = self.first.iter().filter(|(_, rank)| *rank < k).map(|&(place, _)| weight(place));
-        (held_out > 0.0).then(|| first.sum::<f64>() / held_out)
+        // The sum of nothing is −0.
+        (held_out > 0.0).then(|| (first.sum::<f64>() + 0.0) / held_out)
     }
 }
 

@@ -5,8 +5,8 @@ use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
 use super::shown::{
-    BREAKDOWN, RETRIEVAL, Rows, bound, breakdowns, capital, crafted, measures, number, percent, retrieval,
-    smallest, stepping, strong_sample, verification, weakest,
+    BREAKDOWN, CORRUPTED, RETRIEVAL, Rows, bound, breakdowns, capital, corrupted, corruptions, crafted,
+    measures, number, percent, retrieval, smallest, stepping, strong_sample, verification, weakest,
 };
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -85,6 +85,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     if let Some(found) = &report.smallest {
         out += &format!("{}.\n\n", escape(&capital(&smallest(found))));
     }
+    out += &corrupted_table(report);
     for text in crafted(report) {
         out += &format!("{}.\n\n", escape(&capital(&text)));
     }
@@ -129,6 +130,20 @@ fn retrieval_table(report: &Report) -> String {
     );
     for (name, numbers) in retrieval(report) {
         out += &format!("| {} | {} |\n", escape(&name), numbers.join(" | "));
+    }
+    out + "\n</details>\n\n"
+}
+
+/// What queries find under natural corruptions.
+fn corrupted_table(report: &Report) -> String {
+    let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) else { return String::new() };
+    let mut out = format!(
+        "{}.\n\n<details><summary>Natural corruptions, by strength</summary>\n\n| {} |\n|---|---|--:|--:|--:|--:|--:|\n",
+        escape(&capital(&words)),
+        CORRUPTED.join(" | ")
+    );
+    for (name, of, cells) in corrupted(found, true) {
+        out += &format!("| {} | {of} | {} |\n", escape(&name), cells.join(" | "));
     }
     out + "\n</details>\n\n"
 }

@@ -4,7 +4,9 @@ use crate::judge::compare::{Comparison, Entry, Row};
 use crate::judge::crossed::{Cosines, Cost, Crossed, Transfer};
 use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
-use crate::record::{Attack, Breakdown, Metric, Report, RetrievalMeans, Smallest, Suite};
+use crate::record::{
+    Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, SameEps, Smallest, Suite,
+};
 use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
@@ -74,6 +76,66 @@ pub(super) fn smallest(found: &Smallest) -> String {
         found.right,
         points.collect::<Vec<_>>().join(", ")
     )
+}
+
+/// Retrieval under natural corruptions in a sentence without a full stop; `None` where the suite has none.
+pub(super) fn corruptions(report: &Report) -> Option<String> {
+    let found = report.corruptions.as_ref()?;
+    let with = |value: f64, interval: Option<(f64, f64)>| {
+        format!(
+            "{value:.1}{}",
+            interval.map_or(String::new(), |(low, high)| format!(" ({low:.1} – {high:.1})"))
+        )
+    };
+    let as_costly = match &report.smallest {
+        Some(smallest) => format!(
+            "; beside each the smallest ε ({}) at which {} costs as much R@1, an upper bound",
+            smallest.norm, smallest.attack
+        ),
+        None => String::new(),
+    };
+    Some(format!(
+        "natural corruptions of {} queries, no attacker: R@1 {} and mAP {} on average, {:.1} and {:.1} without a corruption{as_costly}",
+        found.queries,
+        with(found.mean_r1, found.mean_r1_interval),
+        with(found.mean_map, found.mean_map_interval),
+        found.clean_r1,
+        found.clean_map
+    ))
+}
+
+/// The columns of [`corrupted`].
+pub(super) const CORRUPTED: [&str; 7] = ["corruption", "of", "1", "2", "3", "4", "5"];
+
+/// The rows of natural corruptions: the name, empty below its first row; what the row is of; and a cell for each strength, with its
+/// interval where there is room.
+pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Vec<(String, &'static str, Vec<String>)> {
+    let mut rows = Vec::new();
+    for group in found.rows.chunk_by(|a, b| a.corruption == b.corruption) {
+        let share = |value: f64, interval: Option<(f64, f64)>| match interval.filter(|_| intervals) {
+            Some((low, high)) => format!("{value:.1} ({low:.1} – {high:.1})"),
+            None => format!("{value:.1}"),
+        };
+        let size = |eps: Option<f64>| eps.map_or("more".into(), |eps| format!("{eps:.4}"));
+        let value = |value: f64| ((value * 1000.0).round() / 1000.0).to_string();
+        let each = |cell: &dyn Fn(&CorruptionRow) -> String| group.iter().map(cell).collect::<Vec<_>>();
+        rows.push((group[0].corruption.clone(), "parameter", each(&|row| value(row.value))));
+        rows.push((String::new(), "R@1", each(&|row| share(row.r1, row.r1_interval))));
+        rows.push((String::new(), "mAP", each(&|row| share(row.map, row.map_interval))));
+        if group.iter().any(|row| row.same_eps.is_some()) {
+            let cell = |row: &CorruptionRow, of: &dyn Fn(&SameEps) -> String| {
+                row.same_eps.as_ref().map_or(String::new(), of)
+            };
+            let eps = each(&|row| cell(row, &|same| size(same.eps)));
+            rows.push((String::new(), "ε of attack", eps));
+            if intervals {
+                let within =
+                    each(&|row| cell(row, &|same| format!("{} – {}", size(same.low), size(same.high))));
+                rows.push((String::new(), "its interval", within));
+            }
+        }
+    }
+    rows
 }
 
 /// Classes or groups that a report for people names of a breakdown.
@@ -147,7 +209,14 @@ pub(super) fn crafted(report: &Report) -> Vec<String> {
             of.perturbations, of.sample
         )
     });
-    hub.into_iter().chain(universal).collect()
+    let targets = report.targets.as_ref().map(|of| {
+        format!(
+            "attacks aim at {} targets of {} in place of images: TMA at the embedding of one, QA± at its rank among all; of hubs they \
+             are the queries",
+            of.count, of.path
+        )
+    });
+    targets.into_iter().chain(hub).chain(universal).collect()
 }
 
 /// Rows of groups that reports for people show at most.

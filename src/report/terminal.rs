@@ -4,10 +4,10 @@
 use super::assessment::{Standing, beside_alarm};
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
-    RETRIEVAL, Rows, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping,
-    verification, weakest,
+    CORRUPTED, RETRIEVAL, Rows, bound, capital, corrupted, corruptions, crafted, label, number, percent,
+    retrieval, smallest, stepping, verification, weakest,
 };
-use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
+use crate::record::{CheckResult, Corruptions, Finding, Report, Severity, Verdict};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -194,6 +194,10 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     if let Some(found) = &report.smallest {
         line(wrap(&capital(&smallest(found))));
     }
+    if let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) {
+        line(wrap(&capital(&words)));
+        line(corrupted_table(found, paint).to_string());
+    }
     crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
     if let Some((said, tables)) = verification(report) {
         said.iter().for_each(|text| line(wrap(&capital(text))));
@@ -346,6 +350,19 @@ fn retrieval_table(report: &Report, paint: Paint) -> Table {
         table.add_row([vec![name], found.to_vec()].concat());
     }
     for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Rows for each natural corruption, a column for each strength.
+fn corrupted_table(found: &Corruptions, paint: Paint) -> Table {
+    let mut table = paint.table();
+    table.set_header(CORRUPTED);
+    for (name, of, cells) in corrupted(found, false) {
+        table.add_row([vec![name, of.into()], cells].concat());
+    }
+    for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

@@ -31,8 +31,10 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     let targets = || run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     let labels = targets().map(|ids| ids.iter().map(label).collect());
     let queries = || run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
+    let basis = report.basis();
+    let attacks = run.iter().map(|o| &o.attack).chain(skipped.iter().map(|s| &s.attack));
+    let ranked = attacks.map(|attack| Some(basis.ranked_by(attack) as i64)).collect();
     let group = |id: &String| report.groups.get(id).cloned().unwrap_or_default();
-    let ranked = i64::try_from(report.basis().ranked).ok();
     vec![
         ("model", same(report.model_name())),
         ("model_sha256", same(&report.model.sha256)),
@@ -58,7 +60,7 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("size", Column::Single(values(report, |o| o.size))),
         ("rank_before", number(&|o| o.before.rank)),
         ("rank_after", number(&|o| o.after.rank)),
-        ("rank_total", Column::Whole(vec![ranked; rows])),
+        ("rank_total", Column::Whole(ranked)),
         ("cosine_before", number(&|o| o.before.cosine)),
         ("cosine_after", number(&|o| o.after.cosine)),
         ("hit_before", flag(&|o| o.before.hit)),
@@ -81,6 +83,18 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("ap_at_r_after", number(&|o| o.after.retrieval.map(|r| r.ap_at_r))),
         ("at_c_before", number(&|o| o.before.retrieval.map(|r| r.at_c))),
         ("at_c_after", number(&|o| o.after.retrieval.map(|r| r.at_c))),
+        ("captured_1_before", number(&|o| o.before.captured.as_ref()?.share(1, |_| 1.0))),
+        ("captured_1_after", number(&|o| o.after.captured.as_ref()?.share(1, |_| 1.0))),
+        ("captured_10_before", number(&|o| o.before.captured.as_ref()?.share(10, |_| 1.0))),
+        ("captured_10_after", number(&|o| o.after.captured.as_ref()?.share(10, |_| 1.0))),
+        (
+            "held_out",
+            Column::Whole(values(report, |o| {
+                let captured = o.after.captured.as_ref()?;
+                i64::try_from(captured.queries - captured.left_out.len()).ok()
+            })),
+        ),
+        ("shared", Column::Whole(values(report, |o| i64::try_from(o.shared?).ok()))),
         ("cluster_before", cluster(&|o| o.before.retrieval)),
         ("cluster_after", cluster(&|o| o.after.retrieval)),
         ("query_group", Column::Text(queries().map(group).map(Some).collect())),

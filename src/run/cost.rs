@@ -2,6 +2,7 @@
 
 use super::selection;
 use crate::cli::{AuditFlags, StrongSample};
+use crate::corruption::STRENGTHS;
 use crate::judge::check::load;
 use crate::model::Model;
 use crate::progress::span;
@@ -136,6 +137,11 @@ impl Outlook {
             _ => String::new(),
         };
         phases.push(Ahead { phase: "attacks", seconds: attacks, shorter });
+        let corrupted = queries * suite.corruptions.len() * STRENGTHS;
+        if corrupted > 0 {
+            let seconds = corrupted as f64 * speed.embed_s;
+            phases.push(Ahead { phase: "corruptions", seconds, shorter: String::new() });
+        }
         Outlook { phases, queries, query_s }
     }
 

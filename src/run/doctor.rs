@@ -8,6 +8,7 @@ use crate::error::did_you_mean;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::check::doctor::Patient;
 use crate::judge::check::{self, CHECKS};
+use crate::judge::score::Basis;
 use crate::progress::Phase;
 use crate::record::{self, Finding, Precision, Severity, reason};
 use crate::report::terminal::wrap;
@@ -108,6 +109,10 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
             run.resume || run.journal.is_some() || run.partition.is_some(),
             "the doctor is done in one go: leave --resume, --journal and --partition out",
         ),
+        (
+            run.targets.is_some(),
+            "the doctor checks attacks whose goals images can reach, and of --targets nobody knows: leave it out",
+        ),
         (run.trials_out.is_some(), "the doctor keeps findings and no trials: leave --trials-out out"),
         (
             run.strong_sample.is_some() || run.nmi,
@@ -156,8 +161,7 @@ fn attacks(
         eps: plan.eps,
         gradient_free: !plan.search.needs_gradient,
         steps: plan.steps,
-        form: plan.form,
-        ranked: plan.form.ranked_in(gallery) as f64,
+        basis: Basis::of(gallery, plan.form),
         half: None,
         softened: &[],
     };

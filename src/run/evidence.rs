@@ -10,8 +10,8 @@ use crate::progress::Phase;
 use crate::record::{Outcome, Report};
 use crate::report::{self, Destination};
 use crate::run::images;
-use crate::threat::objective::r1::R1;
-use crate::threat::{OBJECTIVES, Trial};
+use crate::threat::objective::{hub, r1::R1};
+use crate::threat::{Measure, OBJECTIVES, Trial};
 use crate::{Error, Result, files, interrupt};
 use clap::{Parser, ValueEnum};
 use files::Archive;
@@ -40,6 +40,12 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     if report.suite.surrogate.is_some() {
         return Err(Error::usage(
             "--bundle: these attacks were made on another model (--surrogate); make a report without it, and the evidence from that",
+        ));
+    }
+    if report.targets.is_some() {
+        return Err(Error::usage(
+            "--bundle: these attacks aim at embeddings of something else than images (--targets), which the script in an archive can't make \
+             again; make a report without it, and the evidence from that",
         ));
     }
     let flags = again(report, path)?;
@@ -103,12 +109,16 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         phase.set(attacked.len() as u64, None);
     }
     phase.finish();
+    // The queries that hubs' places name, in this order.
+    let hubs = trials.iter().any(|t| t.objective.measure == Measure::Captured);
+    let held_out = if hubs { hub::heads(&clean.gallery).queries.clone() } else { Vec::new() };
     let pooling = subject.model.info.pooling.and_then(|p| p.to_possible_value());
     let manifest = json!({
         "format": 1,
         "input": subject.model.input(),
         "pooling": pooling.map(|p| p.get_name().to_owned()),
         "measures": OBJECTIVES.iter().filter_map(|o| Some((o.code.to_owned(), o.measure.evidence()?.into()))).collect::<Map<_, Value>>(),
+        "held_out": held_out,
         "items": items,
         "images": pictures,
         "attacked": attacked,

@@ -4,6 +4,7 @@ use crate::data::{Dataset, Preparation};
 use crate::judge::score::{Basis, withstood};
 use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place};
 use crate::space::Gallery;
+use crate::threat::objective::hub;
 use crate::threat::{Evidence, OBJECTIVES, Objective, Plan, Trial};
 use crate::{Error, Result};
 use base64::Engine;
@@ -19,7 +20,7 @@ use std::io::Cursor;
 
 /// Trials of each attack that moved their embedding farthest, which are shown.
 const FARTHEST: usize = 2;
-/// Items of a ranking shown.
+/// Items of a ranking, and captured queries, shown.
 const NEAREST: usize = 5;
 /// Longer side of the attacked pictures, and of the retrieved ones, at the most.
 const SIDES: [usize; 2] = [224, 64];
@@ -133,7 +134,10 @@ impl Collector {
                 .collect();
             let targets = outcome.targets.iter().map(|id| index(id)).collect::<Result<Vec<_>>>()?;
             let [before, after] = rankings(gallery, attack, query, &targets, &evidence.point);
-            named.extend(before.iter().chain(&after).chain(&targets).copied());
+            let shown = before.iter().chain(&after).chain(&targets).copied();
+            named.extend(shown.filter(|i| !gallery.targets().contains(i)));
+            let captured = captured(gallery, outcome);
+            named.extend(captured.iter().copied().filter(|i| !gallery.targets().contains(i)));
             // Whose ranking it is: that of the target where the perturbed item is a candidate.
             let class = gallery.labels[ranks(attack, query, &targets)];
             let neighbour =
@@ -148,6 +152,12 @@ impl Collector {
                 difference: picture(&difference, SIDES[0])?,
                 nearest_before: before.iter().map(neighbour).collect(),
                 nearest_after: after.iter().map(neighbour).collect(),
+                captured: (captured.iter())
+                    .map(|&i| Neighbour {
+                        id: gallery.ids[i].clone(),
+                        relevant: gallery.labels[i] == gallery.labels[query],
+                    })
+                    .collect(),
                 losses: evidence.losses.clone(),
             });
         }
@@ -158,7 +168,7 @@ impl Collector {
             }
         }
         let map = self.map(gallery, dataset);
-        Ok(map.map(|map| Examples { amplification, trials, thumbnails, map }))
+        Ok(map.map(|map| Examples { amplification, trials, thumbnails, map, corrupted: None }))
     }
 
     fn map(&self, gallery: &Gallery, dataset: &Dataset) -> Option<Map> {
@@ -208,6 +218,15 @@ fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
     places
 }
 
+/// The first held-out queries that an attacked image captures, by its rank.
+fn captured(gallery: &Gallery, outcome: &Outcome) -> Vec<usize> {
+    let Some(found) = &outcome.after.captured else { return Vec::new() };
+    let queries = &hub::heads(gallery).queries;
+    let mut first = found.first.clone();
+    first.sort_unstable_by_key(|(place, rank)| (*rank, *place));
+    first.into_iter().take(NEAREST).filter_map(|(place, _)| queries.get(place).copied()).collect()
+}
+
 /// The item whose ranking an attack is about: the first target's where the perturbed item is a candidate, otherwise the query's own.
 fn ranks(attack: &Objective, query: usize, targets: &[usize]) -> usize {
     let of_target = if attack.measure.moves_candidate() { targets.first() } else { None };
@@ -254,7 +273,8 @@ pub fn merge(parts: &[(&[Outcome], &Examples)], basis: &Basis) -> Option<Example
     let trials: Vec<Example> = all.values().flat_map(of_attack).collect();
     let named = |e: &Example| {
         let near = e.nearest_before.iter().chain(&e.nearest_after).map(|n| n.id.clone());
-        near.chain(e.targets.iter().cloned()).collect::<Vec<_>>()
+        let captured = e.captured.iter().map(|n| n.id.clone());
+        near.chain(captured).chain(e.targets.iter().cloned()).collect::<Vec<_>>()
     };
     let named: BTreeSet<String> = trials.iter().flat_map(named).collect();
     let thumbnails = parts.iter().flat_map(|(_, e)| &e.thumbnails).filter(|(id, _)| named.contains(*id));
@@ -265,6 +285,7 @@ pub fn merge(parts: &[(&[Outcome], &Examples)], basis: &Basis) -> Option<Example
         thumbnails: thumbnails.map(|(id, png)| (id.clone(), png.clone())).collect(),
         trials,
         map: Map { queries, ..first.map.clone() },
+        corrupted: parts.iter().find_map(|(_, e)| e.corrupted.clone()),
     })
 }
 
@@ -310,6 +331,11 @@ impl Plane {
         let centred = ndarray::ArrayView1::from(point).to_owned() - &self.mean;
         [self.axes[0].dot(&centred), self.axes[1].dot(&centred)]
     }
+}
+
+/// Planar pixels as a small picture in base64.
+pub fn picture(data: &[f32], prep: &Preparation) -> Result<String> {
+    encoded(data, prep, SMALL)
 }
 
 /// Planar pixels as a picture in base64, no side longer than `side`: PNG, or JPEG of a photograph ([`SMALL`]).

@@ -107,6 +107,7 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Output<Geometry>>)> {
         ("--resume and --journal", run.resume || run.journal.is_some()),
         ("--trials and --trials-out", run.trials.is_some() || run.trials_out.is_some()),
         ("--surrogate", run.surrogate.is_some()),
+        ("--targets", run.targets.is_some()),
         ("--gallery", run.gallery.is_some()),
         ("--strong-sample", run.strong_sample.is_some()),
         ("--hub-class", run.hub_class.is_some()),

@@ -3,6 +3,7 @@
 
 mod attacks;
 pub mod commands;
+mod corrupted;
 mod cost;
 pub mod crossed;
 pub mod doctor;
@@ -37,6 +38,7 @@ use crate::report::{self, Target};
 use crate::run::examples::Collector;
 use crate::{Error, Exit, Result};
 use attacks::Attacks;
+use corrupted::Corrupting;
 use journal::Journal;
 use prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use settings::{Files, Settings};
@@ -86,6 +88,11 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     if let Some(collector) = collector {
         let examples = collector.finish(gallery, &dataset, &prep, &plan);
         report.examples = examples.map_err(|e| kept(e, &mut journal))?;
+    }
+    if !suite.corruptions.is_empty() {
+        let corrupting = Corrupting::new(&suite, &dataset, &prep, gallery, &trials, flags.seed);
+        let done = corrupt(&corrupting, &mut model, flags, &mut report);
+        done.map_err(|e| kept(e, &mut journal))?;
     }
     report.timing.attacks_s += clock.lap();
     summary::conclude(&mut report, &suite.scores);
@@ -145,6 +152,20 @@ fn execute(
     let unformed = model.unformed().map(|(pass, why)| reservations::unformed(pass, why));
     report.warnings.extend(unformed.filter_map(Finding::warning));
     report.timing.image_steps = attacks::image_steps(&report.outcomes, attacks.plan.restarts + 1);
+    Ok(())
+}
+
+/// Corrupts the queries, and shows one where the report shows examples.
+fn corrupt(
+    corrupting: &Corrupting,
+    model: &mut Model,
+    flags: &AuditFlags,
+    report: &mut Report,
+) -> Result<()> {
+    report.corrupted = corrupting.run(model, flags.mode())?;
+    if let Some(examples) = &mut report.examples {
+        examples.corrupted = corrupting.pictures()?;
+    }
     Ok(())
 }
 

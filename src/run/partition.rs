@@ -1,6 +1,6 @@
 //! A run in parts: which queries a part takes, and the parts put together again.
 
-use super::{examples, summary};
+use super::{corrupted, examples, summary};
 use crate::data::embedded::Embedded;
 use crate::progress::Mode;
 use crate::record::{
@@ -87,10 +87,12 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         trials: record(base, &outcomes)?,
         half_precision: HalfPrecision::merged(halves, &outcomes),
         command: Some(command.into()),
+        corrupted: pieces.iter().flat_map(|piece| piece.report.corrupted.clone()).collect(),
         outcomes,
         skipped,
         ..base.clone()
     };
+    corrupted::sort(&mut whole.corrupted);
     for node in pieces.iter().flat_map(|piece| &piece.report.model.softened) {
         if !whole.model.softened.contains(node) {
             whole.model.softened.push(node.clone());

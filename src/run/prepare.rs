@@ -8,7 +8,7 @@ use super::machine::{Machine, STAGES};
 use super::settings::{Settings, settle_card};
 use super::{images, reservations, selection};
 use crate::cli::{AuditFlags, BenignSample, StrongSample};
-use crate::data::vectors::{self, Vectors};
+use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{self, Dataset, Preparation};
 use crate::error::did_you_mean;
 use crate::judge::check;
@@ -43,6 +43,8 @@ pub struct Subject {
     pub dataset: Dataset,
     /// The embeddings of `--gallery`, until [`Subject::embed`].
     vectors: Option<Vectors>,
+    /// The embeddings of `--targets`, until [`Subject::embed`].
+    targets: Option<ForeignTargets>,
     /// Where it computes.
     pub machine: Machine,
     pub model: Model,
@@ -84,9 +86,13 @@ impl Subject {
         let settings = Settings::settle(flags)?;
         let dataset = images::open(flags)?;
         let vectors = flags.gallery.as_deref().map(vectors::read).transpose()?;
+        let targets = flags.targets.as_deref().map(vectors::read_targets).transpose()?;
 
         let mut machine = Machine::choose(flags)?;
         let (model, speed) = open_timed(&mut machine, flags, &settings)?;
+        if let Some((path, targets)) = flags.targets.as_ref().zip(targets.as_ref()) {
+            fit(path, targets, &model)?;
+        }
         let preprocessing = &model.info.preprocessing;
         let prep = images::preparation(preprocessing);
         let side = preprocessing.height.max(preprocessing.width);
@@ -154,6 +160,7 @@ impl Subject {
             settings,
             dataset,
             vectors,
+            targets,
             machine,
             model,
             surrogate: None,
@@ -178,7 +185,11 @@ impl Subject {
         let each = data.gallery as f64 * model.info.dim as f64;
         let clusterings = clusterings.filter(|_| clusters(flags, each, data.classes));
         let (mut benign, benign_sampling) = retrieve(flags, &gallery, clusterings)?;
-        let gallery = gallery.with_centres(benign.centres.take());
+        let mut gallery = gallery.with_centres(benign.centres.take());
+        if let Some((path, targets)) = flags.targets.as_ref().zip(self.targets.take()) {
+            let named = |e: Error| e.context(format!("--targets {}", path.display()));
+            gallery = gallery.with_targets(targets.embeddings, targets.ids).map_err(named)?;
+        }
         self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();
         let suite = &self.settings.suite;
@@ -215,6 +226,20 @@ impl Subject {
         let (gallery, _) = images::embed(flags, &mut self.dataset, None, &mut other, metric(&card))?;
         let gallery = for_suite(gallery, &self.settings.suite, &self.dataset)?;
         Ok(Mutex::new((other, gallery)))
+    }
+}
+
+/// Refuses targets of another dimension than the model's embeddings (exit code 2).
+fn fit(path: &Path, targets: &ForeignTargets, model: &Model) -> Result<()> {
+    let (found, expected) = (targets.embeddings.ncols(), model.info.dim);
+    match found == expected {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "--targets {}: its embeddings have {found} dimensions, and the model's `{}` has {expected}. Export both encoders' projected \
+             embeddings, or choose another --output",
+            path.display(),
+            model.info.output
+        ))),
     }
 }
 

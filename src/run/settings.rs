@@ -55,6 +55,7 @@ impl Settings {
         refuse_idle_sample(flags, &suite)?;
         refuse_partial_gate(flags)?;
         refuse_beside_surrogate(flags, &suite, &rules)?;
+        refuse_beside_targets(flags, &suite)?;
         if flags.attack_precision == Precision::Fp16 && flags.gradient == GradientSource::Estimate {
             return Err(Error::usage(
                 "--attack-precision fp16 is about gradients that are formed out of the graph, but --gradient estimate takes \
@@ -162,6 +163,29 @@ fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> 
     ];
     match refused.into_iter().find(|(found, _)| flags.surrogate.is_some() && *found) {
         Some((_, why)) => Err(Error::usage(format!("--surrogate: {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// Foreign targets are of one space of embeddings and no class, and some attack must aim at them.
+fn refuse_beside_targets(flags: &AuditFlags, suite: &Suite) -> Result<()> {
+    let aims = suite.attacks.iter().any(|entry| entry.objective.measure.takes_foreign());
+    let refused = [
+        (
+            !aims,
+            "the suite has none of TMA, QA+, QA- and HUB, which aim at targets: take --suite targets or hub",
+        ),
+        (
+            flags.surrogate.is_some(),
+            "they are of the audited model's space, and --surrogate has another: leave one of the two out",
+        ),
+        (
+            suite.hub_class.is_some(),
+            "a hub's queries are the targets, which have no class: leave the hub class out",
+        ),
+    ];
+    match refused.into_iter().find(|(found, _)| flags.targets.is_some() && *found) {
+        Some((_, why)) => Err(Error::usage(format!("--targets: {why}"))),
         None => Ok(()),
     }
 }

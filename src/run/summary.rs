@@ -6,8 +6,8 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
-use crate::judge::{breakdown, retrieval, smallest, strong, verification};
-use crate::model::runtime;
+use crate::judge::{breakdown, corruption, retrieval, smallest, strong, verification};
+use crate::model::{hex, runtime};
 use crate::progress::Phase;
 use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Verification, Warning};
 use crate::space::Gallery;
@@ -17,7 +17,9 @@ use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::objective::{hub, universal};
 use crate::threat::{self, Mask, Measure, Objective, Selection, Trial};
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::PoisonError;
 
 /// The report before the attacks: everything that they don't change.
@@ -50,11 +52,14 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         part: None,
         trials_file: None,
         outcomes: Vec::new(),
+        corrupted: Vec::new(),
+        corruptions: None,
         attacks: Vec::new(),
         retrieval: Vec::new(),
         breakdowns: Vec::new(),
         smallest: None,
         hub: hub(&selection.trials, gallery),
+        targets: flags.targets.as_deref().and_then(|path| foreign(path, gallery)),
         universal: universal(&selection.trials, gallery),
         verification: verification(flags, subject, gallery, &selection.trials),
         scores: record::Scores::default(),
@@ -68,7 +73,8 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
     let tried = selection.trials.iter().flat_map(|t| t.targets.iter().copied().chain([t.query]));
     let skipped = selection.skipped.iter().filter_map(|s| gallery.find(&s.query));
     let class = |i: usize| dataset.classes[gallery.labels[i]].clone();
-    tried.chain(skipped).map(|i| (gallery.ids[i].clone(), class(i))).collect()
+    let images = tried.chain(skipped).filter(|i| !gallery.targets().contains(i));
+    images.map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
 /// Groups of all queries that a selection names.
@@ -84,6 +90,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
     report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
     report.smallest = smallest::smallest(report);
+    report.corruptions = corruption::corruptions(report);
     verification::conclude(report);
     report.scores = wanted(asked, scores);
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
@@ -157,6 +164,7 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         threshold: subject.settings.suite.threshold.map(|t| t.to_string()),
         xi_k: attacks_keep(&subject.settings.suite).then_some(subject.settings.suite.xi_k),
         restarts: plan.restarts,
+        corruptions: subject.settings.suite.corruptions.iter().map(|c| c.name.into()).collect(),
         attack_precision: precision,
         queries: 0,
         sampling,
@@ -170,6 +178,18 @@ fn hub(trials: &[Trial], gallery: &Gallery) -> Option<record::Hub> {
     let heads = hub::heads(gallery);
     let best_clean = [1, hub::FIRST].map(|k| 100.0 * heads.best(gallery, k));
     Some(record::Hub { queries: heads.queries.len(), sample, best_clean })
+}
+
+/// The foreign targets of a gallery, read from `path`.
+fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargets> {
+    let targets = gallery.foreign()?;
+    let mut contents = Sha256::new();
+    for (at, id) in targets.ids.iter().enumerate() {
+        contents.update(format!("{id}\t"));
+        targets.point(at).iter().for_each(|v| contents.update(v.to_le_bytes()));
+    }
+    let sha256 = hex(&contents.finalize());
+    Some(record::ForeignTargets { path: path.display().to_string(), sha256, count: targets.len() })
 }
 
 /// How the perturbations that `trials` share are crafted, where some do.

@@ -1,11 +1,9 @@
 """Confirms the outcomes of an audit from the untouched model:  python verify.py evidence.zip model.onnx
 
-Needs numpy, Pillow and onnxruntime, and nothing of audit. Every image goes through the model once. What comes out must be what the
-report says: rank, cosine, hit or miss, shift and size of each trial, and robust R@1. Embeddings differ a little between machines, so
-that what lies within SLACK of a border may be on either side. The exit code is 0 if all is confirmed, else 1."""
+Needs numpy, Pillow and onnxruntime, nothing of audit. Every image goes through the model once. What comes out must be the report's rank, cosine, hit,
+captured queries, shift and size of each trial, and robust R@1; what lies within SLACK of a border may be on either side. Exit code 0: all confirmed."""
 
 import hashlib, io, json, sys, zipfile
-
 import numpy as np
 import onnxruntime
 from PIL import Image
@@ -19,8 +17,7 @@ def check(holds, text):
         raise SystemExit(f"refused: {text}")
 
 
-def unpack(bundle):
-    """The files of the archive, which may hold no byte more than they need."""
+def unpack(bundle):  # the files of the archive, which may hold no byte more than they need
     try:
         with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
             files = {info.filename: archive.read(info) for info in archive.infolist()}
@@ -46,9 +43,7 @@ def pixels(name, data):  # an image [C, H, W] in [0, 1]
     return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
 
 
-class Model:
-    """Images [B, C, H, W] to points of the metric space [B, D], by the file as it is."""
-
+class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the file as it is
     def __init__(self, file, report, manifest):
         self.session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
         self.input = next(i for i in self.session.get_inputs() if i.name == manifest["input"])
@@ -58,8 +53,7 @@ class Model:
     def points(self, images):
         parts = [np.stack(images[i : i + self.batch]) for i in range(0, len(images), self.batch)]
         points = np.concatenate([self.embed(part) for part in parts]).astype(np.float64)
-        norm = np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
-        return points / (1 if self.model["metric"] == "euclidean" else norm)
+        return points / (1 if self.model["metric"] == "euclidean" else np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
 
     def embed(self, x):
         count, scale, shift = len(x), *(np.float32(self.pre[name]).reshape(-1, 1, 1) for name in ("scale", "shift"))
@@ -74,11 +68,9 @@ class Model:
         return e.reshape(count, -1)
 
 
-class Judge:
-    """Measures points [D] by the definitions of the report's form."""
-
+class Judge:  # measures points [D] by the definitions of the report's form
     def __init__(self, report, manifest, points):
-        metric, self.items, self.points = report["model"]["metric"], manifest["items"], points
+        metric, self.items, self.held_out, self.points = report["model"]["metric"], manifest["items"], manifest["held_out"], points
         self.cosine, self.own, n = metric == "cosine", report["suite"]["form"] == "corrected", report["data"]["gallery"]
         self.slack = SLACK * (np.linalg.norm(points, axis=1).max() if metric == "euclidean" else 1)
         self.gallery, self.labels = points[:n], np.array([item["label"] for item in self.items])[:n]
@@ -87,10 +79,9 @@ class Judge:
     def far(self, a, b):
         return 1 - b @ a if self.cosine else np.linalg.norm(b - a, axis=-1)
 
-    def kept(self, query, own, *others):
-        """The ranking of a query: without its own view (class and camera), without itself where `own` says so, and `others`."""
-        same = (self.labels == self.items[query]["label"]) & (self.cameras[: len(self.labels)] == self.cameras[query])
-        kept = ~(same & (self.cameras[query] >= 0))
+    def kept(self, query, own, *others):  # its ranking: without its own view (class and camera), itself where `own` says so, and `others`
+        same, camera = self.labels == self.items[query]["label"], self.cameras[query]
+        kept = ~(same & (self.cameras[: len(same)] == camera) & (camera >= 0))
         kept[query : query + 1] = not own
         kept[[i for i in others if i < len(kept)]] = False
         return kept
@@ -98,7 +89,7 @@ class Judge:
     def rank(self, distances, at, kept):  # the lowest and the highest possible rank at this distance
         return [np.count_nonzero(kept & (distances < at + side * self.slack)) for side in (-1, 1)]
 
-    def measure(self, kind, query, targets, z):  # the lowest and the highest possible value at the point z
+    def measure(self, kind, query, targets, z, claimed):  # the lowest and the highest possible value at z; of a hub the claimed ones too
         distances = self.far(z, self.gallery)
         if kind == "cosine":
             return z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t) + np.array([-SLACK, SLACK])
@@ -110,8 +101,16 @@ class Judge:
             return [rank < TOP for rank in self.rank(distances, distances[targets[0]], self.kept(query, True, targets[0]))[::-1]]
         if kind == "query_rank":
             return np.mean([self.rank(distances, distances[t], self.kept(query, self.own, t)) for t in targets], axis=0)
-        asked = [(self.points[q], self.kept(q, self.own, *[query] * self.own)) for q in targets]
-        return np.mean([self.rank(self.far(q, self.gallery), self.far(q, z), kept) for q, kept in asked], axis=0)
+        own, many = self.own or kind == "captured", self.held_out * (kind == "captured")  # of a hub held-out queries, then the sample
+        asked = [(self.points[q], self.kept(q, own, *[query] * own)) for q in many + targets]
+        ranks = np.array([self.rank(self.far(q, self.gallery), self.far(q, z), kept) for q, kept in asked])
+        if kind != "captured":
+            return ranks.mean(0)
+        idle = [i for i, q in enumerate(many) if q in targets or not self.kept(q, True)[query]]
+        check(idle == claimed["left_out"] and len(many) == claimed["queries"], "other queries are held out")
+        ranks[idle] = 10
+        found = [*np.minimum(ranks[: len(many)], 10), *((ranks[len(many) :, ::-1] < k).mean(0) for k in (1, 10))]
+        return *np.array(found).T, [dict(claimed["first"]).get(i, 10) for i in range(len(many))] + claimed["sample"]
 
 
 def verify(bundle, model):
@@ -137,8 +136,9 @@ def verify(bundle, model):
         check(abs(shift - outcome["shift"]) <= 2 * judge.slack, f"{name}: shifted by {shift} and not by {outcome['shift']}")
         for when, point in (("before", judge.points[query]), ("after", z)):
             for claimed in (v for k, v in outcome[when].items() if k != "retrieval"):
-                low, high = judge.measure(measures[outcome["attack"]], query, [index[t] for t in targets], point)
-                check(low <= claimed <= high, f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
+                low, high, *ranks = judge.measure(measures[outcome["attack"]], query, [index[t] for t in targets], point, claimed)
+                claimed = ranks[0] if ranks else claimed
+                check(np.all(low <= claimed) and np.all(claimed <= high), f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
     robust, hits = report["scores"].get("robust_r1"), [o["after"].get("hit") for o in outcomes if o["attack"] == "R1"]
     check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, "robust R@1 is not that of its trials")
     return f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}, evidence sha256 {hashlib.sha256(bundle).hexdigest()}"

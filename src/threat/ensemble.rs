@@ -8,7 +8,7 @@
 use super::ball::Bound;
 use super::draw::Draw;
 use super::measure::measure_all;
-use super::objective::{Aim, Loss, es, hub, r1, rank, within};
+use super::objective::{Aim, Loss, es, foreign, hub, r1, rank, within};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
@@ -656,7 +656,10 @@ impl<'s> Chunk<'s> {
 
     /// The attacker's success, in per cent of his way.
     fn success(&self, trial: &Trial, outcome: &Outcome) -> f64 {
-        let ranked = self.all.plan.form.ranked_in(self.all.gallery) as f64;
+        let ranked = match foreign::ranking(self.all.gallery, trial) {
+            Some((targets, _)) => targets.len() as f64,
+            None => self.all.plan.form.ranked_in(self.all.gallery) as f64,
+        };
         let term = &trial.objective.terms[0];
         let read = (term.read)(outcome, Form::Corrected);
         read.map_or(0.0, |(_, after)| term.success(after, ranked))

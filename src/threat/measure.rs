@@ -1,7 +1,7 @@
 //! Measures of attacked images. The runner computes them, never the search.
 
 use super::objective::within::Against;
-use super::objective::{TOP, foa, hub, spqa};
+use super::objective::{TOP, foa, foreign, hub, spqa};
 use super::select::Trial;
 use crate::record::{Form, Measures, Retrieval};
 use crate::space::ranks::{Ask, Mark};
@@ -41,17 +41,19 @@ impl Measure {
             Measure::Cosine => Some("cosine"),
             Measure::Hit => Some("hit"),
             Measure::Retained => Some("retained"),
-            Measure::Captured
-            | Measure::QueryRankAndKept
-            | Measure::Order
-            | Measure::OrderAndKept
-            | Measure::Accepted(_) => None,
+            Measure::Captured => Some("captured"),
+            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept | Measure::Accepted(_) => None,
         }
     }
 
     /// Whether the perturbed image is an item of the gallery, and its targets are queries.
     pub fn moves_candidate(self) -> bool {
         matches!(self, Measure::CandidateRank | Measure::Captured)
+    }
+
+    /// Whether the objective aims at foreign targets where there are any.
+    pub fn takes_foreign(self) -> bool {
+        matches!(self, Measure::QueryRank | Measure::Cosine | Measure::Captured)
     }
 
     /// Whether the objective is about a threshold.
@@ -103,7 +105,8 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
         let first = ranks.first();
         let mut found = Measures::default();
         match trial.objective.measure {
-            Measure::CandidateRank | Measure::QueryRank => found.rank = mean(&ranks),
+            Measure::CandidateRank => found.rank = mean(&ranks),
+            Measure::QueryRank => found.rank = foreign::rank(gallery, trial, z).or_else(|| mean(&ranks)),
             Measure::Captured => found.captured = hub::captured(gallery, trial, z),
             Measure::QueryRankAndKept => {
                 let (of_targets, of_kept) = ranks.split_at(trial.targets.len());
@@ -129,24 +132,25 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
         found
     });
     let mut judged: Vec<Measures> = judged.collect();
-    for (place, retrieval) in retrievals(gallery, at) {
+    let moved = |(_, (trial, _)): &(usize, &(&Trial, &[f32]))| {
+        !trial.objective.measure.moves_candidate() && gallery.positives(trial.query).next().is_some()
+    };
+    let moved = at.iter().enumerate().filter(moved).map(|(place, &(trial, z))| (place, (trial.query, z)));
+    let (places, queries): (Vec<usize>, Vec<(usize, &[f32])>) = moved.unzip();
+    for (place, retrieval) in places.into_iter().zip(retrievals(gallery, &queries)) {
         judged[place].retrieval = Some(retrieval);
     }
     judged
 }
 
-/// What the perturbed queries find, with their places in `at`; nothing where a candidate is perturbed, or no item that the
-/// query may rank has its class. Every form leaves out the query's clean copy.
-fn retrievals(gallery: &Gallery, at: &[(&Trial, &[f32])]) -> Vec<(usize, Retrieval)> {
-    let ask = |(place, (trial, z)): (usize, (&Trial, _))| {
-        if trial.objective.measure.moves_candidate() {
-            return None;
-        }
-        let marks: Vec<Mark> = gallery.positives(trial.query).map(Mark::Item).collect();
-        let left_out = gallery.left_out(trial.query, true);
-        (!marks.is_empty()).then_some((place, Ask { z, marks, left_out }))
+/// What queries find from other points z [D] than their own: (query, z). Each must have an item to find ([`Gallery::positives`]). Every form
+/// leaves out the query's clean copy.
+pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
+    let ask = |&(query, z): &(usize, _)| {
+        let marks: Vec<Mark> = gallery.positives(query).map(Mark::Item).collect();
+        Ask { z, marks, left_out: gallery.left_out(query, true) }
     };
-    let (places, asks): (Vec<usize>, Vec<Ask>) = at.iter().copied().enumerate().filter_map(ask).unzip();
+    let asks: Vec<Ask> = at.iter().map(ask).collect();
     let found = space::ranks::ranks(gallery, &asks).into_iter().zip(&asks).map(|(mut ranks, ask)| {
         ranks.sort_unstable();
         Retrieval {
@@ -157,7 +161,7 @@ fn retrievals(gallery: &Gallery, at: &[(&Trial, &[f32])]) -> Vec<(usize, Retriev
             cluster: gallery.cluster(ask.z),
         }
     });
-    places.into_iter().zip(found).collect()
+    found.collect()
 }
 
 /// The mean of ranks; `None` where there are none.
@@ -214,6 +218,7 @@ fn questions<'a>(
             };
             trial.targets.iter().map(ask).collect()
         }
+        Measure::QueryRank if foreign::ranking(gallery, trial).is_some() => Vec::new(),
         Measure::QueryRank => {
             vec![Ask { z, marks: items(&trial.targets), left_out: gallery.left_out(query, own) }]
         }

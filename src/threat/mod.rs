@@ -23,7 +23,7 @@ pub use draw::{Draw, NOISE};
 pub use ensemble::Strong;
 pub use losses::losses;
 pub use mask::Mask;
-pub use measure::{Measure, measure, measure_all};
+pub use measure::{Measure, measure, measure_all, retrievals};
 pub use objective::{Aim, Drawn, GalleryLoss, Loss, OBJECTIVES, Objective, PointLoss, Query, Reach, Targets};
 pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};

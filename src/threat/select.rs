@@ -178,7 +178,18 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
                     // For CA±, targets are queries. For all other attacks they must be gallery items.
                     let by_queries = objective.measure.moves_candidate();
-                    if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !by_queries) {
+                    let foreign = gallery.foreign().is_some() && objective.measure.takes_foreign();
+                    let aimed = |t: &&usize| gallery.targets().contains(*t) != foreign;
+                    if let Some(other) = targets.iter().find(aimed) {
+                        let (is, wanted) =
+                            if foreign { ("no foreign target", "") } else { ("a foreign target", "no ") };
+                        return Err(Error::usage(format!(
+                            "{name}: {}, row {at}: `{}` is {is}, and this audit aims at {wanted}foreign targets (--targets)",
+                            objective.code, gallery.ids[*other]
+                        )));
+                    }
+                    let inside = by_queries || foreign;
+                    if let Some(outside) = targets.iter().find(|&&t| t >= gallery.len() && !inside) {
                         return Err(Error::usage(format!(
                             "{name}: {}, row {at}: `{}` is a query and not in the gallery. It can't be a target",
                             objective.code, gallery.ids[*outside]

@@ -76,7 +76,8 @@ pub fn report(strength: f64) -> Report {
     let outcomes = outcomes(strength);
     let skipped =
         vec![Skipped { attack: "GTM".into(), query: "class/60".into(), why: "alone, in its class".into() }];
-    let basis = Basis { ranked: GALLERY, form: Form::Published, metric: Metric::NormalizedEuclidean };
+    let basis =
+        Basis { ranked: GALLERY, form: Form::Published, metric: Metric::NormalizedEuclidean, foreign: None };
     let scores = score::score(&outcomes, &skipped, &basis, 0);
     let mut trials: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for o in &outcomes {

@@ -1,7 +1,8 @@
 //! Checks on the outcomes of an audit's attacks. They read only outcomes, which may come from several runs.
 
+use crate::judge::score::Basis;
 use crate::judge::strong;
-use crate::record::{Form, Found, HalfPrecision, Kind, Outcome, Report, Severity, Warning, reason};
+use crate::record::{Found, HalfPrecision, Kind, Outcome, Report, Severity, Warning, reason};
 use crate::threat::{BALLS, Ball, LAST, Objective};
 use std::collections::BTreeMap;
 
@@ -25,10 +26,8 @@ pub struct Outcomes<'a> {
     pub gradient_free: bool,
     /// Steps per run.
     pub steps: usize,
-    /// The form of the definitions.
-    pub form: Form,
-    /// Items in a ranking.
-    pub ranked: f64,
+    /// Form and rankings.
+    pub basis: Basis,
     /// The comparison with float32, where attack steps ran in float16.
     pub half: Option<&'a HalfPrecision>,
     /// Nodes that softened backward passes change, as far as the strong search used such passes.
@@ -43,8 +42,7 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
             eps: r.suite.eps,
             gradient_free: r.suite.forward_passes.is_some(),
             steps: r.suite.steps,
-            form: r.suite.form,
-            ranked: r.basis().ranked as f64,
+            basis: r.basis(),
             half: r.half_precision.as_ref(),
             softened: &r.model.softened,
         }
@@ -52,7 +50,8 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
 }
 
 /// Whether the attacker reached his goal, so that no attack could do better.
-pub fn arrived(o: &Outcome, form: Form, ranked: f64) -> bool {
+pub fn arrived(o: &Outcome, basis: &Basis) -> bool {
+    let (form, ranked) = (basis.form, basis.ranked_by(&o.attack));
     let found = Objective::find(&o.attack).ok().and_then(|objective| objective.success(o, form, ranked));
     found.is_some_and(|(_, after)| after > ARRIVED)
 }
@@ -105,7 +104,7 @@ pub(super) fn direction(all: &Outcomes) -> Found {
     for (code, (objective, outcomes)) in by_attack(all) {
         let moved: Vec<f64> = outcomes
             .iter()
-            .filter_map(|o| objective.success(o, all.form, all.ranked))
+            .filter_map(|o| objective.success(o, all.basis.form, all.basis.ranked_by(&o.attack)))
             .map(|(before, after)| after - before)
             .collect();
         let away = Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0));
@@ -116,7 +115,7 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         // but whose embedding did not move is.
         let asked: Vec<&&Outcome> =
             outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
-        let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, all.form, all.ranked)).count();
+        let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, &all.basis)).count();
         if !asked.is_empty() && asked.iter().all(|o| o.shift == 0.0) {
             still.push(code);
         } else if idle > 0 {
@@ -169,7 +168,7 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
     if all.steps < 2 * LAST {
         return (Severity::Info, format!("{} steps are too few to tell", all.steps));
     }
-    let late = outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, all.form, all.ranked)).count();
+    let late = outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, &all.basis)).count();
     let share = 100.0 * late as f64 / outcomes.len().max(1) as f64;
     let text = format!(
         "in {share:.0} % of the trials, short of the goal, more than {:.0} % of the loss's fall came in the last {LAST} of {} \
@@ -186,7 +185,7 @@ pub(super) fn silent(all: &Outcomes) -> Found {
     }
     let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
     let outcomes = of_one_search(all);
-    let count = outcomes.iter().filter(|o| better(o) && !arrived(o, all.form, all.ranked)).count();
+    let count = outcomes.iter().filter(|o| better(o) && !arrived(o, &all.basis)).count();
     let share = 100.0 * count as f64 / outcomes.len().max(1) as f64;
     let text = format!(
         "in {share:.0} % of the trials, short of the goal, an earlier image had a loss lower by 1 % of its fall or more"
@@ -259,8 +258,12 @@ mod tests {
                 eps: 8.0 / 255.0,
                 gradient_free: false,
                 steps: 32,
-                form: Form::Published,
-                ranked: 101.0,
+                basis: Basis {
+                    ranked: 101,
+                    form: crate::record::Form::Published,
+                    metric: crate::record::Metric::NormalizedEuclidean,
+                    foreign: None,
+                },
                 half: None,
                 softened: &[],
             })

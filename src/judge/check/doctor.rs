@@ -5,6 +5,7 @@
 //! same bounds, the attack with the lower loss is better. An attack without the gradient should not be.
 
 use super::attacked::{Mean, arrived};
+use crate::judge::score::Basis;
 use crate::model::Model;
 use crate::record::{Found, Measures, Outcome, Severity};
 use crate::space::Gallery;
@@ -151,11 +152,10 @@ impl<'a> Patient<'a> {
     /// a twentieth.
     fn beaten(&mut self, losses: &[f64]) -> Result<Vec<usize>> {
         let base = self.base()?;
-        let form = self.plan.form;
-        let ranked = form.ranked_in(self.gallery) as f64;
+        let basis = Basis::of(self.gallery, self.plan.form);
         let scale = self.at_start.iter().chain(losses).fold(0.0f64, |m, v| m.max(v.abs()));
         let beats = |(i, loss): (usize, &f64)| {
-            if arrived(&base[i].outcome, form, ranked) {
+            if arrived(&base[i].outcome, &basis) {
                 return false;
             }
             let (theirs, ours) = (self.at_start[i] - loss, self.at_start[i] - base[i].outcome.loss_last);

@@ -23,7 +23,7 @@ pub(super) fn section(report: &Report) -> Markup {
     let lead = "For each attack the two images whose embedding it moved farthest, and of the others the one that withstood most, each \
                 with the five images retrieved before and after. ✓ marks the query's own class, ✗ another; an outer frame marks the \
                 attack's target. Where an attack moves a candidate (CA+, CA-), the ranking is that of the query that it is moved for, \
-                and the frame marks the candidate. Photographs are shown small, as JPEG.";
+                and the frame marks the candidate. A hub (HUB) also has the first held-out queries that it captures. Photographs are shown small, as JPEG.";
     let groups = examples.trials.chunk_by(|a, b| a.attack == b.attack);
     let content = html! {
         @for group in groups {
@@ -38,7 +38,7 @@ pub(super) fn section(report: &Report) -> Markup {
 }
 
 /// An image. Anything but base64 is refused, because the text may come from a file.
-fn image(base64: &str, alt: &str) -> Markup {
+pub(super) fn image(base64: &str, alt: &str) -> Markup {
     let sound =
         !base64.is_empty() && base64.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
     // The first bytes of every JPEG.
@@ -51,7 +51,7 @@ fn result(outcome: &Outcome, report: &Report) -> Option<(&'static str, &'static 
     let basis = report.basis();
     let term = OBJECTIVES.iter().find(|o| o.code == outcome.attack)?.terms.last()?;
     let (before, after) = (term.read)(outcome, basis.form)?;
-    let scale = term.scale(basis.ranked as f64);
+    let scale = term.scale(basis.ranked_by(&outcome.attack));
     let before = before.map_or(String::new(), |v| format!("{} → ", term.show(scale * v)));
     let (class, word) = match withstood(outcome, &basis) {
         None => ("quiet", "nothing to lose"),
@@ -75,23 +75,39 @@ fn card(e: &Example, examples: &Examples, report: &Report) -> Markup {
             .trio {
                 @for (picture, caption) in trio { figure { (image(picture, caption)) figcaption { (caption) } } }
             }
-            (rank("before", &e.nearest_before, e, examples))
-            (rank("after", &e.nearest_after, e, examples))
+            @let marked = marked(e, report);
+            (rank("before", &e.nearest_before, e, examples, marked))
+            (rank("after", &e.nearest_after, e, examples, marked))
+            @if !e.captured.is_empty() { (rank("hub for", &e.captured, e, examples, false)) }
             (losses(&e.losses))
         }
     }
 }
 
-/// The retrieved items, nearest first.
-fn rank(name: &str, list: &[Neighbour], e: &Example, examples: &Examples) -> Markup {
+/// Whether retrieved items are right or wrong: not in the ranking of a foreign target, which has no class.
+fn marked(e: &Example, report: &Report) -> bool {
+    let of_target = OBJECTIVES.iter().any(|o| o.code == e.attack && o.measure.moves_candidate());
+    report.targets.is_none() || !of_target
+}
+
+/// The retrieved items, nearest first, with marks of what is right.
+fn rank(name: &str, list: &[Neighbour], e: &Example, examples: &Examples, marked: bool) -> Markup {
     html! {
         .rank {
             span { (name) }
             @for n in list {
-                @let (class, mark) = if n.relevant { ("hit", "✓") } else { ("miss", "✗") };
+                @let (class, mark) = match (marked, n.relevant) {
+                    (false, _) => ("plain", ""),
+                    (true, true) => ("hit", "✓"),
+                    (true, false) => ("miss", "✗"),
+                };
                 // The query itself is in a ranking only where the attack moves it in that of another.
                 figure.(class).target[e.targets.contains(&n.id) || n.id == e.query] title=(n.id) {
-                    @if let Some(picture) = examples.thumbnails.get(&n.id) { (image(picture, &n.id)) }
+                    @match examples.thumbnails.get(&n.id) {
+                        Some(picture) => (image(picture, &n.id)),
+                        // A foreign target has a name and no picture.
+                        None => small { (n.id) },
+                    }
                     i { (mark) }
                 }
             }

@@ -1,9 +1,11 @@
 //! The report as HTML: one page in one file, without network access, whose one script adds nothing that the page lacks without it.
 //! Above all stand the verdict in words, published models beside it, and what to do next. The sections answer these questions in
 //! order: how robust is the model, can I trust the result, where is the model weak, which classes and queries fall first, how far do
-//! attacks get, what do attacked queries find, whom does it accept, which attacks decided it, what do attacks look like, how was it measured.
+//! attacks get, what do attacked queries find, what do natural corruptions cost, whom does it accept, which attacks decided it, what do
+//! attacks look like, how was it measured.
 
 mod compare;
+mod corruption;
 mod curves;
 mod examples;
 mod geometry;
@@ -39,7 +41,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     };
     let sections = html! {
         (alarms(report)) (verdict::card(report)?) (robustness(report)) (trust(report)) (weaknesses(report)) (weakest::section(report))
-        (curves::section(report)) (retrieval::section(report)) (verification::section(report)) (strong::section(report)) (examples::section(report))
+        (curves::section(report)) (retrieval::section(report)) (corruption::section(report)) (verification::section(report)) (strong::section(report)) (examples::section(report))
         (measured(report))
     };
     Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))

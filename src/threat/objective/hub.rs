@@ -33,10 +33,14 @@ pub const FIRST: usize = 10;
 /// Held-out queries are drawn from so many at most.
 const MOST: usize = 1000;
 
-/// The queries that the sample and the held-out queries are of: those of the gallery's hub class, or all.
-fn asked(gallery: &Gallery) -> impl Iterator<Item = usize> {
-    let of = |&q: &usize| gallery.hub_class.is_none_or(|class| gallery.labels[q] == class);
-    gallery.queries().iter().copied().filter(of)
+/// The queries that the sample and the held-out queries are of: the foreign targets where there are any, else the images of the gallery's
+/// hub class, or all.
+fn asked(gallery: &Gallery) -> Vec<usize> {
+    if gallery.foreign().is_some() {
+        return gallery.targets().collect();
+    }
+    let of = |q: &usize| gallery.hub_class.is_none_or(|class| gallery.labels[*q] == class);
+    gallery.queries().iter().copied().filter(of).collect()
 }
 
 /// Draws the sample: distinct queries that rank the candidate, and at most half of them.
@@ -45,7 +49,7 @@ fn sample(query: &Query, draw: &mut Draw) -> Result<Targets> {
     if gallery.hub_class == Some(gallery.labels[index]) {
         return Ok(Targets::Skip("it has the class whose queries it is to capture"));
     }
-    let asked: Vec<usize> = asked(gallery).filter(|&q| !gallery.excluded(q, index)).collect();
+    let asked: Vec<usize> = asked(gallery).into_iter().filter(|&q| !gallery.excluded(q, index)).collect();
     match asked.len() / 2 {
         0 => Ok(Targets::Skip("fewer than two queries rank it")),
         most => Ok(Targets::Chosen(draw.distinct(asked, count.min(most)))),
@@ -123,10 +127,7 @@ fn over<'a>(
 
 /// The first items of the queries that held-out queries are drawn from. They are the same for every candidate and seed.
 pub fn heads(gallery: &Gallery) -> &Heads {
-    gallery.heads(|| {
-        let all: Vec<usize> = asked(gallery).collect();
-        Heads::new(gallery, sample_of(gallery, &all, Some(MOST), 0), FIRST)
-    })
+    gallery.heads(|| Heads::new(gallery, sample_of(gallery, &asked(gallery), Some(MOST), 0), FIRST))
 }
 
 /// What the candidate of `trial` captures where its point is `z` [D]; `None` where no query is held out.

@@ -8,6 +8,7 @@ mod adml;
 mod ca;
 pub mod es;
 pub mod foa;
+pub mod foreign;
 mod gtm;
 mod gtt;
 pub mod hub;
@@ -229,6 +230,14 @@ impl Query<'_> {
         draw.from(&items, count)
     }
 
+    /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items that the query ranks.
+    fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
+        match self.gallery.foreign() {
+            Some(_) => draw.from(&Vec::from_iter(self.gallery.targets()), count),
+            None => self.any_items(count, draw),
+        }
+    }
+
     /// Draws `count` queries, each uniform over those that rank this candidate.
     fn any_queries(&self, count: usize, draw: &mut Draw) -> Targets {
         let ranks = |&&q: &&usize| self.form.ranks(self.gallery, q, self.index);
@@ -248,7 +257,7 @@ pub enum Targets {
 impl Form {
     /// The number of items in a ranking of `gallery`.
     pub fn ranked_in(self, gallery: &Gallery) -> usize {
-        self.ranked(gallery.len(), gallery.points.nrows() > gallery.len())
+        self.ranked(gallery.len(), gallery.targets().start > gallery.len())
     }
 
     /// Whether `item` counts in the ranking of `query`.

@@ -1,6 +1,6 @@
 //! QA±: the query is perturbed. Its targets are candidates, and their rank for the query is raised or lowered.
 
-use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial};
+use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, foreign};
 use crate::space::Gallery;
 use crate::threat::{ensemble, term};
 use crate::{Error, Result};
@@ -14,7 +14,7 @@ pub const RAISE: Objective = Objective {
     reach: |_| Reach::Almost(10.0),
     drawn: Drawn::Anywhere,
     several: Some(("m", 1)),
-    targets: |query, draw| Ok(query.any_items(query.count, draw)),
+    targets: |query, draw| Ok(query.any_targets(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
     members: ensemble::RANKS,
     strong_only: false,
@@ -38,13 +38,13 @@ pub const LOWER: Objective = Objective {
 };
 
 fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
-    let near = query.top_percent();
+    let near = foreign::near(query).unwrap_or_else(|| query.top_percent());
     if query.count > near.len() {
         return Err(Error::usage(format!(
             "QA- with m = {} needs as many distinct items among the nearest 1 %, and a gallery of {} has {}: lower m \
-             or give at least {} images",
+             or give at least {} items",
             query.count,
-            query.gallery.len(),
+            query.gallery.foreign().unwrap_or(query.gallery).len(),
             near.len(),
             query.count * 100
         )));
@@ -54,6 +54,11 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
 
 /// mean over c, x of [±(d(q̃, c) − d(q̃, x))]₊
 pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
+    if let Some((targets, at)) = foreign::ranking(gallery, trial) {
+        // No target is a view of the query, which is none of them.
+        let hinge = hinge(targets, usize::MAX, at, aim);
+        return foreign::loss(targets, move |d, weights| hinge(d, 1.0, weights));
+    }
     let hinge = hinge(gallery, trial.query, trial.targets.clone(), aim);
     Loss::Gallery(Box::new(move |d, weights| hinge(d, 1.0, weights)))
 }

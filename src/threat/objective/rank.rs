@@ -1,7 +1,7 @@
 //! The rank itself as a loss, made smooth. Hinges (CA±, QA±) weigh items by how far they are on the wrong side, so that the
 //! lowest hinge isn't the best rank. The strong search minimises both.
 
-use super::{Aim, Form, Loss, Measure, Trial};
+use super::{Aim, Form, Loss, Measure, Trial, foreign};
 use crate::space::{Gallery, wide};
 use crate::threat::term::Goal;
 
@@ -63,12 +63,29 @@ fn of_candidate<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, sign: f64, 
 }
 
 fn of_targets<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, sign: f64, share: f64) -> Loss<'a> {
-    let targets = trial.targets.clone();
+    let clean = gallery.point(trial.query);
+    if let Some((targets, at)) = foreign::ranking(gallery, trial) {
+        let all = (0..targets.len()).collect();
+        return foreign::loss(targets, among(targets, clean, at, all, sign, share));
+    }
     let items: Vec<usize> = (0..gallery.len()).filter(|&i| form.ranks(gallery, trial.query, i)).collect();
-    let clean = gallery.distances(gallery.point(trial.query));
+    Loss::Gallery(Box::new(among(gallery, clean, trial.targets.clone(), items, sign, share)))
+}
+
+/// The smooth rank of `targets` among `items` of a gallery as a function of the distances to it, with its gradient. The query is at
+/// `clean` [D].
+fn among(
+    gallery: &Gallery,
+    clean: &[f32],
+    targets: Vec<usize>,
+    items: Vec<usize>,
+    sign: f64,
+    share: f64,
+) -> impl Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + use<> {
+    let clean = gallery.distances(clean);
     let tau = share * deviation(&items.iter().map(|&i| clean[i]).collect::<Vec<_>>());
     let terms = (targets.len() * items.len()).max(1) as f64;
-    Loss::Gallery(Box::new(move |d, weights| {
+    move |d, weights| {
         let mut loss = 0.0;
         for &t in &targets {
             for &x in items.iter().filter(|&&x| x != t) {
@@ -80,7 +97,7 @@ fn of_targets<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, sign: f64, sh
             }
         }
         loss / terms
-    }))
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub const TMA: Objective = Objective {
     reach: |_| Reach::Almost(10.0),
     drawn: Drawn::Anywhere,
     several: None,
-    targets: |query, draw| Ok(query.any_items(1, draw)),
+    targets: |query, draw| Ok(query.any_targets(1, draw)),
     // 1 − cos(q̃, t), under every metric
     loss: |gallery, _, trial| {
         let target = trial.targets.first().map_or_else(Vec::new, |&t| wide(gallery.point(t)));
