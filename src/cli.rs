@@ -6,7 +6,7 @@ use crate::model::card::Card;
 use crate::model::output::Pooling;
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
-use crate::record::{Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
+use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Partition, Precision};
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -529,6 +529,11 @@ pub struct AuditFlags {
     /// With --suite hub: the class whose queries the changed images are to capture [default: all queries]
     #[arg(long, value_name = "CLASS")]
     pub hub_class: Option<String>,
+    /// With --suite faces and --suite threshold: which pairs are accepted as of one identity. far=0.001 takes the threshold with this
+    /// false accept rate from the images' impostor pairs; cosine=0.3 and euclidean=1.1 state it [default: the suite's, mostly
+    /// far=0.001]
+    #[arg(long, value_name = "far=RATE|cosine=MIN|euclidean=MAX")]
+    pub threshold: Option<Acceptance>,
     /// Replay the trials of a file, or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
@@ -699,8 +704,9 @@ fn strong_sample(text: &str) -> std::result::Result<StrongSample, String> {
 /// What is said of the model's input and output: a card, and flags that go before it.
 #[derive(Clone, Debug, Args)]
 pub struct Described {
-    /// Model card [default: the model's name with .yaml, if there is one]
-    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    /// Model card: a file, or face-bgr or face-rgb, for face recognisers of 112 × 112 pixels and (x − 127.5)/128 [default: the
+    /// model's name with .yaml, if there is one]
+    #[arg(long, value_name = "FILE|NAME", help_heading = "Model")]
     pub card: Option<PathBuf>,
     /// Input that takes the images
     #[arg(long, value_name = "NAME", help_heading = "Model")]

@@ -15,6 +15,7 @@ pub mod heads;
 pub mod ranks;
 pub mod sampler;
 pub mod tsne;
+pub mod verification;
 
 pub use crate::record::Metric;
 use crate::record::Role;
@@ -214,6 +215,10 @@ pub struct Gallery {
     heads: OnceLock<heads::Heads>,
     /// See [`Gallery::samples`].
     samples: OnceLock<Vec<Vec<usize>>>,
+    /// See [`Gallery::pairs`].
+    pairs: OnceLock<verification::Pairs>,
+    /// See [`Gallery::threshold`].
+    threshold: OnceLock<f64>,
     /// Camera of each, where there are any: see [`Gallery::same_view`].
     cameras: Vec<Option<u32>>,
     /// N.
@@ -273,6 +278,8 @@ impl Gallery {
             hub_class: None,
             heads: OnceLock::new(),
             samples: OnceLock::new(),
+            pairs: OnceLock::new(),
+            threshold: OnceLock::new(),
             cameras,
             size,
             queries,

@@ -3,8 +3,9 @@
 use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
-use crate::record::{Form, Protocol, ScoreName};
+use crate::record::{Acceptance, Form, Protocol, ScoreName};
 use crate::space::XI_K;
+use crate::space::verification::FAR;
 use crate::threat::objective::min::MIN;
 use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The built-in suites: name and YAML.
-const BUILT_IN: [(&str, &str); 20] = [
+const BUILT_IN: [(&str, &str); 22] = [
     ("ers", include_str!("../suites/ers.yaml")),
     ("ars", include_str!("../suites/ars.yaml")),
     ("full", include_str!("../suites/full.yaml")),
@@ -34,6 +35,8 @@ const BUILT_IN: [(&str, &str); 20] = [
     ("geometry", include_str!("../suites/geometry.yaml")),
     ("hub", include_str!("../suites/hub.yaml")),
     ("universal", include_str!("../suites/universal.yaml")),
+    ("faces", include_str!("../suites/faces.yaml")),
+    ("threshold", include_str!("../suites/threshold.yaml")),
     ("minimum", include_str!("../suites/minimum.yaml")),
     ("minimum-l2", include_str!("../suites/minimum-l2.yaml")),
     ("minimum-cw", include_str!("../suites/minimum-cw.yaml")),
@@ -86,6 +89,8 @@ pub struct Suite {
     pub xi_k: f64,
     /// The class of the queries that HUB is for; `None` for all.
     pub hub_class: Option<String>,
+    /// What the threshold is taken from, where an attack is about one.
+    pub threshold: Option<Acceptance>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
     /// Scores to compute.
@@ -134,6 +139,7 @@ struct Raw {
     effort: Option<Spanned<usize>>,
     xi_k: Option<Spanned<f64>>,
     hub_class: Option<String>,
+    threshold: Option<Spanned<String>>,
     max_queries: Option<Spanned<usize>>,
     #[serde(default)]
     scores: Vec<Spanned<ScoreName>>,
@@ -262,6 +268,11 @@ impl Suite {
         let mask = mask(file, &raw)?;
         let hub_class = raw.hub_class.clone();
         check_hub_class(&hub_class, &attacks).map_err(|e| e.context(file))?;
+        let stated = raw.threshold.as_ref().map(|text| {
+            let at = format!("{file}, line {}", text.referenced.line());
+            text.value.parse().map_err(|e: Error| e.context(at))
+        });
+        let threshold = threshold(stated.transpose()?, &attacks).map_err(|e| e.context(file))?;
         Ok(Suite {
             gate,
             name: raw.name.unwrap_or_else(|| {
@@ -280,6 +291,7 @@ impl Suite {
             restarts: within(&raw.restarts, "restarts", 0, MOST_RESTARTS)?.unwrap_or(0),
             effort: within(&raw.effort, "effort", 1, MOST_EFFORT)?,
             hub_class,
+            threshold,
             xi_k: xi_k(file, &raw.xi_k)?,
             max_queries: within(&raw.max_queries, "max_queries", 1, usize::MAX)?,
             scores: raw.scores.into_iter().map(|s| s.value).collect(),
@@ -288,7 +300,7 @@ impl Suite {
 
     /// Whether the report of an audit with this suite contains `quantity`.
     pub fn gives(&self, quantity: Quantity) -> bool {
-        match quantity {
+        match quantity.whole() {
             Quantity::Score(score) => self.scores.contains(&score),
             // Besides every suite the strong search attacks a sample, unless that is off.
             Quantity::Robust => true,
@@ -296,8 +308,13 @@ impl Suite {
             Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
                 self.attacks.iter().any(|a| a.objective.judged_by(term))
             }
-            Quantity::Benign(_) | Quantity::Cmc(_) => true,
+            Quantity::Lowest(..) | Quantity::Benign(_) | Quantity::Cmc(_) => true,
         }
+    }
+
+    /// Whether all its attacks are on pairs.
+    pub fn of_pairs(&self) -> bool {
+        self.attacks.iter().all(|a| a.objective.measure.pairs().is_some())
     }
 
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
@@ -461,6 +478,19 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[Entry]) -> Result<()> 
     }
 }
 
+/// What the threshold of attacks that are about one is taken from: what is stated, or the usual false accept rate. Refuses one where no
+/// attack is about it.
+pub fn threshold(stated: Option<Acceptance>, attacks: &[Entry]) -> Result<Option<Acceptance>> {
+    let about = attacks.iter().any(|a| a.objective.measure.decides());
+    match stated {
+        Some(stated) if !about => Err(Error::usage(format!(
+            "threshold (--threshold) {stated}: no attack of the suite is about a threshold. Leave it out, or take --suite faces or \
+             --suite threshold"
+        ))),
+        stated => Ok(about.then(|| stated.unwrap_or(Acceptance::Far(FAR)))),
+    }
+}
+
 /// Parses an attack: "CA+", or "CA+ w=5".
 fn entry(text: &str) -> Result<Entry> {
     let mut words = text.split_whitespace();
@@ -577,7 +607,7 @@ mod tests {
             let universal = name == "universal";
             assert_eq!(suite.restarts > 0, strict || universal);
             assert_eq!(suite.search.name == "adaptive", strict || universal);
-            assert_eq!(suite.effort, (strong || name == "hub").then_some(1));
+            assert_eq!(suite.effort, (strong || ["hub", "faces", "threshold"].contains(&name)).then_some(1));
         }
         assert_eq!(Suite::built_in().unwrap().len(), BUILT_IN.len());
     }

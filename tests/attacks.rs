@@ -508,6 +508,13 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                     }
                     Measure::Hit => assert!(mine.iter().any(|o| o.after.hit == Some(false)), "{what}"),
                     Measure::Retained => assert!(change(&|m| share(m.retained)) < -0.5, "{what}"),
+                    Measure::Accepted(_) => {
+                        let sign = if ["DODGE", "EVADE"].contains(&attack.code) { 1.0 } else { -1.0 };
+                        assert!(sign * change(&|m| m.distance.unwrap()) > 0.0, "{what}");
+                        let accepted =
+                            |m: &Measures| m.accepted == Some(m.distance.unwrap() <= gallery.threshold());
+                        assert!(mine.iter().all(|o| accepted(&o.before) && accepted(&o.after)), "{what}");
+                    }
                 }
                 // On the whole: a step of fixed length may circle around the bottom of a single trial's loss.
                 let loss = |of: &dyn Fn(&Outcome) -> f64| mine.iter().map(|o| of(o)).sum::<f64>();

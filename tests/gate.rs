@@ -4,7 +4,7 @@ mod common;
 mod report_fixture;
 
 use audit::judge::quantity::Quantity;
-use audit::judge::{score, strong};
+use audit::judge::{breakdown, score, strong};
 use audit::record::{Attack, CmcPoint, Measures, Outcome, Report, Resistance, Score};
 use audit::report::FORMATS;
 use audit::threat::term::{TERMS, Term};
@@ -277,6 +277,12 @@ fn every_number_of_a_report_can_be_demanded() {
     (full.benign.ami, full.benign.mrr) = (Some(50.0), Some(75.0));
     (full.benign.r_precision, full.benign.map_at_c) = (Some(45.0), Some(44.0));
     full.benign.cmc = [1, 5, 10, 20].map(|k| CmcPoint { k, value: 70.0 + k as f64 }).into();
+    // 60 queries in 5 classes and 2 groups.
+    for (i, o) in full.outcomes.iter().enumerate() {
+        full.labels.insert(o.query.clone(), format!("class {}", i % 5));
+        full.groups.insert(o.query.clone(), format!("group {}", i % 2));
+    }
+    full.breakdowns = breakdown::breakdowns(&full);
     let file = save(&dir, "r.json", &full);
     for metric in Quantity::all() {
         let name = metric.name();
@@ -290,7 +296,9 @@ fn every_number_of_a_report_can_be_demanded() {
         }
         let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));
         let flag = if metric.lower_is_better() { "--fail-over" } else { "--fail-under" };
-        for (bound, code) in [(value - 1.0, 0), (value + 1.0, 10)] {
+        // The lowest of several is held to its interval.
+        let beyond = if metric.lowest() { metric.interval(&full).unwrap().1 } else { value };
+        for (bound, code) in [(value - 1.0, 0), (beyond + 1.0, 10)] {
             let bound = if metric.lower_is_better() { 2.0 * value - bound } else { bound };
             ends(code, &["gate", &file, flag, &format!("{name}={bound}")], &[]);
         }

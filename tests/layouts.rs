@@ -411,6 +411,97 @@ fn class_folders_and_detection() {
     assert_eq!(LAYOUTS.last().unwrap().name, "folder");
 }
 
+/// class, probe, reference, kind and group of each pair, in short.
+fn pairs(data: &Dataset) -> Vec<String> {
+    let group = |p: &audit::data::Pair| p.group.clone().map_or(String::new(), |group| format!(" {group}"));
+    let sign = |p: &audit::data::Pair| if p.same { "=" } else { "≠" };
+    data.pairs.iter().map(|p| format!("{} {} {}{}", p.probe, sign(p), p.reference, group(p))).collect()
+}
+
+#[test]
+fn pairs_of_a_table() {
+    let root = Temp::new();
+    images(&root, &["a/1.png", "a/2.png", "b/1.png", "b/2.png", "c/1.png"]);
+    let list = |rows: &str| root.write("pairs.csv", format!("path_a,path_b,same,group\n{rows}"));
+    let at =
+        list("a/2.png,a/1.png,true,x\nb/1.png,b/2.png,1,\na/2.png,b/1.png,False,y z\nc/1.png,b/2.png,0,x\n");
+    let data = open(&at, None);
+    // Identities are what genuine pairs connect, by the first of their images; images of second places only are no queries.
+    let expected = [
+        "a/1.png: a/1.png g",
+        "a/1.png: a/2.png",
+        "b/1.png: b/1.png",
+        "b/1.png: b/2.png g",
+        "c/1.png: c/1.png",
+    ];
+    assert_eq!(summary(&data), expected);
+    let listed = ["a/2.png = a/1.png x", "b/1.png = b/2.png", "a/2.png ≠ b/1.png y z", "c/1.png ≠ b/2.png x"];
+    assert_eq!(pairs(&data), listed);
+    assert!(data.source.ends_with("pairs.csv (pairs, 2 genuine and 2 impostor pairs)"), "{}", data.source);
+    decodes(&data);
+    for (rows, parts) in [
+        ("a/1.png,a/2.png,true,\na/1.png,a/1.png,false,\n", &["line 3", "both images are `a/1.png`"][..]),
+        ("a/1.png,a/2.png,maybe,\n", &["line 2", "column 3, `same`", "`maybe`"]),
+        ("a/1.png,a/2.png,,\n", &["line 2", "`same`: is empty"]),
+        ("a/1.png,,true,\n", &["line 2", "`path_b`: is empty"]),
+        ("a/1.png,a/2.png,true\n", &["line 2", "3 fields where the header has 4"]),
+        ("a/1.png,d/9.png,false,\n", &["line 2", "d/9.png is listed, but missing"]),
+        (
+            "a/1.png,b/1.png,1,\nb/1.png,c/1.png,1,\nc/1.png,a/1.png,0,\n",
+            &["line 4", "`c/1.png` and `a/1.png`", "pairs with `same` connect them"],
+        ),
+        ("", &["lists no images"]),
+    ] {
+        refused(&list(rows), parts);
+    }
+    root.write("pairs.csv", "path_a,path_c,same\n");
+    refused(&root.join("pairs.csv"), &["line 1", "column 2, `path_c`: no such column"]);
+    let table = Dataset::open(&at, None, Some(Split::Test)).unwrap_err().message;
+    says(&table, &["pairs have no splits"]);
+    // Tables of single images are still those.
+    let single = root.write("single.csv", "path,label\na/1.png,a\na/2.png,a\n");
+    assert!(open(&single, None).pairs.is_empty());
+}
+
+#[test]
+fn pairs_of_lfw() {
+    let root = Temp::new();
+    let folder = |name: &str| format!("lfw/{name}/{name}");
+    images(
+        &root,
+        &[("Ann_Lee", 1), ("Ann_Lee", 12), ("Bo", 1), ("Bo", 3)]
+            .map(|(n, i)| format!("{}_{i:04}.jpg", folder(n))),
+    );
+    let list = |text: &str| root.write("pairs.txt", text);
+    list("2\t1\nAnn_Lee\t1\t12\nAnn_Lee\t1\tBo\t3\nBo\t3\t1\nBo\t1\tAnn_Lee\t12\n");
+    for at in [root.to_path_buf(), root.join("pairs.txt")] {
+        let data = open(&at, None);
+        let expected = [
+            "Ann_Lee: Ann_Lee/Ann_Lee_0001",
+            "Ann_Lee: Ann_Lee/Ann_Lee_0012 g",
+            "Bo: Bo/Bo_0001",
+            "Bo: Bo/Bo_0003",
+        ];
+        assert_eq!(summary(&data), expected);
+        assert_eq!(pairs(&data)[0], "Ann_Lee/Ann_Lee_0001 = Ann_Lee/Ann_Lee_0012");
+        assert_eq!(pairs(&data)[3], "Bo/Bo_0001 ≠ Ann_Lee/Ann_Lee_0012");
+        decodes(&data);
+    }
+    for (text, parts) in [
+        ("10\t300\nAnn_Lee\t1\t12\n", &["line 1", "`10\t300` announces 6000 pairs", "the list has 1"][..]),
+        ("1\nAnn_Lee\t1\tx\nBo\t1\tAnn_Lee\t1\n", &["line 2", "the number of an image", "`x`"]),
+        ("1\nAnn_Lee\t1\n", &["line 2", "found 2 fields in `Ann_Lee\t1`"]),
+        ("1\nAnn_Lee\t1\tAnn_Lee\t12\n", &["line 2", "has the name `Ann_Lee` twice"]),
+        ("1\nAnn_Lee\t1\t2\nBo\t1\tAnn_Lee\t1\n", &["line 2", "Ann_Lee_0002.jpg is listed, but missing"]),
+        ("x y z\n", &["line 1", "`x`"]),
+        ("1 2 3\n", &["line 1", "expected `10 300`"]),
+        ("", &["is empty"]),
+    ] {
+        list(text);
+        refused(&root, parts);
+    }
+}
+
 #[test]
 fn galleries_of_embeddings() {
     let root = Temp::new();

@@ -151,4 +151,5 @@ def main(images, model):
     print(head + ', "trials": [\n' + ",\n".join(map(json.dumps, out["trials"])) + "\n]}")
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

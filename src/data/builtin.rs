@@ -60,6 +60,7 @@ pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {
         classes: names,
         items,
         left_out: Vec::new(),
+        pairs: Vec::new(),
     }
 }
 

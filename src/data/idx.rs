@@ -122,5 +122,11 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         .collect();
     items.sort_by_key(|item| item.class);
     let source = format!("{} ({}, {})", path.display(), LAYOUT.name, named(split));
-    Ok(Dataset { source, classes: known.iter().map(u8::to_string).collect(), items, left_out: Vec::new() })
+    Ok(Dataset {
+        source,
+        classes: known.iter().map(u8::to_string).collect(),
+        items,
+        left_out: Vec::new(),
+        pairs: Vec::new(),
+    })
 }

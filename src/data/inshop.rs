@@ -45,7 +45,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             _ => return Err(place.wrong(format!("expected train, query or gallery, found `{status}`"))),
         };
         let path = images.join(file);
-        listing.add(place, Row { id: file.into(), class: item.into(), path, camera: None, role })?;
+        listing.add(place, Row { id: file.into(), class: item.into(), path, role, ..Row::default() })?;
     }
     if found != count {
         return Err(

@@ -152,6 +152,8 @@ pub struct Row {
     pub camera: Option<u32>,
     /// See [`Item::role`].
     pub role: Role,
+    /// See [`Item::group`].
+    pub group: Option<String>,
 }
 
 /// Gathers rows.
@@ -221,10 +223,16 @@ impl Listing {
         let mut items: Vec<Item> = self
             .rows
             .into_iter()
-            .map(|(place, Row { id, class, path, camera, role })| Item {
+            .map(|(place, Row { id, class, path, camera, role, group })| Item {
                 id,
                 class: classes[&class],
-                origin: Origin::Listed { path, camera, role, place: place.into() },
+                origin: Origin::Listed {
+                    path,
+                    camera,
+                    role,
+                    group: group.map(Into::into),
+                    place: place.into(),
+                },
             })
             .collect();
         // By what the rows say and not by their order: ties are broken by an item's place.
@@ -233,7 +241,13 @@ impl Listing {
             key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
         });
         let source = format!("{shown} ({layout}, {part})");
-        Ok(Dataset { source, classes: classes.into_keys().collect(), items, left_out: Vec::new() })
+        Ok(Dataset {
+            source,
+            classes: classes.into_keys().collect(),
+            items,
+            left_out: Vec::new(),
+            pairs: Vec::new(),
+        })
     }
 }
 

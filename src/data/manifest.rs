@@ -1,18 +1,20 @@
-//! A CSV manifest: one row per image. It takes open-metric-learning's tables as they are, and a `camera`.
+//! A CSV manifest: one row per image. It takes open-metric-learning's tables as they are, a `camera`, and a `group` by
+//! which reports divide the queries.
 
 use super::listing::{Listing, Place, Row, Rows, named, trimmed};
-use super::{Dataset, Layout, Role, Split};
+use super::{Dataset, Layout, Role, Split, pairs};
 use crate::{Error, Result};
 use std::path::Path;
 
 const ABOUT: &str = "a .csv file with the columns path and label, and optionally id, split (train, or test or \
-                     validation), is_query, is_gallery, camera, category; paths are relative to the file";
+                     validation), is_query, is_gallery, camera, group, category; paths are relative to the file";
 
 pub const LAYOUT: Layout = Layout {
     name: "csv",
     about: ABOUT,
     detect: |path| {
-        path.is_file() && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
+        let csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
+        path.is_file() && csv && !pairs::is_table(path)
     },
     // A list that can't be read is refused when it is opened.
     has_splits: |path| read(path).is_ok_and(|table| table.has("split")),
@@ -20,7 +22,8 @@ pub const LAYOUT: Layout = Layout {
 };
 
 /// Columns that a manifest may have.
-const COLUMNS: &[&str] = &["path", "label", "id", "split", "is_query", "is_gallery", "camera", "category"];
+const COLUMNS: &[&str] =
+    &["path", "label", "id", "split", "is_query", "is_gallery", "camera", "group", "category"];
 /// Columns of open-metric-learning that change what is measured and that we don't follow: empty, or an error.
 const UNSUPPORTED: &[&str] = &["sequence", "x_1", "x_2", "y_1", "y_2"];
 
@@ -115,7 +118,8 @@ impl Record<'_> {
         self.get("camera").map(parse).transpose()
     }
 
-    fn flag(&self, column: &str) -> Result<bool> {
+    /// Whether a field says yes; an empty one says no.
+    pub fn flag(&self, column: &str) -> Result<bool> {
         match self.get(column).map(str::to_ascii_lowercase).as_deref() {
             None | Some("false" | "0" | "0.0") => Ok(false),
             Some("true" | "1" | "1.0") => Ok(true),
@@ -209,6 +213,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             path: folder.join(file),
             camera: record.camera()?,
             role,
+            group: record.get("group").map(Into::into),
         };
         listing.add(record.place, row)?;
     }

@@ -19,6 +19,7 @@ mod manifest;
 mod mat;
 mod msmt;
 mod omniglot;
+mod pairs;
 mod reid;
 mod sop;
 pub mod vectors;
@@ -60,6 +61,7 @@ pub const LAYOUTS: &[Layout] = &[
     msmt::LAYOUT,
     omniglot::LAYOUT,
     idx::LAYOUT,
+    pairs::LAYOUT,
     manifest::LAYOUT,
     folder::LAYOUT,
 ];
@@ -137,6 +139,7 @@ enum Origin {
         path: PathBuf,
         camera: Option<u32>,
         role: Role,
+        group: Option<Box<str>>,
         /// Where it is listed, for messages: file and line.
         place: Box<str>,
     },
@@ -178,6 +181,14 @@ impl Item {
         }
     }
 
+    /// The group of queries that it is in, such as a site or a camera, where its list names one.
+    pub fn group(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::Listed { group, .. } => group.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The camera that took it. A query never ranks images of its class by its own camera.
     pub fn camera(&self) -> Option<u32> {
         match self.origin {
@@ -198,6 +209,21 @@ pub struct Dataset {
     pub items: Vec<Item>,
     /// Files and folders among the images that are none by their endings, as `class/file`.
     pub left_out: Vec<String>,
+    /// Pairs to be told apart, where the images come as pairs. Some of their images may not be among the items any more.
+    pub pairs: Vec<Pair>,
+}
+
+/// Two images, by their ids, and whether they are of one identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The image that asks to be accepted.
+    pub probe: String,
+    /// The image that it is compared with.
+    pub reference: String,
+    /// Whether both are of one identity (a genuine pair). The others are impostor pairs.
+    pub same: bool,
+    /// The group that the list puts it in.
+    pub group: Option<String>,
 }
 
 /// An image, ready for a model.
@@ -228,7 +254,7 @@ impl Dataset {
             Some(name) => Layout::find(name)?,
             None => Layout::detect(path)?,
         };
-        if layout.name != manifest::LAYOUT.name && !path.is_dir() {
+        if ![manifest::LAYOUT.name, pairs::LAYOUT.name].contains(&layout.name) && !path.is_dir() {
             let about = layout.about;
             let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
             return Err(Error::usage(match zipped {

@@ -43,7 +43,10 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
                 ))
             })?;
             let (path, class) = (images.join(file), format!("{identity:04}"));
-            listing.add(place, Row { id: file.into(), class, path, camera: Some(camera), role })?;
+            listing.add(
+                place,
+                Row { id: file.into(), class, path, camera: Some(camera), role, ..Row::default() },
+            )?;
         }
     }
     listing.finish(&root, LAYOUT.name, named(split))

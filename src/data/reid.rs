@@ -88,7 +88,10 @@ fn open(
                 continue;
             }
             let (id, class) = (format!("{folder}/{file}"), format!("{identity:04}"));
-            listing.add(inside.display(), Row { id, class, path, camera: Some(camera), role })?;
+            listing.add(
+                inside.display(),
+                Row { id, class, path, camera: Some(camera), role, ..Row::default() },
+            )?;
         }
     }
     listing.finish(&root, layout.name, named(split))

@@ -39,7 +39,7 @@ impl<'r> Pair<'r> {
     /// Resamples both reports. Where their queries differ, differences have no interval.
     pub fn new(base: &'r Report, other: &'r Report) -> Pair<'r> {
         // Both use one seed, so resample number i contains the same queries in both.
-        let resample = |r: &Report| score::resampled(&r.outcomes, &r.basis(), base.seed);
+        let resample = |r: &Report| score::resampled(r, base.seed);
         let (a, b) = (resample(base), resample(other));
         let same = a.queries == b.queries;
         Pair { base, other, resampled: same.then_some((a, b)) }
@@ -104,6 +104,7 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         ("effort", effort(s), effort(t)),
         ("attacks made on", made_on(s), made_on(t)),
         ("hub class", hub_class(s), hub_class(t)),
+        ("threshold", threshold(s), threshold(t)),
         ("xi_k", xi_k(s), xi_k(t)),
         ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
         ("queries of R@1", sampled(a), sampled(b)),
@@ -112,6 +113,11 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
         if x != y {
             found.push(format!("{what}: {x} and {y}"));
         }
+    }
+    let regrouped =
+        a.groups.iter().any(|(query, group)| b.groups.get(query).is_some_and(|other| other != group));
+    if regrouped {
+        found.push("groups of queries".into());
     }
     let (ours, theirs) = (Trials::of(a), Trials::of(b));
     let shared: Vec<&String> =
@@ -153,6 +159,11 @@ fn made_on(suite: &Suite) -> String {
 /// How strictly other items were kept at the top, where an attack does that.
 fn hub_class(suite: &Suite) -> String {
     suite.hub_class.clone().unwrap_or_else(|| "all".into())
+}
+
+/// What the threshold is taken from.
+fn threshold(suite: &Suite) -> String {
+    suite.threshold.clone().unwrap_or_else(|| "none".into())
 }
 
 fn xi_k(suite: &Suite) -> String {

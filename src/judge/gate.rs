@@ -7,11 +7,12 @@
 //!   for them the tolerance alone decides.
 //! - A number that is checked is computed again from the outcomes. A report whose outcomes contradict it is refused.
 
+use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::{Difference, Pair, mismatches};
-use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity, R1};
+use crate::judge::quantity::{self, ARS, ARS_STRONG, ERS, Quantity, R1};
 use crate::judge::score::{self, Resampled};
 use crate::judge::strong;
-use crate::record::{Baseline, Check, CheckResult, Kind, Level, Report, Verdict};
+use crate::record::{Baseline, Breakdown, Check, CheckResult, Kind, Level, Report, Verdict};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -211,11 +212,12 @@ struct Recomputed<'r> {
     which: &'static str,
     report: &'r Report,
     again: Resampled,
+    breakdowns: Vec<Breakdown>,
 }
 
 impl<'r> Recomputed<'r> {
     fn new(which: &'static str, report: &'r Report) -> Recomputed<'r> {
-        Recomputed { which, report, again: score::once(&report.outcomes, &report.basis()) }
+        Recomputed { which, report, again: score::once(report), breakdowns: breakdowns(report) }
     }
 
     /// Refuses a stored number that the outcomes contradict (exit code 2). Benign metrics don't follow from outcomes.
@@ -228,7 +230,16 @@ impl<'r> Recomputed<'r> {
             _ => self.again.replicates.first().and_then(|all| metric.in_replicate(&self.again, all)),
         };
         // False for NaN.
-        if now.is_some_and(|now| (now - stored).abs() <= SAME * stored.abs().max(1.0)) {
+        let same = |now: f64, stored: f64| (now - stored).abs() <= SAME * stored.abs().max(1.0);
+        // A bound on the lowest of several is held against its interval.
+        let spread = match metric {
+            Quantity::Lowest(of, by) => {
+                let now = quantity::breakdown(&self.breakdowns, of, by).map(|b| b.interval);
+                now.zip(metric.interval(self.report)).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
+            }
+            _ => true,
+        };
+        if now.is_some_and(|now| same(now, stored)) && spread {
             return Ok(());
         }
         Err(Error::usage(format!(
@@ -253,9 +264,14 @@ impl Held {
     /// Checks the number against a bound.
     fn threshold(&self, kind: Kind, bound: f64) -> Check {
         let Held { metric, found, .. } = *self;
+        // The lowest of several numbers is below a bound by chance, where its interval reaches the bound.
+        let by_chance = metric.lowest() && self.interval.is_some_and(|(_, high)| high >= bound);
         let (failed, how) = match kind {
             Kind::Max if found > bound + ROUNDING => (true, "above the allowed"),
             Kind::Max => (false, "within the allowed"),
+            _ if found < bound - ROUNDING && by_chance => {
+                (false, "the lowest of several is low by chance, and its interval reaches the required")
+            }
             _ if found < bound - ROUNDING => (true, "below the required"),
             _ => (false, "at least the required"),
         };
@@ -337,6 +353,17 @@ impl Held {
     }
 }
 
+/// Refuses rules about classes or groups whose queries are too few for them (exit code 2). The report need not have outcomes yet.
+pub fn refuse_too_few(rules: &Rules, report: &Report) -> Result<()> {
+    let lacking = rules.metrics().find_map(|metric| Some((metric, breakdown::lacking(report, metric)?)));
+    lacking.map_or(Ok(()), |(metric, why)| {
+        Err(Error::usage(format!(
+            "the gate demands `{}`, which this audit can't measure: {why}",
+            metric.name()
+        )))
+    })
+}
+
 /// Refuses a baseline that is not comparable with the report (exit code 2): made on other images, under another
 /// protocol or with other trials. The report need not have outcomes yet.
 pub fn comparable(baseline: &Report, report: &Report) -> Result<()> {
@@ -367,6 +394,9 @@ fn exact(metric: Quantity, found: f64, bound: f64) -> String {
 fn lacks(which: &str, report: &Report, metric: Quantity) -> Error {
     let has: Vec<String> =
         Quantity::all().into_iter().filter(|m| m.value(report).is_some()).map(Quantity::name).collect();
+    if let Some(why) = breakdown::lacking(report, metric) {
+        return Error::usage(format!("{which} has no `{}`: {why}", metric.name()));
+    }
     Error::usage(format!(
         "{which} has no `{}`: it is of suite {}{}. It has {}",
         metric.name(),

@@ -1,7 +1,9 @@
 //! Conclusions from outcomes: scores, checks that look for reasons to distrust them, gates and comparisons.
 
+pub mod breakdown;
 pub mod check;
 pub mod compare;
+pub mod division;
 pub mod gate;
 pub mod published;
 pub mod quantity;
@@ -9,3 +11,4 @@ pub mod retrieval;
 pub mod score;
 pub mod smallest;
 pub mod strong;
+pub mod verification;

@@ -1,8 +1,9 @@
 //! The numbers of a report by name, for gates and comparisons.
 
+use super::division::{DIVISIONS, Division};
 use super::score::{Replicate, Resampled};
 use crate::error::did_you_mean;
-use crate::record::{Attack, Benign, Report, Score, ScoreName, reason};
+use crate::record::{Attack, Benign, Breakdown, Report, Score, ScoreName, reason};
 use crate::space::benign::CMC;
 use crate::threat::term::{TERMS, Term};
 use crate::{Error, Result};
@@ -23,10 +24,37 @@ pub enum Quantity {
     Resistance(&'static Term),
     /// A term's resistance from the ratio of means.
     Ratio(&'static Term),
+    /// The lowest value of any class or group of the queries.
+    Lowest(Share, &'static Division),
     /// Retrieval without attack.
     Benign(&'static Retrieval),
     /// A point of the cumulative match curve: the share of queries with a match among the first k.
     Cmc(usize),
+}
+
+/// A number that is a share of queries which stay right, so that parts of the queries have it too.
+#[derive(Clone, Copy)]
+pub enum Share {
+    /// Robust R@1.
+    Robust,
+    /// R@1 after an attack.
+    After(&'static Term),
+}
+
+impl Share {
+    /// Every such number.
+    pub fn all() -> impl Iterator<Item = Share> {
+        let terms = TERMS.iter().filter(|term| term.recall()).map(Share::After);
+        std::iter::once(Share::Robust).chain(terms)
+    }
+
+    /// The number of all queries.
+    pub fn whole(self) -> Quantity {
+        match self {
+            Share::Robust => Quantity::Robust,
+            Share::After(term) => Quantity::After(term),
+        }
+    }
 }
 
 /// A measure of retrieval without attack.
@@ -67,7 +95,9 @@ impl Quantity {
         let benign = RETRIEVAL.iter().map(Quantity::Benign);
         // The curve's first point is R@1, which is already in the list.
         let cmc = CMC[1..].iter().map(|&k| Quantity::Cmc(k));
-        scores.into_iter().chain(after).chain(resistance).chain(ratio).chain(benign).chain(cmc).collect()
+        let lowest = DIVISIONS.iter().flat_map(|by| Share::all().map(move |of| Quantity::Lowest(of, by)));
+        let all = scores.into_iter().chain(after).chain(resistance).chain(ratio);
+        all.chain(lowest).chain(benign).chain(cmc).collect()
     }
 
     /// The name, such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
@@ -79,6 +109,7 @@ impl Quantity {
             Quantity::After(term) => format!("attack.{}", term.name),
             Quantity::Resistance(term) => format!("attack.{}.resistance", term.name),
             Quantity::Ratio(term) => format!("attack.{}.table", term.name),
+            Quantity::Lowest(_, by) => format!("{}.worst_{}", self.whole().name(), by.name),
             Quantity::Benign(number) => format!("benign.{}", number.name),
             Quantity::Cmc(k) => format!("benign.cmc@{k}"),
         }
@@ -96,7 +127,8 @@ impl Quantity {
         let benign = all.iter().filter(|q| !q.attacked()).map(|q| q.name());
         Err(Error::usage(format!(
             "unknown metric `{name}`{}: expected robust_r1, ars, ars.table, ers, ars_strong, attack.CODE, attack.CODE.resistance or \
-             attack.CODE.table with CODE one of {}, or one of {}",
+             attack.CODE.table with CODE one of {}, one of {}, or the worst_class or worst_group of an R@1, such as \
+             robust_r1.worst_class or attack.ES:R.worst_group",
             did_you_mean(&plain, &names),
             TERMS.iter().map(|t| t.name).collect::<Vec<_>>().join(", "),
             benign.collect::<Vec<_>>().join(", ")
@@ -128,6 +160,16 @@ impl Quantity {
         matches!(self, Quantity::Table | Quantity::Ratio(_))
     }
 
+    /// The number of all queries that this is the lowest of any class or group of; of others it is the number itself.
+    pub fn whole(self) -> Quantity {
+        if let Quantity::Lowest(of, _) = self { of.whole() } else { self }
+    }
+
+    /// Whether the number is the lowest of several, so that chance lowers it.
+    pub fn lowest(self) -> bool {
+        matches!(self, Quantity::Lowest(..))
+    }
+
     /// The value in a report.
     pub fn value(self, report: &Report) -> Option<f64> {
         match self {
@@ -137,6 +179,7 @@ impl Quantity {
             Quantity::After(term) => row(report, term)?.after,
             Quantity::Resistance(term) => row(report, term)?.resistance.per_trial,
             Quantity::Ratio(term) => row(report, term)?.resistance.table,
+            Quantity::Lowest(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.lowest),
             Quantity::Benign(number) => (number.read)(&report.benign),
             Quantity::Cmc(k) => report.benign.cmc.iter().find(|p| p.k == k).map(|p| p.value),
         }
@@ -149,18 +192,19 @@ impl Quantity {
             Quantity::Table => score(report, ScoreName::Ars)?.table_interval,
             Quantity::Robust => report.scores.robust_r1.as_ref().map(|r| r.interval),
             Quantity::After(term) => row(report, term)?.after_interval,
+            Quantity::Lowest(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.interval),
             _ => None,
         }
     }
 
     /// Whether a finding leaves the number without a meaning, so that reports strike it through.
     pub fn void(self, report: &Report) -> bool {
-        match self {
+        match self.whole() {
             Quantity::Score(_) | Quantity::Table => report.errors().next().is_some(),
             // It counts what softened and gradient-free members found, so it means something where gradients are masked.
             Quantity::Robust => report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)),
             Quantity::Benign(_) | Quantity::Cmc(_) => report.errors().any(|w| reason::PARITY.made(w)),
-            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) => false,
+            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Lowest(..) => false,
         }
     }
 
@@ -184,6 +228,13 @@ impl Quantity {
             Quantity::After(term) => replicate.after[at(term)?],
             Quantity::Resistance(term) => replicate.per_trial[at(term)?],
             Quantity::Ratio(term) => replicate.table[at(term)?],
+            Quantity::Lowest(of, by) => {
+                let by = DIVISIONS.iter().position(|d| d.name == by.name)?;
+                match of {
+                    Share::Robust => replicate.robust_lowest[by],
+                    Share::After(term) => replicate.lowest[at(term)?][by],
+                }
+            }
             Quantity::Benign(_) | Quantity::Cmc(_) => None,
         }
     }
@@ -211,6 +262,12 @@ fn score(report: &Report, name: ScoreName) -> Option<&Score> {
 
 fn row<'r>(report: &'r Report, term: &Term) -> Option<&'r Attack> {
     report.attacks.iter().find(|a| a.code == term.name)
+}
+
+/// The breakdown of a number among those of a report.
+pub fn breakdown<'b>(all: &'b [Breakdown], of: Share, by: &Division) -> Option<&'b Breakdown> {
+    let metric = of.whole().name();
+    all.iter().find(|b| b.by == by.name && b.metric == metric)
 }
 
 impl std::fmt::Debug for Quantity {
@@ -258,7 +315,8 @@ mod tests {
         }
         let names: Vec<String> = Quantity::all().into_iter().map(Quantity::name).collect();
         assert!(names.iter().all(|name| Quantity::find(name).unwrap().name() == *name));
-        let count = TERMS.iter().map(|t| 1 + 2 * usize::from(t.resistance.is_some())).sum::<usize>();
+        let each = |t: &Term| 1 + 2 * usize::from(t.resistance.is_some()) + 2 * usize::from(t.recall());
+        let count = TERMS.iter().map(each).sum::<usize>();
         assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
     }
 }

@@ -4,13 +4,14 @@
 //! arXiv:2312.07364): equation 30 (`per_trial`), and the numbers that its tables print (`table`). All scores are in
 //! 0–100; higher is better.
 
+use super::division::{DIVISIONS, LEAST, divided};
 use crate::random::Random;
 use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
 use crate::threat::OBJECTIVES;
 use crate::threat::objective::r1::R1;
 use crate::threat::term::{Averaging, Term, terms_of};
 use rayon::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The stream of the resamples of held-out queries and of shared perturbations, far from those of the queries.
 const HELD_OUT: u64 = 1 << 32;
@@ -111,6 +112,10 @@ pub struct Replicate {
     pub ars_strong: Option<f64>,
     /// Robust R@1.
     pub robust_r1: Option<f64>,
+    /// The lowest mean after the attack of any class, and of any group, for each summary that is R@1.
+    pub lowest: Vec<[Option<f64>; DIVISIONS.len()]>,
+    /// The same of robust R@1.
+    pub robust_lowest: [Option<f64>; DIVISIONS.len()],
 }
 
 impl Replicate {
@@ -127,7 +132,7 @@ impl Replicate {
 /// Scores `outcomes`. `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`] seeded
 /// resamples.
 pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> Scores {
-    let table = Table::new(outcomes, skipped, basis);
+    let table = Table::new(outcomes, skipped, basis, UNDIVIDED);
     let point = table.replicate(&vec![1.0; table.queries], None);
     let replicates = table.resample(RESAMPLES, seed);
     let estimate = |value: Option<f64>, of: &dyn Fn(&Replicate) -> Option<f64>| {
@@ -161,7 +166,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
 /// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same resamples for
 /// every model, so that the difference of two audits can be resampled in pairs.
 pub fn replicates(outcomes: &[Outcome], basis: &Basis, resamples: usize, seed: u64) -> Vec<Replicate> {
-    Table::new(outcomes, &[], basis).resample(resamples, seed)
+    Table::new(outcomes, &[], basis, UNDIVIDED).resample(resamples, seed)
 }
 
 /// The resamples of an audit.
@@ -176,9 +181,10 @@ pub struct Resampled {
 }
 
 impl Resampled {
-    fn new(outcomes: &[Outcome], basis: &Basis, replicates: impl Fn(&Table) -> Vec<Replicate>) -> Resampled {
-        let table = Table::new(outcomes, &[], basis);
-        let queries: BTreeSet<&String> = outcomes.iter().map(|o| &o.query).collect();
+    fn new(report: &Report, replicates: impl Fn(&Table) -> Vec<Replicate>) -> Resampled {
+        let parts = DIVISIONS.each_ref().map(|by| Some((by.parts)(report)));
+        let table = Table::new(&report.outcomes, &[], &report.basis(), parts);
+        let queries: BTreeSet<&String> = report.outcomes.iter().map(|o| &o.query).collect();
         Resampled {
             terms: table.columns.iter().map(|c| c.term).collect(),
             queries: queries.into_iter().cloned().collect(),
@@ -188,13 +194,13 @@ impl Resampled {
 }
 
 /// Resamples an audit [`RESAMPLES`] times.
-pub fn resampled(outcomes: &[Outcome], basis: &Basis, seed: u64) -> Resampled {
-    Resampled::new(outcomes, basis, |table| table.resample(RESAMPLES, seed))
+pub fn resampled(report: &Report, seed: u64) -> Resampled {
+    Resampled::new(report, |table| table.resample(RESAMPLES, seed))
 }
 
 /// An audit as it is, in the form of [`resampled`]: its one replicate holds every query once.
-pub fn once(outcomes: &[Outcome], basis: &Basis) -> Resampled {
-    Resampled::new(outcomes, basis, |table| vec![table.replicate(&vec![1.0; table.queries], None)])
+pub fn once(report: &Report) -> Resampled {
+    Resampled::new(report, |table| vec![table.replicate(&vec![1.0; table.queries], None)])
 }
 
 /// ERS from the values of its terms after the attack. Percentiles and shares are in per cent, TMA is a cosine, ES:D a
@@ -248,6 +254,41 @@ struct Column<'o> {
     left_out: usize,
     /// Whether every trial has at most one target, as the definition of the scores requires.
     single: bool,
+    /// The trials of R@1 by class and by group.
+    parts: [Parts; DIVISIONS.len()],
+}
+
+/// Places of trials, for each class or group with [`LEAST`] of them or more.
+type Parts = Vec<Vec<usize>>;
+
+/// The class and the group of each query by id, as far as they matter.
+type Divisions<'o> = [Option<&'o BTreeMap<String, String>>; DIVISIONS.len()];
+
+/// For scores of all queries.
+const UNDIVIDED: Divisions = [None; DIVISIONS.len()];
+
+/// The parts of these queries.
+fn parts<'q>(
+    queries: impl Iterator<Item = &'q str> + Clone,
+    divisions: Divisions,
+) -> [Parts; DIVISIONS.len()] {
+    divisions.map(|names| {
+        let Some(names) = names else { return Vec::new() };
+        let found = divided(queries.clone(), names).into_values();
+        found.filter(|places| places.len() >= LEAST).collect()
+    })
+}
+
+/// The lowest mean of any part, where `trial` gives the weight and the value of each trial. Parts without weight are left out.
+fn lowest(parts: &Parts, trial: impl Fn(usize) -> (f64, f64)) -> Option<f64> {
+    let mean = |places: &Vec<usize>| {
+        let (weight, sum) = places.iter().fold((0.0, 0.0), |(weight, sum), &place| {
+            let (w, value) = trial(place);
+            (weight + w, sum + w * value)
+        });
+        (weight > 0.0).then(|| sum / weight)
+    };
+    parts.iter().filter_map(mean).min_by(f64::total_cmp)
 }
 
 /// The weights of a resample besides those of the queries.
@@ -274,8 +315,7 @@ impl Column<'_> {
         let (mut total, mut before, mut after) = (0.0, 0.0, 0.0);
         let (mut counted, mut resisted, mut nothing) = (0.0, 0.0, 0);
         for (i, &(query, b, a)) in self.trials.iter().enumerate() {
-            let shared = again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which]);
-            let weight = weights[query] * shared;
+            let weight = weights[query] * self.weight_of_shared(i, again);
             let measured = self.outcomes.get(i).zip(again).zip(self.term.held_out);
             let a = match measured.map(|((outcome, again), read)| read(outcome, &again.held_out)) {
                 None => a,
@@ -316,13 +356,25 @@ impl Column<'_> {
 }
 
 impl Column<'_> {
+    /// The weight of the perturbation that trial `i` shares with others; 1 where it has its own.
+    fn weight_of_shared(&self, i: usize, again: Option<&Again>) -> f64 {
+        again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which])
+    }
+
+    /// The lowest mean after the attack of any class, and of any group.
+    fn lowest(&self, weights: &[f64], again: Option<&Again>) -> [Option<f64>; DIVISIONS.len()] {
+        self.parts.each_ref().map(|parts| {
+            let trial = |i: usize| {
+                let (query, _, after) = self.trials[i];
+                (weights[query] * self.weight_of_shared(i, again), after * self.unit)
+            };
+            lowest(parts, trial)
+        })
+    }
+
     /// The trials that the resistance rests on: those that had something to lose.
     fn counted(&self) -> Option<usize> {
-        let count = |counts: &dyn Fn(f64) -> bool| self.trials.iter().filter(|t| counts(t.1)).count();
-        match self.term.resistance? {
-            Averaging::Trials => Some(count(&|before| before != self.goal)),
-            Averaging::Means => Some(count(&|before| before > 0.0)),
-        }
+        self.term.resistance.map(|_| self.trials.iter().filter(|t| t.1 != self.goal).count())
     }
 }
 
@@ -342,6 +394,8 @@ struct Table<'o> {
     columns: Vec<Column<'o>>,
     /// The queries of robust R@1, and whether each is still right ([`survivors`]).
     survivors: Vec<(usize, bool)>,
+    /// The same queries by class and by group.
+    surviving_parts: [Parts; DIVISIONS.len()],
     /// Number of distinct queries.
     queries: usize,
     metric: Metric,
@@ -352,7 +406,12 @@ struct Table<'o> {
 }
 
 impl<'o> Table<'o> {
-    fn new(outcomes: &'o [Outcome], skipped: &[Skipped], basis: &Basis) -> Table<'o> {
+    fn new(
+        outcomes: &'o [Outcome],
+        skipped: &[Skipped],
+        basis: &Basis,
+        divisions: Divisions<'o>,
+    ) -> Table<'o> {
         // The queries are sorted, so that resamples depend neither on the order of outcomes nor on the model.
         let ids: BTreeSet<&str> = outcomes.iter().map(|o| o.query.as_str()).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
@@ -370,11 +429,13 @@ impl<'o> Table<'o> {
                     (term.read)(o, basis.form).map(|(before, after)| (query, before, after))
                 };
                 let found: Vec<_> = mine.iter().filter_map(read).collect();
+                let of_recall = if term.recall() { divisions } else { UNDIVIDED };
                 let measured = mine.iter().copied().filter(|o| term.held_out.is_some() && read(o).is_some());
                 columns.push(Column {
                     term,
                     unit: term.scale(ranked),
                     goal: term.target(ranked),
+                    parts: parts(found.iter().map(|(query, ..)| ids[*query]), of_recall),
                     known_before: found.iter().all(|(_, before, _)| before.is_some()),
                     left_out: not_run + mine.len() - found.len(),
                     trials: found
@@ -388,11 +449,20 @@ impl<'o> Table<'o> {
             }
         }
         let place = |(query, right)| Some((ids.binary_search(&query).ok()?, right));
-        let survivors = survivors(outcomes).into_iter().filter_map(place).collect();
+        let survivors: Vec<(usize, bool)> = survivors(outcomes).into_iter().filter_map(place).collect();
+        let surviving_parts = parts(survivors.iter().map(|(query, _)| ids[*query]), divisions);
         let captured = outcomes.iter().filter_map(|o| o.after.captured.as_ref());
         let held_out = captured.map(|c| c.queries).max().unwrap_or(0);
         let shared = outcomes.iter().filter_map(|o| o.shared).max().map_or(0, |most| most + 1);
-        Table { columns, survivors, queries: ids.len(), metric: basis.metric, held_out, shared }
+        Table {
+            columns,
+            survivors,
+            surviving_parts,
+            queries: ids.len(),
+            metric: basis.metric,
+            held_out,
+            shared,
+        }
     }
 
     /// The columns of `terms`.
@@ -420,6 +490,13 @@ impl<'o> Table<'o> {
             ars_table: mean(ScoreName::Ars, &|m| m.table),
             ars_strong: mean(ScoreName::ArsStrong, &|m| m.per_trial),
             robust_r1: self.robust_r1(weights),
+            lowest: self.columns.iter().map(|c| c.lowest(weights, again)).collect(),
+            robust_lowest: self.surviving_parts.each_ref().map(|parts| {
+                lowest(parts, |i| {
+                    let (query, right) = self.survivors[i];
+                    (weights[query], if right { 100.0 } else { 0.0 })
+                })
+            }),
             after: means.iter().map(|m| m.as_ref().map(|m| m.after)).collect(),
             per_trial: means.iter().map(|m| m.as_ref().and_then(|m| m.per_trial)).collect(),
             table: means.iter().map(|m| m.as_ref().and_then(|m| m.table)).collect(),

@@ -11,8 +11,11 @@ use crate::threat::term::Term;
 use crate::threat::{OBJECTIVES, Objective};
 use std::collections::{BTreeSet, HashMap};
 
+/// The code of the strong search for recall at 1.
+pub const ATTACK: &str = R1.code;
+
 /// The outcomes of the strong search for recall at 1.
-fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone {
+pub(super) fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone {
     outcomes.iter().filter(|o| o.attack == R1.code && o.after.hit.is_some())
 }
 
@@ -163,7 +166,7 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
 pub fn refuted(report: &Report, quantity: Quantity) -> Option<String> {
     let robust = report.scores.robust_r1.as_ref()?;
     let terms = contradicted_terms(&report.outcomes);
-    let hit = match quantity {
+    let hit = match quantity.whole() {
         Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
             terms.iter().any(|(of, _)| *of == term)
         }

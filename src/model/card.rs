@@ -52,6 +52,12 @@ pub struct Card {
     pub sha256: Option<String>,
 }
 
+/// Cards that the program knows by name: name and YAML.
+pub const CARDS: [(&str, &str); 2] = [
+    ("face-bgr", include_str!("../../cards/face-bgr.yaml")),
+    ("face-rgb", include_str!("../../cards/face-rgb.yaml")),
+];
+
 /// One value for all, or a list, as the flags take them.
 #[derive(Deserialize)]
 #[serde(untagged)]

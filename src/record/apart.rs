@@ -20,6 +20,9 @@ pub struct Apart {
     pub skipped: Vec<Skipped>,
     /// See [`Report::labels`].
     pub labels: BTreeMap<String, String>,
+    /// See [`Report::groups`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, String>,
     /// See [`Report::outcomes`].
     pub outcomes: Vec<Outcome>,
     /// See [`Report::examples`].
@@ -36,6 +39,7 @@ impl Report {
             outcomes: std::mem::take(&mut short.outcomes),
             skipped: std::mem::take(&mut short.skipped),
             labels: std::mem::take(&mut short.labels),
+            groups: std::mem::take(&mut short.groups),
             examples: short.examples.take(),
             trials: self.trials.clone(),
         };
@@ -65,7 +69,8 @@ impl Report {
         }
         let apart: Apart =
             serde_json::from_slice(&bytes).map_err(|e| lost(format!("which holds no trials: {e}")))?;
-        (self.trials, self.skipped, self.labels) = (apart.trials, apart.skipped, apart.labels);
+        (self.trials, self.skipped) = (apart.trials, apart.skipped);
+        (self.labels, self.groups) = (apart.labels, apart.groups);
         (self.outcomes, self.examples) = (apart.outcomes, apart.examples);
         Ok(())
     }

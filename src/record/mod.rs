@@ -12,6 +12,7 @@ mod report;
 mod sweep;
 mod trial;
 mod verdict;
+mod verification;
 
 pub use apart::Apart;
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
@@ -24,11 +25,12 @@ pub use partition::Partition;
 pub use properties::Properties;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{
-    Attack, Benign, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW, GradientCheck, Hub, Map,
-    Mask, MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report, Resistance, RetrievalMeans,
-    RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite, Surrogate, Timing, Tool,
-    TrialsFile, Universal,
+    Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW,
+    GradientCheck, Hub, Map, Mask, MemberRow, Model, Move, Neighbour, Part, Place, Preprocessing, Report,
+    Resistance, RetrievalMeans, RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores, Smallest, Suite,
+    Surrogate, Timing, Tool, TrialsFile, Universal,
 };
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};
+pub use verification::{Acceptance, AttackedPairs, PairGroup, Verification};

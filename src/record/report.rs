@@ -2,7 +2,7 @@
 
 use super::{
     Axes, Channels, Form, HalfPrecision, Interpolation, Metric, Outcome, Precision, Protocol, ScoreName,
-    Severity, Skipped, TrialList, Verdict, Warning, reason,
+    Severity, Skipped, TrialList, Verdict, Verification, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -44,16 +44,22 @@ pub struct Report {
     /// What hubs are measured on, and what clean images capture; absent where the suite crafts none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<Hub>,
+    /// R@1 by class and by group of the queries; absent where no class and no group has enough of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub breakdowns: Vec<Breakdown>,
     /// How the perturbations that queries share were crafted; absent where each query has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub universal: Option<Universal>,
+    /// Decisions by a threshold; absent where no attack of the suite is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
     /// The scores.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
     pub trials: TrialList,
     /// The outcome of each trial.
     pub outcomes: Vec<Outcome>,
-    /// The file that holds `trials`, `outcomes`, `skipped`, `labels` and `examples`, which are empty then; absent where they are
+    /// The file that holds `trials`, `outcomes`, `skipped`, `labels`, `groups` and `examples`, which are empty then; absent where they are
     /// here. [`Report::load`] puts them back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trials_file: Option<TrialsFile>,
@@ -62,6 +68,9 @@ pub struct Report {
     /// Classes of the queries and targets of all trials, by id; empty in reports of versions that did not say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Groups of the queries, by id, where the list of images names some.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, String>,
     /// The accuracy of float16 steps, where attack steps ran in float16.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub half_precision: Option<HalfPrecision>,
@@ -434,6 +443,9 @@ pub struct Suite {
     /// The class of the queries that hubs are for; absent where they are for all.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hub_class: Option<String>,
+    /// What a threshold is taken from, as `--threshold` takes it, where an attack is about one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub threshold: Option<String>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]
@@ -659,6 +671,43 @@ pub struct RetrievalMeans {
     /// clustering of the clean gallery. Absent where the gallery was not clustered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nmi: Option<f64>,
+}
+
+/// R@1 after attacks, by class or by group of the queries. Classes and groups of few queries are left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Breakdown {
+    /// What the queries are divided by: class or group.
+    pub by: String,
+    /// The number that is divided, by its name in gates: robust_r1, or that of an attack, such as attack.ES:R.
+    pub metric: String,
+    /// Fewest queries of a class or group that has a row.
+    pub least: usize,
+    /// Number of classes or groups that have fewer queries.
+    pub too_few: usize,
+    /// The lowest of the rows' R@1 after attacks, per cent. The lowest of several noisy numbers is low by chance too: read it with its
+    /// interval.
+    pub lowest: f64,
+    /// 95 % interval of the lowest R@1 of any class or group that has a row: from the lowest lower to the lowest upper end of the rows'
+    /// intervals.
+    pub interval: (f64, f64),
+    /// The classes or groups, the lowest first.
+    pub rows: Vec<BreakdownRow>,
+}
+
+/// R@1 of the queries of one class or group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BreakdownRow {
+    /// The class or group.
+    pub name: String,
+    /// Number of its queries that were attacked.
+    pub queries: usize,
+    /// R@1 of these without attack, per cent.
+    pub before: f64,
+    /// R@1 after the attacks, per cent.
+    pub after: f64,
+    /// 95 % interval of `after` that holds for all rows together: exact (Clopper and Pearson, 1934), at 1 − 0.05/m for m rows
+    /// (Bonferroni).
+    pub interval: (f64, f64),
 }
 
 /// How universal perturbations were crafted.

@@ -66,6 +66,12 @@ pub struct Measures {
     /// Whether the target is among the nearest 4 items other than the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retained: Option<bool>,
+    /// Distance to the item that the perturbed one is compared with by a threshold, or to the nearest of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distance: Option<f64>,
+    /// Whether this distance is at most the threshold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<bool>,
     /// Mean rank of the items that the attack keeps at the top of the ranking; 0 = nearest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<f64>,

@@ -161,6 +161,9 @@ fn unmeasured(report: &Report) -> String {
         None if report.suite.surrogate.is_some() => {
             "not measured: it is a white-box number, and these attacks were made on another model".into()
         }
+        None if report.verification.as_ref().is_some_and(|found| found.listed) => {
+            "not measured: a list of pairs doesn't say who is on all images".into()
+        }
         None => "not measured: --strong-sample off".into(),
     }
 }

@@ -4,8 +4,8 @@ use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
 use super::shown::{
-    RETRIEVAL, bound, capital, crafted, measures, number, percent, retrieval, smallest, stepping,
-    strong_sample,
+    BREAKDOWN, RETRIEVAL, Rows, bound, breakdowns, capital, crafted, measures, number, percent, retrieval,
+    smallest, stepping, strong_sample, verification, weakest,
 };
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -82,6 +82,11 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     for text in crafted(report) {
         out += &format!("{}.\n\n", escape(&capital(&text)));
     }
+    out += &breakdown_table(report);
+    if let Some((said, tables)) = verification(report) {
+        said.iter().for_each(|text| out += &format!("{}.\n\n", escape(&capital(text))));
+        tables.iter().for_each(|rows| out += &rows_table(rows));
+    }
     out += &searches(report);
     let s = &report.suite;
     out += &format!(
@@ -118,6 +123,38 @@ fn retrieval_table(report: &Report) -> String {
     );
     for (name, numbers) in retrieval(report) {
         out += &format!("| {} | {} |\n", escape(&name), numbers.join(" | "));
+    }
+    out + "\n</details>\n\n"
+}
+
+/// The lowest classes and groups of each number.
+fn breakdown_table(report: &Report) -> String {
+    let rows = breakdowns(report);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut out: String =
+        weakest(report).iter().map(|text| format!("{}.\n\n", escape(&capital(text)))).collect();
+    out += &format!(
+        "<details><summary>R@1 by class and group</summary>\n\n| {} |\n|---|---|---|---|--:|\n",
+        BREAKDOWN.join(" | ")
+    );
+    for row in rows {
+        out += &format!("| {} |\n", row.map(|cell| escape(&cell)).join(" | "));
+    }
+    out + "\n</details>\n\n"
+}
+
+fn rows_table(rows: &Rows) -> String {
+    let lines = (0..rows.header.len()).map(|i| if i < rows.words { "---" } else { "--:" });
+    let mut out = format!(
+        "<details><summary>{}</summary>\n\n| {} |\n|{}|\n",
+        capital(rows.about),
+        rows.header.join(" | "),
+        lines.collect::<Vec<_>>().join("|")
+    );
+    for row in &rows.rows {
+        out += &format!("| {} |\n", row.iter().map(|cell| escape(cell)).collect::<Vec<_>>().join(" | "));
     }
     out + "\n</details>\n\n"
 }

@@ -1,8 +1,9 @@
 //! How numbers are formatted in every report for people.
 
 use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
-use crate::record::{Attack, Report, RetrievalMeans, Smallest, Suite};
+use crate::record::{Attack, Breakdown, Metric, Report, RetrievalMeans, Smallest, Suite};
 use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
@@ -74,6 +75,57 @@ pub(super) fn smallest(found: &Smallest) -> String {
     )
 }
 
+/// Classes or groups that a report for people names of a breakdown.
+const NAMED: usize = 3;
+
+/// The lowest classes or groups of a breakdown: `class03 0.0, class07 8.3`.
+pub(super) fn lowest(found: &Breakdown) -> String {
+    let each = found.rows.iter().take(NAMED).map(|row| format!("{} {:.1}", row.name, row.after));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The lowest classes and the lowest groups, a sentence without a full stop each: by robust R@1, or else by the attack that leaves
+/// least to one of them.
+pub(super) fn weakest(report: &Report) -> Vec<String> {
+    let of = |by: &Division| {
+        let mine = || report.breakdowns.iter().filter(|b| b.by == by.name);
+        let robust = mine().find(|b| b.metric == Quantity::Robust.name());
+        let found = robust.or_else(|| mine().min_by(|a, b| a.lowest.total_cmp(&b.lowest)))?;
+        let few = match found.too_few {
+            0 => String::new(),
+            n => format!("; left out: {n} with fewer than {} queries", found.least),
+        };
+        let (low, high) = found.interval;
+        Some(format!(
+            "lowest of {} {} by {}: {} % (95 % for the lowest of all {low:.1} – {high:.1}){few}",
+            found.rows.len(),
+            by.several,
+            found.metric,
+            lowest(found)
+        ))
+    };
+    DIVISIONS.iter().filter_map(of).collect()
+}
+
+/// The columns of [`breakdowns`].
+pub(super) const BREAKDOWN: [&str; 5] =
+    ["number", "lowest, %", "95 % for the lowest of all", "of", "with too few queries"];
+
+/// What reports for people say of each breakdown.
+pub(super) fn breakdowns(report: &Report) -> Vec<[String; 5]> {
+    let row = |found: &Breakdown| {
+        let several = DIVISIONS.iter().find(|by| by.name == found.by).map_or("", |by| by.several);
+        [
+            format!("{} by {}", found.metric, found.by),
+            lowest(found),
+            format!("{:.1} – {:.1}", found.interval.0, found.interval.1),
+            format!("{} {several}", found.rows.len()),
+            found.too_few.to_string(),
+        ]
+    };
+    report.breakdowns.iter().map(row).collect()
+}
+
 /// What was crafted on a sample of queries, in sentences without a full stop.
 pub(super) fn crafted(report: &Report) -> Vec<String> {
     let hub = report.hub.as_ref().map(|hub| {
@@ -95,6 +147,80 @@ pub(super) fn crafted(report: &Report) -> Vec<String> {
         )
     });
     hub.into_iter().chain(universal).collect()
+}
+
+/// Rows of groups that reports for people show at most.
+const MOST_GROUPS: usize = 20;
+
+/// A table that every format shows.
+pub(super) struct Rows {
+    /// What it is about, in words without a full stop.
+    pub about: &'static str,
+    /// The columns. The first ones are words and the others numbers.
+    pub header: Vec<&'static str>,
+    /// Number of columns of words.
+    pub words: usize,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups. `None` where no attack is about
+/// one.
+pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Vec<Rows>)> {
+    let found = report.verification.as_ref()?;
+    let within = |interval: Option<(f64, f64)>, digits: usize| {
+        interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
+    };
+    let t = found.threshold;
+    let cosine = match report.model.metric {
+        Metric::Cosine => format!(", a cosine of at least {:.4}", 1.0 - t),
+        Metric::NormalizedEuclidean => format!(", a cosine of at least {:.4}", 1.0 - t * t / 2.0),
+        Metric::Euclidean => String::new(),
+    };
+    let pairs = if found.listed { "pairs of the list" } else { "pairs of images by class" };
+    let threshold = format!(
+        "decisions: accepted is what has a distance of at most {t:.4}{}{cosine} ({}). Attacks are judged at this threshold",
+        within(found.threshold_interval, 4),
+        report.suite.threshold.as_deref().unwrap_or("threshold not stated"),
+    );
+    let clean = format!(
+        "without attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; intervals resample these",
+        found.far,
+        found.tar,
+        within(found.tar_interval, 1),
+        found.eer,
+        within(found.eer_interval, 2),
+        found.genuine,
+        found.impostor,
+    );
+    let spread = |(low, high): (f64, f64)| format!("{low:.1} – {high:.1}");
+    let attacked = found.attacked.iter().map(|row| {
+        let attacks = if row.attacks.is_empty() { "none".into() } else { row.attacks.join(", ") };
+        let eer = format!("{:.1}", row.eer);
+        let [genuine, impostor] = [row.genuine, row.impostor].map(|n| n.to_string());
+        vec![attacks, genuine, impostor, eer, row.eer_interval.map_or("–".into(), spread), percent(row.tar)]
+    });
+    let mut groups: Vec<_> = found.groups.iter().collect();
+    groups.sort_by(|a, b| b.after.total_cmp(&a.after));
+    let groups = groups.into_iter().take(MOST_GROUPS).map(|row| {
+        let numbers = [format!("{:.1}", row.before), format!("{:.1}", row.after), spread(row.interval)];
+        [vec![row.group.clone(), row.attack.clone(), row.pairs.to_string()], numbers.to_vec()].concat()
+    });
+    let tables = [
+        Rows {
+            about: "attacked pairs, in %; TAR where the threshold is set anew for the false accept rate on these pairs",
+            header: vec!["attacks", "genuine", "impostor", "EER", "95 %", "TAR at FAR"],
+            words: 1,
+            rows: attacked.collect(),
+        },
+        Rows {
+            about: "wrong decisions by group, in %, the most first; the JSON report has all groups",
+            header: vec!["group", "attack", "pairs", "before", "after", "95 %"],
+            words: 2,
+            rows: groups.collect(),
+        },
+    ];
+    Some((vec![threshold, clean], tables.into_iter().filter(|table| !table.rows.is_empty()).collect()))
 }
 
 /// The text with its first letter in upper case.

@@ -3,7 +3,8 @@
 
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
-    RETRIEVAL, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping,
+    RETRIEVAL, Rows, bound, capital, crafted, label, number, percent, retrieval, smallest, stepping,
+    verification, weakest,
 };
 use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
 use comfy_table::{
@@ -175,7 +176,14 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     if let Some(found) = &report.smallest {
         line(wrap(&capital(&smallest(found))));
     }
-    crafted(report).iter().for_each(|text| line(wrap(&capital(text))));
+    crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
+    if let Some((said, tables)) = verification(report) {
+        said.iter().for_each(|text| line(wrap(&capital(text))));
+        for rows in tables {
+            line(wrap(&format!("{}:", rows.about)));
+            line(rows_table(&rows, paint).to_string());
+        }
+    }
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
@@ -320,6 +328,16 @@ fn retrieval_table(report: &Report, paint: Paint) -> Table {
         table.add_row([vec![name], found.to_vec()].concat());
     }
     for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn rows_table(rows: &Rows, paint: Paint) -> Table {
+    let mut table = paint.table();
+    table.set_header(&rows.header);
+    table.add_rows(&rows.rows);
+    for column in table.column_iter_mut().skip(rows.words) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

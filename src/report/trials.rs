@@ -30,7 +30,8 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     };
     let targets = || run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     let labels = targets().map(|ids| ids.iter().map(label).collect());
-    let queries = run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
+    let queries = || run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
+    let group = |id: &String| report.groups.get(id).cloned().unwrap_or_default();
     let ranked = i64::try_from(report.basis().ranked).ok();
     vec![
         ("model", same(report.model_name())),
@@ -44,7 +45,8 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("seed", Column::Whole(vec![i64::try_from(report.seed).ok(); rows])),
         ("attack", names(|o| &o.attack, skipped.iter().map(|s| s.attack.clone()).collect())),
         ("query", names(|o| &o.query, skipped.iter().map(|s| s.query.clone()).collect())),
-        ("query_label", Column::Text(queries.map(label).map(Some).collect())),
+        ("query_label", Column::Text(queries().map(label).map(Some).collect())),
+        ("query_group", Column::Text(queries().map(group).map(Some).collect())),
         ("targets", Column::Texts(targets().collect())),
         ("target_labels", Column::Texts(labels.collect())),
         ("status", names(|_| "run", skipped.iter().map(|s| format!("skipped: {}", s.why)).collect())),
@@ -64,6 +66,10 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("hit_after", flag(&|o| o.after.hit)),
         ("retained_before", flag(&|o| o.before.retained)),
         ("retained_after", flag(&|o| o.after.retained)),
+        ("distance_before", number(&|o| o.before.distance)),
+        ("distance_after", number(&|o| o.after.distance)),
+        ("accepted_before", flag(&|o| o.before.accepted)),
+        ("accepted_after", flag(&|o| o.after.accepted)),
         ("kept_before", number(&|o| o.before.kept)),
         ("kept_after", number(&|o| o.after.kept)),
         ("order_before", number(&|o| o.before.order)),

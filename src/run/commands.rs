@@ -213,7 +213,7 @@ fn man(command: Option<&str>) -> Result<String> {
 }
 
 fn attacks() -> String {
-    threat::OBJECTIVES.iter().map(|a| format!("{:<5} {}\n", a.code, a.about)).collect()
+    threat::OBJECTIVES.iter().map(|a| format!("{:<11} {}\n", a.code, a.about)).collect()
 }
 
 fn suites() -> Result<String> {

@@ -47,19 +47,28 @@ impl Identity {
             ("effort", suite.effort.map_or("one search".into(), |n| n.to_string())),
             ("surrogate's SHA-256", suite.surrogate.as_ref().map_or("none".into(), |s| s.sha256.clone())),
             ("hub class", suite.hub_class.clone().unwrap_or_else(|| "all".into())),
+            ("threshold", suite.threshold.clone().unwrap_or_else(|| "none".into())),
             ("xi_k", suite.xi_k.map_or("none".into(), |k| k.to_string())),
             ("attack precision", suite.attack_precision.to_string()),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
             ("seed", report.seed.to_string()),
             ("trials' SHA-256", trials),
         ];
-        Identity(all.into_iter().collect())
+        let groups = (!report.groups.is_empty()).then(|| ("groups of queries", groups_hash(report)));
+        Identity(all.into_iter().chain(groups).collect())
     }
 
     /// What differs, as "name: ours and theirs".
     pub fn differences(&self, other: &Identity) -> Vec<String> {
         self.0.differences(&other.0)
     }
+}
+
+/// SHA-256 over the groups of a report's queries.
+fn groups_hash(report: &Report) -> String {
+    let mut hash = Sha256::new();
+    report.groups.iter().for_each(|(query, group)| hash.update(format!("{query}\0{group}\0")));
+    crate::model::hex(&hash.finalize())
 }
 
 /// SHA-256 over a report's trials and those it could not run.

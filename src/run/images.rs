@@ -5,7 +5,7 @@ use super::stored::{self, Row, Stored};
 use crate::cli::AuditFlags;
 use crate::data::embedded::{Embedded, Image};
 use crate::data::vectors::Vectors;
-use crate::data::{BUILTIN_SEED, Dataset, Item, Pixels, Preparation, Resize};
+use crate::data::{BUILTIN_SEED, Dataset, Item, Pair, Pixels, Preparation, Resize};
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
 use crate::progress::Phase;
@@ -31,6 +31,12 @@ pub fn open(flags: &AuditFlags) -> Result<Dataset> {
         Some(path) => Dataset::open(path, flags.layout.as_deref(), flags.split)?,
         None => Dataset::builtin(BUILTIN_SEED),
     };
+    if flags.gallery.is_some() && !dataset.pairs.is_empty() {
+        return Err(Error::usage(format!(
+            "--gallery: {} lists pairs, and both images of a pair must be at hand. Leave --gallery out, or name a folder of images",
+            dataset.source
+        )));
+    }
     let mut sizes = vec![0; dataset.classes.len()];
     dataset.items.iter().for_each(|item| sizes[item.class] += 1);
     if flags.gallery.is_none() && sizes.iter().all(|&n| n < 2) {
@@ -294,6 +300,10 @@ impl Gathered {
                 let camera = camera.map_or(String::new(), |camera| camera.to_string());
                 self.contents.update(format!("{}\t{camera}\t", *role as u8));
             }
+        }
+        for Pair { probe, reference, same, group } in &dataset.pairs {
+            let group = group.as_deref().unwrap_or_default();
+            self.contents.update(format!("{probe}\t{reference}\t{same}\t{group}\t"));
         }
         let gallery = Gallery::new(metric, raw, labels, ids)?.with_roles(&roles, cameras)?;
         let data = record::Data {

@@ -32,7 +32,7 @@ pub struct Place(PathBuf);
 
 impl Place {
     /// The place of the result for this gallery, whose images, classes and roles have the hash `data`. Its name is a hash of all that
-    /// the result follows from: the program, the embeddings, the suite's attacks, and how queries are chosen. `None` where nothing is
+    /// the result follows from: the program, the embeddings, the suite, and how queries are chosen. `None` where nothing is
     /// kept: with --no-cache, for trials that are replayed, or where the system names no folder for caches.
     pub fn of(
         flags: &AuditFlags,
@@ -53,15 +53,11 @@ impl Place {
             bytes.extend(row.iter().flat_map(|v| v.to_le_bytes()));
             hash.update(&bytes);
         }
-        let attacks: Vec<(&str, usize)> = suite.attacks.iter().map(|a| (a.objective.code, a.count)).collect();
+        // All of the suite: which of it an attack's choice of targets follows from is that attack's own.
+        let (sample, benign, given) = (flags.sample, flags.benign_sample, flags.gallery.is_some());
         hash.update(format!(
-            "\n{attacks:?}, {}, {:?} queries, {:?}, benign {:?}, seed {}, {} given",
-            plan.form,
-            suite.max_queries,
-            flags.sample,
-            flags.benign_sample,
-            flags.seed,
-            flags.gallery.is_some()
+            "\n{suite:?}, {}, {sample:?}, benign {benign:?}, seed {}, {given}",
+            plan.form, flags.seed
         ));
         Some(Place(files::cache_folder()?.join("clean").join(format!("{}.json", hex(&hash.finalize())))))
     }

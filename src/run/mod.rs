@@ -59,6 +59,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     if let Some(baseline) = &baseline {
         gate::comparable(baseline, &report)?;
     }
+    gate::refuse_too_few(&rules, &report)?;
     let trials = partition::share(&mut report, flags.partition, whole, gallery, &suite.scores);
 
     // The attacks, as far as no earlier process ran them.

@@ -7,9 +7,9 @@ use super::kept::{Checked, Place};
 use super::machine::{Machine, STAGES};
 use super::settings::{Settings, settle_card};
 use super::{images, kept_clean, reservations, selection};
-use crate::cli::{AuditFlags, BenignSample};
+use crate::cli::{AuditFlags, BenignSample, StrongSample};
 use crate::data::vectors::{self, Vectors};
-use crate::data::{Dataset, Preparation};
+use crate::data::{self, Dataset, Preparation};
 use crate::error::did_you_mean;
 use crate::judge::check;
 use crate::judge::check::clean::Retrieval;
@@ -17,10 +17,13 @@ use crate::judge::check::preprocessing::Sample;
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::progress::{Meter, Mode, Phase};
-use crate::record::{self, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Timing};
+use crate::record::{
+    self, Acceptance, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Timing,
+};
 use crate::report::terminal::wrap;
 use crate::space::Gallery;
 use crate::space::benign::{Benign, Stage, benign_of};
+use crate::space::verification::{Distances, Pair};
 use crate::suite::Suite;
 use crate::threat::{self, Plan, Selection};
 use crate::{Error, Result, interrupt};
@@ -110,7 +113,10 @@ impl Subject {
                 tried: check::preprocessing::MOST.min(dataset.items.len()) * others,
                 ranking: ranking(flags, &dataset, model.info.dim),
             };
-            let sampled = Sampled::of(flags, &settings.suite);
+            let mut sampled = Sampled::of(flags, &settings.suite);
+            if !dataset.pairs.is_empty() && settings.suite.of_pairs() {
+                sampled.strong = sampled.strong.or(Some(StrongSample::Off));
+            }
             let outlook = Outlook::of(speed, amount, model.info.estimated, &settings.suite, &plan, sampled);
             flags.mode().plan(outlook.text().map(|text| wrap(&text)).as_deref(), outlook.event());
         }
@@ -168,9 +174,8 @@ impl Subject {
     /// k-means restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it.
     pub fn embed(&mut self, flags: &AuditFlags, clusterings: Option<usize>) -> Result<Clean> {
         let Subject { dataset, model, metric, .. } = self;
-        let (mut gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
-        gallery.xi_k = self.settings.suite.xi_k;
-        gallery.hub_class = hub_class(&self.settings.suite, dataset)?;
+        let (gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
+        let gallery = for_suite(gallery, &self.settings.suite, dataset)?;
         let cost = data.gallery as f64 * data.classes as f64 * model.info.dim as f64;
         let clusterings = clusterings.filter(|_| cost <= MOST_CLUSTERING);
         let (most, benign_sampling) = ranked(flags, &gallery);
@@ -231,11 +236,44 @@ impl Subject {
                 size(&self.model)
             )));
         }
-        let (mut gallery, _) = images::embed(flags, &mut self.dataset, None, &mut other, metric(&card))?;
-        gallery.xi_k = self.settings.suite.xi_k;
-        gallery.hub_class = hub_class(&self.settings.suite, &self.dataset)?;
+        let (gallery, _) = images::embed(flags, &mut self.dataset, None, &mut other, metric(&card))?;
+        let gallery = for_suite(gallery, &self.settings.suite, &self.dataset)?;
         Ok(Mutex::new((other, gallery)))
     }
+}
+
+/// The gallery with what the suite's losses and measures are functions of. Errors (exit code 2): there is no class that hubs are for; a
+/// threshold is stated that the metric has no distance for, or the impostor pairs are too few for its false accept rate.
+fn for_suite(mut gallery: Gallery, suite: &Suite, dataset: &Dataset) -> Result<Gallery> {
+    gallery.xi_k = suite.xi_k;
+    gallery.hub_class = hub_class(suite, dataset)?;
+    if !dataset.pairs.is_empty() {
+        let pair = |p: &data::Pair| {
+            // Images that can't be read have left the gallery, and their pairs with them.
+            let (probe, reference) = (gallery.find(&p.probe)?, gallery.find(&p.reference)?);
+            Some(Pair { probe, reference, same: p.same, group: p.group.clone() })
+        };
+        let pairs = dataset.pairs.iter().filter_map(pair).collect();
+        gallery = gallery.with_pairs(pairs);
+    }
+    let Some(acceptance) = suite.threshold else { return Ok(gallery) };
+    let threshold = match (acceptance.distance(gallery.metric)?, acceptance) {
+        (None, Acceptance::Far(far)) => {
+            let distances = Distances::of(&gallery);
+            if !distances.resolves(far) {
+                let (found, least) = (distances.counts()[1], (1.0 / far - 1e-9).ceil());
+                return Err(Error::usage(format!(
+                    "threshold {acceptance}: {found} impostor pairs can't tell a false accept rate of {far} from 0; at least {least} \
+                     can. Give more pairs, take a larger rate, such as --threshold far={:.1e}, or state the threshold: --threshold \
+                     cosine=…",
+                    2.0 / found.max(4) as f64
+                )));
+            }
+            distances.threshold(far)
+        }
+        (stated, _) => stated.unwrap_or(f64::NAN),
+    };
+    Ok(gallery.with_threshold(threshold))
 }
 
 /// The label of the class that the suite's hubs are for.

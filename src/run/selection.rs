@@ -5,7 +5,7 @@ use crate::record::{Protocol, Report, Skipped};
 use crate::space::{Gallery, benign};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
-use crate::threat::{self, Plan, Selection, TrialFile};
+use crate::threat::{self, Objective, Plan, Selection, TrialFile};
 use crate::{Error, Result, files};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,8 +27,12 @@ pub fn select(
         let candidates = candidates(flags, gallery, &queries);
         let mut all = Selection::default();
         for entry in &suite.attacks {
-            let by_queries = entry.objective.measure.moves_candidate();
-            let perturbed = if by_queries { &candidates } else { &queries };
+            let of_attack = of_pairs(flags, suite, gallery, entry.objective)?;
+            let perturbed = match &of_attack {
+                Some(probes) => probes,
+                None if entry.objective.measure.moves_candidate() => &candidates,
+                None => &queries,
+            };
             let one =
                 threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, perturbed)?;
             all.trials.extend(one.trials);
@@ -74,6 +78,25 @@ pub fn select(
     some_trials(selection)
 }
 
+/// The probes that an attack on listed pairs perturbs: those of genuine pairs, or of impostor pairs. `None` for other attacks, and where
+/// no list gives the pairs.
+fn of_pairs(
+    flags: &AuditFlags,
+    suite: &Suite,
+    gallery: &Gallery,
+    objective: &Objective,
+) -> Result<Option<Vec<usize>>> {
+    let Some(same) = objective.measure.pairs().filter(|_| gallery.has_list()) else { return Ok(None) };
+    if flags.sample == Sample::Correct {
+        return Err(Error::usage(format!(
+            "--sample correct is about queries that R@1 finds right, and {} attacks pairs: leave it out",
+            objective.code
+        )));
+    }
+    let probes = gallery.pairs().probes(same);
+    Ok(Some(threat::sample_of(gallery, &probes, suite.max_queries, flags.seed)))
+}
+
 /// The items that CA± perturbs. Candidates are items of the gallery: the queries where these are such items, otherwise as
 /// many items of the gallery. Of a gallery of embeddings there are no images, so that the queries' have to stand for them.
 fn candidates(flags: &AuditFlags, gallery: &Gallery, queries: &[usize]) -> Vec<usize> {
@@ -110,8 +133,11 @@ pub fn add_strong_sample(
     plan: &Plan,
     gallery: &Gallery,
 ) -> Result<()> {
-    // Robust R@1 is a white-box number, and has no place beside those of a transfer.
-    if flags.surrogate.is_some() {
+    // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
+    // it, unless somebody asks.
+    let of_pairs = whole.trials.iter().all(|t| t.objective.measure.pairs().is_some());
+    let pairs = flags.strong_sample.is_none() && gallery.has_list() && of_pairs;
+    if flags.surrogate.is_some() || pairs {
         return Ok(());
     }
     let has = whole.trials.iter().any(|t| t.objective.code == R1.code);
@@ -166,6 +192,10 @@ fn trials_of(path: &Path, json: &str) -> Result<(String, Vec<Skipped>)> {
 /// How the queries were chosen, where they are not all.
 pub fn sampling(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Option<String> {
     let all = gallery.queries().len();
+    if let Some(most) = suite.max_queries.filter(|_| suite.of_pairs() && gallery.has_list()) {
+        let more = [true, false].into_iter().any(|same| gallery.pairs().probes(same).len() > most);
+        return more.then(|| format!("{most} probes for each attack at most, seed {}", flags.seed));
+    }
     let replayed = flags.trials.is_some() || flags.demands.baseline.is_some();
     let most = suite.max_queries.filter(|&most| most < all && !replayed)?;
     let first = match flags.sample {

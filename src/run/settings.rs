@@ -4,7 +4,7 @@ use super::journal::Journal;
 use crate::cli::{AuditFlags, Ep, GradientSource, Sample, StrongSample};
 use crate::judge::gate::Rules;
 use crate::judge::quantity::Quantity;
-use crate::model::card::Card;
+use crate::model::card::{CARDS, Card};
 use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{self, Destination, Target};
@@ -152,7 +152,7 @@ fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> 
             "--strong-sample attacks the audited model: leave one of the two out",
         ),
         (
-            rules.metrics().any(|m| m == Quantity::Robust),
+            rules.metrics().any(|m| m.whole() == Quantity::Robust),
             "the gate demands robust_r1, which is no transfer's number",
         ),
         (
@@ -217,6 +217,7 @@ fn settle_suite(flags: &AuditFlags) -> Result<Suite> {
     suite.max_queries = flags.max_queries.or(suite.max_queries);
     suite.hub_class = flags.hub_class.clone().or(suite.hub_class.take());
     suite::check_hub_class(&suite.hub_class, &suite.attacks)?;
+    suite.threshold = suite::threshold(flags.threshold.or(suite.threshold), &suite.attacks)?;
     suite.form = flags.form.unwrap_or(suite.form);
     if let Some(name) = &flags.protocol {
         let known = [Protocol::Auto, Protocol::Rob28, Protocol::Rob224];
@@ -264,7 +265,7 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
     }
     let strong = suite.attacks.iter().any(|entry| entry.objective.strong_only);
     let off = flags.strong_sample == Some(StrongSample::Off) && !strong;
-    if off && rules.metrics().any(|metric| metric == Quantity::Robust) {
+    if off && rules.metrics().any(|metric| metric.whole() == Quantity::Robust) {
         return Err(Error::usage(
             "the gate demands `robust_r1`, and with --strong-sample off no query is attacked by the strong search. Leave one \
              of the two out",
@@ -286,8 +287,15 @@ pub fn settle_card(said: Card, file: Option<&Path>, model: &Path) -> Result<Card
         None => return Ok(said),
     };
     let name = path.display().to_string();
-    let text = files::read_text(path, files::BY_HAND)
-        .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+    // A file goes before a card that the program knows.
+    let known = CARDS.iter().find(|(known, _)| file.is_some() && *known == name && !path.exists());
+    let text = match known {
+        Some((_, text)) => text.to_string(),
+        None => files::read_text(path, files::BY_HAND).map_err(|e| {
+            let known = CARDS.map(|(name, _)| name);
+            Error::usage(format!("can't read {name}: {e}. Known by name are {}", known.join(" and ")))
+        })?,
+    };
     let card: Card = yaml::read(&name, &text)?;
     card.check(&name)?;
     Ok(said.or(card))

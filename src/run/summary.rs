@@ -6,11 +6,13 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
 use crate::judge::score::{self, Estimate, Scores, Summary};
-use crate::judge::{retrieval, smallest, strong};
+use crate::judge::{breakdown, retrieval, smallest, strong, verification};
 use crate::model::runtime;
-use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Warning};
+use crate::progress::Phase;
+use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Verification, Warning};
 use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
+use crate::space::verification::Distances;
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::objective::{hub, universal};
@@ -39,6 +41,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         trials: threat::list(subject.protocol, plan.form, gallery, &selection.trials),
         skipped: selection.skipped.clone(),
         labels: labels(selection, gallery, &subject.dataset),
+        groups: groups(selection, gallery, &subject.dataset),
         half_precision: subject.in_half.clone(),
         warnings,
         command: Some(command.into()),
@@ -49,9 +52,11 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         outcomes: Vec::new(),
         attacks: Vec::new(),
         retrieval: Vec::new(),
+        breakdowns: Vec::new(),
         smallest: None,
         hub: hub(&selection.trials, gallery),
         universal: universal(&selection.trials, gallery),
+        verification: verification(flags, subject, gallery, &selection.trials),
         scores: record::Scores::default(),
         gate: None,
         examples: None,
@@ -66,6 +71,12 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
     tried.chain(skipped).map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
+/// Groups of all queries that a selection names.
+fn groups(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
+    let queries = selection.trials.iter().map(|t| t.query);
+    queries.filter_map(|i| Some((gallery.ids[i].clone(), dataset.items[i].group()?.into()))).collect()
+}
+
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
 pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.suite.queries = queries(&report.outcomes);
@@ -73,6 +84,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.attacks = scores.summaries.iter().map(|summary| row(summary, report.suite.form)).collect();
     report.retrieval = retrieval::rows(&report.outcomes, &report.labels);
     report.smallest = smallest::smallest(report);
+    verification::conclude(report);
     report.scores = wanted(asked, scores);
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     // The bootstrap has no width where all queries agree; one share has one interval in a report.
@@ -80,6 +92,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
         let rows = report.attacks.iter_mut().filter(|row| row.code == R1.code);
         rows.for_each(|row| row.after_interval = Some(robust.interval));
     }
+    report.breakdowns = breakdown::breakdowns(report);
     if report.part.is_none() {
         let comparison = float16::compare(report);
         if let Some(half) = &mut report.half_precision {
@@ -141,6 +154,7 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
             .then_some((plan.steps + 1) * (plan.restarts + 1)),
         hub_class: subject.settings.suite.hub_class.clone(),
+        threshold: subject.settings.suite.threshold.map(|t| t.to_string()),
         xi_k: attacks_keep(&subject.settings.suite).then_some(subject.settings.suite.xi_k),
         restarts: plan.restarts,
         attack_precision: precision,
@@ -165,6 +179,34 @@ fn universal(trials: &[Trial], gallery: &Gallery) -> Option<record::Universal> {
         let sample = samples.iter().map(Vec::len).max().unwrap_or(0);
         record::Universal { perturbations: samples.len(), sample }
     })
+}
+
+/// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs that are attacked.
+fn verification(
+    flags: &AuditFlags,
+    subject: &Subject,
+    gallery: &Gallery,
+    trials: &[Trial],
+) -> Option<Verification> {
+    let acceptance = subject.settings.suite.threshold?;
+    let phase = Phase::new("pairs", 0, flags.mode());
+    let distances = Distances::of(gallery);
+    let listed = gallery.pairs().listed;
+    let seed = subject.plan.seed;
+    let mut found = verification::clean(&distances, listed, acceptance, gallery.threshold(), seed)?;
+    phase.finish();
+    for trial in trials.iter().filter(|_| listed) {
+        let Some(same) = trial.objective.measure.pairs() else { continue };
+        let mut pairs = gallery.pairs().of(trial.query, same);
+        let pair = pairs.find(|p| trial.targets == [p.reference]);
+        let Some(group) = pair.and_then(|p| p.group.clone()) else { continue };
+        found
+            .group_of
+            .entry(trial.objective.code.into())
+            .or_default()
+            .insert(gallery.ids[trial.query].clone(), group);
+    }
+    Some(found)
 }
 
 /// Whether an attack of the suite keeps other items at the top.

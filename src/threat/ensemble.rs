@@ -8,7 +8,7 @@
 use super::ball::Bound;
 use super::draw::Draw;
 use super::measure::measure_all;
-use super::objective::{Loss, es, hub, r1, rank};
+use super::objective::{Aim, Loss, es, hub, r1, rank, within};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
@@ -178,6 +178,38 @@ fn smooth_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<us
     rank::smooth(gallery, form, trial, 0.02)
 }
 
+/// For objectives whose loss is below 0 where they are successful.
+pub const THRESHOLD: Ensemble = &[
+    &[Member { until: LOST, ..HINGE }],
+    &[
+        Member { until: LOST, ..SOFTENED },
+        Member { until: LOST, ..STRAIGHT },
+        Member { until: LOST, aims: Aims::Several(2), ..RESTART },
+    ],
+    &[
+        Member { until: LOST, ..REFINED },
+        Member { steps: 500, until: LOST, ..SQUARE },
+        Member { steps: 100, until: LOST, ..FREE },
+    ],
+];
+
+/// As [`THRESHOLD`], for an item of any class. Which one is nearest at first need not be the one that comes within the threshold.
+pub const COLLISION: Ensemble = &[
+    THRESHOLD[0],
+    THRESHOLD[1],
+    &[Member {
+        name: "each class",
+        about: "towards each of the nearest other classes",
+        loss: |gallery, _, trial, class| within::loss(gallery, trial, Aim::First, class),
+        aims: Aims::Nearest(8),
+        pass: Pass::Softened,
+        or_exact: true,
+        until: LOST,
+        ..HINGE
+    }],
+    THRESHOLD[2],
+];
+
 const FIRST_TEN: Member = Member {
     name: "first ten",
     about: "towards the first ten items of the sample's queries",
@@ -229,7 +261,7 @@ pub const CAPTURE: Ensemble = &[
     &[Member { loss: RAMP.loss, ..SQUARE }],
 ];
 
-/// A query is lost where its margin is below 0.
+/// The goal is reached where the loss is below 0: a query is lost, or a threshold passed.
 const LOST: Option<f64> = Some(0.0);
 const MARGIN: Member = Member {
     name: "margin",

@@ -1,5 +1,6 @@
 //! Measures of attacked images. The runner computes them, never the search.
 
+use super::objective::within::Against;
 use super::objective::{TOP, foa, hub, spqa};
 use super::select::Trial;
 use crate::record::{Form, Measures, Retrieval};
@@ -27,6 +28,8 @@ pub enum Measure {
     Hit,
     /// Whether the target is among the nearest 4.
     Retained,
+    /// The distance to the nearest of some items, and whether it is at most the gallery's threshold.
+    Accepted(Against),
 }
 
 impl Measure {
@@ -38,13 +41,30 @@ impl Measure {
             Measure::Cosine => Some("cosine"),
             Measure::Hit => Some("hit"),
             Measure::Retained => Some("retained"),
-            Measure::Captured | Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
+            Measure::Captured
+            | Measure::QueryRankAndKept
+            | Measure::Order
+            | Measure::OrderAndKept
+            | Measure::Accepted(_) => None,
         }
     }
 
     /// Whether the perturbed image is an item of the gallery, and its targets are queries.
     pub fn moves_candidate(self) -> bool {
         matches!(self, Measure::CandidateRank | Measure::Captured)
+    }
+
+    /// Whether the objective is about a threshold.
+    pub fn decides(self) -> bool {
+        matches!(self, Measure::Accepted(_))
+    }
+
+    /// For objectives about pairs: whether these are genuine pairs. `None` for others.
+    pub fn pairs(self) -> Option<bool> {
+        match self {
+            Measure::Accepted(Against::Reference { same }) => Some(same),
+            _ => None,
+        }
     }
 
     /// Whether the objective orders several targets.
@@ -97,6 +117,10 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
                 found.cosine = target.map(|&t| Angle::between(z, &wide(gallery.point(t))).cosine)
             }
             Measure::Hit => found.hit = first.map(|&rank| rank == 0),
+            Measure::Accepted(against) => {
+                found.distance = against.distance(gallery, trial, z);
+                found.accepted = found.distance.map(|d| d <= gallery.threshold());
+            }
             Measure::Retained => {
                 let ranked = |t: &usize| *t != own && !gallery.same_view(trial.query, *t);
                 found.retained = target.zip(first).map(|(t, &rank)| rank < TOP && ranked(t));
@@ -200,7 +224,7 @@ fn questions<'a>(
         Measure::OrderAndKept => {
             vec![Ask { z, marks: items(&spqa::kept(gallery, trial)), left_out: gallery.left_out(query, own) }]
         }
-        Measure::Cosine | Measure::Order | Measure::Captured => Vec::new(),
+        Measure::Cosine | Measure::Order | Measure::Captured | Measure::Accepted(_) => Vec::new(),
         // The rank of the nearest item of the class decides: at rank 0 no item of another class is nearer.
         Measure::Hit => {
             let far = |i: usize| gallery.metric.distance(z, gallery.point(i));

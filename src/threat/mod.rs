@@ -28,6 +28,6 @@ pub use objective::{Aim, Drawn, GalleryLoss, Loss, OBJECTIVES, Objective, PointL
 pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{
-    Selection, Trial, TrialFile, list, order, read_trials, rows_of, sample_candidates, sample_queries,
-    select, write_trials,
+    Selection, Trial, TrialFile, list, order, read_trials, rows_of, sample_candidates, sample_of,
+    sample_queries, select, write_trials,
 };

@@ -109,6 +109,10 @@ pub static TERMS: &[Term] = &[
     HUB_1,
     UAP_D,
     UAP_R,
+    DODGE,
+    IMPERSONATE,
+    EVADE,
+    COLLIDE,
 ];
 
 const RANK: Term = Term {
@@ -309,6 +313,28 @@ pub const UAP_D: Term =
     Term { name: "UAP:D", read: |o, _| Some((None, o.shift)), ers: None, way: false, ..ES_D };
 /// R@1 under a universal perturbation.
 pub const UAP_R: Term = Term { name: "UAP:R", ..APART };
+
+/// Share of the genuine pairs that are not accepted.
+pub const DODGE: Term = Term { name: "DODGE", label: "genuine pairs refused, %", read: refused, ..DECIDED };
+/// Share of the impostor pairs that are accepted.
+pub const IMPERSONATE: Term =
+    Term { name: "IMPERSONATE", label: "impostor pairs accepted, %", read: accepted, ..DECIDED };
+/// Share of the queries that have no duplicate within the threshold.
+pub const EVADE: Term = Term { name: "EVADE", label: "no duplicate within t, %", read: refused, ..DECIDED };
+/// Share of the queries that have an item of another class within the threshold.
+pub const COLLIDE: Term =
+    Term { name: "COLLIDE", label: "another item within t, %", read: accepted, ..DECIDED };
+/// Wrong decisions at a threshold. Of those that are right without attack, the resistance is the share that stays so.
+const DECIDED: Term = Term { goal: Goal::Highest, ..APART };
+
+fn accepted(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
+    Some((Some(share(o.before.accepted?)), share(o.after.accepted?)))
+}
+
+fn refused(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
+    Some((Some(share(!o.before.accepted?)), share(!o.after.accepted?)))
+}
+
 const CAPTURED: Term = Term { goal: Goal::Highest, resistance: None, ..APART };
 
 fn both(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {

@@ -1,7 +1,7 @@
 //! The report as HTML: one page in one file, without network access, whose one script adds nothing that the page lacks without it.
 //! Above all stand the verdict in words, published models beside it, and what to do next. The sections answer these questions in
 //! order: how robust is the model, can I trust the result, where is the model weak, which classes and queries fall first, how far do
-//! attacks get, what do attacked queries find, which attacks decided it, what do attacks look like, how was it measured.
+//! attacks get, what do attacked queries find, whom does it accept, which attacks decided it, what do attacks look like, how was it measured.
 
 mod compare;
 mod curves;
@@ -13,6 +13,7 @@ mod retrieval;
 mod strong;
 mod sweep;
 mod verdict;
+mod verification;
 mod weakest;
 
 pub use compare::render as comparison;
@@ -38,7 +39,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     };
     let sections = html! {
         (alarms(report)) (verdict::card(report)?) (robustness(report)) (trust(report)) (weaknesses(report)) (weakest::section(report))
-        (curves::section(report)) (retrieval::section(report)) (strong::section(report)) (examples::section(report))
+        (curves::section(report)) (retrieval::section(report)) (verification::section(report)) (strong::section(report)) (examples::section(report))
         (measured(report))
     };
     Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))

@@ -1,8 +1,10 @@
 //! The weakest classes and the queries that fall first, in tables that the page's script sorts.
 
 use super::page::section as framed;
+use crate::judge::division::LEAST;
 use crate::judge::score::withstood;
-use crate::record::{Outcome, Report};
+use crate::record::{Form, Outcome, Report};
+use crate::report::shown::{BREAKDOWN, breakdowns, capital};
 use crate::threat::OBJECTIVES;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -14,8 +16,9 @@ const ROWS: [usize; 2] = [40, 20];
 #[derive(Default)]
 struct Tally<'r> {
     queries: usize,
-    /// Queries that are right without attack, and those that are right after every attack on R@1.
-    right: [usize; 2],
+    /// Queries that are right without attack, and those that are right after every attack on R@1 or on a decision; `None` without such an
+    /// attack.
+    right: Option<[usize; 2]>,
     /// Sum and number of what the trials withstood.
     withstood: (f64, usize),
     /// The least that a trial withstood, and its attack.
@@ -37,15 +40,19 @@ impl<'r> Tally<'r> {
                 tally.least = Some((found, &o.attack));
             }
         }
-        let right = outcomes.iter().any(|o| o.before.hit == Some(true));
-        let lost = outcomes.iter().any(|o| o.before.hit == Some(false) || o.after.hit == Some(false));
-        tally.right = [right.into(), (right && !lost).into()];
+        let right: Vec<[bool; 2]> = outcomes.iter().filter_map(|o| right(o)).collect();
+        let before = right.iter().any(|[before, _]| *before);
+        let lost = right.iter().any(|[before, after]| !before || !after);
+        tally.right = (!right.is_empty()).then(|| [before.into(), (before && !lost).into()]);
         tally
     }
 
     fn add(&mut self, other: &Tally) {
         self.queries += other.queries;
-        self.right = [0, 1].map(|i| self.right[i] + other.right[i]);
+        if let Some(more) = other.right {
+            let right = self.right.get_or_insert_default();
+            *right = [0, 1].map(|i| right[i] + more[i]);
+        }
         self.withstood.0 += other.withstood.0;
         self.withstood.1 += other.withstood.1;
     }
@@ -53,6 +60,16 @@ impl<'r> Tally<'r> {
     fn mean(&self) -> Option<f64> {
         (self.withstood.1 > 0).then(|| self.withstood.0 / self.withstood.1 as f64)
     }
+}
+
+/// Whether what a trial attacks is right without attack and after it: the first item, or a decision at a threshold. `None` for other trials.
+fn right(o: &Outcome) -> Option<[bool; 2]> {
+    if let (Some(before), Some(after)) = (o.before.hit, o.after.hit) {
+        return Some([before, after]);
+    }
+    let objective = OBJECTIVES.iter().find(|of| of.code == o.attack && of.measure.decides())?;
+    let (before, after) = objective.success(o, Form::Corrected, 2.0)?;
+    Some([before < 100.0, after < 100.0])
 }
 
 /// The section; empty where no attack moved a query.
@@ -83,6 +100,7 @@ pub(super) fn section(report: &Report) -> Markup {
         @if !classes.is_empty() {
             .card { h3 { (headline("classes", classes.len(), ROWS[0])) } (of_classes(&classes)) }
         }
+        @if !report.breakdowns.is_empty() { .card { h3 { "R@1 of the lowest classes and groups" } (lowest(report)) } }
         .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries)) }
     };
     framed("Which classes and queries fall first?", lead, content)
@@ -113,12 +131,26 @@ fn of_classes(classes: &[(&str, Tally)]) -> Markup {
                     tr {
                         td.id { (class) }
                         (number(Some(t.queries as f64), 0, "queries"))
-                        (number(Some(t.right[0] as f64), 0, "right before"))
-                        (number(Some(t.right[1] as f64), 0, "right after all"))
+                        (number(t.right.map(|r| r[0] as f64), 0, "right before"))
+                        (number(t.right.map(|r| r[1] as f64), 0, "right after all"))
                         (number(t.mean(), 1, "withstood, %"))
                     }
                 }
             }
+        } }
+    }
+}
+
+/// The lowest classes and groups of each number.
+fn lowest(report: &Report) -> Markup {
+    html! {
+        p.note {
+            "Of classes and groups with " (LEAST) " queries or more. The lowest of several is low by chance too: the interval takes \
+             account of it (Clopper and Pearson at 1 − 0.05/m for each of m, so that all hold together)."
+        }
+        .scroll { table {
+            thead { tr { @for name in BREAKDOWN { th { (capital(name)) } } } }
+            tbody { @for row in breakdowns(report) { tr { @for cell in row { td.id { (cell) } } } } }
         } }
     }
 }
@@ -134,7 +166,7 @@ fn of_queries(queries: &[(&str, &str, Tally)]) -> Markup {
                     tr {
                         td.id { (query) }
                         td.id { (class) }
-                        td { (match t.right { [0, _] => "never", [_, 0] => "until attacked", _ => "always" }) }
+                        td { (match t.right { None => "–", Some([0, _]) => "never", Some([_, 0]) => "until attacked", _ => "always" }) }
                         td { (t.least.map_or("–", |(_, attack)| attack)) }
                         (number(Some(t.shift), 3, "moved"))
                         (number(t.mean(), 1, "withstood, %"))

@@ -20,6 +20,7 @@ pub mod rank;
 pub mod spqa;
 mod tma;
 pub mod universal;
+pub mod within;
 
 pub use gtt::TOP;
 
@@ -63,6 +64,10 @@ pub static OBJECTIVES: &[Objective] = &[
     adml::TRIPLET,
     hub::HUB,
     universal::UNIVERSAL,
+    within::DODGE,
+    within::IMPERSONATE,
+    within::EVADE,
+    within::COLLIDE,
 ];
 
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of

@@ -1,0 +1,155 @@
+//! R@1 after attacks by class and by group of the queries, and the lowest of them.
+//!
+//! The lowest of several noisy numbers is low by chance: of forty equal classes with ten queries each, one is far below the others.
+//! So a class counts only with [`LEAST`] queries, the intervals of all classes hold together (Bonferroni), and a gate fails only where
+//! the interval of the lowest does not reach its bound.
+
+use super::division::{DIVISIONS, Division, LEAST, divided};
+use super::quantity::{Quantity, Share};
+use super::score::survivors;
+use super::strong;
+use crate::record::{Breakdown, BreakdownRow, Outcome, Report};
+use crate::threat::{OBJECTIVES, Objective};
+
+impl Share {
+    /// The code of the attack whose queries it is about.
+    fn attack(self) -> Option<&'static str> {
+        match self {
+            Share::Robust => Some(strong::ATTACK),
+            Share::After(term) => Some(OBJECTIVES.iter().find(|o| o.judged_by(term))?.code),
+        }
+    }
+
+    /// The queries of a report, each with whether it is right without attack and after it.
+    fn queries(self, report: &Report) -> Vec<(&str, bool, bool)> {
+        match self {
+            Share::Robust => {
+                let before = strong::attacked(&report.outcomes).map(|o| o.before.hit == Some(true));
+                let left = survivors(&report.outcomes).into_iter();
+                left.zip(before).map(|((query, right), before)| (query, before, right)).collect()
+            }
+            Share::After(term) => {
+                let judged = |o: &&Outcome| Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term));
+                let read = |o: &'_ Outcome| {
+                    let (before, after) = (term.read)(o, report.suite.form)?;
+                    Some((before == Some(1.0), after == 1.0))
+                };
+                let all = report.outcomes.iter().filter(judged);
+                all.filter_map(|o| read(o).map(|(before, after)| (o.query.as_str(), before, after))).collect()
+            }
+        }
+    }
+}
+
+/// R@1 by every division, of every attack that is judged by it. Where no part has [`LEAST`] queries there is no breakdown.
+pub fn breakdowns(report: &Report) -> Vec<Breakdown> {
+    let both = DIVISIONS.iter().flat_map(|by| Share::all().map(move |share| (by, share)));
+    both.filter_map(|(by, share)| breakdown(report, share, by)).collect()
+}
+
+fn breakdown(report: &Report, share: Share, by: &Division) -> Option<Breakdown> {
+    let queries = share.queries(report);
+    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report));
+    let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
+    let alpha = 0.05 / enough.len() as f64;
+    let row = |(name, places): &(&str, Vec<usize>)| {
+        let count = |of: fn(&(&str, bool, bool)) -> bool| places.iter().filter(|i| of(&queries[**i])).count();
+        let (before, after) = (count(|q| q.1), count(|q| q.2));
+        let percent = |hits: usize| 100.0 * hits as f64 / places.len() as f64;
+        BreakdownRow {
+            name: (*name).into(),
+            queries: places.len(),
+            before: percent(before),
+            after: percent(after),
+            interval: exact(after, places.len(), alpha),
+        }
+    };
+    let mut rows: Vec<BreakdownRow> = enough.iter().map(row).collect();
+    rows.sort_by(|a, b| {
+        a.after.total_cmp(&b.after).then(b.queries.cmp(&a.queries)).then(a.name.cmp(&b.name))
+    });
+    let lowest = |of: fn(&BreakdownRow) -> f64| rows.iter().map(of).min_by(f64::total_cmp);
+    Some(Breakdown {
+        by: by.name.into(),
+        metric: share.whole().name(),
+        least: LEAST,
+        too_few: few.len(),
+        lowest: lowest(|row| row.after)?,
+        interval: (lowest(|row| row.interval.0)?, lowest(|row| row.interval.1)?),
+        rows,
+    })
+}
+
+/// Why a report has no lowest value, or will have none; `None` where its trials give one, and for other numbers.
+pub fn lacking(report: &Report, metric: Quantity) -> Option<String> {
+    let Quantity::Lowest(share, by) = metric else { return None };
+    let parts = (by.parts)(report);
+    if parts.is_empty() {
+        return Some(by.without.into());
+    }
+    // Trial lists have codes in lower case.
+    let rows = share.attack().and_then(|code| report.trials.attacks.get(&code.to_lowercase()));
+    let queries = rows.into_iter().flatten().map(|row| row.query.as_str());
+    let most = divided(queries, parts).into_iter().max_by_key(|(_, places)| places.len());
+    match most {
+        Some((_, places)) if places.len() >= LEAST => None,
+        most => Some(format!(
+            "a {} counts with {LEAST} attacked queries or more, as one of fewer is low by chance, and {}. Attack more queries",
+            by.name,
+            most.map_or("none has any".into(), |(name, places)| format!(
+                "the largest, {name}, has {}",
+                places.len()
+            ))
+        )),
+    }
+}
+
+/// The interval of a share at 1 − `alpha`, in per cent (Clopper and Pearson, Biometrika 1934): the shares under which neither so many
+/// hits nor so few have a chance below `alpha`/2.
+pub fn exact(hits: usize, of: usize, alpha: f64) -> (f64, f64) {
+    let upper = |hits: usize| {
+        let (mut low, mut high) = (0.0, 1.0);
+        // 50 halvings leave less than 1e-15.
+        for _ in 0..50 {
+            let p = (low + high) / 2.0;
+            if at_most(hits, of, p) > alpha / 2.0 { low = p } else { high = p }
+        }
+        100.0 * (low + high) / 2.0
+    };
+    // So many hits are so few misses.
+    let low = if hits == 0 { 0.0 } else { 100.0 - upper(of - hits) };
+    (low, if hits == of { 100.0 } else { upper(hits) })
+}
+
+/// The chance of at most `hits` of `of` draws, each with chance 0 < p < 1.
+fn at_most(hits: usize, of: usize, p: f64) -> f64 {
+    let (mut ln, mut sum) = (of as f64 * (1.0 - p).ln(), 0.0);
+    for k in 0..=hits {
+        sum += ln.exp();
+        ln += ((of - k) as f64 / (k + 1) as f64).ln() + p.ln() - (1.0 - p).ln();
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected values: quantiles of the beta distribution, the intervals' other form, as tools/golden_breakdown.py prints them.
+    #[test]
+    fn intervals_as_the_beta_distribution_gives_them() {
+        for (hits, of, alpha, low, high) in EXPECTED {
+            let found = exact(hits, of, alpha);
+            assert!((found.0 - low).abs() < 1e-6 && (found.1 - high).abs() < 1e-6, "{hits}/{of}: {found:?}");
+        }
+    }
+
+    const EXPECTED: [(usize, usize, f64, f64, f64); 6] = [
+        (0, 10, 0.05, 0.0, 30.8497108),
+        (3, 10, 0.05, 6.6739511, 65.245285),
+        (10, 10, 0.05, 69.1502892, 100.0),
+        (0, 20, 0.05 / 48.0, 0.0, 31.4772256),
+        (7, 12, 0.05 / 5.0, 20.8527757, 89.6644523),
+        (412, 1000, 0.05, 38.1291514, 44.3228111),
+    ];
+}

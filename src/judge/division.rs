@@ -1,0 +1,49 @@
+//! Ways to divide queries: by class and by group.
+
+use crate::record::{FEW, Report};
+use std::collections::BTreeMap;
+
+/// Fewest queries of a class or group that counts by itself.
+pub const LEAST: usize = FEW;
+
+/// A way to divide queries.
+pub struct Division {
+    /// What each part is called.
+    pub name: &'static str,
+    /// What several are called.
+    pub several: &'static str,
+    /// The part that each query is in, by id.
+    pub parts: fn(&Report) -> &BTreeMap<String, String>,
+    /// Why a report may have no parts, and what to do.
+    pub without: &'static str,
+}
+
+/// Every way.
+pub static DIVISIONS: [Division; 2] = [
+    Division {
+        name: "class",
+        several: "classes",
+        parts: |report| &report.labels,
+        without: "the report doesn't say which class a query is of: audit the model again",
+    },
+    Division {
+        name: "group",
+        several: "groups",
+        parts: |report| &report.groups,
+        without: "the images name no groups: give --data a .csv file with a column `group`",
+    },
+];
+
+/// Places in `queries` by the part that each is in. Queries in no part are left out.
+pub fn divided<'q, 'p>(
+    queries: impl Iterator<Item = &'q str>,
+    parts: &'p BTreeMap<String, String>,
+) -> BTreeMap<&'p str, Vec<usize>> {
+    let mut found: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, query) in queries.enumerate() {
+        if let Some(part) = parts.get(query) {
+            found.entry(part).or_default().push(place);
+        }
+    }
+    found
+}

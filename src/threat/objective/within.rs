@@ -1,0 +1,145 @@
+//! Systems that accept an item where its distance is at most a threshold t ([`Gallery::threshold`]). In verification of faces and others
+//! the attacker's image is compared with one reference: dodging and impersonation. In filters of near-duplicates and semantic caches it is
+//! compared with all items: evasion and collision.
+
+use super::{Aim, Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial};
+use crate::Result;
+use crate::space::{Gallery, wide};
+use crate::threat::{ensemble, term};
+
+/// A genuine pair is not accepted any more.
+pub const DODGE: Objective = Objective {
+    code: "DODGE",
+    about: "Perturbs a probe until it is not accepted as of the identity of its own reference.",
+    terms: &[term::DODGE],
+    measure: Measure::Accepted(Against::Reference { same: true }),
+    // Nearly any other image does.
+    reach: |_| Reach::Share(5.0),
+    drawn: Drawn::Anywhere,
+    several: None,
+    targets: |query, draw| Ok(reference(query, draw, true)),
+    loss: |gallery, _, trial| loss(gallery, trial, Aim::Last, None),
+    members: ensemble::THRESHOLD,
+    strong_only: false,
+    shared: false,
+};
+
+/// An impostor pair is accepted.
+pub const IMPERSONATE: Objective = Objective {
+    code: "IMPERSONATE",
+    about: "Perturbs a probe until it is accepted as of another identity, that of a given reference.",
+    terms: &[term::IMPERSONATE],
+    measure: Measure::Accepted(Against::Reference { same: false }),
+    targets: |query, draw| Ok(reference(query, draw, false)),
+    loss: |gallery, _, trial| loss(gallery, trial, Aim::First, None),
+    ..DODGE
+};
+
+/// No item of the query's class is within t any more.
+pub const EVADE: Objective = Objective {
+    code: "EVADE",
+    about: "Perturbs a query until none of its duplicates, the other items of its class, is within the threshold.",
+    terms: &[term::EVADE],
+    measure: Measure::Accepted(Against::Duplicates),
+    drawn: Drawn::No,
+    targets: |query, _| some(query, Against::Duplicates, "no other item has its class"),
+    ..DODGE
+};
+
+/// Any item of another class is within t.
+pub const COLLIDE: Objective = Objective {
+    code: "COLLIDE",
+    about: "Perturbs a query until any item of another class is within the threshold.",
+    terms: &[term::COLLIDE],
+    measure: Measure::Accepted(Against::Others),
+    drawn: Drawn::No,
+    targets: |query, _| some(query, Against::Others, "no item has another class"),
+    loss: |gallery, _, trial| loss(gallery, trial, Aim::First, None),
+    members: ensemble::COLLISION,
+    ..DODGE
+};
+
+/// What the perturbed image is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// One item, the trial's target, and whether it is of the same identity.
+    Reference {
+        /// Whether the pair is a genuine one.
+        same: bool,
+    },
+    /// Every other item of its class.
+    Duplicates,
+    /// Every item of another class.
+    Others,
+}
+
+impl Against {
+    /// The items. With `class` (a label) only those of that class.
+    fn items(self, gallery: &Gallery, query: usize, targets: &[usize], class: Option<usize>) -> Vec<usize> {
+        let labels = &gallery.labels;
+        let own = labels[query];
+        let other = |&i: &usize| class.map_or(labels[i] != own, |class| labels[i] == class);
+        match self {
+            Against::Reference { .. } => targets.to_vec(),
+            Against::Duplicates => gallery.positives(query).collect(),
+            Against::Others => {
+                (0..gallery.len()).filter(other).filter(|&i| !gallery.excluded(query, i)).collect()
+            }
+        }
+    }
+
+    /// The distance from the point `z` [D] to the nearest of the items; `None` where there are none.
+    pub fn distance(self, gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<f64> {
+        let items = self.items(gallery, trial.query, &trial.targets, None).into_iter();
+        items.map(|i| gallery.metric.distance(z, gallery.point(i))).min_by(f64::total_cmp)
+    }
+}
+
+fn some(query: &Query, against: Against, why: &'static str) -> Result<Targets> {
+    Ok(match against.items(query.gallery, query.index, &[], None).is_empty() {
+        true => Targets::Skip(why),
+        false => Targets::Chosen(Vec::new()),
+    })
+}
+
+/// A reference of the query's identity, or of another one: one of its listed pairs, or where there is no list, any that it may rank.
+fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
+    let (gallery, own) = (query.gallery, query.index);
+    if gallery.pairs().listed {
+        let references: Vec<usize> = gallery.pairs().of(own, same).map(|pair| pair.reference).collect();
+        return match (references.is_empty(), same) {
+            (false, _) => draw.from(&references, 1),
+            (_, true) => Targets::Skip("no genuine pair begins with it"),
+            (_, false) => Targets::Skip("no impostor pair begins with it"),
+        };
+    }
+    let like = |&i: &usize| (gallery.labels[i] == gallery.labels[own]) == same && !gallery.excluded(own, i);
+    draw.from(&(0..gallery.len()).filter(like).collect::<Vec<_>>(), 1)
+}
+
+/// A loss is below 0 only where the distance is beyond t by this share of 1 + t, so that rounding doesn't decide.
+const CLEARLY: f64 = 1e-6;
+
+/// ±(min over the items of d − t): below 0 the attacker is successful. He wants the nearest item within t ([`Aim::First`]) or beyond it. With
+/// `class` (a label) only items of that class count: the loss of a targeted run.
+pub fn loss<'a>(gallery: &'a Gallery, trial: &Trial, aim: Aim, class: Option<usize>) -> Loss<'a> {
+    let Measure::Accepted(against) = trial.objective.measure else { return Loss::Still };
+    let items = against.items(gallery, trial.query, &trial.targets, class);
+    let (sign, t) = (aim.sign(), gallery.threshold());
+    let value = move |d: f64| f64::from(sign) * (d - t) + CLEARLY * (1.0 + t);
+    match items[..] {
+        [] => Loss::Still,
+        // One distance needs no product with the whole gallery.
+        [one] => {
+            let (metric, x) = (gallery.metric, wide(gallery.point(one)));
+            Loss::Point(Box::new(move |z, _, gradient| value(metric.pair(z, &x, 0.0, gradient, |_| sign))))
+        }
+        _ => Loss::Gallery(Box::new(move |d, weights| {
+            let nearest = items.iter().copied().min_by(|&a, &b| d[a].total_cmp(&d[b]));
+            nearest.map_or(0.0, |i| {
+                weights[i] = sign;
+                value(f64::from(d[i]))
+            })
+        })),
+    }
+}

@@ -1,0 +1,246 @@
+//! R@1 by class and by group: rows, intervals, the gate on the lowest, and what every format says of it.
+
+mod common;
+mod report_fixture;
+
+use audit::data::{BUILTIN_SEED, Dataset, Preparation};
+use audit::judge::breakdown::breakdowns;
+use audit::judge::compare::Pair;
+use audit::judge::quantity::Quantity;
+use audit::record::{Measures, Outcome, Report, TrialRow};
+use audit::report::{FORMATS, terminal};
+use common::{Ran, Temp, outcome, program, ran, says};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A report of ES alone, on queries that are right without attack: of each class so many queries, and so many right after it.
+fn of(classes: &[(&str, usize, usize)]) -> Report {
+    let mut report = report_fixture::report(0.5);
+    let hit = |hit| Measures { hit: Some(hit), ..Measures::default() };
+    report.outcomes.clear();
+    report.labels.clear();
+    for &(class, queries, right) in classes {
+        for i in 0..queries {
+            let query = format!("{class}/{i:02}");
+            report.outcomes.push(outcome("ES", &query, hit(true), hit(i < right)));
+            report.labels.insert(query, class.into());
+        }
+    }
+    let row = |o: &Outcome| TrialRow { query: o.query.clone(), targets: None };
+    report.trials.attacks = BTreeMap::from([("es".into(), report.outcomes.iter().map(row).collect())]);
+    report.skipped.clear();
+    report.breakdowns = breakdowns(&report);
+    report
+}
+
+fn render(report: &Report, extension: &str) -> Vec<u8> {
+    let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
+    (format.render)(report).unwrap()
+}
+
+fn save(dir: &Temp, name: &str, report: &Report) -> String {
+    dir.write(name, render(report, "json")).to_str().unwrap().into()
+}
+
+/// Two classes of 12 and one of 9, which is too few.
+fn three() -> Report {
+    of(&[("ant", 12, 9), ("bee", 12, 6), ("cat", 9, 0)])
+}
+
+/// `audit gate`, which must end with `code` and say `words`.
+#[track_caller]
+fn gate(code: i32, args: &[&str], words: &[&str]) {
+    let Ran { code: found, out, err } = ran(program(".".as_ref()).arg("gate").args(args));
+    assert_eq!(found, Some(code), "{args:?}: {out}{err}");
+    says(&if code == 2 { err } else { out }, words);
+}
+
+/// Shares by hand. The interval of 6 of 12 at 1 − 0.05/2 is that of the beta distribution (SciPy: `beta.ppf([.0125, .9875], [6, 7], [7,
+/// 6])`), and that of the lowest goes from the lowest lower to the lowest upper end, both of the same class here.
+#[test]
+fn the_lowest_class_with_enough_queries_is_named() {
+    let report = three();
+    let [found] = report.breakdowns.as_slice() else { panic!("{:?}", report.breakdowns) };
+    assert_eq!((found.by.as_str(), found.metric.as_str()), ("class", "attack.ES:R"));
+    assert_eq!((found.least, found.too_few, found.lowest), (10, 1, 50.0));
+    let rows: Vec<_> = found.rows.iter().map(|r| (r.name.as_str(), r.queries, r.before, r.after)).collect();
+    assert_eq!(rows, [("bee", 12, 100.0, 50.0), ("ant", 12, 100.0, 75.0)]);
+    let (low, high) = found.rows[0].interval;
+    assert!((low - 18.2676302).abs() < 1e-6 && (high - 81.7323698).abs() < 1e-6, "{low} {high}");
+    assert_eq!(found.interval, (low, high));
+    assert_eq!(Quantity::find("attack.es:r.worst_class").unwrap().value(&report), Some(50.0));
+
+    let sentence = "Lowest of 2 classes by attack.ES:R: bee 50.0, ant 75.0 % (95 % for the lowest of all 18.3 – 81.7); left out: 1 with \
+                    fewer than 10 queries";
+    let shown = terminal::render_in(&report, 400);
+    says(&shown, &[sentence]);
+    says(
+        &String::from_utf8(render(&report, "md")).unwrap(),
+        &["by class and group", "| bee 50.0, ant 75.0 | 18.3 – 81.7 |"],
+    );
+    says(
+        &String::from_utf8(render(&report, "html")).unwrap(),
+        &["R@1 of the lowest classes and groups", "bee 50.0, ant 75.0"],
+    );
+    says(
+        &String::from_utf8(render(&report, "metrics.json")).unwrap(),
+        &["\"attack_ES_R_worst_class\": 50.0", "attack_ES_R_worst_class_high"],
+    );
+}
+
+/// A bound that the interval of the lowest reaches is no failure; one that it doesn't reach is.
+#[test]
+fn a_gate_on_the_lowest_fails_beyond_chance_only() {
+    let dir = Temp::new();
+    let report = save(&dir, "r.json", &three());
+    let under = |bound: &'static str| [report.as_str(), "--fail-under", bound];
+    gate(0, &under("attack.ES:R.worst_class=50"), &["50.0 (95 % 18.3 – 81.7), at least the required 50"]);
+    let chance = "the lowest of several is low by chance, and its interval reaches the required 81";
+    gate(0, &under("attack.ES:R.worst_class=81"), &[chance]);
+    gate(
+        10,
+        &under("attack.ES:R.worst_class=82"),
+        &["FAIL  attack.ES:R.worst_class", "below the required 82"],
+    );
+    gate(2, &under("attack.ES:R.worst_group=50"), &["name no groups", "a column `group`"]);
+    gate(2, &under("robust_r1.worst_class=50"), &["a class counts with 10 attacked queries", "none has any"]);
+    let few = save(&dir, "few.json", &of(&[("ant", 9, 9), ("bee", 8, 6)]));
+    let why = "the largest, ant, has 9. Attack more queries";
+    gate(2, &[&few, "--fail-under", "attack.ES:R.worst_class=50"], &[why]);
+    gate(2, &under("attack.CA+.worst_class=50"), &["unknown metric", "worst_class or worst_group of an R@1"]);
+
+    // Neither the number nor its interval can be edited.
+    for edit in
+        [|r: &mut Report| r.breakdowns[0].lowest = 60.0, |r: &mut Report| r.breakdowns[0].interval.1 = 99.0]
+    {
+        let mut edited = three();
+        edit(&mut edited);
+        let edited = save(&dir, "edited.json", &edited);
+        gate(2, &[&edited, "--fail-under", "attack.ES:R.worst_class=50"], &["edited or damaged"]);
+    }
+}
+
+/// All queries of the baseline are right, so that the change is the lowest share minus 100. Its distribution over the bootstrap is
+/// known exactly: tools/golden_breakdown.py computes it from binomial chances, without drawing. The quantiles of 1000 draws vary by a
+/// few steps of the distribution.
+#[test]
+fn a_drop_of_the_lowest_has_a_paired_interval() {
+    let metric = Quantity::find("attack.ES:R.worst_class").unwrap();
+    for (queries, hits, low, high, tolerance) in
+        [(12, [6, 9], 21.4286, 75.0, 4.0), (40, [20, 24], 34.2105, 62.1622, 2.0)]
+    {
+        let [base, other] =
+            [[queries; 2], hits].map(|right| of(&[("ant", queries, right[1]), ("bee", queries, right[0])]));
+        let found = Pair::new(&base, &other).difference(metric).unwrap();
+        assert!((found.value - (100.0 * hits[0] as f64 / queries as f64 - 100.0)).abs() < 1e-9);
+        let (l, h) = found.interval.unwrap();
+        assert!((l + 100.0 - low).abs() < tolerance && (h + 100.0 - high).abs() < tolerance, "{l} {h}");
+        // Two equal reports don't differ in any resample.
+        let same = Pair::new(&other, &other).difference(metric).unwrap();
+        assert_eq!((same.value, same.interval), (0.0, Some((0.0, 0.0))));
+    }
+    let dir = Temp::new();
+    let base = save(&dir, "base.json", &of(&[("ant", 40, 40), ("bee", 40, 40)]));
+    let same = save(&dir, "same.json", &of(&[("ant", 40, 40), ("bee", 40, 38)]));
+    let worse = save(&dir, "worse.json", &of(&[("ant", 40, 40), ("bee", 40, 30)]));
+    let against = |report: &str, code, words: &[&str]| {
+        gate(code, &[report, "--baseline", &base, "--max-drop", "attack.ES:R.worst_class=1"], words);
+    };
+    against(&same, 0, &["-5.0", "no more than chance explains"]);
+    against(&worse, 11, &["FAIL  attack.ES:R.worst_class", "-25.0"]);
+}
+
+/// 3 classes of 8 images; the even ones of a class are of site `north`, the others of `south`. Expected numbers are counted here from
+/// outcomes.
+#[test]
+fn groups_come_from_the_manifest() {
+    let root = Temp::new();
+    let folder = root.join("images");
+    Dataset::generated(BUILTIN_SEED, 3, 8).export(&folder, &Preparation::new(1, 28, 28)).unwrap();
+    let data = Dataset::open(&folder, None, None).unwrap();
+    let site = |i: usize| if i % 2 == 0 { "north" } else { "south" };
+    let rows =
+        (0..data.items.len()).map(|i| (&data.items[i].id, &data.classes[data.items[i].class], site(i)));
+    let with: String =
+        rows.clone().map(|(id, class, site)| format!("images/{id},{class},{site}\n")).collect();
+    let without: String = rows.map(|(id, class, _)| format!("images/{id},{class}\n")).collect();
+    let with = root.write("with.csv", "path,label,group\n".to_string() + &with);
+    let without = root.write("without.csv", "path,label\n".to_string() + &without);
+
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/hardened.onnx");
+    let run = |data: &Path, more: &[&str]| {
+        let data = data.to_str().unwrap();
+        let line = [model, "--data", data, "--suite", "ars", "--steps", "2", "--eps", "20/255"];
+        common::audit(&[&line[..], more].concat())
+    };
+    let file = |name: &str| root.join(name).to_str().unwrap().to_string();
+    let (json, trials) = (file("r.json"), file("t.json"));
+    let report = run(
+        &with,
+        &[
+            "--strong-sample",
+            "24",
+            "--trials-out",
+            &trials,
+            "-o",
+            &json,
+            "--fail-under",
+            "attack.ES:R.worst_group=0",
+        ],
+    )
+    .unwrap();
+    assert_eq!(report.groups.len(), 24);
+    for metric in ["robust_r1", "attack.ES:R", "attack.LTM", "attack.GTM"] {
+        let found = report.breakdowns.iter().find(|b| b.by == "group" && b.metric == metric).unwrap();
+        for row in &found.rows {
+            let mine = |o: &&Outcome| report.groups[&o.query] == row.name;
+            let code = metric.trim_start_matches("attack.").trim_end_matches(":R").replace("robust_r1", "R1");
+            let attacked: Vec<&Outcome> = report
+                .outcomes
+                .iter()
+                .filter(|o| o.attack == code && o.after.hit.is_some())
+                .filter(mine)
+                .collect();
+            let lost = |o: &&&Outcome| match metric {
+                "robust_r1" => {
+                    report.outcomes.iter().any(|x| x.query == o.query && x.after.hit == Some(false))
+                }
+                _ => o.after.hit == Some(false),
+            };
+            let right = |o: &&&Outcome| o.before.hit == Some(true);
+            let share = |n: usize| 100.0 * n as f64 / attacked.len() as f64;
+            let expected = (attacked.len(), share(attacked.iter().filter(right).count()));
+            assert_eq!((row.queries, row.before), expected, "{metric}");
+            let left = attacked.iter().filter(|o| right(o) && !lost(o)).count();
+            let right_after = attacked.iter().filter(|o| !lost(o)).count();
+            let after = if metric == "robust_r1" { left } else { right_after };
+            assert!((row.after - share(after)).abs() < 1e-9, "{metric} {row:?}");
+        }
+        assert_eq!(found.rows.len(), 2, "{metric}");
+    }
+    // Classes of 8 images are too small.
+    assert!(report.breakdowns.iter().all(|b| b.by == "group"));
+    assert_eq!(report.gate.as_ref().unwrap().checks[0].metric, "attack.ES:R.worst_group");
+    // Groups stay where the trials are.
+    assert!(!std::fs::read_to_string(&json).unwrap().contains("\"groups\""));
+    assert_eq!(Report::load(json.as_ref()).unwrap().groups, report.groups);
+    let csv = String::from_utf8(render(&report, "csv")).unwrap();
+    assert!(csv.lines().next().unwrap().contains(",query_label,query_group,"));
+    let first = &report.outcomes[0].query;
+    let cells = format!(",{},{},", report.labels[first], report.groups[first]);
+    assert!(csv.lines().nth(1).unwrap().contains(&cells), "{cells}");
+
+    // What can't be measured is refused before the attacks.
+    let refused = run(&without, &["--fail-under", "attack.ES:R.worst_group=30"]).unwrap_err();
+    says(&refused.message, &["attack.ES:R.worst_group", "can't measure", "name no groups", "column `group`"]);
+    let refused = run(&without, &["--fail-under", "robust_r1.worst_class=30"]).unwrap_err();
+    says(&refused.message, &["robust_r1.worst_class", "a class counts with 10 attacked queries"]);
+    // The same images in other groups are another division, and one without groups has none.
+    let plain = run(&without, &["--strong-sample", "off"]).unwrap();
+    assert_eq!(plain.data.sha256, report.data.sha256);
+    assert!(plain.outcomes.iter().eq(report.outcomes.iter().filter(|o| o.attack != "R1")));
+    let mut other = report.clone();
+    other.groups.values_mut().for_each(|group| *group = "east".into());
+    assert_eq!(audit::judge::compare::mismatches(&report, &other), ["groups of queries"]);
+    assert!(audit::judge::compare::mismatches(&report, &plain).is_empty());
+}
