@@ -195,12 +195,13 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
 #[test]
 fn retrieval_and_trials_of_a_large_gallery_are_kept() {
     let dir = models::stage(5, 4);
-    // Just above the size that is clustered.
+    // Just above the size that is clustered, with embeddings of 128 numbers.
+    let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
     let large = ["--data", "generated:4500x2", "--steps", "1", "--cache", "embeddings", "--threads", "2"];
     let said = "retrieval: an earlier audit's result is kept";
     let run = |more: &[&str]| {
-        let mut all: Vec<&str> =
-            QUICK.iter().copied().filter(|word| !["--data", "data"].contains(word)).collect();
+        let others = QUICK.iter().copied().filter(|word| !["model.onnx", "--data", "data"].contains(word));
+        let mut all: Vec<&str> = [plain, "--allow-untrusted"].into_iter().chain(others).collect();
         all.extend(
             large.iter().chain(["--benign-sample", "40", "-o", "report.json", "--progress", "plain"].iter()),
         );
