@@ -18,7 +18,7 @@
 mod npz;
 
 use audit::model::runtime::{self, Input, Optimise, Options, Provider, Session};
-use audit::model::shaped;
+use audit::model::{Taking, shaped};
 use audit::random::Random;
 use npz::NpzArchive;
 use onnx_grad::operators::{self, Class};
@@ -359,7 +359,7 @@ fn load(model: &Path, npz: &Path) -> Result<Case, String> {
     forget_types(&mut graph);
     let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
     graph.prune();
-    let (graph, types) = shaped(&graph, false).map_err(text)?;
+    let (graph, types) = shaped(&graph, Taking::default()).map_err(text)?;
     let mut expected = Vec::new();
     for (i, name) in outputs.iter().enumerate() {
         if let Some(y) = array(&mut archive, &format!("y{i}"))? {

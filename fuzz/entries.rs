@@ -1,6 +1,9 @@
 //! What the fuzz targets call, one function a target. Each takes any bytes and returns: a panic is a finding. The targets include this
 //! file, and so does tests/corpus.rs, which calls the same functions with every file of the corpus.
 
+#[path = "gradient.rs"]
+mod made;
+
 use audit::data::Dataset;
 use audit::model::card::Card;
 use audit::record::Report;
@@ -13,8 +16,9 @@ use std::path::{Path, PathBuf};
 pub type Entry = fn(&[u8]);
 
 /// Name and function of each target. Its corpus is the folder of that name.
-pub const TARGETS: [(&str, Entry); 6] = [
+pub const TARGETS: [(&str, Entry); 7] = [
     ("model", model),
+    ("gradient", gradient),
     ("card", card),
     ("suite", suite),
     ("manifest", manifest),
@@ -37,6 +41,9 @@ pub fn model(bytes: &[u8]) {
         assert_eq!(again.nodes.len(), graph.nodes.len());
     }
 }
+
+/// The gradient of a sound graph that is made from the bytes.
+pub use made::entry as gradient;
 
 /// A model card.
 pub fn card(bytes: &[u8]) {

@@ -519,7 +519,8 @@ pub struct AuditFlags {
     /// Built-in suite (`audit suites` lists them) or a .yaml file
     #[arg(long, default_value = "ars")]
     pub suite: String,
-    /// Images: a folder in one of the layouts, or a .csv manifest [default: a built-in set of generated images]
+    /// Images: a folder in one of the layouts, a .csv manifest, or generated:CxN for C classes of N generated images [default: 48
+    /// classes of 20]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
     /// How the data lies on disk [default: detected; class folders where it looks like no benchmark]
@@ -649,8 +650,8 @@ pub struct AuditFlags {
     /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
     #[arg(long, value_name = "PATH", help_heading = "Machine")]
     pub ort_lib: Option<PathBuf>,
-    /// Make the check at load anew, and don't keep its result [default: kept in the user's folder of caches, and believed only
-    /// for the same model, options, images, program and runtime]
+    /// Make the check at load anew, and of a large gallery retrieval without attack and the draw of trials, and don't keep the results
+    /// [default: kept in the user's folder of caches, and believed only for the same model, options, images, program and runtime]
     #[arg(long, help_heading = "Machine")]
     pub no_cache: bool,
     /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds

@@ -256,6 +256,26 @@ fn impossible_preparations_are_refused() {
     says(&error.message, &["28×28", "20×40"]);
 }
 
+/// A name gives the same images as the function, and what names no set is refused.
+#[test]
+fn generated_images_are_named_by_their_numbers() {
+    let named = Dataset::open(Path::new("generated:3x4"), None, None).unwrap();
+    let made = Dataset::generated(BUILTIN_SEED, 3, 4);
+    assert!(named.is_generated() && named.items.len() == 12 && named.source.starts_with("3 classes of 4"));
+    let ids = |set: &Dataset| set.items.iter().map(|item| item.id.clone()).collect::<Vec<_>>();
+    assert_eq!((ids(&named), &named.classes), (ids(&made), &made.classes));
+    assert_eq!(named.pixels(7, &prep(1, 9, 9)).unwrap(), made.pixels(7, &prep(1, 9, 9)).unwrap());
+    for wrong in ["", "3", "3x", "0x4", "3x1", "3x-4", "9999999999x9999999999", "100000x1001"] {
+        let error = Dataset::open(Path::new(&format!("generated:{wrong}")), None, None).unwrap_err();
+        says(&error.message, &["generated:1000x20"]);
+    }
+    let error = Dataset::open(Path::new("generated:3x4"), Some("folder"), None).unwrap_err();
+    says(&error.message, &["--layout"]);
+    let folder = Temp::new();
+    folder.write("a/1.png", png(grey(2, 1, &[1, 2])));
+    assert!(!Dataset::open(&folder, None, None).unwrap().is_generated());
+}
+
 #[test]
 fn the_builtin_set_is_the_same_everywhere() {
     let dataset = Dataset::builtin(BUILTIN_SEED);

@@ -189,6 +189,47 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
     assert!(!kept(&cached(&dir, &[]).0));
 }
 
+/// Retrieval and trials of a gallery that is too large to rank all of it are kept, for the same gallery, attacks and seed, and change
+/// nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn retrieval_and_trials_of_a_large_gallery_are_kept() {
+    let dir = models::stage(5, 4);
+    // Just above the size that is clustered, with embeddings of 128 numbers.
+    let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
+    let large = ["--data", "generated:4500x2", "--steps", "1", "--cache", "embeddings", "--threads", "2"];
+    let said = "retrieval: an earlier audit's result is kept";
+    let run = |more: &[&str]| {
+        let others = QUICK.iter().copied().filter(|word| !["model.onnx", "--data", "data"].contains(word));
+        let mut all: Vec<&str> = [plain, "--allow-untrusted"].into_iter().chain(others).collect();
+        all.extend(
+            large.iter().chain(["--benign-sample", "40", "-o", "report.json", "--progress", "plain"].iter()),
+        );
+        all.extend(more);
+        let done = ran(program(dir.path())
+            .args(all)
+            .env("XDG_CACHE_HOME", dir.join("cache"))
+            .env("HOME", dir.path()));
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        let mut report = dir.json("report.json");
+        report["timing"] = Value::Null;
+        report["command"] = Value::Null;
+        (report, done.err.contains(said))
+    };
+    let (first, kept) = run(&[]);
+    assert!(!kept && first["benign"]["queries"] == 40, "{}", first["benign"]);
+    assert_eq!(run(&[]), (first.clone(), true));
+    assert_eq!(run(&["--no-cache"]), (first, false));
+    assert!(!run(&["--seed", "1"]).1);
+    // A part needs them too, and finds its share in them.
+    assert!(run(&["--partition", "hash:1/2"]).1);
+    let folder = dir.join("cache/audit/clean");
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        std::fs::write(entry.unwrap().path(), "{}").unwrap();
+    }
+    assert!(!run(&[]).1, "a damaged entry is believed");
+}
+
 /// Entries that are damaged, or of something else, are not believed.
 #[cfg(target_os = "linux")]
 #[test]

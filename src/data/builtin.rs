@@ -7,9 +7,41 @@
 //! All arithmetic is +, −, ×, ÷ and √ in f32, which IEEE 754 defines to the last bit: the same seed gives the same
 //! bytes on every machine. Hence no sine, no exponential, no fused multiply-add here.
 
-use super::{Dataset, Item, Origin, Pixels, Preparation};
+use super::{BUILTIN_SEED, Dataset, Item, Origin, Pixels, Preparation, Split};
 use crate::random::Random;
+use crate::{Error, Result};
 use sha2::{Digest, Sha256};
+use std::path::Path;
+
+/// What a name of generated images begins with, where others have a path.
+const PREFIX: &str = "generated:";
+/// Most images of a set: a list of them takes some 12 GB.
+const MOST: usize = 100_000_000;
+
+/// The set that `generated:CLASSESxIMAGES` names, so many images of each class; `None` where `path` is no such name. Errors (exit
+/// code 2): numbers that make no set to search in, or too many images; a layout or a split, which generated images don't have.
+pub fn named(path: &Path, layout: Option<&str>, split: Option<Split>) -> Option<Result<Dataset>> {
+    let rest = path.to_str()?.strip_prefix(PREFIX)?;
+    let wrong = |why: &str| Error::usage(format!("data {}: {why}", path.display()));
+    let numbers: Option<(usize, usize)> =
+        rest.split_once('x').and_then(|(c, n)| Some((c.parse().ok()?, n.parse().ok()?)));
+    Some(match numbers {
+        _ if layout.is_some() || split.is_some() => {
+            Err(wrong("generated images have neither layout nor split: leave --layout and --split out"))
+        }
+        Some((classes, images))
+            if classes >= 1 && images >= 2 && images.checked_mul(classes).is_some_and(|all| all <= MOST) =>
+        {
+            let mut set = list(BUILTIN_SEED, classes, images);
+            set.source = format!("{classes} classes of {images} {}", set.source);
+            Ok(set)
+        }
+        _ => Err(wrong(&format!(
+            "expected {PREFIX}CLASSESxIMAGES, such as {PREFIX}1000x20 for 1,000 classes of 20 images each: at least 2 of each class, \
+             {MOST} in all at most"
+        ))),
+    })
+}
 
 /// Lists `classes` × `samples` images without drawing any.
 pub fn list(seed: u64, classes: usize, samples: usize) -> Dataset {

@@ -239,9 +239,13 @@ impl Dataset {
     /// The images at `path` in the named layout, or in the one it is detected to have; `None` for the split
     /// that papers evaluate on.
     ///
-    /// Only lists them: an image that can't be decoded shows when its pixels are asked for.
+    /// Only lists them: an image that can't be decoded shows when its pixels are asked for. `generated:CxN` names C classes of N
+    /// generated images each, as [`Dataset::generated`] has them.
     /// Exit code 2 where `path` holds something else than the layout says, 4 where it holds no images.
     pub fn open(path: &Path, layout: Option<&str>, split: Option<Split>) -> Result<Dataset> {
+        if let Some(generated) = builtin::named(path, layout, split) {
+            return generated;
+        }
         let shown = path.display();
         if let Err(reason) = std::fs::metadata(path) {
             return Err(Error::usage(format!("data {shown}: {reason}. Give the folder of the images")));
@@ -330,6 +334,11 @@ impl Dataset {
         let apart = !self.items.iter().all(Item::has_pixels);
         let role = |item: &Item| if apart && item.has_pixels() { Role::Query } else { item.role() };
         self.items.iter().map(role).collect()
+    }
+
+    /// Whether its images are generated, so that no score on them compares with a published one.
+    pub fn is_generated(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.origin, Origin::Generated { .. }))
     }
 
     /// Drops every item whose index `wanted` denies. Class indices stay as they are, even of classes

@@ -31,7 +31,7 @@ use rayon::prelude::*;
 use reference::Reference;
 use runtime::{Optimise, Options, Provider, Session};
 use sha2::{Digest, Sha256};
-use shaped::shaped;
+pub use shaped::shaped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -154,13 +154,13 @@ struct Loaded {
 
 /// How a file is prepared.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taking {
+pub struct Taking {
     /// Whether the graph may have loops. A loop has no gradient here, and running it to infer shapes might not end.
-    loops: bool,
+    pub loops: bool,
     /// Whether the graph keeps the model's own input, without preprocessing.
-    raw: bool,
+    pub raw: bool,
     /// Whether the caller runs the graph, which else runs once after its shapes are inferred.
-    unrun: bool,
+    pub unrun: bool,
 }
 
 /// A model that is ready to run forward and is not differentiated yet.

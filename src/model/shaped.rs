@@ -9,9 +9,9 @@ const DEEPEST: usize = 8;
 
 /// Specialises a graph of fixed input shapes, unfolds its loops and recurrent operators, and infers the type and shape of each value.
 ///
-/// Errors (exit code 3): an operator of a domain that
-/// ONNX Runtime doesn't have, a loop that can't be unfolded, or whatever ONNX Runtime refuses.
-pub(super) fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
+/// Errors (exit code 3): an operator of a domain that ONNX Runtime doesn't have, a loop that can't be unfolded, or whatever ONNX Runtime
+/// refuses.
+pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
     foreign_operators(graph)?;
     let mut graph = match runtime::specialise(graph) {
         Err(_) if graph.nodes.iter().any(rounds_up) => runtime::specialise(&with_pads(graph)?)?,

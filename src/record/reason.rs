@@ -252,7 +252,7 @@ reasons! {
          their embeddings";
     KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 items to keep at the top?",
         "Compare with runs on a larger gallery only with care";
-    BUILT_IN_DATA = "built-in-data", source::DATA_BIAS, "without `--data`", "Are the images your own?",
+    BUILT_IN_DATA = "built-in-data", source::DATA_BIAS, "without `--data`, or with `generated:`", "Are the images your own?",
         "Give your own with --data";
     PREPROCESSING_ASSUMED = "preprocessing-assumed", source::PREPROCESSING, "always", "Is the preprocessing stated?",
         "";

@@ -121,7 +121,7 @@ fn keepable(checked: &Checked) -> bool {
 }
 
 /// The executable that runs.
-fn program() -> Option<String> {
+pub fn program() -> Option<String> {
     let about = std::fs::metadata(std::env::current_exe().ok()?).ok()?;
     let built = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(format!("{} of {} bytes, {} ns", env!("CARGO_PKG_VERSION"), about.len(), built.as_nanos()))

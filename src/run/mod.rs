@@ -17,6 +17,7 @@ pub mod images;
 pub mod inspect;
 pub mod journal;
 mod kept;
+mod kept_clean;
 mod machine;
 pub mod partition;
 mod prepare;

@@ -6,7 +6,7 @@ use super::cost::{Amount, Outlook, Sampled, Speed};
 use super::kept::{Checked, Place};
 use super::machine::{Machine, STAGES};
 use super::settings::{Settings, settle_card};
-use super::{images, reservations, selection};
+use super::{images, kept_clean, reservations, selection};
 use crate::cli::{AuditFlags, BenignSample, StrongSample};
 use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{self, Dataset, Preparation};
@@ -109,7 +109,8 @@ impl Subject {
         let place = Place::of(flags, machine.options, &settings.card, &model, &first, count);
         let earlier = place.as_ref().and_then(Place::find);
         if let (Some(speed), Purpose::Audit) = (speed, purpose) {
-            let others = if flags.data.is_some() { model.info.preprocessing.usual_others().len() } else { 0 };
+            let others =
+                if dataset.is_generated() { 0 } else { model.info.preprocessing.usual_others().len() };
             let amount = Amount {
                 images: dataset.items.len() - vectors.as_ref().map_or(0, |v| v.ids.len()),
                 queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
@@ -135,7 +136,7 @@ impl Subject {
         let in_half = model.calibrate(&first, count)?.map(HalfPrecision::new);
         let check_s = clock.lap();
 
-        if flags.data.is_some() {
+        if !dataset.is_generated() {
             let mut phase = Phase::new("preprocessing", 0, flags.mode());
             let meter = Meter::default();
             let mut tell = |done, total| {
@@ -184,7 +185,20 @@ impl Subject {
         let gallery = for_suite(gallery, &self.settings.suite, dataset)?;
         let each = data.gallery as f64 * model.info.dim as f64;
         let clusterings = clusterings.filter(|_| clusters(flags, each, data.classes));
-        let (mut benign, benign_sampling) = retrieve(flags, &gallery, clusterings)?;
+        let (most, benign_sampling) = ranked(flags, &gallery);
+        // The centres of a clustering aren't kept, and a gallery that is clustered is small.
+        let large = clusterings.is_none() && most.is_some();
+        let (suite, plan) = (&self.settings.suite, &self.plan);
+        let place =
+            large.then(|| kept_clean::Place::of(flags, suite, plan, &gallery, &data.sha256)).flatten();
+        let earlier = place.as_ref().and_then(|place| place.find(&gallery));
+        let (mut benign, selected) = match earlier {
+            Some((benign, selection)) => {
+                flags.mode().note("retrieval: an earlier audit's result is kept; --no-cache makes it anew");
+                (benign, Some(selection))
+            }
+            None => (retrieve(flags, &gallery, most, clusterings)?, None),
+        };
         let mut gallery = gallery.with_centres(benign.centres.take());
         if let Some((path, targets)) = flags.targets.as_ref().zip(self.targets.take()) {
             let named = |e: Error| e.context(format!("--targets {}", path.display()));
@@ -192,8 +206,18 @@ impl Subject {
         }
         self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();
-        let suite = &self.settings.suite;
-        let selection = selection::select(flags, suite, self.protocol, &self.plan, &gallery)?;
+        let selection = match selected {
+            Some(selection) => selection,
+            None => {
+                let selection = selection::select(flags, suite, self.protocol, plan, &gallery)?;
+                if let Some(Err(e)) = place.map(|place| place.keep(&benign, &selection)) {
+                    flags.mode().note(&format!(
+                        "retrieval without attack and the trials can't be kept: {e}. --no-cache keeps none"
+                    ));
+                }
+                selection
+            }
+        };
         let sampling = selection::sampling(flags, suite, &gallery);
         Ok(Clean { gallery, data, benign, benign_sampling, selection, sampling })
     }
@@ -385,12 +409,8 @@ fn clusters(flags: &AuditFlags, numbers: f64, classes: usize) -> bool {
     flags.nmi || numbers * classes as f64 <= MOST_CLUSTERING
 }
 
-/// Retrieval without attack, and how its queries were chosen where they are not all.
-fn retrieve(
-    flags: &AuditFlags,
-    gallery: &Gallery,
-    clusterings: Option<usize>,
-) -> Result<(Benign, Option<String>)> {
+/// How many queries are ranked without attack, where not all are, and that in words.
+fn ranked(flags: &AuditFlags, gallery: &Gallery) -> (Option<usize>, Option<String>) {
     let all = gallery.queries().len();
     let each = (gallery.len() * gallery.dim()) as f64;
     let most = match flags.benign_sample {
@@ -401,6 +421,17 @@ fn retrieve(
         }
     };
     let most = most.filter(|most| *most < all);
+    let words = most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", flags.seed));
+    (most, words)
+}
+
+/// Retrieval without attack of `most` queries, or of all.
+fn retrieve(
+    flags: &AuditFlags,
+    gallery: &Gallery,
+    most: Option<usize>,
+    clusterings: Option<usize>,
+) -> Result<Benign> {
     let queries = threat::sample_queries(gallery, most, flags.seed);
     let mut phase = Phase::new("retrieval", queries.len() as u64, flags.mode());
     phase.begin(queries.len() as u64, 0);
@@ -415,9 +446,7 @@ fn retrieve(
         }
     })?;
     phase.finish();
-    let sampling =
-        most.map(|most| format!("{most} of {all} queries, stratified by class, seed {}", flags.seed));
-    Ok((found, sampling))
+    Ok(found)
 }
 
 /// The distance that a card names, or the usual one.

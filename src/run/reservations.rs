@@ -17,9 +17,9 @@ use crate::threat::{Measure, Trial};
 use rayon::prelude::*;
 
 /// What a reader should know of model and data before trusting the numbers.
-pub fn before_attacks(flags: &AuditFlags, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {
+pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {
     let mut found = Vec::new();
-    if flags.data.is_none() {
+    if dataset.is_generated() {
         found.push(reason::BUILT_IN_DATA.warning(
             "these are generated images: scores on them compare models with each other, not with published tables",
         ));

@@ -28,7 +28,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
     let info = &subject.model.info;
     let plan = &subject.plan;
     let mut warnings: Vec<Warning> = check::warnings(subject.findings.clone()).collect();
-    warnings.extend(reservations::before_attacks(flags, info, data, retrieval));
+    warnings.extend(reservations::before_attacks(&subject.dataset, info, data, retrieval));
     warnings.extend(reservations::of_machine(flags, &info.cpu_nodes));
     warnings.extend(reservations::of_trials(gallery, &selection.trials));
     Report {

@@ -12,6 +12,11 @@ use rayon::prelude::*;
 /// The number of [`Loss::Point`] losses from which another thread is worth its cost.
 const SHARE: usize = 64;
 
+/// Bytes of distances, weights and products that a thread holds at a time: a large gallery takes fewer losses in one product.
+const ROOM: usize = 256 << 20;
+/// Losses that one product takes at least: with fewer, it would spend more on the gallery's side than on theirs.
+const FEWEST: usize = 8;
+
 /// Losses of a batch, and the buffers to compute them. Each thread keeps one, so that steps allocate nothing after the
 /// first batches.
 #[derive(Default)]
@@ -21,8 +26,8 @@ pub struct Losses {
     /// The losses [n] and ∂L/∂z [n, D].
     pub losses: Vec<f64>,
     pub gradient: Vec<f32>,
-    /// Buffers for the b losses on the whole gallery: their indices, z [b, D], distances and ∂L/∂d [b, N], losses,
-    /// ∂L/∂z.
+    /// Buffers for b losses on the whole gallery at a time: the indices of all, z [b, D], distances and ∂L/∂d [b, N],
+    /// losses, ∂L/∂z.
     wide: Vec<usize>,
     z: Vec<f32>,
     d: Vec<f32>,
@@ -52,8 +57,8 @@ impl Losses {
         gallery: &Gallery,
         loss: &(dyn Fn(usize) -> Option<(&'l Loss<'a>, bool)> + Sync),
     ) {
-        let Losses { points, losses, gradient, wide, z, d, weights, found, pulled, products } = self;
-        let (n, dim) = (gallery.len(), gallery.dim());
+        let Losses { points, losses, gradient, .. } = self;
+        let dim = gallery.dim();
         losses.clear();
         losses.resize(points.len() / dim, 0.0);
         gradient.clear();
@@ -64,17 +69,27 @@ impl Losses {
                 *found = loss(point, first, gradient);
             }
         });
+        let mut wide = std::mem::take(&mut self.wide);
         wide.clear();
+        wide.extend((0..self.losses.len()).filter(|&i| matches!(loss(i), Some((Loss::Gallery(_), _)))));
+        let each = 3 * size_of::<f32>() * gallery.len();
+        for some in wide.chunks((ROOM / each).max(FEWEST)) {
+            self.evaluate_wide(gallery, loss, some);
+        }
+        self.wide = wide;
+    }
+
+    /// Computes the losses at these places, all of them on the whole gallery.
+    fn evaluate_wide<'l, 'a: 'l>(
+        &mut self,
+        gallery: &Gallery,
+        loss: &(dyn Fn(usize) -> Option<(&'l Loss<'a>, bool)> + Sync),
+        wide: &[usize],
+    ) {
+        let Losses { points, losses, gradient, z, d, weights, found, pulled, products, .. } = self;
+        let (n, dim) = (gallery.len(), gallery.dim());
         z.clear();
-        for (i, point) in points.chunks(dim).enumerate() {
-            if let Some((Loss::Gallery(_), _)) = loss(i) {
-                wide.push(i);
-                z.extend_from_slice(point);
-            }
-        }
-        if wide.is_empty() {
-            return;
-        }
+        wide.iter().for_each(|&i| z.extend_from_slice(&points[i * dim..][..dim]));
         d.resize(wide.len() * n, 0.0);
         weights.clear();
         weights.resize(wide.len() * n, 0.0);

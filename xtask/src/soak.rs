@@ -1,67 +1,56 @@
-//! `cargo xtask soak`: a whole audit of very many generated images, and the memory that it takes.
+//! `cargo xtask soak`: an audit of very many generated images, and the time and memory that it takes.
 
 use crate::project::{self, Error, Result, cargo, file, root, target};
 use std::{
-    fs::{self, File},
-    io::{BufWriter, Write},
-    path::Path,
-    process::Command,
+    fs,
+    process::{Child, Command},
     thread,
     time::{Duration, Instant},
 };
 
-pub const ARGUMENTS: &str = "[--images N]";
+pub const ARGUMENTS: &str = "[--images N] [--queries N] [-- AUDIT'S FLAGS]";
 
-/// Rows and columns of an image.
-const SIDE: usize = 28;
-/// A label is a byte of an IDX file.
-const CLASSES: usize = 250;
-/// Queries that are attacked.
-const QUERIES: &str = "1000";
+/// Classes of the images.
+const CLASSES: usize = 1000;
 
-/// Writes N images (default: a million) of 250 classes as an IDX file, audits the bundled model with 1,000 queries of them, and says
-/// how long that took and how much memory, second by second.
+/// Audits the bundled undefended model on N generated images (default: a million) of 1,000 classes with so many queries (default:
+/// 1,000) by `tools/soak.yaml`, and says how long that took and how much memory, now and then. No image is kept, on disk or in memory.
 pub fn soak(arguments: &[String]) -> Result {
-    let wrong = || Error::Usage(format!("soak: expected {ARGUMENTS}, at least {CLASSES} images"));
-    let count = match arguments {
-        [] => 1_000_000,
-        [flag, count] if flag == "--images" => count.parse().map_err(|_| wrong())?,
-        _ => return Err(wrong()),
+    let wrong = || Error::Usage(format!("soak: expected {ARGUMENTS}, at least {} images", 2 * CLASSES));
+    let (ours, flags) = match arguments.iter().position(|argument| argument == "--") {
+        Some(at) => (&arguments[..at], &arguments[at + 1..]),
+        None => (arguments, &[][..]),
     };
-    if count < CLASSES {
+    let (mut images, mut queries) = (1_000_000, 1000);
+    for pair in ours.chunks(2) {
+        let number = match pair {
+            [_, number] => number.parse().map_err(|_| wrong())?,
+            _ => return Err(wrong()),
+        };
+        match pair[0].as_str() {
+            "--images" => images = number,
+            "--queries" => queries = number,
+            _ => return Err(wrong()),
+        }
+    }
+    if images < 2 * CLASSES {
         return Err(wrong());
     }
     project::run(&mut cargo(&["build", "--release", "--locked"]))?;
     let dir = target()?.join("soak");
     file("make", &dir, fs::create_dir_all(&dir))?;
-    file("write", &dir, write(&dir, count))?;
     let audit = target()?.join("release").join("audit").with_extension(std::env::consts::EXE_EXTENSION);
     let mut command = Command::new(audit);
-    command.arg(root().join("models/hardened.onnx")).args(["--suite", "ars", "--max-queries", QUERIES]);
-    command
-        .args(["--strong-sample", "off", "--no-cache", "--data"])
-        .arg(&dir)
-        .arg("-o")
-        .arg(dir.join("report.json"));
+    command.arg(root().join("models/plain.onnx")).arg("--suite").arg(root().join("tools/soak.yaml"));
+    command.arg("--data").arg(format!("generated:{CLASSES}x{}", images / CLASSES));
+    command.args(["--max-queries", &queries.to_string(), "--strong-sample", "off", "--no-cache"]);
+    command.args(["--progress", "plain"]).args(flags).arg("-o").arg(dir.join("report.json"));
     let start = Instant::now();
     let mut child = command.spawn().map_err(|error| format!("cannot start audit: {error}"))?;
-    let (mut most, mut next) = (0, 1);
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(|error| format!("cannot wait for audit: {error}"))? {
-            break status;
-        }
-        most = most.max(memory(child.id()));
-        let seconds = start.elapsed().as_secs();
-        if seconds >= next {
-            println!("{seconds} s: {} MB now, {most} MB at most", memory(child.id()));
-            next = seconds.max(1) * 5 / 4 + 1;
-        }
-        thread::sleep(Duration::from_millis(200));
-    };
+    let (status, most, cpu) = watched(&mut child, start)?;
     println!(
-        "{count} images of {CLASSES} classes, {QUERIES} queries: {:.0} s, {most} MB at most, {:.0} images/s",
-        start.elapsed().as_secs_f64(),
-        count as f64 / start.elapsed().as_secs_f64()
+        "{images} images of {CLASSES} classes, {queries} queries: {:.0} s, of CPU time {cpu:.0} s, {most} MB at most",
+        start.elapsed().as_secs_f64()
     );
     // Gallery and scores of generated images need not be trusted; anything but an answer is a failure.
     match status.code() {
@@ -70,66 +59,39 @@ pub fn soak(arguments: &[String]) -> Result {
     }
 }
 
-/// Megabytes that a process has in memory; 0 where the system doesn't say.
-fn memory(process: u32) -> u64 {
+/// Waits for a process: its status, the most megabytes and the CPU seconds that it took, up to the last look.
+fn watched(child: &mut Child, start: Instant) -> Result<(std::process::ExitStatus, u64, f64)> {
+    let (mut most, mut cpu, mut next) = (0, 0.0, 1);
+    loop {
+        if let Some(status) = child.try_wait().map_err(|error| format!("cannot wait for audit: {error}"))? {
+            return Ok((status, most, cpu));
+        }
+        // The system keeps the peak itself.
+        most = most.max(megabytes(child.id(), "VmHWM:"));
+        cpu = cpu_seconds(child.id()).max(cpu);
+        let seconds = start.elapsed().as_secs();
+        if seconds >= next {
+            let now = megabytes(child.id(), "VmRSS:");
+            println!("{seconds} s, {cpu:.0} s of CPU time: {now} MB now, {most} MB at most");
+            next = seconds.max(1) * 5 / 4 + 1;
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Megabytes that a process has in memory, or had at most; 0 where the system doesn't say.
+fn megabytes(process: u32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
     let kilobytes: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     kilobytes.unwrap_or(0) / 1024
 }
 
-/// The test part of a data set in MNIST's files.
-fn write(dir: &Path, count: usize) -> std::io::Result<()> {
-    let (images, labels) = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte");
-    let mut images = BufWriter::new(File::create(dir.join(images))?);
-    let mut labels = BufWriter::new(File::create(dir.join(labels))?);
-    images.write_all(&[0, 0, 8, 3])?;
-    for size in [count, SIDE, SIDE] {
-        images.write_all(&(size as u32).to_be_bytes())?;
-    }
-    labels.write_all(&[0, 0, 8, 1])?;
-    labels.write_all(&(count as u32).to_be_bytes())?;
-    for i in 0..count {
-        labels.write_all(&[(i % CLASSES) as u8])?;
-        images.write_all(&image(i % CLASSES, i))?;
-    }
-    images.flush()?;
-    labels.flush()
-}
-
-/// Four strokes that a class has, moved and dimmed in each of its images.
-fn image(class: usize, index: usize) -> [u8; SIDE * SIDE] {
-    let mut pixels = [0; SIDE * SIDE];
-    let (mut strokes, mut hand) = (Dice(class as u64 + 1), Dice((index as u64 + 1) << 20));
-    for _ in 0..4 {
-        let [mut x, mut y, dx, dy] = [18, 18, 5, 5].map(|most| strokes.below(most) as f32);
-        let ink = 160 + hand.below(96) as u8;
-        x += 3.0 + hand.below(5) as f32;
-        y += 3.0 + hand.below(5) as f32;
-        for _ in 0..12 {
-            let (row, column) = (y as usize, x as usize);
-            if row + 1 < SIDE && column + 1 < SIDE {
-                for at in [row * SIDE + column, row * SIDE + column + 1, (row + 1) * SIDE + column] {
-                    pixels[at] = ink;
-                }
-            }
-            x += (dx - 2.0) / 3.0;
-            y = (y + (dy - 2.0) / 3.0).max(0.0);
-        }
-    }
-    pixels
-}
-
-/// Marsaglia's xorshift64.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        for _ in 0..2 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-        }
-        (self.0 >> 16) % most
-    }
+/// CPU seconds of a process so far, its threads included; 0 where the system doesn't say.
+fn cpu_seconds(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The program's name, which may hold spaces, ends with the last bracket; utime and stime are fields 14 and 15, in hundredths.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let field = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (field(11) + field(12)) / 100.0
 }

@@ -47,8 +47,30 @@ struct Ranking {
     query: Vec<f64>,
     /// The distances, ascending.
     sorted: Vec<f64>,
-    /// Prefix sums of `sorted`: entry k is the sum of the k smallest distances.
+    /// Entry k is the sum of the k·[`APART`] smallest distances.
     sums: Vec<f64>,
+}
+
+/// Distances between two kept sums: a sum for each would take as much memory again, in every image of a batch.
+const APART: usize = 64;
+
+impl Ranking {
+    fn new(query: Vec<f64>, mut sorted: Vec<f64>) -> Ranking {
+        sorted.sort_unstable_by(f64::total_cmp);
+        let mut sum = 0.0;
+        let mut sums = vec![sum];
+        for some in sorted.chunks_exact(APART) {
+            some.iter().for_each(|d| sum += d);
+            sums.push(sum);
+        }
+        Ranking { query, sorted, sums }
+    }
+
+    /// The sum of the `count` smallest distances, added from the smallest to the largest.
+    fn sum(&self, count: usize) -> f64 {
+        let kept = count / APART;
+        self.sorted[kept * APART..count].iter().fold(self.sums[kept], |sum, d| sum + d)
+    }
 }
 
 /// The loss of CA+.
@@ -64,25 +86,20 @@ fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> 
         let mut sorted = gallery.distances(gallery.point(q));
         let mut item = 0..;
         sorted.retain(|_| item.next().is_some_and(|i| !gallery.same_view(q, i)));
-        sorted.sort_unstable_by(f64::total_cmp);
-        let sums = std::iter::once(0.0).chain(sorted.iter().scan(0.0, |sum, d| {
-            *sum += d;
-            Some(*sum)
-        }));
-        let sums = sums.collect();
-        Ranking { query: wide(gallery.point(q)), sorted, sums }
+        Ranking::new(wide(gallery.point(q)), sorted)
     };
     let rankings: Vec<Ranking> = trial.targets.iter().map(ranking).collect();
     let terms = (rankings.len() * gallery.len()) as f64;
     Loss::Point(Box::new(move |z, _, gradient| {
         let mut loss = 0.0;
-        for Ranking { query, sorted, sums } in &rankings {
-            metric.pair(z, query, 0.0, gradient, |at| {
+        for ranking in &rankings {
+            let sorted = &ranking.sorted;
+            metric.pair(z, &ranking.query, 0.0, gradient, |at| {
                 let open = match aim {
                     Aim::First => 0..sorted.partition_point(|&d| d < at),
                     Aim::Last => sorted.partition_point(|&d| d <= at)..sorted.len(),
                 };
-                let far = sums[open.end] - sums[open.start];
+                let far = ranking.sum(open.end) - ranking.sum(open.start);
                 loss += (at * open.len() as f64 - far).abs();
                 aim.sign() * (open.len() as f64 / terms) as f32
             });

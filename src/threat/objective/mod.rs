@@ -218,8 +218,13 @@ impl Query<'_> {
         let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
         let others = gallery.queries().iter().filter(|&&q| !gallery.excluded(q, self.index));
         let mut near: Vec<(f64, usize)> = others.map(|&q| (at(q), q)).collect();
-        near.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        near.truncate((gallery.queries().len() / 100).max(1));
+        let by_distance = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        let count = (gallery.queries().len() / 100).max(1);
+        if count < near.len() {
+            near.select_nth_unstable_by(count, by_distance);
+            near.truncate(count);
+        }
+        near.sort_unstable_by(by_distance);
         near.into_iter().map(|(_, q)| q).collect()
     }
 

@@ -1,0 +1,119 @@
+//! CPU time and memory of loading a model of many nodes, gradient included.
+//!
+//! Arguments: residual|sigmoids NODES FILE.onnx. Writes a model of about so many nodes to the file, loads it for batches of 4 on one
+//! thread, and prints `nodes, those of the gradient graph, CPU seconds, peak megabytes`. Linux only: it reads /proc.
+
+use audit::model::Model;
+use audit::model::card::Card;
+use audit::model::runtime::{self, Options, Provider};
+use onnx_grad::{DType, Graph, Node, Tensor, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Rows and columns of an image.
+const SIDE: i64 = 12;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (kind, count, file) = match words[..] {
+        [kind @ ("residual" | "sigmoids"), count, file] => (kind, count.parse().ok(), file),
+        _ => ("", None, ""),
+    };
+    let Some(count) = count else {
+        eprintln!("usage: bench_load residual|sigmoids NODES FILE.onnx");
+        std::process::exit(2);
+    };
+    let graph = if kind == "residual" { residual(count) } else { sigmoids(count) };
+    match measure(&graph, Path::new(file)) {
+        Ok(line) => println!("{line}"),
+        Err(e) => {
+            eprintln!("bench_load: {e}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn measure(graph: &Graph, file: &Path) -> Result<String, Box<dyn std::error::Error>> {
+    std::fs::write(file, graph.encode())?;
+    runtime::load(None)?;
+    let before = cpu_seconds()?;
+    let options = Options { provider: Provider::Cpu, threads: 1 };
+    let model = Model::open(file, &Card::default(), options, Some(4))?;
+    let seconds = cpu_seconds()? - before;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
+    let peak: f64 = peak.ok_or("/proc/self/status has no VmHWM")?;
+    Ok(format!("{}, {}, {seconds:.1}, {:.0}", graph.nodes.len(), model.info.nodes[2], peak / 1024.0))
+}
+
+/// CPU time of this process so far, with that of its threads. /proc counts in hundredths of a second.
+fn cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name of the program, which may hold spaces, ends with the last bracket; utime and stime are fields 14 and 15.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks =
+        |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).ok_or("/proc/self/stat is too short");
+    Ok((ticks(11)? + ticks(12)?) / 100.0)
+}
+
+/// Grey images to embeddings of 8 numbers: a convolution to four channels, `body` from "v0" to the value that it returns, a head.
+fn model(body: impl FnOnce(&mut Vec<Node>, &mut BTreeMap<String, Tensor>) -> String) -> Graph {
+    let mut constants = BTreeMap::new();
+    let mut nodes = vec![Node::new("Conv", &["image", "first"], "v0").with("pads", vec![1i64, 1, 1, 1])];
+    constants.insert("first".to_string(), weights(&[4, 1, 3, 3], 0.4, 0));
+    constants.insert("head".to_string(), weights(&[8, 4], 1.0, 1));
+    let last = body(&mut nodes, &mut constants);
+    nodes.push(Node::new("GlobalAveragePool", &[&last], "pooled"));
+    nodes.push(Node::new("Flatten", &["pooled"], "flat"));
+    nodes.push(Node::new("Gemm", &["flat", "head"], "embedding").with("transB", 1i64));
+    let mut graph = Graph::new(nodes, constants);
+    graph.inputs = vec![Value::new("image", DType::F32, &[4, 1, SIDE, SIDE])];
+    graph.outputs = vec![Value::new("embedding", DType::F32, &[4, 8])];
+    graph
+}
+
+/// Blocks of Conv, Relu, Conv, Add, each convolution with weights of its own.
+fn residual(count: usize) -> Graph {
+    model(|nodes, constants| {
+        for i in 0..count / 4 {
+            let [at, a, b, w, r, c] = ["v", "a", "b", "w", "r", "c"].map(|kind| format!("{kind}{i}"));
+            let to = format!("v{}", i + 1);
+            // Small, so that the sum of many neither grows beyond all bounds nor hides the image.
+            constants.insert(a.clone(), weights(&[4, 4, 3, 3], 0.02, i as u32 + 2));
+            constants.insert(b.clone(), weights(&[4, 4, 3, 3], 0.02, i as u32 + 3));
+            let pads = || vec![1i64, 1, 1, 1];
+            nodes.push(Node::new("Conv", &[&at, &a], &w).with("pads", pads()));
+            nodes.push(Node::new("Relu", &[&w], &r));
+            nodes.push(Node::new("Conv", &[&r, &b], &c).with("pads", pads()));
+            nodes.push(Node::new("Add", &[&at, &c], &to));
+        }
+        format!("v{}", count / 4)
+    })
+}
+
+/// Sigmoid and Tanh in turns: each hands a value to the gradient.
+fn sigmoids(count: usize) -> Graph {
+    model(|nodes, _| {
+        for i in 0..count {
+            let operator = if i % 2 == 0 { "Sigmoid" } else { "Tanh" };
+            nodes.push(Node::new(operator, &[&format!("v{i}")], &format!("v{}", i + 1)));
+        }
+        format!("v{count}")
+    })
+}
+
+/// Values of no pattern in [−size, size]: Marsaglia's xorshift32.
+fn weights(shape: &[i64], size: f32, seed: u32) -> Tensor {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let values: Vec<f32> = (0..shape.iter().product::<i64>())
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            size * (state as f32 / u32::MAX as f32 * 2.0 - 1.0)
+        })
+        .collect();
+    Tensor::f32(shape, &values)
+}
