@@ -585,7 +585,7 @@ fn several_targets() {
         }
     }
     let error = select(&gallery, find("QA-"), 4, form, 5, &[0]).unwrap_err();
-    assert!(error.exit == Exit::Usage && error.message.contains("at least 400 images"), "{error}");
+    assert!(error.exit == Exit::Usage && error.message.contains("at least 400 items"), "{error}");
 }
 
 #[test]

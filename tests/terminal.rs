@@ -227,6 +227,7 @@ fn help_shows_the_flags_that_a_command_takes() {
         "split",
         "mask",
         "gallery",
+        "targets",
         "card",
         "fast-math",
         "allow-cpu-nodes",
