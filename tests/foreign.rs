@@ -113,7 +113,7 @@ fn targets(dim: usize) -> (Vec<String>, Vec<f32>) {
 
 fn parquet(folder: &Temp, name: &str, names: &[String], values: &[f32]) -> String {
     let ids = Column::Text(names.iter().cloned().map(Some).collect());
-    let columns = [("id", ids), ("embedding", Column::Vectors(values.into(), values.len() / names.len()))];
+    let columns = [("id", ids), ("embedding", Column::Vectors(values, values.len() / names.len()))];
     let path = folder.write(name, columns::write("targets", &columns).unwrap());
     path.to_str().unwrap().into()
 }
