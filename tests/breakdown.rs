@@ -158,7 +158,7 @@ fn groups_come_from_the_manifest() {
     let folder = root.join("images");
     Dataset::generated(BUILTIN_SEED, 3, 8).export(&folder, &Preparation::new(1, 28, 28)).unwrap();
     let data = Dataset::open(&folder, None, None).unwrap();
-    let site = |i: usize| if i % 2 == 0 { "north" } else { "south" };
+    let site = |i: usize| if i.is_multiple_of(2) { "north" } else { "south" };
     let rows =
         (0..data.items.len()).map(|i| (&data.items[i].id, &data.classes[data.items[i].class], site(i)));
     let with: String =

@@ -166,7 +166,7 @@ fn retrieval_under_corruptions_agrees_with_numpy() {
 /// The built-in suite, with few queries and a short search.
 fn audited(folder: &Temp, more: &[&str]) -> Report {
     let suite = folder
-        .write("few.yaml", &include_str!("../suites/corruptions.yaml").replace("steps: 210", "steps: 40"));
+        .write("few.yaml", include_str!("../suites/corruptions.yaml").replace("steps: 210", "steps: 40"));
     let model = bundled("plain.onnx");
     let args = [model.to_str().unwrap(), "--suite", suite.to_str().unwrap(), "--max-queries", "24"];
     audit(&[&args[..], &["--strong-sample", "off"], more].concat()).unwrap()
