@@ -835,16 +835,16 @@ fn a_report_begins_with_a_verdict() {
     left(&mut report, 30.0);
     says(&top(&report), &["30 of 32 queries stay right, whatever was tried", "upper bound", "audit gate"]);
     left(&mut report, 12.0);
-    says(&top(&report), &["In between: 12 of 32 queries stay right", "spans the border", "--suite strong"]);
+    says(&top(&report), &["Neither broken nor robust: 12 of 32 queries stay right", "spans the border", "--suite strong"]);
     // Estimated gradients prove no strength.
     left(&mut report, 30.0);
     report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));
-    says(&top(&report), &["In between: 30 of 32"]);
+    says(&top(&report), &["Neither broken nor robust: 30 of 32"]);
     // Nor do attacks with less room than those on published models.
     report.warnings.pop();
     says(&top(&report), &["30 of 32 queries stay right, whatever was tried", "within ε 0.30196 (77.0/255)"]);
     report.suite.eps = 1.0 / 255.0;
-    says(&top(&report), &["In between: 30 of 32", "with ε 8/255, this one with less"]);
+    says(&top(&report), &["Neither broken nor robust: 30 of 32", "with ε 8/255, this one with less"]);
     // Without the strong search a high score settles nothing, and a low one does.
     says(&top(&judged()), &["No verdict yet: no strong search was run", "audit --suite strong"]);
     let mut low = report_fixture::report(0.05);

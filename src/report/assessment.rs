@@ -146,7 +146,7 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
             format!("Not robust: {} of {right} queries that were right are made wrong", right - left)
         }
         Standing::Stands => format!("{left} of {right} queries stay right, whatever was tried"),
-        _ => format!("In between: {left} of {right} queries stay right"),
+        _ => format!("Neither broken nor robust: {left} of {right} queries stay right"),
     };
     if standing != Standing::Falls {
         reasons.push("This is an upper bound: a better attack may lower it".into());
