@@ -189,6 +189,7 @@ fn what_cannot_be_compared_is_refused() {
         &[&float, &float, "--suite", "strong"],
         &["suite strong runs the strong search", "choose another suite"],
     );
+    refused(&[&float, &float, "--suite", "corruptions"], &["without the key `corruptions`"]);
     refused(&[&float, &float, "-o", "page.csv"], &["none of .html, .json, .md"]);
 
     // Distances of another kind.

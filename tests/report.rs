@@ -835,7 +835,10 @@ fn a_report_begins_with_a_verdict() {
     left(&mut report, 30.0);
     says(&top(&report), &["30 of 32 queries stay right, whatever was tried", "upper bound", "audit gate"]);
     left(&mut report, 12.0);
-    says(&top(&report), &["Neither broken nor robust: 12 of 32 queries stay right", "spans the border", "--suite strong"]);
+    says(
+        &top(&report),
+        &["Neither broken nor robust: 12 of 32 queries stay right", "spans the border", "--suite strong"],
+    );
     // Estimated gradients prove no strength.
     left(&mut report, 30.0);
     report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));

@@ -172,4 +172,9 @@ fn grids_that_mean_nothing_are_refused() {
         &swept(&dir, &["--over", "m=2"]).unwrap_err().message,
         &["no attack of suite suite has the parameter m"],
     );
+    dir.write("suite.yaml", "form: corrected\nattacks: [ES]\ncorruptions: [blur]\n");
+    says(
+        &swept(&dir, &["--over", "eps=1/255"]).unwrap_err().message,
+        &["suite suite has natural corruptions", "without the key `corruptions`"],
+    );
 }

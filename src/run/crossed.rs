@@ -2,7 +2,7 @@
 
 use super::journal::Journal;
 use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
-use super::sweep::named;
+use super::sweep::{named, refuse_corruptions};
 use super::{attacked, selection};
 use crate::cli::AuditFlags;
 use crate::judge::compare::{self, Comparison};
@@ -28,6 +28,7 @@ pub fn run(models: [&Path; 2], flags: &AuditFlags, command: &str) -> Result<(Com
     // Both models on the same images, and the trials of the first on both.
     let mut a = Subject::open(&first, Purpose::Checks)?;
     refuse_strong_suite(&a)?;
+    refuse_corruptions(&a)?;
     let mut b = Subject::open(&second, Purpose::Checks)?;
     refuse_other_input(&names, [&a, &b])?;
     let mut clean_a = a.embed(&first, Some(CLUSTERINGS))?;

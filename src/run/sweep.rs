@@ -167,6 +167,7 @@ pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
         run.eps = run.eps.or_else(|| grid.first("eps"));
     }
     let mut subject = Subject::open(&run, Purpose::Checks)?;
+    refuse_corruptions(&subject)?;
     let base = subject.settings.suite.clone();
     let input = &subject.model.info.preprocessing;
     let side = input.height.max(input.width);
@@ -253,6 +254,19 @@ fn settle(flags: &AuditFlags) -> Result<Settled> {
     let resume = std::mem::replace(&mut run.resume, false);
     run.strong_sample = run.strong_sample.or(Some(crate::cli::StrongSample::Off));
     Ok(Settled { run, files, journal, resume })
+}
+
+/// Natural corruptions are measured beside the attacks of one audit (exit code 2).
+pub(super) fn refuse_corruptions(subject: &Subject) -> Result<()> {
+    let suite = &subject.settings.suite;
+    match suite.corruptions.is_empty() {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "suite {} has natural corruptions, which only an audit of one model measures: run an audit, or take a suite without \
+             the key `corruptions`",
+            suite.name
+        ))),
+    }
 }
 
 /// The path with an ending added.
