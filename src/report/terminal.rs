@@ -135,42 +135,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         line(paint.lines(YELLOW, &wrap(&format!("!! {caveat}"))));
         line(String::new());
     }
-    let s = &report.suite;
-    line(wrap(&format!(
-        "{} · {} images, {} classes · {}",
-        report.model.path, report.data.images, report.data.classes, report.data.source
-    )));
-    let m = &report.model;
-    line(wrap(&format!(
-        "embedding `{}` of {}{}, {} · input {} · {}",
-        m.output,
-        m.dim,
-        m.output_why.as_ref().map_or(String::new(), |why| format!(" ({why})")),
-        m.metric,
-        m.inputs.join(", "),
-        m.preprocessing.words()
-    )));
-    line(wrap(&format!(
-        "suite {} ({} form) · {}: ε {}, {} · {}{}",
-        s.name,
-        s.form,
-        s.protocol,
-        bound(s),
-        stepping(report),
-        s.asked(),
-        // The text about the sample already contains the seed.
-        if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
-    )));
-    let b = &report.benign;
-    line(wrap(&format!(
-        "before any attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}{}",
-        b.r1,
-        b.r2,
-        b.map,
-        b.map_at_r,
-        b.nmi.map_or(String::new(), |v| format!("  NMI {v:.1}")),
-        b.sampling.as_ref().map_or(String::new(), |sample| format!("  (of {sample})"))
-    )));
+    audited(report).iter().for_each(|text| line(wrap(text)));
     match beside_alarm(report) {
         Ok(Some(found)) => {
             let text = wrap(&found.headline);
@@ -226,6 +191,45 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         report.tool.in_words()
     )));
     out
+}
+
+/// What was audited, how, and what retrieval finds without an attack.
+fn audited(report: &Report) -> [String; 4] {
+    let (s, m, b) = (&report.suite, &report.model, &report.benign);
+    let data = format!(
+        "{} · {} images, {} classes · {}",
+        m.path, report.data.images, report.data.classes, report.data.source
+    );
+    let model = format!(
+        "embedding `{}` of {}{}, {} · input {} · {}",
+        m.output,
+        m.dim,
+        m.output_why.as_ref().map_or(String::new(), |why| format!(" ({why})")),
+        m.metric,
+        m.inputs.join(", "),
+        m.preprocessing.words()
+    );
+    let suite = format!(
+        "suite {} ({} form) · {}: ε {}, {} · {}{}",
+        s.name,
+        s.form,
+        s.protocol,
+        bound(s),
+        stepping(report),
+        s.asked(),
+        // The text about the sample already contains the seed.
+        if s.sampling.is_some() { String::new() } else { format!(" · seed {}", report.seed) }
+    );
+    let before = format!(
+        "before any attack: R@1 {:.1}  R@2 {:.1}  mAP {:.1}  mAP@R {:.1}{}{}",
+        b.r1,
+        b.r2,
+        b.map,
+        b.map_at_r,
+        b.nmi.map_or(String::new(), |v| format!("  NMI {v:.1}")),
+        b.sampling.as_ref().map_or(String::new(), |sample| format!("  (of {sample})"))
+    );
+    [data, model, suite, before]
 }
 
 /// The first numbers side by side. Those without a meaning are struck through where there are colours; everywhere a mark says so.

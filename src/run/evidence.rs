@@ -29,25 +29,7 @@ const ROOM: usize = 64 << 20;
 /// of parts, or made from embeddings (exit code 2 or 13); model or images are others than the report's (2); a trial ends
 /// otherwise than in the report (12).
 pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
-    report.whole()?;
-    let confirmed = |code: &str| OBJECTIVES.iter().any(|o| o.code == code && o.measure.evidence().is_some());
-    if let Some(outcome) = report.outcomes.iter().find(|outcome| !confirmed(&outcome.attack)) {
-        return Err(Error::usage(format!(
-            "--bundle: the script in an archive can't confirm {}; make a report of other attacks",
-            outcome.attack
-        )));
-    }
-    if report.suite.surrogate.is_some() {
-        return Err(Error::usage(
-            "--bundle: these attacks were made on another model (--surrogate); make a report without it, and the evidence from that",
-        ));
-    }
-    if report.targets.is_some() {
-        return Err(Error::usage(
-            "--bundle: these attacks aim at embeddings of something else than images (--targets), which the script in an archive can't make \
-             again; make a report without it, and the evidence from that",
-        ));
-    }
+    confirmable(report)?;
     let flags = again(report, path)?;
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen()?;
@@ -139,6 +121,31 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     );
     destination.write(&bytes)?;
     Ok(said)
+}
+
+/// Refuses reports that the script in an archive can't confirm: those of parts (exit code 2 or 13), and attacks whose images or outcomes
+/// follow from more than the model and the images (2).
+fn confirmable(report: &Report) -> Result<()> {
+    report.whole()?;
+    let confirmed = |code: &str| OBJECTIVES.iter().any(|o| o.code == code && o.measure.evidence().is_some());
+    if let Some(outcome) = report.outcomes.iter().find(|outcome| !confirmed(&outcome.attack)) {
+        return Err(Error::usage(format!(
+            "--bundle: the script in an archive can't confirm {}; make a report of other attacks",
+            outcome.attack
+        )));
+    }
+    if report.suite.surrogate.is_some() {
+        return Err(Error::usage(
+            "--bundle: these attacks were made on another model (--surrogate); make a report without it, and the evidence from that",
+        ));
+    }
+    if report.targets.is_some() {
+        return Err(Error::usage(
+            "--bundle: these attacks aim at embeddings of something else than images (--targets), which the script in an archive can't make \
+             again; make a report without it, and the evidence from that",
+        ));
+    }
+    Ok(())
 }
 
 /// The flags that the report was made with, for its trials and for nothing else.
