@@ -258,7 +258,9 @@ impl Gallery {
                 "a gallery of {n} item(s) has nothing to rank: give at least 2 images"
             )));
         }
-        if let Some(bad) = raw.rows().into_iter().position(|row| row.iter().any(|v| !v.is_finite())) {
+        if let Some(bad) =
+            raw.rows().into_iter().position(|row| !row.fold(true, |all, v| all & v.is_finite()))
+        {
             return Err(Error::untrusted(format!(
                 "the clean embedding of `{}` is not finite: check the model's preprocessing and this image",
                 ids[bad]
@@ -575,6 +577,25 @@ impl Gallery {
 /// ‖row‖² of each row of a row-major matrix.
 fn squared_norms<S: ndarray::Data<Elem = f32>>(rows: &ndarray::ArrayBase<S, ndarray::Ix2, f32>) -> Vec<f32> {
     rows.rows().into_iter().map(|r| squared_norm(r.to_slice().expect("row-major"))).collect()
+}
+
+/// Bits of a coordinate that equal ones share.
+pub fn bits(v: f32) -> u32 {
+    // Adding 0 turns -0 into 0.
+    (v + 0.0).to_bits()
+}
+
+/// A hash of a point (D), the same for equal points: multiplications by an odd number, as in FNV, in lanes that don't wait for each
+/// other. Each step is a bijection of what it is given, so that a point that differs in one coordinate has another hash.
+pub fn hash(point: &[f32]) -> u64 {
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut lanes = [0u64; 8];
+    for chunk in point.chunks(lanes.len()) {
+        for (lane, v) in lanes.iter_mut().zip(chunk) {
+            *lane = (*lane ^ u64::from(bits(*v))).wrapping_mul(FACTOR);
+        }
+    }
+    lanes.iter().fold(0, |all: u64, lane| (all.rotate_left(11) ^ lane).wrapping_mul(FACTOR))
 }
 
 fn squared_norm(v: &[f32]) -> f32 {

@@ -246,11 +246,11 @@ pub struct Part {
     pub partition: String,
     /// Number of trials that the whole run asks for, with those that cannot be run.
     pub trials: usize,
-    /// Positions of this part's outcomes among them.
+    /// Positions of this part's outcomes among the trials that the whole run asks for.
     pub places: Vec<usize>,
-    /// Positions of this part's skipped trials among them.
+    /// Positions of this part's skipped trials among the trials that the whole run asks for.
     pub skipped_places: Vec<usize>,
-    /// SHA-256 over attack and query of each of them.
+    /// SHA-256 over attack and query of each trial that the whole run asks for.
     pub trials_sha256: String,
     /// Scores of the suite.
     pub scores: Vec<ScoreName>,

@@ -247,3 +247,48 @@ pub fn sampling(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Option<
     };
     Some(format!("{most} of {all} queries{first}, stratified by class, seed {}", flags.seed))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use crate::record::Metric;
+    use clap::Parser;
+    use ndarray::Array2;
+
+    /// Every part knows what the whole run asks for, and draws its own trials alone. Together these are one run's.
+    #[test]
+    fn parts_draw_their_own_trials() {
+        // Items 0 to 59 in 12 classes of 5, and one that is alone in its class, so that some attacks can't be run on it.
+        let points = Array2::from_shape_fn((61, 3), |(i, k)| ((7 * i + 3 * k) % 61) as f32 + 1.0);
+        let labels = (0..61).map(|i| i / 5).collect();
+        let ids = (0..61).map(|i| format!("{i}.png")).collect();
+        let gallery = Gallery::new(Metric::NormalizedEuclidean, points, labels, ids).unwrap();
+        let suite = Suite::load("full").unwrap();
+        let (protocol, plan) = suite.plan(28, 0).unwrap();
+        let chosen = |more: &[&str]| {
+            let flags = Cli::try_parse_from([&["audit", "m.onnx"], more].concat()).unwrap().run;
+            let queries = queries(&flags, &suite, &gallery).unwrap();
+            let Chosen { mut selection, mut asked } =
+                select(&flags, &suite, protocol, &plan, &gallery, &queries).unwrap();
+            add_strong_sample(&mut selection, &mut asked, &flags, &plan, &gallery).unwrap();
+            let trials = selection.trials.iter().map(|t| (t.objective.code, t.query, t.targets.clone()));
+            let skipped = selection.skipped.iter().map(|s| (s.attack.clone(), s.query.clone()));
+            let asked: Vec<_> = asked.iter().map(|&(objective, query)| (objective.code, query)).collect();
+            let (mut trials, mut skipped): (Vec<_>, Vec<_>) = (trials.collect(), skipped.collect());
+            trials.sort();
+            skipped.sort();
+            (trials, skipped, asked)
+        };
+        let (trials, skipped, asked) = chosen(&[]);
+        assert!(trials.iter().any(|t| t.0 == R1.code) && !skipped.is_empty());
+        assert_eq!(trials.len() + skipped.len(), asked.len());
+        let parts: Vec<_> = (1..=3).map(|m| chosen(&["--partition", &format!("hash:{m}/3")])).collect();
+        assert!(parts.iter().all(|part| part.2 == asked && part.0.len() < trials.len() / 2));
+        let mut all: Vec<_> = parts.iter().flat_map(|part| part.0.clone()).collect();
+        let mut none: Vec<_> = parts.iter().flat_map(|part| part.1.clone()).collect();
+        all.sort();
+        none.sort();
+        assert_eq!((all, none), (trials, skipped));
+    }
+}

@@ -2,8 +2,8 @@
 
 use crate::judge::strong::wilson;
 use crate::record::{Found, Metric, Severity};
-use crate::space::Gallery;
 use crate::space::benign::Benign;
+use crate::space::{self, Gallery};
 use std::collections::HashMap;
 
 /// The largest number of points used for distances and variances.
@@ -143,32 +143,14 @@ pub(super) fn zero(r: &Retrieval) -> Found {
     (severity, format!("{} of {all} embeddings are zero: {}{more}", zero.len(), some.join(", ")))
 }
 
-/// Bits of a coordinate that equal ones share.
-fn bits(v: f32) -> u32 {
-    // Adding 0 turns -0 into 0.
-    (v + 0.0).to_bits()
-}
-
-/// A hash of a point: multiplications by an odd number, as in FNV, in lanes that don't wait for each other.
-fn hash(point: &[f32]) -> u64 {
-    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mut lanes = [0u64; 8];
-    for chunk in point.chunks(lanes.len()) {
-        for (lane, v) in lanes.iter_mut().zip(chunk) {
-            *lane = (*lane ^ u64::from(bits(*v))).wrapping_mul(FACTOR);
-        }
-    }
-    lanes.iter().fold(0, |all: u64, lane| (all.rotate_left(11) ^ lane).wrapping_mul(FACTOR))
-}
-
 pub(super) fn duplicates(r: &Retrieval) -> Found {
     let g = r.gallery;
     // Only points that share a hash are compared: a table of all would be as large as the gallery.
-    let mut hashes: Vec<(u64, usize)> = (0..g.len()).map(|i| (hash(g.point(i)), i)).collect();
+    let mut hashes: Vec<(u64, usize)> = (0..g.len()).map(|i| (space::hash(g.point(i)), i)).collect();
     hashes.sort_unstable();
     let mut groups: HashMap<Vec<u32>, Vec<usize>> = HashMap::new();
     for &(_, i) in hashes.chunk_by(|a, b| a.0 == b.0).filter(|alike| alike.len() > 1).flatten() {
-        groups.entry(g.point(i).iter().copied().map(bits).collect()).or_default().push(i);
+        groups.entry(g.point(i).iter().map(|v| space::bits(*v)).collect()).or_default().push(i);
     }
     let groups: Vec<Vec<usize>> = groups.into_values().filter(|items| items.len() > 1).collect();
     if groups.is_empty() {
