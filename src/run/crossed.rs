@@ -33,7 +33,8 @@ pub fn run(models: [&Path; 2], flags: &AuditFlags, command: &str) -> Result<(Com
     refuse_other_input(&names, [&a, &b])?;
     let mut clean_a = a.embed(&first, Some(CLUSTERINGS))?;
     let mut clean_b = b.embed(&second, Some(CLUSTERINGS))?;
-    selection::add_strong_sample(&mut clean_a.selection, &first, &a.plan, &clean_a.gallery)?;
+    let Clean { gallery, selection, asked, .. } = &mut clean_a;
+    selection::add_strong_sample(selection, asked, &first, &a.plan, gallery)?;
     let mut phase = Phase::new("agreement", 0, flags.mode());
     let meter = Meter::default();
     let agreement =
