@@ -19,6 +19,39 @@ and Scatter (9-10) becomes ScatterElements.
 
 ";
 
+const REASONS: &str = "
+## Why forms are refused
+
+*Computed in the graph*, or *from the image*, means: out of the values of the pixels. What follows from shapes and constants alone is
+folded when a model is loaded, and is not refused.
+
+| Refused | Why |
+|---|---|
+| sizes, scales, bounds, steps, pads, axes, a condition or a number of steps computed from the image | The shapes of later values would depend on the pixels. The gradient's graph has fixed shapes. |
+| auto_pad=SAME_* with dilations | ONNX Runtime 1.31 refuses such convolutions itself. Its pools make outputs of another size than ONNX defines. |
+| Gelu of float64 | ONNX Runtime has no kernel. |
+| MaxPool with storage_order=1 and a large window; Resize with keep_aspect_ratio_policy that rounds up | The exporters of PyTorch and TensorFlow write neither. |
+| RoiAlign with computed regions | Regions come from a detector, which chooses boxes by their rank. PyTorch's RoIAlign has no gradient of regions either. |
+| AffineGrid with align_corners and an axis of one position | ONNX's definition divides by 0. |
+| ConvInteger, MatMulNBits and CausalConvWithState with computed weights; ConvTransposeWithDynamicPads with computed pads | The tools that write these operators write constants. |
+| more than 4,096 steps; more than 16,777,216 pixels | Each step is a part of the graph. Positions are float32, which counts no further. |
+| past and present in one buffer, cache_indirection, do_rotary, state_window, keys of four dimensions | They belong to decoders that write text token by token. |
+| com.microsoft::RotaryEmbedding with is_packed_batching or a scale | ONNX Runtime's kernel for the CPU looks at neither, so that there is nothing to compare with. |
+| SkipSimplifiedLayerNormalization's output of the mean | ONNX Runtime's kernel leaves it 0. |
+| opset 26's BitCast, float4, float8e8m0 and int2 | They have no operators in opset 21, and the bits of a float have no derivative. |
+
+## Operators of com.microsoft that are not covered
+
+- Those with a kernel for CUDA or another device alone, such as BiasAdd, BiasSoftmax, BiasSplitGelu, GroupNorm, NhwcConv, PackedAttention, QOrdered*: on the
+  CPU there is nothing to compare an expansion with.
+- Those of text and of decoders: tokens, embeddings of tokens, beam search, sampling, GroupQueryAttention and other attention over a cache,
+  mixtures of experts (MoE, QMoE), weights of 4 bits in the formats of bitsandbytes (MatMulBnb4, MatMulFpQ4), gates and norms of language models.
+- CropAndResize and MaxpoolWithMask: crops by boxes and pools over valid sizes, of detectors and of text recognition.
+- DynamicQuantizeLSTM, AttnLSTM: recurrent operators of speech. The standard LSTM, GRU and RNN are covered.
+- com.microsoft.nchwc, which ONNX Runtime writes when it saves a model with *all* optimisations: channels lie in blocks as wide as the registers of the machine that
+  saved it, and the file doesn't say how wide. Save with ORT_ENABLE_EXTENDED.
+";
+
 /// Every operator with the opsets it is understood in, its class and what is refused; as Markdown or as text.
 pub fn table(markdown: bool) -> String {
     let (mut expanded, mut ruled): (Vec<Operator>, Vec<Operator>) =
@@ -60,6 +93,9 @@ pub fn table(markdown: bool) -> String {
     for e in expanded {
         let (op, opsets) = named(&e);
         text += &row(&op, &opsets, class_name(e.class).0, e.refused);
+    }
+    if markdown {
+        text += REASONS;
     }
     text
 }

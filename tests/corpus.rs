@@ -31,6 +31,7 @@ fn sound_files_of_the_corpus_are_taken() {
     let text = |name: &str| std::fs::read_to_string(corpus.join(name)).unwrap();
     onnx_grad::Graph::load(&corpus.join("model/conv.onnx")).unwrap();
     onnx_grad::Graph::load(&corpus.join("model/loop.onnx")).unwrap();
+    onnx_grad::Graph::load(&corpus.join("model/masked.onnx")).unwrap();
     audit::yaml::read::<audit::model::card::Card>("all.yaml", &text("card/all.yaml")).unwrap();
     audit::suite::Suite::parse("ars.yaml", &text("suite/ars.yaml")).unwrap();
     // It is read up to the images, which are not there.

@@ -512,3 +512,14 @@ fn estimated_signs_agree_with_exact_ones_and_follow_from_the_seed() {
     assert_eq!(g, estimate(7));
     assert_ne!(g, estimate(8));
 }
+
+/// ONNX Runtime's last level of optimisation writes these operators into saved models.
+#[test]
+fn a_model_saved_for_one_machine_says_so() {
+    let mut conv = Node::new("Conv", &["x", "w"], "map");
+    conv.domain = "com.microsoft.nchwc".into();
+    let mut graph = grey(BATCH, vec![conv], &[("w", weights(&[8, 1, 3, 3]))], &["map"]);
+    graph.opsets.insert("com.microsoft.nchwc".into(), 1);
+    let error = open("blocked", &graph, None, None).err().unwrap();
+    says(&error.message, &["com.microsoft.nchwc::Conv", "all optimisations", "ORT_ENABLE_EXTENDED"]);
+}

@@ -5,7 +5,8 @@
     python tools/golden_quantise.py
 
 One scale for the tensor, and one per channel (axis 1 of [2, 3, 4]), signed and unsigned, with values inside, outside and within
-half a step of the ends of the range. Autograd passes the cotangent where nothing is clipped.
+half a step of the ends of the range. Autograd passes the cotangent where nothing is clipped. The gradient of the scale is that of
+PyTorch's quantisation with a scale that is learned.
 """
 
 import json
@@ -37,8 +38,15 @@ def case(rng, scale, zero, low, high):
         scales, zeros = torch.tensor(scale), torch.tensor(zero, dtype=torch.int32)
         y = torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, low, high)
     y.backward(ct)
+    scales, zeros = torch.tensor(scale, requires_grad=True), torch.tensor(zero, dtype=torch.float32)
+    if len(scale) == 1:
+        learned = torch._fake_quantize_learnable_per_tensor_affine(x.detach(), scales, zeros, low, high, 1.0)
+    else:
+        learned = torch._fake_quantize_learnable_per_channel_affine(x.detach(), scales, zeros, 1, low, high, 1.0)
+    learned.backward(ct)
     flat = lambda t: t.detach().numpy().ravel().tolist()
-    return dict(scale=scale, zero=zero, low=low, x=flat(x), cotangent=flat(ct), y=flat(y), gradient=flat(x.grad))
+    made = dict(x=flat(x), cotangent=flat(ct), y=flat(y), gradient=flat(x.grad), scale_gradient=flat(scales.grad))
+    return dict(scale=scale, zero=zero, low=low, **made)
 
 
 def main():

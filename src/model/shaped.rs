@@ -44,6 +44,9 @@ pub fn shaped(graph: &Graph, taking: Taking) -> Result<(Graph, Types)> {
     )))
 }
 
+/// The operators that ONNX Runtime's last level of optimisation writes into saved models.
+const BLOCKED: &str = "com.microsoft.nchwc";
+
 /// Refuses operators that ONNX Runtime does not know. It lists all of them; ONNX Runtime itself would stop at the
 /// first.
 fn foreign_operators(graph: &Graph) -> Result<()> {
@@ -56,6 +59,13 @@ fn foreign_operators(graph: &Graph) -> Result<()> {
         .collect();
     if labels.is_empty() {
         return Ok(());
+    }
+    if graph.nodes.iter().any(|n| n.domain == BLOCKED) {
+        return Err(Error::model(format!(
+            "was saved by ONNX Runtime with all optimisations, so that channels lie in blocks as wide as the registers of the \
+             machine that saved it:\n{}\nSave it with ORT_ENABLE_EXTENDED, or take the file that it was made from",
+            labels.join("\n")
+        )));
     }
     Err(Error::model(format!(
         "has operators of a domain that ONNX Runtime doesn't come with, and that have no gradient here:\n{}\n\

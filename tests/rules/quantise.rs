@@ -53,6 +53,56 @@ fn quantisation_passes_gradients_straight_through_where_nothing_is_clipped() {
     assert!(close(&g, &[2.0, 0.0]), "{g:?}");
 }
 
+/// Operators that ONNX Runtime's quantiser leaves on integers. They make as many values as they take, in another order, or take half
+/// of them; what is expected follows from where each value goes.
+#[test]
+fn integers_that_move_have_the_gradient_of_where_they_go() {
+    common::load_runtime();
+    let zero = Tensor { dtype: DType::U8, shape: vec![], bytes: vec![128].into() };
+    let x: Vec<f32> = (0..8).map(|i| 0.1 * i as f32).collect();
+    let cotangent: Vec<f32> = (1..9).map(|i| i as f32).collect();
+    let to_space = Node::new("DepthToSpace", &["q"], "deep").with("blocksize", 2i64);
+    let to_depth = Node::new("SpaceToDepth", &["deep"], "moved").with("blocksize", 2i64);
+    let crop = Node::new("Pad", &["q", "crop"], "inner");
+    let nearest = |scales: &str, from: &str, to: &str| {
+        let asked = Node::new("Resize", &[from, "", scales], to).with("mode", "nearest");
+        asked.with("coordinate_transformation_mode", "asymmetric").with("nearest_mode", "floor")
+    };
+    let line = |values: [f32; 8]| values.to_vec();
+    let cases = [
+        // There and back again.
+        (vec![to_space, to_depth], line([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])),
+        // The second column of two, twice: of each row both cotangents.
+        (
+            vec![crop, Node::new("Tile", &["inner", "twice"], "moved")],
+            line([0.0, 3.0, 0.0, 7.0, 0.0, 11.0, 0.0, 15.0]),
+        ),
+        // The first column of two, twice.
+        (
+            vec![nearest("half", "q", "small"), nearest("double", "small", "moved")],
+            line([3.0, 0.0, 7.0, 0.0, 11.0, 0.0, 15.0, 0.0]),
+        ),
+    ];
+    let scales = |last: f32| Tensor::f32(&[4], &[1.0, 1.0, 1.0, last]);
+    for (middle, expected) in cases {
+        let mut nodes = quantised(None);
+        nodes.splice(1..1, middle);
+        nodes.last_mut().unwrap().inputs[0] = "moved".into();
+        let constants = [
+            ("s", Tensor::f32(&[], &[0.1])),
+            ("z", zero.clone()),
+            ("crop", Tensor::ints(&[0, 0, 0, -1, 0, 0, 0, 0])),
+            ("twice", Tensor::ints(&[1, 1, 1, 2])),
+            ("half", scales(0.5)),
+            ("double", scales(2.0)),
+        ];
+        let named: Vec<String> = nodes.iter().map(Node::label).collect();
+        let (_, g, _) = gradient(nodes, &constants, &[1, 4, 1, 2], &x, &cotangent);
+        let close = g.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-4);
+        assert!(close, "{named:?}: {g:?}, {expected:?} expected");
+    }
+}
+
 /// Values and gradients of tests/golden/quantise.json, by PyTorch's fake quantisation (tools/golden_quantise.py).
 #[test]
 fn quantisation_is_that_of_pytorch() {
@@ -80,6 +130,34 @@ fn quantisation_is_that_of_pytorch() {
             |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * b.abs().max(1.0));
         assert!(close(&values, &y), "{name}: values");
         assert!(close(&gradient, &expected), "{name}: gradient");
+
+        // The scale too: the input is values and scales, and so is the output, so that its cotangent ends with zeros.
+        let (count, scales) = (size(&shape) as i64, scale.len() as i64);
+        let mut split = Node::new("Split", &["x", "sizes"], "flat").with("axis", 0);
+        split.outputs.push("own".into());
+        let mut nodes = vec![split, Node::new("Reshape", &["flat", "shape"], "v")];
+        nodes.push(Node::new("Reshape", &["own", "scales"], "s"));
+        nodes.extend(quantised(None));
+        nodes[3].inputs[0] = "v".into();
+        nodes[4].outputs[0] = "back".into();
+        nodes.push(Node::new("Reshape", &["back", "line"], "values"));
+        nodes.push(Node::new("Concat", &["values", "own"], "y").with("axis", 0));
+        let lists = [("sizes", Tensor::ints(&[count, scales])), ("shape", Tensor::ints(&shape))];
+        let more = [("scales", Tensor::ints(&n)), ("line", Tensor::ints(&[-1])), constants[1].clone()];
+        let constants = [lists.as_slice(), &more].concat();
+        let (x, zeros) = ([x, scale.clone()].concat(), vec![0.0; scale.len()]);
+        let (_, gradient, _) =
+            self::gradient(nodes, &constants, &[count + scales], &x, &[cotangent, zeros].concat());
+        let (of_values, of_scales) = gradient.split_at(count as usize);
+        let scales_close = of_scales.iter().zip(numbers(&case["scale_gradient"]));
+        assert!(close(of_values, &expected), "{name}: gradient beside the scale's");
+        for (a, b) in scales_close {
+            // Sums of products of up to 255 and 1, from rounding at float32.
+            assert!(
+                (a - b).abs() < 1e-3 * b.abs().max(1.0),
+                "{name}: gradient of the scale: {a}, {b} expected"
+            );
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::Pass;
 use crate::grad::rules;
 use crate::graph::{Expansion, expanded, unfolded};
 
+pub use crate::grad::rules::Class;
 pub use crate::graph::{NEWEST, OLDEST, OPSET};
 
 /// An operator that may lie between the input and the output of a graph that is differentiated.
@@ -21,23 +22,6 @@ pub struct Operator {
     pub softened: bool,
     /// Forms of it that are refused with a message, in words; empty if there are none.
     pub refused: &'static str,
-}
-
-/// How an operator passes a gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Its own derivative (at kinks, the one that PyTorch takes).
-    Exact,
-    /// It rounds to integers: the derivative of what it would be without rounding. Always in the notes.
-    StraightThrough,
-    /// Its output is no function of its inputs' values that a gradient could follow.
-    Discrete,
-    /// It is constant almost everywhere: zero, or straight-through if asked for. Always in the notes.
-    Flat,
-    /// [`Graph::unfold`](crate::Graph::unfold) writes its steps one behind the other, and those are differentiated.
-    Unfolded,
-    /// [`Graph::load`](crate::Graph::load) writes it with other operators, and those are differentiated.
-    Expanded,
 }
 
 /// Every operator with a rule, and every operator that is expanded. An operator with both has two rows: graphs that were

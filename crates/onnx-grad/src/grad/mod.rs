@@ -14,7 +14,6 @@ mod tape;
 use tape::Cx;
 pub(crate) use tape::refs;
 
-use crate::operators::Class;
 use crate::{Attr, DType, Graph, Node, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -222,15 +221,15 @@ impl Said {
         }
         let mut note = |straight_through| self.notes.push(Note { node: node.label(), straight_through });
         match rule.class {
-            Class::Exact => {}
-            Class::StraightThrough => note(true),
-            Class::Flat => {
+            rules::Class::Exact => {}
+            rules::Class::StraightThrough => note(true),
+            rules::Class::Flat => {
                 note(pass == Pass::ThroughFlat);
                 if pass != Pass::ThroughFlat {
                     return None;
                 }
             }
-            Class::Discrete | Class::Expanded | Class::Unfolded => return None,
+            rules::Class::Discrete | rules::Class::Expanded | rules::Class::Unfolded => return None,
         }
         Some((rule.apply, rule.broadcasts))
     }
@@ -343,17 +342,22 @@ fn recomputed(graph: &Graph, backward: &[Node]) -> Vec<Node> {
 }
 
 /// Operators that only move values, so that quantised integers may pass through them.
-const MOVES: [&str; 12] = [
+const MOVES: [&str; 17] = [
     "Concat",
+    "DepthToSpace",
     "Expand",
     "Flatten",
     "Gather",
     "Identity",
     "MaxPool",
+    "Pad",
     "Reshape",
+    "Resize",
     "Slice",
+    "SpaceToDepth",
     "Split",
     "Squeeze",
+    "Tile",
     "Transpose",
     "Unsqueeze",
 ];
@@ -362,7 +366,9 @@ const MOVES: [&str; 12] = [
 const NUMBERS: [&str; 4] = ["Cast", "ConvInteger", "DequantizeLinear", "MatMulInteger"];
 
 fn moves(node: &Node) -> bool {
-    MOVES.contains(&node.op.as_str()) && node.domain.is_empty()
+    let moves = MOVES.contains(&node.op.as_str()) && node.domain.is_empty();
+    // Between pixels Resize computes.
+    moves && (node.op != "Resize" || node.str("mode", "nearest") == "nearest")
 }
 
 /// Whether an output of the graph depends on each node.
@@ -416,7 +422,7 @@ impl Path {
                     .push((node.label(), "how many values it makes is computed from the image".into()));
                 continue;
             }
-            if class == Some(Class::Discrete) && !softens {
+            if class == Some(rules::Class::Discrete) && !softens {
                 continue;
             }
             let none = Note { node: node.label(), straight_through: false };
@@ -436,7 +442,7 @@ impl Path {
                 path.refused.push((node.label(), why.into()));
                 continue;
             }
-            let passing: Vec<String> = if class == Some(Class::StraightThrough) || softens {
+            let passing: Vec<String> = if class == Some(rules::Class::StraightThrough) || softens {
                 node.outputs.iter().take(1).cloned().collect()
             } else {
                 let passes = |o: &&String| is_float(o) || ((quantised || rounded) && moves);

@@ -1,10 +1,8 @@
 //! `.onnx` file → [`Graph`].
 
-use super::{Attr, AttrProto, DType, Dim, Graph, Node, Tensor, Value, canonical, proto, sane, tensor};
+use super::{Graph, canonical, proto, read};
 use crate::{Error, Result};
 use prost::{Message, bytes::Bytes};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path};
 
@@ -35,7 +33,8 @@ impl Graph {
         let bad = |why: String| Error::Model(format!("{}: {why}", path.display()));
         let mut model =
             proto::ModelProto::decode(bytes.clone()).map_err(|e| bad(not_onnx(&bytes, Some(&e))))?;
-        let opsets = model.opset_import.iter().map(|o| (norm(&o.domain).to_string(), o.version)).collect();
+        let opsets =
+            model.opset_import.iter().map(|o| (read::norm(&o.domain).to_string(), o.version)).collect();
         let Some(mut g) = model.graph.take() else { return Err(bad(not_onnx(&bytes, None))) };
         if g.node.is_empty() && g.output.is_empty() {
             return Err(bad("holds an empty graph. Export the model again".into()));
@@ -47,7 +46,7 @@ impl Graph {
         let external = move |location: &str, offset: u64, length: Option<u64>| {
             read_external(path, location, offset, length)
         };
-        let mut graph = graph(&mut g, &external).map_err(bad)?;
+        let mut graph = read::graph(&mut g, &external).map_err(bad)?;
         graph.opsets = opsets;
         graph.functions = model.functions;
         graph.metadata = model.metadata_props.into_iter().map(|p| (p.key, p.value)).collect();
@@ -73,9 +72,6 @@ fn not_onnx(bytes: &[u8], error: Option<&prost::DecodeError>) -> String {
         None => "is truncated: it ends before its graph. Copy or export it again".into(),
     }
 }
-
-/// Reads external data: (location, offset, length) → bytes.
-pub(super) type External<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> std::result::Result<Vec<u8>, String>;
 
 /// Refuses pipes and devices, which may never end.
 fn regular(path: &Path) -> std::io::Result<()> {
@@ -129,187 +125,4 @@ fn read_external(
     let mut bytes = vec![0; length as usize];
     file.read_exact(&mut bytes).map_err(fail)?;
     Ok(bytes)
-}
-
-pub(super) fn norm(domain: &str) -> &str {
-    if domain == "ai.onnx" { "" } else { domain }
-}
-
-pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::result::Result<Graph, String> {
-    let mut out = Graph::default();
-    let mut narrow: HashMap<String, &str> = HashMap::new();
-    for t in &mut g.initializer {
-        let name = t.name.clone();
-        narrow.extend(tensor::narrow(t.data_type).map(|(_, kind)| (name.clone(), kind)));
-        let tensor = Tensor::from_proto(t, external).map_err(|e| format!("initializer {name:?} {e}"))?;
-        out.constants.insert(name, tensor);
-    }
-    if !g.sparse_initializer.is_empty() {
-        return Err("has sparse initializers, which are not supported. Export it with dense weights".into());
-    }
-    if g.node.len() > sane::MOST_NODES {
-        return Err(format!(
-            "has {} nodes; {} are the most that is taken. Fold or simplify the graph (onnxsim), or export it again",
-            g.node.len(),
-            sane::MOST_NODES
-        ));
-    }
-    let mut nodes = Vec::with_capacity(g.node.len());
-    for n in &mut g.node {
-        let mut node = Node {
-            op: std::mem::take(&mut n.op_type),
-            domain: norm(&n.domain).to_string(),
-            name: std::mem::take(&mut n.name),
-            inputs: std::mem::take(&mut n.input),
-            outputs: std::mem::take(&mut n.output),
-            ..Default::default()
-        };
-        // ONNX Runtime (1.31) takes an absent last input that is named "" for a present one, and may crash.
-        while node.inputs.last().is_some_and(String::is_empty) {
-            node.inputs.pop();
-        }
-        for a in &mut n.attribute {
-            let value =
-                attr(a, external).map_err(|e| format!("{}: attribute {:?} {e}", node.label(), a.name))?;
-            node.attrs.insert(a.name.clone(), value);
-        }
-        if node.op == "Constant"
-            && node.domain.is_empty()
-            && let Some(name) = node.output(0)
-            && let Some(t) = constant(&node)
-        {
-            out.constants.insert(name.to_string(), t);
-            continue;
-        }
-        sane::check(&node)?;
-        result_type(&node, &narrow)?;
-        nodes.push(node);
-    }
-    // Old exporters list weights among the inputs too.
-    out.inputs = g.input.iter().filter(|v| !out.constants.contains_key(&v.name)).map(value).collect();
-    out.outputs = g.output.iter().map(value).collect();
-    out.nodes = sort(nodes)?;
-    Ok(out)
-}
-
-/// Refuses a node whose result has a type that the canonical opset doesn't have, by the example of a constant of that type.
-fn result_type(node: &Node, narrow: &HashMap<String, &str>) -> std::result::Result<(), String> {
-    let example = match node.op.as_str() {
-        "QuantizeLinear" => node.input(2),
-        "CastLike" => node.input(1),
-        _ => None,
-    };
-    match example.and_then(|name| narrow.get(name)) {
-        None => Ok(()),
-        Some(kind) => Err(format!(
-            "{}: makes {kind}, which opset {} doesn't have. Export the model with 8-bit or 4-bit integers, or in float",
-            node.label(),
-            super::OPSET
-        )),
-    }
-}
-
-fn value(v: &proto::ValueInfoProto) -> Value {
-    use proto::tensor_shape_proto::dimension::Value as D;
-    use proto::type_proto::Value as T;
-    let tensor = match v.r#type.as_ref().and_then(|t| t.value.as_ref()) {
-        Some(T::TensorType(t)) => Some(t),
-        _ => None,
-    };
-    let shape = tensor.and_then(|t| t.shape.as_ref()).map(|s| {
-        s.dim
-            .iter()
-            .map(|d| match &d.value {
-                Some(D::DimValue(n)) if *n >= 0 => Dim::Known(*n),
-                Some(D::DimParam(name)) => Dim::Free(name.clone()),
-                _ => Dim::Free(String::new()),
-            })
-            .collect()
-    });
-    Value { name: v.name.clone(), dtype: DType::from_code(tensor.map_or(0, |t| t.elem_type)), shape }
-}
-
-pub(super) fn attr(a: &mut proto::AttributeProto, external: External) -> std::result::Result<Attr, String> {
-    use proto::attribute_proto::AttributeType as K;
-    let text = |s: &[u8]| String::from_utf8_lossy(s).into_owned();
-    if !a.ref_attr_name.is_empty() {
-        // Inside a function: the call says the value.
-        return Ok(Attr::Other(Box::new(AttrProto(a.clone()))));
-    }
-    Ok(match K::try_from(a.r#type) {
-        Ok(K::Int) => Attr::Int(a.i),
-        Ok(K::Float) => Attr::Float(a.f),
-        Ok(K::String) => Attr::Str(text(&a.s)),
-        Ok(K::Ints) => Attr::Ints(a.ints.clone()),
-        Ok(K::Floats) => Attr::Floats(a.floats.clone()),
-        Ok(K::Tensor) => match a.t.as_mut() {
-            Some(t) if DType::is_stored(t.data_type) => Attr::Tensor(Tensor::from_proto(t, external)?),
-            _ => Attr::Other(Box::new(AttrProto(a.clone()))),
-        },
-        Ok(K::Graph) => match a.g.as_mut() {
-            Some(g) => Attr::Graph(Box::new(graph(g, external)?)),
-            None => return Err("is an empty graph".into()),
-        },
-        _ => Attr::Other(Box::new(AttrProto(a.clone()))),
-    })
-}
-
-fn constant(node: &Node) -> Option<Tensor> {
-    match node.attrs.iter().next()? {
-        (k, Attr::Tensor(t)) if k == "value" => Some(t.clone()),
-        (k, Attr::Int(v)) if k == "value_int" => Some(Tensor::i64(&[], &[*v])),
-        (k, Attr::Float(v)) if k == "value_float" => Some(Tensor::f32(&[], &[*v])),
-        (k, Attr::Ints(v)) if k == "value_ints" => Some(Tensor::ints(v)),
-        (k, Attr::Floats(v)) if k == "value_floats" => Some(Tensor::f32(&[v.len() as i64], v)),
-        _ => None,
-    }
-}
-
-/// ONNX demands topological order; files from careless tools don't always have it. Nodes already in order keep their
-/// places.
-fn sort(nodes: Vec<Node>) -> std::result::Result<Vec<Node>, String> {
-    let mut producer: HashMap<&str, usize> = HashMap::new();
-    for (i, node) in nodes.iter().enumerate() {
-        for out in node.outputs.iter().filter(|o| !o.is_empty()) {
-            if let Some(first) = producer.insert(out, i) {
-                return Err(format!(
-                    "value {out:?} is produced twice, by {} and by {}. Export the model again",
-                    nodes[first].label(),
-                    node.label()
-                ));
-            }
-        }
-    }
-    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    let mut missing = vec![0usize; nodes.len()];
-    for (i, node) in nodes.iter().enumerate() {
-        let mut read = |name: &str| {
-            if let Some(&from) = producer.get(name) {
-                readers[from].push(i);
-                missing[i] += 1;
-            }
-        };
-        node.inputs.iter().for_each(|name| read(name));
-        node.each_captured(&mut read);
-    }
-    let mut ready: BinaryHeap<Reverse<usize>> =
-        (0..nodes.len()).filter(|&i| missing[i] == 0).map(Reverse).collect();
-    let mut order = Vec::with_capacity(nodes.len());
-    while let Some(Reverse(i)) = ready.pop() {
-        order.push(i);
-        for &reader in &readers[i] {
-            missing[reader] -= 1;
-            if missing[reader] == 0 {
-                ready.push(Reverse(reader));
-            }
-        }
-    }
-    if let Some(stuck) = missing.iter().position(|&n| n > 0) {
-        return Err(format!(
-            "its nodes form a cycle; {} waits for its own result, or for one that does. Export the model again",
-            nodes[stuck].label()
-        ));
-    }
-    let mut nodes: Vec<Option<Node>> = nodes.into_iter().map(Some).collect();
-    Ok(order.into_iter().filter_map(|i| nodes[i].take()).collect())
 }

@@ -9,6 +9,7 @@ mod precision;
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod proto;
+mod read;
 pub(crate) mod sane;
 mod save;
 mod tensor;
@@ -16,11 +17,14 @@ mod tensor;
 pub(crate) use canonical::MICROSOFT;
 pub(crate) use canonical::unfold::unfolded;
 pub(crate) use canonical::{Expansion, expanded};
-pub use canonical::{NEWEST, OLDEST, OPSET};
+pub use canonical::{NEWEST, OLDEST};
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
 use std::collections::{BTreeMap, HashSet};
+
+/// The canonical version of the standard operator set, to which every graph that is loaded is rewritten. From 22 on ONNX Runtime's CUDA kernels lag behind.
+pub const OPSET: i64 = 21;
 
 /// A graph: nodes in topological order, constants by name, inputs and outputs.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,9 +1,11 @@
 //! Constant tensors of a graph: an element type, a shape and little-endian bytes.
 
-use super::load::External;
 use super::proto;
 use half::{bf16, f16};
 use prost::bytes::Bytes;
+
+/// Reads external data: (location, offset, length) → bytes.
+pub(super) type External<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> std::result::Result<Vec<u8>, String>;
 
 /// Element types by their ONNX code (`TensorProto.DataType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -15,7 +15,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Atanh", |cx| over_quadratic(cx, 1.0, -1.0, false)),
     exact("Cast", cast).leaning(cast),
     exact("Celu", celu).leaning(|cx| soften::bent(cx, celu)),
-    exact("Clip", clip).softer(soften::clip, soften::clip_line),
+    exact("Clip", clip).softer(|cx| soften::clip(cx, clip), |cx| soften::clip_line(cx, clip)),
     exact("Cos", |cx| times(cx, &cx.neg(&cx.op("Sin", &[&cx.x(0)])))),
     exact("Cosh", |cx| times(cx, &cx.op("Sinh", &[&cx.x(0)]))),
     broadcasting("Div", div),
@@ -27,11 +27,11 @@ pub(super) const RULES: &[Rule] = &[
         .softer(soften::hard_sigmoid, soften::hard_sigmoid_line),
     exact("HardSwish", hard_swish).leaning(|cx| soften::bent(cx, hard_swish)),
     exact("Identity", pass_through),
-    exact("LeakyRelu", leaky_relu).leaning(soften::leaky_relu),
+    exact("LeakyRelu", leaky_relu).leaning(|cx| soften::leaky_relu(cx, leaky_relu)),
     exact("Log", |cx| cx.give_first(cx.div(&cx.gy(), &cx.x(0)))),
-    broadcasting("Max", extreme).leaning(soften::extreme),
+    broadcasting("Max", extreme).leaning(|cx| soften::extreme(cx, extreme)),
     broadcasting("Mean", mean),
-    broadcasting("Min", extreme).leaning(soften::extreme),
+    broadcasting("Min", extreme).leaning(|cx| soften::extreme(cx, extreme)),
     exact("Mish", mish).leaning(|cx| soften::bent(cx, mish)),
     broadcasting("Mod", fmod),
     broadcasting("Mul", mul),
@@ -55,7 +55,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("Tanh", |cx| times(cx, &cx.sub(&cx.scalar(1.0), &cx.square(&cx.y(0)))))
         .softer(soften::tanh, pass_through),
     exact("ThresholdedRelu", thresholded_relu).leaning(|cx| soften::with_leak(cx, thresholded_relu)),
-    broadcasting("Where", where_).leaning(soften::where_),
+    broadcasting("Where", where_).leaning(|cx| soften::where_(cx, where_)),
 ];
 
 /// Gives input 0 the output gradient times `derivative`.
@@ -204,7 +204,7 @@ fn mean(cx: &Cx) -> Done {
 }
 
 /// Max and Min: the gradient goes to the inputs that attain it, in equal parts as in PyTorch.
-pub(super) fn extreme(cx: &Cx) -> Done {
+fn extreme(cx: &Cx) -> Done {
     let masks: Vec<String> = (0..cx.node.inputs.len()).map(|i| cx.equal(&cx.x(i), &cx.y(0))).collect();
     let count = cx.op("Sum", &refs(&masks));
     let share = cx.div(&cx.gy(), &count);
@@ -216,7 +216,7 @@ pub(super) fn extreme(cx: &Cx) -> Done {
     Ok(())
 }
 
-pub(super) fn where_(cx: &Cx) -> Done {
+fn where_(cx: &Cx) -> Done {
     let (gy, condition) = (cx.gy(), cx.x(0));
     if cx.wants(1) {
         cx.give(1, cx.only_where(&condition, &gy));
@@ -282,7 +282,7 @@ pub(super) fn clip_bounds(cx: &Cx) {
 }
 
 /// Strictly inside the bounds, as PyTorch's hardtanh has it; read off the output.
-pub(super) fn clip(cx: &Cx) -> Done {
+fn clip(cx: &Cx) -> Done {
     clip_bounds(cx);
     if !cx.wants(0) {
         return Ok(());
@@ -317,7 +317,7 @@ fn relu(cx: &Cx) -> Done {
     times(cx, &cx.positive(&cx.y(0)))
 }
 
-pub(super) fn leaky_relu(cx: &Cx) -> Done {
+fn leaky_relu(cx: &Cx) -> Done {
     let alpha = cx.node.float("alpha", 0.01);
     // The output has the input's sign unless the slope is negative.
     let side = if alpha >= 0.0 { cx.y(0) } else { cx.x(0) };

@@ -19,10 +19,26 @@ mod soften;
 use super::{Cx, Pass};
 use crate::Node;
 use crate::graph::MICROSOFT;
-use crate::operators::Class;
 
 /// `Err` says what form of the operator is not covered.
 type Done = Result<(), String>;
+
+/// How an operator passes a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Its own derivative (at kinks, the one that PyTorch takes).
+    Exact,
+    /// It rounds to integers: the derivative of what it would be without rounding. Always in the notes.
+    StraightThrough,
+    /// Its output is no function of its inputs' values that a gradient could follow.
+    Discrete,
+    /// It is constant almost everywhere: zero, or straight-through if asked for. Always in the notes.
+    Flat,
+    /// [`Graph::unfold`](crate::Graph::unfold) writes its steps one behind the other, and those are differentiated.
+    Unfolded,
+    /// [`Graph::load`](crate::Graph::load) writes it with other operators, and those are differentiated.
+    Expanded,
+}
 
 /// What a rule does: appends the gradient of its node.
 pub type Apply = fn(&Cx) -> Done;

@@ -12,7 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     exact("DequantizeLinear", dequantize),
     // The scale, out of the extremes of x, counts as a constant; nothing is clipped.
     straight_through("DynamicQuantizeLinear", |cx| cx.give_first(cx.div(&cx.gy(), &cx.y(1)))),
-    straight_through("QuantizeLinear", quantize).but("a scale computed from the image"),
+    straight_through("QuantizeLinear", quantize),
 ];
 
 /// The shape in which one scale, or one per slice along `axis`, broadcasts.
@@ -41,9 +41,6 @@ fn spread(cx: &Cx, values: &str, dtype: DType, to: DType) -> String {
 }
 
 fn quantize(cx: &Cx) -> Done {
-    if cx.wants(1) {
-        return Err("a scale computed from the input is not covered".into());
-    }
     let (low, high) = match cx.y_type(0) {
         DType::U8 => (0.0, 255.0),
         DType::I8 => (-128.0, 127.0),
@@ -59,14 +56,40 @@ fn quantize(cx: &Cx) -> Done {
     };
     let x = cx.cast(&cx.x(0), cx.x_type(0), DType::F32);
     let scale = spread(cx, &cx.x(1), cx.x_type(1), DType::F32);
-    let mut q = cx.div(&x, &scale);
+    let ratio = cx.div(&x, &scale);
+    let mut q = ratio.clone();
     if let Some(zero) = zero_point(cx, DType::F32) {
         q = cx.add(&q, &zero);
     }
     let (above, below) = (cx.greater(&q, low - 0.5), cx.less(&q, high + 0.5));
     let inside = cx.op("And", &[&above, &below]);
     let g = cx.only_where(&inside, &cx.div(&cx.gy(), &scale));
-    cx.give_first(cx.cast(&g, DType::F32, cx.x_type(0)))
+    if cx.wants(1) {
+        // Of x/scale + zero point.
+        let g = cx.neg(&cx.mul(&g, &ratio));
+        give_scale(cx, &cx.cast(&g, DType::F32, cx.x_type(1)));
+    }
+    if cx.wants(0) {
+        cx.give(0, cx.cast(&g, DType::F32, cx.x_type(0)));
+    }
+    Ok(())
+}
+
+/// Gives the scales what each value has to give to its own.
+fn give_scale(cx: &Cx, g: &str) {
+    let (shape, block) = (cx.y_shape(0), cx.node.int("block_size", 0));
+    if block == 0 {
+        let g = cx.unbroadcast(g, shape, &broadcast_shape(cx));
+        return cx.give(1, cx.reshape(&g, cx.x_shape(1)));
+    }
+    // The last block may end before its axis does.
+    let axis = super::shape::axis(cx.node.int("axis", 1), shape.len());
+    let blocks = cx.x_shape(1)[axis];
+    let mut after = vec![0; shape.len()];
+    after[axis] = blocks * block - shape[axis];
+    let g = cx.pad(g, &vec![0; shape.len()], &after);
+    let apart = [&shape[..axis], &[blocks, block], &shape[axis + 1..]].concat();
+    cx.give(1, cx.reduce_sum(&cx.reshape(&g, &apart), &[axis as i64 + 1], false));
 }
 
 /// Input `i`, integers, less their zero point (input `zero`), as floats. One zero point, or one for each slice along an axis.
@@ -99,21 +122,7 @@ fn dequantize(cx: &Cx) -> Done {
         if let Some(zero) = zero_point(cx, own) {
             q = cx.sub(&q, &zero);
         }
-        let (g, shape, block) = (cx.mul(&gy, &q), cx.y_shape(0), cx.node.int("block_size", 0));
-        if block == 0 {
-            let g = cx.unbroadcast(&g, shape, &broadcast_shape(cx));
-            cx.give(1, cx.reshape(&g, cx.x_shape(1)));
-            return Ok(());
-        }
-        // The last block may end before its axis does.
-        let axis = super::shape::axis(cx.node.int("axis", 1), shape.len());
-        let blocks = cx.x_shape(1)[axis];
-        let mut after = vec![0; shape.len()];
-        after[axis] = blocks * block - shape[axis];
-        let g = cx.pad(&g, &vec![0; shape.len()], &after);
-        let apart = [&shape[..axis], &[blocks, block], &shape[axis + 1..]].concat();
-        let g = cx.reduce_sum(&cx.reshape(&g, &apart), &[axis as i64 + 1], false);
-        cx.give(1, g);
+        give_scale(cx, &cx.mul(&gy, &q));
     }
     Ok(())
 }

@@ -107,12 +107,12 @@ pub(super) fn relu(cx: &Cx) -> Done {
 }
 
 /// Where the slope below zero is too small to be of use, as Relu's.
-pub(super) fn leaky_relu(cx: &Cx) -> Done {
+pub(super) fn leaky_relu(cx: &Cx, exact: Apply) -> Done {
     if cx.node.float("alpha", 0.01).abs() >= LEAN {
         cx.own();
-        return super::elementwise::leaky_relu(cx);
+        return exact(cx);
     }
-    bent(cx, super::elementwise::leaky_relu)
+    bent(cx, exact)
 }
 
 /// `exact`, and [`LEAN`] of the gradient everywhere: for operators that are flat around zero.
@@ -127,21 +127,21 @@ fn clips_nothing_or_moves(cx: &Cx) -> bool {
 }
 
 /// The identity.
-pub(super) fn clip_line(cx: &Cx) -> Done {
+pub(super) fn clip_line(cx: &Cx, exact: Apply) -> Done {
     if clips_nothing_or_moves(cx) {
         cx.own();
-        return super::elementwise::clip(cx);
+        return exact(cx);
     }
     pass_through(cx)
 }
 
 /// 1 inside; outside [`lean`] of the distance from the bound. With one bound alone, as Relu there.
-pub(super) fn clip(cx: &Cx) -> Done {
+pub(super) fn clip(cx: &Cx, exact: Apply) -> Done {
     let (x, gy) = (number(cx, 0), cx.gy());
     let (low, high) = (cx.node.input(1), cx.node.input(2));
     if clips_nothing_or_moves(cx) {
         cx.own();
-        return super::elementwise::clip(cx);
+        return exact(cx);
     }
     let one = cx.scalar(1.0);
     let slope = match (low, high) {
@@ -163,10 +163,10 @@ pub(super) fn clip(cx: &Cx) -> Done {
 }
 
 /// Max and Min of two values: the one that is not taken has [`lean`] of their distance, and the other one so much less.
-pub(super) fn extreme(cx: &Cx) -> Done {
+pub(super) fn extreme(cx: &Cx, exact: Apply) -> Done {
     if cx.node.inputs.len() != 2 {
         cx.own();
-        return super::elementwise::extreme(cx);
+        return exact(cx);
     }
     let lean = lean(cx, &cx.sub(&number(cx, 0), &number(cx, 1)));
     let masks: Vec<String> = (0..2).map(|i| cx.equal(&cx.x(i), &cx.y(0))).collect();
@@ -247,8 +247,8 @@ pub(super) fn xor(cx: &Cx) -> Done {
 }
 
 /// The condition c too, as in c·a + (1 − c)·b: gy·(a − b).
-pub(super) fn where_(cx: &Cx) -> Done {
-    super::elementwise::where_(cx)?;
+pub(super) fn where_(cx: &Cx, exact: Apply) -> Done {
+    exact(cx)?;
     if !cx.wants(0) {
         cx.own();
         return Ok(());

@@ -7,12 +7,12 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("RotaryEmbedding", 23, rotary),
     contrib("Attention", |rw, node| {
         let product = rw.op("MatMul", &[&node.x(0)?, &node.x(1)?]);
-        packed(rw, node, product, node.input(2), [3, 4, 6])
+        packed(rw, node, product, node.input(2), Places { mask: 3, past: 4, length: 6, bias: Some(5) })
     })
-    .refuses("mask_index; past and present; do_rotary"),
+    .refuses("past and present in one buffer; do_rotary"),
     contrib("MultiHeadAttention", multi_head)
-        .refuses("packed inputs; key_padding_mask; past and present; output of the scores"),
-    contrib("QAttention", quantised).refuses("mask_index; past and present; do_rotary"),
+        .refuses("keys and values of four dimensions; past and present in one buffer; cache_indirection"),
+    contrib("QAttention", quantised).refuses("do_rotary"),
     contrib("RotaryEmbedding", own_rotary).refuses("is_packed_batching; scale"),
 ];
 
@@ -147,6 +147,16 @@ fn bias_of(rw: &mut Rewrite, mask: &str) -> String {
     rw.op("Where", &[mask, &zero, &never])
 }
 
+/// [`split_heads`] of a value that might have heads in front already, [batch, heads, length, size]: the shape doesn't fit that one, so
+/// that ONNX Runtime refuses the graph.
+fn split_heads_of_three(rw: &mut Rewrite, x: &str, heads: i64) -> String {
+    let (lead, width, heads) = (rw.dims(x, 0, Some(2)), rw.dim(x, 2), rw.ints(&[heads]));
+    let size = rw.op("Div", &[&width, &heads]);
+    let shape = rw.concat(&[&lead, &heads, &size], 0);
+    let apart = rw.op("Reshape", &[x, &shape]);
+    rw.transpose(&apart, &[0, 2, 1, 3])
+}
+
 /// [batch, length, heads · size] → [batch, heads, length, size]
 fn split_heads(rw: &mut Rewrite, x: &str, heads: i64) -> String {
     let apart = rw.reshape(x, &[0, 0, heads, -1]);
@@ -264,15 +274,22 @@ fn quantised(rw: &mut Rewrite, node: &Node) -> Done {
     let x = rw.dequantised(&node.x(0)?, &node.x(3)?, node.input(6), 1)?;
     let w = rw.dequantised(&node.x(1)?, &node.x(4)?, node.input(7), -1)?;
     let product = rw.op("MatMul", &[&x, &w]);
-    packed(rw, node, product, node.input(2), [5, 8, 8])
+    packed(rw, node, product, node.input(2), Places { mask: 5, past: 8, length: usize::MAX, bias: None })
 }
 
-/// com.microsoft's Attention: one product makes queries, keys and values. `refused`: the inputs mask_index, past and
-/// past_sequence_length.
-fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, refused: [usize; 3]) -> Done {
-    let names = ["mask_index", "past", "past_sequence_length"];
-    node.without_inputs(&[0, 1, 2].map(|i| (refused[i], names[i])))?;
-    node.without_outputs(&[(1, "present")])?;
+/// Which inputs of com.microsoft's Attention and QAttention have the same meaning.
+struct Places {
+    mask: usize,
+    past: usize,
+    /// How long the past is, where it shares a buffer with the present.
+    length: usize,
+    bias: Option<usize>,
+}
+
+/// com.microsoft's Attention: one product makes queries, keys and values.
+fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, places: Places) -> Done {
+    node.without_inputs(&[(places.length, "past_sequence_length")])?;
+    node.only("past_present_share_buffer", 0)?;
     node.only("do_rotary", 0)?;
     let n = heads(node, "num_heads")?;
     let mut all = product;
@@ -287,35 +304,101 @@ fn packed(rw: &mut Rewrite, node: &Node, product: String, bias: Option<&str>, re
     }
     split.outputs = parts.clone();
     rw.nodes.push(split);
-    let [q, k, v] = [0, 1, 2].map(|i| split_heads(rw, &parts[i], n));
-    let core = contrib_core(node, if node.op == "Attention" { 5 } else { usize::MAX });
+    let [q, mut k, mut v] = [0, 1, 2].map(|i| split_heads(rw, &parts[i], n));
+    let mut offset = None;
+    if let Some(past) = node.input(places.past) {
+        // Keys and values of earlier steps, one behind the other.
+        let mut before = |i: i64| {
+            let place = rw.constant(Tensor::i64(&[], &[i]));
+            rw.push("Gather", &[past, &place], &[("axis", 0i64.into())])
+        };
+        let (keys, values) = (before(0), before(1));
+        offset = Some(rw.dim(&keys, 2));
+        (k, v) = (rw.concat(&[&keys, &k], 2), rw.concat(&[&values, &v], 2));
+    }
+    if let Some(present) = node.output(1) {
+        let first = rw.ints(&[0]);
+        let [keys, values] = [&k, &v].map(|x| rw.op("Unsqueeze", &[x, &first]));
+        rw.nodes.push(Node::new("Concat", &[&keys, &values], present).with("axis", 0));
+    }
+    let mut core =
+        contrib_core(rw, node, places.bias.and_then(|i| node.input(i)), node.input(places.mask), &k);
+    core.offset = offset;
     let (y, _) = attend(rw, &q, &k, &v, &core);
     join_heads(rw, node, &y)
 }
 
-fn contrib_core(node: &Node, bias: usize) -> Core {
+/// What com.microsoft's operators have between queries and values. `k`: all keys, [batch, heads, length, size].
+fn contrib_core(rw: &mut Rewrite, node: &Node, bias: Option<&str>, mask: Option<&str>, k: &str) -> Core {
+    let masked = mask.map(|mask| {
+        let seen = unmasked(rw, mask, k);
+        let (zero, hidden) = (rw.scalar(0.0), rw.scalar(node.float("mask_filter_value", -10_000.0)));
+        rw.op("Where", &[&seen, &zero, &hidden])
+    });
+    let bias = match (bias, masked) {
+        (Some(bias), Some(masked)) => Some(rw.op("Add", &[bias, &masked])),
+        (bias, masked) => masked.or(bias.map(str::to_string)),
+    };
     Core {
         scale: Some(node.float("scale", 0.0)).filter(|s| *s != 0.0),
-        bias: node.input(bias).map(str::to_string),
+        bias,
         causal: node.int("unidirectional", 0) != 0,
         ..Core::default()
     }
 }
 
+/// Where com.microsoft's masks of keys hold, in a shape that broadcasts with the scores. A mask has one of these forms, for B items
+/// of a batch, S queries and T keys: [B], the number of keys of each item; [2·B], those and the first key of each; [3·B + 2], those
+/// and sums that tell where each begins in a packed batch; [B, T] or [B, S, T], above 0 where a key is seen. Which one it is shows
+/// when shapes are known, so that all are written here and all but one fold away.
+fn unmasked(rw: &mut Rewrite, mask: &str, k: &str) -> String {
+    let (zero, one, two) = (rw.ints(&[0]), rw.ints(&[1]), rw.ints(&[2]));
+    let mask = rw.push("Cast", &[mask], &[("to", i64::from(DType::I64.code()).into())]);
+    let shape = rw.op("Shape", &[&mask]);
+    let rank = rw.op("Shape", &[&shape]);
+    let counts = rw.op("Equal", &[&rank, &one]);
+    let flat = rw.reshape(&mask, &[-1]);
+    let size = rw.dim(&flat, 0);
+    let (batch, keys) = (rw.dim(k, 0), rw.dim(k, 2));
+    // Of numbers of keys. Where no first keys are given, the slice is empty, and they are padded with 0.
+    let twice = rw.op("Mul", &[&batch, &two]);
+    let both = rw.op("Equal", &[&size, &twice]);
+    let until = rw.op("Where", &[&both, &twice, &batch]);
+    let (ends, starts) = (rw.op("Slice", &[&flat, &zero, &batch]), rw.op("Slice", &[&flat, &batch, &until]));
+    let missing = rw.op("Sub", &[&twice, &until]);
+    let pads = rw.concat(&[&zero, &missing], 0);
+    let starts = rw.op("Pad", &[&starts, &pads]);
+    let [ends, starts] = [ends, starts].map(|x| rw.reshape(&x, &[-1, 1, 1, 1]));
+    let key = positions(rw, k, 2, &[1, 1, 1, -1]);
+    let (before, from) = (rw.op("Less", &[&key, &ends]), rw.op("GreaterOrEqual", &[&key, &starts]));
+    let within = rw.op("And", &[&before, &from]);
+    // Of a value for each key: what is read is a mask of one row for each item where numbers are given, to no effect.
+    let cells = rw.op("Mul", &[&batch, &keys]);
+    let queries = rw.op("Div", &[&size, &cells]);
+    let rows = rw.op("Where", &[&counts, &one, &queries]);
+    let wide = rw.concat(&[&batch, &one, &rows, &keys], 0);
+    let first = rw.op("Where", &[&counts, &one, &size]);
+    let cells = rw.op("Slice", &[&flat, &zero, &first]);
+    let shape = rw.op("Where", &[&counts, &one, &wide]);
+    let cells = rw.op("Reshape", &[&cells, &shape]);
+    let shown = rw.op("Greater", &[&cells, &zero]);
+    let values = rw.op("Not", &[&counts]);
+    let (of_counts, of_values) = (rw.op("And", &[&counts, &within]), rw.op("And", &[&values, &shown]));
+    rw.op("Or", &[&of_counts, &of_values])
+}
+
 fn multi_head(rw: &mut Rewrite, node: &Node) -> Done {
-    node.without_inputs(&[
-        (4, "key_padding_mask"),
-        (6, "past_key"),
-        (7, "past_value"),
-        (8, "past_sequence_length"),
-        (9, "cache_indirection"),
-    ])?;
-    node.without_outputs(&[(1, "present_key"), (2, "present_value"), (3, "qk")])?;
+    node.without_inputs(&[(8, "past_sequence_length"), (9, "cache_indirection")])?;
     let n = heads(node, "num_heads")?;
-    if node.input(1).is_none() || node.input(2).is_none() {
-        return Err("queries, keys and values packed into one input are not covered".into());
-    }
-    let mut inputs = [node.x(0)?, node.x(1)?, node.x(2)?];
+    let mut inputs = match [node.input(1), node.input(2)] {
+        [Some(k), Some(v)] => [node.x(0)?, k.to_string(), v.to_string()],
+        [Some(both), None] => {
+            let [k, v] = interleaved(rw, both, n);
+            [node.x(0)?, k, v]
+        }
+        [None, None] => interleaved(rw, &node.x(0)?, n),
+        [None, Some(_)] => return Err("has values and no keys".into()),
+    };
     if let Some(bias) = node.input(3) {
         // One bias for all three, end to end.
         let mut from = rw.ints(&[0]);
@@ -327,10 +410,31 @@ fn multi_head(rw: &mut Rewrite, node: &Node) -> Done {
             from = to;
         }
     }
-    let [q, k, v] = inputs.map(|x| split_heads(rw, &x, n));
-    let core = contrib_core(node, 5);
-    let (y, _) = attend(rw, &q, &k, &v, &core);
+    let [q, mut k, mut v] = inputs.map(|x| split_heads_of_three(rw, &x, n));
+    let mut offset = None;
+    for (i, x) in [(6, &mut k), (7, &mut v)] {
+        if let Some(past) = node.input(i) {
+            offset = Some(rw.dim(past, 2));
+            *x = rw.concat(&[past, x], 2);
+        }
+    }
+    rw.also(node, 1, &k);
+    rw.also(node, 2, &v);
+    let mut core = contrib_core(rw, node, node.input(5), node.input(4), &k);
+    core.offset = offset;
+    let (y, scores) = attend(rw, &q, &k, &v, &core);
+    rw.also(node, 3, &scores.biased);
     join_heads(rw, node, &y)
+}
+
+/// N values packed into one, [batch, length, heads, N, size], each as [batch, length, heads · size].
+fn interleaved<const N: usize>(rw: &mut Rewrite, x: &str, heads: i64) -> [String; N] {
+    let apart = rw.reshape(x, &[0, 0, heads, N as i64, -1]);
+    std::array::from_fn(|i| {
+        let place = rw.constant(Tensor::i64(&[], &[i as i64]));
+        let one = rw.push("Gather", &[&apart, &place], &[("axis", 3i64.into())]);
+        rw.reshape(&one, &[0, 0, -1])
+    })
 }
 
 /// Turns pairs of values by angles that grow with the position.

@@ -16,7 +16,7 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     }),
     contrib("GridSample", grid_sample),
     contrib("MatMulNBits", matmul_bits)
-        .refuses("weights, scales or zero points computed in the graph; g_idx; other bits than 4 and 8"),
+        .refuses("weights, scales, zero points or g_idx computed in the graph; other bits than 2, 4 and 8"),
     contrib("Pad", |rw, node| {
         let mut inputs = vec![node.x(0)?, rw.reshape(&node.x(1)?, &[-1])];
         if let Some(value) = node.input(2) {
@@ -109,12 +109,11 @@ fn grid_sample(rw: &mut Rewrite, node: &Node) -> Done {
 
 /// A · Wᵀ, where W [N, K] is packed in blocks along K, each with a scale and a zero point.
 fn matmul_bits(rw: &mut Rewrite, node: &Node) -> Done {
-    node.without_inputs(&[(4, "g_idx")])?;
     let (n, k) = (node.int("N", 0), node.int("K", 0));
     let (bits, block) = (node.int("bits", 4), node.int("block_size", 0));
-    if !matches!(bits, 4 | 8) || n <= 0 || k <= 0 || block <= 0 || n.saturating_mul(k) > 1 << 32 {
+    if !matches!(bits, 2 | 4 | 8) || n <= 0 || k <= 0 || block <= 0 || n.saturating_mul(k) > 1 << 32 {
         return Err(format!(
-            "bits = {bits}, block_size = {block}, N = {n}, K = {k} are not covered, only 4 and 8 bits"
+            "bits = {bits}, block_size = {block}, N = {n}, K = {k} are not covered, only 2, 4 and 8 bits"
         ));
     }
     let constant = |i: usize, what: &str| match node.input(i) {
@@ -127,6 +126,7 @@ fn matmul_bits(rw: &mut Rewrite, node: &Node) -> Done {
     let weights = constant(1, "weights")?.ok_or("has no weights")?;
     let scales = constant(2, "scales")?.ok_or("has no scales")?;
     let zeros = constant(3, "zero points")?;
+    let groups = constant(4, "groups (g_idx)")?.and_then(|t| t.to_i64s());
     let (blocks, per_byte) = ((k + block - 1) / block, 8 / bits);
     let row = (blocks * per_block(block, per_byte)) as usize;
     let scales = scales.to_f32s().ok_or("its scales are no floats")?;
@@ -137,9 +137,12 @@ fn matmul_bits(rw: &mut Rewrite, node: &Node) -> Done {
             scales.len()
         ));
     }
+    if groups.as_ref().is_some_and(|g| g.len() < k as usize || g.iter().any(|at| !(0..blocks).contains(at))) {
+        return Err(format!("its groups (g_idx) must be {k} numbers from 0 to {}", blocks - 1));
+    }
     let value = |bytes: &[u8], i: i64| {
         let byte = bytes.get((i / per_byte) as usize).copied().unwrap_or(0);
-        f32::from(if bits == 8 { byte } else { byte >> (4 * (i % 2)) & 15 })
+        f32::from(byte >> (bits * (i % per_byte)) & (u8::MAX >> (8 - bits)))
     };
     let zero_row = ((blocks + per_byte - 1) / per_byte) as usize;
     let zero = |of: i64, at: i64| match &zeros {
@@ -153,10 +156,13 @@ fn matmul_bits(rw: &mut Rewrite, node: &Node) -> Done {
     let mut dense = vec![0.0f32; (n * k) as usize];
     for of in 0..n {
         for at in 0..blocks {
-            let (scale, zero) = (scales[(of * blocks + at) as usize], zero(of, at));
             let bytes = &weights.bytes[of as usize * row + (at * per_block(block, per_byte)) as usize..];
             for i in 0..block.min(k - at * block) {
-                dense[((at * block + i) * n + of) as usize] = (value(bytes, i) - zero) * scale;
+                let column = at * block + i;
+                // Columns that were sorted before they were packed say which scale is theirs.
+                let group = groups.as_ref().map_or(at, |groups| groups[column as usize]);
+                let (scale, zero) = (scales[(of * blocks + group) as usize], zero(of, group));
+                dense[(column * n + of) as usize] = (value(bytes, i) - zero) * scale;
             }
         }
     }

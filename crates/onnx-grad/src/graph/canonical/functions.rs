@@ -3,7 +3,7 @@
 
 use super::{Attr, Done, Node, OPSET, Rewrite};
 use crate::graph::sane::{self, MOST_NODES};
-use crate::graph::{Graph, load, proto};
+use crate::graph::{Graph, proto, read};
 use std::collections::{BTreeMap, HashMap};
 
 /// Functions may call functions, but not themselves, and not so often that the graph explodes.
@@ -40,7 +40,7 @@ impl Functions {
             }
             let mut version = *graph.opsets.get("").unwrap_or(&OPSET);
             for import in &f.opset_import {
-                let domain = load::norm(&import.domain);
+                let domain = read::norm(&import.domain);
                 if domain.is_empty() {
                     version = import.version;
                 } else {
@@ -58,12 +58,12 @@ impl Functions {
             let mut defaults = BTreeMap::new();
             for a in &mut f.attribute_proto {
                 let value =
-                    load::attr(a, &external).map_err(|e| format!("{label}: attribute {:?} {e}", a.name))?;
+                    read::attr(a, &external).map_err(|e| format!("{label}: attribute {:?} {e}", a.name))?;
                 defaults.insert(a.name.clone(), value);
             }
             let mut g = proto::GraphProto { node: std::mem::take(&mut f.node), ..Default::default() };
-            let body = load::graph(&mut g, &external).map_err(|e| format!("{label}: {e}"))?;
-            let key = (load::norm(&f.domain).to_string(), f.name);
+            let body = read::graph(&mut g, &external).map_err(|e| format!("{label}: {e}"))?;
+            let key = (read::norm(&f.domain).to_string(), f.name);
             all.insert(key, Function { inputs: f.input, outputs: f.output, defaults, body, version });
         }
         Ok(Functions(all))

@@ -6,13 +6,27 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("Swish", 24, |rw, n| swish(rw, n, n.float("alpha", 1.0))),
     contrib("BiasGelu", |rw, n| gelu(rw, n, "none")),
     contrib("FastGelu", |rw, n| gelu(rw, n, "tanh")),
-    contrib("FusedConv", conv).refuses("activations beyond the usual ten"),
-    contrib("FusedGemm", gemm).refuses("activations beyond the usual ten"),
-    contrib("FusedMatMul", matmul).refuses("transBatchA, transBatchB"),
+    contrib("FusedConv", conv).refuses(ACTIVATIONS),
+    contrib("FusedGemm", gemm).refuses(ACTIVATIONS),
+    contrib("FusedMatMul", matmul),
+    contrib("GatedAdd", |rw, n| {
+        let scaled = rw.op("Mul", &[&n.x(1)?, &n.x(2)?]);
+        rw.finish(n, "Add", &[&n.x(0)?, &scaled], &[])
+    }),
     contrib("Gelu", |rw, n| gelu(rw, n, "none")),
     contrib("QuickGelu", |rw, n| swish(rw, n, n.float("alpha", 1.702))),
-    contrib("TransposeMatMul", matmul).refuses("transBatchA, transBatchB"),
+    contrib("ScaledSiLU", |rw, n| {
+        let x = match n.input(1) {
+            Some(scale) => rw.op("Mul", &[&n.x(0)?, scale]),
+            None => rw.scale(&n.x(0)?, n.float("alpha", 1.0)),
+        };
+        let gate = rw.op("Sigmoid", &[&x]);
+        rw.finish(n, "Mul", &[&x, &gate], &[])
+    }),
+    contrib("TransposeMatMul", matmul),
 ];
+
+const ACTIVATIONS: &str = "activations that ONNX Runtime doesn't fuse";
 
 /// x · σ(α x)
 fn swish(rw: &mut Rewrite, node: &Node, alpha: f32) -> Done {
@@ -56,24 +70,26 @@ fn gemm(rw: &mut Rewrite, node: &Node) -> Done {
     let (a, b) = (node.x(0)?, node.x(1)?);
     let inputs: Vec<&str> = [a.as_str(), &b].into_iter().chain(node.input(2)).collect();
     let y = rw.push("Gemm", &inputs, &attrs);
-    activation(rw, node, &y, |i| match node.attrs.get(["activation_alpha", "activation_beta"][i]) {
-        Some(Attr::Float(v)) => Some(*v),
-        _ => None,
+    activation(rw, node, &y, |i| {
+        match node.attrs.get(["activation_alpha", "activation_beta", "activation_gamma"][i]) {
+            Some(Attr::Float(v)) => Some(*v),
+            _ => None,
+        }
     })
 }
 
-/// The activation that a node names, with its first and second parameter.
+/// The activation that a node names, with its parameters.
 fn activation(rw: &mut Rewrite, node: &Node, y: &str, parameter: impl Fn(usize) -> Option<f32>) -> Done {
-    let named = |names: [&'static str; 2]| -> Vec<(&str, Attr)> {
-        (0..2)
-            .filter_map(|i| Some((names[i], Attr::Float(parameter(i).filter(|_| !names[i].is_empty())?))))
-            .collect()
+    // The parameters' names, and which they are.
+    let named = |names: &[(&'static str, usize)]| -> Vec<(&str, Attr)> {
+        names.iter().filter_map(|&(name, i)| Some((name, Attr::Float(parameter(i)?)))).collect()
     };
     match node.str("activation", "") {
         "" => rw.finish(node, "Identity", &[y], &[]),
         op @ ("Relu" | "Sigmoid" | "Tanh" | "Softplus" | "Softsign") => rw.finish(node, op, &[y], &[]),
-        op @ ("LeakyRelu" | "Elu" | "ThresholdedRelu") => rw.finish(node, op, &[y], &named(["alpha", ""])),
-        op @ "HardSigmoid" => rw.finish(node, op, &[y], &named(["alpha", "beta"])),
+        op @ ("LeakyRelu" | "Elu" | "ThresholdedRelu") => rw.finish(node, op, &[y], &named(&[("alpha", 0)])),
+        op @ "HardSigmoid" => rw.finish(node, op, &[y], &named(&[("alpha", 0), ("beta", 1)])),
+        op @ "Selu" => rw.finish(node, op, &[y], &named(&[("alpha", 0), ("gamma", 2)])),
         "Clip" => {
             let low = rw.scalar(parameter(0).unwrap_or(f32::MIN));
             let high = rw.scalar(parameter(1).unwrap_or(f32::MAX));
@@ -84,17 +100,27 @@ fn activation(rw: &mut Rewrite, node: &Node, y: &str, parameter: impl Fn(usize) 
 }
 
 fn matmul(rw: &mut Rewrite, node: &Node) -> Done {
-    node.only("transBatchA", 0)?;
-    node.only("transBatchB", 0)?;
-    let (mut a, mut b) = (node.x(0)?, node.x(1)?);
-    if node.int("transA", 0) != 0 {
-        a = swap_last(rw, &a);
-    }
-    if node.int("transB", 0) != 0 {
-        b = swap_last(rw, &b);
-    }
+    let mut side = |i: usize, [batch, last]: [&str; 2]| -> Result<String, String> {
+        let mut x = node.x(i)?;
+        if node.int(batch, 0) != 0 {
+            x = first_behind_batch(rw, &x);
+        }
+        Ok(if node.int(last, 0) != 0 { swap_last(rw, &x) } else { x })
+    };
+    let (a, b) = (side(0, ["transBatchA", "transA"])?, side(1, ["transBatchB", "transB"])?);
     let a = rw.scale(&a, node.float("alpha", 1.0));
     rw.finish(node, "MatMul", &[&a, &b], &[])
+}
+
+/// Moves the first dimension behind all others but the last.
+fn first_behind_batch(rw: &mut Rewrite, x: &str) -> String {
+    let (rows, batch, columns) = (rw.dim(x, 0), rw.dims(x, 1, Some(-1)), rw.dim(x, -1));
+    let any = rw.ints(&[-1]);
+    let flat = rw.concat(&[&rows, &any, &columns], 0);
+    let flat = rw.op("Reshape", &[x, &flat]);
+    let moved = rw.transpose(&flat, &[1, 0, 2]);
+    let full = rw.concat(&[&batch, &rows, &columns], 0);
+    rw.op("Reshape", &[&moved, &full])
 }
 
 /// Swaps the last two dimensions of a value of any rank: the ones in front are folded into one on the way.

@@ -19,12 +19,10 @@ mod versions;
 
 pub use versions::OLDEST;
 
-use super::{Attr, DType, Graph, Node, Tensor, Value, precision};
+use super::{Attr, DType, Graph, Node, OPSET, Tensor, Value, precision};
 use functions::Functions;
 use std::collections::{BTreeMap, HashSet};
 
-/// The canonical version of the standard operator set. From 22 on ONNX Runtime's CUDA kernels lag behind.
-pub const OPSET: i64 = 21;
 /// The newest version that is understood: what later ones change nobody has looked at.
 pub const NEWEST: i64 = 28;
 

@@ -2,7 +2,7 @@
 //! is what they stand for. They add up integers exactly and round once; so does the float operator, apart from the last bits of
 //! its sum.
 
-use super::{Attr, DType, Done, Expansion, Node, Rewrite, contrib, standard};
+use super::{Attr, DType, Done, Expansion, Node, Rewrite, Tensor, contrib, standard};
 
 pub(super) const EXPANSIONS: &[Expansion] = &[
     standard("QLinearConv", 10, conv),
@@ -10,17 +10,22 @@ pub(super) const EXPANSIONS: &[Expansion] = &[
     contrib("DequantizeLinear", |rw, node| plain(rw, node, "DequantizeLinear")),
     contrib("DynamicQuantizeMatMul", dynamic_matmul),
     contrib("MatMulIntegerToFloat", matmul_to_float),
+    contrib("NhwcMaxPool", |rw, node| {
+        let (to, back) = channels_last(kernel_rank(node)?);
+        let x = rw.transpose(&node.x(0)?, &to);
+        let y = rw.push("MaxPool", &[&x], &kept(node));
+        rw.finish(node, "Transpose", &[&y], &[("perm", back.into())])
+    }),
     contrib("QGemm", gemm),
     contrib("QLinearAdd", |rw, node| of_two(rw, node, "Add")),
-    contrib("QLinearAveragePool", |rw, node| of_one(rw, node, "AveragePool")).refuses("channels_last"),
+    contrib("QLinearAveragePool", average_pool),
     contrib("QLinearConcat", concat),
-    contrib("QLinearGlobalAveragePool", |rw, node| of_one(rw, node, "GlobalAveragePool"))
-        .refuses("channels_last"),
+    contrib("QLinearConv", conv).refuses("channels_last without kernel_shape"),
+    contrib("QLinearGlobalAveragePool", global_average_pool),
     contrib("QLinearLeakyRelu", |rw, node| of_one(rw, node, "LeakyRelu")),
     contrib("QLinearMul", |rw, node| of_two(rw, node, "Mul")),
     contrib("QLinearSigmoid", |rw, node| of_one(rw, node, "Sigmoid")),
-    contrib("QLinearSoftmax", softmax)
-        .refuses("the form of opset 12 and older along another axis than the last"),
+    contrib("QLinearSoftmax", softmax),
     contrib("QLinearWhere", |rw, node| {
         let (a, b) = (rw.numbers(node, 1, 1)?, rw.numbers(node, 4, 1)?);
         let y = rw.op("Where", &[&node.x(0)?, &a, &b]);
@@ -82,9 +87,55 @@ fn conv(rw: &mut Rewrite, node: &Node) -> Done {
         Some(bias) => Some(rw.bias(&bias, [&node.x(1)?, &node.x(4)?])),
         None => None,
     };
+    let last = match node.int("channels_last", 0) {
+        0 => None,
+        _ => Some(channels_last(kernel_rank(node)?)),
+    };
+    let x = last.as_ref().map_or(x.clone(), |(to, _)| rw.transpose(&x, to));
     let inputs: Vec<&str> = [x.as_str(), &w].into_iter().chain(bias.as_deref()).collect();
     let y = rw.push("Conv", &inputs, &kept(node));
+    let y = last.map_or(y.clone(), |(_, back)| rw.transpose(&y, &back));
     rw.finish_quantised(node, &y, 6)
+}
+
+/// The rank of a window's input, which is known where the node states the window.
+fn kernel_rank(node: &Node) -> Result<usize, String> {
+    let kernel = node.ints("kernel_shape").ok_or("has no kernel_shape, and its channels come last")?;
+    Ok(kernel.len() + 2)
+}
+
+/// The permutation that brings channels from the last place to the second, and the one that brings them back.
+fn channels_last(rank: usize) -> (Vec<i64>, Vec<i64>) {
+    let rank = rank as i64;
+    let to = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+    (to, [0].into_iter().chain(2..rank).chain([1]).collect())
+}
+
+fn average_pool(rw: &mut Rewrite, node: &Node) -> Done {
+    if node.int("channels_last", 0) == 0 {
+        return of_one(rw, node, "AveragePool");
+    }
+    let (to, back) = channels_last(kernel_rank(node)?);
+    let x = rw.numbers(node, 0, 1)?;
+    let x = rw.transpose(&x, &to);
+    let y = rw.push("AveragePool", &[&x], &kept(node));
+    let y = rw.transpose(&y, &back);
+    rw.finish_quantised(node, &y, 3)
+}
+
+fn global_average_pool(rw: &mut Rewrite, node: &Node) -> Done {
+    if node.int("channels_last", 0) == 0 {
+        return of_one(rw, node, "GlobalAveragePool");
+    }
+    // The axes between the batch and the channels.
+    let x = rw.numbers(node, 0, 1)?;
+    let shape = rw.op("Shape", &[&x]);
+    let rank = rw.op("Size", &[&shape]);
+    let one = rw.constant(Tensor::i64(&[], &[1]));
+    let end = rw.op("Sub", &[&rank, &one]);
+    let axes = rw.op("Range", &[&one, &end, &one]);
+    let y = rw.op("ReduceMean", &[&x, &axes]);
+    rw.finish_quantised(node, &y, 3)
 }
 
 fn matmul(rw: &mut Rewrite, node: &Node) -> Done {
@@ -100,7 +151,6 @@ fn of_two(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
 }
 
 fn of_one(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
-    node.only("channels_last", 0)?;
     let x = rw.numbers(node, 0, 1)?;
     let y = rw.push(op, &[&x], &kept(node));
     rw.finish_quantised(node, &y, 3)
@@ -109,11 +159,15 @@ fn of_one(rw: &mut Rewrite, node: &Node, op: &str) -> Done {
 /// Before opset 13 an axis stands for itself and all behind it.
 fn softmax(rw: &mut Rewrite, node: &Node) -> Done {
     let axis = node.int("axis", -1);
-    if node.int("opset", 13) < 13 && axis != -1 {
-        return Err("the form of opset 12 and older along another axis than the last is not covered".into());
-    }
     let x = rw.numbers(node, 0, 1)?;
-    let y = rw.push("Softmax", &[&x], &[("axis", axis.into())]);
+    let y = if node.int("opset", 13) < 13 && axis != -1 {
+        let shape = rw.op("Shape", &[&x]);
+        let flat = rw.push("Flatten", &[&x], &[("axis", axis.into())]);
+        let soft = rw.push("Softmax", &[&flat], &[("axis", (-1i64).into())]);
+        rw.op("Reshape", &[&soft, &shape])
+    } else {
+        rw.push("Softmax", &[&x], &[("axis", axis.into())])
+    };
     rw.finish_quantised(node, &y, 3)
 }
 

@@ -8,6 +8,116 @@ use crate::{Attr, DType, Node, Tensor, Value};
 /// The oldest version that is understood.
 pub const OLDEST: i64 = 7;
 
+/// What became of a node.
+enum Raised {
+    /// It was changed, and is still to be appended.
+    Changed,
+    /// What takes its place was appended.
+    Written,
+}
+
+type Raise = fn(&mut Rewrite, &mut Node) -> Result<Raised, String>;
+
+/// Of files of every version.
+const ALWAYS: i64 = i64::MAX;
+
+/// Operators, the version from which on they have another form, and what is done to an older one. The rows of an operator are
+/// applied one after the other.
+const CHANGES: &[(&[&str], i64, Raise)] = &[
+    (&["Squeeze", "Unsqueeze", "ReduceSum"], 13, axes),
+    (&["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"], 18, axes),
+    (&["ReduceMin", "ReduceProd", "ReduceSumSquare"], 18, axes),
+    (&["BatchNormalization"], 9, one_spatial_mean),
+    (&["BatchNormalization"], 14, outputs_say_training),
+    (&["BatchNormalization"], ALWAYS, batch_normalization),
+    (&["Cast", "CastLike"], ALWAYS, cast),
+    (&["Clip"], 11, |rw, node| {
+        rw.float_to_input(node, "min", 1, None);
+        rw.float_to_input(node, "max", 2, None);
+        Ok(Raised::Changed)
+    }),
+    (&["DFT"], 20, |rw, node| {
+        let axis = match node.attrs.remove("axis") {
+            Some(Attr::Int(axis)) => axis,
+            _ => 1,
+        };
+        let axis = rw.constant(Tensor::i64(&[], &[axis]));
+        set_input(node, 2, axis);
+        Ok(Raised::Changed)
+    }),
+    (&["DequantizeLinear"], ALWAYS, dequantize),
+    (&["Dropout"], ALWAYS, dropout),
+    (&["GRU", "LSTM", "RNN"], ALWAYS, batch_in_front),
+    (&["GridSample"], 20, grid_sample),
+    (&["Mod"], ALWAYS, modulo),
+    (&["Pad"], 11, |rw, node| {
+        rw.ints_to_input(node, "pads", 1);
+        rw.float_to_input(node, "value", 2, Some(0.0));
+        Ok(Raised::Changed)
+    }),
+    (&["QuantizeLinear"], ALWAYS, |_, node| {
+        node.attrs.remove("precision");
+        Ok(Raised::Changed)
+    }),
+    (&["Range"], ALWAYS, range),
+    (&["Resize"], 11, |_, node| {
+        let scales = node.input(1).unwrap_or("").to_string();
+        resize_from_asymmetric(node, scales)
+    }),
+    (&["Scan"], 9, scan_of_batch),
+    (&["Scatter"], ALWAYS, |_, node| {
+        node.op = "ScatterElements".into();
+        Ok(Raised::Changed)
+    }),
+    (&["Slice"], 10, |rw, node| {
+        for (i, attr) in [(1, "starts"), (2, "ends"), (3, "axes")] {
+            rw.ints_to_input(node, attr, i);
+        }
+        Ok(Raised::Changed)
+    }),
+    (&["Softmax", "LogSoftmax", "Hardmax"], 13, flattened),
+    (&["SpaceToDepth"], ALWAYS, depth_in_front),
+    (&["Split"], 13, |rw, node| {
+        rw.ints_to_input(node, "split", 1);
+        Ok(Raised::Changed)
+    }),
+    // Since 18 an even split must say into how many parts.
+    (&["Split"], ALWAYS, |_, node| {
+        if node.input(1).is_none() && !node.attrs.contains_key("num_outputs") {
+            node.attrs.insert("num_outputs".into(), Attr::Int(node.outputs.len() as i64));
+        }
+        Ok(Raised::Changed)
+    }),
+    (&["TopK"], 10, |rw, node| {
+        if let Some(Attr::Int(k)) = node.attrs.remove("k") {
+            let k = rw.constant(Tensor::ints(&[k]));
+            set_input(node, 1, k);
+        }
+        Ok(Raised::Changed)
+    }),
+    (&["Upsample"], ALWAYS, |rw, node| {
+        let scales = match node.attrs.remove("scales") {
+            Some(Attr::Floats(v)) => rw.constant(Tensor::f32(&[v.len() as i64], &v)),
+            _ => node.input(1).unwrap_or("").to_string(),
+        };
+        resize_from_asymmetric(node, scales)
+    }),
+];
+
+/// Appends what a node of the standard set, in `version`, is in the canonical one.
+pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
+    let op = node.op.clone();
+    for (_, _, change) in
+        CHANGES.iter().filter(|(ops, from, _)| version < *from && ops.contains(&op.as_str()))
+    {
+        if let Raised::Written = change(rw, &mut node)? {
+            return Ok(());
+        }
+    }
+    rw.nodes.push(node);
+    Ok(())
+}
+
 impl Rewrite<'_> {
     /// Sets input `i` from a list attribute, if the node has it.
     fn ints_to_input(&mut self, node: &mut Node, attr: &str, i: usize) {
@@ -36,171 +146,131 @@ fn set_input(node: &mut Node, i: usize, name: String) {
     node.inputs[i] = name;
 }
 
-/// Appends what a node of the standard set, in `version`, is in the canonical one.
-pub(super) fn raise(rw: &mut Rewrite, mut node: Node, version: i64) -> Done {
-    match node.op.as_str() {
-        "Squeeze" | "Unsqueeze" | "ReduceSum" if version < 13 => rw.ints_to_input(&mut node, "axes", 1),
-        "ReduceMean" | "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceL1" | "ReduceL2"
-        | "ReduceLogSum" | "ReduceLogSumExp" | "ReduceSumSquare"
-            if version < 18 =>
-        {
-            rw.ints_to_input(&mut node, "axes", 1);
-        }
-        "Split" => {
-            if version < 13 {
-                rw.ints_to_input(&mut node, "split", 1);
-            }
-            // Since 18 an even split must say into how many parts.
-            if node.input(1).is_none() && !node.attrs.contains_key("num_outputs") {
-                node.attrs.insert("num_outputs".into(), Attr::Int(node.outputs.len() as i64));
-            }
-        }
-        "Slice" if version < 10 => {
-            rw.ints_to_input(&mut node, "starts", 1);
-            rw.ints_to_input(&mut node, "ends", 2);
-            rw.ints_to_input(&mut node, "axes", 3);
-        }
-        "Clip" if version < 11 => {
-            rw.float_to_input(&mut node, "min", 1, None);
-            rw.float_to_input(&mut node, "max", 2, None);
-        }
-        "Pad" if version < 11 => {
-            rw.ints_to_input(&mut node, "pads", 1);
-            rw.float_to_input(&mut node, "value", 2, Some(0.0));
-        }
-        "TopK" if version < 10 => {
-            if let Some(Attr::Int(k)) = node.attrs.remove("k") {
-                let k = rw.constant(Tensor::ints(&[k]));
-                set_input(&mut node, 1, k);
-            }
-        }
-        // An exported model is an inference graph: dropout is the identity there, whatever the file says.
-        "Dropout" => {
-            if let Some(mask) = node.output(1) {
-                // Nothing is dropped.
-                let shape = rw.op("Shape", &[&node.x(0)?]);
-                let all = Tensor { dtype: DType::Bool, shape: vec![1], bytes: vec![1].into() };
-                rw.nodes.push(Node::new("ConstantOfShape", &[&shape], mask).with("value", all));
-            }
-            node.op = "Identity".into();
-            node.attrs.clear();
-            node.inputs.truncate(1);
-            node.outputs.truncate(1);
-        }
-        "BatchNormalization" => {
-            if version < 9 && node.int("spatial", 1) == 0 {
-                return Err(format!("{}: spatial=0 is not supported", node.label()));
-            }
-            for attr in ["spatial", "is_test", "consumed_inputs"] {
-                node.attrs.remove(attr);
-            }
-            // Before 14 more outputs said so.
-            if version < 14 && node.outputs.iter().skip(1).any(|out| !out.is_empty()) {
-                node.attrs.insert("training_mode".into(), Attr::Int(1));
-                node.outputs.truncate(3);
-            }
-            // Weight standardisation is exported as a batch norm in training mode, over weights: that one folds away.
-            if node.int("training_mode", 0) == 0 {
-                node.outputs.truncate(1);
-            }
-        }
-        // Before 13 these flatten to two dimensions at `axis` (default 1) and work along the second.
-        "Softmax" | "LogSoftmax" | "Hardmax" if version < 13 => {
-            let axis = node.int("axis", 1);
-            if axis == -1 {
-                rw.nodes.push(node);
-                return Ok(());
-            }
-            let x = node.x(0)?;
-            let shape = rw.op("Shape", &[&x]);
-            let flat = rw.push("Flatten", &[&x], &[("axis", axis.into())]);
-            let soft = rw.push(&node.op, &[&flat], &[("axis", (-1i64).into())]);
-            return rw.finish(&node, "Reshape", &[&soft, &shape], &[]);
-        }
-        "Upsample" => {
-            let scales = match node.attrs.remove("scales") {
-                Some(Attr::Floats(v)) => rw.constant(Tensor::f32(&[v.len() as i64], &v)),
-                _ => node.input(1).unwrap_or("").to_string(),
-            };
-            resize_from_asymmetric(&mut node, scales)?;
-        }
-        "Resize" if version < 11 => {
-            let scales = node.input(1).unwrap_or("").to_string();
-            resize_from_asymmetric(&mut node, scales)?;
-        }
-        "Scatter" => node.op = "ScatterElements".into(),
-        "DFT" if version < 20 => {
-            let axis = match node.attrs.remove("axis") {
-                Some(Attr::Int(axis)) => axis,
-                _ => 1,
-            };
-            let axis = rw.constant(Tensor::i64(&[], &[axis]));
-            set_input(&mut node, 2, axis);
-        }
-        "GridSample" if version < 20 => {
-            let mode = match node.str("mode", "bilinear") {
-                "bilinear" => "linear",
-                "bicubic" => "cubic",
-                other => other,
-            };
-            node = node.clone().with("mode", mode);
-        }
-        "Range" => {
-            node.attrs.remove("stash_type");
-            // ONNX Runtime takes scalars only, where some files have lists of one.
-            for i in 0..node.inputs.len() {
-                if !rw.constants.get(&node.inputs[i]).is_some_and(|t| t.shape.is_empty()) {
-                    let none = rw.constant(Tensor::i64(&[0], &[]));
-                    node.inputs[i] = rw.op("Reshape", &[&node.inputs[i], &none]);
-                }
-            }
-        }
-        "Cast" | "CastLike" => {
-            node.attrs.remove("round_mode");
-            if let Some((_, kind)) = tensor::narrow(i32::try_from(node.int("to", 0)).unwrap_or(0)) {
-                return Err(format!(
-                    "makes {kind}, which opset {} doesn't have. Export the model without it",
-                    super::OPSET
-                ));
-            }
-        }
-        "Mod" if node.int("fmod", 0) == 0 && rw.dtype(&node.x(0)?).is_some_and(DType::is_float) => {
-            // The remainder with the divisor's sign, which floats have since version 28: fmod of (fmod of x and y) + y and y.
-            let y = node.x(1)?;
-            let fmod = [("fmod", Attr::Int(1))];
-            let rest = rw.push("Mod", &[&node.x(0)?, &y], &fmod);
-            let sum = rw.op("Add", &[&rest, &y]);
-            return rw.finish(&node, "Mod", &[&sum, &y], &fmod);
-        }
-        "Scan" if version < 9 => return scan_of_batch(rw, &node),
-        "QuantizeLinear" => drop(node.attrs.remove("precision")),
-        "DequantizeLinear" => {
-            if let Some(Attr::Int(to)) = node.attrs.remove("output_dtype")
-                && to != 0
-            {
-                let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
-                let attrs: Vec<(&str, Attr)> =
-                    node.attrs.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
-                let y = rw.push("DequantizeLinear", &inputs, &attrs);
-                return rw.finish(&node, "Cast", &[&y], &[("to", to.into())]);
-            }
-        }
-        "SpaceToDepth" => {
-            if let Some(Attr::Str(mode)) = node.attrs.remove("mode")
-                && mode == "CRD"
-            {
-                return depth_in_front(rw, &node);
-            }
-        }
-        "GRU" | "LSTM" | "RNN" if node.int("layout", 0) == 1 => return batch_in_front(rw, &node),
-        _ => {}
+fn axes(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    rw.ints_to_input(node, "axes", 1);
+    Ok(Raised::Changed)
+}
+
+/// An exported model is an inference graph: dropout is the identity there, whatever the file says.
+fn dropout(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    if let Some(mask) = node.output(1) {
+        // Nothing is dropped.
+        let shape = rw.op("Shape", &[&node.x(0)?]);
+        let all = Tensor { dtype: DType::Bool, shape: vec![1], bytes: vec![1].into() };
+        rw.nodes.push(Node::new("ConstantOfShape", &[&shape], mask).with("value", all));
     }
-    rw.nodes.push(node);
-    Ok(())
+    node.op = "Identity".into();
+    node.attrs.clear();
+    node.inputs.truncate(1);
+    node.outputs.truncate(1);
+    Ok(Raised::Changed)
+}
+
+fn one_spatial_mean(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    match node.int("spatial", 1) {
+        0 => Err(format!("{}: spatial=0 is not supported", node.label())),
+        _ => Ok(Raised::Changed),
+    }
+}
+
+/// That there are more outputs than one.
+fn outputs_say_training(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    if node.outputs.iter().skip(1).any(|out| !out.is_empty()) {
+        node.attrs.insert("training_mode".into(), Attr::Int(1));
+        node.outputs.truncate(3);
+    }
+    Ok(Raised::Changed)
+}
+
+fn batch_normalization(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    for attr in ["spatial", "is_test", "consumed_inputs"] {
+        node.attrs.remove(attr);
+    }
+    // Weight standardisation is exported as a batch norm in training mode, over weights: that one folds away.
+    if node.int("training_mode", 0) == 0 {
+        node.outputs.truncate(1);
+    }
+    Ok(Raised::Changed)
+}
+
+/// Softmax and its like that flatten to two dimensions at `axis` (default 1) and work along the second.
+fn flattened(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    let axis = node.int("axis", 1);
+    if axis == -1 {
+        return Ok(Raised::Changed);
+    }
+    let x = node.x(0)?;
+    let shape = rw.op("Shape", &[&x]);
+    let flat = rw.push("Flatten", &[&x], &[("axis", axis.into())]);
+    let soft = rw.push(&node.op, &[&flat], &[("axis", (-1i64).into())]);
+    rw.finish(node, "Reshape", &[&soft, &shape], &[])?;
+    Ok(Raised::Written)
+}
+
+fn grid_sample(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    let mode = match node.str("mode", "bilinear") {
+        "bilinear" => "linear",
+        "bicubic" => "cubic",
+        other => other,
+    };
+    *node = node.clone().with("mode", mode);
+    Ok(Raised::Changed)
+}
+
+fn range(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    node.attrs.remove("stash_type");
+    // ONNX Runtime takes scalars only, where some files have lists of one.
+    for i in 0..node.inputs.len() {
+        if !rw.constants.get(&node.inputs[i]).is_some_and(|t| t.shape.is_empty()) {
+            let none = rw.constant(Tensor::i64(&[0], &[]));
+            node.inputs[i] = rw.op("Reshape", &[&node.inputs[i], &none]);
+        }
+    }
+    Ok(Raised::Changed)
+}
+
+fn cast(_: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    node.attrs.remove("round_mode");
+    match tensor::narrow(i32::try_from(node.int("to", 0)).unwrap_or(0)) {
+        Some((_, kind)) => Err(format!(
+            "makes {kind}, which opset {} doesn't have. Export the model without it",
+            super::OPSET
+        )),
+        None => Ok(Raised::Changed),
+    }
+}
+
+/// The remainder with the divisor's sign, which floats have since version 28: fmod of (fmod of x and y) + y and y.
+fn modulo(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    if node.int("fmod", 0) != 0 || !rw.dtype(&node.x(0)?).is_some_and(DType::is_float) {
+        return Ok(Raised::Changed);
+    }
+    let y = node.x(1)?;
+    let fmod = [("fmod", Attr::Int(1))];
+    let rest = rw.push("Mod", &[&node.x(0)?, &y], &fmod);
+    let sum = rw.op("Add", &[&rest, &y]);
+    rw.finish(node, "Mod", &[&sum, &y], &fmod)?;
+    Ok(Raised::Written)
+}
+
+fn dequantize(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    let to = match node.attrs.remove("output_dtype") {
+        Some(Attr::Int(to)) if to != 0 => to,
+        _ => return Ok(Raised::Changed),
+    };
+    let inputs: Vec<&str> = node.inputs.iter().map(String::as_str).collect();
+    let attrs: Vec<(&str, Attr)> = node.attrs.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+    let y = rw.push("DequantizeLinear", &inputs, &attrs);
+    rw.finish(node, "Cast", &[&y], &[("to", to.into())])?;
+    Ok(Raised::Written)
 }
 
 /// SpaceToDepth whose channels are (channel, row, column), where the older form has (row, column, channel).
-fn depth_in_front(rw: &mut Rewrite, node: &Node) -> Done {
+fn depth_in_front(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    match node.attrs.remove("mode") {
+        Some(Attr::Str(mode)) if mode == "CRD" => {}
+        _ => return Ok(Raised::Changed),
+    }
     let block = node.int("blocksize", 1);
     let y = rw.push("SpaceToDepth", &[&node.x(0)?], &[("blocksize", block.into())]);
     let (lead, any, sizes) = (rw.ints(&[0, block * block]), rw.ints(&[-1]), rw.dims(&y, 2, None));
@@ -208,11 +278,15 @@ fn depth_in_front(rw: &mut Rewrite, node: &Node) -> Done {
     let apart = rw.op("Reshape", &[&y, &apart]);
     let swapped = rw.transpose(&apart, &[0, 2, 1, 3, 4]);
     let shape = rw.op("Shape", &[&y]);
-    rw.finish(node, "Reshape", &[&swapped, &shape], &[])
+    rw.finish(node, "Reshape", &[&swapped, &shape], &[])?;
+    Ok(Raised::Written)
 }
 
 /// A recurrent operator whose batch is the first axis, with the sequence first: ONNX Runtime has no kernels for the other.
-fn batch_in_front(rw: &mut Rewrite, node: &Node) -> Done {
+fn batch_in_front(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    if node.int("layout", 0) != 1 {
+        return Ok(Raised::Changed);
+    }
     let mut inner = node.clone();
     inner.attrs.remove("layout");
     for i in [0, 5, 6] {
@@ -230,12 +304,11 @@ fn batch_in_front(rw: &mut Rewrite, node: &Node) -> Done {
     }
     rw.nodes.push(inner);
     rw.nodes.extend(after);
-    Ok(())
+    Ok(Raised::Written)
 }
 
-/// Upsample and Resize-10 know one coordinate rule and round down.
-/// The form with a batch in front, as a scan along the batch whose step is the scan of one item.
-fn scan_of_batch(rw: &mut Rewrite, node: &Node) -> Done {
+/// Scan's form with a batch in front, as a scan along the batch whose step is the scan of one item.
+fn scan_of_batch(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     node.without_inputs(&[(0, "sequence_lens")])?;
     let given: Vec<&str> = node.inputs.iter().skip(1).map(String::as_str).collect();
     let float = |name: &String| Value { name: name.clone(), dtype: DType::F32, shape: None };
@@ -256,13 +329,14 @@ fn scan_of_batch(rw: &mut Rewrite, node: &Node) -> Done {
     whole.name = node.name.clone();
     whole.outputs = node.outputs.clone();
     rw.nodes.push(whole);
-    Ok(())
+    Ok(Raised::Written)
 }
 
-fn resize_from_asymmetric(node: &mut Node, scales: String) -> Done {
+/// Upsample and Resize-10 know one coordinate rule and round down.
+fn resize_from_asymmetric(node: &mut Node, scales: String) -> Result<Raised, String> {
     node.inputs = vec![node.x(0)?, String::new(), scales];
     node.op = "Resize".into();
     node.attrs.insert("coordinate_transformation_mode".into(), "asymmetric".into());
     node.attrs.insert("nearest_mode".into(), "floor".into());
-    Ok(())
+    Ok(Raised::Changed)
 }
