@@ -286,12 +286,16 @@ impl Model {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }
 
-    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one, or one that an earlier call
-    /// asked for, and where it can't be formed ([`Model::unformed`] says why). The first call for a pass loads the model once
-    /// more ([`Model::softened`]).
+    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one, where the straight-through pass would
+    /// be the softened one, and where it can't be formed ([`Model::unformed`] says why). The first call for a pass loads the model
+    /// once more ([`Model::softened`]).
     pub fn lanes_with(&mut self, pass: Pass) -> Option<Vec<&mut dyn Differentiable>> {
         if pass == Pass::Exact {
             return Some(self.lanes());
+        }
+        if pass == Pass::StraightThrough {
+            // What is the same in both is the softened pass's, whichever is asked for first.
+            self.lanes_with(Pass::Softened);
         }
         if !self.others.iter().any(|(of, _)| *of == pass) {
             let opened = self.softened(pass).map_err(|e| e.message);

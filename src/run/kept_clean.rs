@@ -6,11 +6,11 @@ use super::kept;
 use crate::cli::AuditFlags;
 use crate::files;
 use crate::model::hex;
-use crate::record::Skipped;
+use crate::record::{Form, Skipped};
 use crate::space::Gallery;
 use crate::space::benign::Benign;
 use crate::suite::Suite;
-use crate::threat::{Objective, Plan, Selection, Trial};
+use crate::threat::{Objective, Selection, Trial};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -34,22 +34,15 @@ impl Place {
     /// The place of the result for this gallery, whose images, classes and roles have the hash `data`. Its name is a hash of all that
     /// the result follows from: the program, the embeddings, the suite, and how queries are chosen. `None` where nothing is
     /// kept: with --no-cache, for trials that are replayed or aim at foreign targets, or where the system names no folder for caches.
-    pub fn of(
-        flags: &AuditFlags,
-        suite: &Suite,
-        plan: &Plan,
-        gallery: &Gallery,
-        data: &str,
-    ) -> Option<Place> {
-        if flags.no_cache
-            || flags.trials.is_some()
-            || flags.targets.is_some()
-            || flags.demands.baseline.is_some()
-        {
+    pub fn of(flags: &AuditFlags, suite: &Suite, form: Form, gallery: &Gallery, data: &str) -> Option<Place> {
+        let given = flags.trials.is_some() || flags.targets.is_some() || flags.demands.baseline.is_some();
+        if flags.no_cache || given {
             return None;
         }
-        let mut hash = Sha256::new();
-        hash.update(format!("{}\n{data}\n{}\n", kept::program()?, gallery.metric));
+        // All of the suite: which of it an attack's choice of targets follows from is that attack's own.
+        let chosen = (flags.sample, flags.benign_sample, flags.seed, flags.gallery.is_some());
+        let basis = (kept::program()?, data, gallery.metric, suite, form, chosen);
+        let mut hash = Sha256::new_with_prefix(format!("{basis:?}"));
         // A few rows at a time: as bytes, a gallery would be in memory twice.
         let mut bytes = Vec::new();
         for row in gallery.points.rows() {
@@ -57,12 +50,6 @@ impl Place {
             bytes.extend(row.iter().flat_map(|v| v.to_le_bytes()));
             hash.update(&bytes);
         }
-        // All of the suite: which of it an attack's choice of targets follows from is that attack's own.
-        let (sample, benign, given) = (flags.sample, flags.benign_sample, flags.gallery.is_some());
-        hash.update(format!(
-            "\n{suite:?}, {}, {sample:?}, benign {benign:?}, seed {}, {given}",
-            plan.form, flags.seed
-        ));
         Some(Place(files::cache_folder()?.join("clean").join(format!("{}.json", hex(&hash.finalize())))))
     }
 

@@ -190,7 +190,7 @@ impl Subject {
         let large = clusterings.is_none() && most.is_some();
         let (suite, plan) = (&self.settings.suite, &self.plan);
         let place =
-            large.then(|| kept_clean::Place::of(flags, suite, plan, &gallery, &data.sha256)).flatten();
+            large.then(|| kept_clean::Place::of(flags, suite, plan.form, &gallery, &data.sha256)).flatten();
         let earlier = place.as_ref().and_then(|place| place.find(&gallery));
         let (mut benign, selected) = match earlier {
             Some((benign, selection)) => {
