@@ -45,6 +45,10 @@ const CANCELLED: f32 = 2e-3;
 /// so that sums come out the same with any number of threads.
 const BLOCK: usize = 1024;
 
+/// Most items of which a transposed copy is kept. Attacks of a few trials at a time spend more on gathering the items for a matrix
+/// product than on the product; of a copy they are read in order.
+const TRANSPOSED: usize = 16 * BLOCK;
+
 /// The usual k of SPQA and SPFOA: that of CUB-200-2011 and of clothing (Zhou et al., T-PAMI 2024).
 pub const XI_K: f64 = 4e4;
 
@@ -176,7 +180,7 @@ pub fn wide(v: &[f32]) -> Vec<f64> {
 }
 
 /// Σ a_i b_i in `f64`.
-fn product<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f64 {
+pub fn product<A: Copy + Into<f64>, B: Copy + Into<f64>>(a: &[A], b: &[B]) -> f64 {
     sum_over(a, b, |x, y| x * y)
 }
 
@@ -235,6 +239,8 @@ pub struct Gallery {
     squares: Vec<f32>,
     /// The largest of them.
     largest_square: f32,
+    /// See [`Gallery::transposed_block`].
+    transposed: OnceLock<Array2<f32>>,
     /// Index of each id.
     index: HashMap<String, usize>,
     /// See [`Gallery::with_centres`].
@@ -292,6 +298,7 @@ impl Gallery {
             queries,
             squares,
             largest_square,
+            transposed: OnceLock::new(),
             index,
             centres: None,
         })
@@ -305,10 +312,8 @@ impl Gallery {
     /// The cluster whose centre is nearest to the point `z` [D]; `None` where the gallery was not clustered.
     pub fn cluster(&self, z: &[f32]) -> Option<usize> {
         let centres = self.centres.as_ref()?;
-        let far = |c: ndarray::ArrayView1<f32>| {
-            c.iter().zip(z).map(|(c, z)| (f64::from(*c) - f64::from(*z)).powi(2)).sum::<f64>()
-        };
-        let all = centres.rows().into_iter().map(far).enumerate();
+        let centres = centres.rows().into_iter().map(|c| c.to_slice().expect("row-major"));
+        let all = centres.map(|c| sum_over(c, z, |c, z| (c - z) * (c - z))).enumerate();
         all.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).map(|(c, _)| c)
     }
 
@@ -495,9 +500,9 @@ impl Gallery {
         let rows = ArrayView2::from_shape((b, dim), z).expect("b·D values");
         room.resize(b * n, 0.0);
         room.par_chunks_mut((b * BLOCK).max(1)).enumerate().for_each(|(k, dots)| {
-            let items = self.block(k);
-            let mut dots = ArrayViewMut2::from_shape((b, items.nrows()), dots).expect("a block of products");
-            general_mat_mul(1.0, &rows, &items.t(), 0.0, &mut dots);
+            let items = self.transposed_block(k);
+            let mut dots = ArrayViewMut2::from_shape((b, items.ncols()), dots).expect("a block of products");
+            general_mat_mul(1.0, &rows, &items, 0.0, &mut dots);
         });
         d.par_chunks_mut(n).zip(z.par_chunks(dim)).enumerate().for_each(|(row, (d, z))| {
             let own = squared_norm(z);
@@ -569,7 +574,20 @@ impl Gallery {
 
     /// The points that the k-th matrix product takes, [at most BLOCK, D].
     fn block(&self, k: usize) -> ArrayView2<'_, f32> {
-        self.points.slice(s![k * BLOCK..self.len().min((k + 1) * BLOCK), ..])
+        self.points.slice(s![self.of_block(k), ..])
+    }
+
+    /// The same, transposed: [D, at most BLOCK].
+    fn transposed_block(&self, k: usize) -> ArrayView2<'_, f32> {
+        if self.len() > TRANSPOSED {
+            return self.block(k).reversed_axes();
+        }
+        let items = || self.points.slice(s![..self.len(), ..]).t().as_standard_layout().into_owned();
+        self.transposed.get_or_init(items).slice(s![.., self.of_block(k)])
+    }
+
+    fn of_block(&self, k: usize) -> std::ops::Range<usize> {
+        k * BLOCK..self.len().min((k + 1) * BLOCK)
     }
 }
 

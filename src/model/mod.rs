@@ -3,6 +3,7 @@
 pub mod card;
 mod differentiable;
 pub mod estimate;
+mod exact;
 pub mod half;
 pub mod inspect;
 pub mod joined;
@@ -17,16 +18,16 @@ mod softened;
 use crate::record::Metric;
 use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
-pub use half::InHalf;
+pub use lane::InHalf;
 pub use softened::Softened;
 
-use card::{Card, Preprocessing, image_like};
+use card::{Card, Pooling, Preprocessing, image_like};
 use estimate::Estimator;
-use lane::{Exact, Gradient, Lane};
+use exact::Exact;
+use lane::{Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 pub use onnx_grad::Pass;
 use onnx_grad::{DType, Differentiated, Graph, Node, Note, Types, Value, differentiate};
-use output::Pooling;
 use rayon::prelude::*;
 use reference::Reference;
 use runtime::{Optimise, Options, Provider, Session};
