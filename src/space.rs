@@ -586,6 +586,7 @@ impl Gallery {
         self.transposed.get_or_init(items).slice(s![.., self.of_block(k)])
     }
 
+    /// Its items.
     fn of_block(&self, k: usize) -> std::ops::Range<usize> {
         k * BLOCK..self.len().min((k + 1) * BLOCK)
     }
