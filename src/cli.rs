@@ -2,8 +2,7 @@
 
 use crate::data::{LAYOUTS, Split};
 use crate::engines;
-use crate::model::card::Card;
-use crate::model::output::Pooling;
+use crate::model::card::{Card, Pooling};
 use crate::model::runtime::{Cuda, Options, Provider};
 use crate::progress::Mode;
 use crate::record::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Partition, Precision};

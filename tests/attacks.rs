@@ -10,8 +10,8 @@ use audit::threat::objective::{es, r1};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, BALLS, Draw, Drawn, Event, Images, Loss, Mask, Measure, OBJECTIVES, Objective, PGD, Plan, Query,
-    RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, measure, read_trials, run, run_jobs,
+    APGD, BALLS, Draw, Drawn, Event, Evidence, Images, Loss, Mask, Measure, OBJECTIVES, Objective, PGD, Plan,
+    Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, measure, read_trials, run, run_jobs,
     sample_queries, select, write_trials,
 };
 use audit::{Error, Exit, Result};
@@ -256,6 +256,32 @@ fn go(
     plan: &Plan,
 ) -> Vec<Outcome> {
     run(vec![model], gallery, &|i| Ok(images[i].clone()), trials, plan, &mut quiet).unwrap()
+}
+
+/// Runs the strong search; what came of each trial, in their order.
+fn go_strong(
+    model: &mut Linear,
+    gallery: &Gallery,
+    images: &[Vec<f32>],
+    trials: &[Trial],
+    plan: &Plan,
+    effort: usize,
+) -> Vec<(Outcome, Evidence)> {
+    let image = |i: usize| Ok(images[i].clone());
+    let strong = Strong { gallery, images: &image, trials, plan, effort, shape: model.shape() };
+    let mut found: Vec<Option<(Outcome, Evidence)>> = vec![None; trials.len()];
+    let mut see = |event: Event| {
+        if let Event::Done(i, outcome, evidence) = event {
+            found[i] = Some((outcome.clone(), evidence.clone()));
+        }
+        ControlFlow::Continue(())
+    };
+    let mut lanes = |pass, work: &mut OnLanes| match pass {
+        Pass::Exact => work(vec![&mut *model]).map(|()| true),
+        _ => Ok(false),
+    };
+    strong.run(&mut lanes, &mut see).unwrap();
+    found.into_iter().map(|found| found.expect("each trial is reported")).collect()
 }
 
 fn find(code: &str) -> &'static Objective {
@@ -780,24 +806,6 @@ fn breaking_off_returns_what_is_finished() {
     assert!(some.iter().all(|o| whole.iter().any(|w| (&w.attack, &w.query) == (&o.attack, &o.query))));
 }
 
-/// In one dimension the farthest that an embedding w·x can go within ‖δ‖₂ ≤ ε is ε·‖w‖₂.
-#[test]
-fn the_worst_case_of_the_euclidean_ball_is_reached() {
-    let w = random(1, 3);
-    let reach = 0.1 * w.iter().map(|v| f64::from(v * v)).sum::<f64>().sqrt();
-    let images = images(40, 4, 0.4, 0.6);
-    for search in [&PGD, &APGD] {
-        let mut model = Linear::new(w.clone(), 3);
-        let gallery = gallery(&model, Metric::Euclidean, &images);
-        let plan = Plan { ball: &BALLS[1], search, ..plan(Form::Corrected) };
-        let es = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0, 17, 39]).unwrap().trials;
-        for o in go(&mut model, &gallery, &images, &es, &plan) {
-            assert!((o.shift - reach).abs() < 1e-4 * reach, "{search:?}: {} of {reach}", o.shift);
-            assert!((o.size.unwrap() - 0.1).abs() < 1e-4 && o.linf < 0.1, "{o:?}");
-        }
-    }
-}
-
 /// Steps that the model makes in place and steps on the host are the same ones.
 #[test]
 fn steps_in_place_and_on_the_host_are_the_same() {
@@ -809,33 +817,6 @@ fn steps_in_place_and_on_the_host_are_the_same() {
     let a = run(vec![&mut on_host], &gallery, &image, &trials, &plan, &mut quiet).unwrap();
     let b = run(vec![&mut in_place], &gallery, &image, &trials, &plan, &mut quiet).unwrap();
     assert!(a == b && !in_place.in_place.unwrap().slots.is_empty());
-}
-
-/// Every search lowers the loss within every ball, and the random one never asks for a gradient.
-#[test]
-fn every_search_lowers_the_loss_in_every_ball() {
-    let images = images(60, 11, 0.2, 0.8);
-    for ball in BALLS {
-        for search in SEARCHES {
-            let mut model = Linear::random(4);
-            let gallery = gallery(&model, N, &images);
-            let mut trials = trials(&gallery, Form::Corrected, &[0, 21, 42]);
-            // A smallest perturbation is the result even where a larger one has a lower loss.
-            trials.retain(|t| search.smallest() == (t.objective.code == "MIN"));
-            let plan = Plan { ball, search, steps: 128, ..plan(Form::Corrected) };
-            let outcomes = go(&mut model, &gallery, &images, &trials, &plan);
-            let still = Plan { steps: 0, search: &PGD, ..plan.clone() };
-            let still = go(&mut model, &gallery, &images, &trials, &still);
-            let clean: f64 = still.iter().map(|o| o.loss_last).sum();
-            let what = format!("{ball:?} {search:?}");
-            assert!(outcomes.iter().map(|o| o.loss_last).sum::<f64>() < clean, "{what}");
-            assert!(outcomes.iter().all(|o| o.size.unwrap_or(o.linf) <= 0.1 + 1e-5), "{what}");
-            assert!(search != &RANDOM || model.seen.is_empty());
-            // The same again, in other batches.
-            let again = go(&mut Linear::random(7), &gallery, &images, &trials, &plan);
-            assert!(outcomes.iter().zip(&again).all(|(a, b)| a.loss_last == b.loss_last), "{what}");
-        }
-    }
 }
 
 /// A trial whose loss is linear in the image, and its lowest value: the item with the lowest embedding is drawn to the one
@@ -914,28 +895,8 @@ const MEMBER: Member = Member {
 #[test]
 fn a_warm_start_begins_where_another_search_ended() {
     let Toy { mut model, images, gallery, trials, lowest, .. } = toy(&WARM);
-    let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Corrected));
-    let strong = Strong {
-        gallery: &gallery,
-        images: &image,
-        trials: &trials,
-        plan: &plan,
-        effort: 1,
-        shape: [1, 1, PIXELS],
-    };
-    let mut found = None;
-    let mut see = |event: Event| {
-        if let Event::Done(0, outcome, evidence) = event {
-            found = Some((outcome.clone(), evidence.clone()));
-        }
-        ControlFlow::Continue(())
-    };
-    let mut lanes = |pass, work: &mut OnLanes| match pass {
-        Pass::Exact => work(vec![&mut model]).map(|()| true),
-        _ => Ok(false),
-    };
-    strong.run(&mut lanes, &mut see).unwrap();
-    let (outcome, evidence) = found.expect("the trial is reported");
+    let (outcome, evidence) =
+        go_strong(&mut model, &gallery, &images, &trials, &plan(Form::Corrected), 1).remove(0);
     assert!((outcome.loss_last - lowest).abs() < 1e-4, "{outcome:?}, expected {lowest}");
     let members = outcome.members.as_ref().unwrap();
     let names: Vec<&str> = members.iter().map(|m| m.member.as_str()).collect();
@@ -968,28 +929,14 @@ fn a_random_search_tries_several_images_at_once() {
         for batch in [1, 2, 8] {
             let Toy { mut model, images, gallery, trials, lowest, .. } = toy(objective);
             model.batch = batch;
-            let (image, plan) = (|i: usize| Ok(images[i].clone()), plan(Form::Corrected));
-            let (gallery, trials, plan) = (&gallery, &trials, &plan);
-            let strong = Strong { gallery, images: &image, trials, plan, effort: 1, shape: [1, 1, PIXELS] };
-            let mut found = None;
-            let mut see = |event: Event| {
-                if let Event::Done(0, outcome, evidence) = event {
-                    found = Some((outcome.clone(), evidence.clone()));
-                }
-                ControlFlow::Continue(())
-            };
-            let mut lanes = |pass, work: &mut OnLanes| match pass {
-                Pass::Exact => work(vec![&mut model]).map(|()| true),
-                _ => Ok(false),
-            };
-            strong.run(&mut lanes, &mut see).unwrap();
-            let (outcome, evidence) = found.expect("the trial is reported");
+            let plan = plan(Form::Corrected);
+            let (outcome, evidence) = go_strong(&mut model, &gallery, &images, &trials, &plan, 1).remove(0);
             assert_eq!(outcome.steps, 300);
             let way = outcome.loss_first - lowest;
             assert!(outcome.loss_last - lowest < 0.1 * way, "{each} at once: {outcome:?}, lowest {lowest}");
             assert_eq!(outcome.loss_last, outcome.loss_best);
             let reached = model.raw(&evidence.image)[[0, 0]];
-            assert!((f64::from(reached) + outcome.loss_last - at(gallery, 39)).abs() < 1e-4);
+            assert!((f64::from(reached) + outcome.loss_last - at(&gallery, 39)).abs() < 1e-4);
             let passes = 300usize.div_ceil(each) * each.div_ceil(batch);
             assert!(
                 (passes..=passes + 3).contains(&model.embeds),
@@ -1292,55 +1239,58 @@ fn mask() -> Mask {
 /// In one dimension the farthest that an embedding w·x goes is ε times the dual norm of the weights of the pixels that may
 /// change: ‖w‖₁ for the largest change of a pixel, ‖w‖₂ for the length. Steps in the model and on the host get there alike.
 #[test]
-fn the_worst_case_within_a_mask_is_reached() {
+fn the_worst_case_within_a_ball_and_a_mask_is_reached() {
     let w = random(1, 3);
     let images = images(40, 4, 0.4, 0.6);
-    let weights: Vec<f64> = (0..PIXELS).filter(|i| open(*i)).map(|i| f64::from(w[[0, i]])).collect();
-    let most = 0.1 * weights.iter().map(|v| v.abs()).sum::<f64>();
-    let length = 0.1 * weights.iter().map(|v| v * v).sum::<f64>().sqrt();
-    for (ball, reach) in [(&BALLS[0], most), (&BALLS[1], length)] {
+    let all = 0..PIXELS;
+    let masks = [(None, all.clone().collect::<Vec<_>>()), (Some(mask()), all.filter(|i| open(*i)).collect())];
+    for (ball, (mask, open)) in BALLS[..2].iter().flat_map(|ball| masks.iter().map(move |m| (ball, m))) {
+        let weights = || open.iter().map(|i| f64::from(w[[0, *i]]));
+        let reach = match ball.is_box {
+            true => 0.1 * weights().map(f64::abs).sum::<f64>(),
+            false => 0.1 * weights().map(|v| v * v).sum::<f64>().sqrt(),
+        };
         for (search, in_place) in [(&PGD, false), (&PGD, true), (&APGD, false), (&COSINE, false)] {
             let mut model = Linear::new(w.clone(), 3);
             model.in_place = in_place.then(InPlace::default);
             let gallery = gallery(&model, Metric::Euclidean, &images);
-            let plan = Plan { ball, search, mask: Some(mask()), ..plan(Form::Corrected) };
+            let plan = Plan { ball, search, mask: mask.clone(), ..plan(Form::Corrected) };
             let es = select(&gallery, find("ES"), 1, Form::Corrected, 1, &[0, 17, 39]).unwrap().trials;
             for o in go(&mut model, &gallery, &images, &es, &plan) {
-                let what = format!("{ball:?} {search:?} {in_place}");
+                let what = format!("{ball:?} {mask:?} {search:?} {in_place}");
                 assert!((o.shift - reach).abs() < 1e-4 * reach, "{what}: {} of {reach}", o.shift);
+                let largest = if ball.is_box { (o.linf - 0.1).abs() < 1e-6 } else { o.linf < 0.1 };
+                assert!(largest && o.size.is_none_or(|size| (size - 0.1).abs() < 1e-4), "{what}: {o:?}");
             }
         }
     }
 }
 
-/// Every search of every objective, along gradients and without, leaves pixels outside of a mask or a patch as they are and
-/// lowers the loss within it.
+/// Every search of every objective, along gradients and without, lowers the loss within every ball, and leaves pixels outside of a mask
+/// or a patch as they are. The random one never asks for a gradient.
 #[test]
-fn every_search_stays_within_the_mask() {
+fn every_search_lowers_the_loss_within_its_bounds() {
     let images = images(60, 11, 0.2, 0.8);
-    for (ball, mask) in [(&BALLS[0], mask()), (&BALLS[1], mask()), (&BALLS[0], Mask::Patch { share: 0.3 })] {
+    let bounds = BALLS.iter().flat_map(|ball| [(ball, None), (ball, Some(mask()))]);
+    for (ball, mask) in bounds.chain([(&BALLS[0], Some(Mask::Patch { share: 0.3 }))]) {
         for search in SEARCHES {
             let mut model = Linear::random(4);
             let gallery = gallery(&model, N, &images);
             let mut trials = trials(&gallery, Form::Corrected, &[0, 21, 42]);
+            // A smallest perturbation is the result even where a larger one has a lower loss.
             trials.retain(|t| search.smallest() == (t.objective.code == "MIN"));
-            let plan = Plan {
-                ball,
-                search,
-                steps: 128,
-                mask: Some(mask.clone()),
-                restarts: 1,
-                ..plan(Form::Corrected)
-            };
+            let restarts = usize::from(mask.is_some());
+            let plan =
+                Plan { ball, search, steps: 128, mask: mask.clone(), restarts, ..plan(Form::Corrected) };
             let what = format!("{ball:?} {search:?} {mask:?}");
             let mut moved = 0;
             let mut see = |event: Event| {
                 if let Event::Done(i, _, evidence) = event {
                     let query = trials[i].query;
-                    let free = plan.free([1, 1, PIXELS], trials[i].objective, &gallery.ids[query]);
-                    let free = free.unwrap().unwrap();
+                    let free = plan.free([1, 1, PIXELS], trials[i].objective, &gallery.ids[query]).unwrap();
                     let changed = |p: usize| evidence.image[p].to_bits() != images[query][p].to_bits();
-                    assert!((0..PIXELS).all(|p| free[p] || !changed(p)), "{what}");
+                    let open = |p: usize| free.as_ref().is_none_or(|free| free[p]);
+                    assert!((0..PIXELS).all(|p| open(p) || !changed(p)), "{what}");
                     moved += usize::from((0..PIXELS).any(changed));
                 }
                 ControlFlow::Continue(())
@@ -1351,6 +1301,13 @@ fn every_search_stays_within_the_mask() {
             let still = go(&mut Linear::random(4), &gallery, &images, &trials, &still);
             let sum = |all: &[Outcome]| all.iter().map(|o| o.loss_last).sum::<f64>();
             assert!(moved > 0 && sum(&found) < sum(&still), "{what}");
+            assert!(found.iter().all(|o| o.size.unwrap_or(o.linf) <= 0.1 + 1e-5), "{what}");
+            assert!(search != &RANDOM || model.seen.is_empty());
+            if mask.is_none() {
+                // The same again, in other batches.
+                let again = go(&mut Linear::random(7), &gallery, &images, &trials, &plan);
+                assert!(found.iter().zip(&again).all(|(a, b)| a.loss_last == b.loss_last), "{what}");
+            }
         }
     }
 }
@@ -1394,26 +1351,11 @@ fn a_hub_captures_what_an_exhaustive_search_does() {
         [1, 10].map(|k| ranks.iter().filter(|rank| **rank < k).count()).iter().sum::<usize>() as f64 / 60.0
     };
     let plan = Plan { eps, ..plan(Form::Corrected) };
-    let image = |i: usize| Ok(images[i].clone());
     let trials = &selected.trials;
-    let strong =
-        Strong { gallery: &gallery, images: &image, trials, plan: &plan, effort: 9, shape: [1, 1, 2] };
-    let mut outcomes = Vec::new();
-    let mut see = |event: Event| {
-        if let Event::Done(i, outcome, _) = event {
-            outcomes.push((i, outcome.clone()));
-        }
-        ControlFlow::Continue(())
-    };
-    let mut lanes = |pass, work: &mut OnLanes| match pass {
-        Pass::Exact => work(vec![&mut model]).map(|()| true),
-        _ => Ok(false),
-    };
-    strong.run(&mut lanes, &mut see).unwrap();
+    let outcomes = go_strong(&mut model, &gallery, &images, trials, &plan, 9);
     assert_eq!(outcomes.len(), 4);
     let (mut found, mut grid) = (0.0, 0.0);
-    for (i, outcome) in outcomes {
-        let trial = &trials[i];
+    for ((outcome, _), trial) in outcomes.iter().zip(trials) {
         let centre = &images[trial.query];
         let step = |k: usize, c: f32| (c - eps + 2.0 * eps * k as f32 / 60.0).clamp(0.0, 1.0);
         let places = (0..=60).flat_map(|x| (0..=60).map(move |y| (x, y)));

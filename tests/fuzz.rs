@@ -9,8 +9,7 @@ mod common;
 
 use audit::judge::check;
 use audit::model::Model;
-use audit::model::card::Card;
-use audit::model::output::Pooling;
+use audit::model::card::{Card, Pooling};
 use common::{CPU, Rng, Temp};
 use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use proptest::prelude::*;

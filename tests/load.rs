@@ -4,8 +4,7 @@ mod common;
 
 use audit::judge::check;
 use audit::model::Model;
-use audit::model::card::Card;
-use audit::model::output::Pooling;
+use audit::model::card::{Card, Pooling};
 use audit::model::runtime::Options;
 use audit::record::{Finding, Severity};
 use common::{CPU, Rng, says};

@@ -320,21 +320,10 @@ mod tests {
         Outcome {
             attack: attack.into(),
             query: format!("q{i}"),
-            targets: Vec::new(),
-            start: 0,
-            steps: 0,
-            loss_first: 0.0,
-            loss_last: 0.0,
-            loss_best: 0.0,
-            late_fall: 0.0,
-            shift: 0.0,
-            shift_before_last: 0.0,
-            linf: 0.0,
-            size: None,
             before: of(true),
             after: of(hit),
-            shared: None,
             members: members.map(|all| all.iter().map(member).collect()),
+            ..Outcome::default()
         }
     }
 

@@ -1,12 +1,23 @@
 //! The model card: what a model file doesn't say about its input, and the preprocessing that follows from it.
 
-use super::output::Pooling;
 pub use crate::record::{Axes, Channels, Preprocessing};
 use crate::record::{Interpolation, Metric};
 use crate::{Error, Result};
 use clap::ValueEnum;
 use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use serde::{Deserialize, Serialize};
+
+/// How the tokens or the positions of a feature map are pooled to one embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    /// The first token.
+    Cls,
+    /// The mean over tokens or positions.
+    Mean,
+    /// The maximum over tokens or positions, per dimension.
+    Max,
+}
 
 /// The content of `model.yaml` beside `model.onnx`, or of flags. What the card leaves out is read from the graph, if the
 /// graph says it.

@@ -6,9 +6,9 @@
 //! that small gradients do not underflow; this changes no sign. The power is chosen once on real images
 //! ([`Model::calibrate`]). An overflow is an error and never becomes a gradient of zero.
 
-use super::lane::{Exact, Lane};
+use super::exact::Exact;
 use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
-use super::{Cotangent, Differentiable, EMBEDDING, Info, Lanes, Model, SignedSteps, append_update};
+use super::{Cotangent, EMBEDDING, Info, Lanes, Model, SignedSteps, append_update};
 use crate::random::Random;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
@@ -41,11 +41,6 @@ pub(super) struct Half {
     sizes: Place,
     /// The power of two that multiplies the cotangent.
     scale: f32,
-}
-
-/// A lane that computes gradients in float16. Embeddings that are measured stay float32.
-pub struct InHalf<'a> {
-    lane: &'a mut Lane,
 }
 
 /// Agreement of float16 with float32 on the first images.
@@ -128,6 +123,25 @@ impl Half {
             }
         }
     }
+
+    /// [`Exact::gradient`] in float16. Errors (exit code 12): it is not finite.
+    pub fn gradient(
+        &mut self,
+        images: &[f32],
+        reach: &[f32],
+        cotangent: &mut Cotangent,
+        gradient: &mut [f32],
+    ) -> Result<()> {
+        let all: Vec<usize> = (0..reach.len()).filter(|&i| reach[i] > 0.0).collect();
+        let Half { exact, scale, .. } = self;
+        Half::scaled(exact, *scale, &all, cotangent, |exact, ct| exact.gradient(images, ct, gradient))?;
+        let pixels = gradient.len() / reach.len();
+        if all.iter().any(|&i| gradient[i * pixels..][..pixels].iter().any(|g| !g.is_finite())) {
+            return Err(overflow("an attacked image's gradient overflows"));
+        }
+        gradient.iter_mut().for_each(|g| *g /= *scale);
+        Ok(())
+    }
 }
 
 /// Errors (exit code 12): the embedding or gradient of an image under attack is not finite.
@@ -152,54 +166,7 @@ impl SignedSteps for Half {
     }
 }
 
-impl Differentiable for InHalf<'_> {
-    fn batch(&self) -> usize {
-        self.lane.batch()
-    }
-
-    fn shape(&self) -> [usize; 3] {
-        self.lane.shape()
-    }
-
-    fn embed(&mut self, images: &[f32]) -> Result<Array2<f32>> {
-        self.lane.embed(images)
-    }
-
-    fn gradient(
-        &mut self,
-        images: &[f32],
-        reach: &[f32],
-        cotangent: &mut Cotangent,
-        gradient: &mut [f32],
-    ) -> Result<()> {
-        let Some(half) = &mut self.lane.half else {
-            return self.lane.gradient(images, reach, cotangent, gradient);
-        };
-        let all: Vec<usize> = (0..reach.len()).filter(|&i| reach[i] > 0.0).collect();
-        let Half { exact, scale, .. } = half;
-        Half::scaled(exact, *scale, &all, cotangent, |exact, ct| exact.gradient(images, ct, gradient))?;
-        let pixels = gradient.len() / reach.len();
-        if all.iter().any(|&i| gradient[i * pixels..][..pixels].iter().any(|g| !g.is_finite())) {
-            return Err(overflow("an attacked image's gradient overflows"));
-        }
-        gradient.iter_mut().for_each(|g| *g /= *scale);
-        Ok(())
-    }
-
-    fn signed_steps(&mut self) -> Option<&mut dyn SignedSteps> {
-        match &mut *self.lane {
-            Lane { half: Some(half), .. } => Some(half),
-            lane => lane.gradient_steps(),
-        }
-    }
-}
-
 impl Model {
-    /// The lanes with float16 gradients, where the model was opened for them; otherwise the same as [`Model::lanes`].
-    pub fn lanes_in_half(&mut self) -> Vec<InHalf<'_>> {
-        self.lanes.iter_mut().map(|lane| InHalf { lane }).collect()
-    }
-
     /// Finds the power of two that keeps gradients in float16's range on first real images, and compares these
     /// gradients with float32's.
     ///

@@ -3,6 +3,7 @@
 pub mod card;
 mod differentiable;
 pub mod estimate;
+mod exact;
 pub mod half;
 pub mod inspect;
 pub mod joined;
@@ -17,16 +18,16 @@ mod softened;
 use crate::record::Metric;
 use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
-pub use half::InHalf;
+pub use lane::InHalf;
 pub use softened::Softened;
 
-use card::{Card, Preprocessing, image_like};
+use card::{Card, Pooling, Preprocessing, image_like};
 use estimate::Estimator;
-use lane::{Exact, Gradient, Lane};
+use exact::Exact;
+use lane::{Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 pub use onnx_grad::Pass;
 use onnx_grad::{DType, Differentiated, Graph, Node, Note, Types, Value, differentiate};
-use output::Pooling;
 use rayon::prelude::*;
 use reference::Reference;
 use runtime::{Optimise, Options, Provider, Session};
@@ -286,12 +287,16 @@ impl Model {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }
 
-    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one, or one that an earlier call
-    /// asked for, and where it can't be formed ([`Model::unformed`] says why). The first call for a pass loads the model once
-    /// more ([`Model::softened`]).
+    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one, where the straight-through pass would
+    /// be the softened one, and where it can't be formed ([`Model::unformed`] says why). The first call for a pass loads the model
+    /// once more ([`Model::softened`]).
     pub fn lanes_with(&mut self, pass: Pass) -> Option<Vec<&mut dyn Differentiable>> {
         if pass == Pass::Exact {
             return Some(self.lanes());
+        }
+        if pass == Pass::StraightThrough {
+            // What is the same in both is the softened pass's, whichever is asked for first.
+            self.lanes_with(Pass::Softened);
         }
         if !self.others.iter().any(|(of, _)| *of == pass) {
             let opened = self.softened(pass).map_err(|e| e.message);

@@ -1,24 +1,11 @@
 //! Choice of the embedding among a model's outputs, and its pooling to one vector per image.
 
 use super::EMBEDDING;
-use super::card::{Axes, Card};
+use super::card::{Axes, Card, Pooling};
 use crate::{Error, Result};
 use clap::ValueEnum;
 use ndarray::Array2;
 use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
-use serde::{Deserialize, Serialize};
-
-/// How the tokens or the positions of a feature map are pooled to one embedding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Pooling {
-    /// The first token.
-    Cls,
-    /// The mean over tokens or positions.
-    Mean,
-    /// The maximum over tokens or positions, per dimension.
-    Max,
-}
 
 /// How an output's shape is interpreted, for a known batch.
 enum Reading {

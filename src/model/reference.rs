@@ -1,7 +1,8 @@
 //! The untouched model, to compare with, and a smooth one to take finite differences of.
 
+use super::card::Pooling;
 use super::card::Preprocessing;
-use super::output::{self, Pooling};
+use super::output;
 use super::runtime::{Held, Input, Optimise, Options, Session};
 use super::{Info, as_f32, stack};
 use crate::{Error, Result, files};

@@ -129,7 +129,7 @@ pub struct Retrieval {
 }
 
 /// The outcome of one trial.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// The attack's code.
     pub attack: String,

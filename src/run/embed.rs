@@ -1,8 +1,8 @@
 //! `audit embed`: the embeddings of all images as a file, for the parts of a run and for other suites.
 
+use super::images;
 use super::machine::Machine;
 use super::settings::settle_card;
-use super::{images, stored};
 use crate::cli::AuditFlags;
 use crate::progress::Phase;
 use crate::report::Destination;
@@ -30,8 +30,7 @@ pub fn run(flags: &AuditFlags) -> Result<String> {
     let mut phase = Phase::new("model", 0, flags.mode());
     let mut model = Machine::choose(flags)?.open(flags, &file, &card, &mut phase)?;
     phase.finish();
-    let gathered = images::Gathered::all(flags, &dataset, &mut model)?;
-    let embedded = gathered.to_store(&dataset, stored::made(flags, &model), model.info.dim, flags.partition);
+    let embedded = images::embed_all(flags, &dataset, &mut model)?;
     let (rows, unreadable) = (embedded.images.len(), embedded.unreadable.len());
     embedded.write(path)?;
     let lacking = if unreadable > 0 { format!("; {unreadable} images can't be read") } else { String::new() };

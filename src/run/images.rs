@@ -9,7 +9,7 @@ use crate::data::{BUILTIN_SEED, Dataset, Item, Pair, Pixels, Preparation, Resize
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
 use crate::progress::Phase;
-use crate::record::{self, Metric, Partition, Properties, Role};
+use crate::record::{self, Metric, Role};
 use crate::space::Gallery;
 use crate::{Error, Result};
 use image::codecs::png::PngEncoder;
@@ -123,7 +123,8 @@ pub fn embed(
         }
         Stored::Wanted(path) => {
             gathered.rest(flags, dataset, model)?;
-            gathered.to_store(dataset, stored::made(flags, model), dim, None).write(&path)?;
+            let values = gathered.embeddings[given * dim..].to_vec();
+            gathered.to_store(flags, dataset, model, values).write(&path)?;
         }
         Stored::Unasked => gathered.rest(flags, dataset, model)?,
     }
@@ -131,8 +132,16 @@ pub fn embed(
     gathered.gallery(dataset, metric, dim)
 }
 
+/// The embeddings of all images of a data set, as they are stored.
+pub fn embed_all(flags: &AuditFlags, dataset: &Dataset, model: &mut Model) -> Result<Embedded> {
+    let mut gathered = Gathered::begin(dataset, None, model.info.dim);
+    gathered.rest(flags, dataset, model)?;
+    let values = std::mem::take(&mut gathered.embeddings);
+    Ok(Embedded { part: flags.partition, ..gathered.to_store(flags, dataset, model, values) })
+}
+
 /// Embeddings of the images, as far as they are done.
-pub struct Gathered {
+struct Gathered {
     /// How many of the first items came as embeddings.
     given: usize,
     /// Of those that can be read, one after the other.
@@ -164,21 +173,8 @@ impl Gathered {
         Gathered { given, embeddings, readable, unreadable: Vec::new(), digests: Vec::new(), contents }
     }
 
-    /// Embeds all images of a data set.
-    pub fn all(flags: &AuditFlags, dataset: &Dataset, model: &mut Model) -> Result<Gathered> {
-        let mut gathered = Gathered::begin(dataset, None, model.info.dim);
-        gathered.rest(flags, dataset, model)?;
-        Ok(gathered)
-    }
-
-    /// What is to be kept of the embeddings that were computed. `dim` is the length of each.
-    pub fn to_store(
-        &self,
-        dataset: &Dataset,
-        made: Properties,
-        dim: usize,
-        part: Option<Partition>,
-    ) -> Embedded {
+    /// What is to be kept of the embeddings that were computed, with `values`, these embeddings.
+    fn to_store(&self, flags: &AuditFlags, dataset: &Dataset, model: &Model, values: Vec<f32>) -> Embedded {
         let items = dataset.items.iter().zip(&self.readable).skip(self.given);
         let read = items.filter(|(_, readable)| **readable).map(|(item, _)| item);
         let image = |(item, digest): (&Item, &[u8; 32])| Image {
@@ -189,8 +185,8 @@ impl Gathered {
             digest: *digest,
         };
         let images = read.zip(&self.digests).map(image).collect();
-        let values = self.embeddings[self.given * dim..].to_vec();
-        Embedded { made, part, dim, images, values, unreadable: self.unreadable.clone() }
+        let (made, dim) = (stored::made(flags, model), model.info.dim);
+        Embedded { made, part: None, dim, images, values, unreadable: self.unreadable.clone() }
     }
 
     /// Embeds the images that are left. They are decoded a few batches at a time, the next while the model is at work on the

@@ -2,7 +2,7 @@
 //! put on the wrong side are compared again by direct difference.
 
 use super::{BLOCK, Gallery, Metric};
-use ndarray::{Array2, ArrayView1, s};
+use ndarray::{Array2, ArrayView1};
 use rayon::prelude::*;
 
 /// Queries that one product takes.
@@ -45,9 +45,8 @@ fn some_ranks(gallery: &Gallery, asks: &[Ask]) -> Vec<Vec<usize>> {
     let counts = (0..gallery.len().div_ceil(BLOCK))
         .into_par_iter()
         .fold(none, |mut counts, block| {
-            let from = block * BLOCK;
-            let items = from..gallery.len().min(from + BLOCK);
-            let mut keys = z.dot(&gallery.points.slice(s![items.clone(), ..]).t());
+            let items = gallery.of_block(block);
+            let mut keys = z.dot(&gallery.block(block).t());
             for (row, targets) in wanted.iter().enumerate() {
                 let keys = keys.row_mut(row).into_slice().expect("standard layout");
                 let counts = &mut counts[starts[row]..][..targets.len()];
@@ -135,8 +134,9 @@ fn count(
     targets: &[Target],
     counts: &mut [usize],
 ) {
-    /// Targets up to which it is faster to compare every key with every one of them.
-    const FEW: usize = 16;
+    /// Targets up to which it is faster to compare every key with every one of them than to search for a key among them. Both take as
+    /// long at 64.
+    const FEW: usize = 48;
     match gallery.metric {
         Metric::Cosine => keys.iter_mut().for_each(|key| *key = -*key),
         _ => keys.iter_mut().zip(&gallery.squares[items.clone()]).for_each(|(k, sq)| *k = 0.5 * sq - *k),

@@ -626,20 +626,10 @@ impl<'s> Chunk<'s> {
                 attack: trial.objective.code.into(),
                 query: gallery.ids[trial.query].clone(),
                 targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
-                start: 0,
-                steps: 0,
-                loss_first: 0.0,
-                loss_last: 0.0,
-                loss_best: 0.0,
-                late_fall: 0.0,
-                shift: 0.0,
-                shift_before_last: 0.0,
-                linf: 0.0,
                 size: (!plan.ball.is_box).then_some(0.0),
                 before: measures.clone(),
                 after: measures,
-                shared: None,
-                members: None,
+                ..Outcome::default()
             };
             if self.success(trial, &outcome) >= 100.0 {
                 let (image, point) = (images(trial.query)?, gallery.point(trial.query).to_vec());

@@ -61,8 +61,8 @@ impl Losses {
         let dim = gallery.dim();
         losses.clear();
         losses.resize(points.len() / dim, 0.0);
-        gradient.clear();
         gradient.resize(points.len(), 0.0);
+        gradient.fill(0.0);
         let each = points.par_chunks(dim).zip(gradient.par_chunks_mut(dim)).zip(&mut *losses).enumerate();
         each.with_min_len(SHARE).for_each(|(i, ((point, gradient), found))| {
             if let Some((Loss::Point(loss), first)) = loss(i) {
@@ -91,8 +91,8 @@ impl Losses {
         z.clear();
         wide.iter().for_each(|&i| z.extend_from_slice(&points[i * dim..][..dim]));
         d.resize(wide.len() * n, 0.0);
-        weights.clear();
         weights.resize(wide.len() * n, 0.0);
+        weights.fill(0.0);
         found.resize(wide.len(), 0.0);
         pulled.resize(z.len(), 0.0);
         gallery.distances_batch(z, d, products);

@@ -3,7 +3,7 @@
 use crate::judge::strong::wilson;
 use crate::record::{Found, Metric, Severity};
 use crate::space::benign::Benign;
-use crate::space::{self, Gallery};
+use crate::space::{self, Gallery, product};
 use std::collections::HashMap;
 
 /// The largest number of points used for distances and variances.
@@ -44,8 +44,7 @@ impl Retrieval<'_> {
 /// and the share of the largest variance.
 fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
     let n = points.len();
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
-    let norm = points.iter().map(|p| dot(p, p).sqrt()).sum::<f64>() / n as f64;
+    let norm = points.iter().map(|p| product(p, p).sqrt()).sum::<f64>() / n as f64;
     let (mut total, mut pairs) = (0.0, 0.0);
     for (i, a) in points.iter().enumerate() {
         for b in &points[..i] {
@@ -60,7 +59,8 @@ fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
     let centred: Vec<Vec<f32>> =
         points.iter().map(|p| p.iter().zip(&mean).map(|(p, m)| p - m).collect()).collect();
     // The Gram matrix has the same nonzero eigenvalues as the covariance and is smaller.
-    let gram: Vec<Vec<f64>> = centred.iter().map(|a| centred.iter().map(|b| dot(a, b)).collect()).collect();
+    let gram: Vec<Vec<f64>> =
+        centred.iter().map(|a| centred.iter().map(|b| product(a, b)).collect()).collect();
     let trace: f64 = (0..n).map(|i| gram[i][i]).sum();
     let squares: f64 = gram.iter().flatten().map(|v| v * v).sum();
     if squares == 0.0 {
@@ -70,8 +70,8 @@ fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
     let mut v: Vec<f64> = (0..n).map(|i| 1.0 + (i % 7) as f64).collect();
     let mut largest = 0.0;
     for _ in 0..50 {
-        let next: Vec<f64> = gram.iter().map(|row| row.iter().zip(&v).map(|(a, b)| a * b).sum()).collect();
-        largest = next.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let next: Vec<f64> = gram.iter().map(|row| product(row, &v)).collect();
+        largest = product(&next, &next).sqrt();
         if largest == 0.0 {
             break;
         }
