@@ -9,7 +9,7 @@ use super::ball::Bound;
 use super::draw::Draw;
 use super::measure::measure_all;
 use super::objective::{Aim, Loss, es, foreign, hub, r1, rank, within};
-use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, start};
+use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, load, start};
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
 use crate::Result;
@@ -74,9 +74,9 @@ pub enum From {
     Clean,
     /// A random image of the ball.
     Random,
-    /// Random blocks of ±ε, each a seventh of the image's sides. Changes of neighbouring pixels that agree move an embedding
-    /// farther than noise does, so runs from there end at places that differ more.
-    Blocks,
+    /// The image of a random query, moved into the ball. What tells two images apart moves an embedding farther than noise
+    /// does, so runs from there end at places that differ more.
+    Other,
     /// The best image of earlier tiers.
     Best,
 }
@@ -162,15 +162,15 @@ pub const USUAL: Ensemble = &[
 pub const RANKS: Ensemble = &[
     &[Member { steps: 20, ..HINGE }],
     &[
-        BLOCKS,
+        OTHERS,
         Member {
-            name: "blocks, straight-through",
+            name: "other images, straight-through",
             about: "the same along the straight-through backward pass",
             aims: Aims::Several(6),
             pass: Pass::StraightThrough,
             or_exact: false,
             steps: 30,
-            ..BLOCKS
+            ..OTHERS
         },
     ],
     &[Member {
@@ -180,7 +180,7 @@ pub const RANKS: Ensemble = &[
         ..REFINED
     }],
     &[
-        Member { loss: smooth_rank, steps: 75, ..SQUARE },
+        Member { loss: smooth_rank, steps: 80, ..SQUARE },
         Member {
             name: "square, longer",
             about: "the same for longer, on models with a straight-through backward pass",
@@ -191,13 +191,13 @@ pub const RANKS: Ensemble = &[
         },
     ],
 ];
-const BLOCKS: Member = Member {
-    name: "blocks",
-    about: "a smooth rank, from random blocks of ±ε",
+const OTHERS: Member = Member {
+    name: "other images",
+    about: "a smooth rank, from the images of random queries, moved into the ball",
     loss: smooth_rank,
-    aims: Aims::Several(10),
-    steps: 15,
-    from: From::Blocks,
+    aims: Aims::Several(12),
+    steps: 12,
+    from: From::Other,
     ..RESTART
 };
 
@@ -441,7 +441,7 @@ impl Member {
     fn repeats(&self, effort: usize) -> usize {
         match self.from {
             From::Clean => 1,
-            From::Random | From::Blocks | From::Best => (effort as f64).sqrt().ceil() as usize,
+            From::Random | From::Other | From::Best => (effort as f64).sqrt().ceil() as usize,
         }
     }
 }
@@ -509,6 +509,15 @@ struct Aimed {
     trial: usize,
     class: Option<usize>,
     number: usize,
+}
+
+/// The image of a random query, moved into the set. Errors: those of `images`; see [`load`].
+fn other(gallery: &Gallery, images: &Images, bound: &Bound, draw: &mut Draw) -> Result<Vec<f32>> {
+    let queries = gallery.queries();
+    let query = queries[draw.index(queries.len())];
+    let mut x = load(gallery, images, query, bound.centre.len())?;
+    bound.project(&mut x);
+    Ok(x)
 }
 
 /// What is attacked, and how.
@@ -684,7 +693,7 @@ impl<'s> Chunk<'s> {
         lanes: &mut Lanes,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
-        let Strong { gallery, images, plan, effort, shape, .. } = *self.all;
+        let Strong { gallery, images, plan, effort, .. } = *self.all;
         let runs = self.aimed(member, standing);
         if runs.is_empty() {
             return Ok(ControlFlow::Continue(()));
@@ -711,11 +720,13 @@ impl<'s> Chunk<'s> {
                 let trial = &trials[i];
                 Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
             };
-            let first = |i: usize, bound: &Bound| match member.from {
-                From::Clean => None,
-                From::Best => states[runs[i].trial].entry.clone(),
-                From::Random => Some(bound.start(&mut draw(i))),
-                From::Blocks => Some(bound.blocks(shape, &mut draw(i))),
+            let first = |i: usize, bound: &Bound| {
+                Ok(match member.from {
+                    From::Clean => None,
+                    From::Best => states[runs[i].trial].entry.clone(),
+                    From::Random => Some(bound.start(&mut draw(i))),
+                    From::Other => Some(other(gallery, images, bound, &mut draw(i))?),
+                })
             };
             let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
             let how = Variation {
@@ -818,5 +829,34 @@ impl<'s> Chunk<'s> {
         outcome.steps = members.iter().map(|m| m.steps).sum();
         outcome.members = Some(members);
         watch(Event::Done(self.places[i], &outcome, &evidence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Metric;
+    use crate::threat::BALLS;
+    use ndarray::array;
+
+    /// By hand: images are black, grey and white, and pixels may change by a quarter.
+    #[test]
+    fn other_images_come_as_near_as_the_ball_lets_them() {
+        let ids = ["black", "grey", "white"].map(String::from).to_vec();
+        let gallery = Gallery::new(Metric::Euclidean, array![[0.0], [1.0], [2.0]], vec![0; 3], ids).unwrap();
+        let images = |item: usize| Ok(vec![item as f32 / 2.0; 2]);
+        let bound = Bound { ball: &BALLS[0], eps: 0.25, centre: &[0.5, 0.9], pixels: true, free: None };
+        let start = |seed| other(&gallery, &images, &bound, &mut Draw::new(seed, "CA+", "grey", 1)).unwrap();
+        let found: Vec<Vec<f32>> = (0..30).map(start).collect();
+        for expected in [[0.25, 0.65], [0.5, 0.65], [0.75, 1.0]] {
+            assert!(
+                found.iter().any(|x| x.iter().zip(expected).all(|(x, e)| (x - e).abs() < 1e-6)),
+                "{expected:?}"
+            );
+        }
+        assert_eq!(start(3), found[3]);
+        let wrong = |_: usize| Ok(vec![2.0; 2]);
+        let refused = other(&gallery, &wrong, &bound, &mut Draw::new(0, "CA+", "grey", 1)).unwrap_err();
+        assert!(refused.message.contains("holds the value 2"), "{refused}");
     }
 }

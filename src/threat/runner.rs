@@ -131,7 +131,7 @@ pub struct Variation<'v> {
     /// The loss, in place of the objective's.
     pub loss: &'v (dyn Fn(usize) -> Loss<'v> + Sync),
     /// The first image [P]; `None` for the clean image.
-    pub start: &'v (dyn Fn(usize, &Bound) -> Option<Vec<f32>> + Sync),
+    pub start: &'v (dyn Fn(usize, &Bound) -> Result<Option<Vec<f32>>> + Sync),
     /// The stream of the search's random choices.
     pub stream: &'v (dyn Fn(usize) -> u64 + Sync),
     /// A run ends at the first image whose loss is lower.
@@ -237,7 +237,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Loads a clean image and checks its size and range.
-fn load(gallery: &Gallery, images: &Images, item: usize, pixels: usize) -> Result<Vec<f32>> {
+pub(super) fn load(gallery: &Gallery, images: &Images, item: usize, pixels: usize) -> Result<Vec<f32>> {
     let id = &gallery.ids[item];
     let image = images(item).map_err(|e| e.context(format!("image `{id}`")))?;
     if image.len() != pixels {
@@ -499,7 +499,7 @@ impl<'a> Task<'a> {
             slots.put(model, slot, &member.clean, &bound)?;
             return Ok(Run { begins_clean: true, ..member });
         }
-        let given = how.and_then(|how| (how.start)(jobs[job][0], &bound));
+        let given = how.map(|how| (how.start)(jobs[job][0], &bound)).transpose()?.flatten();
         let stream = how.map_or(start as u64, |how| (how.stream)(jobs[job][0]));
         let elsewhere = given.is_some() || start > 0;
         let x = given.unwrap_or_else(|| match start {

@@ -142,24 +142,6 @@ impl Bound<'_> {
         x
     }
 
-    /// The centre plus blocks of ±ε with random signs, for each channel of an image of `shape` [C, H, W]: seven by seven of
-    /// them, over the rectangle that holds all pixels that may change.
-    pub fn blocks(&self, shape: [usize; 3], draw: &mut Draw) -> Vec<f32> {
-        const ACROSS: usize = 7;
-        let ([channels, rows, columns], [top, left, height, width]) = (shape, self.extent(shape));
-        let signs: Vec<f32> = (0..channels * ACROSS * ACROSS).map(|_| draw.sign()).collect();
-        let cell = |at: usize, of: usize| (at * ACROSS / of.max(1)).min(ACROSS - 1);
-        let mut x = self.centre.to_vec();
-        for (i, x) in x.iter_mut().enumerate() {
-            let (channel, row, column) = (i / (rows * columns), i / columns % rows, i % columns);
-            let (row, column) = (row.saturating_sub(top), column.saturating_sub(left));
-            let block = (channel * ACROSS + cell(row, height)) * ACROSS + cell(column, width);
-            *x += self.eps * signs[block];
-        }
-        self.project(&mut x);
-        x
-    }
-
     /// The lowest and the highest value of a pixel whose value at the centre of the set is `centre`.
     pub fn interval(&self, centre: f32) -> (f32, f32) {
         let (low, high) = (centre - self.eps, centre + self.eps);
@@ -255,24 +237,5 @@ mod tests {
             assert_eq!(still, [0.5; 60]);
         }
         assert!(Ball::find("l1").unwrap_err().message.contains("linf, l2"));
-    }
-
-    /// From the definition: at a grey image every pixel is at ±ε; 28 pixels make blocks of four by four; sides that aren't
-    /// multiples of seven, and smaller ones, have blocks too.
-    #[test]
-    fn blocks_are_of_one_sign() {
-        for shape in [[1, 28, 28], [3, 10, 5]] {
-            let [channels, height, width] = shape;
-            let centre = vec![0.5; channels * height * width];
-            let bound = Bound { ball: &BALLS[0], eps: 0.25, centre: &centre, pixels: true, free: None };
-            let of = |seed| bound.blocks(shape, &mut Draw::new(seed, "CA+", "item", 1));
-            let x = of(0);
-            assert!(x.iter().all(|v| (v - 0.5).abs() == 0.25) && x != of(1));
-            assert!(x.contains(&0.25) && x.contains(&0.75));
-            if shape == [1, 28, 28] {
-                let first = |i: usize| (i / 28 / 4 * 4) * 28 + i % 28 / 4 * 4;
-                assert!(x.iter().enumerate().all(|(i, v)| *v == x[first(i)]));
-            }
-        }
     }
 }
