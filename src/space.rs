@@ -17,13 +17,13 @@ pub mod sampler;
 pub mod tsne;
 pub mod verification;
 
+use crate::names::Names;
 pub use crate::record::Metric;
 use crate::record::Role;
 use crate::{Error, Result};
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -71,8 +71,9 @@ impl Metric {
     /// Refuses embeddings [N, D] too short or too long to be compared (exit code 12). `ids` are their names. An embedding of 0
     /// is not refused: among others it is a finding, see `judge::check::clean`.
     pub fn check_lengths(self, raw: &Array2<f32>, ids: &[String]) -> Result<()> {
-        let length = |row: ndarray::ArrayView1<f32>| {
-            row.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>().sqrt()
+        let length = |row: ndarray::ArrayView1<f32>| match row.as_slice() {
+            Some(row) => product(row, row).sqrt(),
+            None => row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt(),
         };
         let lengths = raw.rows().into_iter().map(length).enumerate();
         let lengths = lengths.filter(|(_, length)| *length > 0.0 && length.is_finite());
@@ -236,7 +237,7 @@ pub struct Gallery {
     /// The largest of them.
     largest_square: f32,
     /// Index of each id.
-    index: HashMap<String, usize>,
+    index: Names,
     /// See [`Gallery::with_centres`].
     centres: Option<Array2<f32>>,
 }
@@ -257,19 +258,21 @@ impl Gallery {
                 "a gallery of {n} item(s) has nothing to rank: give at least 2 images"
             )));
         }
-        if let Some(bad) = raw.rows().into_iter().position(|row| row.iter().any(|v| !v.is_finite())) {
+        if let Some(bad) =
+            raw.rows().into_iter().position(|row| !row.fold(true, |all, v| all & v.is_finite()))
+        {
             return Err(Error::untrusted(format!(
                 "the clean embedding of `{}` is not finite: check the model's preprocessing and this image",
                 ids[bad]
             )));
         }
-        let mut index = HashMap::with_capacity(n);
-        for (i, id) in ids.iter().enumerate() {
-            if let Some(first) = index.insert(id.clone(), i) {
-                return Err(Error::usage(format!(
-                    "two images are called `{id}` (items {first} and {i}): names must be unique"
-                )));
-            }
+        let name = |i: usize| ids[i].as_str();
+        let index = Names::of(n, name);
+        if let Some((i, first)) = index.twice(name) {
+            return Err(Error::usage(format!(
+                "two images are called `{}` (items {first} and {i}): names must be unique",
+                ids[i]
+            )));
         }
         let points = metric.into_space(raw);
         let squares = squared_norms(&points);
@@ -339,13 +342,10 @@ impl Gallery {
     /// are further points, and no query or item. Errors (exit code 2): a name that an image has, fewer than two targets, an embedding
     /// without a direction under a normalised metric.
     pub fn with_targets(mut self, raw: Array2<f32>, ids: Vec<String>) -> Result<Self> {
-        let first = self.ids.len();
-        for (at, id) in ids.iter().enumerate() {
-            if self.index.insert(id.clone(), first + at).is_some_and(|image| image < first) {
-                return Err(Error::usage(format!(
-                    "the target `{id}` has the name of an image, and trials tell them apart by name: rename the target"
-                )));
-            }
+        if let Some(id) = ids.iter().find(|id| self.find(id).is_some()) {
+            return Err(Error::usage(format!(
+                "the target `{id}` has the name of an image, and trials tell them apart by name: rename the target"
+            )));
         }
         if ids.len() < 2 {
             return Err(Error::usage(format!(
@@ -369,10 +369,11 @@ impl Gallery {
             .append(Axis(0), foreign.points.view())
             .map_err(|e| Error::internal(format!("targets: {e}")))?;
         if !self.cameras.is_empty() {
-            self.cameras.resize(first + ids.len(), None);
+            self.cameras.resize(self.ids.len() + ids.len(), None);
         }
-        self.labels.resize(first + ids.len(), FOREIGN);
+        self.labels.resize(self.ids.len() + ids.len(), FOREIGN);
         self.ids.extend(ids);
+        self.index = Names::of(self.ids.len(), |i| self.ids[i].as_str());
         Ok(Gallery { foreign: Some(Box::new(foreign)), ..self })
     }
 
@@ -451,7 +452,7 @@ impl Gallery {
 
     /// The index of an item or further query by its name.
     pub fn find(&self, id: &str) -> Option<usize> {
-        self.index.get(id).copied()
+        self.index.find(id, |i| self.ids[i].as_str())
     }
 
     /// Items that have no place in `query`'s ranking, ascending: the same views, and, if `own`, the query itself.
@@ -576,6 +577,25 @@ impl Gallery {
 /// ‖row‖² of each row of a row-major matrix.
 fn squared_norms<S: ndarray::Data<Elem = f32>>(rows: &ndarray::ArrayBase<S, ndarray::Ix2, f32>) -> Vec<f32> {
     rows.rows().into_iter().map(|r| squared_norm(r.to_slice().expect("row-major"))).collect()
+}
+
+/// Bits of a coordinate that equal ones share.
+pub fn bits(v: f32) -> u32 {
+    // Adding 0 turns -0 into 0.
+    (v + 0.0).to_bits()
+}
+
+/// A hash of a point (D), the same for equal points: multiplications by an odd number, as in FNV, in lanes that don't wait for each
+/// other. Each step is a bijection of what it is given, so that a point that differs in one coordinate has another hash.
+pub fn hash(point: &[f32]) -> u64 {
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut lanes = [0u64; 8];
+    for chunk in point.chunks(lanes.len()) {
+        for (lane, v) in lanes.iter_mut().zip(chunk) {
+            *lane = (*lane ^ u64::from(bits(*v))).wrapping_mul(FACTOR);
+        }
+    }
+    lanes.iter().fold(0, |all: u64, lane| (all.rotate_left(11) ^ lane).wrapping_mul(FACTOR))
 }
 
 fn squared_norm(v: &[f32]) -> f32 {

@@ -189,11 +189,11 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
     assert!(!kept(&cached(&dir, &[]).0));
 }
 
-/// Retrieval and trials of a gallery that is too large to rank all of it are kept, for the same gallery, attacks and seed, and change
-/// nothing.
+/// Retrieval without attack in a gallery that is too large to rank all of it is kept, for the same gallery and seed, and so are the queries
+/// that are right. Neither changes anything.
 #[cfg(target_os = "linux")]
 #[test]
-fn retrieval_and_trials_of_a_large_gallery_are_kept() {
+fn retrieval_in_a_large_gallery_is_kept() {
     let dir = models::stage(5, 4);
     // Just above the size that is clustered, with embeddings of 128 numbers.
     let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
@@ -221,8 +221,14 @@ fn retrieval_and_trials_of_a_large_gallery_are_kept() {
     assert_eq!(run(&[]), (first.clone(), true));
     assert_eq!(run(&["--no-cache"]), (first, false));
     assert!(!run(&["--seed", "1"]).1);
-    // A part needs them too, and finds its share in them.
+    // A part needs it too, and so does another suite.
     assert!(run(&["--partition", "hash:1/2"]).1);
+    assert!(run(&["--eps", "4/255"]).1);
+    let correct = ["--sample", "correct"];
+    let (right, kept) = run(&correct);
+    assert!(!kept, "which queries are right was not asked for yet");
+    assert_eq!(run(&correct), (right.clone(), true));
+    assert_eq!(run(&[&correct[..], &["--no-cache"]].concat()), (right, false));
     let folder = dir.join("cache/audit/clean");
     for entry in std::fs::read_dir(&folder).unwrap() {
         std::fs::write(entry.unwrap().path(), "{}").unwrap();

@@ -6,10 +6,12 @@
 
 use super::vectors::{self, Vectors};
 use crate::columns::{self, Column};
+use crate::names::Names;
 use crate::record::{Partition, Properties};
 use crate::{Error, Result, files};
-use std::collections::HashMap;
+use rayon::prelude::*;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 const ABOUT: &str = "a .parquet file of embeddings that `audit embed` or `--cache` wrote";
 /// Keys of the notes about a file.
@@ -147,9 +149,15 @@ impl Embedded {
         }
     }
 
-    /// Rows by the ids of their images.
-    pub fn rows(&self) -> HashMap<&str, usize> {
-        self.images.iter().enumerate().map(|(row, image)| (image.id.as_str(), row)).collect()
+    /// The rows of images, by their ids; `None` where it has none. Rows in the same order are found without a search.
+    pub fn rows<'a>(&self, ids: impl IndexedParallelIterator<Item = &'a str>) -> Vec<Option<usize>> {
+        let id = |row: usize| self.images[row].id.as_str();
+        let names = LazyLock::new(|| Names::of(self.images.len(), id));
+        let row = |(at, wanted): (usize, &str)| match self.images.get(at) {
+            Some(image) if image.id == wanted => Some(at),
+            _ => names.find(wanted, id),
+        };
+        ids.enumerate().map(row).collect()
     }
 
     /// The embedding of a row [D].

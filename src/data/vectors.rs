@@ -3,6 +3,7 @@
 
 use super::csv::Table;
 use crate::columns;
+use crate::names::Names;
 use crate::{Error, Result, files};
 use ndarray::{Array2, Axis, s};
 use std::collections::HashMap;
@@ -151,12 +152,10 @@ pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
         return Err(table.wrong(format!("it has a column `{other}`, which means nothing here")));
     }
     let (ids, labels) = (filled(&table, "id")?, filled(&table, "label")?);
-    let mut seen: HashMap<&str, usize> = HashMap::with_capacity(ids.len());
-    for (row, id) in ids.iter().enumerate() {
-        if let Some(first) = seen.insert(id, row) {
-            let what = format!("`{id}` is in row {} too. Ids must be unique", first + 1);
-            return Err(table.wrong_at(row + 1, "id", what));
-        }
+    let name = |row: usize| ids[row].as_str();
+    if let Some((row, first)) = Names::of(ids.len(), name).twice(name) {
+        let what = format!("`{}` is in row {} too. Ids must be unique", ids[row], first + 1);
+        return Err(table.wrong_at(row + 1, "id", what));
     }
     let cameras = match named.contains(&"camera") {
         false => vec![None; ids.len()],

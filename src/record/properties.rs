@@ -14,6 +14,11 @@ impl<'a> FromIterator<(&'a str, String)> for Properties {
 }
 
 impl Properties {
+    /// Adds a property, or gives it another value.
+    pub fn insert(&mut self, name: &str, value: String) {
+        self.0.insert(name.into(), value);
+    }
+
     /// What differs, as "name: ours and theirs".
     pub fn differences(&self, other: &Properties) -> Vec<String> {
         let names = self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name)));

@@ -244,15 +244,13 @@ pub struct ForeignTargets {
 pub struct Part {
     /// The part, such as "hash:1/3" for the first of three.
     pub partition: String,
-    /// Number of trials of the whole run.
+    /// Number of trials that the whole run asks for, with those that cannot be run.
     pub trials: usize,
-    /// Number of trials of the whole run that cannot be run.
-    pub skipped: usize,
-    /// Positions of this part's outcomes in the outcomes of the whole run.
+    /// Positions of this part's outcomes among the trials that the whole run asks for.
     pub places: Vec<usize>,
-    /// Positions of this part's skipped trials in those of the whole run.
+    /// Positions of this part's skipped trials among the trials that the whole run asks for.
     pub skipped_places: Vec<usize>,
-    /// SHA-256 over the trials of the whole run.
+    /// SHA-256 over attack and query of each trial that the whole run asks for.
     pub trials_sha256: String,
     /// Scores of the suite.
     pub scores: Vec<ScoreName>,

@@ -50,7 +50,7 @@ pub fn earlier(
     trials: usize,
 ) -> Result<Vec<(usize, Outcome)>> {
     let done = match journal {
-        Some(j) => j.begin(Identity::of(report), flags.partition.map(|p| p.to_string()), trials)?,
+        Some(j) => j.begin(Identity::of_process(report), flags.partition.map(|p| p.to_string()), trials)?,
         None => Vec::new(),
     };
     match done.len() {

@@ -33,7 +33,8 @@ pub fn run(models: [&Path; 2], flags: &AuditFlags, command: &str) -> Result<(Com
     refuse_other_input(&names, [&a, &b])?;
     let mut clean_a = a.embed(&first, Some(CLUSTERINGS))?;
     let mut clean_b = b.embed(&second, Some(CLUSTERINGS))?;
-    selection::add_strong_sample(&mut clean_a.selection, &first, &a.plan, &clean_a.gallery)?;
+    let Clean { gallery, selection, asked, .. } = &mut clean_a;
+    selection::add_strong_sample(selection, asked, &first, &a.plan, gallery)?;
     let mut phase = Phase::new("agreement", 0, flags.mode());
     let meter = Meter::default();
     let agreement =
@@ -134,7 +135,8 @@ fn refuse_strong_suite(subject: &Subject) -> Result<()> {
     match suite.effort.is_some() || suite.attacks.iter().any(|entry| entry.objective.strong_only) {
         true => Err(Error::usage(format!(
             "suite {} runs the strong search, which attacks the audited model, so that nothing is made on the other one: choose another \
-             suite. Robust R@1 of both models is measured beside it (--strong-sample)",
+             suite, or list its attacks in one of your own with `schedule: adaptive` in place of `effort`. Robust R@1 of both models is \
+             measured beside it (--strong-sample)",
             suite.name
         ))),
         false => Ok(()),

@@ -1,11 +1,12 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
+use super::selection::Asked;
 use crate::data::{Dataset, Preparation};
 use crate::judge::score::{Basis, withstood};
 use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place};
 use crate::space::Gallery;
 use crate::threat::objective::hub;
-use crate::threat::{Evidence, OBJECTIVES, Objective, Plan, Trial};
+use crate::threat::{Evidence, OBJECTIVES, Objective, Plan};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -50,13 +51,13 @@ pub struct Collector {
 
 impl Collector {
     /// Nothing seen yet of `trials`: all of the audit's, even if others run some of them.
-    pub fn new(gallery: &Gallery, trials: &[Trial], basis: Basis) -> Collector {
+    pub fn new(gallery: &Gallery, asked: &[Asked], basis: Basis) -> Collector {
         let goes = |o: &Objective| o.terms.iter().any(|term| term.way);
         // false comes first.
-        let first = trials.iter().map(|t| (!goes(t.objective), t.objective.code)).min();
+        let first = asked.iter().map(|(objective, _)| (!goes(objective), objective.code)).min();
         let mapped = first.map_or("", |(_, code)| code);
-        let of_map = trials.iter().filter(|t| t.objective.code == mapped);
-        let mut queries: Vec<usize> = of_map.map(|t| t.query).collect();
+        let of_map = asked.iter().filter(|(objective, _)| objective.code == mapped);
+        let mut queries: Vec<usize> = of_map.map(|&(_, query)| query).collect();
         queries.sort_by(|&a, &b| gallery.ids[a].cmp(&gallery.ids[b]));
         // Spread over the queries, a class of its own for each.
         let stride = (queries.len() / MOVES).max(1);

@@ -60,6 +60,15 @@ impl Identity {
         Identity(all.into_iter().chain(groups).collect())
     }
 
+    /// The identity of what one process runs: where that is a part, its own trials too.
+    pub fn of_process(report: &Report) -> Identity {
+        let Identity(mut run) = Identity::of(report);
+        if report.part.is_some() {
+            run.insert("SHA-256 of its own trials", trials_hash(report));
+        }
+        Identity(run)
+    }
+
     /// What differs, as "name: ours and theirs".
     pub fn differences(&self, other: &Identity) -> Vec<String> {
         self.0.differences(&other.0)

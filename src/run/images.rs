@@ -119,7 +119,7 @@ pub fn embed(
         Stored::Found(name, file) => {
             let prep = preparation(&model.info.preprocessing);
             let rows = stored::rows(flags, (&name, &file), (dataset, given), model, &prep)?;
-            rows.into_iter().try_for_each(|row| gathered.take_stored(flags, dataset, row))?;
+            gathered.take_stored(flags, dataset, file, rows)?;
         }
         Stored::Wanted(path) => {
             gathered.rest(flags, dataset, model)?;
@@ -255,17 +255,32 @@ impl Gathered {
         }
     }
 
-    /// The next image, as a file of embeddings holds it.
-    fn take_stored(&mut self, flags: &AuditFlags, dataset: &Dataset, row: Row) -> Result<()> {
-        let item = &dataset.items[self.readable.len()];
-        match row {
-            Row::Embedded(image, values) => {
-                self.read(dataset, item, image.digest);
-                self.embeddings.extend(values);
-                Ok(())
+    /// All images that are left, as a file of embeddings holds them.
+    fn take_stored(
+        &mut self,
+        flags: &AuditFlags,
+        dataset: &Dataset,
+        file: Embedded,
+        rows: Vec<Row>,
+    ) -> Result<()> {
+        let mut order = Vec::with_capacity(rows.len());
+        for row in rows {
+            let item = &dataset.items[self.readable.len()];
+            match row {
+                Row::Embedded(at) => {
+                    self.read(dataset, item, file.images[at].digest);
+                    order.push(at);
+                }
+                Row::Unreadable(why) => self.left_out(flags, item, Error::usage(why))?,
             }
-            Row::Unreadable(why) => self.left_out(flags, item, Error::usage(why)),
         }
+        if self.embeddings.is_empty() && order.iter().copied().eq(0..file.images.len()) {
+            // A large gallery need not be in memory twice.
+            self.embeddings = file.values;
+        } else {
+            order.into_iter().for_each(|at| self.embeddings.extend(file.row(at)));
+        }
+        Ok(())
     }
 
     fn read(&mut self, dataset: &Dataset, item: &Item, digest: [u8; 32]) {

@@ -52,22 +52,23 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     let mut clean = subject.embed(flags, Some(CLUSTERINGS))?;
     subject.surrogate =
         flags.surrogate.as_deref().map(|path| subject.open_surrogate(flags, path)).transpose()?;
-    selection::add_strong_sample(&mut clean.selection, flags, &subject.plan, &clean.gallery)?;
+    let Clean { gallery, selection, asked, .. } = &mut clean;
+    selection::add_strong_sample(selection, asked, flags, &subject.plan, gallery)?;
 
-    // The report so far: everything that the attacks don't change. A part of a run takes its share of the trials.
+    // The report so far: everything that the attacks don't change. That of a part says where its trials stand among all.
     let mut report = summary::begin(flags, command, &subject, &clean);
     let Subject { settings, dataset, mut model, surrogate, prep, plan, mut clock, .. } = subject;
     let Settings { files, mut journal, baseline, suite, rules, .. } = settings;
-    let (gallery, whole) = (&clean.gallery, &clean.selection);
+    let (gallery, asked) = (&clean.gallery, &clean.asked);
     if let Some(baseline) = &baseline {
         gate::comparable(baseline, &report)?;
     }
     gate::refuse_too_few(&rules, &report)?;
-    let trials = partition::share(&mut report, flags.partition, whole, gallery, &suite.scores);
+    let trials = partition::share(&mut report, flags.partition, &clean, &suite.scores)?;
 
     // The attacks, as far as no earlier process ran them.
     let pictures = files.targets.iter().any(Target::shows_examples);
-    let mut collector = pictures.then(|| Collector::new(gallery, &whole.trials, report.basis()));
+    let mut collector = pictures.then(|| Collector::new(gallery, asked, report.basis()));
     let attacks = Attacks {
         dataset: &dataset,
         prep: &prep,
@@ -81,7 +82,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
 
     // What follows from their outcomes.
     if let Some(half) = &mut report.half_precision {
-        let queries = check::float16::sample(&whole.trials, gallery, flags.seed);
+        let queries = check::float16::sample(asked.iter().map(|&(_, query)| query), gallery, flags.seed);
         let repeated = attacks.in_float32(&mut model, &queries, flags.mode());
         half.sample = repeated.map_err(|e| kept(e, &mut journal))?;
     }

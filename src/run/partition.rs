@@ -1,58 +1,80 @@
 //! A run in parts: which queries a part takes, and the parts put together again.
 
+use super::prepare::Clean;
+use super::selection::{self, Asked};
 use super::{corrupted, examples, summary};
 use crate::data::embedded::Embedded;
+use crate::model::hex;
 use crate::progress::Mode;
 use crate::record::{
     Examples, HalfPrecision, Outcome, Part, Partition, Report, ScoreName, Skipped, Timing, TrialList, reason,
 };
 use crate::report::Destination;
-use crate::run::identity::{Identity, trials_hash};
+use crate::run::identity::Identity;
 use crate::space::Gallery;
-use crate::threat::{self, Objective, Selection, Trial};
+use crate::threat::{self, Objective, Trial};
 use crate::{Error, Result};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-impl Partition {
-    /// What this part has of a selection, and where in the whole that stands. `trials_sha256` is the whole's.
-    pub fn split(
-        self,
-        whole: &Selection,
-        gallery: &Gallery,
-        trials_sha256: String,
-        asked: &[ScoreName],
-    ) -> (Selection, Part) {
-        let trials = whole.trials.iter().enumerate().filter(|(_, t)| self.takes(&gallery.ids[t.query]));
-        let skipped = whole.skipped.iter().enumerate().filter(|(_, s)| self.takes(&s.query));
-        let (places, trials) = trials.map(|(i, t)| (i, t.clone())).unzip();
-        let (skipped_places, skipped) = skipped.map(|(i, s)| (i, s.clone())).unzip();
-        let part = Part {
-            partition: self.to_string(),
-            trials: whole.trials.len(),
-            skipped: whole.skipped.len(),
-            places,
-            skipped_places,
-            trials_sha256,
-            scores: asked.to_vec(),
-        };
-        (Selection { trials, skipped }, part)
-    }
-}
-
-/// The trials that this process runs: all of the `whole`, or a part's share of it. The report then is that part's. `asked` are
-/// the scores of the suite.
+/// The trials that this process runs: all that are selected, or a part's share of them. The report then is that part's. `scores` are
+/// those of the suite.
 pub fn share(
     report: &mut Report,
     partition: Option<Partition>,
-    whole: &Selection,
-    gallery: &Gallery,
-    asked: &[ScoreName],
-) -> Vec<Trial> {
-    let Some(partition) = partition else { return whole.trials.clone() };
-    let (Selection { trials, skipped }, part) = partition.split(whole, gallery, trials_hash(report), asked);
+    clean: &Clean,
+    scores: &[ScoreName],
+) -> Result<Vec<Trial>> {
+    let Clean { gallery, selection, asked, .. } = clean;
+    let Some(partition) = partition else { return Ok(selection.trials.clone()) };
+    // Replayed trials are those of all parts.
+    let takes = |id: &str| partition.takes(id);
+    let own = selection.trials.iter().filter(|t| takes(&gallery.ids[t.query]));
+    let trials: Vec<Trial> = own.cloned().collect();
+    let skipped: Vec<Skipped> = selection.skipped.iter().filter(|s| takes(&s.query)).cloned().collect();
+    let (places, skipped_places) = places(asked, gallery, &trials, &skipped, takes)?;
+    report.part = Some(Part {
+        partition: partition.to_string(),
+        trials: asked.len(),
+        places,
+        skipped_places,
+        trials_sha256: asked_hash(asked.iter().map(|(of, query)| (of.code, gallery.ids[*query].as_str()))),
+        scores: scores.to_vec(),
+    });
     report.trials = threat::list(report.suite.protocol, report.suite.form, gallery, &trials);
-    (report.skipped, report.part) = (skipped, Some(part));
-    trials
+    report.skipped = skipped;
+    Ok(trials)
+}
+
+/// Where a part's trials stand among all that are `asked`, and where those that can't be run do. All three are in the same order.
+fn places(
+    asked: &[Asked],
+    gallery: &Gallery,
+    trials: &[Trial],
+    skipped: &[Skipped],
+    takes: impl Fn(&str) -> bool,
+) -> Result<(Vec<usize>, Vec<usize>)> {
+    let (mut places, mut skipped_places) = (Vec::new(), Vec::new());
+    for (place, &(objective, query)) in asked.iter().enumerate() {
+        let id = &gallery.ids[query];
+        let is_next = |t: &Trial| t.query == query && t.objective.code == objective.code;
+        match trials.get(places.len()).is_some_and(is_next) {
+            _ if !takes(id) => {}
+            true => places.push(place),
+            false => skipped_places.push(place),
+        }
+    }
+    match (places.len(), skipped_places.len()) == (trials.len(), skipped.len()) {
+        true => Ok((places, skipped_places)),
+        false => Err(Error::internal("a part's trials are not those that the run asks for")),
+    }
+}
+
+/// SHA-256 over trials as a run asks for them: the attack's code and the query's id.
+fn asked_hash<'a>(asked: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut hash = Sha256::new();
+    asked.for_each(|(code, query)| hash.update(format!("{code}\0{query}\0")));
+    hex(&hash.finalize())
 }
 
 /// The report of a part.
@@ -76,6 +98,9 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
     let named: Vec<_> = pieces.iter().map(|piece| (piece.name.clone(), piece.partition)).collect();
     Partition::refuse_incomplete(&named)?;
     let (outcomes, skipped) = in_place(&pieces)?;
+    if outcomes.is_empty() {
+        return Err(selection::no_trial(&skipped));
+    }
     let mut timing = Timing { batch: base.timing.batch, threads: base.timing.threads, ..Timing::default() };
     pieces.iter().for_each(|piece| timing.add(&piece.report.timing));
     let halves = pieces.iter().filter_map(|piece| piece.report.half_precision.as_ref());
@@ -88,27 +113,36 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         half_precision: HalfPrecision::merged(halves, &outcomes),
         command: Some(command.into()),
         corrupted: pieces.iter().flat_map(|piece| piece.report.corrupted.clone()).collect(),
+        // What these hold is of a part's own trials.
+        labels: pieces.iter().flat_map(|piece| piece.report.labels.clone()).collect(),
+        hub: pieces.iter().filter_map(|piece| piece.report.hub.clone()).max_by_key(|hub| hub.sample),
+        universal: pieces.iter().find_map(|piece| piece.report.universal.clone()),
         outcomes,
         skipped,
         ..base.clone()
     };
+    let groups = pieces.iter().filter_map(|piece| piece.report.verification.as_ref()).map(|v| &v.group_of);
+    if let Some(verification) = &mut whole.verification {
+        for (attack, groups) in groups.flatten() {
+            verification.group_of.entry(attack.clone()).or_default().extend(groups.clone());
+        }
+    }
     corrupted::sort(&mut whole.corrupted);
     for node in pieces.iter().flat_map(|piece| &piece.report.model.softened) {
         if !whole.model.softened.contains(node) {
             whole.model.softened.push(node.clone());
         }
     }
-    for warning in pieces.iter().flat_map(|piece| &piece.report.warnings) {
-        if reason::PASS_LEFT_OUT.made(warning) && !whole.warnings.contains(warning) {
-            whole.warnings.push(warning.clone());
+    // One run has them in this order, after all others.
+    let of_trials = [&reason::KEPT_ITEMS, &reason::PASS_LEFT_OUT];
+    whole.warnings.retain(|w| !reason::PART_OF_A_RUN.made(w) && !of_trials.iter().any(|of| of.made(w)));
+    for reason in of_trials {
+        for warning in pieces.iter().flat_map(|piece| &piece.report.warnings) {
+            if reason.made(warning) && !whole.warnings.contains(warning) {
+                whole.warnings.push(warning.clone());
+            }
         }
     }
-    if Identity::of(&whole) != Identity::of(base) {
-        return Err(Error::incomplete(
-            "the parts don't make the whole that they say they are of. Run them anew",
-        ));
-    }
-    whole.warnings.retain(|w| !reason::PART_OF_A_RUN.made(w));
     summary::conclude(&mut whole, &head.scores);
     Ok(whole)
 }
@@ -223,34 +257,48 @@ fn of_one_run(pieces: &[Piece]) -> Result<()> {
     }
 }
 
-/// Outcomes of all parts, and trials that could not be run, where they stand in the whole.
+/// What came of a trial: its outcome, or why it could not be run.
+type Slot = std::result::Result<Outcome, Skipped>;
+
+/// Outcomes of all parts, and trials that could not be run, both in the order of the whole run.
 fn in_place(pieces: &[Piece]) -> Result<(Vec<Outcome>, Vec<Skipped>)> {
     let head = &pieces[0].part;
     // Every trial is in a part: what claims more is damaged, and no memory holds it.
-    let places: usize = pieces.iter().map(|piece| piece.part.places.len()).sum();
-    let skipped_places: usize = pieces.iter().map(|piece| piece.part.skipped_places.len()).sum();
-    if (places, skipped_places) != (head.trials, head.skipped) {
+    let places: usize = pieces.iter().map(|p| p.part.places.len() + p.part.skipped_places.len()).sum();
+    if places != head.trials {
         return Err(Error::incomplete(format!(
-            "the parts don't make a whole: they hold {places} trials and {skipped_places} that can't be run, and the run has \
-             {} and {}. Run them anew",
-            head.trials, head.skipped
+            "the parts don't make a whole: they hold {places} trials, and the run has {}. Run them anew",
+            head.trials
         )));
     }
-    let mut outcomes: Vec<Option<Outcome>> = vec![None; head.trials];
-    let mut skipped: Vec<Option<Skipped>> = vec![None; head.skipped];
+    let mut slots: Vec<Option<Slot>> = vec![None; head.trials];
     for Piece { name, part, report, .. } in pieces {
-        let whole = fill(&mut outcomes, &part.places, &report.outcomes)
-            && fill(&mut skipped, &part.skipped_places, &report.skipped);
+        let whole = fill(&mut slots, &part.places, report.outcomes.iter().cloned().map(Ok))
+            && fill(&mut slots, &part.skipped_places, report.skipped.iter().cloned().map(Err));
         if !whole {
             return Err(Error::incomplete(format!(
                 "{name}: its outcomes are not those of its trials. Run this part anew"
             )));
         }
     }
-    let outcomes: Option<Vec<Outcome>> = outcomes.into_iter().collect();
-    outcomes.zip(skipped.into_iter().collect()).ok_or_else(|| {
-        Error::incomplete("the parts don't make a whole: some trials are in none. Run them anew")
-    })
+    let slots: Vec<Slot> = slots.into_iter().flatten().collect();
+    let asked = slots.iter().map(|slot| match slot {
+        Ok(outcome) => (outcome.attack.as_str(), outcome.query.as_str()),
+        Err(skipped) => (skipped.attack.as_str(), skipped.query.as_str()),
+    });
+    if asked_hash(asked) != head.trials_sha256 {
+        return Err(Error::incomplete(
+            "the parts don't make the whole that they say they are of. Run them anew",
+        ));
+    }
+    let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
+    for slot in slots {
+        match slot {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(why) => skipped.push(why),
+        }
+    }
+    Ok((outcomes, skipped))
 }
 
 /// The pictures of all parts; none where one has none.
@@ -270,12 +318,9 @@ fn pictures(pieces: &[Piece]) -> Option<Examples> {
 }
 
 /// Puts each of `some` in its place; whether all places were there and free.
-fn fill<T: Clone>(all: &mut [Option<T>], places: &[usize], some: &[T]) -> bool {
-    places.len() == some.len()
-        && places
-            .iter()
-            .zip(some)
-            .all(|(&place, one)| all.get_mut(place).is_some_and(|slot| slot.replace(one.clone()).is_none()))
+fn fill<T>(all: &mut [Option<T>], places: &[usize], some: impl ExactSizeIterator<Item = T>) -> bool {
+    places.len() == some.len() && { places.iter().zip(some) }
+        .all(|(&place, one)| all.get_mut(place).is_some_and(|slot| slot.replace(one).is_none()))
 }
 
 /// The trials of the whole, as the audit itself writes them.

@@ -5,9 +5,10 @@ use super::attacks::{Surrogate, interrupted};
 use super::cost::{Amount, Outlook, Sampled, Speed};
 use super::kept::{Checked, Place};
 use super::machine::{Machine, STAGES};
+use super::selection::{Asked, Chosen};
 use super::settings::{Settings, settle_card};
 use super::{images, kept_clean, reservations, selection};
-use crate::cli::{AuditFlags, BenignSample, StrongSample};
+use crate::cli::{self, AuditFlags, BenignSample, StrongSample};
 use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{self, Dataset, Preparation};
 use crate::error::did_you_mean;
@@ -72,7 +73,10 @@ pub struct Clean {
     pub benign: Benign,
     /// How the queries behind `benign` were chosen, where they are not all.
     pub benign_sampling: Option<String>,
+    /// The trials of this process: all, or those that a part of a run draws.
     pub selection: Selection,
+    /// What the whole run asks for.
+    pub asked: Vec<Asked>,
     /// How the queries were chosen, where they are not all.
     pub sampling: Option<String>,
 }
@@ -187,18 +191,20 @@ impl Subject {
         let clusterings = clusterings.filter(|_| clusters(flags, each, data.classes));
         let (most, benign_sampling) = ranked(flags, &gallery);
         // The centres of a clustering aren't kept, and a gallery that is clustered is small.
-        let large = clusterings.is_none() && most.is_some();
+        let ranked = most.filter(|_| clusterings.is_none());
         let (suite, plan) = (&self.settings.suite, &self.plan);
         let place =
-            large.then(|| kept_clean::Place::of(flags, suite, plan, &gallery, &data.sha256)).flatten();
+            ranked.and_then(|ranked| kept_clean::Place::of(flags, suite, ranked, &gallery, &data.sha256));
         let earlier = place.as_ref().and_then(|place| place.find(&gallery));
-        let (mut benign, selected) = match earlier {
-            Some((benign, selection)) => {
-                flags.mode().note("retrieval: an earlier audit's result is kept; --no-cache makes it anew");
-                (benign, Some(selection))
-            }
-            None => (retrieve(flags, &gallery, most, clusterings)?, None),
+        if earlier.is_some() {
+            flags.mode().note("retrieval: an earlier audit's result is kept; --no-cache makes it anew");
+        }
+        let (benign, queries) = match earlier {
+            Some(kept_clean::Entry { benign, queries }) => (Some(benign), queries),
+            None => (None, None),
         };
+        let found = benign.is_some();
+        let mut benign = benign.map_or_else(|| retrieve(flags, &gallery, most, clusterings), Ok)?;
         let mut gallery = gallery.with_centres(benign.centres.take());
         if let Some((path, targets)) = flags.targets.as_ref().zip(self.targets.take()) {
             let named = |e: Error| e.context(format!("--targets {}", path.display()));
@@ -206,20 +212,20 @@ impl Subject {
         }
         self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();
-        let selection = match selected {
-            Some(selection) => selection,
-            None => {
-                let selection = selection::select(flags, suite, self.protocol, plan, &gallery)?;
-                if let Some(Err(e)) = place.map(|place| place.keep(&benign, &selection)) {
-                    flags.mode().note(&format!(
-                        "retrieval without attack and the trials can't be kept: {e}. --no-cache keeps none"
-                    ));
-                }
-                selection
+        let queries = queries.map_or_else(|| selection::queries(flags, suite, &gallery), Ok)?;
+        if let Some(place) = place.filter(|_| !found) {
+            let chosen = (flags.sample == cli::Sample::Correct).then(|| queries.clone());
+            let entry = kept_clean::Entry { benign: benign.clone(), queries: chosen };
+            if let Err(e) = place.keep(&entry) {
+                flags
+                    .mode()
+                    .note(&format!("retrieval without attack can't be kept: {e}. --no-cache keeps none"));
             }
-        };
+        }
+        let Chosen { selection, asked } =
+            selection::select(flags, suite, self.protocol, plan, &gallery, &queries)?;
         let sampling = selection::sampling(flags, suite, &gallery);
-        Ok(Clean { gallery, data, benign, benign_sampling, selection, sampling })
+        Ok(Clean { gallery, data, benign, benign_sampling, selection, asked, sampling })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reasons for reserve that the audit itself sees: in model and data before the attacks, in the outcomes after them.
 
+use super::selection::Asked;
 use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check;
@@ -87,25 +88,21 @@ pub fn of_files(dataset: &Dataset) -> Option<Finding> {
 }
 
 /// What a reader should know of the trials before they are run.
-pub fn of_trials(gallery: &Gallery, trials: &[Trial]) -> Vec<Warning> {
+/// `trials` are those of this process, `asked` what the whole run asks for: what is said of a part is said of the run in the same words.
+pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Warning> {
     let mut found = Vec::new();
-    let candidates = || trials.iter().filter(|t| t.objective.measure == Measure::CandidateRank);
-    let outside = candidates().filter(|t| t.query >= gallery.len()).count();
+    let candidates = || asked.iter().filter(|(objective, _)| objective.measure == Measure::CandidateRank);
+    let outside = candidates().filter(|&&(_, query)| query >= gallery.len()).count();
     if outside > 0 {
         found.push(reason::CANDIDATES.warning(format!(
             "{outside} of {} trials of CA± perturb the image of a query that is not in the gallery, as if it were added there",
             candidates().count()
         )));
     }
-    let keeping: Vec<&Trial> = trials.iter().filter(|t| t.objective.measure.keeps()).collect();
-    let few: Vec<usize> =
-        keeping.par_iter().map(|t| spqa::kept(gallery, t).len()).filter(|n| *n < spqa::KEPT).collect();
-    if let Some(least) = few.iter().min() {
+    let keeps_few = |t: &Trial| t.objective.measure.keeps() && spqa::kept(gallery, t).len() < spqa::KEPT;
+    if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
-            "in {} of {} trials of SPQA and SPFOA the nearest 1 % of the gallery has fewer than {} items besides the targets, \
-             and {least} at least are kept",
-            few.len(),
-            keeping.len(),
+            "in trials of SPQA and SPFOA the nearest 1 % of the gallery has fewer than {} items besides the targets, and fewer are kept",
             spqa::KEPT
         )));
     }

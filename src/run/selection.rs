@@ -1,4 +1,5 @@
-//! Which trials an audit runs: drawn, or those of a file or of the baseline.
+//! Which trials an audit runs: drawn, or those of a file or of the baseline. Which query is attacked, and which part of a run does it,
+//! follows from names and classes alone: a part draws its own trials, and knows where they stand without drawing the others.
 
 use crate::cli::{AuditFlags, Sample, StrongSample};
 use crate::record::{Protocol, Report, Skipped};
@@ -8,37 +9,59 @@ use crate::threat::objective::r1::R1;
 use crate::threat::{self, Objective, Plan, Selection, TrialFile};
 use crate::{Error, Result, files};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The trials: drawn, or replayed.
+/// An attack on a query, which is given by its gallery index.
+pub type Asked = (&'static Objective, usize);
+
+/// The trials of an audit.
+pub struct Chosen {
+    /// Those of this process. A part of a run draws its own alone.
+    pub selection: Selection,
+    /// What the whole run asks for, in the order of its report, whether it can be run or not.
+    pub asked: Vec<Asked>,
+}
+
+/// The file that trials are replayed from. A baseline's are, so that differences are paired.
+pub fn replayed(flags: &AuditFlags) -> Option<&PathBuf> {
+    flags.trials.as_ref().or(flags.demands.baseline.as_ref())
+}
+
+/// The queries that are attacked where trials are drawn, ascending.
+pub fn queries(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Result<Vec<usize>> {
+    match (flags.sample, suite.max_queries) {
+        (Sample::Correct, Some(most)) => prefer_right(gallery, most, flags.seed),
+        (_, most) => Ok(threat::sample_queries(gallery, most, flags.seed)),
+    }
+}
+
+/// The trials: drawn for `queries`, or replayed.
 pub fn select(
     flags: &AuditFlags,
     suite: &Suite,
     protocol: Protocol,
     plan: &Plan,
     gallery: &Gallery,
-) -> Result<Selection> {
-    // A baseline's trials are replayed, so that differences are paired.
-    let Some(path) = flags.trials.as_ref().or(flags.demands.baseline.as_ref()) else {
-        let queries = match (flags.sample, suite.max_queries) {
-            (Sample::Correct, Some(most)) => prefer_right(gallery, most, flags.seed)?,
-            (_, most) => threat::sample_queries(gallery, most, flags.seed),
-        };
-        let candidates = candidates(flags, gallery, &queries);
-        let mut all = Selection::default();
+    queries: &[usize],
+) -> Result<Chosen> {
+    let Some(path) = replayed(flags) else {
+        let candidates = candidates(flags, gallery, queries);
+        let (mut all, mut asked) = (Selection::default(), Vec::new());
         for entry in &suite.attacks {
             let of_attack = of_pairs(flags, suite, gallery, entry.objective)?;
             let perturbed = match &of_attack {
                 Some(probes) => probes,
                 None if entry.objective.measure.moves_candidate() => &candidates,
-                None => &queries,
+                None => queries,
             };
-            let one =
-                threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, perturbed)?;
+            asked.extend(perturbed.iter().map(|&query| (entry.objective, query)));
+            let own: Vec<usize> =
+                perturbed.iter().copied().filter(|&query| takes(flags, gallery, query)).collect();
+            let one = threat::select(gallery, entry.objective, entry.count, plan.form, flags.seed, &own)?;
             all.trials.extend(one.trials);
             all.skipped.extend(one.skipped);
         }
-        return some_trials(all);
+        return some_trials(flags, Chosen { selection: all, asked });
     };
     let name = path.display().to_string();
     let json =
@@ -75,7 +98,19 @@ pub fn select(
         |code: &str| asked && code == R1.code || suite.attacks.iter().any(|e| e.objective.code == code);
     selection.trials.retain(|t| listed(t.objective.code));
     selection.skipped.retain(|s| listed(&s.attack));
-    some_trials(selection)
+    let tried = selection.trials.iter().map(|t| Ok((t.objective, t.query)));
+    let skipped = selection.skipped.iter().map(|s| {
+        let query =
+            gallery.find(&s.query).ok_or_else(|| Error::internal(format!("no item `{}`", s.query)))?;
+        Ok((Objective::find(&s.attack)?, query))
+    });
+    let asked = tried.chain(skipped).collect::<Result<_>>()?;
+    some_trials(flags, Chosen { selection, asked })
+}
+
+/// Whether this process attacks a query: any, or one of a part's share.
+fn takes(flags: &AuditFlags, gallery: &Gallery, query: usize) -> bool {
+    flags.partition.is_none_or(|part| part.takes(&gallery.ids[query]))
 }
 
 /// The probes that an attack on listed pairs perturbs: those of genuine pairs, or of impostor pairs. `None` for other attacks, and where
@@ -125,31 +160,34 @@ fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>>
     Ok(right)
 }
 
-/// Adds the trials of robust R@1 to a selection, unless it has some: the strong search on a sample of the queries that
-/// the suite attacks.
+/// Adds the trials of robust R@1 to those of a run, unless it has some: the strong search on a sample of the queries that
+/// the suite attacks. What one query's attack turns out to be says nothing of the sample, so that every part finds the same one.
 pub fn add_strong_sample(
-    whole: &mut Selection,
+    selection: &mut Selection,
+    asked: &mut Vec<Asked>,
     flags: &AuditFlags,
     plan: &Plan,
     gallery: &Gallery,
 ) -> Result<()> {
     // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
     // it, unless somebody asks.
-    let of_pairs = whole.trials.iter().all(|t| t.objective.measure.pairs().is_some());
+    let of_pairs = asked.iter().all(|(objective, _)| objective.measure.pairs().is_some());
     let pairs = flags.strong_sample.is_none() && gallery.has_list() && of_pairs;
     if flags.surrogate.is_some() || pairs {
         return Ok(());
     }
-    let has = whole.trials.iter().any(|t| t.objective.code == R1.code);
-    let work = plan.work_of(whole.trials.iter().map(|t| t.objective));
+    let has = asked.iter().any(|(objective, _)| objective.code == R1.code);
+    let work = plan.work_of(asked.iter().map(|&(objective, _)| objective));
     let Some(most) = strong_most(flags.strong_sample, work, plan).filter(|_| !has) else { return Ok(()) };
-    let attacked: BTreeSet<usize> = whole.trials.iter().map(|t| t.query).collect();
+    let attacked: BTreeSet<usize> = asked.iter().map(|&(_, query)| query).collect();
     let mut sample = threat::order(gallery, flags.seed);
     sample.retain(|query| attacked.contains(query) && gallery.positives(*query).next().is_some());
     sample.truncate(most);
     sample.sort_unstable();
+    // It has no targets, so that all of its trials are drawn at once.
     let found = threat::select(gallery, &R1, 1, plan.form, flags.seed, &sample)?;
-    whole.trials.extend(found.trials);
+    asked.extend(found.trials.iter().map(|trial| (trial.objective, trial.query)));
+    selection.trials.extend(found.trials.into_iter().filter(|t| takes(flags, gallery, t.query)));
     Ok(())
 }
 
@@ -165,12 +203,18 @@ pub fn strong_most(asked: Option<StrongSample>, work: usize, plan: &Plan) -> Opt
 /// Fewest queries that the strong search attacks besides a suite, where there are so many.
 const LEAST_SAMPLE: usize = 32;
 
-fn some_trials(selection: Selection) -> Result<Selection> {
-    if selection.trials.is_empty() {
-        let why = selection.skipped.first().map_or("nothing was selected", |s| s.why.as_str());
-        return Err(Error::empty(format!("no trial can be run: {why}")));
+/// Refuses a run without trials. Of a part's trials the merged report says that.
+fn some_trials(flags: &AuditFlags, chosen: Chosen) -> Result<Chosen> {
+    match chosen.selection.trials.is_empty() && flags.partition.is_none() {
+        true => Err(no_trial(&chosen.selection.skipped)),
+        false => Ok(chosen),
     }
-    Ok(selection)
+}
+
+/// The error (exit code 4) where no trial of a run can be run.
+pub fn no_trial(skipped: &[Skipped]) -> Error {
+    let why = skipped.first().map_or("nothing was selected", |s| s.why.as_str());
+    Error::empty(format!("no trial can be run: {why}"))
 }
 
 /// A report holds its trials under a key of its own, or in a file that it names, and queries that an attack could not be run on
@@ -196,11 +240,55 @@ pub fn sampling(flags: &AuditFlags, suite: &Suite, gallery: &Gallery) -> Option<
         let more = [true, false].into_iter().any(|same| gallery.pairs().probes(same).len() > most);
         return more.then(|| format!("{most} probes for each attack at most, seed {}", flags.seed));
     }
-    let replayed = flags.trials.is_some() || flags.demands.baseline.is_some();
-    let most = suite.max_queries.filter(|&most| most < all && !replayed)?;
+    let most = suite.max_queries.filter(|&most| most < all && replayed(flags).is_none())?;
     let first = match flags.sample {
         Sample::Any => "",
         Sample::Correct => ", those first that are right without attack",
     };
     Some(format!("{most} of {all} queries{first}, stratified by class, seed {}", flags.seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use crate::record::Metric;
+    use clap::Parser;
+    use ndarray::Array2;
+
+    /// Every part knows what the whole run asks for, and draws its own trials alone. Together these are one run's.
+    #[test]
+    fn parts_draw_their_own_trials() {
+        // Items 0 to 59 in 12 classes of 5, and one that is alone in its class, so that some attacks can't be run on it.
+        let points = Array2::from_shape_fn((61, 3), |(i, k)| ((7 * i + 3 * k) % 61) as f32 + 1.0);
+        let labels = (0..61).map(|i| i / 5).collect();
+        let ids = (0..61).map(|i| format!("{i}.png")).collect();
+        let gallery = Gallery::new(Metric::NormalizedEuclidean, points, labels, ids).unwrap();
+        let suite = Suite::load("full").unwrap();
+        let (protocol, plan) = suite.plan(28, 0).unwrap();
+        let chosen = |more: &[&str]| {
+            let flags = Cli::try_parse_from([&["audit", "m.onnx"], more].concat()).unwrap().run;
+            let queries = queries(&flags, &suite, &gallery).unwrap();
+            let Chosen { mut selection, mut asked } =
+                select(&flags, &suite, protocol, &plan, &gallery, &queries).unwrap();
+            add_strong_sample(&mut selection, &mut asked, &flags, &plan, &gallery).unwrap();
+            let trials = selection.trials.iter().map(|t| (t.objective.code, t.query, t.targets.clone()));
+            let skipped = selection.skipped.iter().map(|s| (s.attack.clone(), s.query.clone()));
+            let asked: Vec<_> = asked.iter().map(|&(objective, query)| (objective.code, query)).collect();
+            let (mut trials, mut skipped): (Vec<_>, Vec<_>) = (trials.collect(), skipped.collect());
+            trials.sort();
+            skipped.sort();
+            (trials, skipped, asked)
+        };
+        let (trials, skipped, asked) = chosen(&[]);
+        assert!(trials.iter().any(|t| t.0 == R1.code) && !skipped.is_empty());
+        assert_eq!(trials.len() + skipped.len(), asked.len());
+        let parts: Vec<_> = (1..=3).map(|m| chosen(&["--partition", &format!("hash:{m}/3")])).collect();
+        assert!(parts.iter().all(|part| part.2 == asked && part.0.len() < trials.len() / 2));
+        let mut all: Vec<_> = parts.iter().flat_map(|part| part.0.clone()).collect();
+        let mut none: Vec<_> = parts.iter().flat_map(|part| part.1.clone()).collect();
+        all.sort();
+        none.sort();
+        assert_eq!((all, none), (trials, skipped));
+    }
 }

@@ -1,7 +1,7 @@
 //! Embeddings that another process has computed: found, compared with the images and the model at hand, and kept for others.
 
 use crate::cli::{AuditFlags, GradientSource};
-use crate::data::embedded::{Embedded, Image, stale};
+use crate::data::embedded::{Embedded, stale};
 use crate::data::{Dataset, Item, Preparation};
 use crate::model::{Model, hex, runtime};
 use crate::progress::Phase;
@@ -100,30 +100,32 @@ pub fn bytes(item: &Item) -> Option<u64> {
 }
 
 /// What is stored of an image.
-pub enum Row<'a> {
-    Embedded(&'a Image, &'a [f32]),
+pub enum Row {
+    /// The row of its embedding.
+    Embedded(usize),
     /// It could not be read, and why.
-    Unreadable(&'a str),
+    Unreadable(String),
 }
 
 /// The rows of `items`, the images of `dataset` from its item `from` on. Errors (exit code 2): the file holds other images, or a
 /// sample that is embedded again comes out otherwise.
-pub fn rows<'a>(
+pub fn rows(
     flags: &AuditFlags,
-    (name, stored): (&str, &'a Embedded),
+    (name, stored): (&str, &Embedded),
     (dataset, from): (&Dataset, usize),
     model: &mut Model,
     prep: &Preparation,
-) -> Result<Vec<Row<'a>>> {
+) -> Result<Vec<Row>> {
     let items = &dataset.items[from..];
-    let (known, unreadable) = (stored.rows(), &stored.unreadable);
+    let unreadable = &stored.unreadable;
     let unreadable: HashMap<&str, &str> =
         unreadable.iter().map(|(id, why)| (id.as_str(), why.as_str())).collect();
-    let row = |item: &Item| match known.get(item.id.as_str()) {
-        Some(&at) => Some(Row::Embedded(&stored.images[at], stored.row(at))),
-        None => unreadable.get(item.id.as_str()).map(|why| Row::Unreadable(why)),
+    let row = |(item, known): (&Item, Option<usize>)| match known {
+        Some(at) => Some(Row::Embedded(at)),
+        None => unreadable.get(item.id.as_str()).map(|why| Row::Unreadable(why.to_string())),
     };
-    let all: Vec<Option<Row>> = items.par_iter().map(row).collect();
+    let known = stored.rows(items.par_iter().map(|item| item.id.as_str()));
+    let all: Vec<Option<Row>> = items.iter().zip(known).map(row).collect();
     if let Some(at) = all.iter().position(Option::is_none) {
         let lacking = all.iter().filter(|row| row.is_none()).count();
         let id = &items[at].id;
@@ -132,32 +134,36 @@ pub fn rows<'a>(
             &format!("it lacks {lacking} of the {} images, such as `{id}`", items.len()),
         ));
     }
-    if known.len() + unreadable.len() != items.len() {
-        let more = known.len() + unreadable.len() - items.len();
+    let held = stored.images.len() + unreadable.len();
+    if held != items.len() {
+        let more = held - items.len();
         return Err(stale(name, &format!("it holds {more} images that the data set doesn't have")));
     }
     let rows: Vec<Row> = all.into_iter().flatten().collect();
-    let other = items.par_iter().zip(&rows).find_map_first(|(item, row)| match row {
-        Row::Embedded(image, _) if image.label != dataset.classes[item.class] => Some(format!(
-            "`{}` has class `{}` there, and `{}` here",
-            item.id, image.label, dataset.classes[item.class]
-        )),
-        Row::Embedded(image, _) if image.bytes != bytes(item) => {
-            Some(format!("the file of `{}` has changed since its embedding was made", item.id))
+    let other = items.par_iter().zip(&rows).find_map_first(|(item, row)| {
+        let Row::Embedded(at) = row else { return None };
+        let (image, class) = (&stored.images[*at], &dataset.classes[item.class]);
+        match image {
+            _ if image.label != *class => {
+                Some(format!("`{}` has class `{}` there, and `{class}` here", item.id, image.label))
+            }
+            _ if image.bytes != bytes(item) => {
+                Some(format!("the file of `{}` has changed since its embedding was made", item.id))
+            }
+            _ => None,
         }
-        _ => None,
     });
     if let Some(why) = other {
         return Err(stale(name, &why));
     }
-    look_again(flags, (name, &rows), (dataset, from), model, prep)?;
+    look_again(flags, (name, stored, &rows), (dataset, from), model, prep)?;
     Ok(rows)
 }
 
 /// Embeds a sample again. Each part of a run takes another one.
 fn look_again(
     flags: &AuditFlags,
-    (name, rows): (&str, &[Row]),
+    (name, stored, rows): (&str, &Embedded, &[Row]),
     (dataset, from): (&Dataset, usize),
     model: &mut Model,
     prep: &Preparation,
@@ -173,17 +179,17 @@ fn look_again(
     for at in sample {
         let id = dataset.items[from + at].id.as_str();
         match (&rows[at], dataset.pixels(from + at, prep)) {
-            (Row::Embedded(image, values), Ok(found)) => {
-                if found.digest != image.digest {
+            (&Row::Embedded(row), Ok(found)) => {
+                if found.digest != stored.images[row].digest {
                     return Err(stale(
                         name,
                         &format!("the image `{id}` has changed since its embedding was made"),
                     ));
                 }
                 pixels.extend(found.data);
-                expected.push((id, values));
+                expected.push((id, stored.row(row)));
             }
-            (Row::Embedded(..), Err(e)) => {
+            (Row::Embedded(_), Err(e)) => {
                 return Err(e.context(format!("{name} has the embedding of `{id}`")));
             }
             (Row::Unreadable(_), Ok(_)) => {

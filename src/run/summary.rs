@@ -2,6 +2,7 @@
 
 use super::prepare::{Clean, Subject};
 use super::reservations;
+use super::selection::Asked;
 use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
@@ -24,13 +25,13 @@ use std::sync::PoisonError;
 
 /// The report before the attacks: everything that they don't change.
 pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean) -> Report {
-    let Clean { gallery, data, benign: retrieval, benign_sampling, selection, sampling } = clean;
+    let Clean { gallery, data, benign: retrieval, benign_sampling, selection, asked, sampling } = clean;
     let info = &subject.model.info;
     let plan = &subject.plan;
     let mut warnings: Vec<Warning> = check::warnings(subject.findings.clone()).collect();
     warnings.extend(reservations::before_attacks(&subject.dataset, info, data, retrieval));
     warnings.extend(reservations::of_machine(flags, &info.cpu_nodes));
-    warnings.extend(reservations::of_trials(gallery, &selection.trials));
+    warnings.extend(reservations::of_trials(gallery, &selection.trials, asked));
     Report {
         schema_version: record::SCHEMA_VERSION,
         tool: tool(flags, subject),
@@ -43,7 +44,7 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
         trials: threat::list(subject.protocol, plan.form, gallery, &selection.trials),
         skipped: selection.skipped.clone(),
         labels: labels(selection, gallery, &subject.dataset),
-        groups: groups(selection, gallery, &subject.dataset),
+        groups: groups(asked, gallery, &subject.dataset),
         half_precision: subject.in_half.clone(),
         warnings,
         command: Some(command.into()),
@@ -77,10 +78,10 @@ fn labels(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeM
     images.map(|i| (gallery.ids[i].clone(), class(i))).collect()
 }
 
-/// Groups of all queries that a selection names.
-fn groups(selection: &Selection, gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
-    let queries = selection.trials.iter().map(|t| t.query);
-    queries.filter_map(|i| Some((gallery.ids[i].clone(), dataset.items[i].group()?.into()))).collect()
+/// Groups of all queries that a run asks for.
+fn groups(asked: &[Asked], gallery: &Gallery, dataset: &Dataset) -> BTreeMap<String, String> {
+    let group = |&(_, i): &Asked| Some((gallery.ids[i].clone(), dataset.items[i].group()?.into()));
+    asked.iter().filter_map(group).collect()
 }
 
 /// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.

@@ -3,6 +3,7 @@
 
 use super::journal::Journal;
 use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
+use super::selection::Chosen;
 use super::{attacked, selection};
 use crate::cli::{AuditFlags, SweepFlags};
 use crate::record::{self, Precision, Report, Sweep, SweepPoint};
@@ -285,7 +286,11 @@ fn point(
     journal: &mut Option<Journal>,
 ) -> Result<Report> {
     let suite = &subject.settings.suite;
-    clean.selection = selection::select(flags, suite, subject.protocol, &subject.plan, &clean.gallery)?;
-    selection::add_strong_sample(&mut clean.selection, flags, &subject.plan, &clean.gallery)?;
+    let gallery = &clean.gallery;
+    let queries = selection::queries(flags, suite, gallery)?;
+    let Chosen { mut selection, mut asked } =
+        selection::select(flags, suite, subject.protocol, &subject.plan, gallery, &queries)?;
+    selection::add_strong_sample(&mut selection, &mut asked, flags, &subject.plan, gallery)?;
+    (clean.selection, clean.asked) = (selection, asked);
     attacked(flags, command, subject, clean, journal)
 }

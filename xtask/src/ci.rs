@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: everything a change must pass, the quick things first.
 
 use crate::{
-    backend, book, demo, libtorch, package, parity,
+    backend, book, demo, engines, libtorch, package, parity,
     project::{Error, Result, Since, cargo, line, run},
     setup, train,
 };
@@ -13,7 +13,7 @@ use std::{
 
 type Step = (&'static str, fn() -> Result);
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("setup", setup::setup),
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"])).map_err(|error| error.then("run `cargo fmt --all`"))
@@ -37,6 +37,8 @@ const STEPS: [Step; 12] = [
     // After parity, which installs PyTorch, and the demo, which builds most of the release.
     ("python", || package::wheel(&[])),
     ("container", package::container),
+    // Slurm's daemons are left to whoever asks for them.
+    ("engines", || engines::engines(&["kubernetes", "parallel", "ray"].map(str::to_owned))),
 ];
 
 /// Every package but the trainer, which the step of that name looks at.

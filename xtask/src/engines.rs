@@ -148,7 +148,7 @@ fn examine(engine: &Engine) -> Result {
         // Its daemons know their own files by names in the folder.
         drop(running);
         if stage.dir.join("out/report.json").is_file() {
-            same(&stage)?;
+            same(&stage.dir.join("one.json"), &stage.out.join("report.json"))?;
             println!(
                 "{}: the report of one run, after {killed} kills and {start} starts, in {}",
                 engine.name,
@@ -232,19 +232,20 @@ fn kill_one(stage: &Stage, random: u64) -> Result<bool> {
 }
 
 /// Compares the merged report with that of one run, but for the command line and the timing.
-fn same(stage: &Stage) -> Result {
+pub fn same(one: &Path, merged: &Path) -> Result {
     let lasting = |path: &Path| -> Result<String> {
         let text = file("read", path, fs::read_to_string(path))?;
         let text = text.split("\n  \"timing\": {").next().unwrap_or_default();
         Ok(text.lines().filter(|line| !line.starts_with("  \"command\": ")).collect::<Vec<_>>().join("\n"))
     };
-    let (one, merged) = (lasting(&stage.dir.join("one.json"))?, lasting(&stage.out.join("report.json"))?);
-    match one.lines().zip(merged.lines()).position(|(a, b)| a != b) {
-        None if one.len() == merged.len() && one.len() > 1000 => Ok(()),
+    let (a, b) = (lasting(one)?, lasting(merged)?);
+    match a.lines().zip(b.lines()).position(|(a, b)| a != b) {
+        None if a.len() == b.len() && a.len() > 1000 => Ok(()),
         at => Err(Error::Failed(format!(
-            "the merged report differs from one run's at line {}; both are in {}",
-            at.map_or(one.lines().count(), |at| at + 1),
-            stage.dir.display()
+            "the merged report differs from one run's at line {}: {} and {}",
+            at.map_or(a.lines().count(), |at| at + 1),
+            merged.display(),
+            one.display()
         ))),
     }
 }

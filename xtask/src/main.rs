@@ -130,7 +130,7 @@ const TASKS: [Task; 16] = [
     Task {
         name: "soak",
         arguments: soak::ARGUMENTS,
-        about: "audit a million generated images with 1,000 queries, and say how long it takes and how much memory",
+        about: "audit a million generated images, whole or in parts, and say how long it takes and how much memory",
         run: soak::soak,
     },
     Task {

@@ -2,8 +2,8 @@
 
 use crate::judge::strong::wilson;
 use crate::record::{Found, Metric, Severity};
-use crate::space::Gallery;
 use crate::space::benign::Benign;
+use crate::space::{self, Gallery};
 use std::collections::HashMap;
 
 /// The largest number of points used for distances and variances.
@@ -145,11 +145,12 @@ pub(super) fn zero(r: &Retrieval) -> Found {
 
 pub(super) fn duplicates(r: &Retrieval) -> Found {
     let g = r.gallery;
+    // Only points that share a hash are compared: a table of all would be as large as the gallery.
+    let mut hashes: Vec<(u64, usize)> = (0..g.len()).map(|i| (space::hash(g.point(i)), i)).collect();
+    hashes.sort_unstable();
     let mut groups: HashMap<Vec<u32>, Vec<usize>> = HashMap::new();
-    for i in 0..g.len() {
-        // Adding 0 turns -0 into 0.
-        let bits = g.point(i).iter().map(|v| (v + 0.0).to_bits()).collect();
-        groups.entry(bits).or_default().push(i);
+    for &(_, i) in hashes.chunk_by(|a, b| a.0 == b.0).filter(|alike| alike.len() > 1).flatten() {
+        groups.entry(g.point(i).iter().map(|v| space::bits(*v)).collect()).or_default().push(i);
     }
     let groups: Vec<Vec<usize>> = groups.into_values().filter(|items| items.len() > 1).collect();
     if groups.is_empty() {

@@ -6,7 +6,6 @@ use crate::judge::score::{self, Replicate, Scores, Summary};
 use crate::model::half::Calibration;
 use crate::record::{Found, HalfComparison, HalfPrecision, HalfTerm, Outcome, Report, Severity};
 use crate::space::Gallery;
-use crate::threat::Trial;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -46,10 +45,10 @@ impl HalfPrecision {
     }
 }
 
-/// The queries of `trials` to repeat. A hash of seed and id selects them, so they are the same for every attack, in
+/// The queries to repeat, of all that a run asks for (gallery indices, several times perhaps). A hash of seed and id selects them, so they are the same for every attack, in
 /// every part of a run and after every interruption.
-pub fn sample(trials: &[Trial], gallery: &Gallery, seed: u64) -> BTreeSet<usize> {
-    let queries: BTreeSet<usize> = trials.iter().map(|t| t.query).collect();
+pub fn sample(queries: impl Iterator<Item = usize>, gallery: &Gallery, seed: u64) -> BTreeSet<usize> {
+    let queries: BTreeSet<usize> = queries.collect();
     let count = queries.len().div_ceil(ONE_IN).clamp(LEAST, MOST);
     let hash = |query: usize| {
         let mut hash = Sha256::new_with_prefix("repeated in float32");
