@@ -73,8 +73,9 @@ impl Bytes<'_> {
         i64::from(*first)
     }
 
+    /// 0 where there is nothing to choose from, such as an axis of a scalar.
     fn below(&mut self, count: usize) -> usize {
-        self.next() as usize % count
+        self.next() as usize % count.max(1)
     }
 
     /// From `low` up to and with `high`.
@@ -197,7 +198,9 @@ fn pair(made: &mut Made, bytes: &mut Bytes, x: &str, of: &[i64]) {
         }
         1 => {
             let axis = bytes.below(of.len());
-            let fits = of.len() == other.len() && (0..of.len()).all(|i| i == axis || of[i] == other[i]);
+            let fits = !of.is_empty()
+                && of.len() == other.len()
+                && (0..of.len()).all(|i| i == axis || of[i] == other[i]);
             if fits {
                 let mut shape = of.to_vec();
                 shape[axis] += other[axis];
@@ -288,7 +291,7 @@ fn shaped(made: &mut Made, bytes: &mut Bytes, x: &str, of: &[i64]) {
 
 /// Operators that take numbers at places.
 fn indexed(made: &mut Made, bytes: &mut Bytes, x: &str, of: &[i64]) {
-    let (name, axis) = (made.name(), bytes.below(of.len().max(1)));
+    let (name, axis) = (made.name(), bytes.below(of.len()));
     if of.is_empty() {
         return;
     }
