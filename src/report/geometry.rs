@@ -3,7 +3,7 @@
 use super::diagnostics::{
     Grid, alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what,
 };
-use super::terminal::{width, wrap};
+use super::terminal::{fitted, width, wrap};
 use super::{Output, Rendering, html};
 use crate::record::Geometry;
 use crate::{Error, Result};
@@ -73,8 +73,7 @@ pub fn terminal(geometry: &Geometry) -> String {
 
 fn table(grid: &Grid) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(u16::try_from(width()).unwrap_or(u16::MAX));
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(&grid.head);
     grid.rows.iter().for_each(|row| {
         table.add_row(row);
@@ -83,5 +82,5 @@ fn table(grid: &Grid) -> String {
         let text = grid.text.contains(&at);
         column.set_cell_alignment(if text { CellAlignment::Left } else { CellAlignment::Right });
     }
-    table.to_string()
+    fitted(table, width(), &grid.text, None)
 }

@@ -1,6 +1,7 @@
 //! A sweep, for a terminal and as files: one table with a row for each point.
 
 use super::points::{alarms, cells, head, row, terms, what};
+use super::terminal::{fitted, width};
 use super::{Output, Rendering, escape, html};
 use crate::record::Sweep;
 use crate::{Error, Result};
@@ -38,7 +39,7 @@ pub fn terminal(sweep: &Sweep) -> String {
         table.add_row(cells(sweep, point));
     });
     table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    out += &table.to_string();
+    out += &fitted(table, width(), &[], None);
     out + "\nterms after the attack; ranks and shares in per cent\n"
 }
 
