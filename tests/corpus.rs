@@ -47,3 +47,20 @@ fn sound_files_of_the_corpus_are_taken() {
         audit::run::journal::Journal::open(&path, false).err().expect("it holds trials").to_string();
     assert!(refused.contains("finished trials"), "{refused}");
 }
+
+/// fuzz/ is a workspace of its own, whose lock file no other build looks at: `cargo xtask fuzz` needs every dependency in it.
+#[test]
+fn the_fuzzers_lock_file_has_every_dependency() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let lock = read("fuzz/Cargo.lock");
+    for (package, manifest) in [("audit", "Cargo.toml"), ("onnx-grad", "crates/onnx-grad/Cargo.toml")] {
+        let manifest = read(manifest);
+        let section = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+        let named = section.lines().filter_map(|line| Some(line.split_once(" = ")?.0));
+        let block =
+            lock.split("[[package]]").find(|b| b.contains(&format!("name = \"{package}\"\n"))).unwrap();
+        let missing: Vec<&str> = named.filter(|name| !block.contains(&format!("\n \"{name}"))).collect();
+        assert!(missing.is_empty(), "{missing:?} of {package}: `cargo metadata` in fuzz/ adds them");
+    }
+}

@@ -4,7 +4,9 @@
 mod common;
 mod report_fixture;
 
-use audit::corruption::{CORRUPTIONS, Corruption, Picture, cropped, rotated};
+use audit::corruption::crop::cropped;
+use audit::corruption::rotation::rotated;
+use audit::corruption::{CORRUPTIONS, Corruption, Picture};
 use audit::data::{Dataset, Preparation};
 use audit::judge::compare::mismatches;
 use audit::record::Report;

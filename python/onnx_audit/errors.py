@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .report import Report
+from typing import Any
 
 
 class AuditError(Exception):
     """The program ended with an exit code other than 0.
 
-    ``exit_code`` is that code. ``report`` is the report where one was written all the same, else None.
+    ``exit_code`` is that code. ``report`` is the ``onnx_audit.Report`` where one was written all the same, else None. Its type is
+    ``Any``, because a report runs the program too, which raises these errors.
     """
 
     exit_code: int = 1
 
-    def __init__(self, message: str, exit_code: int | None = None, report: Report | None = None) -> None:
+    def __init__(self, message: str, exit_code: int | None = None, report: Any = None) -> None:
         super().__init__(message)
         self.report = report
         if exit_code is not None:
@@ -93,6 +91,6 @@ _CLASSES: tuple[type[AuditError], ...] = (
 BY_EXIT_CODE: dict[int, type[AuditError]] = {kind.exit_code: kind for kind in _CLASSES}
 
 
-def error(exit_code: int, message: str, report: Report | None = None) -> AuditError:
+def error(exit_code: int, message: str, report: Any = None) -> AuditError:
     """The exception for an exit code. A code that nobody knows, such as a signal's, becomes a plain ``AuditError``."""
     return BY_EXIT_CODE.get(exit_code, AuditError)(message, exit_code, report)

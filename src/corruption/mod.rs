@@ -11,13 +11,10 @@
 mod blur;
 mod brightness;
 mod contrast;
-mod crop;
+pub mod crop;
 mod jpeg;
 mod noise;
-mod rotation;
-
-pub use crop::cropped;
-pub use rotation::rotated;
+pub mod rotation;
 
 use crate::error::did_you_mean;
 use crate::random::Random;

@@ -17,6 +17,7 @@ const ABOUT: &str = "cars_annos.mat with car_ims, or devkit/cars_train_annos.mat
 pub const LAYOUT: Layout = Layout {
     name: "cars-196",
     about: ABOUT,
+    takes_file: false,
     detect: |path| [TOGETHER, APART].iter().any(|marker| find(path, marker).is_some()),
     has_splits: |_| true,
     open,

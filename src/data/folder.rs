@@ -9,6 +9,7 @@ const ABOUT: &str = "one sub-folder per class, with the images of the class in i
 pub const LAYOUT: Layout = Layout {
     name: "folder",
     about: ABOUT,
+    takes_file: false,
     detect: |_| false,
     has_splits: |_| false,
     open: |path, split| match split {

@@ -16,6 +16,7 @@ const ABOUT: &str = "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-imag
 pub const LAYOUT: Layout = Layout {
     name: "mnist",
     about: ABOUT,
+    takes_file: false,
     detect: |path| find(path, "t10k", "images-idx3").is_some(),
     has_splits: |_| true,
     open,

@@ -15,6 +15,7 @@ const HEADER: &str = "image_name item_id evaluation_status";
 pub const LAYOUT: Layout = Layout {
     name: "in-shop",
     about: ABOUT,
+    takes_file: false,
     detect: |path| root(path, FOLDER, LIST).is_some(),
     has_splits: |_| true,
     open,

@@ -8,6 +8,7 @@
 
 mod builtin;
 mod cars;
+mod csv;
 mod cub;
 pub mod embedded;
 mod folder;
@@ -41,6 +42,8 @@ pub struct Layout {
     pub name: &'static str,
     /// Where the images lie and what names their class, in words for the user.
     pub about: &'static str,
+    /// Whether a file may be given, and not only a folder.
+    takes_file: bool,
     /// Whether a path looks like this layout, by the names of a few files.
     detect: fn(&Path) -> bool,
     /// Whether a path holds images to train on apart from those to evaluate on.
@@ -254,7 +257,7 @@ impl Dataset {
             Some(name) => Layout::find(name)?,
             None => Layout::detect(path)?,
         };
-        if ![manifest::LAYOUT.name, pairs::LAYOUT.name].contains(&layout.name) && !path.is_dir() {
+        if !layout.takes_file && !path.is_dir() {
             let about = layout.about;
             let zipped = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"));
             return Err(Error::usage(match zipped {

@@ -14,6 +14,7 @@ const ABOUT: &str = "list_train.txt, list_val.txt, list_query.txt and list_galle
 pub const LAYOUT: Layout = Layout {
     name: "msmt17",
     about: ABOUT,
+    takes_file: false,
     detect: |path| {
         root(path, FOLDER, "list_query.txt").is_some_and(|root| root.join("list_gallery.txt").is_file())
     },

@@ -12,6 +12,7 @@ const ABOUT: &str = "<alphabet>/<character>/<image>, in images_background to tra
 pub const LAYOUT: Layout = Layout {
     name: "omniglot",
     about: ABOUT,
+    takes_file: false,
     detect: |path| {
         let below =
             |path: &Path| std::fs::read_dir(path).ok()?.flatten().map(|e| e.path()).find(|p| p.is_dir());

@@ -1,8 +1,8 @@
 //! Verification: a list of pairs of images, each of one identity or of two. As a CSV file, or as `pairs.txt` of LFW (Huang et al.,
 //! "Labeled Faces in the Wild", 2007).
 
+use super::csv::Table;
 use super::listing::{Listing, Place, Row, Rows, root};
-use super::manifest::Table;
 use super::{Dataset, Layout, Pair, Role, Split};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,8 @@ const ABOUT: &str = "a .csv file with the columns path_a, path_b, same (true or 
                      the file; or a folder with LFW's pairs.txt and a folder of images for each name, such as \
                      lfw/Name/Name_0001.jpg";
 
-pub const LAYOUT: Layout = Layout { name: "pairs", about: ABOUT, detect, has_splits: |_| false, open };
+pub const LAYOUT: Layout =
+    Layout { name: "pairs", about: ABOUT, takes_file: true, detect, has_splits: |_| false, open };
 
 /// Columns of the CSV file.
 const COLUMNS: [&str; 4] = ["path_a", "path_b", "same", "group"];

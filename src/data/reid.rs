@@ -20,6 +20,7 @@ const DUKE_FOLDER: &str = "DukeMTMC-reID";
 pub const MARKET: Layout = Layout {
     name: "market-1501",
     about: "bounding_box_train, query and bounding_box_test with images such as 0002_c1s1_000451_03.jpg",
+    takes_file: false,
     detect: |path| like(path, MARKET_FOLDER, PERSONS).is_some_and(|sequences| sequences),
     has_splits: |_| true,
     open: |path, split| open(path, split, &MARKET, MARKET_FOLDER, PERSONS),
@@ -28,6 +29,7 @@ pub const MARKET: Layout = Layout {
 pub const DUKE: Layout = Layout {
     name: "dukemtmc-reid",
     about: "bounding_box_train, query and bounding_box_test with images such as 0001_c2_f0046182.jpg",
+    takes_file: false,
     detect: |path| like(path, DUKE_FOLDER, PERSONS).is_some_and(|sequences| !sequences),
     has_splits: |_| true,
     open: |path, split| open(path, split, &DUKE, DUKE_FOLDER, PERSONS),
@@ -36,6 +38,7 @@ pub const DUKE: Layout = Layout {
 pub const VERI: Layout = Layout {
     name: "veri-776",
     about: "image_train, image_query and image_test with images such as 0001_c001_00016450_0.jpg",
+    takes_file: false,
     detect: |path| like(path, "VeRi", VEHICLES).is_some(),
     has_splits: |_| true,
     open: |path, split| open(path, split, &VERI, "VeRi", VEHICLES),

@@ -14,6 +14,7 @@ const HEADER: &str = "image_id class_id super_class_id path";
 pub const LAYOUT: Layout = Layout {
     name: "sop",
     about: ABOUT,
+    takes_file: false,
     detect: |path| root(path, FOLDER, "Ebay_test.txt").is_some(),
     has_splits: |_| true,
     open,

@@ -1,7 +1,7 @@
 //! Embeddings instead of images: a gallery that is given as `gallery.parquet`, or as `gallery.npy` with `gallery.csv`
 //! beside it.
 
-use super::manifest;
+use super::csv::Table;
 use crate::columns;
 use crate::{Error, Result, files};
 use ndarray::{Array2, Axis, s};
@@ -69,7 +69,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
         Some("npy") => {
             let embeddings = read_npy(path)
                 .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
-            let table = manifest::Table::read(&path.with_extension("csv"), &["id"], &["id"], TARGETS)?;
+            let table = Table::read(&path.with_extension("csv"), &["id"], &["id"], TARGETS)?;
             let ids = table
                 .records()
                 .map(|record| Ok(record?.need("id")?.to_owned()))
@@ -186,7 +186,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
         read_npy(path).map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {NPY}")))?;
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
     let beside = path.with_extension("csv");
-    let table = manifest::Table::read(&beside, &["id", "label"], &["id", "label", "camera"], NPY)?;
+    let table = Table::read(&beside, &["id", "label"], &["id", "label", "camera"], NPY)?;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for record in table.records() {
         let record = record?;

@@ -1,6 +1,7 @@
 //! A comparison of reports, for a terminal and as files.
 
-use super::shown::{ARROW, COMPARED, TRANSFER, agreement, capital, cells, compared, shown, transfer, word};
+use super::markdown::table;
+use super::shown::{ARROW, COMPARED, agreement, capital, cells, compared, shown, transfer, word};
 use super::{Output, Rendering, escape, html, terminal};
 use crate::judge::compare::{Comparison, Row};
 use crate::judge::crossed::Crossed;
@@ -66,12 +67,11 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
 /// Attacks made on one model and measured on the other, how far both agree, and what they take.
 fn together(crossed: &Crossed) -> String {
     let mut out = format!("\n{}\n", terminal::wrap(ARROW));
-    let line = |[name, cells @ ..]: [String; 5]| {
-        let cells: String = cells.iter().map(|cell| format!("{cell:>14}")).collect();
-        format!("  {name:<18}{cells}\n")
-    };
-    out += &line(TRANSFER.map(String::from));
-    crossed.transfer.iter().for_each(|row| out += &line(transfer(row, false)));
+    let table = transfer(crossed, false);
+    for row in std::iter::once(&table.head).chain(&table.rows) {
+        let cells: String = row[1..].iter().map(|cell| format!("{cell:>14}")).collect();
+        out += &format!("  {:<18}{cells}\n", row[0]);
+    }
     agreement(crossed).iter().for_each(|text| out += &(terminal::wrap(&capital(text)) + "\n"));
     out
 }
@@ -123,11 +123,8 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
         }
     }
     if let Some(crossed) = &comparison.crossed {
-        out += &format!(
-            "\n### Attacks of one on the other\n\n{ARROW}.\n\n| {} |\n|---|--:|--:|--:|--:|\n",
-            TRANSFER.join(" | ")
-        );
-        crossed.transfer.iter().for_each(|row| out += &format!("| {} |\n", transfer(row, true).join(" | ")));
+        let table = table(&transfer(crossed, true));
+        out += &format!("\n### Attacks of one on the other\n\n{ARROW}.\n\n{table}");
         agreement(crossed).iter().for_each(|text| out += &format!("\n{}.\n", capital(text)));
     }
     Ok(out.into_bytes())

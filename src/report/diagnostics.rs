@@ -1,16 +1,9 @@
 //! What every format shows of a model's geometry: its tables, and what it was measured on.
 
+use super::shown::Grid;
 use super::shown::bound;
 use crate::record::{Geometry, Severity, TripletState};
 use crate::threat::Objective;
-
-/// A table: names of the columns, and cells.
-pub(super) struct Grid {
-    pub head: Vec<&'static str>,
-    /// Columns of text, by number. Others hold numbers.
-    pub text: &'static [usize],
-    pub rows: Vec<Vec<String>>,
-}
 
 /// A dash where there is nothing.
 fn dash(value: Option<String>) -> String {
@@ -32,10 +25,11 @@ pub(super) fn measures(geometry: &Geometry) -> Grid {
     let row = |name: &str, value: Option<f64>, said: &str| {
         vec![name.to_string(), dash(value.map(three)), said.to_string()]
     };
-    Grid {
-        head: vec!["measure", "here", "in the papers"],
-        text: &[0, 2],
-        rows: vec![
+    let head = ["measure", "here", "in the papers"];
+    Grid::new(
+        &head,
+        &[0, 2],
+        vec![
             row(
                 "mean distance of all pairs, d̄",
                 Some(s.distance),
@@ -67,7 +61,7 @@ pub(super) fn measures(geometry: &Geometry) -> Grid {
                 "0.594 untrained, 0.142 at best on CUB (ADML, table 8)",
             ),
         ],
-    }
+    )
 }
 
 /// Hardness by sampler.
@@ -81,11 +75,8 @@ pub(super) fn samplers(geometry: &Geometry) -> Grid {
             format!("{:.1} %", s.hard),
         ]
     };
-    Grid {
-        head: vec!["negatives", "mean H", "variance of means", "variance in a batch", "H above 0"],
-        text: &[0],
-        rows: geometry.samplers.iter().map(row).collect(),
-    }
+    let head = ["negatives", "mean H", "variance of means", "variance in a batch", "H above 0"];
+    Grid::new(&head, &[0], geometry.samplers.iter().map(row))
 }
 
 /// Triplets before and under attack.
@@ -96,11 +87,8 @@ pub(super) fn triplets(geometry: &Geometry) -> Grid {
         let numbers = [row.shift, row.relative, row.overall].map(three);
         std::iter::once(row.method.clone()).chain(numbers).chain(state(&row.state)).collect()
     });
-    Grid {
-        head: vec!["moved", "shift", "÷ d̄", "overall", "H", "C", "separability", "d̄"],
-        text: &[0],
-        rows: std::iter::once(clean.collect()).chain(rows).collect(),
-    }
+    let head = ["moved", "shift", "÷ d̄", "overall", "H", "C", "separability", "d̄"];
+    Grid::new(&head, &[0], std::iter::once(clean.collect()).chain(rows))
 }
 
 /// Queries under the suite's attacks.
@@ -116,11 +104,8 @@ pub(super) fn shifts(geometry: &Geometry) -> Grid {
             share(s.r1_after),
         ]
     };
-    Grid {
-        head: vec!["attack", "queries", "shift", "shift ÷ d̄", "R@1 before", "R@1 after"],
-        text: &[0],
-        rows: geometry.shifts.iter().map(row).collect(),
-    }
+    let head = ["attack", "queries", "shift", "shift ÷ d̄", "R@1 before", "R@1 after"];
+    Grid::new(&head, &[0], geometry.shifts.iter().map(row))
 }
 
 /// The `most` classes that are least apart from another one.
@@ -135,11 +120,8 @@ pub(super) fn classes(geometry: &Geometry, most: usize) -> Grid {
             three(c.entanglement),
         ]
     };
-    Grid {
-        head: vec!["class", "nearest class", "items", "within", "to it", "ratio"],
-        text: &[0, 1],
-        rows: geometry.spacing.classes.iter().take(most).map(row).collect(),
-    }
+    let head = ["class", "nearest class", "items", "within", "to it", "ratio"];
+    Grid::new(&head, &[0, 1], geometry.spacing.classes.iter().take(most).map(row))
 }
 
 /// The number of classes whose items are as far from each other as from another class.

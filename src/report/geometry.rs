@@ -1,13 +1,12 @@
 //! A model's geometry, for a terminal and as files.
 
 use super::diagnostics::{
-    Grid, alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what,
+    alarms, budget, classes, drawn, measures, mingled, samplers, shifts, triplets, what,
 };
-use super::terminal::{fitted, width, wrap};
+use super::terminal::{Paint, table, width, wrap};
 use super::{Output, Rendering, html};
 use crate::record::Geometry;
 use crate::{Error, Result};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::path::Path;
 
 /// Every format; `-o` chooses by the file name's ending.
@@ -66,21 +65,7 @@ pub fn terminal(geometry: &Geometry) -> String {
         if !title.is_empty() {
             out += &(wrap(&title) + "\n");
         }
-        out += &(table(&grid) + "\n");
+        out += &(table(&grid, width(), Paint(false)) + "\n");
     }
     out + "-o geometry.html shows distances, triplets and a map of classes\n"
-}
-
-fn table(grid: &Grid) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(&grid.head);
-    grid.rows.iter().for_each(|row| {
-        table.add_row(row);
-    });
-    for (at, column) in table.column_iter_mut().enumerate() {
-        let text = grid.text.contains(&at);
-        column.set_cell_alignment(if text { CellAlignment::Left } else { CellAlignment::Right });
-    }
-    fitted(table, width(), &grid.text, None)
 }

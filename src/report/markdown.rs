@@ -5,8 +5,8 @@ use super::escape::markdown;
 use super::first::{First, Search, firsts, for_others, for_recall};
 use super::references::references;
 use super::shown::{
-    BREAKDOWN, CORRUPTED, RETRIEVAL, Rows, bound, breakdowns, capital, corrupted, corruptions, crafted,
-    measures, number, percent, retrieval, smallest, stepping, strong_sample, verification, weakest,
+    Grid, bound, breakdowns, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval,
+    smallest, stepping, strong_sample, verification, weakest,
 };
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
@@ -81,18 +81,24 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         );
     }
     out += "\n</details>\n\n";
-    out += &retrieval_table(report);
+    if let Some(table) = retrieval(report) {
+        out += &details("What attacked queries find, in %", &table);
+    }
     if let Some(found) = &report.smallest {
         out += &format!("{}.\n\n", escape(&capital(&smallest(found))));
     }
-    out += &corrupted_table(report);
-    for text in crafted(report) {
-        out += &format!("{}.\n\n", escape(&capital(&text)));
+    let said = |text: &String| format!("{}.\n\n", escape(&capital(text)));
+    if let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) {
+        out += &(said(&words) + &details("Natural corruptions, by strength", &corrupted(found, true)));
     }
-    out += &breakdown_table(report);
-    if let Some((said, tables)) = verification(report) {
-        said.iter().for_each(|text| out += &format!("{}.\n\n", escape(&capital(text))));
-        tables.iter().for_each(|rows| out += &rows_table(rows));
+    out.extend(crafted(report).iter().map(said));
+    if !report.breakdowns.is_empty() {
+        out.extend(weakest(report).iter().map(said));
+        out += &details("R@1 by class and group", &breakdowns(report));
+    }
+    if let Some((texts, tables)) = verification(report) {
+        out.extend(texts.iter().map(said));
+        out.extend(tables.iter().map(|(about, table)| details(&capital(about), table)));
     }
     out += &searches(report);
     let s = &report.suite;
@@ -119,65 +125,17 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     Ok(out.into_bytes())
 }
 
-/// What the queries find without attack and after each one.
-fn retrieval_table(report: &Report) -> String {
-    if report.retrieval.is_empty() {
-        return String::new();
-    }
-    let mut out = format!(
-        "<details><summary>What attacked queries find, in %</summary>\n\n| {} |\n|---|--:|--:|--:|--:|--:|\n",
-        RETRIEVAL.join(" | ")
-    );
-    for (name, numbers) in retrieval(report) {
-        out += &format!("| {} | {} |\n", escape(&name), numbers.join(" | "));
-    }
-    out + "\n</details>\n\n"
+/// A table as Markdown.
+pub(super) fn table(grid: &Grid) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let rules = (0..grid.head.len()).map(|i| if grid.is_text(i) { "---" } else { "--:" });
+    let head = line(grid.head.clone()) + &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
+    grid.rows.iter().fold(head, |out, row| out + &line(row.iter().map(|cell| escape(cell)).collect()))
 }
 
-/// What queries find under natural corruptions.
-fn corrupted_table(report: &Report) -> String {
-    let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) else { return String::new() };
-    let mut out = format!(
-        "{}.\n\n<details><summary>Natural corruptions, by strength</summary>\n\n| {} |\n|---|---|--:|--:|--:|--:|--:|\n",
-        escape(&capital(&words)),
-        CORRUPTED.join(" | ")
-    );
-    for (name, of, cells) in corrupted(found, true) {
-        out += &format!("| {} | {of} | {} |\n", escape(&name), cells.join(" | "));
-    }
-    out + "\n</details>\n\n"
-}
-
-/// The lowest classes and groups of each number.
-fn breakdown_table(report: &Report) -> String {
-    let rows = breakdowns(report);
-    if rows.is_empty() {
-        return String::new();
-    }
-    let mut out: String =
-        weakest(report).iter().map(|text| format!("{}.\n\n", escape(&capital(text)))).collect();
-    out += &format!(
-        "<details><summary>R@1 by class and group</summary>\n\n| {} |\n|---|---|---|---|--:|\n",
-        BREAKDOWN.join(" | ")
-    );
-    for row in rows {
-        out += &format!("| {} |\n", row.map(|cell| escape(&cell)).join(" | "));
-    }
-    out + "\n</details>\n\n"
-}
-
-fn rows_table(rows: &Rows) -> String {
-    let lines = (0..rows.header.len()).map(|i| if i < rows.words { "---" } else { "--:" });
-    let mut out = format!(
-        "<details><summary>{}</summary>\n\n| {} |\n|{}|\n",
-        capital(rows.about),
-        rows.header.join(" | "),
-        lines.collect::<Vec<_>>().join("|")
-    );
-    for row in &rows.rows {
-        out += &format!("| {} |\n", row.iter().map(|cell| escape(cell)).collect::<Vec<_>>().join(" | "));
-    }
-    out + "\n</details>\n\n"
+/// A table that opens below its summary.
+fn details(summary: &str, grid: &Grid) -> String {
+    format!("<details><summary>{summary}</summary>\n\n{}\n</details>\n\n", table(grid))
 }
 
 /// Where catalogues of threats speak of this, for readers who keep to one.
@@ -206,23 +164,13 @@ fn searches(report: &Report) -> String {
     if searches.is_empty() {
         return String::new();
     }
-    let mut out = String::from(
-        "<details><summary>The strong search, by member</summary>\n\n| attack | member | what it does | queries | reached its goal | \
-         counts | image steps |\n|---|---|---|--:|--:|--:|--:|\n",
-    );
-    for search in &searches {
-        for m in search.members.iter().filter(|m| m.queries > 0) {
-            out += &format!(
-                "| {} | {} | {} | {} | {} | {} | {} |\n",
-                escape(search.attack),
-                escape(&m.name),
-                escape(&m.about),
-                m.queries,
-                m.broken,
-                m.counts,
-                m.steps
-            );
-        }
-    }
-    out + "\n</details>\n\n"
+    let rows = searches.iter().flat_map(|search| {
+        let took_part = search.members.iter().filter(|m| m.queries > 0);
+        took_part.map(|m| {
+            let numbers = [m.queries, m.broken, m.counts, m.steps].map(|n| n.to_string());
+            [vec![search.attack.to_string(), m.name.clone(), m.about.clone()], numbers.to_vec()].concat()
+        })
+    });
+    let head = ["attack", "member", "what it does", "queries", "reached its goal", "counts", "image steps"];
+    details("The strong search, by member", &Grid::new(&head, &[0, 1, 2], rows))
 }

@@ -1,6 +1,6 @@
 //! What every format shows of the points of a sweep.
 
-use super::shown::bound;
+use super::shown::{Grid, bound};
 use crate::record::{Attack, Severity, Suite, Sweep, SweepPoint};
 use crate::threat::BALLS;
 use crate::threat::term::{TERMS, Term};
@@ -16,15 +16,15 @@ pub(super) fn row<'p>(point: &'p SweepPoint, term: &Term) -> Option<&'p Attack> 
     point.attacks.iter().find(|a| a.code == term.name)
 }
 
-/// The head of the table.
-pub(super) fn head(sweep: &Sweep) -> Vec<String> {
-    let scores = scores(sweep).into_iter().map(|(name, _)| name.to_string());
-    let terms = terms(sweep).into_iter().map(|t| t.name.to_string());
-    sweep.axes.iter().cloned().chain(scores).chain(terms).collect()
+/// A row for each point: its place, the scores, and each term after the attack.
+pub(super) fn table(sweep: &Sweep) -> Grid {
+    let scores = scores(sweep).into_iter().map(|(name, _)| name);
+    let terms = terms(sweep).into_iter().map(|t| t.name);
+    let head: Vec<&str> = sweep.axes.iter().map(String::as_str).chain(scores).chain(terms).collect();
+    Grid::new(&head, &[], sweep.points.iter().map(|point| cells(sweep, point)))
 }
 
-/// The cells of a point: its place, the scores, and each term after the attack.
-pub(super) fn cells(sweep: &Sweep, point: &SweepPoint) -> Vec<String> {
+fn cells(sweep: &Sweep, point: &SweepPoint) -> Vec<String> {
     let dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
     let scores = scores(sweep).into_iter().map(|(_, of)| dash(of(point).map(|v| format!("{v:.1}"))));
     let after = |t: &'static Term| dash(row(point, t).and_then(|a| a.after).map(|v| t.show(v)));

@@ -12,6 +12,25 @@ use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 use std::collections::BTreeSet;
 
+/// A table that several formats show: names of the columns, and cells.
+pub(super) struct Grid {
+    pub head: Vec<String>,
+    /// Columns of text, by number. Others hold numbers.
+    text: &'static [usize],
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    pub fn new(head: &[&str], text: &'static [usize], rows: impl IntoIterator<Item = Vec<String>>) -> Grid {
+        let head = head.iter().map(|name| name.to_string()).collect();
+        Grid { head, text, rows: rows.into_iter().collect() }
+    }
+
+    pub fn is_text(&self, column: usize) -> bool {
+        self.text.contains(&column)
+    }
+}
+
 /// The label of a row's numbers; empty for a term that only a later version knows.
 pub(super) fn label(row: &Attack) -> &'static str {
     Term::find(&row.code).map_or("", |t| t.label)
@@ -42,25 +61,24 @@ pub(super) fn percent(value: Option<f64>) -> String {
     value.map_or("–".into(), |v| format!("{v:.1}"))
 }
 
-/// The columns of [`retrieval`].
-pub(super) const RETRIEVAL: [&str; 6] = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
-
-/// The rows of what attacked queries find: names and numbers. Before the first attack, and wherever the next attack is on
+/// What attacked queries find; `None` where no attack moves queries. Before the first attack, and wherever the next attack is on
 /// other queries, there is a row of the same queries without attack.
-pub(super) fn retrieval(report: &Report) -> Vec<(String, [String; 5])> {
-    let numbers = |m: &RetrievalMeans| {
-        [Some(m.r1), Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi].map(percent)
+pub(super) fn retrieval(report: &Report) -> Option<Grid> {
+    let cells = |name: String, m: &RetrievalMeans| {
+        let numbers = [Some(m.r1), Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi];
+        std::iter::once(name).chain(numbers.map(percent)).collect::<Vec<_>>()
     };
     let mut rows = Vec::new();
     let mut clean: Option<&RetrievalMeans> = None;
     for row in &report.retrieval {
         if clean != Some(&row.before) {
             clean = Some(&row.before);
-            rows.push((format!("none, {} queries", row.queries), numbers(&row.before)));
+            rows.push(cells(format!("none, {} queries", row.queries), &row.before));
         }
-        rows.push((row.attack.clone(), numbers(&row.after)));
+        rows.push(cells(row.attack.clone(), &row.after));
     }
-    rows
+    let head = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
+    (!rows.is_empty()).then(|| Grid::new(&head, &[0], rows))
 }
 
 /// The smallest perturbations in a sentence without a full stop.
@@ -104,13 +122,13 @@ pub(super) fn corruptions(report: &Report) -> Option<String> {
     ))
 }
 
-/// The columns of [`corrupted`].
-pub(super) const CORRUPTED: [&str; 7] = ["corruption", "of", "1", "2", "3", "4", "5"];
-
-/// The rows of natural corruptions: the name, empty below its first row; what the row is of; and a cell for each strength, with its
-/// interval where there is room.
-pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Vec<(String, &'static str, Vec<String>)> {
+/// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each strength, with its interval
+/// where there is room.
+pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
     let mut rows = Vec::new();
+    let mut add = |name: &str, of: &str, cells: Vec<String>| {
+        rows.push([vec![name.to_string(), of.to_string()], cells].concat());
+    };
     for group in found.rows.chunk_by(|a, b| a.corruption == b.corruption) {
         let share = |value: f64, interval: Option<(f64, f64)>| match interval.filter(|_| intervals) {
             Some((low, high)) => format!("{value:.1} ({low:.1} – {high:.1})"),
@@ -119,23 +137,23 @@ pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Vec<(String, &'
         let size = |eps: Option<f64>| eps.map_or("more".into(), |eps| format!("{eps:.4}"));
         let value = |value: f64| ((value * 1000.0).round() / 1000.0).to_string();
         let each = |cell: &dyn Fn(&CorruptionRow) -> String| group.iter().map(cell).collect::<Vec<_>>();
-        rows.push((group[0].corruption.clone(), "parameter", each(&|row| value(row.value))));
-        rows.push((String::new(), "R@1", each(&|row| share(row.r1, row.r1_interval))));
-        rows.push((String::new(), "mAP", each(&|row| share(row.map, row.map_interval))));
+        add(&group[0].corruption, "parameter", each(&|row| value(row.value)));
+        add("", "R@1", each(&|row| share(row.r1, row.r1_interval)));
+        add("", "mAP", each(&|row| share(row.map, row.map_interval)));
         if group.iter().any(|row| row.same_eps.is_some()) {
             let cell = |row: &CorruptionRow, of: &dyn Fn(&SameEps) -> String| {
                 row.same_eps.as_ref().map_or(String::new(), of)
             };
             let eps = each(&|row| cell(row, &|same| size(same.eps)));
-            rows.push((String::new(), "ε of attack", eps));
+            add("", "ε of attack", eps);
             if intervals {
                 let within =
                     each(&|row| cell(row, &|same| format!("{} – {}", size(same.low), size(same.high))));
-                rows.push((String::new(), "its interval", within));
+                add("", "its interval", within);
             }
         }
     }
-    rows
+    Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows)
 }
 
 /// Classes or groups that a report for people names of a breakdown.
@@ -170,15 +188,11 @@ pub(super) fn weakest(report: &Report) -> Vec<String> {
     DIVISIONS.iter().filter_map(of).collect()
 }
 
-/// The columns of [`breakdowns`].
-pub(super) const BREAKDOWN: [&str; 5] =
-    ["number", "lowest, %", "95 % for the lowest of all", "of", "with too few queries"];
-
 /// What reports for people say of each breakdown.
-pub(super) fn breakdowns(report: &Report) -> Vec<[String; 5]> {
+pub(super) fn breakdowns(report: &Report) -> Grid {
     let row = |found: &Breakdown| {
         let several = DIVISIONS.iter().find(|by| by.name == found.by).map_or("", |by| by.several);
-        [
+        vec![
             format!("{} by {}", found.metric, found.by),
             lowest(found),
             format!("{:.1} – {:.1}", found.interval.0, found.interval.1),
@@ -186,7 +200,8 @@ pub(super) fn breakdowns(report: &Report) -> Vec<[String; 5]> {
             found.too_few.to_string(),
         ]
     };
-    report.breakdowns.iter().map(row).collect()
+    let head = ["number", "lowest, %", "95 % for the lowest of all", "of", "with too few queries"];
+    Grid::new(&head, &[0, 1, 2, 3], report.breakdowns.iter().map(row))
 }
 
 /// What was crafted on a sample of queries, in sentences without a full stop.
@@ -222,21 +237,9 @@ pub(super) fn crafted(report: &Report) -> Vec<String> {
 /// Rows of groups that reports for people show at most.
 const MOST_GROUPS: usize = 20;
 
-/// A table that every format shows.
-pub(super) struct Rows {
-    /// What it is about, in words without a full stop.
-    pub about: &'static str,
-    /// The columns. The first ones are words and the others numbers.
-    pub header: Vec<&'static str>,
-    /// Number of columns of words.
-    pub words: usize,
-    /// The rows.
-    pub rows: Vec<Vec<String>>,
-}
-
-/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups. `None` where no attack is about
-/// one.
-pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Vec<Rows>)> {
+/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups with what each is about, in
+/// words without a full stop. `None` where no attack is about a threshold.
+pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Vec<(&'static str, Grid)>)> {
     let found = report.verification.as_ref()?;
     let within = |interval: Option<(f64, f64)>, digits: usize| {
         interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))
@@ -277,20 +280,16 @@ pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Vec<Rows>)> 
         [vec![row.group.clone(), row.attack.clone(), row.pairs.to_string()], numbers.to_vec()].concat()
     });
     let tables = [
-        Rows {
-            about: "attacked pairs, in %; TAR where the threshold is set anew for the false accept rate on these pairs",
-            header: vec!["attacks", "genuine", "impostor", "EER", "95 %", "TAR at FAR"],
-            words: 1,
-            rows: attacked.collect(),
-        },
-        Rows {
-            about: "wrong decisions by group, in %, the most first; the JSON report has all groups",
-            header: vec!["group", "attack", "pairs", "before", "after", "95 %"],
-            words: 2,
-            rows: groups.collect(),
-        },
+        (
+            "attacked pairs, in %; TAR where the threshold is set anew for the false accept rate on these pairs",
+            Grid::new(&["attacks", "genuine", "impostor", "EER", "95 %", "TAR at FAR"], &[0], attacked),
+        ),
+        (
+            "wrong decisions by group, in %, the most first; the JSON report has all groups",
+            Grid::new(&["group", "attack", "pairs", "before", "after", "95 %"], &[0, 1], groups),
+        ),
     ];
-    Some((vec![threshold, clean], tables.into_iter().filter(|table| !table.rows.is_empty()).collect()))
+    Some((vec![threshold, clean], tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect()))
 }
 
 /// The text with its first letter in upper case.
@@ -370,16 +369,14 @@ pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
     ]
 }
 
-/// The columns of [`transfer`]; base and other stand for the models in the order of a comparison.
-pub(super) const TRANSFER: [&str; 5] = ["", "base → base", "other → base", "base → other", "other → other"];
-
-/// What the arrows of [`TRANSFER`] mean.
+/// What the arrows of [`transfer`] mean.
 pub(super) const ARROW: &str = "a → b: attacks made on a, measured on b";
 
-/// The name and the values of a number, as the columns of [`TRANSFER`]. With `spread` those of attacks made on the other model have
-/// the interval of their difference from attacks made on the measured model itself.
-pub(super) fn transfer(of: &Transfer, spread: bool) -> [String; 5] {
-    let cell = |made: usize, measured: usize| {
+/// The numbers of attacks made on either model and measured on either; base and other stand for the models in the order of a
+/// comparison. With `spread` those of attacks made on the other model have the interval of their difference from attacks made on the
+/// measured model itself.
+pub(super) fn transfer(crossed: &Crossed, spread: bool) -> Grid {
+    let cell = |of: &Transfer, made: usize, measured: usize| {
         let cell = &of.cells[made][measured];
         let difference = cell.difference.filter(|_| spread).map_or(String::new(), |d| {
             let interval = d.interval.map_or(String::new(), |(low, high)| {
@@ -389,7 +386,11 @@ pub(super) fn transfer(of: &Transfer, spread: bool) -> [String; 5] {
         });
         of.metric.show(cell.value) + &difference
     };
-    [of.metric.name(), cell(0, 0), cell(1, 0), cell(0, 1), cell(1, 1)]
+    let row = |of: &Transfer| {
+        vec![of.metric.name(), cell(of, 0, 0), cell(of, 1, 0), cell(of, 0, 1), cell(of, 1, 1)]
+    };
+    let head = ["", "base → base", "other → base", "base → other", "other → other"];
+    Grid::new(&head, &[0], crossed.transfer.iter().map(row))
 }
 
 /// How two models agree without an attack, and what they take: a sentence without a full stop each.

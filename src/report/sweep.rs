@@ -1,11 +1,10 @@
 //! A sweep, for a terminal and as files: one table with a row for each point.
 
-use super::points::{alarms, cells, head, row, terms, what};
-use super::terminal::{fitted, width};
+use super::points::{alarms, row, table, terms, what};
+use super::terminal::{self, Paint};
 use super::{Output, Rendering, escape, html};
 use crate::record::Sweep;
 use crate::{Error, Result};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::path::Path;
 
 /// Every format; `-o` chooses by the file name's ending.
@@ -27,19 +26,12 @@ pub fn terminal(sweep: &Sweep) -> String {
         out += &format!("!! {alarm}\n");
     }
     if let Some(caveat) = sweep.points.first().and_then(|p| p.suite.caveat()) {
-        out += &super::terminal::wrap(&format!("!! {caveat}"));
+        out += &terminal::wrap(&format!("!! {caveat}"));
         out.push('\n');
     }
-    out += &super::terminal::wrap(&what(sweep));
+    out += &terminal::wrap(&what(sweep));
     out += &format!("\nbefore any attack: R@1 {:.1}\n", sweep.benign.r1);
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(head(sweep));
-    sweep.points.iter().for_each(|point| {
-        table.add_row(cells(sweep, point));
-    });
-    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    out += &fitted(table, width(), &[], None);
+    out += &terminal::table(&table(sweep), terminal::width(), Paint(false));
     out + "\nterms after the attack; ranks and shares in per cent\n"
 }
 

@@ -4,10 +4,10 @@
 use super::assessment::{Standing, beside_alarm};
 use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
-    CORRUPTED, RETRIEVAL, Rows, bound, capital, corrupted, corruptions, crafted, label, number, percent,
-    retrieval, smallest, stepping, verification, weakest,
+    Grid, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval, smallest,
+    stepping, verification, weakest,
 };
-use crate::record::{CheckResult, Corruptions, Finding, Report, Severity, Verdict};
+use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -154,24 +154,23 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
         line(wrap(note));
     }
     line(attacks_table(report, width, paint));
-    if !report.retrieval.is_empty() {
+    if let Some(grid) = retrieval(report) {
         line(wrap("what the queries find without an attack and after it, in %:"));
-        line(fitted(retrieval_table(report, paint), width, &[0], None));
+        line(table(&grid, width, paint));
     }
     if let Some(found) = &report.smallest {
         line(wrap(&capital(&smallest(found))));
     }
     if let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) {
         line(wrap(&capital(&words)));
-        line(fitted(corrupted_table(found, paint), width, &[0, 1], None));
+        line(table(&corrupted(found, false), width, paint));
     }
     crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
     if let Some((said, tables)) = verification(report) {
         said.iter().for_each(|text| line(wrap(&capital(text))));
-        for rows in tables {
-            line(wrap(&format!("{}:", rows.about)));
-            let words: Vec<usize> = (0..rows.words).collect();
-            line(fitted(rows_table(&rows, paint), width, &words, None));
+        for (about, grid) in tables {
+            line(wrap(&format!("{about}:")));
+            line(table(&grid, width, paint));
         }
     }
     // Findings are ordered by severity, the most severe first, and within it as the checks.
@@ -403,40 +402,17 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
     fitted(table, width, &[0, 1], Some(1))
 }
 
-/// A row for each attack that moves queries, below one for the same queries without attack.
-fn retrieval_table(report: &Report, paint: Paint) -> Table {
+/// A table in at most `width` columns, as [`fitted`] makes it.
+pub(super) fn table(grid: &Grid, width: usize, paint: Paint) -> String {
     let mut table = paint.table();
-    table.set_header(RETRIEVAL);
-    for (name, found) in retrieval(report) {
-        table.add_row([vec![name], found.to_vec()].concat());
+    table.set_header(&grid.head);
+    table.add_rows(&grid.rows);
+    for (i, column) in table.column_iter_mut().enumerate() {
+        let text = grid.is_text(i);
+        column.set_cell_alignment(if text { CellAlignment::Left } else { CellAlignment::Right });
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-/// Rows for each natural corruption, a column for each strength.
-fn corrupted_table(found: &Corruptions, paint: Paint) -> Table {
-    let mut table = paint.table();
-    table.set_header(CORRUPTED);
-    for (name, of, cells) in corrupted(found, false) {
-        table.add_row([vec![name, of.into()], cells].concat());
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-fn rows_table(rows: &Rows, paint: Paint) -> Table {
-    let mut table = paint.table();
-    table.set_header(&rows.header);
-    table.add_rows(&rows.rows);
-    for column in table.column_iter_mut().skip(rows.words) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+    let words: Vec<usize> = (0..grid.head.len()).filter(|i| grid.is_text(*i)).collect();
+    fitted(table, width, &words, None)
 }
 
 /// A table of findings, each with its advice.

@@ -5,7 +5,8 @@
 #[path = "../../../examples/reference.rs"]
 mod reference;
 
-use audit_train::cli::{Cli, tables};
+use audit_train::cli::Cli;
+use audit_train::tables;
 use clap::{Command, CommandFactory};
 use reference::{cell, flags};
 

@@ -4,7 +4,7 @@
 use crate::defence::Memory;
 use crate::net::{Net, Weights, read};
 use crate::optimiser::Adam;
-use crate::recipe::TrainingSettings;
+use crate::settings::TrainingSettings;
 use audit::{Error, Result, files};
 use serde::{Deserialize, Serialize};
 use std::fs::File;

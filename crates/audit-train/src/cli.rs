@@ -1,10 +1,8 @@
 //! The command line of `audit-train`.
 
-use crate::defence::DEFENCES;
-use crate::loss::LOSSES;
-use crate::net::{BACKBONES, Norms};
-use crate::recipe::{AdmlTarget, Formulation, OnCollapse, Reading, References, TopRank};
-use crate::sampler::{Anchors, SAMPLERS};
+use crate::net::Norms;
+use crate::sampler::Anchors;
+use crate::settings::{AdmlTarget, Formulation, OnCollapse, Reading, References, TopRank};
 use audit::data::Split;
 use audit::progress;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -244,24 +242,6 @@ pub struct Flags {
     /// The same as --progress none
     #[arg(short, long, help_heading = "Machine")]
     pub quiet: bool,
-}
-
-/// What there is, for `audit-train methods`.
-pub fn tables() -> String {
-    let mut out = String::from("Methods\n");
-    for d in DEFENCES {
-        let losses = d.losses().join(", ");
-        out += &format!("  {:<18} {}\n  {:<18} sampler {}, losses {losses}", d.name, d.about, "", d.sampler);
-        out += &d.attack.as_ref().map_or("\n".into(), |a| format!("; {} steps of attack\n", a.steps));
-    }
-    let mut list = |title: &str, rows: Vec<(&str, &str)>| {
-        out += &format!("\n{title}\n");
-        rows.iter().for_each(|(name, about)| out += &format!("  {name:<18} {about}\n"));
-    };
-    list("Losses", LOSSES.iter().map(|r| (r.name, r.about)).collect());
-    list("Samplers", SAMPLERS.iter().map(|r| (r.name, r.about)).collect());
-    list("Backbones", BACKBONES.iter().map(|r| (r.name, r.about)).collect());
-    out
 }
 
 fn switch() -> impl TypedValueParser<Value = bool> {

@@ -3,7 +3,7 @@
 use crate::checkpoint::replace;
 use crate::log::{self, Ending, LogLine};
 use crate::monitor::EpochRow;
-use crate::recipe::TrainingSettings;
+use crate::settings::TrainingSettings;
 use audit::report::escape::markup as escape;
 use audit::report::html::page;
 use audit::{Error, Result};

@@ -1,7 +1,8 @@
 //! `audit-train`: trains embedding models with the defences of the literature and exports them to ONNX. The only crate that
 //! names libtorch.
 //!
-//! [`run`] reads the flags ([`cli`]), checks them and fills them in ([`recipe`]), and lists the images ([`images`]).
+//! [`run`] reads the flags ([`cli`]), checks them and fills them in ([`defaults`]) to [`settings`] and the rows of tables that these
+//! name ([`recipe`]), and lists the images ([`images`]).
 //! [`training`] then trains the [`net`] batch by batch: a [`defence`] mines triplets with a [`sampler`], moves images
 //! ([`perturb`]) and names a [`loss`], and the [`optimiser`] updates the weights. At each epoch's end a [`monitor`] measures
 //! the net, and a [`checkpoint`] and a row of the [`log`] are written; at the end the model, by [`export`].
@@ -18,6 +19,7 @@ macro_rules! refuse_if {
 pub mod checkpoint;
 pub mod cli;
 pub mod curves;
+pub mod defaults;
 pub mod defence;
 pub mod dice;
 pub mod export;
@@ -31,15 +33,18 @@ pub mod perturb;
 mod probe;
 pub mod recipe;
 pub mod sampler;
+pub mod settings;
 mod training;
 
 use audit::data::Split;
 use audit::progress::Mode;
 use audit::{Error, Result};
 use cli::Flags;
+use defence::DEFENCES;
 use images::TrainingImages;
-use net::{Backbone, Net};
-use recipe::Recipe;
+use loss::LOSSES;
+use net::{BACKBONES, Backbone, Net};
+use sampler::SAMPLERS;
 use std::path::Path;
 use tch::Device;
 use training::{RunFiles, Training, source};
@@ -59,7 +64,7 @@ pub fn run(flags: &Flags) -> Result<String> {
     };
     let backbone = Backbone::find(&flags.backbone)?;
     let images = TrainingImages::open(data, flags.layout.as_deref(), flags.split, Split::Train, backbone)?;
-    let recipe = Recipe::of(flags, images.count(), images.classes(), &images.digest)?;
+    let recipe = defaults::recipe(flags, images.count(), images.classes(), &images.digest)?;
     images.allow(recipe.settings.batch)?;
     let validation = flags.validation.as_ref();
     let validation =
@@ -81,6 +86,24 @@ pub fn export(path: &Path, out: &Path) -> Result<String> {
     checkpoint.fill(&mut net, path)?;
     export::write(&net, &files.model, &source(settings, checkpoint.state.step))?;
     Ok(format!("{} after {} steps, from {}\n", files.model.display(), checkpoint.state.step, path.display()))
+}
+
+/// What there is, for `audit-train methods`.
+pub fn tables() -> String {
+    let mut out = String::from("Methods\n");
+    for d in DEFENCES {
+        let losses = d.losses().join(", ");
+        out += &format!("  {:<18} {}\n  {:<18} sampler {}, losses {losses}", d.name, d.about, "", d.sampler);
+        out += &d.attack.as_ref().map_or("\n".into(), |a| format!("; {} steps of attack\n", a.steps));
+    }
+    let mut list = |title: &str, rows: Vec<(&str, &str)>| {
+        out += &format!("\n{title}\n");
+        rows.iter().for_each(|(name, about)| out += &format!("  {name:<18} {about}\n"));
+    };
+    list("Losses", LOSSES.iter().map(|r| (r.name, r.about)).collect());
+    list("Samplers", SAMPLERS.iter().map(|r| (r.name, r.about)).collect());
+    list("Backbones", BACKBONES.iter().map(|r| (r.name, r.about)).collect());
+    out
 }
 
 /// The device of that name. Exit code 2 for a GPU that isn't there.

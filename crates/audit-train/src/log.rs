@@ -1,7 +1,7 @@
 //! The log of a run: one JSON object a line.
 
 use crate::monitor::EpochRow;
-use crate::recipe::TrainingSettings;
+use crate::settings::TrainingSettings;
 use audit::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};

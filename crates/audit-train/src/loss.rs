@@ -2,7 +2,7 @@
 
 use crate::dice::Dice;
 use crate::find_row;
-use crate::net::normalize;
+use crate::net::{Weights, normalize};
 use crate::sampler::Triplets;
 use audit::Result;
 use tch::{Kind, Tensor};
@@ -243,6 +243,14 @@ impl Loss {
     /// The loss called `name`. Errors (exit code 2): no loss has this name.
     pub fn find(name: &str) -> Result<&'static Loss> {
         find_row("loss", LOSSES, name, |row| row.name)
+    }
+
+    /// What it learns, at the start, for so many classes and dimensions; often nothing.
+    pub fn start(&self, classes: usize, dim: i64, seed: u64) -> Weights {
+        let learnt = self.parameter.iter();
+        learnt
+            .map(|p| (p.name.into(), (p.start)(classes as i64, dim, &mut Dice::new(seed, p.name, 0))))
+            .collect()
     }
 }
 

@@ -1,8 +1,8 @@
 //! The trainer: parse, run, print the error, map it to an exit code.
 
 use audit::{Error, Result, guard};
-use audit_train::cli::{Cli, Command, tables};
-use audit_train::{curves, export, run};
+use audit_train::cli::{Cli, Command};
+use audit_train::{curves, export, run, tables};
 use clap::Parser;
 use matrix::plan::{self, Tools};
 use std::env;

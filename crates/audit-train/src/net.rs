@@ -2,7 +2,6 @@
 
 use crate::dice::Dice;
 use crate::find_row;
-use crate::loss::Loss;
 use audit::{Error, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -273,14 +272,13 @@ impl Net {
         Net { backbone, dim, layers, weights, of_loss: Weights::new() }
     }
 
-    /// The net with what `loss` learns of so many classes, at its start.
-    pub fn with_loss(mut self, loss: &Loss, classes: usize, seed: u64) -> Net {
-        if let Some(parameter) = &loss.parameter {
-            let start = (parameter.start)(classes as i64, self.dim, &mut Dice::new(seed, parameter.name, 0));
-            let device = self.weights.values().next().map_or(Device::Cpu, Tensor::device);
-            let start = start.to_device(device).set_requires_grad(true);
-            self.of_loss.insert(parameter.name.into(), start);
-        }
+    /// The net with what its loss learns, trained with it.
+    pub fn learning(mut self, of_loss: Weights) -> Net {
+        let device = self.weights.values().next().map_or(Device::Cpu, Tensor::device);
+        self.of_loss = of_loss
+            .into_iter()
+            .map(|(name, t)| (name, t.to_device(device).set_requires_grad(true)))
+            .collect();
         self
     }
 

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::{self, RunState};
 use crate::cli::Flags;
-use crate::defence::{self, BatchMeasures, Step};
+use crate::defence::{self, BatchMeasures, Defence, Step};
 use crate::dice::Dice;
 use crate::export;
 use crate::images::{LabelledImages, TrainingImages};
@@ -11,7 +11,8 @@ use crate::monitor::{self, BatchMeans, CleanMeasures, EpochRow};
 use crate::net::Net;
 use crate::optimiser::Adam;
 use crate::probe::Probe;
-use crate::recipe::{self, OnCollapse, Recipe, TrainingSettings};
+use crate::recipe::Recipe;
+use crate::settings::{self, OnCollapse, TrainingSettings};
 use audit::progress::{Mode, Phase};
 use audit::{Error, Result};
 use std::fs;
@@ -61,6 +62,7 @@ impl RunFiles {
 
 pub struct Training<'a> {
     recipe: &'a Recipe,
+    defence: &'static Defence,
     files: &'a RunFiles,
     net: Net,
     adam: Adam,
@@ -79,9 +81,10 @@ impl<'a> Training<'a> {
         device: Device,
     ) -> Result<Training<'a>> {
         let s = &recipe.settings;
+        let defence = Defence::find(&s.method)?;
         let probe = Probe::of(flags, &files.model)?;
-        let mut net =
-            Net::new(recipe.backbone, s.dim, s.seed, device).with_loss(recipe.loss, s.classes, s.seed);
+        let mut net = Net::new(recipe.backbone, s.dim, s.seed, device)
+            .learning(recipe.loss.start(s.classes, s.dim, s.seed));
         if flags.resume {
             let path = &files.checkpoint;
             refuse_if!(
@@ -92,7 +95,7 @@ impl<'a> Training<'a> {
             let saved = checkpoint::load(path)?;
             saved.fill(&mut net, path)?;
             saved.fill_loss(&mut net);
-            let differ = recipe::differences(&saved.settings, s);
+            let differ = settings::differences(&saved.settings, s);
             refuse_if!(
                 !differ.is_empty(),
                 "--resume: {} is of a run with other settings: {}. Give the same flags, or leave --resume out",
@@ -102,6 +105,7 @@ impl<'a> Training<'a> {
             let adam = saved.adam(&net, s.weight_decay, path)?;
             return Ok(Training {
                 recipe,
+                defence,
                 files,
                 net,
                 adam,
@@ -120,7 +124,17 @@ impl<'a> Training<'a> {
             checkpoint::load(path)?.fill(&mut net, path)?;
         }
         let adam = Adam::new(&net, s.weight_decay);
-        Ok(Training { recipe, files, net, adam, state: RunState::default(), resumed: false, device, probe })
+        Ok(Training {
+            recipe,
+            defence,
+            files,
+            net,
+            adam,
+            state: RunState::default(),
+            resumed: false,
+            device,
+            probe,
+        })
     }
 
     /// All batches, epoch by epoch; `validation` is measured at each epoch's end. Returns what to print.
@@ -240,7 +254,7 @@ impl<'a> Training<'a> {
             dice,
             memory: &mut self.state.memory,
         };
-        let update = (recipe.defence.step)(&mut step)?;
+        let update = (self.defence.step)(&mut step)?;
         if !defence::number(&update.loss.detach()).is_finite() {
             return Ok(None);
         }

@@ -376,11 +376,8 @@ fn what_a_loss_learns_is_trained_saved_and_no_part_of_the_model() {
         checkpoint::save(&path, settings, &RunState::default(), &batch.net, &adam).unwrap();
         let saved = checkpoint::load(&path).unwrap();
         let again = || {
-            Net::new(batch.recipe.backbone, settings.dim, 8, Device::Cpu).with_loss(
-                batch.recipe.loss,
-                settings.classes,
-                8,
-            )
+            let of_loss = batch.recipe.loss.start(settings.classes, settings.dim, 8);
+            Net::new(batch.recipe.backbone, settings.dim, 8, Device::Cpu).learning(of_loss)
         };
         let mut net = again();
         saved.fill(&mut net, &path).unwrap();

@@ -7,8 +7,8 @@ use audit_train::defence::{adml, number};
 use audit_train::dice::Dice;
 use audit_train::loss::{distance, same_class};
 use audit_train::net::normalize;
-use audit_train::recipe::{AdmlTarget, Reading, References};
 use audit_train::sampler::{self, Anchors, Triplets, scheduled, scheduled_as_released};
+use audit_train::settings::{AdmlTarget, Reading, References};
 use batch::{Batch, recipe};
 use tch::{Kind, Tensor};
 

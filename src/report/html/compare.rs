@@ -1,12 +1,10 @@
 //! The page of a comparison.
 
-use super::page::{at, band, finding, scripted, section};
+use super::page::{at, band, finding, scripted, section, table};
 use crate::Result;
 use crate::judge::compare::{Comparison, Entry, Row};
 use crate::judge::crossed::Crossed;
-use crate::report::shown::{
-    ARROW, COMPARED, TRANSFER, agreement, capital, cells, compared, shown, transfer, word,
-};
+use crate::report::shown::{ARROW, COMPARED, agreement, capital, cells, compared, shown, transfer, word};
 use maud::{Markup, html};
 
 /// Renders a comparison as an HTML page.
@@ -44,15 +42,7 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
 /// Attacks made on one model and measured on the other, how far both agree, and what they take.
 fn together(crossed: &Crossed) -> Markup {
     let table = html! {
-        .card.scroll { table {
-            thead { tr { @for (i, name) in TRANSFER.iter().enumerate() { th.n[i > 0] { (name) } } } }
-            tbody {
-                @for row in &crossed.transfer {
-                    @let [name, cells @ ..] = transfer(row, true);
-                    tr { td { b { (name) } } @for cell in cells { td.n { (cell) } } }
-                }
-            }
-        } }
+        .card { (table(&transfer(crossed, true), |_| false)) }
         @for text in agreement(crossed) { p { (capital(&text)) "." } }
     };
     let lead =

@@ -1,9 +1,9 @@
 //! The section on natural corruptions: what queries find under them, the ε of attacks that cost as much, and how they look.
 
 use super::examples::image;
-use super::page::section as framed;
+use super::page::{section as framed, table};
 use crate::record::{CorruptedPictures, Report};
-use crate::report::shown::{CORRUPTED, capital, corrupted, corruptions};
+use crate::report::shown::{capital, corrupted, corruptions};
 use maud::{Markup, html};
 
 /// The section; empty where the suite has no corruptions.
@@ -18,17 +18,7 @@ pub(super) fn section(report: &Report) -> Markup {
         .card { p { (capital(&words)) "." } }
         details.card open {
             summary { "R@1 and mAP in %, and the ε of attacks that cost as much R@1" }
-            .scroll { table {
-                thead { tr { @for (i, name) in CORRUPTED.iter().enumerate() { th.n[i > 1] { (name) } } } }
-                tbody {
-                    @for (name, of, cells) in corrupted(found, true) {
-                        tr.quiet[!name.is_empty()] {
-                            td { b { (name) } } td { (of) }
-                            @for cell in cells { td.n { (cell) } }
-                        }
-                    }
-                }
-            } }
+            (table(&corrupted(found, true), |row| !row[0].is_empty()))
         }
         @if let Some(pictures) = pictures { (shown(pictures)) }
     };

@@ -1,10 +1,11 @@
 //! The page of a model's geometry: distances, triplets, attacks and a map of classes.
 
 use super::examples::panels;
-use super::page::{finding, page, section};
+use super::page::{finding, page, section, table};
 use crate::Result;
 use crate::record::{Geometry, Histogram, TripletState};
-use crate::report::diagnostics::{self as shown, Grid};
+use crate::report::diagnostics as shown;
+use crate::report::shown::Grid;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -59,16 +60,8 @@ fn first(geometry: &Geometry) -> Markup {
 }
 
 /// A table in a card.
-fn table(grid: &Grid) -> Markup {
-    let number = |at: usize| !grid.text.contains(&at);
-    html! {
-        .card.scroll { table {
-            thead { tr { @for (at, name) in grid.head.iter().enumerate() { th.n[number(at)] { (name) } } } }
-            tbody { @for row in &grid.rows { tr {
-                @for (at, cell) in row.iter().enumerate() { td.n[number(at)] { (cell) } }
-            } } }
-        } }
-    }
+fn card(grid: &Grid) -> Markup {
+    html! { .card { (table(grid, |_| false)) } }
 }
 
 /// A plot: its title, the names of its axes and their ticks, and what is drawn. `x` and `y` are the ranges.
@@ -147,7 +140,7 @@ fn distances(geometry: &Geometry) -> Markup {
     let body = html! {
         (histogram(&s.histogram))
         br;
-        (table(&shown::measures(geometry)))
+        (card(&shown::measures(geometry)))
         @if s.coincident > 0 {
             p.lead { (s.coincident) " pairs of images have the same embedding. Hyperspherical energy leaves them out." }
         }
@@ -216,9 +209,9 @@ fn attacked(geometry: &Geometry) -> Markup {
     let body = html! {
         .maps { (bars(geometry)) (states(geometry)) }
         br;
-        (table(&shown::triplets(geometry)))
+        (card(&shown::triplets(geometry)))
         br;
-        (table(&shown::shifts(geometry)))
+        (card(&shown::shifts(geometry)))
     };
     let lead = format!(
         "{} semi-hard triplets of the gallery, made as hard as they get: anchors alone move (ANP), positives and negatives (CAP), \
@@ -290,7 +283,7 @@ fn states(geometry: &Geometry) -> Markup {
 }
 
 fn mined(geometry: &Geometry) -> Markup {
-    let body = html! { (table(&shown::samplers(geometry))) br; (collapseness(geometry)) };
+    let body = html! { (card(&shown::samplers(geometry))) br; (collapseness(geometry)) };
     let lead = format!(
         "Hardness H = d(a,p) − d(a,n) of clean triplets, by how negatives are chosen. {}. Triplets with H above 0 rank the negative \
          before the positive.",
@@ -329,7 +322,7 @@ fn classes(geometry: &Geometry) -> Markup {
         shown::mingled(geometry),
         geometry.spacing.classes.len()
     );
-    section("Which classes mingle?", &lead, table(&shown::classes(geometry, CLASSES)))
+    section("Which classes mingle?", &lead, card(&shown::classes(geometry, CLASSES)))
 }
 
 fn measured(geometry: &Geometry) -> Markup {

@@ -1,6 +1,6 @@
 //! The layout that all HTML pages share.
 
-use crate::report::shown::capital;
+use crate::report::shown::{Grid, capital};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -55,6 +55,21 @@ fn complete(eyebrow: &str, name: &str, lead: &str, sections: &str, script: Optio
 /// A section of a page.
 pub(super) fn section(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } p.lead { (lead) } (content) } }
+}
+
+/// A table, as part of a card. Rows that `quiet` holds for are in grey.
+pub(super) fn table(grid: &Grid, quiet: impl Fn(&[String]) -> bool) -> Markup {
+    let head = |i: usize, name: &str| if grid.is_text(i) { capital(name) } else { name.into() };
+    html! {
+        .scroll { table {
+            thead { tr { @for (i, name) in grid.head.iter().enumerate() { th.n[!grid.is_text(i)] { (head(i, name)) } } } }
+            tbody { @for row in &grid.rows {
+                tr.quiet[quiet(row)] { @for (i, cell) in row.iter().enumerate() {
+                    td.n[!grid.is_text(i)] { @if i == 0 && grid.is_text(i) { b { (cell) } } @else { (cell) } }
+                } }
+            } }
+        } }
+    }
 }
 
 /// A finding: its severity as a coloured word, and its text.

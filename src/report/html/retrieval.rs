@@ -1,32 +1,20 @@
 //! The section on what attacked queries find, and on the smallest perturbations.
 
-use super::page::{line, section as framed};
+use super::page::{line, section as framed, table};
 use crate::record::{Report, Smallest};
-use crate::report::shown::{RETRIEVAL, capital, retrieval, smallest};
+use crate::report::shown::{capital, retrieval, smallest};
 use maud::{Markup, html};
 
 /// The section; empty where no attack moves queries.
 pub(super) fn section(report: &Report) -> Markup {
-    if report.retrieval.is_empty() {
-        return Markup::default();
-    }
+    let Some(found) = retrieval(report) else { return Markup::default() };
     let lead = "Retrieval of the attacked queries in the clean gallery, in per cent, beside the same queries without attack. NMI \
                 compares their classes with the clusters of the clean gallery that they fall in.";
     let content = html! {
         @if let Some(found) = &report.smallest { .card { p { (capital(&smallest(found))) "." } (curve(found)) } }
         details.card {
             summary { "R@1, mAP, mAP@R, mAP@C and NMI after each attack" }
-            .scroll { table {
-                thead { tr { @for (i, name) in RETRIEVAL.iter().enumerate() { th.n[i > 0] { (if i == 0 { capital(name) } else { name.to_string() }) } } } }
-                tbody {
-                    @for (name, numbers) in retrieval(report) {
-                        tr.quiet[name.starts_with("none")] {
-                            td { b { (name) } }
-                            @for number in numbers { td.n { (number) } }
-                        }
-                    }
-                }
-            } }
+            (table(&found, |row| row[0].starts_with("none")))
         }
     };
     framed("What do attacked queries find?", lead, content)

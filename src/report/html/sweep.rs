@@ -1,6 +1,6 @@
 //! The page of a sweep: the table, and a curve for each attack.
 
-use super::page::{finding, page, section};
+use super::page::{finding, page, section, table};
 use crate::Result;
 use crate::record::{Sweep, SweepPoint};
 use crate::report::{escape, points as shown};
@@ -19,12 +19,7 @@ const RIGHT: f64 = 26.0;
 pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
     let alarms = shown::alarms(sweep);
     let caveat = sweep.points.first().and_then(|p| p.suite.caveat());
-    let table = html! {
-        .card.scroll { table {
-            thead { tr { @for name in shown::head(sweep) { th.n { (name) } } } }
-            tbody { @for point in &sweep.points { tr { @for cell in shown::cells(sweep, point) { td.n { (cell) } } } } }
-        } }
-    };
+    let table = html! { .card { (table(&shown::table(sweep), |_| false)) } };
     let curves = html! {
         .scores.plots { @for term in shown::terms(sweep) { (plot(sweep, term)) } }
     };

@@ -1,6 +1,6 @@
 //! The section on decisions by a threshold.
 
-use super::page::section as framed;
+use super::page::{section as framed, table};
 use crate::record::Report;
 use crate::report::shown::{capital, verification};
 use maud::{Markup, html};
@@ -10,17 +10,7 @@ pub(super) fn section(report: &Report) -> Markup {
     let Some((said, tables)) = verification(report) else { return Markup::default() };
     let content = html! {
         .card { @for text in said { p { (capital(&text)) "." } } }
-        @for rows in tables {
-            .card {
-                p { (capital(rows.about)) "." }
-                .scroll { table {
-                    thead { tr { @for (i, name) in rows.header.iter().enumerate() { th.n[i >= rows.words] { (name) } } } }
-                    tbody { @for row in &rows.rows { tr {
-                        @for (i, cell) in row.iter().enumerate() { td.n[i >= rows.words] { (cell) } }
-                    } } }
-                } }
-            }
-        }
+        @for (about, grid) in tables { .card { p { (capital(about)) "." } (table(&grid, |_| false)) } }
     };
     framed("Whom does it accept?", "Decisions at a threshold, without attack and after the attacks.", content)
 }

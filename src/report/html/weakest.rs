@@ -1,10 +1,10 @@
 //! The weakest classes and the queries that fall first, in tables that the page's script sorts.
 
-use super::page::section as framed;
+use super::page::{section as framed, table};
 use crate::judge::division::LEAST;
 use crate::judge::score::withstood;
 use crate::record::{Form, Outcome, Report};
-use crate::report::shown::{BREAKDOWN, breakdowns, capital};
+use crate::report::shown::breakdowns;
 use crate::threat::OBJECTIVES;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -148,10 +148,7 @@ fn lowest(report: &Report) -> Markup {
             "Of classes and groups with " (LEAST) " queries or more. The lowest of several is low by chance too: the interval takes \
              account of it (Clopper and Pearson at 1 − 0.05/m for each of m, so that all hold together)."
         }
-        .scroll { table {
-            thead { tr { @for name in BREAKDOWN { th { (capital(name)) } } } }
-            tbody { @for row in breakdowns(report) { tr { @for cell in row { td.id { (cell) } } } } }
-        } }
+        (table(&breakdowns(report), |_| false))
     }
 }
 

@@ -4,8 +4,8 @@
 use super::{AttackDefaults, Defence, StepSize, update};
 use crate::loss::{MARGIN, hardness, others, same_class};
 use crate::net::Norms;
-use crate::recipe::{AdmlTarget, References};
 use crate::sampler::{Anchors, Triplets};
+use crate::settings::{AdmlTarget, References};
 use audit::Result;
 use tch::{Kind, Tensor};
 

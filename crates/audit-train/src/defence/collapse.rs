@@ -3,8 +3,8 @@
 use super::{AttackDefaults, Defence, Step, Update, number, update};
 use crate::loss::{distance, hardness};
 use crate::net::Norms;
-use crate::recipe::{Reading, TopRank};
 use crate::sampler::Anchors;
+use crate::settings::{Reading, TopRank};
 use audit::Result;
 use tch::{Kind, Tensor};
 
@@ -129,7 +129,7 @@ pub fn objective(
 }
 
 fn train(step: &mut Step) -> Result<Update> {
-    let sides = step.recipe.defence.sides;
+    let sides = Defence::find(&step.recipe.settings.method)?.sides;
     let side = sides[step.at as usize % sides.len()];
     let s = &step.recipe.settings;
     let (reading, lambda) = (s.reading, s.lambda);

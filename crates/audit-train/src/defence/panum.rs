@@ -5,8 +5,8 @@ use super::{AttackDefaults, Defence, Step, StepSize, Update, update};
 use crate::loss::{Labelled, distance, hardness};
 use crate::net::Norms;
 use crate::perturb::Perturbed;
-use crate::recipe::Formulation;
 use crate::sampler::{Anchors, Triplets};
+use crate::settings::Formulation;
 use audit::Result;
 use tch::{Kind, Tensor};
 

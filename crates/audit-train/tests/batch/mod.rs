@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
 use audit_train::cli::Cli;
-use audit_train::defence::{Memory, Step, Update};
+use audit_train::defaults;
+use audit_train::defence::{Defence, Memory, Step, Update};
 use audit_train::dice::Dice;
 use audit_train::net::Net;
 use audit_train::recipe::Recipe;
@@ -15,7 +16,7 @@ pub fn recipe(words: &str, images: usize) -> audit::Result<Recipe> {
     let fixed = ["audit-train", "--data", "x", "--out", "x.onnx"];
     let cli = Cli::try_parse_from(fixed.into_iter().chain(words.split_whitespace()))
         .unwrap_or_else(|e| panic!("{e}"));
-    Recipe::of(&cli.run, images, images / 4, "digest")
+    defaults::recipe(&cli.run, images, images / 4, "digest")
 }
 
 /// What one batch of images, the first half of the training over, gives by this recipe.
@@ -32,7 +33,8 @@ impl Batch {
         let recipe =
             recipe(&format!("{words} --batch {count} --epochs 10"), 1000).unwrap_or_else(|e| panic!("{e}"));
         let s = &recipe.settings;
-        let net = Net::new(recipe.backbone, s.dim, 3, Device::Cpu).with_loss(recipe.loss, s.classes, 3);
+        let of_loss = recipe.loss.start(s.classes, s.dim, 3);
+        let net = Net::new(recipe.backbone, s.dim, 3, Device::Cpu).learning(of_loss);
         let (channels, side) = recipe.backbone.input;
         let images = Dice::new(1, "images", 0).tensor(&[count, channels, side, side]);
         let labels = (0..count as usize).map(|i| i / 2).collect();
@@ -54,7 +56,7 @@ impl Batch {
     }
 
     pub fn update(&mut self) -> Update {
-        let step = self.recipe.defence.step;
+        let step = Defence::find(&self.recipe.settings.method).unwrap().step;
         step(&mut self.step(0.5)).unwrap_or_else(|e| panic!("{e}"))
     }
 }

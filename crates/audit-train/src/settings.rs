@@ -1,0 +1,187 @@
+//! All that decides which weights a training makes, as a log and a checkpoint hold it.
+
+use crate::net::Norms;
+use crate::sampler::Anchors;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// Readings of CA-TRIDE's definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reading {
+    /// Weights without gradient; raises collapseness to 0 and stops.
+    Working,
+    /// Equations 10 to 12 as printed.
+    Paper,
+    /// As the authors' code has it.
+    Released,
+    /// Without collapse awareness: hardness raised as far as it goes.
+    Naive,
+}
+
+/// What ADML's attack raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdmlTarget {
+    /// The mean squared distance of images of one class.
+    Alignment,
+    /// The mean of exp(−d²) over pairs of different classes.
+    Uniformity,
+    /// The sum of both.
+    AlignmentUniformity,
+    /// The triplet loss.
+    Triplet,
+}
+
+/// What ADML's attack compares an image with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum References {
+    /// The clean images of the batch (equations 6 and 7).
+    Clean,
+    /// The batch as it moves (algorithms 1 and 2).
+    Joint,
+}
+
+/// Which halves of the top-rank pair are used (CA-TRIDE, table 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopRank {
+    /// Both.
+    On,
+    /// The term of the attack alone.
+    Term,
+    /// The loss L_TR alone.
+    Loss,
+    /// None of it.
+    Off,
+}
+
+/// The robust objectives of Panum et al., by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Formulation {
+    /// 1: all images of a triplet are moved together, up its loss (equation 11).
+    Joint,
+    /// 2: one image of a triplet is moved, the others stay (equation 12).
+    Sample,
+    /// 3: the loss of clean images, and the largest shift of an embedding as a penalty (equation 13).
+    Shift,
+}
+
+/// What to do when the net collapses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnCollapse {
+    /// Say so, keep the last good checkpoint, end with exit code 12.
+    Stop,
+    /// Say so in the log and go on.
+    Continue,
+}
+
+/// All that decides which weights come out, defaults filled in. A checkpoint holds it, and a resumed run must have the
+/// same.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct TrainingSettings {
+    /// Name of the defence.
+    pub method: String,
+    /// Name of the net.
+    pub backbone: String,
+    /// Dimensions of the embedding.
+    pub dim: i64,
+    /// What batch norm does in training.
+    pub norms: Norms,
+    /// File of weights of torchvision that the net starts from, and its hash.
+    pub pretrained: Option<String>,
+    /// Checkpoint whose weights the net starts from, and its hash.
+    pub init: Option<String>,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// Batches to train on.
+    pub steps: u64,
+    /// Images in a batch.
+    pub batch: usize,
+    /// Learning rate of Adam.
+    pub lr: f64,
+    /// Share of the steps after which the learning rate is divided by 5.
+    pub lr_drop: Option<f64>,
+    /// Weight decay of Adam.
+    pub weight_decay: f64,
+    /// Name of the loss.
+    pub loss: String,
+    /// Name of a loss that is added.
+    pub regulariser: Option<String>,
+    /// Its weight.
+    pub regulariser_weight: f64,
+    /// Name of the sampler.
+    pub sampler: String,
+    /// Which images are anchors.
+    pub anchors: Anchors,
+    /// Margin η of semi-hard negatives.
+    pub eta: f64,
+    /// Whether η falls with the epochs.
+    pub eta_scheduled: bool,
+    /// cap, anp, ca-tride: how much near samples count in collapseness, λ.
+    pub lambda: f64,
+    /// cap, anp, ca-tride: the reading of the definitions.
+    pub reading: Reading,
+    /// anp, ca-tride: where the top-rank pair is used.
+    pub top_rank: TopRank,
+    /// anp, ca-tride: margin β_TR of the top-rank loss.
+    pub top_rank_margin: f64,
+    /// anp, ca-tride: weight γ of the top-rank loss.
+    pub top_rank_weight: f64,
+    /// hm: the hardness to reach.
+    pub destination: String,
+    /// hm: the loss above which LGA's destination is the easiest.
+    pub lga_u: f64,
+    /// hm: weight of the intra-class structure loss.
+    pub ics: f64,
+    /// Which of anchor, positive and negative are moved: letters out of a, p, n.
+    pub perturb: String,
+    /// panum: the form of the definitions.
+    pub formulation: Formulation,
+    /// panum: share of triplets, or of images, that are moved.
+    pub gamma: f64,
+    /// adml: what the attack raises.
+    pub target: AdmlTarget,
+    /// adml: what the attack compares an image with.
+    pub refs: References,
+    /// adml: weight of the adversarial loss.
+    pub adversarial_weight: f64,
+    /// Largest change of a pixel in training, in units of [0, 1].
+    pub eps: f64,
+    /// Step size of the attack, in units of [0, 1].
+    pub alpha: f64,
+    /// Steps of the attack.
+    pub pgd_steps: u32,
+    /// Whether the attack starts anywhere in the box.
+    pub random_start: bool,
+    /// Whether the step size grows with the epochs.
+    pub progressive: bool,
+    /// What to do when the net collapses.
+    pub on_collapse: OnCollapse,
+    /// The least share of an image's area that a patch has; `None` for the usual cut.
+    pub crop_area: Option<f64>,
+    /// Number of images trained on.
+    pub images: usize,
+    /// Number of their classes.
+    pub classes: usize,
+    /// SHA-256 of the names of the images, in hexadecimal, cut short.
+    pub data: String,
+}
+
+/// The names and values that differ.
+pub fn differences(theirs: &TrainingSettings, ours: &TrainingSettings) -> Vec<String> {
+    let fields = |s: &TrainingSettings| serde_json::to_value(s).unwrap_or_default();
+    let (theirs, ours) = (fields(theirs), fields(ours));
+    let Some(names) = ours.as_object() else { return vec![] };
+    names
+        .iter()
+        .filter(|(name, value)| theirs.get(name.as_str()) != Some(value))
+        .map(|(name, value)| {
+            format!("{name} {} there and {value} here", theirs.get(name).unwrap_or(&().into()))
+        })
+        .collect()
+}
