@@ -23,9 +23,14 @@ fn text(path: &Path) -> String {
 
 /// 6 classes of 5 generated images, and the flags of small audits on them.
 fn small(dir: &Temp) -> Vec<String> {
+    of_suite(dir, "ers")
+}
+
+/// As [`small`], with another suite.
+fn of_suite(dir: &Temp, suite: &str) -> Vec<String> {
     let folder = dir.join("images");
     Dataset::generated(BUILTIN_SEED, 6, 5).export(&folder, &Preparation::new(1, 28, 28)).unwrap();
-    let line = ["--suite", "ers", "--steps", "4", "--eps", "12/255", "--seed", "3", "--data"];
+    let line = ["--suite", suite, "--steps", "4", "--eps", "12/255", "--seed", "3", "--data"];
     line.iter().map(|word| word.to_string()).chain([text(&folder)]).collect()
 }
 
@@ -110,6 +115,112 @@ fn the_matrix_is_what_four_audits_give() {
     }
 }
 
+/// Hubs, universal perturbations and decisions by a threshold: each cell is what an audit by itself gives.
+#[test]
+fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
+    let dir = Temp::new();
+    let attacks = "form: corrected\nschedule: adaptive\nthreshold: far=0.05\n\
+                   attacks: [HUB s=10, UAP, DODGE, IMPERSONATE, EVADE, COLLIDE]\n";
+    let suite = text(&dir.write("many.yaml", attacks));
+    let (small, float, int8) = (of_suite(&dir, &suite), bundled("plain.onnx"), int8());
+    let found = compare([&float, &int8], &small, &["--strong-sample", "off"]).unwrap();
+    let crossed = found.crossed.as_ref().unwrap();
+    let trials = text(&dir.join("float.json"));
+    let of_float = audit(&float, &small, &["-o", &trials]);
+    let replay = ["--trials", trials.as_str()];
+    let of_int8 = audit(&int8, &small, &replay);
+    let on_int8 = audit(&int8, &small, &[&replay[..], &["--surrogate", &text(&float)]].concat());
+    let on_float = audit(&float, &small, &[&replay[..], &["--surrogate", &text(&int8)]].concat());
+    for name in ["HUB:10", "HUB:S", "UAP:R", "UAP:D", "DODGE", "IMPERSONATE", "EVADE", "COLLIDE"] {
+        let metric = Quantity::find(&format!("attack.{name}")).unwrap();
+        let row = crossed.transfer.iter().find(|row| row.metric == metric).expect(name);
+        for (made, measured, report) in
+            [(0, 0, &of_float), (0, 1, &on_int8), (1, 0, &on_float), (1, 1, &of_int8)]
+        {
+            assert_eq!(
+                Some(row.cells[made][measured].value),
+                metric.value(report),
+                "{name} {made} {measured}"
+            );
+        }
+        assert!(row.cells[0][1].difference.is_some(), "{name}");
+    }
+    // A change that has no interval is neither better nor worse.
+    let mut other = of_float.clone();
+    other.benign.map /= 2.0;
+    let names = ["a", "b"].map(String::from).into();
+    let two = audit::judge::compare::of_reports(names, &[of_float, other], None, false).unwrap();
+    let row = two.models[1].row(Quantity::find("benign.map").unwrap()).unwrap();
+    let change = row.difference.unwrap();
+    assert!(change.value < -10.0 && change.interval.is_none() && row.direction == 0, "{row:?}");
+}
+
+/// Foreign targets are the same points for both models: no images on which these agree.
+#[test]
+fn foreign_targets_are_no_images_of_the_agreement() {
+    let dir = Temp::new();
+    let suite = text(&dir.write("tma.yaml", "form: corrected\nschedule: adaptive\nattacks: [TMA]\n"));
+    let (mut small, float, int8) = (of_suite(&dir, &suite), bundled("plain.onnx"), int8());
+    let without = compare([&float, &int8], &small, &["--strong-sample", "off"]).unwrap().crossed.unwrap();
+    let mut rng = common::Rng::new(5);
+    let values: Vec<u8> = (0..12 * 128).flat_map(|_| rng.normal().to_le_bytes()).collect();
+    let names: Vec<String> = (0..12).map(|i| format!("text {i}")).collect();
+    dir.write("texts.csv", format!("id\n{}\n", names.join("\n")));
+    let targets = dir.write("texts.npy", common::npy("<f4", "(12, 128)", &values));
+    small.extend(["--targets".into(), text(&targets)]);
+    let with = compare([&float, &int8], &small, &["--strong-sample", "off"]).unwrap().crossed.unwrap();
+    let [with_cosine, without_cosine] = [&with, &without].map(|c| c.agreement.cosine.unwrap());
+    assert_eq!((with.agreement.images, with.agreement.queries), (30, 30));
+    assert_eq!(
+        (with_cosine.mean, with_cosine.lowest, with.agreement.same_first),
+        (without_cosine.mean, without_cosine.lowest, without.agreement.same_first)
+    );
+    assert_ne!(with.transfer[0].cells[0][0].value, without.transfer[0].cells[0][0].value, "other targets");
+}
+
+/// The second audit can't begin, because a folder has the place of its journal. The first one's trials are kept.
+#[test]
+fn a_comparison_that_was_broken_off_goes_on() {
+    let dir = Temp::new();
+    let (small, float, int8) = (small(&dir), text(&bundled("plain.onnx")), text(&int8()));
+    let run = |out: &str, more: &[&str]| {
+        let words = small.iter().map(String::as_str).chain(more.iter().copied());
+        let line = [
+            "compare",
+            &float,
+            &int8,
+            "--no-cache",
+            "--strong-sample",
+            "off",
+            "--progress",
+            "plain",
+            "-o",
+            out,
+        ];
+        ran(program(&dir).args(line).args(words))
+    };
+    std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
+    let broken = run("a.json", &[]);
+    assert_eq!(broken.code, Some(2), "{}", broken.err);
+    says(&broken.err, &["1 of 4: attacks on", "a.json.journal.2", "expected a file"]);
+    assert!(dir.join("a.json.journal.1").is_file() && !dir.join("a.json").exists());
+    std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
+    says(&run("a.json", &[]).err, &["finished trials", "--resume"]);
+    let resumed = run("a.json", &["--resume"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    says(&resumed.err, &["270 of 270 trials are done already", "4 of 4: attacks made on"]);
+    assert_eq!(run("b.json", &[]).code, Some(0));
+    let lasting = |name: &str| {
+        let mut value = dir.json(name);
+        for cost in value["crossed"]["costs"].as_array_mut().unwrap() {
+            cost.as_object_mut().unwrap().remove("image_steps_per_second");
+        }
+        value
+    };
+    assert_eq!(lasting("a.json"), lasting("b.json"));
+    assert!(dir.names().iter().all(|name| !name.contains("journal")), "{:?}", dir.names());
+}
+
 /// tools/precisions.py embeds the attacked images of an audit's evidence by the other model, in Python.
 #[test]
 fn attacked_images_say_the_same_in_python() {
@@ -185,10 +296,16 @@ fn what_cannot_be_compared_is_refused() {
     refused(&["r.json", "r.json", "--data", "photos"], &["flags of audits", "are for models"]);
     refused(&[&float, &float, "--sort", "ars"], &["are for saved reports"]);
     refused(&[&float, &float, "--fail-under", "ars=3"], &["--fail-under", "cannot be used"]);
-    refused(
-        &[&float, &float, "--suite", "strong"],
-        &["suite strong runs the strong search", "choose another suite"],
-    );
+    for suite in ["strong", "hub", "faces", "threshold", "targets"] {
+        refused(
+            &[&float, &float, "--suite", suite],
+            &[
+                &format!("suite {suite} runs the strong search"),
+                "choose another suite",
+                "`schedule: adaptive`",
+            ],
+        );
+    }
     refused(&[&float, &float, "--suite", "corruptions"], &["without the key `corruptions`"]);
     refused(&[&float, &float, "-o", "page.csv"], &["none of .html, .json, .md"]);
 

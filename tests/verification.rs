@@ -5,9 +5,11 @@ mod common;
 
 use audit::data::{Dataset, Preparation};
 use audit::judge::compare::mismatches;
+use audit::model::card::{CARDS, Card, Preprocessing};
 use audit::record::{Acceptance, Metric, Report, Verification};
 use audit::report::{self, FORMATS};
 use common::{Temp, audit, bundled, program, ran, says};
+use onnx_grad::{DType, Value as Input};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -309,4 +311,31 @@ fn cosines_and_distances_say_the_same() {
     near(distance("euclidean=1", Metric::Cosine), 0.5, 1e-12, "euclidean=1");
     assert_eq!(distance("euclidean=3", Metric::Euclidean), 3.0);
     assert_eq!("far=0.01".parse::<Acceptance>().unwrap().distance(Metric::Euclidean).unwrap(), None);
+}
+
+/// The two cards for faces, by the arithmetic of the app that carries the model of docs/tutorials/mobilefacenet.md: (p − 127.5)/128 of pixels
+/// p in 0..=255 (normalizeImage of its MyUtil.kt), in the card's order of channels.
+#[test]
+fn cards_for_faces_prepare_pixels_as_recognisers_want_them() {
+    let pixels = [0u8, 51, 255]; // Red, green and blue of every pixel.
+    let plane = 112 * 112;
+    let image: Vec<f32> = pixels.iter().flat_map(|p| vec![f32::from(*p) / 255.0; plane]).collect();
+    for (name, order) in [("face-rgb", [0, 1, 2]), ("face-bgr", [2, 1, 0])] {
+        let (_, text) = CARDS.iter().find(|(known, _)| *known == name).unwrap();
+        let card: Card = audit::yaml::read(name, text).unwrap();
+        assert_eq!(card.metric, Some(Metric::Cosine));
+        let input = Input::new("data", DType::F32, &[1, 3, 112, 112]);
+        let found = Preprocessing::of(&input, &card).unwrap();
+        assert_eq!((found.height, found.width, found.assumed), (112, 112, false));
+        let prepared = found.apply(&image);
+        for (place, channel) in order.into_iter().enumerate() {
+            let expected = (f64::from(pixels[channel]) - 127.5) / 128.0;
+            let all = &prepared[place * plane..(place + 1) * plane];
+            assert!(
+                all.iter().all(|v| (f64::from(*v) - expected).abs() < 1e-6),
+                "{}, expected {expected}",
+                all[0]
+            );
+        }
+    }
 }

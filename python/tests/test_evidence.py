@@ -217,10 +217,20 @@ def test_what_is_crafted_on_samples(suite: str, plain: Path, images: Path, tmp_p
     assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
     if suite == "UAP":
         return
-    # A captured query more is refused.
-    files, manifest, report = verify.unpack(found)
-    captured = report["outcomes"][0]["after"]["captured"]
-    taken = {*captured["left_out"], *dict(captured["first"])}
-    captured["first"] = sorted([*captured["first"], [min(set(range(captured["queries"])) - taken), 0]])
-    with pytest.raises(SystemExit, match="after the attack"):
-        verify.verify(sealed({**files, "report.json": json.dumps(report).encode()}, manifest), plain.read_bytes())
+
+    def refused(forge, why: str):
+        files, manifest, report = verify.unpack(found)
+        forge(report["outcomes"][0]["after"]["captured"])
+        forged = sealed({**files, "report.json": json.dumps(report).encode()}, manifest)
+        with pytest.raises(SystemExit, match=why):
+            verify.verify(forged, plain.read_bytes())
+
+    def one_more(captured):
+        taken = {*captured["left_out"], *dict(captured["first"])}
+        captured["first"] = sorted([*captured["first"], [min(set(range(captured["queries"])) - taken), 0]])
+
+    refused(one_more, "after the attack")
+    refused(lambda captured: captured.update(sample=[2.0, 2.0]), "after the attack")
+    # Measured on a query of its own sample.
+    refused(lambda captured: captured["left_out"].pop(), "other queries are held out")
+    refused(lambda captured: captured.update(queries=captured["queries"] - 1), "other queries are held out")

@@ -194,7 +194,8 @@ pub struct Row {
     pub difference: Option<Difference>,
     /// Whether the value has no meaning, so that reports strike it through.
     pub void: bool,
-    /// 1 if the difference counts and is an improvement, −1 if it counts and is a loss, otherwise 0.
+    /// 1 if the difference has an interval, this excludes zero, and it is an improvement; −1 if it is a loss; otherwise 0: retrieval without
+    /// attack has no interval, so that nothing is said of its differences.
     pub direction: i8,
 }
 
@@ -300,19 +301,17 @@ pub fn of_reports(
 }
 
 fn entry(name: String, report: &Report, pair: Option<&Pair>) -> Entry {
-    let row =
-        |metric: Quantity| {
-            let value = metric.value(report)?;
-            let difference = pair.and_then(|p| p.difference(metric));
-            let direction =
-                match difference {
-                    Some(d) if d.counts() && d.value != 0.0 => {
-                        if (d.value > 0.0) != metric.lower_is_better() { 1 } else { -1 }
-                    }
-                    _ => 0,
-                };
-            Some(Row { metric, value, difference, void: metric.void(report), direction })
+    let row = |metric: Quantity| {
+        let value = metric.value(report)?;
+        let difference = pair.and_then(|p| p.difference(metric));
+        let direction = match difference {
+            Some(d) if d.interval.is_some() && d.counts() && d.value != 0.0 => {
+                if (d.value > 0.0) != metric.lower_is_better() { 1 } else { -1 }
+            }
+            _ => 0,
         };
+        Some(Row { metric, value, difference, void: metric.void(report), direction })
+    };
     Entry {
         report: name,
         model: report.model_name().into(),

@@ -101,7 +101,8 @@ pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
 /// How far two models agree on the same images, in the same order. `tell` gets the number of queries done and of all.
 pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize, usize)) -> Agreement {
     let [a, b] = galleries;
-    let images = a.ids.len();
+    // Foreign targets come after the images, and are the same for both.
+    let images = a.ids.len() - a.targets().len();
     let cosines: Option<Vec<f64>> =
         (a.dim() == b.dim()).then(|| (0..images).map(|i| cosine(a.point(i), b.point(i))).collect());
     let cosine = cosines.map(|all| Cosines {

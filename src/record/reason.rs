@@ -271,7 +271,7 @@ reasons! {
     FEW_QUERIES = "few-queries", source::BOOTSTRAP, "always", "Are there queries enough?",
         "Mind the intervals, and compare models on more";
     SMALL_TERMS = "small-terms", source::BOOTSTRAP, "always", "Does each resistance rest on ten queries or more?",
-        "Audit more queries, or those that are right without attack: --sample correct";
+        "Audit more queries; attacks on queries, not on pairs, also take those that are right without attack: --sample correct";
     WITHHELD = "withheld", source::BOOTSTRAP, "always", "Are there queries enough for a score?",
         "Audit more queries";
     ROSE = "rose", source::EVALUATING, "always", "Does no attack raise the R@1 that it attacks?",

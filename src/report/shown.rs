@@ -412,7 +412,12 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
         .map_or(String::new(), |(low, high)| format!("; 95 % {low:+.1} … {high:+.1}"));
     let [base, other] = &crossed.costs;
     let cost = |cost: &Cost| {
-        format!("{} kB and {:.0} image steps a second", cost.bytes / 1000, cost.image_steps_per_second)
+        let size = format!("{} kB", cost.bytes / 1000);
+        match cost.image_steps_per_second {
+            // Steps that craft one perturbation for many queries are not counted by query.
+            0.0 => size,
+            rate => format!("{size} and {rate:.0} image steps a second"),
+        }
     };
     [
         format!(

@@ -134,7 +134,8 @@ fn refuse_strong_suite(subject: &Subject) -> Result<()> {
     match suite.effort.is_some() || suite.attacks.iter().any(|entry| entry.objective.strong_only) {
         true => Err(Error::usage(format!(
             "suite {} runs the strong search, which attacks the audited model, so that nothing is made on the other one: choose another \
-             suite. Robust R@1 of both models is measured beside it (--strong-sample)",
+             suite, or list its attacks in one of your own with `schedule: adaptive` in place of `effort`. Robust R@1 of both models is \
+             measured beside it (--strong-sample)",
             suite.name
         ))),
         false => Ok(()),
