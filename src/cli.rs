@@ -444,7 +444,7 @@ fn of_embedding(flag: Arg) -> Arg {
 /// Flags of `audit gate`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  audit gate report.json --fail-under ars=45\n  audit gate report.json --baseline base.json \
+    after_help = "Examples:\n  audit gate report.json --fail-under robust_r1=30\n  audit gate report.json --baseline base.json \
     --max-drop ars=1.0\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
     or missing metric"
 )]
@@ -465,7 +465,7 @@ pub struct GateFlags {
 /// Flags of the gate.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Demands {
-    /// Fail (exit code 10) where a metric is lower: ars=45, attack.ES:R=20, benign.r1=60. May be repeated
+    /// Fail (exit code 10) where a metric is lower: robust_r1=30, attack.ES:R=20, benign.r1=60. May be repeated
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub fail_under: Vec<String>,
     /// Fail (exit code 10) where a metric is higher, for those where lower is more robust: attack.QA-=20

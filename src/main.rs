@@ -5,6 +5,7 @@ use audit::progress::Mode;
 use audit::run::commands::{self, Done};
 use audit::{Error, Exit, Result};
 use clap::Parser;
+use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -12,7 +13,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // What follows a misspelt command is no mistake.
-        Err(wrong) => match std::env::args_os().nth(1).and_then(|word| commands::misspelt(&word)) {
+        Err(wrong) => match explained(&wrong) {
             Some(error) => {
                 Mode::Auto.error(&error);
                 return ExitCode::from(error.exit as u8);
@@ -31,6 +32,12 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit as u8)
         }
     }
+}
+
+/// What leads on better than clap's own words.
+fn explained(wrong: &clap::Error) -> Option<Error> {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    words.first().and_then(|word| commands::misspelt(word)).or_else(|| commands::advised(wrong, &words))
 }
 
 fn print((text, exit): Done) -> Result<Option<Exit>> {

@@ -4,7 +4,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ impl Mode {
         match self {
             Mode::None => {}
             Mode::Json => line(json!({ "event": "note", "text": text })),
-            Mode::Auto | Mode::Plain => eprintln!("{text}"),
+            Mode::Auto | Mode::Plain => say(text),
         }
     }
 
@@ -37,7 +37,7 @@ impl Mode {
     pub fn warn(self, text: &str) {
         match self {
             Mode::Json => line(json!({ "event": "warning", "text": text })),
-            _ => eprintln!("{text}"),
+            _ => say(text),
         }
     }
 
@@ -45,7 +45,7 @@ impl Mode {
     pub fn plan(self, text: Option<&str>, event: Value) {
         match (self, text) {
             (Mode::Json, _) => line(event),
-            (Mode::Auto | Mode::Plain, Some(text)) => eprintln!("{text}"),
+            (Mode::Auto | Mode::Plain, Some(text)) => say(text),
             _ => {}
         }
     }
@@ -56,7 +56,7 @@ impl Mode {
             Mode::Json => {
                 line(json!({ "event": "error", "exit": error.exit as i32, "text": error.message }));
             }
-            _ => eprintln!("audit: {error}"),
+            _ => say(format_args!("audit: {error}")),
         }
     }
 
@@ -66,7 +66,12 @@ impl Mode {
 }
 
 fn line(event: Value) {
-    eprintln!("{event}");
+    say(event);
+}
+
+/// A line on stderr. Work goes on where nobody reads it any more, as behind `2>&1 | head`.
+fn say(text: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// The current position of the attacks.
@@ -147,7 +152,7 @@ impl Phase {
         let phase = Phase { name, mode, bar, total, earlier: 0, since: now, last: now };
         match mode {
             Mode::Json => line(json!({ "event": "start", "phase": name })),
-            Mode::Auto | Mode::Plain if phase.bar.is_none() => eprintln!("{name} ..."),
+            Mode::Auto | Mode::Plain if phase.bar.is_none() => say(format_args!("{name} ...")),
             _ => {}
         }
         phase
@@ -189,7 +194,7 @@ impl Phase {
             return line(event);
         }
         let at = at.map_or(String::new(), |at| format!("{at}, "));
-        eprintln!("{}: {at}{} %, {} left", self.name, 100 * position / self.total.max(1), span(left));
+        say(format_args!("{}: {at}{} %, {} left", self.name, 100 * position / self.total.max(1), span(left)));
     }
 
     /// Says that the phase goes on, where it has no steps to count.
@@ -229,7 +234,7 @@ impl Phase {
             return line(event);
         }
         let stage = stage.map_or(String::new(), |stage| format!("{stage}, "));
-        eprintln!("{}: {stage}{} so far", self.name, span(spent));
+        say(format_args!("{}: {stage}{} so far", self.name, span(spent)));
     }
 
     /// Shows what a meter counts.
@@ -266,7 +271,7 @@ impl Phase {
             (Some(bar), _) => bar.finish_and_clear(),
             (None, Mode::None) => {}
             (None, Mode::Json) => line(json!({ "event": "end", "phase": self.name, "seconds": seconds })),
-            (None, _) => eprintln!("{} done, {seconds:.1} s", self.name),
+            (None, _) => say(format_args!("{} done, {seconds:.1} s", self.name)),
         }
     }
 }

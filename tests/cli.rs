@@ -516,7 +516,6 @@ fn flags_out_of_range_are_refused() {
         &["model.onnx", "--strong-sample", "0"],
         &["model.onnx", "--strong-sample", "x"],
         &["model.onnx", "--strong-sample=-1"],
-        &[],
     ];
     for args in clap {
         let ran = run(&dir, args);
@@ -635,6 +634,43 @@ fn the_runtime_of_the_python_environment_serves() {
     assert_eq!(found.code, Some(0), "{}", found.err);
 }
 
+/// What people try first who know other tools: each error names what leads on.
+#[test]
+fn a_wrong_command_line_leads_on() {
+    let dir = stage();
+    let told = |args: &[&str], code: i32, words: &[&str]| {
+        refused(&dir, args, code, words);
+    };
+    told(&[], USAGE, &["name a model", "audit inspect", "--help"]);
+    told(&["rnu", "model.onnx"], USAGE, &["did you mean `run`?"]);
+    told(&["help", "rnu"], USAGE, &["did you mean `run`?"]);
+    told(&["model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
+    told(&["model.onnx", "--epsilon", "8/255"], USAGE, &["no flag --epsilon", "--eps 8/255"]);
+    told(&["model.onnx", "--device", "cuda"], USAGE, &["no flag --device", "--ep cuda"]);
+    told(
+        &["gate", "model.onnx", "--fail-under", "robust_r1"],
+        USAGE,
+        &["model.onnx: expected a report in JSON"],
+    );
+    told(&["report", "model.onnx"], USAGE, &["model.onnx: expected a report in JSON"]);
+    dir.write("lone/only/a.png", std::fs::read(dir.join("data/class00/00.png")).unwrap());
+    dir.write("lone/only/b.png", std::fs::read(dir.join("data/class00/01.png")).unwrap());
+    told(&["model.onnx", "--data", "lone"], 4, &["of one class, only", "two classes or more"]);
+}
+
+/// Progress that nobody reads any more ends nothing.
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let dir = stage();
+    let mut shell = Command::new("bash");
+    let audit = env!("CARGO_BIN_EXE_audit");
+    let line = format!(
+        "set -o pipefail; {audit} model.onnx --data data --suite smoke --max-queries 2 --progress plain 2>&1 | head -n 1"
+    );
+    let done = ran(shell.args(["-c", &line]).current_dir(dir.path()));
+    assert_eq!((done.code, done.out.lines().count()), (Some(0), 1), "{}{}", done.out, done.err);
+}
+
 #[test]
 fn lists_print_every_row() {
     let dir = Temp::new();
@@ -647,7 +683,9 @@ fn lists_print_every_row() {
         assert!(lines.iter().any(|l| l.split_whitespace().next() == Some(word)), "no {word} in {lines:?}");
     };
     let attacks = lines(&["attacks"]);
-    assert_eq!(attacks.len(), OBJECTIVES.len());
+    // A row that is too long goes on below itself.
+    assert_eq!(attacks.iter().filter(|line| !line.starts_with(' ')).count(), OBJECTIVES.len());
+    assert!(attacks.iter().all(|line| line.chars().count() <= 80), "{attacks:?}");
     OBJECTIVES.iter().for_each(|a| starts(&attacks, a.code));
     let suites = lines(&["suites"]);
     for name in ["ers", "ars", "full", "ers-strict", "ars-strict", "smoke"] {

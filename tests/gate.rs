@@ -201,9 +201,9 @@ fn what_cannot_be_checked_is_a_mistake_not_a_pass() {
     let without = save(&dir, "without.json", &without);
     for (flags, said) in [
         (vec!["gate", &report, "--fail-under", "arz=1"], "did you mean `ars`?"),
-        (vec!["gate", &report, "--fail-under", "ars"], "such as ars=45"),
-        (vec!["gate", &report, "--fail-under", "ars=x"], "such as ars=45"),
-        (vec!["gate", &report, "--fail-under", "ars=nan"], "such as ars=45"),
+        (vec!["gate", &report, "--fail-under", "ars"], "such as robust_r1=45"),
+        (vec!["gate", &report, "--fail-under", "ars=x"], "such as robust_r1=45"),
+        (vec!["gate", &report, "--fail-under", "ars=nan"], "such as robust_r1=45"),
         (vec!["gate", &report, "--fail-under", "attack.CA-=1"], "State an upper one"),
         (vec!["gate", &report, "--fail-over", "ars=1"], "State a lower one"),
         (vec!["gate", &report, "--max-drop", "ars=1"], "add --baseline"),

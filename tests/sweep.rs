@@ -142,6 +142,12 @@ fn tables_and_curves_are_written() {
     // Five terms, each with a plot of two curves of two points.
     assert_eq!((html.matches("<polyline").count(), html.matches("<circle").count()), (10, 20));
     says(&html, &["One plot for each attack, along eps", "steps=2"]);
+    // The plots are 340 wide. A value's name is centred below its place, and its letters are about 6 wide.
+    let ends: Vec<f64> = (html.split("<text x=\"").skip(1))
+        .filter_map(|text| text.split_once("\" y=\"214\" text-anchor=\"middle\">"))
+        .map(|(x, rest)| x.parse::<f64>().unwrap() + 3.0 * rest.split('<').next().unwrap().len() as f64)
+        .collect();
+    assert!(!ends.is_empty() && ends.iter().all(|end| *end <= 340.0), "{ends:?}");
     assert_eq!(csv.lines().count(), 1 + 4 * 5);
     let found: Sweep = serde_json::from_str(&text("s.json")).unwrap();
     let es = found.points[3].attacks.iter().find(|a| a.code == "ES:D").unwrap();

@@ -320,3 +320,39 @@ fn completions_complete() {
     assert_eq!(complete(&["audit", "gate", "--max"]), "--max-drop");
     assert_eq!(complete(&["audit", "--progress", "j"]), "json");
 }
+
+/// Nothing is wider than the terminal, narrow or wide, and no number is broken into lines.
+#[test]
+fn a_report_fits_every_terminal() {
+    let dir = stage();
+    let done = ran(program(dir.path()).args([
+        "model.onnx",
+        "--data",
+        "data",
+        "--suite",
+        "smoke",
+        "--max-queries",
+        "4",
+        "-q",
+        "-o",
+        "report.json",
+    ]));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    for width in [40usize, 60, 80, 200] {
+        let shown = |args: &[&str]| {
+            let done = ran(program(dir.path()).args(args).env("COLUMNS", width.to_string()));
+            assert_eq!(done.code, Some(0), "{}", done.err);
+            let wide: Vec<&str> = done.out.lines().filter(|line| line.chars().count() > width).collect();
+            assert!(wide.is_empty(), "wider than {width}: {wide:#?}");
+            done.out
+        };
+        let report = shown(&["report", "report.json"]);
+        let row =
+            report.lines().find(|line| line.trim_start_matches(['│', ' ']).starts_with("ES:R")).unwrap();
+        assert!(row.contains("/4") || row.contains(" 4"), "{row}");
+        says(&report, &["clean R@1", "robust R@1", "CA+", "GTT"]);
+        shown(&["suites"]);
+        shown(&["attacks"]);
+        shown(&["inspect", "model.onnx"]);
+    }
+}

@@ -59,7 +59,7 @@ pub struct Rule {
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// The rules of a suite, overridden by flags such as `ars=45`. Errors (exit code 2): an unknown metric, a value
+    /// The rules of a suite, overridden by flags such as `robust_r1=45`. Errors (exit code 2): an unknown metric, a value
     /// that is not a number, or a bound on the side where every value passes.
     pub fn settle(suite: &[Rule], under: &[String], over: &[String], drop: &[String]) -> Result<Rules> {
         let mut rules = Rules(suite.to_vec());
@@ -118,9 +118,9 @@ impl Rules {
     }
 }
 
-/// Parses "ars=45".
+/// Parses "robust_r1=45".
 fn assignment(text: &str) -> Result<(Quantity, f64)> {
-    let wrong = || Error::usage(format!("`{text}`: expected a metric and a number, such as ars=45"));
+    let wrong = || Error::usage(format!("`{text}`: expected a metric and a number, such as robust_r1=45"));
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
     let value = value.trim().parse::<f64>().ok().filter(|v| v.is_finite()).ok_or_else(wrong)?;
     Ok((Quantity::find(name)?, value))

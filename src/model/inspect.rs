@@ -4,25 +4,28 @@ use super::card::Card;
 use super::runtime::{self, Optimise, Options, Session};
 use super::{IMAGE, Info, Loaded, Pass, Prepared, Taking};
 use crate::{Error, Result};
-use onnx_grad::{DType, Graph, Node};
+use onnx_grad::{Attr, DType, Graph, Node};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
-
-/// Lengths of ImageNet classifiers' outputs: 1k with and without a background class, 21k and 22k.
-pub const CLASSES: [usize; 5] = [1000, 1001, 21_841, 21_842, 21_843];
 
 /// What a model looks like, by its outputs and its last operators.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Look {
     /// A vector for each image.
     Embedding,
-    /// Class scores. Holds the value before the classifier, where there is one.
+    /// A vector of few values that a last layer makes of many: an embedding or class scores. Holds the value before that layer.
+    Short(String),
+    /// Class scores, for each image or for each place of it. Holds the value before the classifier, where there is one.
     Classifier(Option<String>),
     /// Boxes.
     Detector,
+    /// A map about as large as the image.
+    Dense,
     /// Tokens or a feature map.
     Tokens,
+    /// A model of something else.
+    NoImages,
     /// None of these.
     Unknown,
 }
@@ -30,8 +33,14 @@ pub enum Look {
 impl Look {
     /// In words, and what to do where an audit of it would mean nothing; empty where nothing need be done.
     pub fn words(&self) -> (&'static str, String) {
+        let elsewhere =
+            "name a value of its backbone with --output, and pool it where it is a map: --pooling mean";
         match self {
             Look::Embedding => ("an embedding of images", String::new()),
+            Look::Short(before) => (
+                "an embedding of few values, or a classifier of few classes",
+                format!("if its values are class scores, audit those before its last layer: --output {before}"),
+            ),
             Look::Classifier(Some(before)) => (
                 "a classifier: its output holds class scores",
                 format!(
@@ -44,17 +53,35 @@ impl Look {
             ),
             Look::Detector => (
                 "a detector: its outputs are boxes",
-                "an audit is about images that are found again by one embedding each. Audit the model that embeds what the \
-                 detector cuts out, or name a value of its backbone with --output and pool it: --pooling mean"
-                    .into(),
+                format!(
+                    "an audit is about images that are found again by one embedding each. Audit the model that embeds what the \
+                     detector cuts out, or {elsewhere}"
+                ),
+            ),
+            Look::Dense => (
+                "a map as large as the image, such as a segmentation, a depth or a mask",
+                format!("an audit is about images that are found again by one embedding each: {elsewhere}"),
             ),
             Look::Tokens => (
                 "tokens or a feature map, not one vector an image",
                 "say how they become one vector: --pooling mean, max, or cls for the first token".into(),
             ),
+            Look::NoImages => (
+                "no model of images: no input has four dimensions",
+                "give the file that takes the images; of a model of images and texts, such as CLIP, its image encoder".into(),
+            ),
             Look::Unknown => ("nothing that is known here", "name the value that is the embedding: --output NAME".into()),
         }
     }
+}
+
+/// What was found out of a file on the way to a model.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Images in a batch that it would run with, their height and width.
+    pub images: Option<[usize; 3]>,
+    /// Shapes of its outputs, for this batch.
+    pub outputs: Vec<(String, Vec<i64>)>,
 }
 
 /// What was found out about a file.
@@ -92,9 +119,12 @@ pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>)
     let size = file.bytes;
     // Weights are shared by the copies of a graph.
     let graph = file.graph.clone();
-    let taken = take(file, path, card, options, batch);
-    let named = card.output.as_deref().or(taken.as_ref().ok().map(|t| t.info.output.as_str()));
-    let dim = taken.as_ref().ok().map(|t| t.info.dim);
+    let mut seen = Seen::default();
+    let taken = take(file, path, card, options, batch, &mut seen);
+    let look = match &taken {
+        Ok(taken) => taken.info.look.clone(),
+        Err(_) => look(&graph, &seen, card.output.as_deref(), None),
+    };
     let declared = |values: &[onnx_grad::Value]| {
         values.iter().map(|v| format!("{} {}", v.name, v.shape_text())).collect::<Vec<_>>()
     };
@@ -103,14 +133,21 @@ pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>)
         inputs: declared(&graph.inputs),
         outputs: declared(&graph.outputs),
         precision: graph.precision,
-        look: look(&graph, named, dim),
+        look,
         taken,
     })
 }
 
-fn take(file: Loaded, path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Taken> {
+fn take(
+    file: Loaded,
+    path: &Path,
+    card: &Card,
+    options: Options,
+    batch: Option<usize>,
+    seen: &mut Seen,
+) -> Result<Taken> {
     let taking = Taking { unrun: true, ..Taking::default() };
-    let prepared = Prepared::of(file, path, card, options, batch, taking)?;
+    let prepared = Prepared::of(file, path, card, options, batch, taking, seen)?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     prepared.graph.nodes.iter().for_each(|n| *counts.entry(&n.op).or_default() += 1);
     let mut operators: Vec<(String, usize)> = counts.into_iter().map(|(op, n)| (op.to_string(), n)).collect();
@@ -135,16 +172,38 @@ fn forward_seconds(prepared: &Prepared, options: Options) -> Result<f64> {
     let mut session = Session::new(graph, lanes.options(options), Optimise::All)?;
     let shape = info.preprocessing.pixel_shape(lanes.each);
     let images = vec![0.5; lanes.each * info.preprocessing.pixels()];
-    let mut run = || {
-        let since = Instant::now();
-        session.run(&[(IMAGE, super::runtime::Input::Host(&shape, &images))], &[super::EMBEDDING])?;
-        Ok::<f64, Error>(since.elapsed().as_secs_f64())
+    let pass = || {
+        session
+            .run(&[(IMAGE, super::runtime::Input::Host(&shape, &images))], &[super::EMBEDDING])
+            // The first run also rejects graphs that inference accepts and kernels do not.
+            .map_err(|e| Error::model(e.message))
+            .map(drop)
     };
-    // The first run makes room. It also rejects graphs that inference accepts and kernels do not.
-    run().map_err(|e| Error::model(e.message))?;
-    Ok(run()? / (lanes.each * lanes.count) as f64)
+    Ok(fastest(pass)? / (lanes.each * lanes.count) as f64)
 }
 
+/// Runs of [`fastest`], unless they take longer than so many seconds in all.
+const RUNS: (usize, f64) = (5, 0.25);
+
+/// Seconds of the fastest of some runs, after one that makes room. Other programs slow single runs down.
+pub fn fastest(mut run: impl FnMut() -> Result<()>) -> Result<f64> {
+    run()?;
+    let (began, mut best) = (Instant::now(), f64::INFINITY);
+    for _ in 0..RUNS.0 {
+        let since = Instant::now();
+        run()?;
+        best = best.min(since.elapsed().as_secs_f64());
+        if began.elapsed().as_secs_f64() > RUNS.1 {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+/// Lengths of ImageNet classifiers' outputs: 1k with and without a background class, 21k and 22k.
+const CLASSES: [i64; 5] = [1000, 1001, 21_841, 21_842, 21_843];
+/// Embeddings are seldom shorter, and the classes of small data sets seldom more.
+const SHORT: usize = 64;
 /// Words in names of outputs that hold class scores, and in those of boxes.
 const SCORES: [&str; 5] = ["logit", "prob", "class", "softmax", "score"];
 const BOXES: [&str; 3] = ["box", "det", "anchor"];
@@ -171,41 +230,109 @@ const AFTER: [&str; 12] = [
 const WEIGHTED: [&str; 3] = ["Gemm", "MatMul", "Conv"];
 /// Tokens of a transformer are fewer than so many; a detector's grid has more places.
 const MOST_TOKENS: i64 = 4096;
+/// Pixels between the places of a detector's grids, and the anchors at each place: those of YOLO.
+const STRIDES: [usize; 3] = [8, 16, 32];
+const ANCHORS: [usize; 2] = [1, 3];
 
 /// What a file looks like. `named` is the value that is taken for the embedding, of `dim` values, where one is.
-fn look(graph: &Graph, named: Option<&str>, dim: Option<usize>) -> Look {
+pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>) -> Look {
     let inside = named.is_some_and(|name| !graph.outputs.iter().any(|o| o.name == name));
     if inside {
         // Somebody chose a value on purpose.
         return if dim.is_some() { Look::Embedding } else { Look::Unknown };
     }
+    if graph.inputs.iter().all(|i| i.shape.as_ref().is_some_and(|s| s.len() != 4)) {
+        return Look::NoImages;
+    }
     let has = |words: &[&str], name: &str| words.iter().any(|word| name.to_lowercase().contains(word));
-    let sizes = |v: &onnx_grad::Value| -> Vec<i64> {
-        let known = |d: &onnx_grad::Dim| if let onnx_grad::Dim::Known(n) = d { *n } else { -1 };
-        v.shape.iter().flatten().map(known).collect()
+    let sizes = |v: &onnx_grad::Value| {
+        seen.outputs.iter().find(|(name, _)| *name == v.name).map_or_else(|| declared(v), |s| s.1.clone())
     };
-    let grid = |v: &onnx_grad::Value| sizes(v).len() == 3 && sizes(v)[1..].iter().any(|&n| n > MOST_TOKENS);
-    let detects = graph.nodes.iter().any(|n| DETECTS.contains(&n.op.as_str()));
-    if detects || graph.outputs.iter().any(|o| grid(o) || (named.is_none() && has(&BOXES, &o.name))) {
+    let output = match (named, &graph.outputs[..]) {
+        (Some(name), _) => Some(name),
+        (None, [one]) => Some(one.name.as_str()),
+        _ => None,
+    };
+    let shares = output.is_some_and(|name| is_shares(graph, name));
+    let boxes = |o: &onnx_grad::Value| {
+        let corners = graph.outputs.len() > 1 && corners(&sizes(o), seen);
+        corners || (!shares && grid(&sizes(o), seen)) || (named.is_none() && has(&BOXES, &o.name))
+    };
+    if graph.outputs.iter().any(boxes) || detects(graph) {
         return Look::Detector;
     }
-    let output = match (named, &graph.outputs[..]) {
-        (Some(name), _) => name,
-        (None, [one]) => one.name.as_str(),
-        _ => return Look::Unknown,
+    let Some(output) = output else { return Look::Unknown };
+    let shape = graph.outputs.iter().find(|o| o.name == output).map(sizes).unwrap_or_default();
+    let before = || before_classifier(graph, output);
+    let classes = match dim {
+        Some(n) => CLASSES.contains(&(n as i64)),
+        None => shape.len() == 2 && CLASSES.contains(&shape[1]),
     };
-    let made = |name: &str| graph.nodes.iter().find(|n| n.outputs.iter().any(|o| o == name));
-    let shares = made(output).is_some_and(|n| SHARES.contains(&n.op.as_str()));
-    let declared = graph.outputs.iter().find(|o| o.name == output).map(sizes).unwrap_or_default();
-    let as_many = |n: usize| CLASSES.contains(&n);
-    let classes =
-        dim.is_some_and(as_many) || (declared.len() == 2 && usize::try_from(declared[1]).is_ok_and(as_many));
     match dim {
-        _ if shares || classes || has(&SCORES, output) => Look::Classifier(before_classifier(graph, output)),
+        _ if shares || classes || has(&SCORES, output) => Look::Classifier(before()),
+        // Pooled channels are no class scores.
+        Some(n) if n < SHORT && shape.iter().skip(1).product::<i64>() == n as i64 => {
+            before().map_or(Look::Embedding, Look::Short)
+        }
         Some(_) => Look::Embedding,
-        None if (3..=4).contains(&declared.len()) => Look::Tokens,
+        None if dense(&shape, seen) => Look::Dense,
+        None if (3..=4).contains(&shape.len()) => Look::Tokens,
         None => Look::Unknown,
     }
+}
+
+/// The shape that a file declares; −1 where it leaves a dimension open.
+fn declared(v: &onnx_grad::Value) -> Vec<i64> {
+    let known = |d: &onnx_grad::Dim| if let onnx_grad::Dim::Known(n) = d { *n } else { -1 };
+    v.shape.iter().flatten().map(known).collect()
+}
+
+/// Whether a node of the graph or of a graph within it is one that only detectors have.
+fn detects(graph: &Graph) -> bool {
+    let within = |n: &Node| n.attrs.values().any(|a| matches!(a, Attr::Graph(g) if detects(g)));
+    graph.nodes.iter().any(|n| DETECTS.contains(&n.op.as_str()) || within(n))
+}
+
+/// Whether an output has four values for each of several boxes of an image: [N, boxes, 4], or [boxes, 4] for all images together.
+fn corners(shape: &[i64], seen: &Seen) -> bool {
+    match *shape {
+        [_, _, 4] => true,
+        [boxes, 4] => seen.images.is_some_and(|[batch, ..]| boxes != batch as i64),
+        _ => false,
+    }
+}
+
+/// Whether an output has values for each place of a detector's grids.
+fn grid(shape: &[i64], seen: &Seen) -> bool {
+    let [_, a, b] = *shape else { return false };
+    let cells = |[_, height, width]: [usize; 3]| -> usize {
+        STRIDES.iter().map(|stride| (height / stride) * (width / stride)).sum()
+    };
+    let anchors =
+        |n: i64| seen.images.is_some_and(|images| ANCHORS.iter().any(|k| (k * cells(images)) as i64 == n));
+    [a, b].into_iter().any(|n| n > MOST_TOKENS || anchors(n))
+}
+
+/// Whether an output is a map of at least half the height and width of the images.
+fn dense(shape: &[i64], seen: &Seen) -> bool {
+    let (&[_, _, height, width], Some([_, high, wide])) = (shape, seen.images) else { return false };
+    2 * height >= high as i64 && 2 * width >= wide as i64
+}
+
+/// Whether a value holds shares of classes, as Softmax makes them.
+fn is_shares(graph: &Graph, output: &str) -> bool {
+    let mut at = output;
+    for _ in 0..AFTER.len() {
+        let Some(node) = graph.nodes.iter().find(|n| n.outputs.iter().any(|o| o == at)) else { return false };
+        if SHARES.contains(&node.op.as_str()) {
+            return true;
+        }
+        match node.inputs.first() {
+            Some(from) if AFTER.contains(&node.op.as_str()) => at = from,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// The value that a classifier's weights are applied to, as far as the last operators show it.

@@ -24,6 +24,7 @@ pub use softened::Softened;
 use card::{Card, Pooling, Preprocessing, image_like};
 use estimate::Estimator;
 use exact::Exact;
+use inspect::{Look, Seen};
 use lane::{Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 pub use onnx_grad::Pass;
@@ -87,6 +88,8 @@ pub struct Info {
     pub pooling: Option<Pooling>,
     /// Length D of an embedding.
     pub dim: usize,
+    /// What the file looks like.
+    pub look: Look,
     /// The narrowest float type that the file computes in. This program computes in float32, except for [`half`] steps.
     pub precision: DType,
     /// Whether gradients are estimated from forward passes instead of computed by a gradient graph.
@@ -493,10 +496,10 @@ impl Prepared {
         batch: Option<usize>,
         taking: Taking,
     ) -> Result<Prepared> {
-        Prepared::of(Loaded::read(path)?, path, card, options, batch, taking)
+        Prepared::of(Loaded::read(path)?, path, card, options, batch, taking, &mut Seen::default())
     }
 
-    /// [`Prepared::read`] of a file that was read from `path`.
+    /// [`Prepared::read`] of a file that was read from `path`. `seen` gets what was found out of it, also before an error.
     fn of(
         file: Loaded,
         path: &Path,
@@ -504,6 +507,7 @@ impl Prepared {
         options: Options,
         batch: Option<usize>,
         taking: Taking,
+        seen: &mut Seen,
     ) -> Result<Prepared> {
         let Loaded { sha256, weights_sha256, mut graph, .. } = file;
         if let Some(stated) = card.sha256.as_ref().filter(|s| !s.eq_ignore_ascii_case(&sha256)) {
@@ -513,6 +517,8 @@ impl Prepared {
             )));
         }
         let named = |e: Error| e.context(path.display());
+        // Weights are shared by the copies of a graph.
+        let as_read = graph.clone();
         let outputs: Vec<String> = graph.outputs.iter().map(|o| o.name.clone()).collect();
         let inputs: Vec<String> =
             graph.inputs.iter().map(|i| format!("{} {}", i.name, i.shape_text())).collect();
@@ -523,6 +529,7 @@ impl Prepared {
         let free = input.fixed_batch().is_none();
         let lanes = lanes_of(&input, batch, &preprocessing, options).map_err(named)?;
         let batch = lanes.each;
+        seen.images = Some([batch, preprocessing.height, preprocessing.width]);
 
         fix_input(&mut graph, &input.name, &preprocessing, batch);
         if !taking.raw {
@@ -537,9 +544,12 @@ impl Prepared {
         only_input(&graph, if taking.raw { &input.name } else { IMAGE }, &inputs).map_err(named)?;
         let mut types;
         (graph, types) = shaped(&graph, taking).map_err(named)?;
+        let shape_of = |name: &str| Some((name.to_string(), types.get(name)?.1.clone()));
+        seen.outputs = graph.outputs.iter().filter_map(|o| shape_of(&o.name)).collect();
         let (output, dim) =
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
         let output_why = output::why(&outputs, card, &output);
+        let look = inspect::look(&as_read, seen, Some(&output), Some(dim));
         let mut operators: Vec<String> = graph.nodes.iter().map(|n| n.op.clone()).collect();
         operators.sort();
         operators.dedup();
@@ -553,6 +563,7 @@ impl Prepared {
             fixed_batch: input.fixed_batch(),
             pooling: card.pooling,
             dim,
+            look,
             precision,
             estimated: false,
             preprocessing,

@@ -255,11 +255,11 @@ reasons! {
     BUILT_IN_DATA = "built-in-data", source::DATA_BIAS, "without `--data`, or with `generated:`", "Are the images your own?",
         "Give your own with --data";
     PREPROCESSING_ASSUMED = "preprocessing-assumed", source::PREPROCESSING, "always", "Is the preprocessing stated?",
-        "";
+        "If the model was trained with others, or has them inside, state --mean and --std (0 and 1 for none)";
     CLASS_SCORES = "class-scores", source::FACENET, "always", "Is the output an embedding?",
-        "";
+        "If they are, export the model without its classifier (timm: num_classes=0), or audit the value before it: --output NAME";
     UNREADABLE_IMAGES = "unreadable-images", source::DATASHEETS, "always", "Could every image be read?",
-        "";
+        "Mend them, or take them out";
     OTHER_FILES = "other-files", source::DATASHEETS, "with `--data`", "Is every file among the images an image?",
         "If these are images, give them their format's ending, or convert them to PNG. Otherwise remove them";
     NO_CLUSTERING = "no-clustering", source::CLUSTERING, "always", "Was there time to cluster?",
@@ -269,7 +269,7 @@ reasons! {
     CPU_NODES = "cpu-nodes", source::EXECUTION_PROVIDERS, "with `--allow-cpu-nodes`", "Did every node run on the GPU?",
         "";
     FEW_QUERIES = "few-queries", source::BOOTSTRAP, "always", "Are there queries enough?",
-        "";
+        "Mind the intervals, and compare models on more";
     SMALL_TERMS = "small-terms", source::BOOTSTRAP, "always", "Does each resistance rest on ten queries or more?",
         "Audit more queries; attacks on queries, not on pairs, also take those that are right without attack: --sample correct";
     WITHHELD = "withheld", source::BOOTSTRAP, "always", "Are there queries enough for a score?",

@@ -107,8 +107,12 @@ impl Report {
     /// version of audit wrote it, or its trials can't be read.
     pub fn load(path: &Path) -> Result<Report> {
         let name = path.display();
-        let json = files::read_text(path, files::LARGE)
-            .map_err(|e| Error::usage(format!("can't read {name}: {e}")))?;
+        let json = files::read_text(path, files::LARGE).map_err(|e| match e.kind() {
+            std::io::ErrorKind::InvalidData => Error::usage(format!(
+                "{name}: expected a report in JSON, as `audit MODEL -o report.json` writes it: {e}"
+            )),
+            _ => Error::usage(format!("can't read {name}: {e}")),
+        })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Report::parse_in(&json, folder).map_err(|e| e.context(name))
     }

@@ -113,9 +113,11 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
     let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
     let (right, left) = (count(robust.clean), count(robust.value));
     if right < FEW {
-        let headline =
-            format!("No verdict: {right} of the {} queries are right without attack", robust.queries);
-        let why = format!("Fewer than {FEW} queries with something to lose say next to nothing");
+        let headline = format!("No verdict: only {right} queries are right without attack");
+        let why = format!(
+            "A verdict needs {FEW}: a query that is wrong without attack has nothing to lose, and {} were tried",
+            robust.queries
+        );
         return (Standing::Open, headline, vec![why]);
     }
     let (low, high) = strong::wilson(left, right);

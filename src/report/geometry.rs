@@ -65,7 +65,7 @@ pub fn terminal(geometry: &Geometry) -> String {
         if !title.is_empty() {
             out += &(wrap(&title) + "\n");
         }
-        out += &(table(&grid, Some(width()), Paint(false)) + "\n");
+        out += &(table(&grid, width(), Paint(false)) + "\n");
     }
     out + "-o geometry.html shows distances, triplets and a map of classes\n"
 }

@@ -117,7 +117,8 @@ impl About {
     /// The rule. SARIF wants a whole address as its URI: it is that of the source.
     fn rule(&self, id: &str) -> Value {
         let About { short, help, page, source } = self;
-        let help = format!("{}. See {page}.", help.trim_end_matches('.'));
+        let end = if help.ends_with(['.', '?']) { "" } else { "." };
+        let help = format!("{help}{end} See {page}.");
         json!({
             "id": id,
             "name": id.split(['/', '-', '_', '.']).map(capital).collect::<String>(),

@@ -31,7 +31,7 @@ pub fn terminal(sweep: &Sweep) -> String {
     }
     out += &terminal::wrap(&what(sweep));
     out += &format!("\nbefore any attack: R@1 {:.1}\n", sweep.benign.r1);
-    out += &terminal::table(&table(sweep), None, Paint(false));
+    out += &terminal::table(&table(sweep), terminal::width(), Paint(false));
     out + "\nterms after the attack; ranks and shares in per cent\n"
 }
 

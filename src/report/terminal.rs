@@ -72,6 +72,8 @@ struct Style(&'static str);
 const RED: Style = Style("1;31");
 const YELLOW: Style = Style("33");
 const GREEN: Style = Style("32");
+/// Red and crossed out.
+const VOID: Style = Style("31;9");
 
 fn style_of(severity: Severity) -> Option<Style> {
     match severity {
@@ -146,29 +148,29 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     }
 
     let first = firsts(report);
-    line(first_table(&first, paint).to_string());
+    line(first_numbers(&first, width, paint));
     beneath(report, &first).iter().for_each(|text| line(wrap(text)));
     for note in &report.scores.notes {
         line(wrap(note));
     }
-    line(attacks_table(report, width, paint).to_string());
+    line(attacks_table(report, width, paint));
     if let Some(grid) = retrieval(report) {
         line(wrap("what the queries find without an attack and after it, in %:"));
-        line(table(&grid, None, paint));
+        line(table(&grid, width, paint));
     }
     if let Some(found) = &report.smallest {
         line(wrap(&capital(&smallest(found))));
     }
     if let (Some(found), Some(words)) = (&report.corruptions, corruptions(report)) {
         line(wrap(&capital(&words)));
-        line(table(&corrupted(found, false), None, paint));
+        line(table(&corrupted(found, false), width, paint));
     }
     crafted(report).iter().chain(&weakest(report)).for_each(|text| line(wrap(&capital(text))));
     if let Some((said, tables)) = verification(report) {
         said.iter().for_each(|text| line(wrap(&capital(text))));
         for (about, grid) in tables {
             line(wrap(&format!("{about}:")));
-            line(table(&grid, None, paint));
+            line(table(&grid, width, paint));
         }
     }
     // Findings are ordered by severity, the most severe first, and within it as the checks.
@@ -232,35 +234,89 @@ fn audited(report: &Report) -> [String; 4] {
     [data, model, suite, before]
 }
 
+/// Columns that a line takes, without its colours.
+fn columns(line: &str) -> usize {
+    line.split('\u{1b}')
+        .enumerate()
+        .map(|(i, part)| match (i, part.split_once('m')) {
+            (1.., Some((_, shown))) => shown.chars().count(),
+            _ => part.chars().count(),
+        })
+        .sum()
+}
+
+/// A table in at most `width` columns. Where it is wider, it loses its frame, then its column `spare`, and at last the columns `words`
+/// are broken into lines. Numbers never are.
+pub(super) fn fitted(mut table: Table, width: usize, words: &[usize], spare: Option<usize>) -> String {
+    let fits = |table: &Table| table.lines().all(|line| columns(&line) <= width);
+    if fits(&table) {
+        return table.to_string();
+    }
+    table.load_style(presets::NOTHING).column_iter_mut().for_each(|column| {
+        column.set_padding((0, 1));
+    });
+    if let Some(column) = spare.filter(|_| !fits(&table)).and_then(|at| table.column_mut(at)) {
+        column.set_constraint(ColumnConstraint::Hidden);
+    }
+    if !fits(&table) {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
+        for (_, column) in table.column_iter_mut().enumerate().filter(|(at, _)| !words.contains(at)) {
+            if column.constraint() != Some(&ColumnConstraint::Hidden) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+    }
+    // Without a frame, nothing stands behind the last column.
+    table.trim_fmt()
+}
+
+/// The first numbers side by side, or below each other where there is no room for that.
+fn first_numbers(first: &[First], width: usize, paint: Paint) -> String {
+    let table = first_table(first, paint);
+    if table.lines().all(|line| columns(&line) <= width) {
+        return table.to_string();
+    }
+    let number = |f: &First| {
+        let parts = table_rows(f).into_iter().filter(|part| !part.is_empty());
+        let text = wrap_in(&format!("{:<12}{}", f.label, parts.collect::<Vec<_>>().join(" · ")), width);
+        if f.void { paint.lines(VOID, &text) } else { text }
+    };
+    first.iter().map(number).collect::<Vec<_>>().join("\n")
+}
+
+/// What the first table says of a number, from top to bottom.
+fn table_rows(f: &First) -> [String; 4] {
+    [
+        match f.value {
+            Some(_) => f.shown(),
+            None if f.mark == Some(WITHHELD) => "–".into(),
+            None => "not measured".into(),
+        },
+        f.mark.unwrap_or_default().into(),
+        f.spread().map_or(String::new(), |s| format!("95 % {s}")),
+        if f.queries > 0 { format!("{} queries", f.queries) } else { String::new() },
+    ]
+}
+
 /// The first numbers side by side. Those without a meaning are struck through where there are colours; everywhere a mark says so.
 fn first_table(first: &[First], paint: Paint) -> Table {
     let mut table = paint.table();
     table.set_header(first.iter().map(|f| f.label));
-    table.add_row(first.iter().map(|f| {
-        let cell = Cell::new(match f.value {
-            Some(_) => f.shown(),
-            None if f.mark == Some(WITHHELD) => "–".into(),
-            None => "not measured".into(),
-        });
-        match f.void {
-            true => cell.fg(Color::Red).add_attribute(Attribute::CrossedOut),
-            false => cell.add_attribute(Attribute::Bold),
-        }
-    }));
-    let rows: [fn(&First) -> String; 3] = [
-        |f| f.mark.unwrap_or_default().into(),
-        |f| f.spread().map_or(String::new(), |s| format!("95 % {s}")),
-        |f| if f.queries > 0 { format!("{} queries", f.queries) } else { String::new() },
-    ];
-    for (i, row) in rows.into_iter().enumerate() {
-        let texts: Vec<String> = first.iter().map(row).collect();
-        if texts.iter().any(|text| !text.is_empty()) {
-            let cell = |text: String| if i == 0 { Cell::new(text).fg(Color::Red) } else { Cell::new(text) };
-            table.add_row(texts.into_iter().map(cell));
-        }
+    let said: Vec<(bool, [String; 4])> = first.iter().map(|f| (f.void, table_rows(f))).collect();
+    for row in (0..4).filter(|row| said.iter().any(|(_, texts)| !texts[*row].is_empty())) {
+        table.add_row(said.iter().map(|(void, texts)| match (row, Cell::new(&texts[row])) {
+            (0, cell) if *void => cell.fg(Color::Red).add_attribute(Attribute::CrossedOut),
+            (0, cell) => cell.add_attribute(Attribute::Bold),
+            (1, cell) => cell.fg(Color::Red),
+            (_, cell) => cell,
+        }));
     }
     table
 }
+
+/// Why a term of ERS can be above 100.
+const ABOVE: &str = "ERS terms above 100: a term is 100 where ranks and cosines end as chance has them, not where they began; a weak \
+                     attack leaves some that are better still";
 
 /// What has to be said about the first numbers, a line each.
 fn beneath(report: &Report, first: &[First]) -> Vec<String> {
@@ -277,6 +333,9 @@ fn beneath(report: &Report, first: &[First]) -> Vec<String> {
     lines.extend(said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))));
     if let Some(table) = report.scores.ars.as_ref().and_then(|ars| ars.table) {
         lines.push(format!("ARS as tables print it: {table:.1}"));
+    }
+    if report.attacks.iter().any(|a| a.ers_term.is_some_and(|term| term > 100.0)) {
+        lines.push(ABOVE.into());
     }
     if let Some(search) = for_recall(report) {
         lines.push(format!(
@@ -317,7 +376,7 @@ fn decided(members: &[(&str, usize)]) -> String {
 }
 
 /// A row for each measure of an attack. Rows that rest on a few queries are grey.
-fn attacks_table(report: &Report, width: usize, paint: Paint) -> Table {
+fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
     // Nobody computes an ERS from what the strong search finds, or reads its terms without it.
     let with_ers = report.scores.ers.is_some();
     let mut table = paint.table();
@@ -340,25 +399,20 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> Table {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    if table.lines().any(|line| line.chars().count() > width) && !paint.0 {
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
-    }
-    table
+    fitted(table, width, &[0, 1], Some(1))
 }
 
-/// A table; where `width` is given, cells wrap so that it has no more columns.
-pub(super) fn table(grid: &Grid, width: Option<usize>, paint: Paint) -> String {
+/// A table in at most `width` columns, as [`fitted`] makes it.
+pub(super) fn table(grid: &Grid, width: usize, paint: Paint) -> String {
     let mut table = paint.table();
-    if let Some(width) = width {
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width as u16);
-    }
     table.set_header(&grid.head);
     table.add_rows(&grid.rows);
     for (i, column) in table.column_iter_mut().enumerate() {
         let text = grid.is_text(i);
         column.set_cell_alignment(if text { CellAlignment::Left } else { CellAlignment::Right });
     }
-    table.to_string()
+    let words: Vec<usize> = (0..grid.head.len()).filter(|i| grid.is_text(*i)).collect();
+    fitted(table, width, &words, None)
 }
 
 /// A table of findings, each with its advice.

@@ -10,6 +10,7 @@ use crate::record::{Report, Verdict};
 use crate::report::{self, Target};
 use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators, threat};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -110,6 +111,53 @@ pub fn misspelt(word: &OsStr) -> Option<Error> {
     )))
 }
 
+/// Flags as other tools call them, and what takes their place here.
+const ELSEWHERE: [(&str, &str); 8] = [
+    ("--epsilon", "--eps 8/255"),
+    ("--device", "--ep cuda"),
+    ("--gpu", "--ep cuda"),
+    ("--dataset", "--data FOLDER"),
+    ("--images", "--data FOLDER"),
+    ("--attack", "--suite NAME; `audit suites` lists them"),
+    ("--num-queries", "--max-queries N"),
+    ("--model", "the path of the model without a flag"),
+];
+
+/// What is to be said of a command line that clap refuses in words that don't lead on; `None` where its own words do. `words` is the line
+/// without the program's name.
+pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
+    let text = |kind| match wrong.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let given = |kind| text(kind).unwrap_or_default().to_string();
+    match wrong.kind() {
+        ErrorKind::MissingRequiredArgument if words.is_empty() => Some(Error::usage(
+            "name a model: `audit MODEL.onnx --data FOLDER`. `audit inspect MODEL.onnx` says what a file is, and `audit --help` lists \
+             commands and flags",
+        )),
+        ErrorKind::UnknownArgument => {
+            let flag = given(ContextKind::InvalidArg);
+            let (_, here) = ELSEWHERE.iter().find(|(other, _)| *other == flag)?;
+            Some(Error::usage(format!("there is no flag {flag}. Here it is {here}")))
+        }
+        ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => {
+            let model = words.first()?.to_string_lossy().into_owned();
+            let second = words.get(1)?.to_string_lossy().into_owned();
+            if model.starts_with('-') || Cli::command().find_subcommand(&second).is_some() {
+                return None;
+            }
+            if model == "help" {
+                return misspelt(words.get(1)?);
+            }
+            Path::new(&second).exists().then(|| {
+                Error::usage(format!("{second}: one model at a time, and images are named by --data: `audit {model} --data {second}`"))
+            })
+        }
+        _ => None,
+    }
+}
+
 /// The command line, quoted where a shell needs it.
 fn command_line(words: impl Iterator<Item = OsString>) -> String {
     let words = words.map(|word| report::escape::shell(&word.to_string_lossy()));
@@ -166,7 +214,7 @@ fn gate(flags: &GateFlags) -> Result<Done> {
     let rules = Rules::settle(&suite, &demands.fail_under, &demands.fail_over, &demands.max_drop)?;
     if rules.is_empty() && baseline.is_none() {
         return Err(Error::usage(
-            "nothing is demanded: add --fail-under ars=45, --baseline FILE or --suite FILE",
+            "nothing is demanded: add --fail-under robust_r1=30, --baseline FILE or --suite FILE",
         ));
     }
     if baseline.is_none() && !demands.max_drop.is_empty() {
@@ -265,12 +313,14 @@ fn man(command: Option<&str>) -> Result<String> {
 }
 
 fn attacks() -> String {
-    threat::OBJECTIVES.iter().map(|a| format!("{:<11} {}\n", a.code, a.about)).collect()
+    let row = |code: &str, about: &str| report::terminal::wrap_under(&format!("{code:<12}"), about) + "\n";
+    threat::OBJECTIVES.iter().map(|a| row(a.code, a.about)).collect()
 }
 
 fn suites() -> Result<String> {
     let all = Suite::built_in()?;
-    Ok(all.into_iter().map(|(name, about)| format!("{name:<12} {about}\n")).collect())
+    let row = |name: &str, about: &str| report::terminal::wrap_under(&format!("{name:<13}"), about) + "\n";
+    Ok(all.into_iter().map(|(name, about)| row(&name, &about)).collect())
 }
 
 fn images(flags: &ImagesFlags) -> Result<String> {

@@ -5,6 +5,7 @@ use crate::cli::{AuditFlags, StrongSample};
 use crate::corruption::STRENGTHS;
 use crate::judge::check::load;
 use crate::model::Model;
+use crate::model::inspect::fastest;
 use crate::progress::span;
 use crate::suite::Suite;
 use crate::threat::Plan;
@@ -13,7 +14,6 @@ use crate::{Error, Result};
 use ndarray::ArrayView2;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::time::Instant;
 
 /// How fast a model is on this machine, all its lanes at work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,15 +28,11 @@ pub struct Speed {
 pub const STEP: f64 = 3.0;
 
 impl Speed {
-    /// Times one round of all lanes, after another one that makes room.
+    /// Times rounds of all lanes.
     pub fn measure(model: &mut Model) -> Result<Speed> {
         let (count, dim) = (model.at_once(), model.info.dim);
         let images = vec![0.5; count * model.pixels()];
-        let each = |since: Instant| since.elapsed().as_secs_f64() / count as f64;
-        model.embed(&images)?;
-        let since = Instant::now();
-        model.embed(&images)?;
-        let embed_s = each(since);
+        let embed_s = fastest(|| model.embed(&images).map(drop))? / count as f64;
         if model.info.estimated {
             let passes = crate::model::estimate::POPULATION as f64;
             return Ok(Speed { embed_s, step_s: passes * embed_s });
@@ -44,9 +40,8 @@ impl Speed {
         let ones = vec![1.0; count * dim];
         let cotangent = ArrayView2::from_shape((count, dim), &ones)
             .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
-        let since = Instant::now();
-        model.gradient(&images, cotangent)?;
-        Ok(Speed { embed_s, step_s: each(since) })
+        let step_s = fastest(|| model.gradient(&images, cotangent).map(drop))? / count as f64;
+        Ok(Speed { embed_s, step_s })
     }
 
     /// A guess from the forward pass alone.
@@ -75,6 +70,8 @@ pub struct Outlook {
     pub queries: usize,
     /// Seconds of the attacks on one query.
     pub query_s: f64,
+    /// The same where the strong search succeeds at once. Its work depends on the model, and nobody knows it beforehand.
+    pub least_s: f64,
 }
 
 /// The amount of an audit.
@@ -111,8 +108,9 @@ impl Outlook {
     ) -> Outlook {
         let queries = flags.max_queries.unwrap_or(amount.queries).min(amount.queries);
         let steps = |queries: usize| image_steps(suite, plan, flags.strong, queries) as f64;
+        let least = image_steps(suite, plan, Some(StrongSample::Off), queries) as f64 * speed.step_s;
         let attacks = steps(queries) * speed.step_s;
-        let query_s = attacks / queries.max(1) as f64;
+        let [query_s, least_s] = [attacks, least].map(|all| all / queries.max(1) as f64);
         let check = if amount.checked {
             Ahead { phase: "check", seconds: 0.0, shorter: "kept from an earlier audit".into() }
         } else {
@@ -142,7 +140,7 @@ impl Outlook {
             let seconds = corrupted as f64 * speed.embed_s;
             phases.push(Ahead { phase: "corruptions", seconds, shorter: String::new() });
         }
-        Outlook { phases, queries, query_s }
+        Outlook { phases, queries, query_s, least_s }
     }
 
     /// Seconds of all phases.
@@ -150,24 +148,33 @@ impl Outlook {
         self.phases.iter().map(|p| p.seconds).sum()
     }
 
+    /// Seconds of the attacks: the least and the most.
+    pub fn attacks(&self) -> [f64; 2] {
+        [self.least_s, self.query_s].map(|s| s * self.queries as f64)
+    }
+
     /// The plan for people; `None` where there is hardly a wait.
     pub fn text(&self) -> Option<String> {
         let phase = |p: &Ahead| {
             let what = match p.phase {
                 ATTACKS => format!(
-                    "attacks on {} quer{} {}, {} a query",
+                    "attacks on {} quer{} {}, {} a query{}",
                     self.queries,
                     if self.queries == 1 { "y" } else { "ies" },
-                    span(p.seconds),
-                    seconds(self.query_s)
+                    range(self.attacks(), span),
+                    range([self.least_s, self.query_s], seconds),
+                    if self.least_s < self.query_s { SOONER } else { "" }
                 ),
                 name => format!("{name} {}", span(p.seconds)),
             };
             if p.shorter.is_empty() { what } else { format!("{what} ({})", p.shorter) }
         };
         let all: Vec<String> = self.phases.iter().filter(|p| p.seconds >= 1.0).map(phase).collect();
-        (self.total() >= WAIT)
-            .then(|| format!("plan: about {} in all: {}", span(self.total()), all.join(" · ")))
+        (self.total() >= WAIT).then(|| {
+            let [least, most] = self.attacks();
+            let total = range([self.total() - most + least, self.total()], span);
+            format!("plan: about {total} in all: {}", all.join(" · "))
+        })
     }
 
     /// The plan for programs.
@@ -178,6 +185,15 @@ impl Outlook {
 }
 
 const ATTACKS: &str = "attacks";
+
+/// What an estimate with a range depends on.
+pub const SOONER: &str = ", the less the sooner the strong search succeeds";
+
+/// The least and the most in words, once where they read alike.
+pub fn range(ends: [f64; 2], words: fn(f64) -> String) -> String {
+    let [least, most] = ends.map(words);
+    if least == most { most } else { format!("{least} to {most}") }
+}
 
 /// A duration with a digit after the point where it is short.
 pub fn seconds(s: f64) -> String {
@@ -256,6 +272,16 @@ mod tests {
             Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: None, strong: None });
         let ratio = all.query_s / many.query_s;
         assert!((1.8..=2.01).contains(&ratio), "{ratio}");
+        // Where it succeeds at once, an audit takes as long as without it.
+        assert_eq!(all.least_s, many.query_s);
+        let text = all.text().unwrap();
+        let words = [
+            "in all",
+            "attacks on 1000 queries 43 min to 8",
+            "2.6 s to 5",
+            "the sooner the strong search succeeds",
+        ];
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
 
     #[test]

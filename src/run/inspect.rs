@@ -1,6 +1,6 @@
 //! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this machine.
 
-use super::cost::{Amount, Outlook, Sampled, Speed, seconds};
+use super::cost::{Amount, Outlook, SOONER, Sampled, Speed, range, seconds};
 use super::machine::Machine;
 use super::prepare::metric;
 use super::settings::settle_card;
@@ -102,6 +102,8 @@ pub struct Cost {
     pub query_s: f64,
     /// Attacks on 50 queries.
     pub attacks_50_s: f64,
+    /// The same where the strong search succeeds at once.
+    pub attacks_50_least_s: f64,
 }
 
 /// Looks into the model; what is found, and exit code 3 where an audit would refuse it.
@@ -221,7 +223,8 @@ fn cost(taken: &Taken, suite: &Suite) -> Result<Cost> {
         check_s: outlook.phases[0].seconds,
         image_s: taken.embed_s,
         query_s: outlook.query_s,
-        attacks_50_s: outlook.query_s * outlook.queries as f64,
+        attacks_50_s: outlook.attacks()[1],
+        attacks_50_least_s: outlook.attacks()[0],
     })
 }
 
@@ -253,13 +256,13 @@ impl Findings {
             lines.push((
                 "an audit",
                 format!(
-                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}. Estimated from \
-                     one forward pass",
+                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}{SOONER}. Estimated \
+                     from forward passes",
                     c.suite,
                     seconds(c.check_s),
                     seconds(1000.0 * c.image_s),
-                    seconds(c.query_s),
-                    seconds(c.attacks_50_s)
+                    range([c.attacks_50_least_s, c.attacks_50_s].map(|s| s / QUERIES as f64), seconds),
+                    range([c.attacks_50_least_s, c.attacks_50_s], seconds)
                 ),
             ));
         }
@@ -273,7 +276,11 @@ impl Findings {
         let some: Vec<String> =
             self.operators.iter().take(SHOWN).map(|o| format!("{} {}", o.name, o.nodes)).collect();
         let more = self.operators.len().saturating_sub(SHOWN);
-        let more = if more > 0 { format!(", {more} more kinds") } else { String::new() };
+        let more = match more {
+            0 => String::new(),
+            1 => ", 1 more kind".into(),
+            more => format!(", {more} more kinds"),
+        };
         let without: Vec<&str> =
             self.operators.iter().filter(|o| o.gradient.is_empty()).map(|o| o.name.as_str()).collect();
         let gradient = match (&self.problem, self.no_derivative.len()) {

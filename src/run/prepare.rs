@@ -91,6 +91,15 @@ impl Subject {
         let dataset = images::open(flags)?;
         let vectors = flags.gallery.as_deref().map(vectors::read).transpose()?;
         let targets = flags.targets.as_deref().map(vectors::read_targets).transpose()?;
+        let alone = vectors.is_none() && targets.is_none() && dataset.pairs.is_empty();
+        if let (true, [only]) = (alone, &dataset.classes[..]) {
+            return Err(Error::empty(format!(
+                "all {} images of {} are of one class, {only}: no image of another class can come first. Give two classes or more, \
+                 each in a folder of its own",
+                dataset.items.len(),
+                dataset.source
+            )));
+        }
 
         let mut machine = Machine::choose(flags)?;
         let (model, speed) = open_timed(&mut machine, flags, &settings)?;

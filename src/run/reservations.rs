@@ -7,7 +7,7 @@ use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::score::WIDEST;
 use crate::judge::strong;
-use crate::model::inspect::CLASSES;
+use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Pass};
 use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
@@ -28,19 +28,20 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: &Ben
     let preprocessing = &model.preprocessing;
     if preprocessing.assumed {
         found.push(reason::PREPROCESSING_ASSUMED.warning(format!(
-            "no model card and no flags state mean and std: ImageNet's were assumed. If the model was trained with others, \
-             or has them inside, state --mean and --std (0 and 1 for none){}",
+            "no model card and no flags state mean and std: ImageNet's were assumed{}",
             preprocessing.resize.map_or(String::new(), |[h, w]| format!(
-                ". Images are stretched to {h} x {w} before the cut; torchvision keeps their shape, as \
+                ", and images are stretched to {h} x {w} before the cut, where torchvision keeps their shape, as \
                  --resize-shorter {h} does"
             ))
         )));
     }
-    if CLASSES.contains(&model.dim) {
+    if let Look::Classifier(before) = &model.look {
+        let before =
+            before.as_ref().map_or(String::new(), |value| format!(". The value before them is {value}"));
         found.push(reason::CLASS_SCORES.warning(format!(
-            "the output {} has {} values, as many as ImageNet has classes: if these are class scores, export the model \
-             without its classifier (timm: num_classes=0), or name the layer before it with --output",
-            model.output, model.dim
+            "the {} values of the output {} look like class scores: by its name, a Softmax, or their number, as of ImageNet's \
+             classes{before}",
+            model.dim, model.output
         )));
     }
     if !data.unreadable.is_empty() {
@@ -138,11 +139,7 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
     let mut found: Vec<Warning> = check::warnings(check::of_outcomes(&Outcomes::from(report))).collect();
     let queries = report.suite.queries;
     if queries < 100 {
-        found.push(
-            reason::FEW_QUERIES.warning(format!(
-                "{queries} queries are few: mind the intervals, and compare models on more"
-            )),
-        );
+        found.push(reason::FEW_QUERIES.warning(format!("{queries} queries are few")));
     }
     found.extend(small_terms(report));
     found.extend(withheld(report));
@@ -153,7 +150,10 @@ pub fn after_attacks(report: &Report) -> Vec<Warning> {
 /// Resistances that rest on a few trials.
 fn small_terms(report: &Report) -> Option<Warning> {
     let small: Vec<String> = (report.attacks.iter().filter(|row| row.small()))
-        .map(|row| format!("{} on {} of {}", row.code, row.counted.unwrap_or(0), row.queries))
+        .map(|row| match row.queries {
+            0 => format!("{} on none", row.code),
+            queries => format!("{} on {} of {queries}", row.code, row.counted.unwrap_or(0)),
+        })
         .collect();
     (!small.is_empty()).then(|| {
         reason::SMALL_TERMS.warning(format!(

@@ -96,7 +96,7 @@ impl Plot<'_> {
         html! {
             .card {
                 h3 { (self.title) }
-                svg viewBox=(format!("0 0 {} {}", SIZE.0, SIZE.1)) style="max-width: 620px" role="img"
+                svg viewBox=(format!("0 0 {} {}", SIZE.0, SIZE.1)) class="drawn" style="max-width: 620px" role="img"
                     aria-label=(format!("{}: {} against {}", self.title, self.axes[1], self.axes[0])) {
                     @for &v in &up {
                         line x1=(ROOM.0) x2=(SIZE.0 - 12.0) y1=(at(self.y(v))) y2=(at(self.y(v))) stroke="var(--track)" {}
@@ -232,7 +232,8 @@ fn bars(geometry: &Geometry) -> Markup {
         title: "Embedding shift ÷ d̄",
         axes: ["what moves", "shift ÷ d̄"],
         x: (0.0, rows.len() as f64),
-        y: (0.0, most.max(1e-9)),
+        // The numbers stand above the bars.
+        y: (0.0, 1.1 * most.max(1e-9)),
     };
     let bar = |from: f64, value: f64, colour: &str| {
         let (x, wide) = (plot.x(from), plot.x(0.3) - plot.x(0.0));

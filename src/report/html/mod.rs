@@ -36,8 +36,8 @@ use page::{at, band, finding, scripted, section, sentence};
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
     let lead = html! {
-        (s.asked()) " attacked on " (report.data.images) " images of " (report.data.classes) " classes ("
-        (report.data.source) "). Suite " (s.name) ", " (s.form) " form."
+        (report.data.images) " images of " (report.data.classes) " classes (" (report.data.source) "). Attacked: " (s.asked())
+        ". Suite " (s.name) ", " (s.form) " form."
     };
     let sections = html! {
         (alarms(report)) (verdict::card(report)?) (robustness(report)) (trust(report)) (weaknesses(report)) (weakest::section(report))

@@ -83,11 +83,21 @@ pub(super) fn sentence(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     // With an odd number of backticks, none encloses code.
     if parts.len().is_multiple_of(2) {
-        return html! { (text) };
+        return unbroken(&text);
     }
     html! {
         @for (i, part) in parts.iter().enumerate() {
-            @if i % 2 == 0 { (part) } @else { code { (part) } }
+            @if i % 2 == 0 { (unbroken(part)) } @else { code { (unbroken(part)) } }
+        }
+    }
+}
+
+/// A text whose flags stay on one line: browsers break lines after each hyphen of `--max-queries`.
+pub(super) fn unbroken(text: &str) -> Markup {
+    html! {
+        @for (i, word) in text.split(' ').enumerate() {
+            @if i > 0 { " " }
+            @if word.contains("--") { span.flag { (word) } } @else { (word) }
         }
     }
 }

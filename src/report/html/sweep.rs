@@ -12,6 +12,8 @@ const COLOURS: [&str; 4] = ["accent", "bad", "good", "soft"];
 /// Width and height of a plot, and the room around its curves.
 const SIZE: (f64, f64) = (340.0, 220.0);
 const ROOM: (f64, f64) = (46.0, 26.0);
+/// Room on the right, for half of the last value's name.
+const RIGHT: f64 = 26.0;
 
 /// Renders a sweep as an HTML page.
 pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
@@ -19,7 +21,7 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
     let caveat = sweep.points.first().and_then(|p| p.suite.caveat());
     let table = html! { .card { (table(&shown::table(sweep), |_| false)) } };
     let curves = html! {
-        .scores { @for term in shown::terms(sweep) { (plot(sweep, term)) } }
+        .scores.plots { @for term in shown::terms(sweep) { (plot(sweep, term)) } }
     };
     let sections = html! {
         @if !alarms.is_empty() || caveat.is_some() {
@@ -68,7 +70,7 @@ fn plot(sweep: &Sweep, term: &'static Term) -> Markup {
     let places = || sweep.points.iter().map(|p| p.place[axis]);
     let (first, last) = (places().fold(f64::INFINITY, f64::min), places().fold(f64::NEG_INFINITY, f64::max));
     let [low, high] = term.range;
-    let x = |v: f64| ROOM.0 + (SIZE.0 - ROOM.0 - 10.0) * (v - first) / (last - first).max(f64::MIN_POSITIVE);
+    let x = |v: f64| ROOM.0 + (SIZE.0 - ROOM.0 - RIGHT) * (v - first) / (last - first).max(f64::MIN_POSITIVE);
     let y = |v: f64| 10.0 + (SIZE.1 - ROOM.1 - 10.0) * (1.0 - (v.clamp(low, high) - low) / (high - low));
     let mut ticks: Vec<(f64, &str)> =
         sweep.points.iter().map(|p| (p.place[axis], p.at[axis].as_str())).collect();
@@ -80,7 +82,7 @@ fn plot(sweep: &Sweep, term: &'static Term) -> Markup {
             p { b { (term.name) } " " span.quiet { (term.label) } }
             svg viewBox=(format!("0 0 {} {}", SIZE.0, SIZE.1)) width="100%" role="img" aria-label=(format!("{} along {}", term.name, sweep.axes[axis])) {
                 @for v in [low, (low + high) / 2.0, high] {
-                    line x1=(ROOM.0) x2=(SIZE.0 - 10.0) y1=(y(v)) y2=(y(v)) stroke="var(--track)" {}
+                    line x1=(ROOM.0) x2=(SIZE.0 - RIGHT) y1=(y(v)) y2=(y(v)) stroke="var(--track)" {}
                     text x=(ROOM.0 - 6.0) y=(y(v) + 4.0) text-anchor="end" { (format!("{v}")) }
                 }
                 @for (v, name) in &ticks {

@@ -1,6 +1,6 @@
 //! The top of the page: the verdict in words, published models to read it against, and what to do next.
 
-use super::page::sentence;
+use super::page::{sentence, unbroken};
 use crate::Result;
 use crate::record::Report;
 use crate::report::assessment::{Assessment, Standing, assess, references};
@@ -36,7 +36,7 @@ pub(super) fn card(report: &Report) -> Result<Markup> {
                 }
                 div {
                     h3 { "What to do next" }
-                    ol { @for (text, command) in &next { li { (sentence(text)) @if let Some(command) = command { code { (command) } } } } }
+                    ol { @for (text, command) in &next { li { (sentence(text)) @if let Some(command) = command { code { (unbroken(command)) } } } } }
                 }
             }
         }
