@@ -144,7 +144,6 @@ pub enum Command {
     mut_arg("max_drop", |a| a.hide(true)), mut_arg("baseline", |a| a.hide(true)),
     mut_arg("save_baseline", |a| a.hide(true)), mut_arg("resume", |a| a.hide(true)),
     mut_arg("trials_out", |a| a.hide(true)), mut_arg("strong_sample", |a| a.hide(true)), mut_arg("nmi", |a| a.hide(true)),
-    mut_arg("targets", |a| a.hide(true)),
     mut_arg("attack_precision", |a| a.hide(true)), mut_arg("journal", |a| a.hide(true)), mut_arg("partition", |a| a.hide(true)),
     mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),

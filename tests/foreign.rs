@@ -202,6 +202,27 @@ fn queries_are_aimed_at_foreign_targets() {
     assert_eq!(text.trim(), "agrees");
 }
 
+/// The doctor attacks the audit with targets by other means. Whether an image can come near a target nobody knows, so that no attack is
+/// blamed for falling short of one with ε = 1: these targets are random directions, and no image comes near them.
+#[test]
+fn the_doctor_looks_into_attacks_on_foreign_targets() {
+    let folder = Temp::new();
+    let (names, values) = targets(128);
+    let file = parquet(&folder, "texts.parquet", &names, &values);
+    let suite = folder.write("aim.yaml", "form: corrected\nattacks: [TMA, QA+]\nsteps: 8\n");
+    let mut doctor = program(&folder);
+    let model = bundled("plain.onnx");
+    let args = ["--max-queries", "3", "--targets", &file, "-q", "-o", "findings.json"];
+    doctor.args(["doctor", "--suite", suite.to_str().unwrap()]).args(args).arg(&model);
+    let found = ran(&mut doctor);
+    let findings = folder.json("findings.json");
+    let unbounded = findings["findings"].as_array().unwrap().iter().find(|f| f["check"] == "unbounded");
+    assert_eq!(unbounded.unwrap()["severity"], "ok", "{}{}", found.out, found.err);
+    let refused = ran(doctor.arg("--surrogate").arg(&model));
+    assert_eq!(refused.code, Some(2));
+    says(&refused.err, &["--targets", "the audited model's space", "leave one of the two out"]);
+}
+
 /// The order of rows and the format of the file say nothing; other embeddings are another run; trials are replayed by name.
 #[test]
 fn names_say_what_a_target_is() {

@@ -144,11 +144,13 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
         ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => {
             let model = words.first()?.to_string_lossy().into_owned();
             let second = words.get(1)?.to_string_lossy().into_owned();
-            if model.starts_with('-') || Cli::command().find_subcommand(&second).is_some() {
-                return None;
-            }
             if model == "help" {
                 return misspelt(words.get(1)?);
+            }
+            let cli = Cli::command();
+            let is_command = |word: &str| cli.find_subcommand(word).is_some();
+            if model.starts_with('-') || is_command(&model) || is_command(&second) {
+                return None;
             }
             Path::new(&second).exists().then(|| {
                 Error::usage(format!("{second}: one model at a time, and images are named by --data: `audit {model} --data {second}`"))

@@ -110,8 +110,8 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
             "the doctor is done in one go: leave --resume, --journal and --partition out",
         ),
         (
-            run.targets.is_some(),
-            "the doctor checks attacks whose goals images can reach, and of --targets nobody knows: leave it out",
+            run.targets.is_some() && run.surrogate.is_some(),
+            "--targets: they are of the audited model's space, and --surrogate has another: leave one of the two out",
         ),
         (run.trials_out.is_some(), "the doctor keeps findings and no trials: leave --trials-out out"),
         (

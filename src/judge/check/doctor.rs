@@ -343,7 +343,11 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
         let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
         // The tolerance for R@1 is a point above chance and two standard errors.
         let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
-        let most = match (threat::Objective::find(code)?.reach)(plan.form) {
+        let objective = threat::Objective::find(code)?;
+        // Whether an image can come near a foreign target, nobody knows.
+        let foreign = p.gallery.foreign().is_some() && objective.measure.takes_foreign();
+        let reach = if foreign { Reach::Unknown } else { (objective.reach)(plan.form) };
+        let most = match reach {
             Reach::Almost(points) => points,
             Reach::Share(points) => points + error(points / 100.0),
             Reach::Chance => chance + POINT + error(chance / 100.0),
