@@ -237,9 +237,12 @@ pub(super) fn crafted(report: &Report) -> Vec<String> {
 /// Rows of groups that reports for people show at most.
 const MOST_GROUPS: usize = 20;
 
-/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups with what each is about, in
-/// words without a full stop. `None` where no attack is about a threshold.
-pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Vec<(&'static str, Grid)>)> {
+/// Tables, each with what it is about, in words without a full stop.
+pub(super) type Titled = Vec<(&'static str, Grid)>;
+
+/// Decisions by a threshold: sentences without a full stop, and tables of the attacked pairs and of groups. `None` where no attack is
+/// about a threshold.
+pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     let found = report.verification.as_ref()?;
     let within = |interval: Option<(f64, f64)>, digits: usize| {
         interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.digits$} – {high:.digits$})"))

@@ -116,7 +116,7 @@ pub fn merge(files: &[PathBuf], command: &str) -> Result<Report> {
         // What these hold is of a part's own trials.
         labels: pieces.iter().flat_map(|piece| piece.report.labels.clone()).collect(),
         hub: pieces.iter().filter_map(|piece| piece.report.hub.clone()).max_by_key(|hub| hub.sample),
-        universal: pieces.iter().find_map(|piece| piece.report.universal.clone()),
+        universal: pieces.iter().find_map(|piece| piece.report.universal),
         outcomes,
         skipped,
         ..base.clone()
