@@ -228,7 +228,9 @@ def main():
         if not path.is_file():
             module(HERE / "bench_step.py").export(folder, [name])
         model, file = network(name, path, where), folder / "suite.json"
+        # The reference has no strong search.
         words = [path, "--data", images, "-o", file, "--max-queries", queries, "--threads", threads, *ep]
+        words += ["--strong-sample", "off"]
         words += ["-q", "--allow-untrusted", "--range", "0,1", "--resize-shorter", size]
         ours, theirs = (float("inf"), 0), float("inf")
         for _ in range(int(rounds)):
