@@ -50,6 +50,18 @@ fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result
     run::crossed::run(models, &flags.run, "audit compare").map(|(comparison, _)| comparison)
 }
 
+/// Four audits on the trials of the first: attacks on either model, measured on the first and on the second. In the order of the matrix:
+/// made on the first and measured on both, made on the second and measured on both.
+fn separately(dir: &Temp, [first, second]: [&Path; 2], small: &[String]) -> [Report; 4] {
+    let trials = text(&dir.join("first.json"));
+    let of_first = audit(first, small, &["-o", &trials]);
+    let replayed =
+        |model: &Path, more: &[&str]| audit(model, small, &[&["--trials", trials.as_str()], more].concat());
+    let on_second = replayed(second, &["--surrogate", &text(first)]);
+    let on_first = replayed(first, &["--surrogate", &text(second)]);
+    [of_first, on_second, on_first, replayed(second, &[])]
+}
+
 /// Each cell of the matrix is what an audit by itself gives: of each model, and with the other as `--surrogate`.
 #[test]
 fn the_matrix_is_what_four_audits_give() {
@@ -58,12 +70,7 @@ fn the_matrix_is_what_four_audits_give() {
     let found = compare([&float, &int8], &small, &["--strong-sample", "4"]).unwrap();
     let crossed = found.crossed.as_ref().unwrap();
 
-    let trials = text(&dir.join("float.json"));
-    let of_float = audit(&float, &small, &["-o", &trials]);
-    let replay = ["--trials", trials.as_str()];
-    let of_int8 = audit(&int8, &small, &replay);
-    let on_int8 = audit(&int8, &small, &[&replay[..], &["--surrogate", &text(&float)]].concat());
-    let on_float = audit(&float, &small, &[&replay[..], &["--surrogate", &text(&int8)]].concat());
+    let [of_float, on_int8, on_float, of_int8] = separately(&dir, [&float, &int8], &small);
     let names = ["ers", "attack.ES:R", "attack.CA+", "attack.QA-", "attack.TMA", "attack.GTM"];
     for name in names {
         let metric = Quantity::find(name).unwrap();
@@ -125,12 +132,7 @@ fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
     let (small, float, int8) = (of_suite(&dir, &suite), bundled("plain.onnx"), int8());
     let found = compare([&float, &int8], &small, &["--strong-sample", "off"]).unwrap();
     let crossed = found.crossed.as_ref().unwrap();
-    let trials = text(&dir.join("float.json"));
-    let of_float = audit(&float, &small, &["-o", &trials]);
-    let replay = ["--trials", trials.as_str()];
-    let of_int8 = audit(&int8, &small, &replay);
-    let on_int8 = audit(&int8, &small, &[&replay[..], &["--surrogate", &text(&float)]].concat());
-    let on_float = audit(&float, &small, &[&replay[..], &["--surrogate", &text(&int8)]].concat());
+    let [of_float, on_int8, on_float, of_int8] = separately(&dir, [&float, &int8], &small);
     for name in ["HUB:10", "HUB:S", "UAP:R", "UAP:D", "DODGE", "IMPERSONATE", "EVADE", "COLLIDE"] {
         let metric = Quantity::find(&format!("attack.{name}")).unwrap();
         let row = crossed.transfer.iter().find(|row| row.metric == metric).expect(name);

@@ -127,14 +127,14 @@ pub struct Evidence {
 }
 
 /// The first image [P] of a trial's run, within its bound; `None` for the clean image. Errors: those of loading another image.
-pub type First<'v> = dyn Fn(usize, &Bound) -> Result<Option<Vec<f32>>> + Sync + 'v;
+pub type Start<'v> = dyn Fn(usize, &Bound) -> Result<Option<Vec<f32>>> + Sync + 'v;
 
 /// What a member of an ensemble changes about the runs of its trials. Functions take the index of a trial.
 pub struct Variation<'v> {
     /// The loss, in place of the objective's.
     pub loss: &'v (dyn Fn(usize) -> Loss<'v> + Sync),
     /// The first images.
-    pub start: &'v First<'v>,
+    pub start: &'v Start<'v>,
     /// The stream of the search's random choices.
     pub stream: &'v (dyn Fn(usize) -> u64 + Sync),
     /// A run ends at the first image whose loss is lower.
