@@ -193,6 +193,36 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     fires(&e, Severity::Warning, &["transfer", "curve"]);
 }
 
+/// A perturbation of many queries is compared as a whole: with noise, random search and another model's perturbation that are shared by
+/// the same queries. What can't be asked of it is said, and not passed.
+#[test]
+fn a_universal_perturbation_is_looked_into() {
+    let folder = Temp::new();
+    let text = "form: corrected\nattacks: [UAP]\nschedule: adaptive\nsteps: 20\nrestarts: 1\n";
+    let suite = folder.write("all.yaml", text);
+    let flags = ["--suite", suite.to_str().unwrap(), "--max-queries", "72"];
+    let e = examine(&small(), &flags, Some(&linear()));
+    sound(&e);
+    let found = |e: &Examination, check: &str| {
+        e.findings.iter().find(|f| f.check == check).map(|f| f.found.clone()).unwrap()
+    };
+    for check in ["noise", "black-box", "one-step", "transfer"] {
+        // The other 36 of 72 queries are measured, under four perturbations.
+        says(&found(&e, check), &["on 0 of 4 perturbations"]);
+    }
+    for (check, why) in [
+        ("unbounded", "UAP not judged, as nobody knows what can be reached"),
+        ("curve", "Not judged"),
+        ("unfinished", "shares its perturbation with others"),
+        ("silent-success", "shares its perturbation with others"),
+    ] {
+        says(&found(&e, check), &[why]);
+    }
+    let masked = examine(&saturating(), &flags, None);
+    fires(&masked, Severity::Error, &["noise", "black-box"]);
+    says(&found(&masked, "noise"), &["of 4 perturbations (UAP)"]);
+}
+
 /// Each image's embedding counts from the batch's mean, as batch normalisation in training mode would have it.
 #[test]
 fn dependence_on_the_batch_is_caught() {

@@ -163,28 +163,39 @@ pub fn run(
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
     let mut all = trials.to_vec();
-    let (mut jobs, mut applied): (Vec<Vec<usize>>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
-    let mut shared: BTreeMap<(&str, usize), Vec<usize>> = BTreeMap::new();
-    for (i, trial) in trials.iter().enumerate() {
-        match trial.objective.shared {
-            false => jobs.push(vec![i]),
-            true => shared
-                .entry((trial.objective.code, universal::group(gallery, plan.seed, trial)))
-                .or_default()
-                .push(i),
+    let (mut jobs, mut applied) = (Vec::new(), Vec::new());
+    for together in together(gallery, plan.seed, trials) {
+        let trial = &trials[together[0]];
+        if !trial.objective.shared {
+            jobs.push(together);
+            applied.push(Vec::new());
+            continue;
         }
-    }
-    applied.resize(jobs.len(), Vec::new());
-    for ((_, group), queries) in shared {
-        let objective = trials[queries[0]].objective;
-        let sample = universal::samples(gallery)[group].iter();
         let first = all.len();
-        all.extend(sample.map(|&query| Trial { objective, query, targets: Vec::new() }));
+        let sample = universal::samples(gallery)[universal::group(gallery, plan.seed, trial)].iter();
+        all.extend(sample.map(|&query| Trial { query, ..trial.clone() }));
         jobs.push((first..all.len()).collect());
-        applied.push(queries);
+        applied.push(together);
     }
     let task = Task { gallery, images, trials: &all, jobs: &jobs, applied: &applied, plan, how: None };
     start(models, task, watch)
+}
+
+/// The trials that have one perturbation, by their index in `trials`: each by itself, and then those of objectives that
+/// [share](Objective::shared) it, by objective and sample.
+pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize>> {
+    let (mut alone, mut shared) = (Vec::new(), BTreeMap::<(&str, usize), Vec<usize>>::new());
+    for (i, trial) in trials.iter().enumerate() {
+        match trial.objective.shared {
+            false => alone.push(vec![i]),
+            true => {
+                let group = universal::group(gallery, seed, trial);
+                shared.entry((trial.objective.code, group)).or_default().push(i);
+            }
+        }
+    }
+    alone.extend(shared.into_values());
+    alone
 }
 
 /// Like [`run`], for jobs of trials that share one perturbation δ, x = clip(x0 + δ, 0, 1). A job lists its trials by
