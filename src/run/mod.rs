@@ -153,7 +153,7 @@ fn execute(
     report.model.softened = model.softened_nodes();
     let unformed = model.unformed().map(|(pass, why)| reservations::unformed(pass, why));
     report.warnings.extend(unformed.filter_map(Finding::warning));
-    report.timing.image_steps = attacks::image_steps(&report.outcomes, attacks.plan.restarts + 1);
+    report.timing.image_steps = attacks::image_steps(report, attacks.plan);
     Ok(())
 }
 

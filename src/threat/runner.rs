@@ -12,7 +12,7 @@ use super::losses::{Losses, check_embeddings, check_loss};
 use super::mask::Mask;
 use super::measure::measure_all;
 use super::objective::{Loss, Objective, universal};
-use super::search::{Search, Setting, Walk};
+use super::search::{RANDOM, Search, Setting, Walk};
 use super::select::Trial;
 use crate::model::Differentiable;
 use crate::record::{Form, Measures, Outcome};
@@ -26,6 +26,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of last steps over which a converged run should hardly improve ([`Outcome::late_fall`]).
 pub const LAST: usize = 10;
+
+/// Perturbations that a random search tries before a further start of a shared one, for each step that follows. Without a gradient they cost
+/// about as much.
+const LOOKS: usize = 3;
 
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +49,8 @@ pub struct Plan {
     /// The search algorithm.
     pub search: &'static Search,
     /// Number of additional runs of each trial, from uniform random starts in the ball. The run with the lowest final
-    /// loss counts.
+    /// loss counts. Those of a perturbation that many queries share begin where a random search ends, and the one with most success on its
+    /// sample counts.
     pub restarts: usize,
     /// Seed of the random starts and of the searches' random choices.
     pub seed: u64,
@@ -77,21 +82,23 @@ impl Plan {
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
             Some(effort) => ensemble::usual(objective.members, effort),
+            // Further starts of a shared perturbation begin with as much random search.
+            None if objective.shared => self.steps * (2 * self.restarts + 1),
             None => self.steps * (self.restarts + 1),
         }
     }
 
     /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
     pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
-        let (mut work, mut shared) = (0, BTreeMap::<&str, usize>::new());
+        let (mut work, mut shared) = (0, BTreeMap::<&str, (usize, usize)>::new());
         for objective in trials {
+            let each = self.work(objective);
             match objective.shared {
-                false => work += self.work(objective),
-                true => *shared.entry(objective.code).or_default() += 1,
+                false => work += each,
+                true => shared.entry(objective.code).or_insert((each, 0)).1 += 1,
             }
         }
-        let crafted =
-            |queries: usize| universal::crafting(queries) * self.steps * (self.restarts + 1) + queries;
+        let crafted = |(each, queries)| universal::crafting(queries) * each + queries;
         work + shared.into_values().map(crafted).sum::<usize>()
     }
 
@@ -784,15 +791,18 @@ impl<'a> Task<'a> {
         let zero = vec![0.0; pixels];
         let free = plan.free(model.shape(), members[0].objective, &all)?;
         let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
-        let x = if start == 0 { zero.clone() } else { bound.start(&mut draw(start as u64)) };
+        let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
+            .map(|(&trial, clean)| Some(self.member([job, start], trial, clean, free.clone())))
+            .collect();
+        let first = draw(start as u64);
+        let x = match start {
+            0 => Some(zero.clone()),
+            _ => self.random_search(&runs, &bound, first, model, buffers, shared)?,
+        };
+        let Some(x) = x else { return Ok(None) };
         let draw = draw(NOISE + 1 + start as u64);
         let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, model.shape());
-        let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
-            .map(|(&trial, clean)| {
-                let run = self.member([job, start], trial, clean, free.clone());
-                Some(Run { begins_clean: start == 0 && !own, ..run })
-            })
-            .collect();
+        runs.iter_mut().flatten().for_each(|run| run.begins_clean &= !own);
         let mut slots = Slots::new(count, 1, pixels, false);
         // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
         let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
@@ -826,10 +836,7 @@ impl<'a> Task<'a> {
         for _ in 0..plan.steps {
             let (loss, gradient) = mean(&mut runs, &delta, model)?;
             walk.step(&mut delta, &bound, loss, &gradient);
-            let at = runs.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
-            // Work is counted in steps of the trials that are measured.
-            let counted = if self.applied(job).is_empty() { runs.len() } else { self.applied(job).len() };
-            if locked(shared).stepped(counted, at) {
+            if self.stepped_together(&runs, shared) {
                 return Ok(None);
             }
         }
@@ -839,6 +846,52 @@ impl<'a> Task<'a> {
             (loss, delta) = (best, at);
         }
         Ok(Some(Crafted { runs, delta, loss, free }))
+    }
+
+    /// Where a further start of a common perturbation begins: at the best of a random search, [`LOOKS`] perturbations for each step that
+    /// follows. Gradients of a mean loss lead to poor optima from points inside the ball, where a corner of it often is a good one. `None` where all
+    /// threads must stop.
+    fn random_search(
+        &self,
+        runs: &[Option<Run>],
+        bound: &Bound,
+        draw: Draw,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+        shared: &Mutex<Shared>,
+    ) -> Result<Option<Vec<f32>>> {
+        let steps = LOOKS * self.plan.steps;
+        let mut x = vec![0.0; model.pixels()];
+        let setting = Setting {
+            bound: *bound,
+            start: &x,
+            warm: false,
+            shape: model.shape(),
+            steps,
+            alpha: self.alpha(),
+        };
+        let mut search = (RANDOM.begin)(&setting, draw);
+        x = search.first().unwrap_or(x);
+        for look in 1..=steps {
+            let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
+            let loss = self.mean_loss(runs, &images, model, buffers)?;
+            search.step(&mut x, bound, loss, &[]);
+            if look.is_multiple_of(LOOKS) && self.stepped_together(runs, shared) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(search.best().map_or(x, |(_, best)| best)))
+    }
+
+    /// Counts a step of trials that share a perturbation. Returns whether all threads must stop.
+    fn stepped_together(&self, runs: &[Option<Run>], shared: &Mutex<Shared>) -> bool {
+        let Some(run) = runs.iter().flatten().next() else { return false };
+        // Work is counted in steps of the trials that are measured.
+        let counted = match self.applied(run.job) {
+            [] => runs.len(),
+            applied => applied.len(),
+        };
+        locked(shared).stepped(counted, Some((&self.trials[run.trial], run.step)))
     }
 
     /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent, as their last term measures it.
