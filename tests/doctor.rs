@@ -129,14 +129,19 @@ fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
 }
 
-#[test]
-fn rounding_in_front_is_caught() {
+/// Eight grey levels in front.
+fn rounding() -> Graph {
     let nodes = vec![
         Node::new("Mul", &["image", "levels"], "scaled"),
         Node::new("Round", &["scaled"], "rounded"),
         Node::new("Div", &["rounded", "levels"], "seen"),
     ];
-    let e = examine(&behind(nodes, Weights::new(1).floats("levels", &[], &[8.0])), &[], None);
+    behind(nodes, Weights::new(1).floats("levels", &[], &[8.0]))
+}
+
+#[test]
+fn rounding_in_front_is_caught() {
+    let e = examine(&rounding(), &[], None);
     fires(&e, Severity::Error, &["zero-gradient", "direction", "unbounded", "noise", "black-box"]);
     fires(&e, Severity::Warning, &["flat-operators", "curve"]);
     let zero = e.findings.iter().find(|f| f.check == "zero-gradient").unwrap();
@@ -218,9 +223,11 @@ fn a_universal_perturbation_is_looked_into() {
     ] {
         says(&found(&e, check), &[why]);
     }
-    let masked = examine(&saturating(), &flags, None);
-    fires(&masked, Severity::Error, &["noise", "black-box"]);
-    says(&found(&masked, "noise"), &["of 4 perturbations (UAP)"]);
+    // Where nothing has a gradient and no further start begins with a random search, δ stays where it begins.
+    let alone = folder.write("alone.yaml", text.replace("restarts: 1", "restarts: 0"));
+    let flat = examine(&rounding(), &["--suite", alone.to_str().unwrap(), "--max-queries", "72"], None);
+    fires(&flat, Severity::Error, &["zero-gradient", "direction", "noise", "black-box"]);
+    says(&found(&flat, "noise"), &["on 4 of 4 perturbations (UAP)"]);
 }
 
 /// Each image's embedding counts from the batch's mean, as batch normalisation in training mode would have it.

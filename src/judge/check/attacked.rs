@@ -112,9 +112,10 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             backwards.push(code);
         }
         // A trial with a closed hinge at the start has no gradient and is not judged. A trial whose loss is not zero
-        // but whose embedding did not move is.
-        let asked: Vec<&&Outcome> =
-            outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
+        // but whose embedding did not move is, and one under a perturbation that was crafted on others.
+        let asked: Vec<&&Outcome> = (outcomes.iter())
+            .filter(|o| o.loss_first != 0.0 || o.shift > 0.0 || o.shared.is_some())
+            .collect();
         let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, &all.basis)).count();
         if !asked.is_empty() && asked.iter().all(|o| o.shift == 0.0) {
             still.push(code);

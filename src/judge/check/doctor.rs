@@ -204,7 +204,8 @@ impl<'a> Patient<'a> {
             true => (self.beaten_by_success(&points)?, "more success"),
             false => (self.beaten(&losses)?, "a lower loss"),
         };
-        let (count, first) = (beaten.len(), beaten.iter().map(|trials| trials[0]).collect::<Vec<_>>());
+        let first: Vec<usize> = beaten.into_iter().map(|trials| trials[0]).collect();
+        let count = first.len();
         let mut codes: Vec<&str> = first.into_iter().map(|i| self.trials[i].objective.code).collect();
         codes.sort_unstable();
         codes.dedup();
