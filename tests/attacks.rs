@@ -2,7 +2,7 @@
 
 mod common;
 
-use audit::model::{Cotangent, Differentiable, OnLanes, Pass, SignedSteps};
+use audit::model::{Cotangent, Differentiable, OnLanes, Route, SignedSteps};
 use audit::record::{Form, Measures, Outcome, Protocol};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
@@ -277,7 +277,7 @@ fn go_strong(
         ControlFlow::Continue(())
     };
     let mut lanes = |pass, work: &mut OnLanes| match pass {
-        Pass::Exact => work(vec![&mut *model]).map(|()| true),
+        Route::Exact => work(vec![&mut *model]).map(|()| true),
         _ => Ok(false),
     };
     strong.run(&mut lanes, &mut see).unwrap();
@@ -869,7 +869,7 @@ static WARM: Objective = Objective {
         &[Member { name: "first", search: &COSINE, steps: 1, ..MEMBER }],
         &[Member { name: "warm", search: &RANDOM, steps: 1, from: From::Best, ..MEMBER }],
         &[Member { name: "cold", search: &RANDOM, steps: 1, ..MEMBER }],
-        &[Member { name: "soft", pass: Pass::Softened, ..MEMBER }],
+        &[Member { name: "soft", route: Route::Softened, ..MEMBER }],
     ],
     ..es::ES
 };
@@ -878,8 +878,8 @@ const MEMBER: Member = Member {
     about: "",
     loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
     aims: Aims::One,
-    pass: Pass::Exact,
-    or_exact: false,
+    route: Route::Exact,
+    or: None,
     search: &COSINE,
     steps: 1,
     alpha: Some(1.0),

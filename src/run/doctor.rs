@@ -171,7 +171,7 @@ fn attacks(
         findings.extend(c.examine(&mut patient)?);
     }
     progress.finish();
-    findings.extend(patient.model.unformed().map(|(pass, why)| reservations::unformed(pass, why)));
+    findings.extend(patient.model.unformed().map(|(route, why)| reservations::unformed(route, why)));
     Ok(findings)
 }
 
