@@ -444,7 +444,13 @@ fn of_embedding(flag: Arg) -> Arg {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit gate report.json --fail-under robust_r1=30\n  audit gate report.json --baseline base.json \
-    --max-drop ars=1.0\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
+    --max-drop ars=1.0\n\nMetrics:\n  \
+    robust_r1, ars, ers       scores\n  \
+    attack.ES:R               the mean after an attack (audit attacks)\n  \
+    attack.ES:R.resistance    its resistance per trial; .table: by means\n  \
+    attack.ES:R.worst_class   the lowest of any class; .worst_group\n  \
+    benign.r1, benign.map     without attack\n  \
+    corruption.blur@3.r1      under a natural corruption\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
     or missing metric"
 )]
 pub struct GateFlags {
