@@ -500,13 +500,16 @@ pub struct ImagesFlags {
     /// Folder to write to
     #[arg(long)]
     pub out: PathBuf,
+    /// Another seed draws other characters
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Height and width
     #[arg(long, default_value_t = 28, value_parser = few())]
     pub size: usize,
+    /// 1 for grey, 3 for colour
     #[arg(long, default_value_t = 1, value_parser = few())]
     pub channels: usize,
+    /// Classes, each a folder
     #[arg(long, default_value_t = 48, value_parser = few())]
     pub classes: usize,
     /// Images in each class

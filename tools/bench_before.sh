@@ -31,8 +31,10 @@ for suite in 'full --max-queries 400' 'ars-strict --max-queries 200'; do
     declare -A took=()
     for _ in 1 2 3 4; do
         for commit in "$before" "$after"; do
-            took[$commit]+=" $(seconds "$folder/target-$commit/release/audit" --suite $suite --strong-sample off --threads 2 -q \
-                "$root/models/hardened.onnx" -o "$folder/$commit.json")"
+            audit=$folder/target-$commit/release/audit
+            # Programs before the strong search have no flag for it.
+            case $("$audit" --help) in *--strong-sample*) sample='--strong-sample off' ;; *) sample= ;; esac
+            took[$commit]+=" $(seconds "$audit" --suite $suite $sample --threads 2 -q "$root/models/hardened.onnx" -o "$folder/$commit.json")"
         done
     done
     range() { tr ' ' '\n' <<<"${took[$1]}" | sed '/^$/d' | sort -n | sed -n '1p;$p' | paste -sd' ' | sed 's/ / to /'; }
