@@ -40,8 +40,11 @@ pub fn render(beside: &Beside) -> String {
         let columns = table.columns.iter().map(String::as_str);
         let head: Vec<&str> = [""].into_iter().chain(columns).chain(["source"]).collect();
         let grid = Grid::new(&head, &[0], table.rows.iter().map(row));
-        out +=
-            &format!("\n{}\n{}\n", table.title, terminal::table(&grid, terminal::width(), Paint::detect()));
+        out += &format!(
+            "\n{}\n{}\n",
+            wrap(&table.title),
+            terminal::table(&grid, terminal::width(), Paint::detect())
+        );
         for (i, source) in sources.iter().enumerate() {
             out += &(wrap(&format!("[{}] {source}", i + 1)) + "\n");
         }
