@@ -2,11 +2,11 @@
 
 mod common;
 
-use audit::model::{Cotangent, Differentiable, OnLanes, Pass, SignedSteps};
+use audit::model::{Cotangent, Differentiable, OnLanes, Route, SignedSteps};
 use audit::record::{Form, Measures, Outcome, Protocol};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, From, Member};
-use audit::threat::objective::{es, r1};
+use audit::threat::objective::{es, r1, universal};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
@@ -277,7 +277,7 @@ fn go_strong(
         ControlFlow::Continue(())
     };
     let mut lanes = |pass, work: &mut OnLanes| match pass {
-        Pass::Exact => work(vec![&mut *model]).map(|()| true),
+        Route::Exact => work(vec![&mut *model]).map(|()| true),
         _ => Ok(false),
     };
     strong.run(&mut lanes, &mut see).unwrap();
@@ -869,7 +869,7 @@ static WARM: Objective = Objective {
         &[Member { name: "first", search: &COSINE, steps: 1, ..MEMBER }],
         &[Member { name: "warm", search: &RANDOM, steps: 1, from: From::Best, ..MEMBER }],
         &[Member { name: "cold", search: &RANDOM, steps: 1, ..MEMBER }],
-        &[Member { name: "soft", pass: Pass::Softened, ..MEMBER }],
+        &[Member { name: "soft", route: Route::Softened, ..MEMBER }],
     ],
     ..es::ES
 };
@@ -878,8 +878,8 @@ const MEMBER: Member = Member {
     about: "",
     loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
     aims: Aims::One,
-    pass: Pass::Exact,
-    or_exact: false,
+    route: Route::Exact,
+    or: None,
     search: &COSINE,
     steps: 1,
     alpha: Some(1.0),
@@ -1414,6 +1414,46 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
     }
     let few = select(&gallery_of_five(), find("UAP"), 1, Form::Corrected, 1, &[0]).unwrap();
     assert!(few.skipped[0].why.contains("too few queries"), "{:?}", few.skipped);
+}
+
+/// In one dimension every start ends at +ε·sign(w) or −ε·sign(w), with one mean shift: what the loss can't tell apart, R@1 of
+/// the sample does. Which end that is follows from the numbers on the line.
+#[test]
+fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
+    let w = random(1, 3);
+    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    // Dense enough that an end of the line hides queries of another class than the other end does.
+    let images = images(160, 4, 0.3, 0.7);
+    let image = |i: usize| Ok(images[i].clone());
+    let gallery = gallery(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
+    let all: Vec<usize> = (0..160).collect();
+    let trials = select(&gallery, find("UAP"), 1, Form::Corrected, 1, &all).unwrap().trials;
+    let right = |query: usize, by: f64| {
+        let z = at(&gallery, query) + by;
+        let far = |i: usize| (at(&gallery, i) - z).abs();
+        let others = (0..160).filter(|&i| i != query);
+        let nearest = others.min_by(|a, b| far(*a).total_cmp(&far(*b))).unwrap();
+        gallery.labels[nearest] == gallery.labels[query]
+    };
+    let left = |sample: &[usize], by: f64| sample.iter().filter(|&&query| right(query, by)).count();
+    let samples = universal::samples(&gallery);
+    let mut decided = 0;
+    for seed in 0..4 {
+        let plan = Plan { restarts: 9, seed, ..plan(Form::Corrected) };
+        let mut see = |event: Event| {
+            let Event::Done(i, outcome, evidence) = event else { return ControlFlow::Continue(()) };
+            let sample = &samples[outcome.shared.unwrap()];
+            let moved = f64::from(evidence.point[0]) - at(&gallery, trials[i].query);
+            assert!((moved.abs() - reach).abs() < 1e-4 * reach, "{outcome:?}");
+            let (this, other) = (left(sample, moved), left(sample, -moved));
+            decided += usize::from(this < other);
+            assert!(this <= other, "it leaves {this} of the sample, and the other end {other}");
+            ControlFlow::Continue(())
+        };
+        let mut model = Linear::new(w.clone(), 7);
+        run(vec![&mut model], &gallery, &image, &trials, &plan, &mut see).unwrap();
+    }
+    assert!(decided > 0, "both ends leave as many everywhere");
 }
 
 fn gallery_of_five() -> Gallery {

@@ -62,7 +62,7 @@ fn the_lowest_class_with_enough_queries_is_named() {
     let report = three();
     let [found] = report.breakdowns.as_slice() else { panic!("{:?}", report.breakdowns) };
     assert_eq!((found.by.as_str(), found.metric.as_str()), ("class", "attack.ES:R"));
-    assert_eq!((found.least, found.too_few, found.lowest), (10, 1, 50.0));
+    assert_eq!((found.least, found.too_few, found.worst), (10, 1, 50.0));
     let rows: Vec<_> = found.rows.iter().map(|r| (r.name.as_str(), r.queries, r.before, r.after)).collect();
     assert_eq!(rows, [("bee", 12, 100.0, 50.0), ("ant", 12, 100.0, 75.0)]);
     let (low, high) = found.rows[0].interval;
@@ -76,16 +76,57 @@ fn the_lowest_class_with_enough_queries_is_named() {
     says(&shown, &[sentence]);
     says(
         &String::from_utf8(render(&report, "md")).unwrap(),
-        &["by class and group", "| bee 50.0, ant 75.0 | 18.3 – 81.7 |"],
+        &["The worst classes and groups after each attack", "| bee 50.0, ant 75.0 | 18.3 – 81.7 |"],
     );
     says(
         &String::from_utf8(render(&report, "html")).unwrap(),
-        &["R@1 of the lowest classes and groups", "bee 50.0, ant 75.0"],
+        &["The worst classes and groups after each attack", "bee 50.0, ant 75.0"],
     );
     says(
         &String::from_utf8(render(&report, "metrics.json")).unwrap(),
         &["\"attack_ES_R_worst_class\": 50.0", "attack_ES_R_worst_class_high"],
     );
+}
+
+/// Wrong decisions are the other way round: the worst group is the one with most of them, and its interval goes from the highest lower
+/// to the highest upper end. 6 of 12 have the interval above. The groups are those of the pairs, and not of the images.
+#[test]
+fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
+    let (dir, mut report) = (Temp::new(), three());
+    let accepted = |accepted| Measures { accepted: Some(accepted), ..Measures::default() };
+    let mut groups: BTreeMap<String, String> = BTreeMap::new();
+    for (i, o) in report.outcomes.iter_mut().enumerate() {
+        // Of 33 pairs the first 12 are of the north, the next 12 of the south; 3 and 6 of them are refused after the attack.
+        let refused = i < 3 || (12..18).contains(&i);
+        *o = outcome("DODGE", &o.query, accepted(true), accepted(!refused));
+        groups.insert(o.query.clone(), ["north", "south", "west"][i / 12].into());
+        report.groups.insert(o.query.clone(), "of the image".into());
+    }
+    let trials = report.trials.attacks.remove("es").unwrap();
+    report.trials.attacks.insert("dodge".into(), trials);
+    let found = serde_json::json!({"threshold": 1.0, "listed": true, "genuine": 33, "impostor": 1000, "far": 0.1, "tar": 99.0,
+        "eer": 1.0, "group_of": {"DODGE": groups}});
+    report.verification = Some(serde_json::from_value(found).unwrap());
+    report.breakdowns = breakdowns(&report);
+    let found = report.breakdowns.iter().find(|b| b.by == "group").unwrap();
+    assert_eq!((found.metric.as_str(), found.worst, found.too_few), ("attack.DODGE", 50.0, 1));
+    let rows: Vec<_> = found.rows.iter().map(|r| (r.name.as_str(), r.before, r.after)).collect();
+    assert_eq!(rows, [("south", 0.0, 50.0), ("north", 0.0, 25.0)]);
+    assert!((found.interval.0 - 18.2676302).abs() < 1e-6 && (found.interval.1 - 81.7323698).abs() < 1e-6);
+    let sentence = "Highest of 2 groups by attack.DODGE: south 50.0, north 25.0 % (95 % for the highest of all 18.3 – 81.7)";
+    says(&terminal::render_in(&report, 400), &[sentence]);
+
+    let saved = save(&dir, "r.json", &report);
+    let over = |bound: &'static str| [saved.as_str(), "--fail-over", bound];
+    gate(0, &over("attack.DODGE.worst_group=50"), &["50.0 (95 % 18.3 – 81.7), within the allowed 50"]);
+    let chance = "the highest of several is high by chance, and its interval reaches the allowed 19";
+    gate(0, &over("attack.DODGE.worst_group=19"), &[chance]);
+    gate(
+        10,
+        &over("attack.DODGE.worst_group=18"),
+        &["FAIL  attack.DODGE.worst_group", "above the allowed 18"],
+    );
+    gate(2, &[&saved, "--fail-under", "attack.DODGE.worst_group=50"], &["lower is more robust"]);
 }
 
 /// A bound that the interval of the lowest reaches is no failure; one that it doesn't reach is.
@@ -102,7 +143,7 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
         &under("attack.ES:R.worst_class=82"),
         &["FAIL  attack.ES:R.worst_class", "below the required 82"],
     );
-    gate(2, &under("attack.ES:R.worst_group=50"), &["name no groups", "a column `group`"]);
+    gate(2, &under("attack.ES:R.worst_group=50"), &["images or pairs name no groups", "a column `group`"]);
     gate(2, &under("robust_r1.worst_class=50"), &["a class counts with 10 attacked queries", "none has any"]);
     let few = save(&dir, "few.json", &of(&[("ant", 9, 9), ("bee", 8, 6)]));
     let why = "the largest, ant, has 9. Attack more queries";
@@ -111,7 +152,7 @@ fn a_gate_on_the_lowest_fails_beyond_chance_only() {
 
     // Neither the number nor its interval can be edited.
     for edit in
-        [|r: &mut Report| r.breakdowns[0].lowest = 60.0, |r: &mut Report| r.breakdowns[0].interval.1 = 99.0]
+        [|r: &mut Report| r.breakdowns[0].worst = 60.0, |r: &mut Report| r.breakdowns[0].interval.1 = 99.0]
     {
         let mut edited = three();
         edit(&mut edited);

@@ -129,14 +129,19 @@ fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
 }
 
-#[test]
-fn rounding_in_front_is_caught() {
+/// Eight grey levels in front.
+fn rounding() -> Graph {
     let nodes = vec![
         Node::new("Mul", &["image", "levels"], "scaled"),
         Node::new("Round", &["scaled"], "rounded"),
         Node::new("Div", &["rounded", "levels"], "seen"),
     ];
-    let e = examine(&behind(nodes, Weights::new(1).floats("levels", &[], &[8.0])), &[], None);
+    behind(nodes, Weights::new(1).floats("levels", &[], &[8.0]))
+}
+
+#[test]
+fn rounding_in_front_is_caught() {
+    let e = examine(&rounding(), &[], None);
     fires(&e, Severity::Error, &["zero-gradient", "direction", "unbounded", "noise", "black-box"]);
     fires(&e, Severity::Warning, &["flat-operators", "curve"]);
     let zero = e.findings.iter().find(|f| f.check == "zero-gradient").unwrap();
@@ -191,6 +196,38 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     let e = examine(&saturating(), &[], Some(&bare));
     fires(&e, Severity::Error, &["noise", "black-box", "unbounded"]);
     fires(&e, Severity::Warning, &["transfer", "curve"]);
+}
+
+/// A perturbation of many queries is compared as a whole: with noise, random search and another model's perturbation that are shared by
+/// the same queries. What can't be asked of it is said, and not passed.
+#[test]
+fn a_universal_perturbation_is_looked_into() {
+    let folder = Temp::new();
+    let text = "form: corrected\nattacks: [UAP]\nschedule: adaptive\nsteps: 20\nrestarts: 1\n";
+    let suite = folder.write("all.yaml", text);
+    let flags = ["--suite", suite.to_str().unwrap(), "--max-queries", "72"];
+    let e = examine(&small(), &flags, Some(&linear()));
+    sound(&e);
+    let found = |e: &Examination, check: &str| {
+        e.findings.iter().find(|f| f.check == check).map(|f| f.found.clone()).unwrap()
+    };
+    for check in ["noise", "black-box", "one-step", "transfer"] {
+        // The other 36 of 72 queries are measured, under four perturbations.
+        says(&found(&e, check), &["on 0 of 4 perturbations"]);
+    }
+    for (check, why) in [
+        ("unbounded", "UAP not judged, as nobody knows what can be reached"),
+        ("curve", "Not judged"),
+        ("unfinished", "shares its perturbation with others"),
+        ("silent-success", "shares its perturbation with others"),
+    ] {
+        says(&found(&e, check), &[why]);
+    }
+    // Where nothing has a gradient and no further start begins with a random search, δ stays where it begins.
+    let alone = folder.write("alone.yaml", text.replace("restarts: 1", "restarts: 0"));
+    let flat = examine(&rounding(), &["--suite", alone.to_str().unwrap(), "--max-queries", "72"], None);
+    fires(&flat, Severity::Error, &["zero-gradient", "direction", "noise", "black-box"]);
+    says(&found(&flat, "noise"), &["on 4 of 4 perturbations (UAP)"]);
 }
 
 /// Each image's embedding counts from the batch's mean, as batch normalisation in training mode would have it.

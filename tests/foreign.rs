@@ -217,7 +217,8 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
     let found = ran(&mut doctor);
     let findings = folder.json("findings.json");
     let unbounded = findings["findings"].as_array().unwrap().iter().find(|f| f["check"] == "unbounded");
-    assert_eq!(unbounded.unwrap()["severity"], "ok", "{}{}", found.out, found.err);
+    assert_eq!(unbounded.unwrap()["severity"], "info", "{}{}", found.out, found.err);
+    says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as nobody knows"]);
     let refused = ran(doctor.arg("--surrogate").arg(&model));
     assert_eq!(refused.code, Some(2));
     says(&refused.err, &["--targets", "the audited model's space", "leave one of the two out"]);

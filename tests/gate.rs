@@ -311,8 +311,8 @@ fn every_number_of_a_report_can_be_demanded() {
         }
         let value = metric.value(&full).unwrap_or_else(|| panic!("{name}"));
         let flag = if metric.lower_is_better() { "--fail-over" } else { "--fail-under" };
-        // The lowest of several is held to its interval.
-        let beyond = if metric.lowest() { metric.interval(&full).unwrap().1 } else { value };
+        // The worst of several is held to its interval.
+        let beyond = if metric.worst() { metric.interval(&full).unwrap().1 } else { value };
         for (bound, code) in [(value - 1.0, 0), (beyond + 1.0, 10)] {
             let bound = if metric.lower_is_better() { 2.0 * value - bound } else { bound };
             ends(code, &["gate", &file, flag, &format!("{name}={bound}")], &[]);

@@ -386,6 +386,29 @@ fn local_functions_compute_what_onnx_runtime_makes_of_them() {
     agrees(&mut model, BATCH, 4);
 }
 
+/// A window larger than what it slides over leaves nothing. That may be one path of several, which then has no gradient.
+#[test]
+fn a_pool_over_too_small_an_image_leaves_nothing() {
+    let pool = || Node::new("AveragePool", &["x"], "p").with("kernel_shape", vec![2, SIDE + 1]);
+    let nodes = vec![pool(), Node::new("Flatten", &["p"], "y")];
+    let words = ["no values", &format!("[{BATCH}, 0]"), "AveragePool \"p\"", "--size"];
+    refused("nothing", &grey(BATCH, nodes, &[], &["y"]), None, &words);
+
+    let both = vec![
+        pool(),
+        Node::new("Flatten", &["p"], "none"),
+        Node::new("Flatten", &["x"], "all"),
+        Node::new("Concat", &["none", "all"], "y").with("axis", 1),
+    ];
+    let mut model = open("one-path", &grey(BATCH, both, &[], &["y"]), None, None).unwrap();
+    agrees(&mut model, BATCH, (SIDE * SIDE) as usize);
+    let (e, g) = model
+        .gradient(&pixels(BATCH), Array2::ones((BATCH as usize, (SIDE * SIDE) as usize)).view())
+        .unwrap();
+    assert_eq!(e.iter().copied().collect::<Vec<_>>(), pixels(BATCH));
+    assert_eq!(g, vec![1.0; pixels(BATCH).len()]);
+}
+
 /// A function that calls one twice that calls one twice …, and a loop without an end: refused, by name.
 #[test]
 fn what_would_take_for_ever_is_refused() {

@@ -6,18 +6,18 @@ mod masked;
 
 use audit::data::{Dataset, Preparation};
 use audit::model::card::Card;
-use audit::model::{Differentiable, Model};
+use audit::model::{Differentiable, Model, Route};
 use common::models::{SIDE, Weights, grey, small};
 use common::{CPU, Temp, bundled, load_runtime, says};
 use masked::{MASKS, MISLEADING, Mask};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
-use onnx_grad::{Graph, Node, Pass};
+use onnx_grad::{Graph, Node};
 
 const BATCH: usize = 8;
 /// Height and width of the images of the bundled models.
 const WIDTH: usize = 28;
 const PIXELS: usize = WIDTH * WIDTH;
-const SOFT: [Pass; 2] = [Pass::Softened, Pass::StraightThrough];
+const SOFT: [Route; 2] = [Route::Softened, Route::StraightThrough];
 
 /// Built-in images, each of another class.
 fn images(from: usize) -> Vec<f32> {
@@ -96,11 +96,11 @@ fn masks_hide_the_gradient_and_softened_passes_find_it() {
         let none = exact.iter().filter(|v| v.abs() <= 1e-4 * top).count() as f64 / exact.len() as f64;
         let hidden = none > 0.8 || top < 0.02 * largest(&own);
         assert!(hidden || ["tanh-100", "sign-leak"].contains(&name), "{name}: {none:.2} of it 0, {top}");
-        let cosines = SOFT.map(|pass| {
-            let mut softened = model.softened(pass).unwrap().expect(name);
+        let cosines = SOFT.map(|route| {
+            let mut softened = model.softened(route).unwrap().expect(name);
             let g = towards(softened.lanes()[0], &x, &to);
             let signs = same_signs(&g, &own);
-            assert!(signs > 0.6 && g.iter().all(|v| v.is_finite()), "{name}, {pass:?}: signs {signs:.2}");
+            assert!(signs > 0.6 && g.iter().all(|v| v.is_finite()), "{name}, {route:?}: signs {signs:.2}");
             median_cosine(&g, &own)
         });
         // Of rectifiers that make a step, most weight is at its middle, and little more than signs is right elsewhere.
@@ -118,8 +118,8 @@ fn an_unmasked_model_keeps_its_gradient() {
     let [x, aims] = images_and_aims();
     let to = model.embed(&aims).unwrap();
     let own = towards(model.lanes()[0], &x, &to);
-    for pass in SOFT {
-        let mut softened = model.softened(pass).unwrap().unwrap();
+    for route in SOFT {
+        let mut softened = model.softened(route).unwrap().unwrap();
         assert_eq!(softened.nodes, [r#"Relu "relu1""#, r#"Relu "relu3""#]);
         let g = towards(softened.lanes()[0], &x, &to);
         assert!(median_cosine(&g, &own) > 0.95, "{}", median_cosine(&g, &own));
@@ -154,7 +154,7 @@ fn an_attack_along_a_softened_gradient_gets_further() {
         };
         let start = nearness(&x);
         let mut softened =
-            opened(&temp, name, &Mask::named(name).apply(&graph)).softened(Pass::Softened).unwrap().unwrap();
+            opened(&temp, name, &Mask::named(name).apply(&graph)).softened(Route::Softened).unwrap().unwrap();
         let soft = nearness(&attacked(softened.lanes()[0]));
         let mut own = opened(&temp, name, &Mask::named(name).apply(&graph));
         let exact = nearness(&attacked(own.lanes()[0]));
@@ -173,8 +173,8 @@ fn softened_lanes_are_as_the_models_own() {
     let mut model = opened(&temp, "masked", &Mask::named("where-leak").apply(&graph));
     let [x, aims] = images_and_aims();
     let to = model.embed(&aims).unwrap();
-    let mut softened = model.softened(Pass::Softened).unwrap().unwrap();
-    assert_eq!(softened.pass, Pass::Softened);
+    let mut softened = model.softened(Route::Softened).unwrap().unwrap();
+    assert_eq!(softened.route, Route::Softened);
     says(&softened.nodes.join(", "), &["Greater", "Where", "relu1"]);
     assert_eq!(softened.lanes().len(), model.lanes().len());
     let lane = &mut softened.lanes()[0];
@@ -189,6 +189,35 @@ fn softened_lanes_are_as_the_models_own() {
     assert_eq!(towards(*lane, &others, &to)[..PIXELS], all[..PIXELS]);
 }
 
+/// Behind an operator that makes black and white of grey, the net is differentiated at values that it never saw. The surrogate's
+/// gradient goes where the unmasked model's goes more than a softened pass does. What it embeds is still measured by the model.
+#[test]
+fn a_surrogate_sees_the_net_behind_a_saturated_operator() {
+    load_runtime();
+    let temp = Temp::new();
+    let graph = Graph::load(&bundled("hardened.onnx")).unwrap();
+    let [x, aims] = images_and_aims();
+    let mut bare = opened(&temp, "bare", &graph);
+    assert!(bare.softened(Route::Surrogate).unwrap().is_none(), "nothing saturates");
+    let to = bare.embed(&aims).unwrap();
+    let own = towards(bare.lanes()[0], &x, &to);
+    for name in ["sigmoid-200", "hard-sigmoid", "clip", "erf"] {
+        let mut model = opened(&temp, name, &Mask::named(name).apply(&graph));
+        let mut nearness = |route: Route| {
+            let mut other = model.softened(route).unwrap().expect(name);
+            let same = (model.embed(&x).unwrap(), other.lanes()[0].embed(&x).unwrap());
+            let top = largest(same.0.as_slice().unwrap());
+            assert!(
+                same.0.iter().zip(&same.1).all(|(a, b)| (a - b).abs() <= 1e-5 * top),
+                "{name}, {route:?}"
+            );
+            median_cosine(&towards(other.lanes()[0], &x, &to), &own)
+        };
+        let (softened, surrogate) = (nearness(Route::Softened), nearness(Route::Surrogate));
+        assert!(surrogate > softened + 0.1, "{name}: softened {softened:.2}, surrogate {surrogate:.2}");
+    }
+}
+
 #[test]
 fn there_is_no_softened_pass_where_it_would_be_the_exact_one() {
     load_runtime();
@@ -196,17 +225,17 @@ fn there_is_no_softened_pass_where_it_would_be_the_exact_one() {
     let nodes = vec![Node::new("Flatten", &["image"], "f"), Node::new("MatMul", &["f", "w"], "embedding")];
     let linear = grey(nodes, Weights::new(1).normal("w", &[SIDE * SIDE, 8], 0.1));
     let model = opened(&temp, "linear", &linear);
-    for pass in [Pass::Exact, Pass::Softened, Pass::StraightThrough] {
-        assert!(model.softened(pass).unwrap().is_none(), "{pass:?}");
+    for route in [Route::Exact, Route::Softened, Route::StraightThrough, Route::Surrogate] {
+        assert!(model.softened(route).unwrap().is_none(), "{route:?}");
     }
     let path = temp.write("small.onnx", small().encode());
     let model = Model::open(&path, &Card::default(), CPU, Some(2)).unwrap();
-    assert!(model.softened(Pass::Exact).unwrap().is_none());
-    assert!(model.softened(Pass::Softened).unwrap().is_some());
+    assert!(model.softened(Route::Exact).unwrap().is_none());
+    assert!(model.softened(Route::Softened).unwrap().is_some());
     let estimated = Model::open_estimated(&path, &Card::default(), CPU, Some(2), 0).unwrap();
-    assert!(estimated.softened(Pass::Softened).unwrap().is_none());
+    assert!(estimated.softened(Route::Softened).unwrap().is_none());
     // Another model under the same name is no other backward pass of this one.
     std::fs::write(&path, linear.encode()).unwrap();
-    let error = model.softened(Pass::Softened).map(|_| ()).unwrap_err();
+    let error = model.softened(Route::Softened).map(|_| ()).unwrap_err();
     says(&error.to_string(), &["small.onnx", "has changed since it was loaded"]);
 }

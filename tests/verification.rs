@@ -170,6 +170,19 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     let checks: Vec<&str> = gate.checks.iter().map(|c| c.metric.as_str()).collect();
     assert_eq!(checks, ["attack.DODGE", "attack.IMPERSONATE"]);
     assert!(gate.exit().is_some(), "some impostor was accepted");
+    // What is advised fits a list of pairs.
+    let html = FORMATS.iter().find(|f| f.extension == "html").unwrap();
+    let page = String::from_utf8((html.render)(&found).unwrap()).unwrap();
+    let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
+    says(
+        &page,
+        &[
+            "a list of pairs has no robust R@1",
+            "audit doctor --suite faces",
+            "--data PAIRS --max-queries 200",
+        ],
+    );
+    assert!(!page.contains("--suite strong") && gate.note.is_none());
     let words = ["240 genuine and 1000 impostor pairs of the list", "far=0.01", "IMPERSONATE", "by group"];
     let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     says(&plain(report::terminal::render(&found)), &words);
@@ -187,6 +200,99 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     assert_eq!(verification(&stated).threshold_interval, None);
     near(verification(&stated).far, verification(&found).far, 1e-9, "FAR");
     says(&mismatches(&found, &stated).join("; "), &["threshold: far=0.01 and euclidean=0.8"]);
+}
+
+/// A gate holds for each group of the list's pairs. Numbers are counted here from outcomes.
+#[test]
+fn groups_of_pairs_have_a_gate() {
+    let folder = stage();
+    let text = "form: corrected\nattacks: [DODGE, IMPERSONATE]\nthreshold: far=0.01\nsteps: 2\n";
+    let suite = folder.write("few.yaml", text);
+    let gate = ["--fail-over", "attack.IMPERSONATE.worst_group=100"];
+    let few = run(&folder, suite.to_str().unwrap(), &[&gate[..], &["--max-queries", "6"]].concat());
+    says(
+        &few.unwrap_err().message,
+        &["attack.IMPERSONATE.worst_group", "a group counts with 10 attacked queries"],
+    );
+    let found =
+        run(&folder, suite.to_str().unwrap(), &[&gate[..], &["--max-queries", "60"]].concat()).unwrap();
+    for code in ["DODGE", "IMPERSONATE"] {
+        let of = &verification(&found).group_of[code];
+        let metric = format!("attack.{code}");
+        let breakdown = found.breakdowns.iter().find(|b| b.by == "group" && b.metric == metric).unwrap();
+        assert!(breakdown.rows.len() > 1);
+        let mut worst = 0.0f64;
+        for row in &breakdown.rows {
+            let mine = found.outcomes.iter().filter(|o| o.attack == code && of[&o.query] == row.name);
+            let wrong = mine.clone().filter(|o| o.after.accepted == Some(code == "IMPERSONATE")).count();
+            let share = 100.0 * wrong as f64 / mine.count() as f64;
+            near(row.after, share, 1e-9, &row.name);
+            worst = worst.max(share);
+        }
+        near(breakdown.worst, worst, 1e-9, code);
+    }
+    let checks = &found.gate.as_ref().unwrap().checks;
+    assert_eq!(checks[0].metric, "attack.IMPERSONATE.worst_group");
+    let worst =
+        found.breakdowns.iter().find(|b| b.by == "group" && b.metric == "attack.IMPERSONATE").unwrap();
+    assert_eq!((checks[0].found, checks[0].interval), (worst.worst, Some(worst.interval)));
+}
+
+/// A list in the form of LFW's pairs.txt names folds. What was called two images of one person in its second fold are of two: whatever the
+/// threshold, about half of this fold is decided wrongly, and the others are not.
+#[test]
+fn folds_of_a_list_have_an_accuracy() {
+    let folder = Temp::new();
+    Dataset::builtin(0).export(&folder.join("images"), &Preparation::new(1, 28, 28)).unwrap();
+    let (each, mut list) = (6, String::from("4\t6\n"));
+    let mut copied = 0;
+    let mut copy = |from: &str, name: &str, number: usize| {
+        let to = folder.join("lfw").join(name);
+        std::fs::create_dir_all(&to).unwrap();
+        let image = folder.join("images").join(from);
+        std::fs::copy(&image, to.join(format!("{name}_{number:04}.png"))).unwrap();
+        copied += 1;
+    };
+    for fold in 0..4 {
+        for i in 0..each {
+            let (name, class) = (format!("a{fold}{i}"), 12 * fold + i);
+            let second = if fold == 1 { (class + 6) % 48 } else { class };
+            copy(&format!("class{class:02}/01.png"), &name, 1);
+            copy(&format!("class{second:02}/02.png"), &name, 2);
+            list += &format!("{name}\t1\t2\n");
+        }
+        for i in 0..each {
+            list += &format!("a{fold}{i}\t1\ta{fold}{}\t1\n", (i + 1) % each);
+        }
+    }
+    folder.write("lfw/pairs.txt", list);
+    let suite = folder.write("few.yaml", "form: corrected\nattacks: [DODGE]\nthreshold: far=0.1\nsteps: 1\n");
+    let (model, data) = (bundled("plain.onnx"), folder.join("lfw"));
+    let args =
+        [model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--suite", suite.to_str().unwrap()];
+    let found = audit(&[&args[..], &["--channels", "grey", "--allow-untrusted"]].concat()).unwrap();
+    let folds = verification(&found).folds.as_ref().unwrap();
+    assert_eq!((copied, folds.accuracy.len()), (48, 4));
+    assert!([0, 2, 3].iter().all(|&k| folds.accuracy[k] > 80.0) && folds.accuracy[1] < 70.0, "{folds:?}");
+    // The standard error by hand.
+    let [a, b, c, d] = folds.accuracy[..] else { panic!("{folds:?}") };
+    let mean = (a + b + c + d) / 4.0;
+    let squares = [a, b, c, d].map(|v| (v - mean).powi(2)).iter().sum::<f64>();
+    near(folds.mean, mean, 1e-9, "mean");
+    near(folds.standard_error, (squares / 3.0).sqrt() / 4f64.sqrt(), 1e-9, "standard error");
+    let words =
+        [format!("accuracy {:.2} ± {:.2} %, the mean over 4 folds", folds.mean, folds.standard_error)];
+    let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    says(&plain(report::terminal::render(&found)), &[&words[0]]);
+    let html = FORMATS.iter().find(|f| f.extension == "html").unwrap();
+    says(&plain(String::from_utf8((html.render)(&found).unwrap()).unwrap()), &[&words[0]]);
+    let json: Value = serde_json::to_value(&found).unwrap();
+    assert_eq!(json["verification"]["folds"]["accuracy"].as_array().unwrap().len(), 4);
+    // A list without folds has none.
+    assert_eq!(
+        verification(&run(&stage(), suite.to_str().unwrap(), &["--max-queries", "2"]).unwrap()).folds,
+        None
+    );
 }
 
 /// Parts of a run make the report of the whole.

@@ -234,3 +234,33 @@ def test_what_is_crafted_on_samples(suite: str, plain: Path, images: Path, tmp_p
     # Measured on a query of its own sample.
     refused(lambda captured: captured["left_out"].pop(), "other queries are held out")
     refused(lambda captured: captured.update(queries=captured["queries"] - 1), "other queries are held out")
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["pairs", "classes"])
+def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_path: Path):
+    """The distance of each decision, and how many clean pairs the threshold accepts: of a list, or of all pairs by class."""
+    files = sorted(images.glob("*/*.png"))
+    pairs = [(a, b, a.parent == b.parent) for i, a in enumerate(files) for b in files[i + 1 :] if a.parent == b.parent or (i + len(b.name)) % 2]
+    with open(tmp_path / "pairs.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["path_a", "path_b", "same"], *pairs])
+    (tmp_path / "own.yaml").write_text("form: corrected\nattacks: [DODGE, IMPERSONATE, EVADE, COLLIDE]\nthreshold: far=0.05\nsteps: 3\n")
+    flags = {"suite": tmp_path / "own.yaml", "channels": "grey", "max_queries": 8}
+    found = evidence(tmp_path, plain, tmp_path / "pairs.csv" if listed else images, **flags)
+    files, manifest, report = verify.unpack(found)
+    assert len(report["outcomes"]) > 20 and len(manifest["pairs"]) == report["verification"]["genuine"] + report["verification"]["impostor"]
+    assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
+
+    def refused(forge, why: str):
+        report = json.loads(files["report.json"])
+        forge(report)
+        with pytest.raises(SystemExit, match=why):
+            verify.verify(sealed({**files, "report.json": json.dumps(report).encode()}, manifest), plain.read_bytes())
+
+    far = [i for i, o in enumerate(report["outcomes"]) if abs(o["after"]["distance"] - report["verification"]["threshold"]) > 0.01]
+    for attack in ("DODGE", "IMPERSONATE", "EVADE", "COLLIDE"):
+        at = next(i for i in far if report["outcomes"][i]["attack"] == attack)
+        after = lambda report: report["outcomes"][at]["after"]
+        refused(lambda report: after(report).update(accepted=not after(report)["accepted"]), "after the attack")
+        refused(lambda report: after(report).update(distance=after(report)["distance"] + 0.01), "after the attack")
+    refused(lambda report: report["verification"].update(tar=report["verification"]["tar"] + 5), "tar is stated as")
+    refused(lambda report: report["verification"].update(far=0.0), "far is stated as")

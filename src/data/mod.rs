@@ -227,6 +227,8 @@ pub struct Pair {
     pub same: bool,
     /// The group that the list puts it in.
     pub group: Option<String>,
+    /// The fold that the list puts it in, from 0.
+    pub fold: Option<usize>,
 }
 
 /// An image, ready for a model.

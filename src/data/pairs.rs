@@ -88,7 +88,7 @@ impl Pairs {
         if probe == reference {
             return Err(place.wrong(format!("both images are `{probe}`. A pair is two images")));
         }
-        self.pairs.push(Pair { probe, reference, same, group });
+        self.pairs.push(Pair { probe, reference, same, group, fold: None });
         self.places.push(at);
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Pairs {
         Ok(())
     }
 
-    /// Reads LFW's list: a line with the number of folds and of pairs, then pairs as `name n m` or `name1 n name2 m`.
+    /// Reads LFW's list: a line with the number of folds and of pairs, then pairs as `name n m` or `name1 n name2 m`, fold by fold.
     fn list(&mut self, path: &Path) -> Result<()> {
         let rows = Rows::read(path.to_path_buf(), ABOUT)?;
         let [(place, head)] = rows.first()?;
@@ -155,6 +155,10 @@ impl Pairs {
                 Ok((stem, path, Some(name.into())))
             });
             self.add(place, [a?, b?], same, None)?;
+        }
+        if let [_, pairs] = counts[..] {
+            let each = 2 * usize::try_from(pairs).unwrap_or(usize::MAX / 2);
+            self.pairs.iter_mut().enumerate().for_each(|(place, pair)| pair.fold = Some(place / each));
         }
         match self.pairs.len() as i64 == stated {
             true => Ok(()),

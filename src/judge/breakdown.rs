@@ -1,8 +1,9 @@
-//! R@1 after attacks by class and by group of the queries, and the lowest of them.
+//! R@1 and wrong decisions after attacks by class and by group of the queries, and the worst of them: the lowest R@1, and the
+//! highest share of wrong decisions.
 //!
-//! The lowest of several noisy numbers is low by chance: of forty equal classes with ten queries each, one is far below the others.
+//! The worst of several noisy numbers is bad by chance: of forty equal classes with ten queries each, one is far below the others.
 //! So a class counts only with [`LEAST`] queries, the intervals of all classes hold together (Bonferroni), and a gate fails only where
-//! the interval of the lowest does not reach its bound.
+//! the interval of the worst does not reach its bound.
 
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::quantity::{Quantity, Share};
@@ -13,14 +14,14 @@ use crate::threat::{OBJECTIVES, Objective};
 
 impl Share {
     /// The code of the attack whose queries it is about.
-    fn attack(self) -> Option<&'static str> {
+    pub(super) fn attack(self) -> Option<&'static str> {
         match self {
             Share::Robust => Some(strong::ATTACK),
             Share::After(term) => Some(OBJECTIVES.iter().find(|o| o.judged_by(term))?.code),
         }
     }
 
-    /// The queries of a report, each with whether it is right without attack and after it.
+    /// The queries of a report, each with whether it counts without attack and after it.
     fn queries(self, report: &Report) -> Vec<(&str, bool, bool)> {
         match self {
             Share::Robust => {
@@ -41,7 +42,7 @@ impl Share {
     }
 }
 
-/// R@1 by every division, of every attack that is judged by it. Where no part has [`LEAST`] queries there is no breakdown.
+/// Every such share by every division. Where no part has [`LEAST`] queries there is no breakdown.
 pub fn breakdowns(report: &Report) -> Vec<Breakdown> {
     let both = DIVISIONS.iter().flat_map(|by| Share::all().map(move |share| (by, share)));
     both.filter_map(|(by, share)| breakdown(report, share, by)).collect()
@@ -49,7 +50,7 @@ pub fn breakdowns(report: &Report) -> Vec<Breakdown> {
 
 fn breakdown(report: &Report, share: Share, by: &Division) -> Option<Breakdown> {
     let queries = share.queries(report);
-    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report));
+    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, share.attack()?));
     let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
     let alpha = 0.05 / enough.len() as f64;
     let row = |(name, places): &(&str, Vec<usize>)| {
@@ -65,30 +66,36 @@ fn breakdown(report: &Report, share: Share, by: &Division) -> Option<Breakdown> 
         }
     };
     let mut rows: Vec<BreakdownRow> = enough.iter().map(row).collect();
+    let sign = if share.whole().lower_is_better() { -1.0 } else { 1.0 };
     rows.sort_by(|a, b| {
-        a.after.total_cmp(&b.after).then(b.queries.cmp(&a.queries)).then(a.name.cmp(&b.name))
+        (sign * a.after)
+            .total_cmp(&(sign * b.after))
+            .then(b.queries.cmp(&a.queries))
+            .then(a.name.cmp(&b.name))
     });
-    let lowest = |of: fn(&BreakdownRow) -> f64| rows.iter().map(of).min_by(f64::total_cmp);
+    let worst =
+        |of: fn(&BreakdownRow) -> f64| rows.iter().map(of).min_by(|a, b| (sign * a).total_cmp(&(sign * b)));
     Some(Breakdown {
         by: by.name.into(),
         metric: share.whole().name(),
         least: LEAST,
         too_few: few.len(),
-        lowest: lowest(|row| row.after)?,
-        interval: (lowest(|row| row.interval.0)?, lowest(|row| row.interval.1)?),
+        worst: worst(|row| row.after)?,
+        interval: (worst(|row| row.interval.0)?, worst(|row| row.interval.1)?),
         rows,
     })
 }
 
-/// Why a report has no lowest value, or will have none; `None` where its trials give one, and for other numbers.
+/// Why a report has no worst value, or will have none; `None` where its trials give one, and for other numbers.
 pub fn lacking(report: &Report, metric: Quantity) -> Option<String> {
-    let Quantity::Lowest(share, by) = metric else { return None };
-    let parts = (by.parts)(report);
+    let Quantity::Worst(share, by) = metric else { return None };
+    let code = share.attack()?;
+    let parts = (by.parts)(report, code);
     if parts.is_empty() {
         return Some(by.without.into());
     }
     // Trial lists have codes in lower case.
-    let rows = share.attack().and_then(|code| report.trials.attacks.get(&code.to_lowercase()));
+    let rows = report.trials.attacks.get(&code.to_lowercase());
     let queries = rows.into_iter().flatten().map(|row| row.query.as_str());
     let most = divided(queries, parts).into_iter().max_by_key(|(_, places)| places.len());
     match most {

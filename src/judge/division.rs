@@ -1,4 +1,5 @@
-//! Ways to divide queries: by class and by group.
+//! Ways to divide queries: by class and by group. Where an attack is on pairs of a list that names groups, its queries' groups are those of
+//! their pairs.
 
 use crate::record::{FEW, Report};
 use std::collections::BTreeMap;
@@ -12,8 +13,8 @@ pub struct Division {
     pub name: &'static str,
     /// What several are called.
     pub several: &'static str,
-    /// The part that each query is in, by id.
-    pub parts: fn(&Report) -> &BTreeMap<String, String>,
+    /// The part that each query of an attack, by its code, is in, by id.
+    pub parts: for<'r> fn(&'r Report, &str) -> &'r BTreeMap<String, String>,
     /// Why a report may have no parts, and what to do.
     pub without: &'static str,
 }
@@ -23,14 +24,17 @@ pub static DIVISIONS: [Division; 2] = [
     Division {
         name: "class",
         several: "classes",
-        parts: |report| &report.labels,
+        parts: |report, _| &report.labels,
         without: "the report doesn't say which class a query is of: audit the model again",
     },
     Division {
         name: "group",
         several: "groups",
-        parts: |report| &report.groups,
-        without: "the images name no groups: give --data a .csv file with a column `group`",
+        parts: |report, attack| {
+            let of_pairs = report.verification.as_ref().and_then(|found| found.group_of.get(attack));
+            of_pairs.unwrap_or(&report.groups)
+        },
+        without: "the images or pairs name no groups: give --data a .csv file with a column `group`",
     },
 ];
 

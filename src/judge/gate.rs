@@ -200,7 +200,8 @@ impl Verdict {
         }
         let baseline =
             baseline.map(|b| Baseline { model: b.model.path.clone(), sha256: b.model.sha256.clone() });
-        let note = report.scores.robust_r1.is_none().then(|| {
+        let strong = report.scores.robust_r1.is_some() || report.outcomes.iter().any(|o| o.members.is_some());
+        let note = (!strong).then(|| {
             "judged on published numbers only: the strong search attacked no query, so that a stronger attack may find less \
              robustness. Leave out --strong-sample off"
                 .to_string()
@@ -236,9 +237,9 @@ impl<'r> Recomputed<'r> {
         };
         // False for NaN.
         let same = |now: f64, stored: f64| (now - stored).abs() <= SAME * stored.abs().max(1.0);
-        // A bound on the lowest of several is held against its interval.
+        // A bound on the worst of several is held against its interval.
         let spread = match metric {
-            Quantity::Lowest(of, by) => {
+            Quantity::Worst(of, by) => {
                 let now = quantity::breakdown(&self.breakdowns, of, by).map(|b| b.interval);
                 now.zip(metric.interval(self.report)).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
             }
@@ -269,9 +270,13 @@ impl Held {
     /// Checks the number against a bound.
     fn threshold(&self, kind: Kind, bound: f64) -> Check {
         let Held { metric, found, .. } = *self;
-        // The lowest of several numbers is below a bound by chance, where its interval reaches the bound.
-        let by_chance = metric.lowest() && self.interval.is_some_and(|(_, high)| high >= bound);
+        // The worst of several numbers is beyond a bound by chance, where its interval reaches the bound.
+        let reaches = |(low, high)| if kind == Kind::Max { low <= bound } else { high >= bound };
+        let by_chance = metric.worst() && self.interval.is_some_and(reaches);
         let (failed, how) = match kind {
+            Kind::Max if found > bound + ROUNDING && by_chance => {
+                (false, "the highest of several is high by chance, and its interval reaches the allowed")
+            }
             Kind::Max if found > bound + ROUNDING => (true, "above the allowed"),
             Kind::Max => (false, "within the allowed"),
             _ if found < bound - ROUNDING && by_chance => {

@@ -31,8 +31,8 @@ pub enum Quantity {
     Resistance(&'static Term),
     /// A term's resistance from the ratio of means.
     Ratio(&'static Term),
-    /// The lowest value of any class or group of the queries.
-    Lowest(Share, &'static Division),
+    /// The worst value of any class or group of the queries.
+    Worst(Share, &'static Division),
     /// Retrieval without attack.
     Benign(&'static Retrieval),
     /// A point of the cumulative match curve: the share of queries with a match among the first k.
@@ -52,19 +52,19 @@ pub enum Finds {
     Map,
 }
 
-/// A number that is a share of queries which stay right, so that parts of the queries have it too.
+/// A number that is a share of queries, so that parts of the queries have it too.
 #[derive(Clone, Copy)]
 pub enum Share {
     /// Robust R@1.
     Robust,
-    /// R@1 after an attack.
+    /// R@1, or wrong decisions by a threshold, after an attack.
     After(&'static Term),
 }
 
 impl Share {
     /// Every such number.
     pub fn all() -> impl Iterator<Item = Share> {
-        let terms = TERMS.iter().filter(|term| term.recall()).map(Share::After);
+        let terms = TERMS.iter().filter(|term| term.divided).map(Share::After);
         std::iter::once(Share::Robust).chain(terms)
     }
 
@@ -128,13 +128,13 @@ impl Quantity {
         let benign = RETRIEVAL.iter().map(Quantity::Benign);
         // The curve's first point is R@1, which is already in the list.
         let cmc = CMC[1..].iter().map(|&k| Quantity::Cmc(k));
-        let lowest = DIVISIONS.iter().flat_map(|by| Share::all().map(move |of| Quantity::Lowest(of, by)));
+        let worst = DIVISIONS.iter().flat_map(|by| Share::all().map(move |of| Quantity::Worst(of, by)));
         let each = CORRUPTIONS.iter().flat_map(|c| (1..=STRENGTHS).map(move |strength| (c, strength)));
         let corrupted =
             each.flat_map(|(c, strength)| Finds::BOTH.map(|of| Quantity::Corrupted(c, strength, of)));
         let attacked = scores.into_iter().chain(after).chain(resistance).chain(ratio);
         let means = Finds::BOTH.map(Quantity::AllCorrupted);
-        attacked.chain(lowest).chain(benign).chain(cmc).chain(means).chain(corrupted).collect()
+        attacked.chain(worst).chain(benign).chain(cmc).chain(means).chain(corrupted).collect()
     }
 
     /// The name, such as `robust_r1`, `ars`, `ars.table`, `ers`, `attack.ES:R`, `attack.CA+.resistance` or `benign.r1`.
@@ -146,7 +146,7 @@ impl Quantity {
             Quantity::After(term) => format!("attack.{}", term.name),
             Quantity::Resistance(term) => format!("attack.{}.resistance", term.name),
             Quantity::Ratio(term) => format!("attack.{}.table", term.name),
-            Quantity::Lowest(_, by) => format!("{}.worst_{}", self.whole().name(), by.name),
+            Quantity::Worst(_, by) => format!("{}.worst_{}", self.whole().name(), by.name),
             Quantity::Benign(number) => format!("benign.{}", number.name),
             Quantity::Cmc(k) => format!("benign.cmc@{k}"),
             Quantity::Corrupted(corruption, strength, of) => {
@@ -173,7 +173,7 @@ impl Quantity {
 
     /// Whether a smaller number means a more robust model.
     pub fn lower_is_better(self) -> bool {
-        matches!(self, Quantity::After(term) if term.lower_is_better())
+        matches!(self.whole(), Quantity::After(term) if term.lower_is_better())
     }
 
     /// Significant digits after the decimal point.
@@ -206,7 +206,7 @@ impl Quantity {
             Quantity::Score(ScoreName::Ars | ScoreName::ArsStrong) | Quantity::Table => source::CA_TRIDE,
             Quantity::Resistance(_) | Quantity::Ratio(_) => source::CA_TRIDE,
             Quantity::Robust => source::ENSEMBLE,
-            Quantity::Lowest(..) => self.whole().source(),
+            Quantity::Worst(..) => self.whole().source(),
             Quantity::After(term) => term.source,
             Quantity::Benign(number) => number.source,
             Quantity::Cmc(_) => source::RE_IDENTIFICATION,
@@ -214,14 +214,14 @@ impl Quantity {
         }
     }
 
-    /// The number of all queries that this is the lowest of any class or group of; of others it is the number itself.
+    /// The number of all queries that this is the worst of any class or group of; of others it is the number itself.
     pub fn whole(self) -> Quantity {
-        if let Quantity::Lowest(of, _) = self { of.whole() } else { self }
+        if let Quantity::Worst(of, _) = self { of.whole() } else { self }
     }
 
-    /// Whether the number is the lowest of several, so that chance lowers it.
-    pub fn lowest(self) -> bool {
-        matches!(self, Quantity::Lowest(..))
+    /// Whether the number is the worst of several, so that chance makes it worse.
+    pub fn worst(self) -> bool {
+        matches!(self, Quantity::Worst(..))
     }
 
     /// The value in a report.
@@ -233,7 +233,7 @@ impl Quantity {
             Quantity::After(term) => row(report, term)?.after,
             Quantity::Resistance(term) => row(report, term)?.resistance.per_trial,
             Quantity::Ratio(term) => row(report, term)?.resistance.table,
-            Quantity::Lowest(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.lowest),
+            Quantity::Worst(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.worst),
             Quantity::Benign(number) => (number.read)(&report.benign),
             Quantity::Cmc(k) => report.benign.cmc.iter().find(|p| p.k == k).map(|p| p.value),
             Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
@@ -269,7 +269,7 @@ impl Quantity {
                 let all = report.corruptions.as_ref()?;
                 if of == Finds::R1 { all.mean_r1_interval } else { all.mean_map_interval }
             }
-            Quantity::Lowest(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.interval),
+            Quantity::Worst(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.interval),
             _ => None,
         }
     }
@@ -284,7 +284,7 @@ impl Quantity {
             Quantity::Benign(_) | Quantity::Cmc(_) | Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
                 report.errors().any(|w| reason::PARITY.made(w))
             }
-            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Lowest(..) => false,
+            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Worst(..) => false,
         }
     }
 
@@ -308,11 +308,11 @@ impl Quantity {
             Quantity::After(term) => replicate.after[at(term)?],
             Quantity::Resistance(term) => replicate.per_trial[at(term)?],
             Quantity::Ratio(term) => replicate.table[at(term)?],
-            Quantity::Lowest(of, by) => {
+            Quantity::Worst(of, by) => {
                 let by = DIVISIONS.iter().position(|d| d.name == by.name)?;
                 match of {
-                    Share::Robust => replicate.robust_lowest[by],
-                    Share::After(term) => replicate.lowest[at(term)?][by],
+                    Share::Robust => replicate.robust_worst[by],
+                    Share::After(term) => replicate.worst[at(term)?][by],
                 }
             }
             Quantity::Benign(_) | Quantity::Cmc(_) | Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
@@ -405,7 +405,7 @@ mod tests {
         }
         let names: Vec<String> = Quantity::all().into_iter().map(Quantity::name).collect();
         assert!(names.iter().all(|name| Quantity::find(name).unwrap().name() == *name));
-        let each = |t: &Term| 1 + 2 * usize::from(t.resistance.is_some()) + 2 * usize::from(t.recall());
+        let each = |t: &Term| 1 + 2 * usize::from(t.resistance.is_some()) + 2 * usize::from(t.divided);
         let count = TERMS.iter().map(each).sum::<usize>();
         assert_eq!(names.iter().filter(|name| name.starts_with("attack.")).count(), count);
     }

@@ -12,7 +12,7 @@ use crate::threat::objective::r1::R1;
 use crate::threat::term::{Averaging, Term, terms_of};
 use crate::threat::{Measure, OBJECTIVES, Objective};
 use rayon::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The stream of the resamples of held-out queries and of shared perturbations, far from those of the queries.
 const HELD_OUT: u64 = 1 << 32;
@@ -133,10 +133,10 @@ pub struct Replicate {
     pub ars_strong: Option<f64>,
     /// Robust R@1.
     pub robust_r1: Option<f64>,
-    /// The lowest mean after the attack of any class, and of any group, for each summary that is R@1.
-    pub lowest: Vec<[Option<f64>; DIVISIONS.len()]>,
+    /// The worst mean after the attack of any class, and of any group, for each summary whose term is divided.
+    pub worst: Vec<[Option<f64>; DIVISIONS.len()]>,
     /// The same of robust R@1.
-    pub robust_lowest: [Option<f64>; DIVISIONS.len()],
+    pub robust_worst: [Option<f64>; DIVISIONS.len()],
 }
 
 impl Replicate {
@@ -153,7 +153,7 @@ impl Replicate {
 /// Scores `outcomes`. `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`] seeded
 /// resamples.
 pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> Scores {
-    let table = Table::new(outcomes, skipped, basis, UNDIVIDED);
+    let table = Table::new(outcomes, skipped, basis, None);
     let point = table.replicate(&vec![1.0; table.queries], None);
     let replicates = table.resample(RESAMPLES, seed);
     let estimate = |value: Option<f64>, of: &dyn Fn(&Replicate) -> Option<f64>| {
@@ -187,7 +187,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
 /// The scores of `resamples` bootstrap resamples of the queries. The same queries and seed give the same resamples for
 /// every model, so that the difference of two audits can be resampled in pairs.
 pub fn replicates(outcomes: &[Outcome], basis: &Basis, resamples: usize, seed: u64) -> Vec<Replicate> {
-    Table::new(outcomes, &[], basis, UNDIVIDED).resample(resamples, seed)
+    Table::new(outcomes, &[], basis, None).resample(resamples, seed)
 }
 
 /// The resamples of an audit.
@@ -203,8 +203,7 @@ pub struct Resampled {
 
 impl Resampled {
     fn new(report: &Report, replicates: impl Fn(&Table) -> Vec<Replicate>) -> Resampled {
-        let parts = DIVISIONS.each_ref().map(|by| Some((by.parts)(report)));
-        let table = Table::new(&report.outcomes, &[], &report.basis(), parts);
+        let table = Table::new(&report.outcomes, &[], &report.basis(), Some(report));
         let queries: BTreeSet<&String> = report.outcomes.iter().map(|o| &o.query).collect();
         Resampled {
             terms: table.columns.iter().map(|c| c.term).collect(),
@@ -275,33 +274,29 @@ struct Column<'o> {
     left_out: usize,
     /// Whether every trial has at most one target, as the definition of the scores requires.
     single: bool,
-    /// The trials of R@1 by class and by group.
+    /// The trials by class and by group, where the term is divided.
     parts: [Parts; DIVISIONS.len()],
 }
 
 /// Places of trials, for each class or group with [`LEAST`] of them or more.
 type Parts = Vec<Vec<usize>>;
 
-/// The class and the group of each query by id, as far as they matter.
-type Divisions<'o> = [Option<&'o BTreeMap<String, String>>; DIVISIONS.len()];
-
-/// For scores of all queries.
-const UNDIVIDED: Divisions = [None; DIVISIONS.len()];
-
-/// The parts of these queries.
+/// The parts of these queries of an attack, by the classes and groups that a report names; none without a report.
 fn parts<'q>(
     queries: impl Iterator<Item = &'q str> + Clone,
-    divisions: Divisions,
+    attack: &str,
+    divisions: Option<&Report>,
 ) -> [Parts; DIVISIONS.len()] {
-    divisions.map(|names| {
-        let Some(names) = names else { return Vec::new() };
-        let found = divided(queries.clone(), names).into_values();
+    DIVISIONS.each_ref().map(|by| {
+        let Some(report) = divisions else { return Vec::new() };
+        let found = divided(queries.clone(), (by.parts)(report, attack)).into_values();
         found.filter(|places| places.len() >= LEAST).collect()
     })
 }
 
-/// The lowest mean of any part, where `trial` gives the weight and the value of each trial. Parts without weight are left out.
-fn lowest(parts: &Parts, trial: impl Fn(usize) -> (f64, f64)) -> Option<f64> {
+/// The worst mean of any part, where `trial` gives the weight and the value of each trial: the lowest, or where a smaller number is
+/// better, the highest. Parts without weight are left out.
+fn worst(parts: &Parts, lower_is_better: bool, trial: impl Fn(usize) -> (f64, f64)) -> Option<f64> {
     let mean = |places: &Vec<usize>| {
         let (weight, sum) = places.iter().fold((0.0, 0.0), |(weight, sum), &place| {
             let (w, value) = trial(place);
@@ -309,7 +304,8 @@ fn lowest(parts: &Parts, trial: impl Fn(usize) -> (f64, f64)) -> Option<f64> {
         });
         (weight > 0.0).then(|| sum / weight)
     };
-    parts.iter().filter_map(mean).min_by(f64::total_cmp)
+    let means = parts.iter().filter_map(mean);
+    if lower_is_better { means.max_by(f64::total_cmp) } else { means.min_by(f64::total_cmp) }
 }
 
 /// The weights of a resample besides those of the queries.
@@ -382,14 +378,14 @@ impl Column<'_> {
         again.zip(self.shared[i]).map_or(1.0, |(again, which)| again.shared[which])
     }
 
-    /// The lowest mean after the attack of any class, and of any group.
-    fn lowest(&self, weights: &[f64], again: Option<&Again>) -> [Option<f64>; DIVISIONS.len()] {
+    /// The worst mean after the attack of any class, and of any group.
+    fn worst(&self, weights: &[f64], again: Option<&Again>) -> [Option<f64>; DIVISIONS.len()] {
         self.parts.each_ref().map(|parts| {
             let trial = |i: usize| {
                 let (query, _, after) = self.trials[i];
                 (weights[query] * self.weight_of_shared(i, again), after * self.unit)
             };
-            lowest(parts, trial)
+            worst(parts, self.term.lower_is_better(), trial)
         })
     }
 
@@ -433,7 +429,7 @@ impl<'o> Table<'o> {
         outcomes: &'o [Outcome],
         skipped: &[Skipped],
         basis: &Basis,
-        divisions: Divisions<'o>,
+        divisions: Option<&Report>,
     ) -> Table<'o> {
         // The queries are sorted, so that resamples depend neither on the order of outcomes nor on the model.
         let ids: BTreeSet<&str> = outcomes.iter().map(|o| o.query.as_str()).collect();
@@ -452,13 +448,13 @@ impl<'o> Table<'o> {
                     (term.read)(o, basis.form).map(|(before, after)| (query, before, after))
                 };
                 let found: Vec<_> = mine.iter().filter_map(read).collect();
-                let of_recall = if term.recall() { divisions } else { UNDIVIDED };
+                let divisions = divisions.filter(|_| term.divided);
                 let measured = mine.iter().copied().filter(|o| term.held_out.is_some() && read(o).is_some());
                 columns.push(Column {
                     term,
                     unit: term.scale(ranked),
                     goal: term.target(ranked),
-                    parts: parts(found.iter().map(|(query, ..)| ids[*query]), of_recall),
+                    parts: parts(found.iter().map(|(query, ..)| ids[*query]), objective.code, divisions),
                     known_before: found.iter().all(|(_, before, _)| before.is_some()),
                     left_out: not_run + mine.len() - found.len(),
                     trials: found
@@ -473,7 +469,7 @@ impl<'o> Table<'o> {
         }
         let place = |(query, right)| Some((ids.binary_search(&query).ok()?, right));
         let survivors: Vec<(usize, bool)> = survivors(outcomes).into_iter().filter_map(place).collect();
-        let surviving_parts = parts(survivors.iter().map(|(query, _)| ids[*query]), divisions);
+        let surviving_parts = parts(survivors.iter().map(|(query, _)| ids[*query]), R1.code, divisions);
         let captured = outcomes.iter().filter_map(|o| o.after.captured.as_ref());
         let held_out = captured.map(|c| c.queries).max().unwrap_or(0);
         let shared = outcomes.iter().filter_map(|o| o.shared).max().map_or(0, |most| most + 1);
@@ -516,9 +512,9 @@ impl<'o> Table<'o> {
             ars_table: mean(ScoreName::Ars, &|m| m.table),
             ars_strong: mean(ScoreName::ArsStrong, &|m| m.per_trial),
             robust_r1: self.robust_r1(weights),
-            lowest: self.columns.iter().map(|c| c.lowest(weights, again)).collect(),
-            robust_lowest: self.surviving_parts.each_ref().map(|parts| {
-                lowest(parts, |i| {
+            worst: self.columns.iter().map(|c| c.worst(weights, again)).collect(),
+            robust_worst: self.surviving_parts.each_ref().map(|parts| {
+                worst(parts, false, |i| {
                     let (query, right) = self.survivors[i];
                     (weights[query], if right { 100.0 } else { 0.0 })
                 })

@@ -2,7 +2,7 @@
 
 use super::quantity::Quantity;
 use super::score::survivors;
-use crate::model::Pass;
+use crate::model::Route;
 use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
 use crate::threat::ensemble::{CONTROLS, Member};
 use crate::threat::objective::r1::R1;
@@ -71,7 +71,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         if control.is_empty() {
             continue;
         }
-        for member in tier.iter().filter(|m| !exact(m) && !m.or_exact) {
+        for member in tier.iter().filter(|m| !exact(m) && m.or != Some(Route::Exact)) {
             let duel = Duel::of(outcomes, &[member.name], &control);
             let material = duel.gain() >= MATERIAL * right as f64;
             if material
@@ -88,7 +88,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     let how = if member.gradient_free() {
         "a search without gradients".to_string()
     } else {
-        format!("the same steps along {} gradients", in_words(member.pass))
+        format!("the same steps along {} gradients", member.route.in_words())
     };
     let place = if softened.is_empty() || member.gradient_free() {
         String::new()
@@ -239,9 +239,9 @@ fn beyond_chance(wins: usize, losses: usize) -> bool {
     wins > losses && (n > 1000 || sum < CHANCE)
 }
 
-/// The backward passes that the strong search asked for, as outcomes tell: those of all members of a tier in which a member
-/// ran. They are in the order in which they are asked for, since of two equal passes the first is taken.
-pub fn passes(outcomes: &[Outcome]) -> Vec<Pass> {
+/// The routes that the strong search asked for, as outcomes tell: those of all members of a tier in which a member
+/// ran. They are in the order in which they are asked for, since of two equal ones the first is taken.
+pub fn routes(outcomes: &[Outcome]) -> Vec<Route> {
     let ran: BTreeSet<(&str, &str)> = outcomes
         .iter()
         .flat_map(|o| o.members.iter().flatten().map(|m| (o.attack.as_str(), m.member.as_str())))
@@ -250,27 +250,17 @@ pub fn passes(outcomes: &[Outcome]) -> Vec<Pass> {
     for objective in OBJECTIVES {
         let began = |tier: &&&[Member]| tier.iter().any(|m| ran.contains(&(objective.code, m.name)));
         for member in objective.members.iter().filter(began).flat_map(|tier| tier.iter()) {
-            if !found.contains(&member.pass) {
-                found.push(member.pass);
+            if !found.contains(&member.route) {
+                found.push(member.route);
             }
         }
     }
     found
 }
 
-/// A backward pass in words.
-pub fn in_words(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Exact => "exact",
-        Pass::ThroughFlat => "exact (straight through where it is flat)",
-        Pass::Softened => "softened",
-        Pass::StraightThrough => "straight-through",
-    }
-}
-
 /// Whether a member goes along the exact gradient.
 fn exact(member: &Member) -> bool {
-    member.pass == Pass::Exact && !member.gradient_free()
+    member.route == Route::Exact && !member.gradient_free()
 }
 
 /// The 95 % interval of a share, in per cent (Wilson, 1927). Unlike the bootstrap's it has a width where all queries
@@ -391,7 +381,7 @@ mod tests {
         );
         assert!(masked(&[], &nodes).0 == Severity::Ok);
         // A tier asks for the passes of all its members.
-        assert_eq!(passes(&all), [Pass::Exact, Pass::Softened, Pass::StraightThrough]);
+        assert_eq!(routes(&all), [Route::Exact, Route::Softened, Route::StraightThrough]);
     }
 
     /// The strong search breaks the first `wins` of `of` queries, ES the last `losses`.

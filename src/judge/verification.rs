@@ -1,8 +1,9 @@
 //! What attacks on pairs do to a verification: error rates of the attacked pairs and wrong decisions by group, from outcomes alone.
 
+use super::check::attacked::Mean;
 use super::score::{RESAMPLES, interval};
 use super::strong::wilson;
-use crate::record::{Acceptance, AttackedPairs, Form, Outcome, PairGroup, Report, Verification};
+use crate::record::{Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification};
 use crate::space::verification::{Accuracy, At, Distances};
 use crate::threat::Objective;
 use crate::threat::objective::within::{DODGE, IMPERSONATE};
@@ -41,10 +42,18 @@ pub fn clean(
         tar_interval: per_cent(|a| a.tar),
         eer: 100.0 * found.eer,
         eer_interval: per_cent(|a| a.eer),
+        folds: None,
         attacked: Vec::new(),
         groups: Vec::new(),
         group_of: BTreeMap::new(),
     })
+}
+
+/// What the accuracies of folds, as shares, come to; `None` where there are none.
+pub fn of_folds(accuracy: Vec<f64>) -> Option<Folds> {
+    let accuracy: Vec<f64> = accuracy.into_iter().map(|share| 100.0 * share).collect();
+    let Mean { value: mean, error: standard_error } = Mean::of(&accuracy)?;
+    Some(Folds { accuracy, mean, standard_error })
 }
 
 /// Fills in what follows from a report's outcomes.

@@ -10,14 +10,15 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use onnx_grad::{DType, Value};
 use std::sync::Arc;
 
-/// One lane of a model. Lanes share the sessions; each lane has its own tensors.
+/// One lane of a model. Lanes share the sessions; each lane has its own tensors. The source of gradients may be another model.
 pub(super) struct Lane {
-    forward: Arc<Session>,
+    /// The forward pass that embeds images outside of attack steps.
+    pub(super) forward: Arc<Session>,
     /// Shape of the images, [B, C, H, W].
     shape: [usize; 4],
     /// Length of an embedding, D.
     dim: usize,
-    /// The forward pass that embeds images outside of attack steps.
+    /// The tensors of its runs.
     look: Look,
     pub(super) gradient: Gradient,
     /// The float16 graphs, where attack steps run in float16.

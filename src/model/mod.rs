@@ -19,7 +19,7 @@ use crate::record::Metric;
 use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
 pub use lane::InHalf;
-pub use softened::Softened;
+pub use softened::{Route, Softened};
 
 use card::{Card, Pooling, Preprocessing, image_like};
 use estimate::Estimator;
@@ -27,8 +27,7 @@ use exact::Exact;
 use inspect::{Look, Seen};
 use lane::{Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
-pub use onnx_grad::Pass;
-use onnx_grad::{DType, Differentiated, Graph, Node, Note, Types, Value, differentiate};
+use onnx_grad::{DType, Differentiated, Graph, Node, Note, Pass, Types, Value, differentiate};
 use rayon::prelude::*;
 use reference::Reference;
 use runtime::{Optimise, Options, Provider, Session};
@@ -116,9 +115,11 @@ pub struct Model {
     lanes: Vec<Lane>,
     card: Card,
     options: Options,
-    /// The model with other backward passes, as far as they were asked for; `None` for a pass that softens nothing, and why
-    /// for one that could not be formed.
-    others: Vec<(Pass, std::result::Result<Option<Softened>, String>)>,
+    /// Whether an operator saturates on both sides.
+    saturates: bool,
+    /// The model with other gradients, as far as they were asked for; `None` for a route that changes nothing, and why for
+    /// one that could not be formed.
+    others: Vec<(Route, std::result::Result<Option<Softened>, String>)>,
 }
 
 /// The two sessions of a gradient.
@@ -211,6 +212,7 @@ impl Model {
         let g = prepared.differentiate(IMAGE, Pass::Exact)?;
         let Prepared { mut info, input, graph, types, lanes, .. } = prepared;
         let inner = lanes.options(options);
+        let saturates = !graph.saturating(&types).is_empty();
         drop((graph, types));
         let named = |e: Error| e.context(path.display());
         tell(2);
@@ -225,10 +227,10 @@ impl Model {
         info.cpu_nodes = left_to_cpu(&sessions, options).map_err(named)?;
         let lane = || {
             let half = half.as_ref().map(|half| half.lane(&info, lanes.each)).transpose()?;
-            exact.lane(half, &info, lanes.each)
+            exact.lane(&exact.forward, half, &info, lanes.each)
         };
         let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>().map_err(named)?;
-        Ok(Model { info, input, lanes, card: card.clone(), options, others: Vec::new() })
+        Ok(Model { info, input, lanes, card: card.clone(), options, saturates, others: Vec::new() })
     }
 
     /// Loads a model that is attacked through forward passes alone ([`estimate`]). It serves models that
@@ -251,7 +253,7 @@ impl Model {
         let estimate = || Gradient::Estimate(Estimator::new(seed));
         let lane = || Lane::new(&forward, estimate(), None, &info, lanes.each);
         let lanes = (0..lanes.count).map(|_| lane()).collect::<Result<_>>()?;
-        Ok(Model { info, input, lanes, card: card.clone(), options, others: Vec::new() })
+        Ok(Model { info, input, lanes, card: card.clone(), options, saturates: false, others: Vec::new() })
     }
 
     /// Images per run of a graph, B.
@@ -290,36 +292,36 @@ impl Model {
         self.lanes.iter_mut().map(|lane| lane as &mut dyn Differentiable).collect()
     }
 
-    /// Lanes whose gradients come from a backward pass; `None` where it would be the exact one, where the straight-through pass would
-    /// be the softened one, and where it can't be formed ([`Model::unformed`] says why). The first call for a pass loads the model
-    /// once more ([`Model::softened`]).
-    pub fn lanes_with(&mut self, pass: Pass) -> Option<Vec<&mut dyn Differentiable>> {
-        if pass == Pass::Exact {
+    /// Lanes with the gradients of a route; `None` where they would be the exact ones, where the straight-through ones would
+    /// be the softened ones, where no operator is to be made wider, and where they can't be formed ([`Model::unformed`] says why). The
+    /// first call for a route loads the model once more ([`Model::softened`]).
+    pub fn lanes_with(&mut self, route: Route) -> Option<Vec<&mut dyn Differentiable>> {
+        if route == Route::Exact {
             return Some(self.lanes());
         }
-        if pass == Pass::StraightThrough {
+        if route == Route::StraightThrough {
             // What is the same in both is the softened pass's, whichever is asked for first.
-            self.lanes_with(Pass::Softened);
+            self.lanes_with(Route::Softened);
         }
-        if !self.others.iter().any(|(of, _)| *of == pass) {
-            let opened = self.softened(pass).map_err(|e| e.message);
-            self.others.push((pass, opened));
+        if !self.others.iter().any(|(of, _)| *of == route) {
+            let opened = self.softened(route).map_err(|e| e.message);
+            self.others.push((route, opened));
         }
-        let found = self.others.iter_mut().find(|(of, _)| *of == pass);
+        let found = self.others.iter_mut().find(|(of, _)| *of == route);
         found.and_then(|(_, model)| model.as_mut().ok()?.as_mut()).map(Softened::lanes)
     }
 
     /// [`Model::lanes_with`] in the form that [`crate::threat::Strong::run`] takes.
-    pub fn passes_for_search(&mut self) -> impl FnMut(Pass, &mut OnLanes) -> Result<bool> {
-        |pass, work| match self.lanes_with(pass) {
+    pub fn passes_for_search(&mut self) -> impl FnMut(Route, &mut OnLanes) -> Result<bool> {
+        |route, work| match self.lanes_with(route) {
             Some(lanes) => work(lanes).map(|()| true),
             None => Ok(false),
         }
     }
 
-    /// The backward passes that were asked for and could not be formed, each with the reason.
-    pub fn unformed(&self) -> impl Iterator<Item = (Pass, &str)> {
-        self.others.iter().filter_map(|(pass, model)| Some((*pass, model.as_ref().err()?.as_str())))
+    /// The routes that were asked for and could not be formed, each with the reason.
+    pub fn unformed(&self) -> impl Iterator<Item = (Route, &str)> {
+        self.others.iter().filter_map(|(route, model)| Some((*route, model.as_ref().err()?.as_str())))
     }
 
     /// Labels of the nodes that the backward passes asked for so far soften, in the order of the graph.
@@ -414,11 +416,17 @@ impl Sessions {
         [&self.forward, &self.backward]
     }
 
-    /// A lane of `each` images that runs these sessions.
-    fn lane(&self, half: Option<half::Half>, info: &Info, each: usize) -> Result<Lane> {
+    /// A lane of `each` images whose gradients these sessions make, and whose embeddings `forward` makes.
+    fn lane(
+        &self,
+        forward: &Arc<Session>,
+        half: Option<half::Half>,
+        info: &Info,
+        each: usize,
+    ) -> Result<Lane> {
         let names = [self.names[0].as_str(), &self.names[1]];
         let exact = Exact::new(&self.forward, &self.backward, &self.inputs, names, info, each)?;
-        Lane::new(&self.forward, Gradient::Exact(Box::new(exact)), half, info, each)
+        Lane::new(forward, Gradient::Exact(Box::new(exact)), half, info, each)
     }
 }
 

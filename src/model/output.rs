@@ -102,6 +102,18 @@ pub(super) fn pick(
             found.name, found.dtype
         )));
     }
+    if found.shape.contains(&0) {
+        let empty = |name: &String| types.get(name).is_some_and(|(_, shape)| shape.contains(&0));
+        let first = graph.nodes.iter().find(|node| node.outputs.iter().any(empty));
+        return Err(Error::model(format!(
+            "output {:?} has no values: its shape is {:?} for a batch of {batch}{}. Give --size if the model is for larger images, or \
+             export it again",
+            found.name,
+            found.shape,
+            first
+                .map_or(String::new(), |node| format!(". The first empty value is that of {}", node.label()))
+        )));
+    }
     let dim = bring(graph, types, &found, batch, pooling)?;
     Ok((found.name, dim as usize))
 }

@@ -1,18 +1,61 @@
-//! The lanes of a model with a backward pass other than the exact one.
+//! The lanes of a model with gradients other than its own.
 //!
-//! They serve searches: what a search finds is measured by the model's own lanes. Where operators saturate or are flat, the
-//! exact gradient says nothing, and another slope may ([`onnx_grad::Pass`]).
+//! They serve searches: what a search finds is measured by the model's own forward pass. Where operators saturate or are flat, the
+//! exact gradient says nothing, and another slope may ([`onnx_grad::Pass`]), or that of a smoother model ([`Graph::wider`]).
 
 use super::lane::Lane;
+use super::runtime::{Input, Optimise, Options, Session};
 use super::{Differentiable, IMAGE, Lanes, Model, Prepared, Sessions, Taking, left_to_cpu};
+use crate::random::Random;
 use crate::{Error, Result};
-use onnx_grad::{Graph, Pass};
+use onnx_grad::{DType, Graph, Pass, Saturating, Value};
 use sha2::{Digest, Sha256};
 
-/// Lanes with another backward pass, as many as the model's and for the same batch.
+/// Where a search gets its gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// The derivative of the model.
+    Exact,
+    /// [`Pass::Softened`].
+    Softened,
+    /// [`Pass::StraightThrough`].
+    StraightThrough,
+    /// The softened gradient of a surrogate: the model with operators that saturate on both sides made wider ([`Graph::wider`]), where
+    /// images drive them far beyond the range in which they have a slope. Losses are those of the surrogate too.
+    Surrogate,
+}
+
+impl Route {
+    /// In words, for reports.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Route::Exact => "exact",
+            Route::Softened => "softened",
+            Route::StraightThrough => "straight-through",
+            Route::Surrogate => "surrogate",
+        }
+    }
+
+    /// The slopes in its backward graph.
+    fn pass(self) -> Pass {
+        match self {
+            Route::Exact => Pass::Exact,
+            Route::Softened | Route::Surrogate => Pass::Softened,
+            Route::StraightThrough => Pass::StraightThrough,
+        }
+    }
+}
+
+/// How far beyond its range half of an operator's values lie, in reaches, for it to be made wider. Activations of usual nets lie nearer.
+const FAR: f32 = 4.0;
+/// In the surrogate this share of an operator's values lies within so many reaches. If all lay within one, pixels that the
+/// ball keeps from crossing the middle would count as much as those that cross it.
+const WITHIN: (f64, f32) = (0.95, 3.0);
+
+/// Lanes with other gradients, as many as the model's and for the same batch.
 pub struct Softened {
-    /// The backward pass.
-    pub pass: Pass,
+    /// Where the gradients come from.
+    pub route: Route,
     /// Labels of the nodes that the pass gives another slope than their own, in the order of the graph. The graph is the
     /// one that is differentiated: ONNX Runtime has folded constants and may have replaced operators.
     pub nodes: Vec<String>,
@@ -22,20 +65,21 @@ pub struct Softened {
 }
 
 impl Model {
-    /// Loads the model again with another backward pass; `None` where that is the exact one, because the pass softens no
-    /// node, where it is the same as another pass that is loaded, and where gradients are estimated.
+    /// Loads the model again with other gradients; `None` where these are the exact ones, because the route softens no
+    /// node, where they are those of another route that is loaded, where no operator is to be made wider, and where gradients are
+    /// estimated.
     ///
-    /// This takes as long as [`Model::open`] and as much memory: sessions and lanes of its own. Embeddings are those of
-    /// the model up to rounding, so outcomes must be measured with the model's own lanes. The lanes compute in float32
+    /// This takes as long as [`Model::open`] and as much memory: sessions and lanes of its own. Embeddings of [`Differentiable::embed`]
+    /// are those of the model up to rounding, so outcomes must be measured with the model's own lanes. The lanes compute in float32
     /// also where the model's attack steps run in float16.
     ///
     /// Errors: those of [`Model::open`]; the file has changed since it was loaded (exit code 2).
-    pub fn softened(&self, pass: Pass) -> Result<Option<Softened>> {
-        if self.info.estimated || pass == Pass::Exact {
+    pub fn softened(&self, route: Route) -> Result<Option<Softened>> {
+        if self.info.estimated || route == Route::Exact || (route == Route::Surrogate && !self.saturates) {
             return Ok(None);
         }
         let (path, each) = (&self.info.path, self.batch());
-        let prepared = Prepared::read(path, &self.card, self.options, Some(each), Taking::default())?;
+        let mut prepared = Prepared::read(path, &self.card, self.options, Some(each), Taking::default())?;
         if prepared.info.sha256 != self.info.sha256 {
             return Err(Error::usage(format!(
                 "{}: the file has changed since it was loaded. Its sha256 was {} and is {}. Start again",
@@ -44,7 +88,15 @@ impl Model {
                 prepared.info.sha256
             )));
         }
-        let mut g = prepared.differentiate(IMAGE, pass)?;
+        let named = |e: Error| e.context(format!("{}, {}", path.display(), route.in_words()));
+        if route == Route::Surrogate {
+            let far = prepared.far_beyond(self.options).map_err(named)?;
+            if far.is_empty() {
+                return Ok(None);
+            }
+            prepared.graph = prepared.graph.wider(&far, &mut prepared.types);
+        }
+        let mut g = prepared.differentiate(IMAGE, route.pass())?;
         if g.softened.is_empty() {
             return Ok(None);
         }
@@ -61,12 +113,56 @@ impl Model {
         let Prepared { info, graph, types, .. } = prepared;
         drop((graph, types));
         let lanes = Lanes { count: self.lanes.len(), each };
-        let named = |e: Error| e.context(format!("{}, softened", path.display()));
         let sessions = Sessions::new(g, &info, lanes, lanes.options(self.options)).map_err(named)?;
         left_to_cpu(&sessions.both(), self.options).map_err(named)?;
-        let lane = |_| sessions.lane(None, &info, each);
+        let measured = match route {
+            Route::Surrogate => &self.lanes[0].forward,
+            _ => &sessions.forward,
+        };
+        let lane = |_| sessions.lane(measured, None, &info, each);
         let lanes = (0..lanes.count).map(lane).collect::<Result<_>>().map_err(named)?;
-        Ok(Some(Softened { pass, nodes, graph: hash, lanes }))
+        Ok(Some(Softened { route, nodes, graph: hash, lanes }))
+    }
+}
+
+impl Prepared {
+    /// The operators that saturate on both sides and are driven far beyond their range, each with the factor by which to make
+    /// it wider. They are told by a batch of images with uniform random pixels.
+    fn far_beyond(&self, options: Options) -> Result<Vec<(Saturating, f32)>> {
+        let places = self.graph.saturating(&self.types);
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut probe = self.graph.clone();
+        probe.outputs =
+            places.iter().map(|p| Value::new(p.input.clone(), DType::F32, &self.types[&p.input].1)).collect();
+        // An input of several operators is one output.
+        probe.outputs.sort_by(|a, b| a.name.cmp(&b.name));
+        probe.outputs.dedup_by(|a, b| a.name == b.name);
+        // The image itself is no output of a node.
+        probe.outputs.retain(|out| out.name != IMAGE);
+        probe.prune();
+        let names: Vec<String> = probe.outputs.iter().map(|out| out.name.clone()).collect();
+        let shape = self.info.preprocessing.pixel_shape(self.lanes.each);
+        let mut random = Random::seeded(0);
+        let images: Vec<f32> = (0..shape.iter().product::<i64>()).map(|_| random.unit()).collect();
+        let mut session = Session::new(&probe, self.lanes.options(options), Optimise::All)?;
+        let asked: Vec<&str> = names.iter().map(String::as_str).collect();
+        let found = session.run(&[(IMAGE, Input::Host(&shape, &images))], &asked)?;
+        let mut far = Vec::new();
+        for place in places {
+            let Some(at) = names.iter().position(|name| *name == place.input) else { continue };
+            let (_, values) = found[at].floats()?;
+            let mut sizes: Vec<f32> = values.iter().map(|v| (v - place.centre).abs() / place.reach).collect();
+            sizes.sort_unstable_by(f32::total_cmp);
+            let share = |share: f64| sizes.get((share * sizes.len() as f64) as usize).copied();
+            if let (Some(middle), Some(most)) = (share(0.5), share(WITHIN.0)) {
+                if middle > FAR && most.is_finite() {
+                    far.push((place, most / WITHIN.1));
+                }
+            }
+        }
+        Ok(far)
     }
 }
 

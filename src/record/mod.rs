@@ -36,4 +36,4 @@ pub use report::{
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
 pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};
-pub use verification::{Acceptance, AttackedPairs, PairGroup, Verification};
+pub use verification::{Acceptance, AttackedPairs, Folds, PairGroup, Verification};

@@ -227,9 +227,9 @@ reasons! {
     MORE_STEPS = "more-steps", source::EVALUATING, "doctor", "Do twice the steps find no more?",
         "Audit with more --steps, or with `--suite ars-strict`";
     RESTARTS = "restarts", source::EVALUATING, "doctor", "Do random starts find no more?",
-        "Audit with `--suite ars-strict`, which has random starts";
+        "Audit with random starts: `--suite ars-strict`, or `restarts: 5` in a suite file";
     STEP_SIZE = "step-size", source::ENSEMBLE, "doctor", "Do other step sizes find no more?",
-        "Audit with `--suite ars-strict`, whose steps adapt";
+        "Audit with steps that adapt: `--suite ars-strict`, or `schedule: adaptive` in a suite file";
     ONE_STEP = "one-step", source::MASKING, "doctor", "Are many steps better than one?",
         "The gradient misleads over more than one step: gradients are masked, and the score with them";
     BUDGET = "budget", source::MASKING, "doctor", "Does a larger ε make attacks stronger?",

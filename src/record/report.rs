@@ -706,7 +706,8 @@ pub struct RetrievalMeans {
     pub nmi: Option<f64>,
 }
 
-/// R@1 after attacks, by class or by group of the queries. Classes and groups of few queries are left out.
+/// R@1 or wrong decisions after attacks, by class or by group of the queries. Classes and groups of few queries are left out. The groups of
+/// attacks on pairs are those that their list names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Breakdown {
     /// What the queries are divided by: class or group.
@@ -717,26 +718,27 @@ pub struct Breakdown {
     pub least: usize,
     /// Number of classes or groups that have fewer queries.
     pub too_few: usize,
-    /// The lowest of the rows' R@1 after attacks, per cent. The lowest of several noisy numbers is low by chance too: read it with its
-    /// interval.
-    pub lowest: f64,
-    /// 95 % interval of the lowest R@1 of any class or group that has a row: from the lowest lower to the lowest upper end of the rows'
+    /// The worst of the rows' values after attacks, per cent: the lowest R@1, or the highest share of wrong decisions. The worst of
+    /// several noisy numbers is bad by chance too: read it with its interval.
+    #[serde(alias = "lowest")]
+    pub worst: f64,
+    /// 95 % interval of the worst value of any class or group that has a row: from the worst lower to the worst upper end of the rows'
     /// intervals.
     pub interval: (f64, f64),
-    /// The classes or groups, the lowest first.
+    /// The classes or groups, the worst first.
     pub rows: Vec<BreakdownRow>,
 }
 
-/// R@1 of the queries of one class or group.
+/// R@1, or the share of wrong decisions, of the queries of one class or group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BreakdownRow {
     /// The class or group.
     pub name: String,
     /// Number of its queries that were attacked.
     pub queries: usize,
-    /// R@1 of these without attack, per cent.
+    /// The value of these without attack, per cent.
     pub before: f64,
-    /// R@1 after the attacks, per cent.
+    /// The value after the attacks, per cent.
     pub after: f64,
     /// 95 % interval of `after` that holds for all rows together: exact (Clopper and Pearson, 1934), at 1 − 0.05/m for m rows
     /// (Bonferroni).

@@ -97,6 +97,9 @@ pub struct Verification {
     /// 95 % interval of `eer`, by bootstrap over pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eer_interval: Option<(f64, f64)>,
+    /// Accuracy without attack by the folds of the list; absent where it names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folds: Option<Folds>,
     /// The attacked pairs, without attack and after each attack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attacked: Vec<AttackedPairs>,
@@ -106,6 +109,18 @@ pub struct Verification {
     /// The groups of attacked pairs: by attack, then by query.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub group_of: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// Accuracy as LFW's protocol has it: the share of a fold's pairs that are decided rightly, at the threshold that is best on the other folds.
+/// It does not depend on the threshold of the report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Folds {
+    /// Of each fold, per cent.
+    pub accuracy: Vec<f64>,
+    /// Their mean.
+    pub mean: f64,
+    /// The standard error of the mean: the folds' standard deviation (over n − 1), divided by √n.
+    pub standard_error: f64,
 }
 
 /// Error rates of the pairs that were attacked: the genuine ones by DODGE, the impostor ones by IMPERSONATE.

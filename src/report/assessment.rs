@@ -103,6 +103,12 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
         return (Standing::Void, headline, Vec::new());
     }
     match &report.scores.robust_r1 {
+        None if of_list(report) => {
+            let headline = "No verdict: a list of pairs has no robust R@1, by which verdicts are made".into();
+            let read =
+                "Read below how many decisions were wrong without attack, and how many after it".into();
+            (Standing::Open, headline, [read].into_iter().chain(report.caveat()).collect())
+        }
         Some(robust) => by_robust(report, robust, spans),
         None => by_ars(report, spans),
     }
@@ -197,15 +203,30 @@ fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
 }
 
+/// The suite that commands take where none is named.
+const USUAL: &str = "ars";
+
+/// Whether its images came as a list of pairs, which doesn't say who is on each of them, so that R@1 says little.
+fn of_list(report: &Report) -> bool {
+    report.verification.as_ref().is_some_and(|found| found.listed)
+}
+
 /// What to do next.
 fn next(report: &Report, standing: Standing) -> Vec<(String, Option<String>)> {
     let model = shell(&report.model.path);
     let built_in = report.warnings.iter().any(|w| reason::BUILT_IN_DATA.made(w));
-    let data = if built_in { "" } else { " --data FOLDER" };
+    let data = match of_list(report) {
+        true => " --data PAIRS",
+        false if built_in => "",
+        false => " --data FOLDER",
+    };
+    // The doctor looks into the attacks of a suite. One of the user's own has no name that the program knows.
+    let suite = Some(&report.suite.name).filter(|name| crate::suite::Suite::knows(name) && *name != USUAL);
+    let suite = suite.map_or(String::new(), |name| format!(" --suite {name}"));
     let has = |of: &reason::Reason| report.warnings.iter().any(|w| of.made(w));
     let mut steps: Vec<(String, Option<String>)> = Vec::new();
     let mut step = |text: &str, command: Option<String>| steps.push((text.into(), command));
-    let doctor = Some(format!("audit doctor {model}{data}"));
+    let doctor = Some(format!("audit doctor{suite} {model}{data}"));
     let strong = |more: &str| Some(format!("audit --suite strong {model}{data}{more} -o strong.html"));
     match standing {
         Standing::Void => {
@@ -217,6 +238,13 @@ fn next(report: &Report, standing: Standing) -> Vec<(String, Option<String>)> {
                 "Put the parts together",
                 Some("audit merge part*.json -o report.json -o report.html".into()),
             );
+        }
+        Standing::Open | Standing::Between if of_list(report) => {
+            if report.suite.sampling.is_some() {
+                let more = format!("audit{suite} {model}{data} --max-queries 200 -o pairs.html");
+                step("Attack more pairs than here", Some(more));
+            }
+            step("Let every check look for reasons to distrust the numbers", doctor);
         }
         Standing::Open | Standing::Between => {
             step("Let the strong search decide, on more queries than here", strong(" --max-queries 200"));

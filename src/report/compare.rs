@@ -117,7 +117,7 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
         out += &format!("\n### {}\n\n{}", escape::markdown(&m.model), table(&first));
         if !others.is_empty() {
             out += &format!(
-                "\n<details><summary>Resistances, the lowest classes and groups, and retrieval without attack</summary>\n\n{}\n</details>\n",
+                "\n<details><summary>Resistances, the worst classes and groups, and retrieval without attack</summary>\n\n{}\n</details>\n",
                 table(&others)
             );
         }

@@ -94,7 +94,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     out.extend(crafted(report).iter().map(said));
     if !report.breakdowns.is_empty() {
         out.extend(weakest(report).iter().map(said));
-        out += &details("R@1 by class and group", &breakdowns(report));
+        out += &details("The worst classes and groups after each attack", &breakdowns(report));
     }
     if let Some((texts, tables)) = verification(report) {
         out.extend(texts.iter().map(said));

@@ -159,30 +159,33 @@ pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
 /// Classes or groups that a report for people names of a breakdown.
 const NAMED: usize = 3;
 
-/// The lowest classes or groups of a breakdown: `class03 0.0, class07 8.3`.
-pub(super) fn lowest(found: &Breakdown) -> String {
+/// The worst classes or groups of a breakdown: `class03 0.0, class07 8.3`.
+pub(super) fn worst(found: &Breakdown) -> String {
     let each = found.rows.iter().take(NAMED).map(|row| format!("{} {:.1}", row.name, row.after));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The lowest classes and the lowest groups, a sentence without a full stop each: by robust R@1, or else by the attack that leaves
+/// The worst classes and the worst groups, a sentence without a full stop each: by robust R@1, or else by the attack that leaves
 /// least to one of them.
 pub(super) fn weakest(report: &Report) -> Vec<String> {
     let of = |by: &Division| {
         let mine = || report.breakdowns.iter().filter(|b| b.by == by.name);
         let robust = mine().find(|b| b.metric == Quantity::Robust.name());
-        let found = robust.or_else(|| mine().min_by(|a, b| a.lowest.total_cmp(&b.lowest)))?;
+        let highest = |of: &Breakdown| Quantity::find(&of.metric).is_ok_and(Quantity::lower_is_better);
+        let left = |of: &Breakdown| if highest(of) { 100.0 - of.worst } else { of.worst };
+        let found = robust.or_else(|| mine().min_by(|a, b| left(a).total_cmp(&left(b))))?;
+        let end = if highest(found) { "highest" } else { "lowest" };
         let few = match found.too_few {
             0 => String::new(),
             n => format!("; left out: {n} with fewer than {} queries", found.least),
         };
         let (low, high) = found.interval;
         Some(format!(
-            "lowest of {} {} by {}: {} % (95 % for the lowest of all {low:.1} – {high:.1}){few}",
+            "{end} of {} {} by {}: {} % (95 % for the {end} of all {low:.1} – {high:.1}){few}",
             found.rows.len(),
             by.several,
             found.metric,
-            lowest(found)
+            worst(found)
         ))
     };
     DIVISIONS.iter().filter_map(of).collect()
@@ -194,13 +197,13 @@ pub(super) fn breakdowns(report: &Report) -> Grid {
         let several = DIVISIONS.iter().find(|by| by.name == found.by).map_or("", |by| by.several);
         vec![
             format!("{} by {}", found.metric, found.by),
-            lowest(found),
+            worst(found),
             format!("{:.1} – {:.1}", found.interval.0, found.interval.1),
             format!("{} {several}", found.rows.len()),
             found.too_few.to_string(),
         ]
     };
-    let head = ["number", "lowest, %", "95 % for the lowest of all", "of", "with too few queries"];
+    let head = ["number", "worst, %", "95 % for the worst of all", "of", "with too few queries"];
     Grid::new(&head, &[0, 1, 2, 3], report.breakdowns.iter().map(row))
 }
 
@@ -269,6 +272,15 @@ pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
         found.genuine,
         found.impostor,
     );
+    let folds = found.folds.as_ref().map(|folds| {
+        format!(
+            "without attack, by LFW's protocol: accuracy {:.2} ± {:.2} %, the mean over {} folds and its standard error; each fold is decided at \
+             the threshold that is best on the others",
+            folds.mean,
+            folds.standard_error,
+            folds.accuracy.len()
+        )
+    });
     let spread = |(low, high): (f64, f64)| format!("{low:.1} – {high:.1}");
     let attacked = found.attacked.iter().map(|row| {
         let attacks = if row.attacks.is_empty() { "none".into() } else { row.attacks.join(", ") };
@@ -292,7 +304,8 @@ pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
             Grid::new(&["group", "attack", "pairs", "before", "after", "95 %"], &[0, 1], groups),
         ),
     ];
-    Some((vec![threshold, clean], tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect()))
+    let said = [threshold, clean].into_iter().chain(folds).collect();
+    Some((said, tables.into_iter().filter(|(_, grid)| !grid.rows.is_empty()).collect()))
 }
 
 /// The text with its first letter in upper case.

@@ -9,9 +9,9 @@ use crate::progress::{At, Mode, Phase, span};
 use crate::record::{Outcome, Report};
 use crate::run::examples::Collector;
 use crate::space::Gallery;
-use crate::threat::{self, Event, Evidence, Images, Plan, Strong, Trial, Watch};
+use crate::threat::{self, Event, Evidence, Images, Objective, Plan, Strong, Trial, Watch};
 use crate::{Error, Exit, Result, interrupt};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -368,9 +368,19 @@ impl Attacks<'_> {
     }
 }
 
-/// Image steps behind outcomes, where a search begins `starts` times. The strong search counts all its steps itself.
-pub fn image_steps(outcomes: &[Outcome], starts: usize) -> usize {
-    outcomes.iter().map(|o| if o.members.is_some() { o.steps } else { o.steps * starts }).sum()
+/// Image steps behind a report's outcomes. The strong search counts all its steps itself, and shared perturbations have those on their
+/// samples.
+pub fn image_steps(report: &Report, plan: &Plan) -> usize {
+    let (mut steps, mut shared) = (0, BTreeMap::new());
+    for o in &report.outcomes {
+        if let (Some(which), Ok(objective)) = (o.shared, Objective::find(&o.attack)) {
+            shared.insert((which, objective.code), plan.work(objective));
+        } else {
+            steps += if o.members.is_some() { o.steps } else { o.steps * (plan.restarts + 1) };
+        }
+    }
+    let sample = report.universal.map_or(0, |of| of.sample);
+    steps + sample * shared.into_values().sum::<usize>()
 }
 
 /// Seconds after which the time left is known well enough to plan by.

@@ -10,6 +10,7 @@ use crate::progress::Phase;
 use crate::record::{Outcome, Report};
 use crate::report::{self, Destination};
 use crate::run::images;
+use crate::space::verification::Pair;
 use crate::threat::objective::{hub, r1::R1};
 use crate::threat::{Measure, OBJECTIVES, Trial};
 use crate::{Error, Result, files, interrupt};
@@ -94,6 +95,12 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     // The queries that hubs' places name, in this order.
     let hubs = trials.iter().any(|t| t.objective.measure == Measure::Captured);
     let held_out = if hubs { hub::heads(&clean.gallery).queries.clone() } else { Vec::new() };
+    // The pairs behind the threshold, by the places of their images, and whether they are genuine.
+    let pair = |pair: &Pair| json!([pair.probe, pair.reference, pair.same]);
+    let pairs: Vec<Value> = match &report.verification {
+        Some(_) => clean.gallery.pairs().all.iter().map(pair).collect(),
+        None => Vec::new(),
+    };
     let pooling = subject.model.info.pooling.and_then(|p| p.to_possible_value());
     let manifest = json!({
         "format": 1,
@@ -101,6 +108,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         "pooling": pooling.map(|p| p.get_name().to_owned()),
         "measures": OBJECTIVES.iter().filter_map(|o| Some((o.code.to_owned(), o.measure.evidence()?.into()))).collect::<Map<_, Value>>(),
         "held_out": held_out,
+        "pairs": pairs,
         "items": items,
         "images": pictures,
         "attacked": attacked,

@@ -312,9 +312,10 @@ impl Gathered {
                 self.contents.update(format!("{}\t{camera}\t", *role as u8));
             }
         }
-        for Pair { probe, reference, same, group } in &dataset.pairs {
+        for Pair { probe, reference, same, group, fold } in &dataset.pairs {
             let group = group.as_deref().unwrap_or_default();
-            self.contents.update(format!("{probe}\t{reference}\t{same}\t{group}\t"));
+            let fold = fold.map_or(String::new(), |fold| format!("{fold}\t"));
+            self.contents.update(format!("{probe}\t{reference}\t{same}\t{group}\t{fold}"));
         }
         let gallery = Gallery::new(metric, raw, labels, ids)?.with_roles(&roles, cameras)?;
         let data = record::Data {

@@ -147,13 +147,13 @@ fn execute(
     report.outcomes = attacks.run(model, journal, done, collector, &mut phase)?;
     phase.finish();
     // A report names the nodes whether this process or an earlier one used the passes.
-    for pass in strong::passes(&report.outcomes) {
-        model.lanes_with(pass);
+    for route in strong::routes(&report.outcomes) {
+        model.lanes_with(route);
     }
     report.model.softened = model.softened_nodes();
-    let unformed = model.unformed().map(|(pass, why)| reservations::unformed(pass, why));
+    let unformed = model.unformed().map(|(route, why)| reservations::unformed(route, why));
     report.warnings.extend(unformed.filter_map(Finding::warning));
-    report.timing.image_steps = attacks::image_steps(&report.outcomes, attacks.plan.restarts + 1);
+    report.timing.image_steps = attacks::image_steps(report, attacks.plan);
     Ok(())
 }
 

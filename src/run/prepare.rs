@@ -291,7 +291,7 @@ fn for_suite(mut gallery: Gallery, suite: &Suite, dataset: &Dataset) -> Result<G
         let pair = |p: &data::Pair| {
             // Images that can't be read have left the gallery, and their pairs with them.
             let (probe, reference) = (gallery.find(&p.probe)?, gallery.find(&p.reference)?);
-            Some(Pair { probe, reference, same: p.same, group: p.group.clone() })
+            Some(Pair { probe, reference, same: p.same, group: p.group.clone(), fold: p.fold })
         };
         let pairs = dataset.pairs.iter().filter_map(pair).collect();
         gallery = gallery.with_pairs(pairs);

@@ -6,10 +6,9 @@ use crate::data::Dataset;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::score::WIDEST;
-use crate::judge::strong;
 use crate::model::inspect::Look;
 use crate::model::runtime;
-use crate::model::{Info, Pass};
+use crate::model::{Info, Route};
 use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
 use crate::space::Gallery;
 use crate::space::benign::Benign;
@@ -61,12 +60,12 @@ pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: &Ben
     found
 }
 
-/// That the strong search went without a backward pass.
-pub fn unformed(pass: Pass, why: &str) -> Finding {
+/// That the strong search went without a route.
+pub fn unformed(route: Route, why: &str) -> Finding {
     let found = format!(
         "the {} backward pass could not be formed, and the members of the strong search that need it were left out: {why}. Robust \
          R@1 is what the other members leave, and masked gradients can stay unseen",
-        strong::in_words(pass)
+        route.in_words()
     );
     reason::PASS_LEFT_OUT.finding((Severity::Warning, found))
 }

@@ -13,7 +13,7 @@ use crate::progress::Phase;
 use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Verification, Warning};
 use crate::space::Gallery;
 use crate::space::benign::{Benign, CMC};
-use crate::space::verification::Distances;
+use crate::space::verification::{Distances, folds};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
 use crate::threat::objective::{hub, universal};
@@ -215,6 +215,7 @@ fn verification(
     let listed = gallery.pairs().listed;
     let seed = subject.plan.seed;
     let mut found = verification::clean(&distances, listed, acceptance, gallery.threshold(), seed)?;
+    found.folds = verification::of_folds(folds(gallery));
     phase.finish();
     for trial in trials.iter().filter(|_| listed) {
         let Some(same) = trial.objective.measure.pairs() else { continue };

@@ -1,7 +1,7 @@
 """Confirms the outcomes of an audit from the untouched model:  python verify.py evidence.zip model.onnx
 
-Needs numpy, Pillow and onnxruntime, nothing of audit. Every image goes through the model once. What comes out must be the report's rank, cosine, hit,
-captured queries, shift and size of each trial, and robust R@1; what lies within SLACK of a border may be on either side. Exit code 0: all confirmed."""
+Needs numpy, Pillow and onnxruntime, nothing of audit. Every image goes through the model once. What comes out must be what the report says of each
+trial, robust R@1, and FAR and TAR of a threshold; what lies within SLACK of a border may be on either side. Exit code 0: all confirmed."""
 
 import hashlib, io, json, sys, zipfile
 import numpy as np
@@ -39,8 +39,7 @@ def unpack(bundle):  # the files of the archive, which may hold no byte more tha
 def pixels(name, data):  # an image [C, H, W] in [0, 1]
     if name.endswith(".npy"):
         return np.load(io.BytesIO(data), allow_pickle=False)
-    image = np.asarray(Image.open(io.BytesIO(data)), np.float32) / np.float32(255)
-    return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+    return np.atleast_3d(np.asarray(Image.open(io.BytesIO(data)), np.float32) / np.float32(255)).transpose(2, 0, 1)
 
 
 class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the file as it is
@@ -51,8 +50,7 @@ class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the
         self.batch = self.input.shape[0] if isinstance(self.input.shape[0], int) else 32
 
     def points(self, images):
-        parts = [np.stack(images[i : i + self.batch]) for i in range(0, len(images), self.batch)]
-        points = np.concatenate([self.embed(part) for part in parts]).astype(np.float64)
+        points = np.concatenate([self.embed(np.stack(images[i : i + self.batch])) for i in range(0, len(images), self.batch)])
         return points / (1 if self.model["metric"] == "euclidean" else np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12))
 
     def embed(self, x):
@@ -65,15 +63,15 @@ class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the
             e = np.moveaxis(e, 1, -1) if e.ndim == 4 and self.pre["layout"] == "nchw" else e
             e = e.reshape(count, -1, e.shape[-1])
             e = e[:, 0] if self.pooling == "cls" else e.mean(1) if self.pooling == "mean" else e.max(1)
-        return e.reshape(count, -1)
+        return e.reshape(count, -1).astype(np.float64)
 
 
 class Judge:  # measures points [D] by the definitions of the report's form
     def __init__(self, report, manifest, points):
         metric, self.items, self.held_out, self.points = report["model"]["metric"], manifest["items"], manifest["held_out"], points
         self.cosine, self.own, n = metric == "cosine", report["suite"]["form"] == "corrected", report["data"]["gallery"]
-        self.slack = SLACK * (np.linalg.norm(points, axis=1).max() if metric == "euclidean" else 1)
-        self.gallery, self.labels = points[:n], np.array([item["label"] for item in self.items])[:n]
+        self.sides = np.array([-SLACK, SLACK]) * (np.linalg.norm(points, axis=1).max() if metric == "euclidean" else 1)
+        self.gallery, self.labels, self.decisions = points[:n], np.array([item["label"] for item in self.items])[:n], report.get("verification")
         self.cameras = np.array([-1 if item["camera"] is None else item["camera"] for item in self.items])
 
     def far(self, a, b):
@@ -87,16 +85,17 @@ class Judge:  # measures points [D] by the definitions of the report's form
         return kept
 
     def rank(self, distances, at, kept):  # the lowest and the highest possible rank at this distance
-        return [np.count_nonzero(kept & (distances < at + side * self.slack)) for side in (-1, 1)]
+        return [np.count_nonzero(kept & (distances < at + side)) for side in self.sides]
 
     def measure(self, kind, query, targets, z, claimed):  # the lowest and the highest possible value at z; of a hub the claimed ones too
-        distances = self.far(z, self.gallery)
+        distances, mine, kept = self.far(z, self.gallery), self.labels == self.items[query]["label"], self.kept(query, True)
         if kind == "cosine":
-            return z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t) + np.array([-SLACK, SLACK])
+            return z @ (t := self.points[targets[0]]) / np.linalg.norm(z) / np.linalg.norm(t) + [-SLACK, SLACK]
         if kind == "hit":
-            mine, kept = self.labels == self.items[query]["label"], self.kept(query, True)
-            low, high = self.rank(distances, distances[mine & kept].min(), kept & ~mine)
-            return high == 0, low == 0
+            return [rank == 0 for rank in self.rank(distances, distances[mine & kept].min(), kept & ~mine)[::-1]]
+        if kind in (of := {"reference": targets, "duplicates": mine & kept, "others": ~mine & kept}):  # a distance, and whether it is accepted
+            nearest, t = distances[of[kind]].min(), self.decisions["threshold"]
+            return nearest <= t + self.sides if isinstance(claimed, bool) else nearest + self.sides
         if kind == "retained":
             return [rank < TOP for rank in self.rank(distances, distances[targets[0]], self.kept(query, True, targets[0]))[::-1]]
         if kind == "query_rank":
@@ -123,22 +122,23 @@ def verify(bundle, model):
     judge = Judge(report, manifest, net.points(clean))
     index = {item["id"]: i for i, item in enumerate(manifest["items"])}
     for outcome, x, z, mask in zip(outcomes, attacked, net.points(attacked), manifest.get("masks") or [None] * len(outcomes)):
-        name, query, targets = f"{outcome['attack']} of {outcome['query']}", index[outcome["query"]], outcome["targets"]
+        name, query, *targets = f"{outcome['attack']} of {outcome['query']}", *(index[i] for i in [outcome["query"], *outcome["targets"]])
         change = np.abs(x - clean[query]).astype(np.float64)
         size = {"linf": change.max, "l2": lambda: np.linalg.norm(change)}[suite.get("norm", "linf")]()
         check(x.min() >= 0 and x.max() <= 1 and size <= suite["eps"] * (1 + 1e-4) + 1e-6, f"{name}: outside of its bounds")
         if suite.get("mask"):  # white where pixels may change
             free = pixels(mask, files[mask])[0] > 0
-            fits = free.mean() <= suite["mask"]["share"] + sum(1 / side for side in free.shape)
-            check(fits and not change[:, ~free].any(), f"{name}: changed outside of its mask, or this is too large")
+            check(free.mean() <= suite["mask"]["share"] + sum(1 / n for n in free.shape) and not change[:, ~free].any(), f"{name}: not within its mask")
         check(abs(change.max() - outcome["linf"]) <= 1e-6, f"{name}: changed by {change.max()} and not by {outcome['linf']}")
-        shift = judge.far(judge.points[query], z)
-        check(abs(shift - outcome["shift"]) <= 2 * judge.slack, f"{name}: shifted by {shift} and not by {outcome['shift']}")
+        check(abs(judge.far(judge.points[query], z) - outcome["shift"]) <= 2 * judge.sides[1], f"{name}: not shifted by {outcome['shift']}")
         for when, point in (("before", judge.points[query]), ("after", z)):
             for claimed in (v for k, v in outcome[when].items() if k != "retrieval"):
-                low, high, *ranks = judge.measure(measures[outcome["attack"]], query, [index[t] for t in targets], point, claimed)
-                claimed = ranks[0] if ranks else claimed
+                low, high, claimed = (*judge.measure(measures[outcome["attack"]], query, targets, point, claimed), claimed)[:3]
                 check(np.all(low <= claimed) and np.all(claimed <= high), f"{name}: {claimed} {when} the attack, where {low} to {high} is found")
+    for same, share in [(True, "tar"), (False, "far")] * bool(judge.decisions):
+        pairs = [judge.far(*judge.points[pair]) for *pair, genuine in manifest["pairs"] if genuine == same]
+        low, high = 100 * np.mean(np.array(pairs)[:, None] <= judge.decisions["threshold"] + judge.sides, axis=0) + [-1e-6, 1e-6]
+        check(low <= judge.decisions[share] <= high, f"{share} is stated as {judge.decisions[share]}, where {low} to {high} is found")
     robust, hits = report["scores"].get("robust_r1"), [o["after"].get("hit") for o in outcomes if o["attack"] == "R1"]
     check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, "robust R@1 is not that of its trials")
     return f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}, evidence sha256 {hashlib.sha256(bundle).hexdigest()}"

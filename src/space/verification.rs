@@ -26,6 +26,8 @@ pub struct Pair {
     pub same: bool,
     /// The group that the list puts it in.
     pub group: Option<String>,
+    /// The fold that the list puts it in, from 0.
+    pub fold: Option<usize>,
 }
 
 /// The pairs of a gallery.
@@ -100,6 +102,7 @@ fn drawn(gallery: &Gallery) -> Vec<Pair> {
         reference,
         same: gallery.labels[probe] == gallery.labels[reference],
         group: None,
+        fold: None,
     };
     let valid = |p: &Pair, same: bool| p.same == same && !gallery.excluded(p.probe, p.reference);
     let mut random = Random::seeded(SEED);
@@ -258,6 +261,42 @@ impl Distances {
     }
 }
 
+/// Accuracy by folds, as LFW's protocol has it (Huang et al., "Labeled Faces in the Wild", 2007): of each fold the share of its pairs that are
+/// decided rightly at the distance of a pair of the other folds, the smallest one, that decides most of these rightly. A fold without
+/// pairs is left out; empty where there are fewer than two.
+pub fn folds(gallery: &Gallery) -> Vec<f64> {
+    let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
+    let all = gallery.pairs().all.iter().filter_map(|p| Some((p.fold?, p.same, far(p))));
+    accuracy_by_fold(all.collect())
+}
+
+/// Of pairs (fold, same, distance), in any order.
+fn accuracy_by_fold(mut all: Vec<(usize, bool, f64)>) -> Vec<f64> {
+    all.sort_unstable_by(|a, b| a.2.total_cmp(&b.2));
+    let mut names: Vec<usize> = all.iter().map(|pair| pair.0).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() < 2 {
+        return Vec::new();
+    }
+    let accuracy = |&fold: &usize| {
+        // More decisions are right than where nothing is accepted by this many, up to each distance.
+        let (mut more, mut best) = (0i64, (i64::MIN, f64::NAN));
+        let mut others = all.iter().filter(|pair| pair.0 != fold).peekable();
+        while let Some(&(_, same, d)) = others.next() {
+            more += if same { 1 } else { -1 };
+            // Pairs of one distance are accepted together.
+            if others.peek().is_none_or(|next| next.2 > d) && more > best.0 {
+                best = (more, d);
+            }
+        }
+        let mine = all.iter().filter(|pair| pair.0 == fold);
+        let right = mine.clone().filter(|(_, same, d)| (*d <= best.1) == *same).count();
+        right as f64 / mine.count() as f64
+    };
+    names.par_iter().map(accuracy).collect()
+}
+
 /// What numbers are taken at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum At {
@@ -303,6 +342,20 @@ mod tests {
         assert_eq!(Distances::new(vec![1.0], vec![2.0]).accuracy(At::Far(0.5)).unwrap().eer, 0.0);
         assert_eq!(Distances::new(vec![2.0], vec![1.0]).accuracy(At::Far(0.5)).unwrap().eer, 1.0);
         assert!(Distances::new(vec![1.0], vec![]).accuracy(At::Far(0.5)).is_none());
+    }
+
+    /// Expected values: tools/golden_folds.py, which counts. Distances are the same there.
+    #[test]
+    fn accuracy_by_folds_as_counted() {
+        let whole = |i: usize, a: usize, b: usize, n: usize| ((a * i * i + b * i) % n) as f64 / 100.0;
+        let pairs = (0..200).flat_map(|i| {
+            let impostor = 0.35 + whole(i, 53, 29, 97);
+            [(i / 20, true, whole(i, 37, 11, 101)), (i / 20, false, impostor)]
+        });
+        let found = accuracy_by_fold(pairs.collect());
+        let expected = [75.0, 75.0, 67.5, 62.5, 77.5, 72.5, 75.0, 70.0, 72.5, 77.5];
+        assert_eq!(found.iter().map(|share| 100.0 * share).collect::<Vec<_>>(), expected);
+        assert!(accuracy_by_fold(vec![(3, true, 0.1), (3, false, 0.2)]).is_empty());
     }
 
     /// Pairs by class of a small gallery are all there are, and of a large one as many as are drawn.

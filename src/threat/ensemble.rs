@@ -13,7 +13,7 @@ use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, load,
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
 use crate::Result;
-use crate::model::{Differentiable, OnLanes, Pass};
+use crate::model::{Differentiable, OnLanes, Route};
 use crate::record::{Form, MemberResult, Outcome};
 use crate::space::Gallery;
 use std::ops::ControlFlow;
@@ -29,10 +29,10 @@ pub struct Member {
     pub loss: LossOf,
     /// How many runs it makes for a trial, and on what.
     pub aims: Aims,
-    /// The backward pass. What is found is measured by the forward pass, so any backward pass is legitimate.
-    pub pass: Pass,
-    /// Whether it goes along the exact gradient where the model has no such pass. Otherwise it doesn't run there.
-    pub or_exact: bool,
+    /// Where its gradients come from. What is found is measured by the model's forward pass, so any route is legitimate.
+    pub route: Route,
+    /// The route that it takes where the model doesn't have the first one. With none it doesn't run there.
+    pub or: Option<Route>,
     /// The search.
     pub search: &'static Search,
     /// Steps of each run.
@@ -89,8 +89,8 @@ const HINGE: Member = Member {
     about: "the attack's own loss, from the clean image",
     loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
     aims: Aims::One,
-    pass: Pass::Exact,
-    or_exact: false,
+    route: Route::Exact,
+    or: None,
     search: &COSINE,
     steps: 40,
     alpha: Some(1.0),
@@ -122,20 +122,20 @@ const FREE: Member = Member {
 const SOFTENED: Member = Member {
     name: "softened",
     about: "softened backward pass, from the clean image",
-    pass: Pass::Softened,
+    route: Route::Softened,
     ..HINGE
 };
 const STRAIGHT: Member = Member {
     name: "straight-through",
     about: "straight-through backward pass, from the clean image",
-    pass: Pass::StraightThrough,
+    route: Route::StraightThrough,
     ..HINGE
 };
 const RESTART: Member = Member {
     name: "random start",
     about: "softened backward pass, from a random image of the ball",
-    pass: Pass::Softened,
-    or_exact: true,
+    route: Route::Softened,
+    or: Some(Route::Exact),
     from: From::Random,
     ..HINGE
 };
@@ -143,8 +143,8 @@ const REFINED: Member = Member {
     name: "refined",
     about: "softened backward pass and small steps, from the best image so far",
     alpha: Some(0.2),
-    pass: Pass::Softened,
-    or_exact: true,
+    route: Route::Softened,
+    or: Some(Route::Exact),
     from: From::Best,
     ..HINGE
 };
@@ -157,18 +157,18 @@ pub const USUAL: Ensemble = &[
 ];
 
 /// For objectives that move an item in rankings. A rank has many local optima, so many short runs from starts that lie far from each
-/// other find more than few long ones. After the hinge the rank itself is minimised, made smooth. Where a straight-through pass
-/// differs from the softened one, operators saturate on both sides or are flat: there gradients say least, and members do more.
+/// other find more than few long ones. After the hinge the rank itself is minimised, made smooth. Where a model has a surrogate, or a
+/// straight-through pass other than the softened one, operators saturate on both sides or are flat: there gradients say least, and
+/// members do more.
 pub const RANKS: Ensemble = &[
     &[Member { steps: 20, ..HINGE }],
     &[
         OTHERS,
         Member {
-            name: "other images, straight-through",
-            about: "the same along the straight-through backward pass",
-            aims: Aims::Several(6),
-            pass: Pass::StraightThrough,
-            or_exact: false,
+            name: "other images, surrogate",
+            about: "the same on a surrogate, the model with saturated operators made wider, or along the straight-through backward pass",
+            route: Route::Surrogate,
+            or: Some(Route::StraightThrough),
             steps: 30,
             ..OTHERS
         },
@@ -185,8 +185,8 @@ pub const RANKS: Ensemble = &[
             name: "square, longer",
             about: "the same for longer, on models with a straight-through backward pass",
             loss: smooth_rank,
-            pass: Pass::StraightThrough,
-            steps: 300,
+            route: Route::StraightThrough,
+            steps: 600,
             ..SQUARE
         },
     ],
@@ -229,8 +229,8 @@ pub const COLLISION: Ensemble = &[
         about: "towards each of the nearest other classes",
         loss: |gallery, _, trial, class| within::loss(gallery, trial, Aim::First, class),
         aims: Aims::Nearest(8),
-        pass: Pass::Softened,
-        or_exact: true,
+        route: Route::Softened,
+        or: Some(Route::Exact),
         until: LOST,
         ..HINGE
     }],
@@ -259,7 +259,7 @@ pub const CAPTURE: Ensemble = &[
     &[
         HINGE,
         FIRST_TEN,
-        Member { name: "first ten, softened", pass: Pass::Softened, ..FIRST_TEN },
+        Member { name: "first ten, softened", route: Route::Softened, ..FIRST_TEN },
         Member {
             name: "first ten of a class",
             about: "towards the first ten items of the sample's queries of one class, for the nearest classes",
@@ -277,7 +277,7 @@ pub const CAPTURE: Ensemble = &[
     ],
     &[
         RAMP,
-        Member { name: "captured, softened", pass: Pass::Softened, ..RAMP },
+        Member { name: "captured, softened", route: Route::Softened, ..RAMP },
         Member {
             name: "captured first",
             about: "towards the first place of queries that are near to it, from the best image so far",
@@ -302,8 +302,8 @@ const PROBE: Member = Member {
     about: "a few steps towards each other class",
     loss: r1::margin,
     aims: Aims::Nearest(48),
-    pass: Pass::Softened,
-    or_exact: true,
+    route: Route::Softened,
+    or: Some(Route::Exact),
     steps: 10,
     until: LOST,
     ..HINGE
@@ -313,8 +313,8 @@ const CLASSES: Member = Member {
     about: "towards the classes that came nearest",
     loss: r1::margin,
     aims: Aims::Best(6),
-    pass: Pass::Softened,
-    or_exact: true,
+    route: Route::Softened,
+    or: Some(Route::Exact),
     steps: 60,
     until: LOST,
     ..HINGE
@@ -340,13 +340,13 @@ pub const RECALL: Ensemble = &[
         Member {
             name: "es, softened",
             about: "ES with the softened backward pass",
-            pass: Pass::Softened,
+            route: Route::Softened,
             ..SHIFT
         },
         Member {
             name: "es, straight-through",
             about: "ES with the straight-through backward pass",
-            pass: Pass::StraightThrough,
+            route: Route::StraightThrough,
             ..SHIFT
         },
     ],
@@ -360,24 +360,41 @@ pub const RECALL: Ensemble = &[
         Member {
             name: "margin, softened",
             about: "the margin with the softened backward pass",
-            pass: Pass::Softened,
+            route: Route::Softened,
             ..MARGIN
         },
         Member {
             name: "margin, straight-through",
             about: "the margin with the straight-through backward pass",
-            pass: Pass::StraightThrough,
+            route: Route::StraightThrough,
+            ..MARGIN
+        },
+        Member {
+            name: "margin, surrogate",
+            about: "the margin of a surrogate, the model with saturated operators made wider",
+            route: Route::Surrogate,
+            until: None,
             ..MARGIN
         },
     ],
     &[PROBE],
-    &[CLASSES],
+    &[
+        CLASSES,
+        Member {
+            name: "best classes, surrogate",
+            about: "the same on the surrogate",
+            route: Route::Surrogate,
+            or: None,
+            until: None,
+            ..CLASSES
+        },
+    ],
     &[
         Member {
             name: "best classes, exact",
             about: "the same along the exact gradient",
             aims: Aims::Best(3),
-            pass: Pass::Exact,
+            route: Route::Exact,
             ..CLASSES
         },
         Member {
@@ -459,9 +476,8 @@ pub fn usual(ensemble: Ensemble, effort: usize) -> usize {
     first + ensemble.iter().skip(1).map(of).sum::<usize>() / 4
 }
 
-/// Calls its last argument with lanes whose gradients come from a backward pass. Returns whether the model has this
-/// pass.
-pub type Lanes<'l> = dyn FnMut(Pass, &mut OnLanes) -> Result<bool> + 'l;
+/// Calls its last argument with lanes that have the gradients of a route. Returns whether the model has it.
+pub type Lanes<'l> = dyn FnMut(Route, &mut OnLanes) -> Result<bool> + 'l;
 
 /// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
 const KEPT: usize = 16 << 20;
@@ -758,8 +774,8 @@ impl<'s> Chunk<'s> {
                 ended
             };
             let mut work = |lanes: Vec<&mut dyn Differentiable>| start(lanes, task, &mut see).map(drop);
-            if !lanes(member.pass, &mut work)? && member.or_exact {
-                lanes(Pass::Exact, &mut work)?;
+            if let (false, Some(other)) = (lanes(member.route, &mut work)?, member.or) {
+                lanes(other, &mut work)?;
             }
         }
         if ended.is_break() {

@@ -42,7 +42,10 @@ impl Measure {
             Measure::Hit => Some("hit"),
             Measure::Retained => Some("retained"),
             Measure::Captured => Some("captured"),
-            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept | Measure::Accepted(_) => None,
+            Measure::Accepted(Against::Reference { .. }) => Some("reference"),
+            Measure::Accepted(Against::Duplicates) => Some("duplicates"),
+            Measure::Accepted(Against::Others) => Some("others"),
+            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
         }
     }
 

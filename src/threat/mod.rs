@@ -25,7 +25,7 @@ pub use losses::losses;
 pub use mask::Mask;
 pub use measure::{Measure, measure, measure_all, retrievals};
 pub use objective::{Aim, Drawn, GalleryLoss, Loss, OBJECTIVES, Objective, PointLoss, Query, Reach, Targets};
-pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs};
+pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs, together};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{
     Selection, Trial, TrialFile, list, order, read_trials, rows_of, sample_candidates, sample_of,

@@ -12,7 +12,7 @@ use super::losses::{Losses, check_embeddings, check_loss};
 use super::mask::Mask;
 use super::measure::measure_all;
 use super::objective::{Loss, Objective, universal};
-use super::search::{Search, Setting, Walk};
+use super::search::{RANDOM, Search, Setting, Walk};
 use super::select::Trial;
 use crate::model::Differentiable;
 use crate::record::{Form, Measures, Outcome};
@@ -26,6 +26,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of last steps over which a converged run should hardly improve ([`Outcome::late_fall`]).
 pub const LAST: usize = 10;
+
+/// Perturbations that a random search tries before a further start of a shared one, for each step that follows. Without a gradient they cost
+/// about as much.
+const LOOKS: usize = 3;
 
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +49,8 @@ pub struct Plan {
     /// The search algorithm.
     pub search: &'static Search,
     /// Number of additional runs of each trial, from uniform random starts in the ball. The run with the lowest final
-    /// loss counts.
+    /// loss counts. Those of a perturbation that many queries share begin where a random search ends, and the one with most success on its
+    /// sample counts.
     pub restarts: usize,
     /// Seed of the random starts and of the searches' random choices.
     pub seed: u64,
@@ -77,21 +82,23 @@ impl Plan {
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
             Some(effort) => ensemble::usual(objective.members, effort),
+            // Further starts of a shared perturbation begin with as much random search.
+            None if objective.shared => self.steps * (2 * self.restarts + 1),
             None => self.steps * (self.restarts + 1),
         }
     }
 
     /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
     pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
-        let (mut work, mut shared) = (0, BTreeMap::<&str, usize>::new());
+        let (mut work, mut shared) = (0, BTreeMap::<&str, (usize, usize)>::new());
         for objective in trials {
+            let each = self.work(objective);
             match objective.shared {
-                false => work += self.work(objective),
-                true => *shared.entry(objective.code).or_default() += 1,
+                false => work += each,
+                true => shared.entry(objective.code).or_insert((each, 0)).1 += 1,
             }
         }
-        let crafted =
-            |queries: usize| universal::crafting(queries) * self.steps * (self.restarts + 1) + queries;
+        let crafted = |(each, queries)| universal::crafting(queries) * each + queries;
         work + shared.into_values().map(crafted).sum::<usize>()
     }
 
@@ -163,28 +170,39 @@ pub fn run(
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
     let mut all = trials.to_vec();
-    let (mut jobs, mut applied): (Vec<Vec<usize>>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
-    let mut shared: BTreeMap<(&str, usize), Vec<usize>> = BTreeMap::new();
-    for (i, trial) in trials.iter().enumerate() {
-        match trial.objective.shared {
-            false => jobs.push(vec![i]),
-            true => shared
-                .entry((trial.objective.code, universal::group(gallery, plan.seed, trial)))
-                .or_default()
-                .push(i),
+    let (mut jobs, mut applied) = (Vec::new(), Vec::new());
+    for together in together(gallery, plan.seed, trials) {
+        let trial = &trials[together[0]];
+        if !trial.objective.shared {
+            jobs.push(together);
+            applied.push(Vec::new());
+            continue;
         }
-    }
-    applied.resize(jobs.len(), Vec::new());
-    for ((_, group), queries) in shared {
-        let objective = trials[queries[0]].objective;
-        let sample = universal::samples(gallery)[group].iter();
         let first = all.len();
-        all.extend(sample.map(|&query| Trial { objective, query, targets: Vec::new() }));
+        let sample = universal::samples(gallery)[universal::group(gallery, plan.seed, trial)].iter();
+        all.extend(sample.map(|&query| Trial { query, ..trial.clone() }));
         jobs.push((first..all.len()).collect());
-        applied.push(queries);
+        applied.push(together);
     }
     let task = Task { gallery, images, trials: &all, jobs: &jobs, applied: &applied, plan, how: None };
     start(models, task, watch)
+}
+
+/// The trials that have one perturbation, by their index in `trials`: each by itself, and then those of objectives that
+/// [share](Objective::shared) it, by objective and sample.
+pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize>> {
+    let (mut alone, mut shared) = (Vec::new(), BTreeMap::<(&str, usize), Vec<usize>>::new());
+    for (i, trial) in trials.iter().enumerate() {
+        match trial.objective.shared {
+            false => alone.push(vec![i]),
+            true => {
+                let group = universal::group(gallery, seed, trial);
+                shared.entry((trial.objective.code, group)).or_default().push(i);
+            }
+        }
+    }
+    alone.extend(shared.into_values());
+    alone
 }
 
 /// Like [`run`], for jobs of trials that share one perturbation δ, x = clip(x0 + δ, 0, 1). A job lists its trials by
@@ -722,17 +740,22 @@ impl<'a> Task<'a> {
                 .collect();
             return self.measure(&mut waiting, true, model, buffers, shared);
         }
-        // Of all starts the one with the lowest loss on the sample counts.
-        let mut best: Option<(usize, Crafted)> = None;
+        // Of all starts the one with the most success on the sample counts, and of equal ones that with the lowest loss. The queries
+        // that the perturbation is measured on have no part in the choice.
+        let mut best: Option<(f64, usize, Crafted)> = None;
         for start in 0..=self.plan.restarts {
             let Some(found) = self.craft([job, start], clean.clone(), model, buffers, shared)? else {
                 return Ok(());
             };
-            if best.as_ref().is_none_or(|(_, best)| found.loss < best.loss) {
-                best = Some((start, found));
+            let success = self.mean_success(&found, model, buffers)?;
+            let better = |(most, _, best): &(f64, usize, Crafted)| {
+                success > *most || (success == *most && found.loss < best.loss)
+            };
+            if best.as_ref().is_none_or(better) {
+                best = Some((success, start, found));
             }
         }
-        let Some((start, Crafted { delta, free, .. })) = best else { return Ok(()) };
+        let Some((_, start, Crafted { delta, free, .. })) = best else { return Ok(()) };
         let mut waiting = Vec::new();
         for &trial in applied {
             let clean = load(self.gallery, self.images, self.trials[trial].query, model.pixels())?;
@@ -768,15 +791,18 @@ impl<'a> Task<'a> {
         let zero = vec![0.0; pixels];
         let free = plan.free(model.shape(), members[0].objective, &all)?;
         let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
-        let x = if start == 0 { zero.clone() } else { bound.start(&mut draw(start as u64)) };
+        let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
+            .map(|(&trial, clean)| Some(self.member([job, start], trial, clean, free.clone())))
+            .collect();
+        let first = draw(start as u64);
+        let x = match start {
+            0 => Some(zero.clone()),
+            _ => self.random_search(&runs, &bound, first, model, buffers, shared)?,
+        };
+        let Some(x) = x else { return Ok(None) };
         let draw = draw(NOISE + 1 + start as u64);
         let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, model.shape());
-        let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
-            .map(|(&trial, clean)| {
-                let run = self.member([job, start], trial, clean, free.clone());
-                Some(Run { begins_clean: start == 0 && !own, ..run })
-            })
-            .collect();
+        runs.iter_mut().flatten().for_each(|run| run.begins_clean &= !own);
         let mut slots = Slots::new(count, 1, pixels, false);
         // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
         let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
@@ -810,10 +836,7 @@ impl<'a> Task<'a> {
         for _ in 0..plan.steps {
             let (loss, gradient) = mean(&mut runs, &delta, model)?;
             walk.step(&mut delta, &bound, loss, &gradient);
-            let at = runs.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
-            // Work is counted in steps of the trials that are measured.
-            let counted = if self.applied(job).is_empty() { runs.len() } else { self.applied(job).len() };
-            if locked(shared).stepped(counted, at) {
+            if self.stepped_together(&runs, shared) {
                 return Ok(None);
             }
         }
@@ -823,6 +846,88 @@ impl<'a> Task<'a> {
             (loss, delta) = (best, at);
         }
         Ok(Some(Crafted { runs, delta, loss, free }))
+    }
+
+    /// Where a further start of a common perturbation begins: at the best of a random search, [`LOOKS`] perturbations for each step that
+    /// follows. Gradients of a mean loss lead to poor optima from points inside the ball, where a corner of it often is a good one. `None` where all
+    /// threads must stop.
+    fn random_search(
+        &self,
+        runs: &[Option<Run>],
+        bound: &Bound,
+        draw: Draw,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+        shared: &Mutex<Shared>,
+    ) -> Result<Option<Vec<f32>>> {
+        let steps = LOOKS * self.plan.steps;
+        let mut x = vec![0.0; model.pixels()];
+        let setting = Setting {
+            bound: *bound,
+            start: &x,
+            warm: false,
+            shape: model.shape(),
+            steps,
+            alpha: self.alpha(),
+        };
+        let mut search = (RANDOM.begin)(&setting, draw);
+        x = search.first().unwrap_or(x);
+        for look in 1..=steps {
+            let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
+            let loss = self.mean_loss(runs, &images, model, buffers)?;
+            search.step(&mut x, bound, loss, &[]);
+            if look.is_multiple_of(LOOKS) && self.stepped_together(runs, shared) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(search.best().map_or(x, |(_, best)| best)))
+    }
+
+    /// Counts a step of trials that share a perturbation. Returns whether all threads must stop.
+    fn stepped_together(&self, runs: &[Option<Run>], shared: &Mutex<Shared>) -> bool {
+        let Some(run) = runs.iter().flatten().next() else { return false };
+        // Work is counted in steps of the trials that are measured.
+        let counted = match self.applied(run.job) {
+            [] => runs.len(),
+            applied => applied.len(),
+        };
+        locked(shared).stepped(counted, Some((&self.trials[run.trial], run.step)))
+    }
+
+    /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent, as their last term measures it.
+    fn mean_success(
+        &self,
+        found: &Crafted<'a>,
+        model: &mut dyn Differentiable,
+        buffers: &mut Losses,
+    ) -> Result<f64> {
+        let Task { gallery, trials, plan, .. } = *self;
+        let (count, ranked) = (model.batch(), plan.form.ranked_in(gallery) as f64);
+        let runs: Vec<&Run> = found.runs.iter().flatten().collect();
+        let mut sum = 0.0;
+        for some in runs.chunks(count) {
+            let images: Vec<Vec<f32>> = some.iter().map(|run| run.moved(&found.delta)).collect();
+            let raw = model.embed(&images.concat())?;
+            check_embeddings(
+                raw.view(),
+                some.len(),
+                gallery,
+                some.iter().map(|r| &trials[r.trial]).enumerate(),
+            )?;
+            buffers.place(raw.view(), gallery);
+            let points = |i: usize| buffers.point(i, gallery);
+            let trial = |i: usize| &trials[some[i].trial];
+            let clean = |i: usize| (trial(i), gallery.point(trial(i).query));
+            let before = measure_all(gallery, plan.form, &Vec::from_iter((0..some.len()).map(clean)));
+            let attacked = (0..some.len()).map(|i| (trial(i), points(i)));
+            let after = measure_all(gallery, plan.form, &Vec::from_iter(attacked));
+            for (i, states) in before.into_iter().zip(after).enumerate() {
+                let outcome = self.outcome(some[i], &images[i], points(i), found.loss, states)?;
+                let success = trial(i).objective.success(&outcome, plan.form, ranked);
+                sum += success.map_or(0.0, |(_, after)| after);
+            }
+        }
+        Ok(sum / runs.len().max(1) as f64)
     }
 
     /// The mean loss of `runs` at `images`, one image per run.

@@ -26,6 +26,8 @@ pub struct Term {
     /// The term's contribution to ERS, as a function of the mean after the attack (Zhou et al., T-PAMI 2024, section
     /// 5); `None` where it has none.
     pub ers: Option<fn(f64) -> f64>,
+    /// Whether the term is also stated by class and by group of the queries, each of which counts as one or as nothing.
+    pub divided: bool,
     /// Whether the term measures the path of the embedding itself, which a map of embeddings shows.
     pub way: bool,
     /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where resistance is not defined, so
@@ -127,6 +129,7 @@ const RANK: Term = Term {
     read: |o, _| Some((Some(o.before.rank?), o.after.rank?)),
     held_out: None,
     ers: Some(|after| 2.0 * after),
+    divided: false,
     way: false,
     resistance: Some(Averaging::Trials),
     weights: [1, 1],
@@ -137,6 +140,7 @@ const SHARE: Term = Term {
     label: "R@1, %",
     read: |o, _| Some((Some(share(o.before.hit?)), share(o.after.hit?))),
     ers: Some(|after| after),
+    divided: true,
     resistance: Some(Averaging::Means),
     source: source::DEEP_RANKING,
     ..RANK
@@ -165,6 +169,7 @@ pub const TMA: Term = Term {
     read: |o, _| Some((Some(o.before.cosine?), o.after.cosine?)),
     held_out: None,
     ers: Some(|after| 100.0 * (1.0 - after)),
+    divided: false,
     way: false,
     resistance: None,
     weights: [0, 0],
@@ -189,6 +194,7 @@ pub const ES_D: Term = Term {
     },
     held_out: None,
     ers: Some(|after| 100.0 * (1.0 - after / 2.0)),
+    divided: false,
     way: true,
     resistance: None,
     weights: [0, 0],
@@ -205,6 +211,7 @@ pub const GTT: Term = Term {
     name: "GTT",
     label: "top-1 kept in top 4, %",
     read: |o, _| Some((Some(share(o.before.retained?)), share(o.after.retained?))),
+    divided: false,
     ..SHARE
 };
 
@@ -244,6 +251,7 @@ pub const FOA2: Term = Term {
     label: "orders swapped, %",
     goal: Goal::Highest,
     read: ordered,
+    divided: false,
     ers: None,
     resistance: None,
     weights: [0, 0],
@@ -371,7 +379,7 @@ fn refused(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
 
 /// A hub is CA+ with many targets.
 const CAPTURED: Term =
-    Term { goal: Goal::Highest, resistance: None, source: source::RANKING_ATTACK, ..APART };
+    Term { goal: Goal::Highest, divided: false, resistance: None, source: source::RANKING_ATTACK, ..APART };
 
 fn both(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {
     let share = |of: &Measures| of.captured.as_ref()?.share(k, |_| 1.0);

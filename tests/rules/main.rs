@@ -18,6 +18,7 @@ mod sample;
 mod shape;
 mod soften;
 mod unfolded;
+mod wider;
 
 use audit::model::runtime::{self, Input, Optimise, Session};
 use case::*;

@@ -7,8 +7,10 @@ mod grad;
 mod graph;
 pub mod narrow;
 pub mod operators;
+mod wider;
 
 pub use error::{Error, Result};
 pub use grad::{Differentiated, Note, Pass, Types, Unsupported, differentiate};
 pub use graph::{Attr, AttrProto, DType, Dim, Encoded, Graph, Node, Tensor, Value};
 pub use prost::bytes::Bytes;
+pub use wider::Saturating;

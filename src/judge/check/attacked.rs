@@ -112,9 +112,10 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             backwards.push(code);
         }
         // A trial with a closed hinge at the start has no gradient and is not judged. A trial whose loss is not zero
-        // but whose embedding did not move is.
-        let asked: Vec<&&Outcome> =
-            outcomes.iter().filter(|o| o.loss_first != 0.0 || o.shift > 0.0).collect();
+        // but whose embedding did not move is, and one under a perturbation that was crafted on others.
+        let asked: Vec<&&Outcome> = (outcomes.iter())
+            .filter(|o| o.loss_first != 0.0 || o.shift > 0.0 || o.shared.is_some())
+            .collect();
         let idle = asked.iter().filter(|o| o.shift == 0.0 && !arrived(o, &all.basis)).count();
         if !asked.is_empty() && asked.iter().all(|o| o.shift == 0.0) {
             still.push(code);
@@ -154,13 +155,22 @@ fn of_one_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
     all.outcomes.iter().filter(|o| o.members.is_none()).collect()
 }
 
+/// The outcomes whose search was on their query alone, so that its course says something of them: not those of a perturbation
+/// that others share.
+fn of_own_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
+    of_one_search(all).into_iter().filter(|o| o.shared.is_none()).collect()
+}
+
+/// Why no course is judged where no outcome has one.
+const NO_COURSE: &str = "not judged: each trial has many searches, or shares its perturbation with others";
+
 /// Why the course of a search without gradients is not judged.
 const SHOTS: &str = "not judged: a search without gradients tries images at random, some outside its bounds";
 
 pub(super) fn unfinished(all: &Outcomes) -> Found {
-    let outcomes = of_one_search(all);
+    let outcomes = of_own_search(all);
     if outcomes.is_empty() {
-        return (Severity::Ok, "every trial has many searches".into());
+        return (Severity::Ok, NO_COURSE.into());
     }
     if all.gradient_free {
         return (Severity::Ok, SHOTS.into());
@@ -184,7 +194,10 @@ pub(super) fn silent(all: &Outcomes) -> Found {
         return (Severity::Ok, SHOTS.into());
     }
     let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
-    let outcomes = of_one_search(all);
+    let outcomes = of_own_search(all);
+    if outcomes.is_empty() {
+        return (Severity::Ok, NO_COURSE.into());
+    }
     let count = outcomes.iter().filter(|o| better(o) && !arrived(o, &all.basis)).count();
     let share = 100.0 * count as f64 / outcomes.len().max(1) as f64;
     let text = format!(

@@ -3,13 +3,16 @@
 //! There are two measures. *Success* is what the audit measures, from 0 to 100 for the attacker; variants of the attack
 //! are compared by its mean, paired by query. *Loss* is what the attack minimises; on the same trial and within the
 //! same bounds, the attack with the lower loss is better. An attack without the gradient should not be.
+//!
+//! A perturbation that many queries share counts once in both, by the mean over the queries that it is measured on: another one may
+//! well suit a single query better.
 
 use super::attacked::{Mean, arrived};
 use crate::judge::score::Basis;
 use crate::model::Model;
 use crate::record::{Found, Measures, Outcome, Severity};
 use crate::space::Gallery;
-use crate::threat::{self, Bound, Draw, Event, Images, Plan, Reach, Strong, Trial, measure};
+use crate::threat::{self, Bound, Draw, Event, Images, Measure, Plan, Reach, Strong, Trial, measure};
 use crate::{Error, Result};
 use ndarray::Array2;
 use std::collections::BTreeMap;
@@ -46,6 +49,8 @@ pub struct Patient<'a> {
     /// Clean images of the trials, and their losses.
     clean: Vec<Vec<f32>>,
     at_start: Vec<f64>,
+    /// The trials by perturbation; see [`threat::together`].
+    perturbations: Vec<Vec<usize>>,
 }
 
 /// The result of an attack on one trial.
@@ -72,7 +77,9 @@ impl<'a> Patient<'a> {
     ) -> Result<Patient<'a>> {
         let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
         let (at_start, _) = threat::losses(model.lanes(), gallery, plan.form, trials, &clean)?;
-        Ok(Patient { model, gallery, images, trials, plan, surrogate, made: Vec::new(), clean, at_start })
+        let perturbations = threat::together(gallery, plan.seed, trials);
+        let made = Vec::new();
+        Ok(Patient { model, gallery, images, trials, plan, surrogate, made, clean, at_start, perturbations })
     }
 
     /// Runs the trials under `plan`, once per plan.
@@ -113,19 +120,19 @@ impl<'a> Patient<'a> {
     }
 
     /// The gain of `better` over `worse`, in points of success: first over all attacks, paired by query, then of each
-    /// attack.
+    /// attack. A shared perturbation is one gain, with the first query that it is measured on.
     fn gains(&self, better: &[Shot], worse: &[Shot]) -> Vec<Gain> {
         let mut of_attack: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         let mut of_query: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        for (i, (a, b)) in better.iter().zip(worse).enumerate() {
-            let Some(gain) = self.success(i, a).zip(self.success(i, b)).map(|(a, b)| a - b) else {
-                continue;
-            };
-            of_attack.entry(self.trials[i].objective.code).or_default().push(gain);
-            of_query.entry(self.trials[i].query).or_default().push(gain);
+        let gain = |&i: &usize| Some(self.success(i, &better[i])? - self.success(i, &worse[i])?);
+        for trials in &self.perturbations {
+            let gains: Vec<f64> = trials.iter().filter_map(gain).collect();
+            let Some(Mean { value, .. }) = Mean::of(&gains) else { continue };
+            let Trial { objective, query, .. } = self.trials[trials[0]];
+            of_attack.entry(objective.code).or_default().push(value);
+            of_query.entry(query).or_default().push(value);
         }
-        let queries: Vec<f64> =
-            of_query.into_values().map(|v| v.iter().sum::<f64>() / v.len() as f64).collect();
+        let queries: Vec<f64> = of_query.into_values().map(|v| mean(&v)).collect();
         let all = Mean::of(&queries).map(|by| Gain { what: "all attacks together".into(), by });
         let each = of_attack
             .into_iter()
@@ -148,24 +155,28 @@ impl<'a> Patient<'a> {
         }
     }
 
-    /// The trials on which the base attack misses its goal and `losses` decrease by more than its loss, by a margin of
+    /// The perturbations with which the base attack misses its goal and `losses` decrease by more than its loss, by a margin of
     /// a twentieth.
-    fn beaten(&mut self, losses: &[f64]) -> Result<Vec<usize>> {
+    fn beaten(&mut self, losses: &[f64]) -> Result<Vec<&[usize]>> {
         let base = self.base()?;
         let basis = Basis::of(self.gallery, self.plan.form);
         let scale = self.at_start.iter().chain(losses).fold(0.0f64, |m, v| m.max(v.abs()));
-        let beats = |(i, loss): (usize, &f64)| {
-            if arrived(&base[i].outcome, &basis) {
+        let beats = |trials: &[usize]| {
+            if trials.iter().all(|&i| arrived(&base[i].outcome, &basis)) {
                 return false;
             }
-            let (theirs, ours) = (self.at_start[i] - loss, self.at_start[i] - base[i].outcome.loss_last);
+            let fall = |to: &dyn Fn(usize) -> f64| {
+                mean(&trials.iter().map(|&i| self.at_start[i] - to(i)).collect::<Vec<_>>())
+            };
+            let (theirs, ours) = (fall(&|i| losses[i]), fall(&|i| base[i].outcome.loss_last));
             theirs > ours + 0.05 * ours.abs() + 1e-3 * scale
         };
-        Ok(losses.iter().enumerate().filter(|&at| beats(at)).map(|(i, _)| i).collect())
+        Ok(self.perturbations.iter().map(Vec::as_slice).filter(|trials| beats(trials)).collect())
     }
 
-    /// The trials on which images have more success than the strong search, whose members minimise different losses.
-    fn beaten_by_success(&mut self, points: &Array2<f32>) -> Result<Vec<usize>> {
+    /// The perturbations whose images have less success than others, where the strong search made them: its members minimise
+    /// different losses.
+    fn beaten_by_success(&mut self, points: &Array2<f32>) -> Result<Vec<&[usize]>> {
         let base = self.base()?;
         let form = self.plan.form;
         let ranked = form.ranked_in(self.gallery) as f64;
@@ -173,35 +184,38 @@ impl<'a> Patient<'a> {
             let outcome = Outcome { after, ..base[i].outcome.clone() };
             Some(self.trials[i].objective.success(&outcome, form, ranked)?.1)
         };
-        let beats = |&i: &usize| {
+        let gain = |&i: &usize| {
             let after = measure(self.gallery, form, &self.trials[i], &points.row(i).to_vec());
             let theirs = success(i, after).unwrap_or(f64::NEG_INFINITY);
-            theirs > success(i, base[i].outcome.after.clone()).unwrap_or(f64::INFINITY) + 1e-9
+            theirs - success(i, base[i].outcome.after.clone()).unwrap_or(f64::INFINITY)
         };
-        Ok((0..self.trials.len()).filter(beats).collect())
+        let beats = |trials: &[usize]| mean(&trials.iter().map(gain).collect::<Vec<_>>()) > 1e-9;
+        Ok(self.perturbations.iter().map(Vec::as_slice).filter(|trials| beats(trials)).collect())
     }
 
     /// A finding of weight `severity` where images that a weaker attack found (one for each trial) are better than those of
-    /// the audit's attack on more than [`LUCK`] per cent of the trials: in the loss, and for the strong search in success.
+    /// the audit's attack in more than [`LUCK`] per cent of the trials: in the loss, and for the strong search in success.
     fn outdone(&mut self, severity: Severity, who: &str, images: &[Vec<f32>]) -> Result<Found> {
         let (losses, points) = self.losses(images)?;
-        let (beaten, better) = match self.plan.effort {
-            Some(_) => (self.beaten_by_success(&points)?, "more success"),
-            None => (self.beaten(&losses)?, "a lower loss"),
+        let strong = self.plan.effort.is_some();
+        let all = self.perturbations.len();
+        let what = if all < self.trials.len() { "perturbations" } else { "trials" };
+        let (beaten, better) = match strong {
+            true => (self.beaten_by_success(&points)?, "more success"),
+            false => (self.beaten(&losses)?, "a lower loss"),
         };
-        let count = beaten.len();
-        let mut codes: Vec<&str> = beaten.into_iter().map(|i| self.trials[i].objective.code).collect();
+        let first: Vec<usize> = beaten.into_iter().map(|trials| trials[0]).collect();
+        let count = first.len();
+        let mut codes: Vec<&str> = first.into_iter().map(|i| self.trials[i].objective.code).collect();
+        codes.sort_unstable();
         codes.dedup();
         let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
-        let share = 100.0 * count as f64 / losses.len().max(1) as f64;
+        let share = 100.0 * count as f64 / all.max(1) as f64;
         // What the strong search missed hides no gradient: its members don't rest on one.
-        let severity = if self.plan.effort.is_some() { severity.min(Severity::Warning) } else { severity };
+        let severity = if strong { severity.min(Severity::Warning) } else { severity };
         // With few trials one alone exceeds the share, so at least two are required.
         let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
-        Ok((
-            severity,
-            format!("{who} gets {better} than the audit's attack on {count} of {} trials{of}", losses.len()),
-        ))
+        Ok((severity, format!("{who} gets {better} than the audit's attack on {count} of {all} {what}{of}")))
     }
 
     /// The loss of one image per trial, and its point [n, D].
@@ -253,6 +267,11 @@ fn shoot(
         return Err(Error::internal("an attack left no image"));
     }
     Ok(shots.into_values().collect())
+}
+
+/// The mean of `values`; NaN where there are none.
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 fn images_of(shots: &[Shot]) -> Vec<Vec<f32>> {
@@ -338,7 +357,7 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
     let plan = without_bounds(p.plan, p.widest());
     let shots = p.run(plan.clone())?;
     let chance = p.chance();
-    let mut short = Vec::new();
+    let (mut short, mut asked, mut unknown) = (Vec::new(), false, Vec::new());
     for (code, success) in p.means(&shots) {
         let queries = p.trials.iter().filter(|t| t.objective.code == code).count().max(1) as f64;
         // The tolerance for R@1 is a point above chance and two standard errors.
@@ -351,16 +370,26 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
             Reach::Almost(points) => points,
             Reach::Share(points) => points + error(points / 100.0),
             Reach::Chance => chance + POINT + error(chance / 100.0),
-            Reach::Unknown => 100.0,
+            Reach::Unknown => {
+                unknown.push(code);
+                continue;
+            }
         };
+        asked = true;
         if 100.0 - success > most {
             short.push(format!("{code} gets {success:.0} % of the way"));
         }
     }
     let how = format!("with ε = {} and {} steps", plan.eps, plan.steps);
-    Ok(match short.is_empty() {
-        true => (Severity::Ok, format!("{how} it does")),
-        false => (Severity::Error, format!("{how}, {}", short.join(", "))),
+    let rest = match &unknown[..] {
+        [] => String::new(),
+        codes => format!("{} not judged, as nobody knows what can be reached", codes.join(", ")),
+    };
+    Ok(match (&short[..], asked) {
+        ([], false) => (Severity::Info, rest),
+        ([], true) if rest.is_empty() => (Severity::Ok, format!("{how} it does")),
+        ([], true) => (Severity::Ok, format!("{how} it does; {rest}")),
+        (short, _) => (Severity::Error, format!("{how}, {}", short.join(", "))),
     })
 }
 
@@ -389,36 +418,51 @@ pub(super) fn curve(p: &mut Patient) -> Result<Found> {
             false => format!("{last:.0} at {eps:.2}"),
         });
     }
-    let severity = if last > p.chance() + POINT { Severity::Warning } else { Severity::Ok };
-    Ok((severity, format!("R@1, the worst attack counting: {}", points.join(", "))))
+    let text = format!("R@1, the worst attack counting: {}", points.join(", "));
+    let of_recall = p.trials.iter().filter(|t| t.objective.measure == Measure::Hit);
+    if of_recall.clone().all(|t| (t.objective.reach)(p.plan.form) == Reach::Unknown) {
+        return Ok((Severity::Info, format!("{text}. Not judged, as nobody knows what can be reached")));
+    }
+    Ok((if last > p.chance() + POINT { Severity::Warning } else { Severity::Ok }, text))
 }
 
+/// A perturbation that many queries share is drawn once for all of them, and the best of all is that with the lowest mean loss.
 pub(super) fn noise(p: &mut Patient) -> Result<Found> {
     let Plan { eps, ball, .. } = *p.plan;
     let shape = p.model.shape();
     let free = |t: &Trial| p.plan.free(shape, t.objective, &p.gallery.ids[t.query]);
     let free = p.trials.iter().map(free).collect::<Result<Vec<_>>>()?;
     let mut best: Vec<(f64, Vec<f32>)> = p.at_start.iter().copied().zip(p.clean.clone()).collect();
-    let draw = |t: &Trial| Draw::new(p.plan.seed, t.objective.code, &p.gallery.ids[t.query], threat::NOISE);
-    let mut draws: Vec<Draw> = p.trials.iter().map(draw).collect();
+    let draw = |trials: &Vec<usize>| {
+        let t = &p.trials[trials[0]];
+        let id = trials.iter().map(|&i| p.gallery.ids[p.trials[i].query].as_str()).min().unwrap_or_default();
+        Draw::new(p.plan.seed, t.objective.code, id, threat::NOISE)
+    };
+    let mut draws: Vec<Draw> = p.perturbations.iter().map(draw).collect();
     for k in 0..NOISE {
-        let images: Vec<Vec<f32>> = (p.clean.iter().zip(&free).zip(&mut draws))
-            .map(|((clean, free), draw)| {
-                let moved = clean.iter().map(|x| {
+        let mut images = p.clean.clone();
+        for (trials, draw) in p.perturbations.iter().zip(&mut draws) {
+            let by: Vec<f32> = (0..p.model.pixels())
+                .map(|_| {
                     let u = 2.0 * draw.unit() - 1.0;
                     // Even numbers draw corners of the box, odd numbers points inside. Other balls lie within this box.
-                    let by = if k % 2 == 0 { u.signum() } else { u };
-                    x + eps * by
-                });
-                let mut moved: Vec<f32> = moved.collect();
-                Bound { ball, eps, centre: clean, pixels: true, free: free.as_deref() }.project(&mut moved);
-                moved
-            })
-            .collect();
+                    if k % 2 == 0 { u.signum() } else { u }
+                })
+                .collect();
+            for &i in trials {
+                images[i].iter_mut().zip(&by).for_each(|(x, by)| *x += eps * by);
+                let free = free[i].as_deref();
+                Bound { ball, eps, centre: &p.clean[i], pixels: true, free }.project(&mut images[i]);
+            }
+        }
         let (losses, _) = p.losses(&images)?;
-        for (best, (loss, image)) in best.iter_mut().zip(losses.into_iter().zip(images)) {
-            if loss < best.0 {
-                *best = (loss, image);
+        for trials in &p.perturbations {
+            let (now, least): (f64, f64) = trials
+                .iter()
+                .map(|&i| (losses[i], best[i].0))
+                .fold((0.0, 0.0), |(now, least), (loss, best)| (now + loss, least + best));
+            if now < least {
+                trials.iter().for_each(|&i| best[i] = (losses[i], std::mem::take(&mut images[i])));
             }
         }
     }

@@ -55,7 +55,7 @@ fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {
     let table = html! {
         (rows_of(comparison, &first))
         @if !others.is_empty() {
-            details { summary { "Resistances, the lowest classes and groups, and retrieval without attack" } (rows_of(comparison, &others)) }
+            details { summary { "Resistances, the worst classes and groups, and retrieval without attack" } (rows_of(comparison, &others)) }
         }
     };
     let lead = "Right of the middle is more robust. The band is the 95 % interval of the difference; where it spans the \

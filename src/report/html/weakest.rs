@@ -100,7 +100,7 @@ pub(super) fn section(report: &Report) -> Markup {
         @if !classes.is_empty() {
             .card { h3 { (headline("classes", classes.len(), ROWS[0])) } (of_classes(&classes)) }
         }
-        @if !report.breakdowns.is_empty() { .card { h3 { "R@1 of the lowest classes and groups" } (lowest(report)) } }
+        @if !report.breakdowns.is_empty() { .card { h3 { "The worst classes and groups after each attack" } (worst(report)) } }
         .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries)) }
     };
     framed("Which classes and queries fall first?", lead, content)
@@ -141,12 +141,12 @@ fn of_classes(classes: &[(&str, Tally)]) -> Markup {
     }
 }
 
-/// The lowest classes and groups of each number.
-fn lowest(report: &Report) -> Markup {
+/// The worst classes and groups of each number.
+fn worst(report: &Report) -> Markup {
     html! {
         p.note {
-            "Of classes and groups with " (LEAST) " queries or more. The lowest of several is low by chance too: the interval takes \
-             account of it (Clopper and Pearson at 1 − 0.05/m for each of m, so that all hold together)."
+            "Of classes and groups with " (LEAST) " queries or more: the lowest R@1, and the highest share of wrong decisions. The worst of several is bad by chance too: the \
+             interval takes account of it (Clopper and Pearson at 1 − 0.05/m for each of m, so that all hold together)."
         }
         (table(&breakdowns(report), |_| false))
     }

@@ -150,8 +150,13 @@ pub fn differentiate(
     let mut said = Said { notes: path.notes.clone(), softened: vec![] };
     let beyond = path.refused.iter().filter(|refused| !exact.refused.contains(refused));
     said.notes.extend(beyond.map(|(node, _)| Note { node: node.clone(), straight_through: false }));
+    let empty = |name: &String| types.get(name).is_some_and(|(_, shape)| shape.contains(&0));
     for &index in path.nodes.iter().rev() {
         let node = &graph.nodes[index];
+        // What has no values, such as a pool with a window larger than its input, has no gradient.
+        if node.outputs.iter().all(|out| out.is_empty() || empty(out)) {
+            continue;
+        }
         let sum = |out| tape.sum(sums.remove(out).unwrap_or_default());
         let gy: Vec<Option<String>> = node.outputs.iter().map(sum).collect();
         if gy.iter().all(Option::is_none) {
