@@ -444,7 +444,13 @@ fn of_embedding(flag: Arg) -> Arg {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit gate report.json --fail-under robust_r1=30\n  audit gate report.json --baseline base.json \
-    --max-drop ars=1.0\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
+    --max-drop ars=1.0\n\nMetrics:\n  \
+    robust_r1, ars, ers       scores\n  \
+    attack.ES:R               the mean after an attack (audit attacks)\n  \
+    attack.ES:R.resistance    its resistance per trial; .table: by means\n  \
+    attack.ES:R.worst_class   the lowest of any class; .worst_group\n  \
+    benign.r1, benign.map     without attack\n  \
+    corruption.blur@3.r1      under a natural corruption\n\nExit codes: 0 passed · 10 a threshold is missed · 11 worse than the baseline · 2 unknown \
     or missing metric"
 )]
 pub struct GateFlags {
@@ -494,13 +500,16 @@ pub struct ImagesFlags {
     /// Folder to write to
     #[arg(long)]
     pub out: PathBuf,
+    /// Another seed draws other characters
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Height and width
     #[arg(long, default_value_t = 28, value_parser = few())]
     pub size: usize,
+    /// 1 for grey, 3 for colour
     #[arg(long, default_value_t = 1, value_parser = few())]
     pub channels: usize,
+    /// Classes, each a folder
     #[arg(long, default_value_t = 48, value_parser = few())]
     pub classes: usize,
     /// Images in each class

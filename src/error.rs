@@ -128,6 +128,14 @@ pub(crate) fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
     }
 }
 
+/// The three nearest of `known`, the nearest first, such as "`ars`, `ers`, `ars.table`". Case is ignored.
+pub(crate) fn nearest(word: &str, known: &[impl AsRef<str>]) -> String {
+    let word = word.to_lowercase();
+    let mut known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+    known.sort_by_key(|name| strsim::levenshtein(&word, &name.to_lowercase()));
+    known.iter().take(3).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
 impl From<onnx_grad::Error> for Error {
     fn from(e: onnx_grad::Error) -> Self {
         match e {

@@ -52,52 +52,41 @@ folded when a model is loaded, and is not refused.
   saved it, and the file doesn't say how wide. Save with ORT_ENABLE_EXTENDED.
 ";
 
-/// Every operator with the opsets it is understood in, its class and what is refused; as Markdown or as text.
-pub fn table(markdown: bool) -> String {
+/// An operator in words: its name, the opsets that it is understood in, its class, and what is refused.
+pub type Row = [String; 4];
+
+/// Every operator: those with a rule, by name, and those that are expanded.
+pub fn rows() -> [Vec<Row>; 2] {
     let (mut expanded, mut ruled): (Vec<Operator>, Vec<Operator>) =
         operators::all().partition(|o| o.class == Class::Expanded);
     ruled.retain(|o| !expanded.iter().any(|e| e.domain == o.domain && e.name == o.name));
     ruled.sort_by_key(|o| o.name);
     expanded.sort_by_key(|e| (e.domain, e.name));
-    let opsets = |since: i64| format!("{}-{NEWEST}", since.max(OLDEST));
-    let mut text = String::new();
-    if markdown {
-        text += HEAD;
-        let mut classes: Vec<_> = ruled.iter().map(|o| class_name(o.class)).collect();
-        classes.sort_unstable();
-        classes.dedup();
-        for (name, meaning) in classes {
-            text += &format!("- **{name}**: {meaning}.\n");
-        }
-        text += "\n| Operator | Opset | Class | Refused |\n|---|---|---|---|\n";
-    }
-    let row = |op: &str, opsets: &str, class: &str, refused: &str| {
-        if markdown {
-            return format!("| {op} | {opsets} | {class} | {refused} |\n");
-        }
-        let refused = if refused.is_empty() { String::new() } else { format!("refused: {refused}") };
-        format!("{op:<47} {opsets:<6} {class:<17} {refused}").trim_end().to_string() + "\n"
+    let row = |o: &Operator| {
+        let (name, opsets) = match o.domain {
+            "" => (o.name.to_string(), format!("{}-{NEWEST}", o.since.max(OLDEST))),
+            domain => (format!("{domain}::{}", o.name), "1".to_string()),
+        };
+        [name, opsets, class_name(o.class).0.to_string(), o.refused.to_string()]
     };
-    let named = |o: &Operator| match o.domain {
-        "" => (o.name.to_string(), opsets(o.since)),
-        domain => (format!("{domain}::{}", o.name), "1".to_string()),
+    [ruled, expanded].map(|operators| operators.iter().map(row).collect())
+}
+
+/// The page docs/operators.md.
+pub fn markdown() -> String {
+    let [ruled, expanded] = rows();
+    let of_ruled = |class: &str| ruled.iter().any(|row| row[2] == class);
+    let mut classes: Vec<_> =
+        operators::all().map(|o| class_name(o.class)).filter(|c| of_ruled(c.0)).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    let classes: String =
+        classes.iter().map(|(name, meaning)| format!("- **{name}**: {meaning}.\n")).collect();
+    let table = |rows: &[Row]| {
+        let rows: String = rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
+        format!("| Operator | Opset | Class | Refused |\n|---|---|---|---|\n{rows}")
     };
-    for o in ruled {
-        let (op, opsets) = named(&o);
-        text += &row(&op, &opsets, class_name(o.class).0, o.refused);
-    }
-    if markdown {
-        text += EXPANDED;
-        text += "| Operator | Opset | Class | Refused |\n|---|---|---|---|\n";
-    }
-    for e in expanded {
-        let (op, opsets) = named(&e);
-        text += &row(&op, &opsets, class_name(e.class).0, e.refused);
-    }
-    if markdown {
-        text += REASONS;
-    }
-    text
+    format!("{HEAD}{classes}\n{}{EXPANDED}{}{REASONS}", table(&ruled), table(&expanded))
 }
 
 /// The class of an operator's gradient in a word; `None` where it has none.

@@ -647,6 +647,14 @@ fn a_wrong_command_line_leads_on() {
     told(&["model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
     told(&["model.onnx", "--epsilon", "8/255"], USAGE, &["no flag --epsilon", "--eps 8/255"]);
     told(&["model.onnx", "--device", "cuda"], USAGE, &["no flag --device", "--ep cuda"]);
+    let below = "--max-queries: expected no number below 0, found -12";
+    told(&["model.onnx", "--max-queries", "-12"], USAGE, &[below]);
+    told(&["model.onnx", "--max-queries=-12"], USAGE, &["not below 0, found `-12`"]);
+    told(
+        &["model.onnx", "--max-queries", "few"],
+        USAGE,
+        &["--max-queries <N>: expected a whole number", "`few`"],
+    );
     told(
         &["gate", "model.onnx", "--fail-under", "robust_r1"],
         USAGE,

@@ -55,3 +55,32 @@ fn every_page_is_in_the_book() {
         }
     }
 }
+
+/// A number on a page comes from a command that is kept. These words stood beside those that did not.
+#[test]
+fn no_number_was_taken_by_hand() {
+    let folders = ["docs", "docs/tutorials", "docs/experiments", "models", "crates/onnx-grad", "."];
+    for folder in folders {
+        for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+            let page = Path::new(folder).join(entry.unwrap().file_name());
+            if page.extension().is_some_and(|ending| ending == "md") {
+                let text = read(page.to_str().unwrap());
+                let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                for words in [
+                    "(once",
+                    "taken by hand",
+                    "read by hand",
+                    "measured by hand",
+                    "measured once",
+                    "taken once",
+                ] {
+                    assert!(
+                        !plain.contains(words),
+                        "{}: {words:?}: name the command that makes the number",
+                        page.display()
+                    );
+                }
+            }
+        }
+    }
+}

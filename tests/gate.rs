@@ -200,7 +200,7 @@ fn what_cannot_be_checked_is_a_mistake_not_a_pass() {
     without.scores.ars = None;
     let without = save(&dir, "without.json", &without);
     for (flags, said) in [
-        (vec!["gate", &report, "--fail-under", "arz=1"], "did you mean `ars`?"),
+        (vec!["gate", &report, "--fail-under", "arz=1"], "The nearest are `ars`, "),
         (vec!["gate", &report, "--fail-under", "ars"], "such as robust_r1=45"),
         (vec!["gate", &report, "--fail-under", "ars=x"], "such as robust_r1=45"),
         (vec!["gate", &report, "--fail-under", "ars=nan"], "such as robust_r1=45"),

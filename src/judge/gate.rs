@@ -7,10 +7,11 @@
 //!   for them the tolerance alone decides.
 //! - A number that is checked is computed again from the outcomes. A report whose outcomes contradict it is refused.
 
+use crate::error::nearest;
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
 use crate::judge::paired::{Difference, Pair};
-use crate::judge::quantity::{self, ARS, ARS_STRONG, ERS, Quantity, R1};
+use crate::judge::quantity::{self, ARS, ARS_STRONG, ERS, LISTED, Quantity, R1};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
 use crate::record::{Baseline, Breakdown, Check, CheckResult, Kind, Level, Report, Verdict};
@@ -407,10 +408,11 @@ fn lacks(which: &str, report: &Report, metric: Quantity) -> Error {
         return Error::usage(format!("{which} has no `{}`: {why}", metric.name()));
     }
     Error::usage(format!(
-        "{which} has no `{}`: it is of suite {}{}. It has {}",
+        "{which} has no `{}`: it is of suite {}{}. It has {} other metrics; the nearest are {}. {LISTED}",
         metric.name(),
         report.suite.name,
         report.scores.notes.first().map_or(String::new(), |n| format!(" ({n})")),
-        has.join(", ")
+        has.len(),
+        nearest(&metric.name(), &has)
     ))
 }

@@ -58,6 +58,19 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
+impl Table {
+    /// The sources of the rows, each once, in their order.
+    pub fn sources(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !all.contains(&row.source.as_str()) {
+                all.push(&row.source);
+            }
+        }
+        all
+    }
+}
+
 /// A row of a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {

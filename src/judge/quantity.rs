@@ -3,7 +3,7 @@
 use super::division::{DIVISIONS, Division};
 use super::score::{Replicate, Resampled};
 use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
-use crate::error::did_you_mean;
+use crate::error::nearest;
 use crate::record::{
     Attack, Benign, Breakdown, CorruptionRow, Corruptions, Report, Score, ScoreName, reason, source,
 };
@@ -11,6 +11,10 @@ use crate::space::benign::CMC;
 use crate::threat::term::{TERMS, Term};
 use crate::{Error, Result};
 use serde::{Serialize, Serializer};
+
+/// Where a user finds the names of all quantities.
+pub(super) const LISTED: &str =
+    "`audit gate --help` says how metrics are named, and docs/reference.md lists them";
 
 /// A number in a report.
 #[derive(Clone, Copy)]
@@ -161,17 +165,9 @@ impl Quantity {
             return Ok(*found);
         }
         let names: Vec<String> = all.iter().map(|q| q.name()).collect();
-        let benign =
-            all.iter().filter(|q| matches!(q, Quantity::Benign(_) | Quantity::Cmc(_))).map(|q| q.name());
         Err(Error::usage(format!(
-            "unknown metric `{name}`{}: expected robust_r1, ars, ars.table, ers, ars_strong, attack.CODE, attack.CODE.resistance or \
-             attack.CODE.table with CODE one of {}, corruption.r1, corruption.map, or corruption.NAME@STRENGTH.r1 or .map with STRENGTH 1 to 5 \
-             and NAME one of {}, one of {}, or the worst_class or worst_group of an R@1 or of decisions by a threshold, such as \
-             robust_r1.worst_class or attack.DODGE.worst_group",
-            did_you_mean(&plain, &names),
-            TERMS.iter().map(|t| t.name).collect::<Vec<_>>().join(", "),
-            CORRUPTIONS.iter().map(|c| c.name).collect::<Vec<_>>().join(", "),
-            benign.collect::<Vec<_>>().join(", ")
+            "unknown metric `{name}`. The nearest are {}. {LISTED}",
+            nearest(&plain, &names),
         )))
     }
 
@@ -394,7 +390,7 @@ mod tests {
         }
         let error = Quantity::find("attack.ESR").unwrap_err();
         assert_eq!(error.exit, crate::Exit::Usage);
-        assert!(error.message.contains("did you mean `attack.ES:R`?"), "{error}");
+        assert!(error.message.contains("The nearest are `attack.ES:R`, "), "{error}");
         assert!(Quantity::find("attack.TMA.resistance").is_err());
         assert_eq!(Quantity::find("ars").unwrap().show_change(-0.04), "+0.0");
     }

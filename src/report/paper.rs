@@ -1,8 +1,10 @@
 //! Published rows beside a user's own, for a terminal and as files.
 
 use super::html::{self, page};
+use super::shown::Grid;
+use super::terminal::{self, Paint, wrap};
 use super::{Destination, by_ending, escape};
-use crate::judge::published::{Beside, Table};
+use crate::judge::published::{Beside, Row};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -24,38 +26,30 @@ fn json(beside: &Beside) -> Result<Vec<u8>> {
 
 /// The tables for a terminal. A row is marked with the number of its source, which is listed beneath.
 pub fn render(beside: &Beside) -> String {
-    let mut out = format!("published: {}\n", beside.protocol);
+    let mut out = wrap(&format!("published: {}", beside.protocol)) + "\n";
     for caution in &beside.cautions {
-        out += &format!("caution: {caution}\n");
+        out += &(wrap(&format!("caution: {caution}")) + "\n");
     }
     for table in &beside.tables {
-        let sources = sources(table);
-        let wide = table.rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0) + 1;
-        out += &format!("\n{}\n{:wide$}", table.title, "");
-        table.columns.iter().for_each(|name| out += &format!("{name:>6}"));
-        out.push('\n');
-        for row in &table.rows {
-            out += &format!("{:wide$}", row.name);
-            row.shown.iter().for_each(|cell| out += &format!("{cell:>6}"));
+        let sources = table.sources();
+        let row = |row: &Row| {
             let number = sources.iter().position(|s| *s == row.source).unwrap_or(0) + 1;
-            out += &format!("  [{number}]{}\n", if row.own { " yours" } else { "" });
-        }
+            let from = format!("[{number}]{}", if row.own { " yours" } else { "" });
+            [vec![row.name.clone()], row.shown.clone(), vec![from]].concat()
+        };
+        let columns = table.columns.iter().map(String::as_str);
+        let head: Vec<&str> = [""].into_iter().chain(columns).chain(["source"]).collect();
+        let grid = Grid::new(&head, &[0], table.rows.iter().map(row));
+        out += &format!(
+            "\n{}\n{}\n",
+            wrap(&table.title),
+            terminal::table(&grid, terminal::width(), Paint::detect())
+        );
         for (i, source) in sources.iter().enumerate() {
-            out += &format!("[{}] {source}\n", i + 1);
+            out += &(wrap(&format!("[{}] {source}", i + 1)) + "\n");
         }
     }
     out
-}
-
-/// The sources of a table's rows, each once, in their order.
-fn sources(table: &Table) -> Vec<&str> {
-    let mut all: Vec<&str> = Vec::new();
-    for row in &table.rows {
-        if !all.contains(&row.source.as_str()) {
-            all.push(&row.source);
-        }
-    }
-    all
 }
 
 fn markdown(beside: &Beside) -> Result<Vec<u8>> {

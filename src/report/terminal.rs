@@ -402,8 +402,30 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
     fitted(table, width, &[0, 1], Some(1))
 }
 
-/// A table in at most `width` columns, as [`fitted`] makes it.
+/// A table in at most `width` columns, as [`fitted`] makes it. Where its numbers and the longest words of its text don't fit, each row
+/// is a paragraph: its text, and its numbers with the names of their columns.
 pub(super) fn table(grid: &Grid, width: usize, paint: Paint) -> String {
+    let longest = |text: &str, broken: bool| {
+        let lengths = text.split(|c: char| c == '\n' || broken && c == ' ').map(|part| part.chars().count());
+        lengths.max().unwrap_or(0)
+    };
+    let cells = |i: usize| std::iter::once(&grid.head[i]).chain(grid.rows.iter().map(move |row| &row[i]));
+    let least = |i: usize| cells(i).map(|cell| longest(cell, grid.is_text(i))).max().unwrap_or(0);
+    if (0..grid.head.len()).map(|i| least(i) + 1).sum::<usize>() > width + 1 {
+        let paragraph = |row: &Vec<String>| {
+            let (text, numbers): (Vec<usize>, Vec<usize>) = (0..row.len()).partition(|i| grid.is_text(*i));
+            let text: Vec<&str> =
+                text.iter().map(|i| row[*i].as_str()).filter(|cell| !cell.is_empty()).collect();
+            // A column that is a number itself stands behind its cells. No line ends within a pair.
+            let pair = |i: usize| match grid.head[i].parse::<f64>() {
+                Ok(_) => format!("{} at {}", row[i], grid.head[i]),
+                Err(_) => format!("{} {}", grid.head[i], row[i]),
+            };
+            let pairs: Vec<String> = numbers.into_iter().map(|i| pair(i).replace(' ', "\u{a0}")).collect();
+            wrap_in(&format!("{}: {}", text.join(", "), pairs.join(" · ")), width).replace('\u{a0}', " ")
+        };
+        return grid.rows.iter().map(paragraph).collect::<Vec<_>>().join("\n");
+    }
     let mut table = paint.table();
     table.set_header(&grid.head);
     table.add_rows(&grid.rows);
@@ -447,6 +469,30 @@ fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
         }
     }
     table.to_string() + "\n"
+}
+
+/// Operators, each as its name, opsets, class and what is refused, which stands beneath it.
+pub fn operators(rows: &[[String; 4]]) -> String {
+    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (names, opsets, classes) = (widest(0), widest(1), widest(2));
+    let as_columns = names + opsets + classes + 4 <= width();
+    let row = |[name, since, class, refused]: &[String; 4]| {
+        let head = match as_columns {
+            true => format!("{name:<names$}  {since:<opsets$}  {class}"),
+            // A name that doesn't fit either goes on behind its domain.
+            false if name.chars().count() > width() => {
+                wrap(&format!("{} {since} {class}", name.replace("::", ":: ")))
+            }
+            false => wrap(&format!("{name} {since} {class}")),
+        };
+        let refused = if refused.is_empty() {
+            String::new()
+        } else {
+            format!("\n{}", wrap_under("    refused: ", refused))
+        };
+        head + &refused + "\n"
+    };
+    rows.iter().map(row).collect()
 }
 
 /// Wraps a paragraph at spaces. Lines after the first are indented.

@@ -12,7 +12,9 @@ use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators, threat};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
+use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::{Path, PathBuf};
 
 /// What a command prints, and its exit code where that is not 0.
@@ -52,7 +54,11 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),
         Some(Command::Compare(flags)) => comparison(&flags, &command_line(words)),
-        Some(Command::Ops { markdown }) => Ok(passed(operators::table(markdown))),
+        Some(Command::Ops { markdown }) => Ok(passed(if markdown {
+            operators::markdown()
+        } else {
+            report::terminal::operators(&operators::rows().concat())
+        })),
         Some(Command::Attacks) => Ok(passed(attacks())),
         Some(Command::Suites) => suites().map(passed),
         Some(Command::Grad(flags)) => {
@@ -138,8 +144,29 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
         )),
         ErrorKind::UnknownArgument => {
             let flag = given(ContextKind::InvalidArg);
+            // A number below 0 looks like a flag.
+            if flag
+                .strip_prefix('-')
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+            {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                // Of -12 clap names -1.
+                let pair =
+                    words.windows(2).find(|pair| pair[0].starts_with("--") && pair[1].starts_with(&flag))?;
+                return Some(Error::usage(format!(
+                    "{}: expected no number below 0, found {}",
+                    pair[0], pair[1]
+                )));
+            }
             let (_, here) = ELSEWHERE.iter().find(|(other, _)| *other == flag)?;
             Some(Error::usage(format!("there is no flag {flag}. Here it is {here}")))
+        }
+        ErrorKind::ValueValidation => {
+            let reason = wrong.source()?.downcast_ref::<ParseIntError>()?;
+            matches!(reason.kind(), IntErrorKind::InvalidDigit | IntErrorKind::Empty).then(|| {
+                let (flag, found) = (given(ContextKind::InvalidArg), given(ContextKind::InvalidValue));
+                Error::usage(format!("{flag}: expected a whole number that is not below 0, found `{found}`"))
+            })
         }
         ErrorKind::ArgumentConflict | ErrorKind::InvalidSubcommand => {
             let model = words.first()?.to_string_lossy().into_owned();

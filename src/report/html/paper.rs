@@ -14,18 +14,21 @@ pub fn sections(beside: &Beside) -> String {
 }
 
 fn table(table: &Table) -> Markup {
+    let sources = table.sources();
+    let number = |source: &str| sources.iter().position(|s| *s == source).map_or(0, |at| at + 1);
     html! {
         .card.scroll { table {
-            thead { tr { th {} @for name in &table.columns { th.n { (name) } } th { "Source" } } }
+            thead { tr { th {} @for name in &table.columns { th.n { (name) } } th.n { "Source" } } }
             tbody {
                 @for row in &table.rows {
                     tr {
                         td { @if row.own { b { (row.name) } } @else { (row.name) } }
                         @for cell in &row.shown { td.n { (cell) } }
-                        td.quiet { (row.source) }
+                        td.n.quiet { "[" (number(&row.source)) "]" }
                     }
                 }
             }
         } }
+        @for source in &sources { p.what { "[" (number(source)) "] " (source) } }
     }
 }

@@ -76,6 +76,14 @@ fn plot(sweep: &Sweep, term: &'static Term) -> Markup {
         sweep.points.iter().map(|p| (p.place[axis], p.at[axis].as_str())).collect();
     ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
     ticks.dedup();
+    // A name that would lie on the one before it is left out; on a telephone a letter is some 9 units wide.
+    let mut free = f64::NEG_INFINITY;
+    ticks.retain(|(v, name)| {
+        let (at, half) = (x(*v), 4.5 * (name.len() + 1) as f64);
+        let fits = at - half >= free;
+        free = if fits { at + half } else { free };
+        fits
+    });
     let curves = curves(sweep, axis);
     html! {
         .card {
