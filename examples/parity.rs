@@ -26,7 +26,7 @@ use audit::judge::check;
 use audit::model::card::{Axes, Card};
 use audit::model::joined::{Joined, NAMES};
 use audit::model::runtime::{self, Input, Options, Provider, Session};
-use audit::model::{Model, Pass};
+use audit::model::{Model, Route};
 use audit::record::Severity;
 use ndarray::ArrayView2;
 use npz::NpzArchive;
@@ -246,7 +246,7 @@ fn softened(
     cotangent: ArrayView2<f32>,
     exact: &[f32],
 ) -> Result<Option<f64>, String> {
-    let Some(mut soft) = model.softened(Pass::Softened).map_err(text)? else { return Ok(None) };
+    let Some(mut soft) = model.softened(Route::Softened).map_err(text)? else { return Ok(None) };
     let mut lanes = soft.lanes();
     let lane = lanes.first_mut().ok_or("no lane")?;
     let mut g = vec![0.0; x.len()];
