@@ -816,7 +816,7 @@ mod tests {
             (Some(45.0), Some(1.0), Level::Error)
         );
         assert_eq!((rule("attack.ES:R").level, rule("ers").level), (Level::Warn, Level::Off));
-        refused(&format!("{BASE}gate:\n  arz: {{min: 1}}\n"), &["line 4", "did you mean `ars`?"]);
+        refused(&format!("{BASE}gate:\n  arz: {{min: 1}}\n"), &["line 4", "The nearest are `ars`,"]);
         refused(&format!("{BASE}gate:\n  ars: {{mim: 1}}\n"), &["did you mean `min`?"]);
         refused(&format!("{BASE}gate:\n  ars: {{max: 1}}\n"), &["State a lower one"]);
         refused(&format!("{BASE}gate:\n  attack.CA-: {{min: 1}}\n"), &["State an upper one"]);

@@ -156,10 +156,9 @@ impl Prepared {
             let mut sizes: Vec<f32> = values.iter().map(|v| (v - place.centre).abs() / place.reach).collect();
             sizes.sort_unstable_by(f32::total_cmp);
             let share = |share: f64| sizes.get((share * sizes.len() as f64) as usize).copied();
-            if let (Some(middle), Some(most)) = (share(0.5), share(WITHIN.0)) {
-                if middle > FAR && most.is_finite() {
-                    far.push((place, most / WITHIN.1));
-                }
+            let found = share(0.5).zip(share(WITHIN.0));
+            if let Some((_, most)) = found.filter(|(middle, most)| *middle > FAR && most.is_finite()) {
+                far.push((place, most / WITHIN.1));
             }
         }
         Ok(far)
