@@ -6,6 +6,7 @@
 //! finds must be measured with the graph itself. In the words of the literature it transfers from a surrogate
 //! (Papernot et al. 2016), which here is made of the model.
 
+use crate::grad::rules::soften::{SIGMOID_UNTIL, TANH_UNTIL};
 use crate::{DType, Graph, Node, Tensor, Types};
 
 /// An operator that saturates on both sides.
@@ -27,9 +28,9 @@ type Range = fn(&Graph, &Node) -> Option<[f32; 2]>;
 /// The operators that saturate on both sides, and an operator of the same ends that takes the place of one that no factor makes
 /// wider.
 const SATURATING: &[(&str, Range, Option<&str>)] = &[
-    ("Sigmoid", |_, _| Some([0.0, 2.0]), None),
-    ("Tanh", |_, _| Some([0.0, 1.0]), None),
-    ("Erf", |_, _| Some([0.0, 1.0]), None),
+    ("Sigmoid", |_, _| Some([0.0, SIGMOID_UNTIL]), None),
+    ("Tanh", |_, _| Some([0.0, TANH_UNTIL]), None),
+    ("Erf", |_, _| Some([0.0, TANH_UNTIL]), None),
     ("HardSigmoid", hard_sigmoid, None),
     ("Clip", clip, None),
     ("Sign", |_, _| Some([0.0, 1.0]), Some("Tanh")),

@@ -14,7 +14,7 @@ mod reduce;
 mod resize;
 mod sample;
 mod shape;
-mod soften;
+pub(crate) mod soften;
 
 use super::{Cx, Pass};
 use crate::Node;

@@ -17,9 +17,9 @@ use crate::grad::Cx;
 /// steps, 48 queries) leaves 8 % of the queries right at 0.01, 12 % at 0.05, and 10 % along the exact gradient.
 const LEAN: f32 = 0.01;
 /// Up to this |x| the softened sigmoid has the sigmoid's own slope.
-const SIGMOID_UNTIL: f32 = 2.0;
+pub(crate) const SIGMOID_UNTIL: f32 = 2.0;
 /// Up to this |x| the softened hyperbolic tangent and error function have their own slopes.
-const TANH_UNTIL: f32 = 1.0;
+pub(crate) const TANH_UNTIL: f32 = 1.0;
 /// Up to this |a − b| a comparison counts as a line, and beyond as a curve that flattens.
 const LINE_UNTIL: f32 = 0.1;
 /// Softmax's arguments are divided until their mean distance from their mean is no more than this.
