@@ -1,9 +1,9 @@
-//! The attacks of Panum et al. (arXiv:2102.07265) and ADML against a reference: the models, images and trials of
-//! tests/golden/papers.
+//! The attacks of Panum et al. (arXiv:2102.07265) and ADML, NES and Square attack against references: the models, images and
+//! trials of tests/golden/papers.
 //!
-//! Expected values are those of a float32 implementation in PyTorch, tools/reference_papers.py, which writes the files there.
-//! The tolerances are those that ../shared/golden/README.md states for two independent implementations. Skips without the
-//! models and images of ../shared.
+//! Expected values are those of float32 implementations in PyTorch, tools/reference_papers.py and tools/reference_black_box.py,
+//! which write the files there. The tolerances are those that ../shared/golden/README.md states for two independent
+//! implementations, and narrower ones where trials are compared one by one. Skips without the models and images of ../shared.
 
 mod common;
 
@@ -26,11 +26,12 @@ struct Reference {
 }
 
 impl Reference {
-    fn open(model: &str) -> Option<Reference> {
+    /// `file` is the name of the reference's trials and results. Batches as large as the trials are many waste no work.
+    fn open(model: &str, file: &str, batch: usize) -> Option<Reference> {
         let shared = shared("models")?;
         load_runtime();
         let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/papers/");
-        let text = std::fs::read_to_string(format!("{golden}{model}.json")).unwrap();
+        let text = std::fs::read_to_string(format!("{golden}{file}.json")).unwrap();
         let golden: Value = serde_json::from_str(&text).unwrap();
         let data = shared.join("data/omniglot28");
         let file = |name: &str| npyz::NpyFile::new(&*std::fs::read(data.join(name)).unwrap().leak()).unwrap();
@@ -42,7 +43,7 @@ impl Reference {
         let labels: Vec<i64> = file("test_labels.npy").into_vec().unwrap();
         let names = std::fs::read_to_string(data.join("test_names.txt")).unwrap();
         let path = shared.join(format!("models/{model}.onnx"));
-        let mut model = Model::open(&path, &Card::default(), CPU, Some(50)).unwrap();
+        let mut model = Model::open(&path, &Card::default(), CPU, Some(batch)).unwrap();
         let raw = model.embed(&images.concat()).unwrap();
         let labels = labels.into_iter().map(|l| l as usize).collect();
         let ids = names.lines().map(str::to_string).collect();
@@ -119,7 +120,7 @@ impl Reference {
 }
 
 fn agrees_with_the_reference(model: &str) {
-    let Some(mut reference) = Reference::open(model) else { return };
+    let Some(mut reference) = Reference::open(model, model, 50) else { return };
     for (row, code) in
         [("nn", "NN"), ("anc", "ANC"), ("fgsm", "NN"), ("ali", "ALI"), ("uni", "UNI"), ("tri", "TRI")]
     {
@@ -146,7 +147,7 @@ fn agrees_with_the_reference_hardened() {
 /// The norms of single queries: what a search stops at hangs on the last digits of many gradients.
 #[test]
 fn smallest_perturbations_agree_with_the_reference() {
-    let Some(mut reference) = Reference::open("vanilla") else { return };
+    let Some(mut reference) = Reference::open("vanilla", "vanilla", 50) else { return };
     for (row, ball, search, eps, steps) in [
         ("bisection linf", "linf", "bisection", 0.5, 110),
         ("bisection l2", "l2", "bisection", 10.0, 110),
@@ -181,4 +182,46 @@ fn smallest_perturbations_agree_with_the_reference() {
         assert!((ours / theirs - 1.0).abs() < 0.01, "{row}: mean {ours} and {theirs}");
         assert!(close * 10 >= found.len() * 9, "{row}: {close} of {} within 2 %", found.len());
     }
+}
+
+/// The searches without gradients, trial by trial: the reference draws the same random numbers. What remains is rounding, which
+/// decides a comparison of two losses, or the sign of a slope, in few trials.
+fn agrees_without_gradients(model: &str) {
+    let Some(mut reference) = Reference::open(model, &format!("black-box-{model}"), 8) else { return };
+    for search in ["population", "nes", "random"] {
+        for code in ["NN", "GTM"] {
+            let row = format!("{search} {code}");
+            let outcomes = reference.run(code, &reference.plan(&row, search));
+            let expected = reference.expected[&row].clone();
+            let theirs = |key: &str| -> Vec<f64> { serde_json::from_value(expected[key].clone()).unwrap() };
+            let hits: Vec<bool> = serde_json::from_value(expected["hit"].clone()).unwrap();
+            let (losses, shifts, linfs) = (theirs("loss"), theirs("shift"), theirs("linf"));
+            assert_eq!(outcomes.len(), losses.len());
+            let mut same = 0;
+            for (i, o) in outcomes.iter().enumerate() {
+                let near = |ours: f64, theirs: f64| (ours - theirs).abs() < 1e-4;
+                same += usize::from(
+                    near(o.loss_last, losses[i])
+                        && near(o.shift, shifts[i])
+                        && near(o.linf.into(), linfs[i])
+                        && o.after.hit == Some(hits[i]),
+                );
+            }
+            let n = outcomes.len();
+            assert!(same + 1 >= n, "{row}: {same} of {n} trials are the reference's");
+            let ours = outcomes.iter().map(|o| o.loss_last).sum::<f64>() / n as f64;
+            let mean = losses.iter().sum::<f64>() / n as f64;
+            assert!((ours - mean).abs() < 5e-3, "{row}: mean loss {ours} and {mean}");
+        }
+    }
+}
+
+#[test]
+fn searches_without_gradients_agree_with_the_reference_vanilla() {
+    agrees_without_gradients("vanilla");
+}
+
+#[test]
+fn searches_without_gradients_agree_with_the_reference_hardened() {
+    agrees_without_gradients("hardened");
 }
