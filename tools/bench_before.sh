@@ -2,9 +2,10 @@
 # CPU time of this tree's last commit beside an earlier one: `bash tools/bench_before.sh COMMIT FOLDER`. Builds both in FOLDER in
 # release mode, from nothing and after a change of an attack, and audits models/hardened.onnx with both by turns. Prints the tables of
 # docs/performance.md. ORT_DYLIB_PATH must name ONNX Runtime. The user's CPU seconds count, which other work on the machine changes little.
+# `bash tools/bench_before.sh COMMIT FOLDER audits` takes programs that are there already (FOLDER/target-COMMIT/release/audit).
 set -euo pipefail
 
-[ $# = 2 ] && [ -n "${ORT_DYLIB_PATH:-}" ] || { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
+case $#${3:-} in 2|3audits) [ -n "${ORT_DYLIB_PATH:-}" ] ;; *) false ;; esac || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
 root=$(git rev-parse --show-toplevel)
 mkdir -p "$2"
 folder=$(cd "$2" && pwd)
@@ -17,24 +18,27 @@ build() { # commit
     ( cd "$folder/$1" && seconds cargo build --release --locked --bin audit --target-dir "$folder/target-$1" )
 }
 
-printf '| commit | release build from nothing | after a change of an attack |\n|---|--:|--:|\n'
-for commit in "$before" "$after"; do
-    [ -d "$folder/$commit" ] || git -C "$root" worktree add --detach "$folder/$commit" "$commit" >>"$folder/log" 2>&1
-    rm -rf "$folder/target-$commit"
-    cold=$(build "$commit")
-    find "$folder/$commit/src" -name es.rs -exec touch {} +
-    printf '| %s | %s s | %s s |\n' "$commit" "$cold" "$(build "$commit")"
-done
+builds() {
+    printf '| commit | release build from nothing | after a change of an attack |\n|---|--:|--:|\n'
+    for commit in "$before" "$after"; do
+        [ -d "$folder/$commit" ] || git -C "$root" worktree add --detach "$folder/$commit" "$commit" >>"$folder/log" 2>&1
+        rm -rf "$folder/target-$commit"
+        cold=$(build "$commit")
+        find "$folder/$commit/src" -name es.rs -exec touch {} +
+        printf '| %s | %s s | %s s |\n' "$commit" "$cold" "$(build "$commit")"
+    done
+}
+[ $# = 3 ] || builds
 
 printf '\n| suite | %s | %s |\n|---|--:|--:|\n' "$before" "$after"
 for suite in 'full --max-queries 400' 'ars-strict --max-queries 200'; do
     declare -A took=()
-    for _ in 1 2 3 4; do
+    for _ in 1 2 3 4 5 6; do
         for commit in "$before" "$after"; do
             audit=$folder/target-$commit/release/audit
-            # Programs before the strong search have no flag for it.
-            case $("$audit" --help) in *--strong-sample*) sample='--strong-sample off' ;; *) sample= ;; esac
-            took[$commit]+=" $(seconds "$audit" --suite $suite $sample --threads 2 -q "$root/models/hardened.onnx" -o "$folder/$commit.json")"
+            # Programs before the strong search have no flag for it, and keep no result of the check at load.
+            case $("$audit" --help) in *--strong-sample*) own='--strong-sample off --no-cache' ;; *) own= ;; esac
+            took[$commit]+=" $(seconds "$audit" --suite $suite $own --threads 2 -q "$root/models/hardened.onnx" -o "$folder/$commit.json")"
         done
     done
     range() { tr ' ' '\n' <<<"${took[$1]}" | sed '/^$/d' | sort -n | sed -n '1p;$p' | paste -sd' ' | sed 's/ / to /'; }

@@ -17,7 +17,7 @@ DRAW = np.random.default_rng(0)
 
 def session(nodes, inputs, constants):
     graph = helper.make_graph(
-        [helper.make_node(op, i.split(), [o], **attributes) for op, i, o, attributes in nodes],
+        [helper.make_node(op, i.split(), o.split(), **attributes) for op, i, o, attributes in nodes],
         "form",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in inputs.items()],
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
@@ -81,12 +81,21 @@ def conv(batch, channels, out_channels, side, kernel, stride, group=1):
         for a, t, i in taps:
             for b, u, j in taps:
                 phases[:, a, b, :, i + before, j + before] = w[:, :, t, u].T
-        nodes = [
-            ("Conv", "g w", "blocks", dict(pads=[before, before, after, after])),
-            ("DepthToSpace", "blocks", "out", dict(blocksize=2, mode="CRD")),
-        ]
-        yield "Conv of the phases, DepthToSpace", session(
-            nodes, inputs, {"w": phases.reshape(-1, out_channels, size, size)}
+        blocks = ("Conv", "g w", "blocks", dict(pads=[before, before, after, after]))
+        weights = {"w": phases.reshape(-1, out_channels, size, size)}
+        deep = ("DepthToSpace", "blocks", "out", dict(blocksize=2, mode="CRD"))
+        yield "Conv of the phases, DepthToSpace", session([blocks, deep], inputs, weights), inputs
+        # The same with the pixels' places as the outer channels: columns are joined one by one, then whole rows.
+        names = ["00", "01", "10", "11"]
+        nodes = [blocks, ("Split", "blocks", " ".join(names), dict(axis=1, num_outputs=4))]
+        nodes += [("Reshape", f"{name} columns", f"column{name}", {}) for name in names]
+        nodes += [("Concat", f"column{a}0 column{a}1", f"pairs{a}", dict(axis=1)) for a in "01"]
+        nodes += [("Reshape", f"pairs{a} rows", f"row{a}", {}) for a in "01"]
+        nodes += [("Concat", "row0 row1", "joined", dict(axis=1)), ("Reshape", "joined shape", "out", {})]
+        targets = {"columns": [-1, 1], "rows": [-1, side], "shape": [batch, channels, side, side]}
+        weights = {"w": phases.transpose(1, 2, 0, 3, 4, 5).reshape(-1, out_channels, size, size)}
+        yield "Conv of the phases, three joins", session(
+            nodes, inputs, weights | {name: np.array(target) for name, target in targets.items()}
         ), inputs
 
 

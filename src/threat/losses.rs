@@ -41,7 +41,7 @@ impl Losses {
     /// Converts raw embeddings [n, D] to points of the metric space and stores them.
     pub fn place(&mut self, raw: ArrayView2<f32>, gallery: &Gallery) {
         self.points.clear();
-        self.points.extend(raw.iter());
+        raw.rows().into_iter().for_each(|row| self.points.extend(row.to_slice().expect("row-major")));
         self.points.chunks_mut(gallery.dim()).for_each(|point| gallery.metric.place(point));
     }
 
@@ -99,7 +99,10 @@ impl Losses {
         let rows = wide.par_iter().zip(&mut *found).zip(weights.par_chunks_mut(n).zip(d.par_chunks(n)));
         rows.for_each(|((&i, found), (weights, d))| {
             *found = match loss(i) {
-                Some((Loss::Gallery(loss), _)) if d.iter().all(|d| d.is_finite()) => loss(d, weights),
+                // Without an early end, which would keep the compiler from vector instructions.
+                Some((Loss::Gallery(loss), _)) if d.iter().fold(true, |all, d| all & d.is_finite()) => {
+                    loss(d, weights)
+                }
                 // Infinite distances are refused: the difference of two, NaN, would pass for a closed hinge.
                 _ => f64::NAN,
             }
@@ -127,7 +130,7 @@ pub fn check_embeddings<'t>(
             (n, gallery.dim())
         )));
     }
-    match trials.find(|(row, _)| raw.row(*row).iter().any(|v| !v.is_finite())) {
+    match trials.find(|(row, _)| !raw.row(*row).fold(true, |all, v| all & v.is_finite())) {
         None => Ok(()),
         Some((_, trial)) => Err(Error::untrusted(format!(
             "{} on query `{}`: the model's embedding is not finite. The audit can't be trusted. Check the model in \
