@@ -11,8 +11,8 @@ use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
     APGD, BALLS, Draw, Drawn, Event, Evidence, Images, Loss, Mask, Measure, OBJECTIVES, Objective, PGD, Plan,
-    Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, measure, read_trials, run, run_jobs,
-    sample_queries, select, write_trials,
+    Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure, read_trials, run,
+    run_jobs, sample_queries, select,
 };
 use audit::{Error, Exit, Result};
 use common::{Temp, says};
@@ -1032,7 +1032,7 @@ fn trial_files_come_back_as_they_were() {
     let gallery = gallery(&Linear::random(1), N, &images);
     for form in FORMS {
         let trials = trials(&gallery, form, &[3, 14, 159]);
-        let json = write_trials(Protocol::Rob28, form, &gallery, &trials).unwrap();
+        let json = serde_json::to_string(&list(Protocol::Rob28, form, &gallery, &trials)).unwrap();
         assert!(json.contains("\"ca+\"") && json.contains("\"item159\""));
         let file = read_trials("t.json", &json, &gallery).unwrap();
         assert_eq!((file.protocol, file.form, file.metric), (Protocol::Rob28, form, gallery.metric));

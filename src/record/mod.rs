@@ -16,7 +16,6 @@ mod trial;
 mod verdict;
 mod verification;
 
-pub use apart::Apart;
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use geometry::{
