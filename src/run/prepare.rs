@@ -375,7 +375,7 @@ fn check_at_load(
     let checked =
         interrupt::watched("while the model was checked", &mut || phase.follow(&meter), move || {
             let mut tell = |done, total| counted.set(done, total);
-            let measured = check::load::measure_telling(&mut model, &images, count, &mut tell);
+            let measured = check::load::measure(&mut model, &images, count, &mut tell);
             (model, images, measured)
         });
     let (model, images, measured) = checked?;
