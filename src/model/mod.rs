@@ -96,6 +96,8 @@ pub struct Info {
     pub preprocessing: Preprocessing,
     /// Nodes whose gradient rule differs from the true derivative.
     pub notes: Vec<Note>,
+    /// Kinds of operators in the graph that is differentiated, sorted.
+    pub operators: Vec<String>,
     /// Node counts of the file, the forward graph and the backward graph, and the number of values that the forward
     /// graph hands to the backward graph.
     pub nodes: [usize; 4],
@@ -555,6 +557,9 @@ impl Prepared {
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
         let output_why = output::why(&outputs, card, &output);
         let look = inspect::look(&as_read, seen, Some(&output), Some(dim));
+        let mut operators: Vec<String> = graph.nodes.iter().map(|n| n.op.clone()).collect();
+        operators.sort();
+        operators.dedup();
         let info = Info {
             path: path.to_path_buf(),
             sha256,
@@ -570,6 +575,7 @@ impl Prepared {
             estimated: false,
             preprocessing,
             notes: vec![],
+            operators,
             nodes: [file_nodes, 0, 0, 0],
             cpu_nodes: vec![],
         };
