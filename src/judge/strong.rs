@@ -240,8 +240,9 @@ fn beyond_chance(wins: usize, losses: usize) -> bool {
 }
 
 /// The routes that the strong search asked for, as outcomes tell: those of all members of a tier in which a member
-/// ran. They are in the order in which they are asked for, since of two equal ones the first is taken.
-pub fn routes(outcomes: &[Outcome]) -> Vec<Route> {
+/// ran, each with the one that is asked for where the model doesn't have it. They are in the order in which they are asked for,
+/// since of two equal ones the first is taken.
+pub fn routes(outcomes: &[Outcome]) -> Vec<(Route, Option<Route>)> {
     let ran: BTreeSet<(&str, &str)> = outcomes
         .iter()
         .flat_map(|o| o.members.iter().flatten().map(|m| (o.attack.as_str(), m.member.as_str())))
@@ -250,8 +251,9 @@ pub fn routes(outcomes: &[Outcome]) -> Vec<Route> {
     for objective in OBJECTIVES {
         let began = |tier: &&&[Member]| tier.iter().any(|m| ran.contains(&(objective.code, m.name)));
         for member in objective.members.iter().filter(began).flat_map(|tier| tier.iter()) {
-            if !found.contains(&member.route) {
-                found.push(member.route);
+            let asked = (member.route, member.or);
+            if !found.contains(&asked) {
+                found.push(asked);
             }
         }
     }
@@ -381,7 +383,8 @@ mod tests {
         );
         assert!(masked(&[], &nodes).0 == Severity::Ok);
         // A tier asks for the passes of all its members.
-        assert_eq!(routes(&all), [Route::Exact, Route::Softened, Route::StraightThrough]);
+        let asked = [Route::Exact, Route::Softened, Route::StraightThrough];
+        assert_eq!(routes(&all), asked.map(|route| (route, None)));
     }
 
     /// The strong search breaks the first `wins` of `of` queries, ES the last `losses`.

@@ -147,8 +147,10 @@ fn execute(
     report.outcomes = attacks.run(model, journal, done, collector, &mut phase)?;
     phase.finish();
     // A report names the nodes whether this process or an earlier one used the passes.
-    for route in strong::routes(&report.outcomes) {
-        model.lanes_with(route);
+    for (route, or) in strong::routes(&report.outcomes) {
+        if let (true, Some(or)) = (model.lanes_with(route).is_none(), or) {
+            model.lanes_with(or);
+        }
     }
     report.model.softened = model.softened_nodes();
     let unformed = model.unformed().map(|(route, why)| reservations::unformed(route, why));

@@ -46,8 +46,9 @@ pub struct Member {
     /// Images that it tries at once; more than one only for random search. Long runs are made on few trials, which would leave
     /// most of a batch empty.
     pub at_once: usize,
-    /// Whether it runs only on trials that come nearer to the goal: those whose lowest loss the tier before has cut by a
-    /// quarter. Only for losses that are 0 at the goal.
+    /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest loss it has cut by a
+    /// quarter, if there are losses below which the goal is reached, and otherwise those whose outcome it has moved by a
+    /// hundredth of the attacker's way.
     pub closing: bool,
 }
 
@@ -173,14 +174,22 @@ pub const RANKS: Ensemble = &[
             ..OTHERS
         },
     ],
+    &[CLIMB],
     &[Member {
-        about: "a smooth rank, smaller steps, from the best image so far",
-        loss: smooth_rank,
-        alpha: Some(0.5),
-        ..REFINED
+        name: "other images, closing in",
+        about: "from more images for longer, where the tier before has still gained a hundredth of the way",
+        steps: 24,
+        closing: true,
+        ..OTHERS
+    }],
+    &[Member {
+        name: "refined, closing in",
+        about: "refined again, where the tier before has still gained a hundredth of the way",
+        closing: true,
+        ..CLIMB
     }],
     &[
-        Member { loss: smooth_rank, steps: 80, ..SQUARE },
+        Member { loss: smooth_rank, steps: 50, ..SQUARE },
         Member {
             name: "square, longer",
             about: "the same for longer, on models with a straight-through backward pass",
@@ -197,8 +206,16 @@ const OTHERS: Member = Member {
     loss: smooth_rank,
     aims: Aims::Several(12),
     steps: 12,
+    alpha: Some(1.5),
     from: From::Other,
     ..RESTART
+};
+const CLIMB: Member = Member {
+    about: "a smooth rank, from the best image so far",
+    loss: smooth_rank,
+    steps: 60,
+    alpha: Some(1.0),
+    ..REFINED
 };
 
 fn smooth_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
@@ -378,17 +395,7 @@ pub const RECALL: Ensemble = &[
         },
     ],
     &[PROBE],
-    &[
-        CLASSES,
-        Member {
-            name: "best classes, surrogate",
-            about: "the same on the surrogate",
-            route: Route::Surrogate,
-            or: None,
-            until: None,
-            ..CLASSES
-        },
-    ],
+    &[CLASSES],
     &[
         Member {
             name: "best classes, exact",
@@ -463,6 +470,11 @@ impl Member {
     }
 }
 
+/// Whether members have losses that tell how near the goal is: those that end a run at a threshold.
+fn telling(ensemble: Ensemble) -> bool {
+    ensemble.iter().flat_map(|tier| tier.iter()).any(|member| member.until.is_some())
+}
+
 /// The largest number of image steps that an ensemble makes for a trial.
 pub fn cost(ensemble: Ensemble, effort: usize) -> usize {
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum()
@@ -483,6 +495,9 @@ pub type Lanes<'l> = dyn FnMut(Route, &mut OnLanes) -> Result<bool> + 'l;
 const KEPT: usize = 16 << 20;
 /// Share of the lowest loss that a tier must take away for the trial to be called closing in.
 const CUT: f64 = 0.25;
+/// The same for outcomes without such a loss, in per cent of the attacker's way. Where the search has converged
+/// (models/hardened.onnx) the tier before gains a tenth of that, elsewhere up to four times that.
+const RISE: f64 = 1.0;
 /// Bounds of the number of trials in a chunk.
 const CHUNK: [usize; 2] = [32, 1024];
 
@@ -497,19 +512,24 @@ struct State {
     entry: Option<Vec<f32>>,
     /// Its loss; infinite where its loss doesn't tell how near the goal is.
     lowest: f64,
-    /// Whether the tier before has cut this loss by a quarter.
+    /// Its success, in per cent of the attacker's way.
+    success: f64,
+    /// Whether the tier before has brought it nearer to the goal, see [`Member::closing`].
     closing: bool,
     /// Whether the goal is reached.
     reached: bool,
 }
 
 impl State {
-    /// Begins a tier.
-    fn enter(&mut self) {
-        let Some((Key(_, nearness, _), _, evidence)) = &self.best else { return };
+    /// Begins a tier. `telling` says whether the ensemble has losses that tell how near the goal is.
+    fn enter(&mut self, telling: bool) {
+        let Some((Key(success, nearness, _), _, evidence)) = &self.best else { return };
         self.entry = Some(evidence.image.clone());
-        self.closing = self.lowest.is_finite() && -nearness <= (1.0 - CUT) * self.lowest;
-        self.lowest = -nearness;
+        self.closing = match telling {
+            true => self.lowest.is_finite() && -nearness <= (1.0 - CUT) * self.lowest,
+            false => *success >= self.success + RISE,
+        };
+        (self.lowest, self.success) = (-nearness, *success);
     }
 }
 
@@ -595,6 +615,7 @@ impl<'s> Chunk<'s> {
             members: Vec::new(),
             entry: None,
             lowest: f64::INFINITY,
+            success: 0.0,
             closing: false,
             reached: false,
         };
@@ -616,7 +637,7 @@ impl<'s> Chunk<'s> {
         for tier in ensemble {
             let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
             for &i in &standing {
-                self.states[i].enter();
+                self.states[i].enter(telling(ensemble));
             }
             for member in *tier {
                 let base = self.earlier + whole * self.told + before * standing.len();
@@ -823,9 +844,7 @@ impl<'s> Chunk<'s> {
             }
             // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells how near it is.
             // Of images of one rank any may count.
-            let of_goal = |m: &Member| m.until.is_some();
-            let mut all = trial.objective.members.iter().flat_map(|tier| tier.iter());
-            let tells = of_goal(member) || !all.any(of_goal);
+            let tells = member.until.is_some() || !telling(trial.objective.members);
             let nearness = if tells { -outcome.loss_last } else { f64::NEG_INFINITY };
             let key = Key(success, nearness, std::cmp::Reverse(place));
             if state.best.as_ref().is_none_or(|(best, _, _)| key > *best) {

@@ -3,7 +3,7 @@
 use super::tensor::{self, External};
 use super::{Attr, AttrProto, DType, Dim, Graph, Node, OPSET, Tensor, Value, proto, sane};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 pub(super) fn norm(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
@@ -62,6 +62,16 @@ pub(super) fn graph(g: &mut proto::GraphProto, external: External) -> std::resul
     // Old exporters list weights among the inputs too.
     out.inputs = g.input.iter().filter(|v| !out.constants.contains_key(&v.name)).map(value).collect();
     out.outputs = g.output.iter().map(value).collect();
+    let given: HashSet<&String> =
+        out.inputs.iter().map(|input| &input.name).chain(out.constants.keys()).collect();
+    for node in &nodes {
+        if let Some(name) = node.outputs.iter().find(|name| given.contains(name)) {
+            return Err(format!(
+                "value {name:?} is given twice, by {} and as an input or a constant of the graph. Export the model again",
+                node.label()
+            ));
+        }
+    }
     out.nodes = sort(nodes)?;
     Ok(out)
 }
