@@ -128,6 +128,13 @@ pub(crate) fn did_you_mean(word: &str, known: &[impl AsRef<str>]) -> String {
     }
 }
 
+/// The error (exit code 2) for a name that no row of a table has; `known` are the rows' names, and `what` says what they are.
+pub(crate) fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str>) -> Error {
+    let known: Vec<&str> = known.collect();
+    let near = did_you_mean(name, &known);
+    Error::usage(format!("unknown {what} `{name}`{near}: expected one of {}", known.join(", ")))
+}
+
 /// The three nearest of `known`, the nearest first, such as "`ars`, `ers`, `ars.table`". Case is ignored.
 pub(crate) fn nearest(word: &str, known: &[impl AsRef<str>]) -> String {
     let word = word.to_lowercase();

@@ -28,16 +28,12 @@ pub fn asked() -> bool {
     ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
 }
 
-/// Bytes of the stack of [`heard`]'s thread: as much as a main thread has.
+/// Bytes of the stack of [`watched`]'s thread: as much as a main thread has.
 const STACK: usize = 8 << 20;
 
 /// What `work` returns, or, as soon as somebody asks for an end, an error (exit code 130): for work that can't look for itself,
-/// such as ONNX Runtime's. The work goes on in its thread then, until the process ends; `when` says what it was.
-pub fn heard<T: Send + 'static>(when: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    watched(when, &mut || {}, work)
-}
-
-/// Like [`heard`], and calls `look` some twenty times a second meanwhile.
+/// such as ONNX Runtime's. The work goes on in its thread then, until the process ends; `when` says what it was. `look` is called some
+/// twenty times a second meanwhile.
 pub fn watched<T: Send + 'static>(
     when: &str,
     look: &mut dyn FnMut(),
@@ -65,7 +61,7 @@ pub fn watched<T: Send + 'static>(
     thread.join().or_else(|panicked| std::panic::resume_unwind(panicked))
 }
 
-/// Ends the process without running what libraries want run at its end: a thread that [`heard`] left behind still uses them. Its
+/// Ends the process without running what libraries want run at its end: a thread that [`watched`] left behind still uses them. Its
 /// temporary folders go.
 pub fn end() -> ! {
     files::remove_scratch();

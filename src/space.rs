@@ -405,11 +405,6 @@ impl Gallery {
         &self.queries
     }
 
-    /// Whether all queries are apart from the gallery.
-    pub fn separate(&self) -> bool {
-        self.queries[0] >= self.size
-    }
-
     /// Whether `a` and `b` are different images of one class by one camera. Re-identification asks for other
     /// cameras' images: neither ranks the other.
     pub fn same_view(&self, a: usize, b: usize) -> bool {

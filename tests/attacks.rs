@@ -11,8 +11,8 @@ use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
     APGD, BALLS, Draw, Drawn, Event, Evidence, Images, Loss, Mask, Measure, OBJECTIVES, Objective, PGD, Plan,
-    Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, measure, read_trials, run, run_jobs,
-    sample_queries, select, write_trials,
+    Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure, read_trials, run,
+    run_jobs, sample_queries, select,
 };
 use audit::{Error, Exit, Result};
 use common::{Temp, says};
@@ -198,6 +198,19 @@ fn at(gallery: &Gallery, item: usize) -> f64 {
     f64::from(gallery.point(item)[0])
 }
 
+/// Whether the item nearest to a query of one dimension, moved `by` along the line, has its class.
+fn right(gallery: &Gallery, query: usize, by: f64) -> bool {
+    let far = |i: usize| (at(gallery, i) - at(gallery, query) - by).abs();
+    let others = (0..gallery.len()).filter(|&i| i != query);
+    let nearest = others.min_by(|a, b| far(*a).total_cmp(&far(*b))).unwrap();
+    gallery.labels[nearest] == gallery.labels[query]
+}
+
+/// How far one dimension of weights w can be moved within the box of [`plan`], without clipping at 0 or 1: ε·‖w‖₁.
+fn reach(w: &Array2<f32>) -> f64 {
+    0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>()
+}
+
 fn plan(form: Form) -> Plan {
     Plan {
         form,
@@ -236,10 +249,17 @@ fn at_work(
     of(&all).into_iter().filter(moves).take(queries.len()).collect()
 }
 
+/// Random images, a model that takes so many in a batch, and their gallery.
+fn world(count: usize, seed: u64, batch: usize) -> (Vec<Vec<f32>>, Linear<'static>, Gallery) {
+    let images = images(count, seed, 0.2, 0.8);
+    let model = Linear::random(batch);
+    let gallery = gallery(&model, N, &images);
+    (images, model, gallery)
+}
+
 /// Images, their gallery and published trials of four of them.
 fn stage() -> (Vec<Vec<f32>>, Gallery, Vec<Trial>) {
-    let images = images(120, 10, 0.2, 0.8);
-    let gallery = gallery(&Linear::random(1), N, &images);
+    let (images, _, gallery) = world(120, 10, 1);
     let trials = trials(&gallery, Form::Published, &[1, 30, 59, 88]);
     (images, gallery, trials)
 }
@@ -292,7 +312,7 @@ fn find(code: &str) -> &'static Objective {
 #[test]
 fn known_worst_cases_are_reached() {
     let w = random(1, 3);
-    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let reach = reach(&w);
     let images = images(40, 4, 0.4, 0.6);
     for (steps, search) in [(1, &PGD), (16, &PGD), (1, &APGD), (16, &APGD)] {
         for form in FORMS {
@@ -696,9 +716,7 @@ fn outcomes_do_not_depend_on_how_many_models_share_the_work() {
 
 #[test]
 fn batches_stay_full_and_closed_trials_leave() {
-    let images = images(100, 11, 0.2, 0.8);
-    let mut model = Linear::random(4);
-    let gallery = gallery(&model, N, &images);
+    let (images, mut model, gallery) = world(100, 11, 4);
     // Every second trial wants what it has: an item closer to itself than everything else. Its hinge is
     // closed.
     let target = |q: usize| if q.is_multiple_of(2) { q } else { 99 - q };
@@ -732,9 +750,7 @@ fn batches_stay_full_and_closed_trials_leave() {
 
 #[test]
 fn restarts_keep_the_best_run() {
-    let images = images(100, 12, 0.2, 0.8);
-    let mut model = Linear::random(8);
-    let gallery = gallery(&model, N, &images);
+    let (images, mut model, gallery) = world(100, 12, 8);
     let trials = trials(&gallery, Form::Corrected, &(0..100).step_by(7).collect::<Vec<_>>());
     let few = Plan { steps: 3, ..plan(Form::Corrected) };
     let clean = go(&mut model, &gallery, &images, &trials, &few);
@@ -748,9 +764,7 @@ fn restarts_keep_the_best_run() {
 
 #[test]
 fn adaptive_steps_find_lower_losses() {
-    let images = images(100, 18, 0.2, 0.8);
-    let mut model = Linear::random(8);
-    let gallery = gallery(&model, N, &images);
+    let (images, mut model, gallery) = world(100, 18, 8);
     let trials = trials(&gallery, Form::Corrected, &(0..100).step_by(5).collect::<Vec<_>>());
     let fixed = Plan { steps: 32, ..plan(Form::Corrected) };
     let adaptive = Plan { search: &APGD, ..fixed.clone() };
@@ -770,9 +784,7 @@ fn adaptive_steps_find_lower_losses() {
 
 #[test]
 fn nothing_to_do_is_no_crash() {
-    let images = images(20, 13, 0.2, 0.8);
-    let mut model = Linear::random(4);
-    let gallery = gallery(&model, N, &images);
+    let (images, mut model, gallery) = world(20, 13, 4);
     let trials = trials(&gallery, Form::Published, &[0, 1, 2]);
     for plan in [
         Plan { steps: 0, ..plan(Form::Published) },
@@ -791,9 +803,7 @@ fn nothing_to_do_is_no_crash() {
 
 #[test]
 fn breaking_off_returns_what_is_finished() {
-    let images = images(50, 14, 0.2, 0.8);
-    let mut model = Linear::random(4);
-    let gallery = gallery(&model, N, &images);
+    let (images, mut model, gallery) = world(50, 14, 4);
     let trials = trials(&gallery, Form::Published, &[0, 1, 2]);
     let whole = go(&mut model, &gallery, &images, &trials, &plan(Form::Published));
     let mut stop = |event: Event| match event {
@@ -811,11 +821,10 @@ fn breaking_off_returns_what_is_finished() {
 fn steps_in_place_and_on_the_host_are_the_same() {
     let (images, gallery, trials) = stage();
     let plan = Plan { restarts: 1, ..plan(Form::Published) };
-    let image = |i: usize| Ok(images[i].clone());
     let (mut on_host, mut in_place) = (Linear::random(3), Linear::random(3));
     in_place.in_place = Some(InPlace::default());
-    let a = run(vec![&mut on_host], &gallery, &image, &trials, &plan, &mut quiet).unwrap();
-    let b = run(vec![&mut in_place], &gallery, &image, &trials, &plan, &mut quiet).unwrap();
+    let a = go(&mut on_host, &gallery, &images, &trials, &plan);
+    let b = go(&mut in_place, &gallery, &images, &trials, &plan);
     assert!(a == b && !in_place.in_place.unwrap().slots.is_empty());
 }
 
@@ -832,7 +841,7 @@ struct Toy {
 
 fn toy(objective: &'static Objective) -> Toy {
     let w = random(1, 3);
-    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let reach = reach(&w);
     let mut images = images(40, 4, 0.4, 0.6);
     let sign: Vec<f32> = w.iter().map(|v| v.signum()).collect();
     images[39] = sign.iter().map(|s| 0.5 + 0.5 * s).collect();
@@ -957,7 +966,7 @@ fn a_random_search_tries_several_images_at_once() {
 #[test]
 fn queries_may_share_one_perturbation() {
     let w = random(1, 5);
-    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let reach = reach(&w);
     let mut images = images(10, 6, 0.4, 0.6);
     let sign: Vec<f32> = w.iter().map(|v| v.signum()).collect();
     // The images of the lowest and of the highest embedding.
@@ -1032,7 +1041,7 @@ fn trial_files_come_back_as_they_were() {
     let gallery = gallery(&Linear::random(1), N, &images);
     for form in FORMS {
         let trials = trials(&gallery, form, &[3, 14, 159]);
-        let json = write_trials(Protocol::Rob28, form, &gallery, &trials).unwrap();
+        let json = serde_json::to_string(&list(Protocol::Rob28, form, &gallery, &trials)).unwrap();
         assert!(json.contains("\"ca+\"") && json.contains("\"item159\""));
         let file = read_trials("t.json", &json, &gallery).unwrap();
         assert_eq!((file.protocol, file.form, file.metric), (Protocol::Rob28, form, gallery.metric));
@@ -1373,9 +1382,8 @@ fn a_hub_captures_what_an_exhaustive_search_does() {
 #[test]
 fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
     let w = random(1, 3);
-    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let reach = reach(&w);
     let images = images(80, 4, 0.4, 0.6);
-    let image = |i: usize| Ok(images[i].clone());
     let gallery = gallery(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
     let all: Vec<usize> = (0..80).collect();
     let found = select(&gallery, find("UAP"), 1, Form::Corrected, 1, &all).unwrap();
@@ -1383,23 +1391,16 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
     assert_eq!((found.trials.len(), found.skipped.len()), (40, 40));
     for search in [&PGD, &APGD, &COSINE] {
         let plan = Plan { search, restarts: 1, ..plan(Form::Corrected) };
-        let go = |batch: usize| {
-            let mut model = Linear::new(w.clone(), batch);
-            run(vec![&mut model], &gallery, &image, &found.trials, &plan, &mut quiet).unwrap()
+        let by = |batch: usize, trials: &[Trial]| {
+            go(&mut Linear::new(w.clone(), batch), &gallery, &images, trials, &plan)
         };
-        let outcomes = go(7);
+        let outcomes = by(7, &found.trials);
         assert_eq!(outcomes.len(), 40);
         for (trial, o) in found.trials.iter().zip(&outcomes) {
             assert_eq!(o.query, gallery.ids[trial.query]);
             assert!((o.shift - reach).abs() < 1e-4 * reach && o.linf <= 0.1 + 1e-6, "{search:?} {o:?}");
             assert!((0..4).contains(&o.shared.unwrap()));
-            let right = |by: f64| {
-                let z = at(&gallery, trial.query) + by;
-                let others = (0..80).filter(|&i| i != trial.query);
-                let far = |i: usize| (at(&gallery, i) - z).abs();
-                let nearest = others.min_by(|a, b| far(*a).total_cmp(&far(*b))).unwrap();
-                gallery.labels[nearest] == gallery.labels[trial.query]
-            };
+            let right = |by: f64| right(&gallery, trial.query, by);
             let after = o.after.hit.unwrap();
             assert!(after == right(reach) || after == right(-reach), "{search:?} {o:?}");
             assert_eq!(o.before.hit, Some(right(0.0)));
@@ -1407,10 +1408,8 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
         let groups: HashSet<usize> = outcomes.iter().filter_map(|o| o.shared).collect();
         assert_eq!(groups.len(), 4);
         // Neither the batch nor the company matters: a perturbation follows from its sample alone.
-        assert_eq!(go(3), outcomes);
-        let mut model = Linear::new(w.clone(), 7);
-        let some = run(vec![&mut model], &gallery, &image, &found.trials[5..9], &plan, &mut quiet).unwrap();
-        assert_eq!(some, outcomes[5..9]);
+        assert_eq!(by(3, &found.trials), outcomes);
+        assert_eq!(by(7, &found.trials[5..9]), outcomes[5..9]);
     }
     let few = select(&gallery_of_five(), find("UAP"), 1, Form::Corrected, 1, &[0]).unwrap();
     assert!(few.skipped[0].why.contains("too few queries"), "{:?}", few.skipped);
@@ -1421,21 +1420,14 @@ fn a_universal_perturbation_moves_queries_that_it_was_not_crafted_on() {
 #[test]
 fn of_universal_perturbations_the_one_that_breaks_most_of_its_sample_counts() {
     let w = random(1, 3);
-    let reach = 0.1 * w.iter().map(|v| f64::from(v.abs())).sum::<f64>();
+    let reach = reach(&w);
     // Dense enough that an end of the line hides queries of another class than the other end does.
     let images = images(160, 4, 0.3, 0.7);
     let image = |i: usize| Ok(images[i].clone());
     let gallery = gallery(&Linear::new(w.clone(), 1), Metric::Euclidean, &images);
     let all: Vec<usize> = (0..160).collect();
     let trials = select(&gallery, find("UAP"), 1, Form::Corrected, 1, &all).unwrap().trials;
-    let right = |query: usize, by: f64| {
-        let z = at(&gallery, query) + by;
-        let far = |i: usize| (at(&gallery, i) - z).abs();
-        let others = (0..160).filter(|&i| i != query);
-        let nearest = others.min_by(|a, b| far(*a).total_cmp(&far(*b))).unwrap();
-        gallery.labels[nearest] == gallery.labels[query]
-    };
-    let left = |sample: &[usize], by: f64| sample.iter().filter(|&&query| right(query, by)).count();
+    let left = |sample: &[usize], by: f64| sample.iter().filter(|&&query| right(&gallery, query, by)).count();
     let samples = universal::samples(&gallery);
     let mut decided = 0;
     for seed in 0..4 {

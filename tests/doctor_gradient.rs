@@ -63,7 +63,9 @@ impl Bench {
         let mut reference = self.model.reference().unwrap();
         let side = (self.model.pixels() / 3).isqrt();
         let shape = [BATCH, 3, side, side];
-        compare(&mut reference, &self.images, self.cotangent.view(), gradient, shape).unwrap().unwrap()
+        compare(&mut reference, &self.images, self.cotangent.view(), gradient, shape, &mut |_| {})
+            .unwrap()
+            .unwrap()
     }
 
     /// The right gradient and `share` of its length of something across it: `like(i)` less what lies along it.

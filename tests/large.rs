@@ -63,7 +63,7 @@ fn the_gradient_of_thousands_of_nodes_is_right() {
     let (mut model, _) = open(&chain(6_000), &temp);
     assert!(model.info.nodes[2] > 8_000, "{:?}", model.info.nodes);
     let pixels = Rng::new(1).units(2 * model.pixels());
-    let measured = check::load::measure(&mut model, &pixels, 2).unwrap();
+    let measured = check::load::measure(&mut model, &pixels, 2, &mut |_, _| {}).unwrap();
     let summary = measured.summary();
     assert!(summary.gradient_error.is_some_and(|e| e < 1e-2), "{summary:?}");
 }

@@ -64,7 +64,7 @@ fn refused(name: &str, graph: &Graph, pooling: Option<Pooling>, words: &[&str]) 
 
 /// How it is checked at load, and what is said of it.
 fn measured(name: &str, model: &mut Model) -> (Option<f64>, Vec<Finding>) {
-    let measured = check::load::measure(model, &pixels(BATCH), BATCH as usize).unwrap();
+    let measured = check::load::measure(model, &pixels(BATCH), BATCH as usize, &mut |_, _| {}).unwrap();
     let findings = check::at_load(&measured);
     check::admit(name, &findings).unwrap();
     (measured.summary().gradient_error, findings)

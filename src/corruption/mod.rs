@@ -16,9 +16,9 @@ mod jpeg;
 mod noise;
 pub mod rotation;
 
-use crate::error::did_you_mean;
+use crate::Result;
+use crate::error::unknown;
 use crate::random::Random;
-use crate::{Error, Result};
 
 /// Every corruption, in the order of reports.
 pub static CORRUPTIONS: &[Corruption] = &[
@@ -70,14 +70,8 @@ pub struct Picture<'a> {
 impl Corruption {
     /// The corruption called `name`. Errors (exit code 2): there is none.
     pub fn find(name: &str) -> Result<&'static Corruption> {
-        CORRUPTIONS.iter().find(|c| c.name == name).ok_or_else(|| {
-            let names: Vec<&str> = CORRUPTIONS.iter().map(|c| c.name).collect();
-            Error::usage(format!(
-                "unknown corruption `{name}`{}: expected one of {}",
-                did_you_mean(name, &names),
-                names.join(", ")
-            ))
-        })
+        let found = CORRUPTIONS.iter().find(|c| c.name == name);
+        found.ok_or_else(|| unknown("corruption", name, CORRUPTIONS.iter().map(|c| c.name)))
     }
 
     /// The parameter at `strength`, 1 to 5, on images with this longer side in pixels.

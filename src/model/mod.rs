@@ -18,7 +18,6 @@ mod softened;
 use crate::record::Metric;
 use crate::{Error, Result, files};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
-pub use lane::InHalf;
 pub use softened::{Route, Softened};
 
 use card::{Card, Pooling, Preprocessing, image_like};

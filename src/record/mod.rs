@@ -2,7 +2,9 @@
 //! uses no other module of the crate except [`crate::error`], so that every writer and reader can depend on it.
 
 mod apart;
+mod conditions;
 mod corruption;
+mod examples;
 mod float16;
 mod geometry;
 mod names;
@@ -10,14 +12,18 @@ mod partition;
 mod properties;
 pub mod reason;
 mod report;
+mod results;
 pub mod source;
 mod sweep;
 mod trial;
 mod verdict;
 mod verification;
 
-pub use apart::Apart;
+pub use conditions::{
+    Data, ForeignTargets, GradientCheck, Mask, Model, Preprocessing, Suite, Surrogate, Timing, Tool,
+};
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
+pub use examples::{Example, Examples, Map, Move, Neighbour, Place};
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use geometry::{
     AttackedTriplets, ClassMap, ClassSpacing, Geometry, Histogram, Mining, SamplerRow, ShiftRow, Spacing,
@@ -27,11 +33,10 @@ pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role
 pub use partition::Partition;
 pub use properties::Properties;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
-pub use report::{
-    Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, Data, Example, Examples, FEW,
-    ForeignTargets, GradientCheck, Hub, Map, Mask, MemberRow, Model, Move, Neighbour, Part, Place,
-    Preprocessing, Report, Resistance, RetrievalMeans, RetrievalRow, RobustR1, SCHEMA_VERSION, Score, Scores,
-    Smallest, Suite, Surrogate, Timing, Tool, TrialsFile, Universal,
+pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
+pub use results::{
+    Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, FEW, Hub, MemberRow, Resistance,
+    RetrievalMeans, RetrievalRow, RobustR1, Score, Scores, Smallest, Universal,
 };
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};

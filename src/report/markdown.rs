@@ -9,7 +9,7 @@ use super::shown::{
     smallest, stepping, strong_sample, verification, weakest,
 };
 use crate::Result;
-use crate::record::{CheckResult, Report, Severity};
+use crate::record::{CheckResult, Report, Severity, Verdict};
 
 /// The largest number of characters of one text, so that all texts together fit into a comment.
 const LONGEST: usize = 500;
@@ -35,23 +35,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         found.reasons.iter().for_each(|reason| out += &format!(". {}", escape(reason)));
         out += ".\n\n";
     }
-    if let Some(gate) = &report.gate {
-        let mark = if gate.exit().is_some() { "❌" } else { "✅" };
-        out += &format!("{mark} **{}**\n\n", escape(&gate.headline()));
-        out += "| | metric | |\n|---|---|---|\n";
-        for c in &gate.checks {
-            let mark = match c.result {
-                CheckResult::Pass => "✅ pass",
-                CheckResult::Warn => "⚠️ warn",
-                CheckResult::Fail => "❌ fail",
-            };
-            out += &format!("| {mark} | {} | {} |\n", escape(&c.metric), escape(&c.text));
-        }
-        out.push('\n');
-        if let Some(note) = &gate.note {
-            out += &format!("Note: {}\n\n", escape(note));
-        }
-    }
+    out.extend(report.gate.as_ref().map(verdict));
     out += "| | 0–100, higher is more robust | 95 % interval | queries | |\n|---|--:|--:|--:|---|\n";
     firsts(report).iter().for_each(|f| out += &first(f));
     out.push('\n');
@@ -63,24 +47,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             out += &format!("> {mark} **{}**: {}\n\n", escape(&w.id), escape(&w.text));
         }
     }
-    out += "<details><summary>By attack</summary>\n\n";
-    out += "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";
-    for a in &report.attacks {
-        let show = |v| number(a, v);
-        let interval =
-            a.after_interval.map_or("–".into(), |(l, h)| format!("{} – {}", show(Some(l)), show(Some(h))));
-        let resistance = percent(a.resistance.per_trial);
-        let few = if a.small() { " (few)" } else { "" };
-        out += &format!(
-            "| {} | {} | {} | {} | {interval} | {resistance}{few} | {} |\n",
-            escape(&a.code),
-            escape(&measures(report, a)),
-            show(a.before),
-            show(a.after),
-            a.of(),
-        );
-    }
-    out += "\n</details>\n\n";
+    out += &by_attack(report);
     if let Some(table) = retrieval(report) {
         out += &details("What attacked queries find, in %", &table);
     }
@@ -123,6 +90,45 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         read_on(report),
     );
     Ok(out.into_bytes())
+}
+
+/// What the gate demanded, and what came of it.
+fn verdict(gate: &Verdict) -> String {
+    let mark = if gate.exit().is_some() { "❌" } else { "✅" };
+    let mut out = format!("{mark} **{}**\n\n| | metric | |\n|---|---|---|\n", escape(&gate.headline()));
+    for c in &gate.checks {
+        let mark = match c.result {
+            CheckResult::Pass => "✅ pass",
+            CheckResult::Warn => "⚠️ warn",
+            CheckResult::Fail => "❌ fail",
+        };
+        out += &format!("| {mark} | {} | {} |\n", escape(&c.metric), escape(&c.text));
+    }
+    out.push('\n');
+    out.extend(gate.note.as_ref().map(|note| format!("Note: {}\n\n", escape(note))));
+    out
+}
+
+/// The table of the attacks.
+fn by_attack(report: &Report) -> String {
+    let mut out = String::from("<details><summary>By attack</summary>\n\n");
+    out += "| attack | measures | before | after | 95 % interval | resistance, % | of queries |\n|---|---|--:|--:|--:|--:|--:|\n";
+    for a in &report.attacks {
+        let show = |v| number(a, v);
+        let interval =
+            a.after_interval.map_or("–".into(), |(l, h)| format!("{} – {}", show(Some(l)), show(Some(h))));
+        let resistance = percent(a.resistance.per_trial);
+        let few = if a.small() { " (few)" } else { "" };
+        out += &format!(
+            "| {} | {} | {} | {} | {interval} | {resistance}{few} | {} |\n",
+            escape(&a.code),
+            escape(&measures(report, a)),
+            show(a.before),
+            show(a.after),
+            a.of(),
+        );
+    }
+    out + "\n</details>\n\n"
 }
 
 /// A table as Markdown.

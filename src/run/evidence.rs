@@ -35,13 +35,6 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen()?;
     let mut subject = Subject::open(&flags, Purpose::Checks)?;
-    let same = |what: &str, found: &str, expected: &str| match found == expected {
-        true => Ok(()),
-        false => Err(Error::usage(format!(
-            "--bundle: the {what} changed since the report was made: expected sha256 {expected}, found {found}. Make the report \
-             again, and the evidence from that"
-        ))),
-    };
     same("model", &subject.model.info.sha256, &report.model.sha256)?;
     // Outcomes hold the clusters of their queries.
     let clean = subject.embed(&flags, Some(CLUSTERINGS))?;
@@ -219,6 +212,17 @@ fn in_order<'t>(
         })
     };
     report.outcomes.iter().map(find).collect()
+}
+
+/// Refuses a model or images with another hash than the report's.
+fn same(what: &str, found: &str, expected: &str) -> Result<()> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(Error::usage(format!(
+            "--bundle: the {what} changed since the report was made: expected sha256 {expected}, found {found}. Make the report \
+             again, and the evidence from that"
+        ))),
+    }
 }
 
 /// Refuses a trial that ended otherwise than in the report.

@@ -78,8 +78,14 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
     let real = real.min(count);
     let shape = pre.pixel_shape(real).map(|d| d as usize);
     let pixels = real * model.pixels();
-    let errors =
-        gradient::compare(&mut model.reference()?, &images[..pixels], view, &gradient[..pixels], shape)?;
+    let errors = gradient::compare(
+        &mut model.reference()?,
+        &images[..pixels],
+        view,
+        &gradient[..pixels],
+        shape,
+        &mut |_| {},
+    )?;
     if let Some(e) = errors.filter(|e| !e.accepted() && !e.rounding) {
         return Err(Error::untrusted(format!(
             "{}: directional derivatives differ from finite differences of the model by {} ({}); nothing is written. `audit doctor` \

@@ -52,8 +52,8 @@ impl Draw {
         if self.index(2) == 0 { 1.0 } else { -1.0 }
     }
 
-    /// Approximately normal with mean 0 and standard deviation 1: the sum of twelve uniform numbers, minus 6.
+    /// Roughly normal, mean 0 and standard deviation 1.
     pub fn normal(&mut self) -> f32 {
-        (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
+        self.0.normal()
     }
 }

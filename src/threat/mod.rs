@@ -5,6 +5,23 @@
 //! queries ─ select ─> Trial (objective × query × targets) ─ run ─> Outcome (before / after)
 //! ```
 
+/// Rows of a table are shown and told apart by their names.
+macro_rules! known_by_name {
+    ($row:ty) => {
+        impl std::fmt::Debug for $row {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name)
+            }
+        }
+
+        impl PartialEq for $row {
+            fn eq(&self, other: &Self) -> bool {
+                self.name == other.name
+            }
+        }
+    };
+}
+
 pub mod ball;
 mod draw;
 pub mod ensemble;
@@ -24,10 +41,10 @@ pub use ensemble::Strong;
 pub use losses::losses;
 pub use mask::Mask;
 pub use measure::{Measure, measure, measure_all, retrievals};
-pub use objective::{Aim, Drawn, GalleryLoss, Loss, OBJECTIVES, Objective, PointLoss, Query, Reach, Targets};
+pub use objective::{Drawn, Loss, OBJECTIVES, Objective, Query, Reach, Targets};
 pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs, together};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{
     Selection, Trial, TrialFile, list, order, read_trials, rows_of, sample_candidates, sample_of,
-    sample_queries, select, write_trials,
+    sample_queries, select,
 };

@@ -244,9 +244,3 @@ pub fn rows_of(
     }
     attacks
 }
-
-/// The trial file (JSON) of `trials`.
-pub fn write_trials(protocol: Protocol, form: Form, gallery: &Gallery, trials: &[Trial]) -> Result<String> {
-    serde_json::to_string_pretty(&list(protocol, form, gallery, trials))
-        .map_err(|e| Error::internal(format!("writing trials: {e}")))
-}

@@ -482,17 +482,7 @@ pub fn terms_of(score: ScoreName) -> impl Iterator<Item = &'static Term> + Clone
     TERMS.iter().filter(move |term| term.weight(score) > 0)
 }
 
-impl std::fmt::Debug for Term {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-impl PartialEq for Term {
-    fn eq(&self, other: &Term) -> bool {
-        self.name == other.name
-    }
-}
+known_by_name!(Term);
 
 #[cfg(test)]
 mod tests {

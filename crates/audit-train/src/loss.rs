@@ -100,6 +100,9 @@ const TRIPLETS: Loss = Loss {
     of: |batch| triplet(batch, Pull::Both),
 };
 
+/// What losses of every pair of the batch have in common.
+const PAIRS: Loss = Loss { of_triplets: false, ..TRIPLETS };
+
 /// Every loss.
 pub const LOSSES: &[Loss] = &[
     TRIPLETS,
@@ -172,70 +175,61 @@ pub const LOSSES: &[Loss] = &[
     Loss {
         name: "multi-similarity",
         about: "soft sums over all pairs that are hard enough (2, 40, 0.1)",
-        of_triplets: false,
         of: |batch| multi_similarity(batch, Pull::Both),
-        ..TRIPLETS
+        ..PAIRS
     },
     Loss {
         name: "multi-similarity-positive",
         about: "multi-similarity, with a gradient of pairs of one class alone",
-        of_triplets: false,
         of: |batch| multi_similarity(batch, Pull::Positive),
-        ..TRIPLETS
+        ..PAIRS
     },
     Loss {
         name: "multi-similarity-negative",
         about: "multi-similarity, with a gradient of pairs of two classes alone",
-        of_triplets: false,
         of: |batch| multi_similarity(batch, Pull::Negative),
-        ..TRIPLETS
+        ..PAIRS
     },
     Loss {
         name: "info-nce",
         about: "−log of a positive's share among itself and all negatives, temperature 0.07",
-        of_triplets: false,
         of: info_nce,
-        ..TRIPLETS
+        ..PAIRS
     },
     Loss {
         name: "proxy-anchor",
         about: "soft sums over the images of each class and a learnt proxy of it (32, 0.1)",
-        of_triplets: false,
         parameter: Some(Parameter { name: "loss.proxies", start: directions, rate: Some(1e-2) }),
         of: proxy_anchor,
-        ..TRIPLETS
+        ..PAIRS
     },
     Loss {
         name: "cross-entropy",
         about: "−log of the class's share by cosine with a learnt direction of each class, temperature 0.05",
-        of_triplets: false,
         parameter: Some(Parameter { name: "loss.directions", start: directions, rate: None }),
         of: cross_entropy,
-        ..TRIPLETS
+        ..PAIRS
     },
     Loss {
         name: "he-0",
         about: "hyperspherical energy, s = 0: mean −log d of all pairs; uniformity alone",
-        of_triplets: false,
         regularises: true,
         of: |batch| -squares(batch.e).log().mean(Kind::Float) * 0.5,
-        ..TRIPLETS
+        ..PAIRS
     },
     Loss {
         name: "he-1",
         about: "hyperspherical energy, s = 1: mean 1/d of all pairs; uniformity alone",
-        of_triplets: false,
         regularises: true,
         of: |batch| squares(batch.e).sqrt().reciprocal().mean(Kind::Float),
-        ..TRIPLETS
+        ..PAIRS
     },
     Loss {
         name: "g-he",
         about: "Gaussian hyperspherical energy: log mean exp(−d²) of all pairs; uniformity alone",
-        of_triplets: false,
         regularises: true,
         of: |batch| (-squares(batch.e)).exp().mean(Kind::Float).log(),
-        ..TRIPLETS
+        ..PAIRS
     },
 ];
 

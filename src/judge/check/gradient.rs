@@ -137,19 +137,9 @@ fn fine_rounds(count: usize) -> usize {
 }
 
 /// Compares `gradient` [n, P] of ⟨f(x), ē⟩ at `images` [n, P] with central differences of the model's own forward pass.
-/// `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `None` where finite differences are not possible.
+/// `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `pass` is called with 1 after each forward pass over the images.
+/// `None` where finite differences are not possible.
 pub fn compare(
-    reference: &mut Reference,
-    images: &[f32],
-    cotangent: ArrayView2<f32>,
-    gradient: &[f32],
-    shape: [usize; 4],
-) -> Result<Option<Errors>> {
-    compare_telling(reference, images, cotangent, gradient, shape, &mut |_| {})
-}
-
-/// Like [`compare`], and calls `pass` with 1 after each forward pass over the images.
-pub fn compare_telling(
     reference: &mut Reference,
     images: &[f32],
     cotangent: ArrayView2<f32>,

@@ -97,13 +97,9 @@ impl Measured {
 }
 
 /// Compares the embeddings and the gradient of `model` with the untouched file on real images. `images` are [n, P] in
-/// [0,1], padded to full batches; the first `count` are real.
-pub fn measure(model: &mut Model, images: &[f32], count: usize) -> Result<Measured> {
-    measure_telling(model, images, count, &mut |_, _| {})
-}
-
-/// Like [`measure`], and calls `tell` with the passes over the images that are done, and with how many there usually are.
-pub fn measure_telling(
+/// [0,1], padded to full batches; the first `count` are real. `tell` is called with the passes over the images that are done, and with
+/// how many there usually are.
+pub fn measure(
     model: &mut Model,
     images: &[f32],
     count: usize,
@@ -222,7 +218,7 @@ fn gradients(
     let errors = match finite && zero < count {
         true => {
             let shape = model.info.preprocessing.pixel_shape(count).map(|d| d as usize);
-            gradient::compare_telling(reference, &images[..real.len()], cotangent, real, shape, pass)?
+            gradient::compare(reference, &images[..real.len()], cotangent, real, shape, pass)?
         }
         false => None,
     };

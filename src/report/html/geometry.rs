@@ -1,7 +1,7 @@
 //! The page of a model's geometry: distances, triplets, attacks and a map of classes.
 
 use super::examples::panels;
-use super::page::{finding, page, section, table};
+use super::page::{conditions, finding, page, section, table};
 use crate::Result;
 use crate::record::{Geometry, Histogram, TripletState};
 use crate::report::diagnostics as shown;
@@ -326,25 +326,14 @@ fn classes(geometry: &Geometry) -> Markup {
 }
 
 fn measured(geometry: &Geometry) -> Markup {
-    let (m, d, s) = (&geometry.model, &geometry.data, &geometry.suite);
-    let rows: Vec<(&str, Markup)> = vec![
-        ("Model", html! { (m.path) br; code { "sha256 " (m.sha256) } }),
-        ("Embedding", html! { (m.dim) " values from " (m.output) ", compared by " (m.metric) }),
-        ("Preprocessing", html! { (m.preprocessing.words()) }),
-        (
-            "Data",
-            html! { (d.source) ": " (d.images) " images, " (d.classes) " classes" br; code { "sha256 " (d.sha256) } },
-        ),
+    let s = &geometry.suite;
+    let rows = vec![
         ("Attacks", html! { "suite " (s.name) ", " (s.form) " form: " (shown::budget(geometry)) }),
         ("Seed", html! { (geometry.seed) }),
         ("Tool", html! { (geometry.tool.in_words()) }),
         ("Time", html! { (format!("{:.0} s", geometry.seconds)) }),
         ("Command", html! { code { (geometry.command) } }),
     ];
-    let list = html! { .card { dl { @for (name, value) in rows { dt { (name) } dd.num { (value) } } } } };
-    section(
-        "How was it measured?",
-        "docs/papers.md says which figure and table of the papers each part is.",
-        list,
-    )
+    let lead = "docs/papers.md says which figure and table of the papers each part is.";
+    conditions(&geometry.model, &geometry.data, rows, lead)
 }

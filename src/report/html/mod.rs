@@ -31,7 +31,7 @@ use crate::judge::quantity::Quantity;
 use crate::record::{Attack, CheckResult, Kind, Report, ScoreName, Severity, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
-use page::{at, band, finding, scripted, section, sentence};
+use page::{at, band, conditions, finding, scripted, section, sentence};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let s = &report.suite;
@@ -282,15 +282,8 @@ fn row(report: &Report, a: &Attack) -> Markup {
 
 /// The section on the method.
 fn measured(report: &Report) -> Markup {
-    let (s, m, t, d) = (&report.suite, &report.model, &report.timing, &report.data);
+    let (s, m, t) = (&report.suite, &report.model, &report.timing);
     let mut rows: Vec<(&str, Markup)> = vec![
-        ("Model", html! { (m.path) br; code { "sha256 " (m.sha256) } }),
-        ("Embedding", html! { (m.dim) " values from " (m.output) ", compared by " (m.metric) }),
-        ("Preprocessing", html! { (m.preprocessing.words()) }),
-        (
-            "Data",
-            html! { (d.source) ": " (d.images) " images, " (d.classes) " classes" br; code { "sha256 " (d.sha256) } },
-        ),
         ("Budget", html! { (s.protocol) ": ε " (bound(s)) ", " (stepping(report)) }),
         ("Definitions", html! { (s.form) " form" }),
         ("Seed", html! { (report.seed) }),
@@ -306,15 +299,12 @@ fn measured(report: &Report) -> Markup {
         rows.extend(text.as_ref().map(|text| (name, html! { (text) })));
     }
     if let Some(sample) = strong_sample(report) {
-        rows.insert(5, ("Robust R@1", html! { (sample) }));
+        rows.insert(1, ("Robust R@1", html! { (sample) }));
     }
     for text in crafted(report) {
-        rows.insert(5, ("Crafted", html! { (capital(&text)) "." }));
+        rows.insert(1, ("Crafted", html! { (capital(&text)) "." }));
     }
     rows.extend(report.command.as_ref().map(|c| ("Command", html! { code { (c) } })));
-    let list = html! {
-        .card { dl { @for (name, value) in rows { dt { (name) } dd.num { (value) } } } }
-    };
     let lead = "Intervals: bootstrap over queries, the same resamples for all attacks.";
-    section("How was it measured?", lead, list)
+    conditions(m, &report.data, rows, lead)
 }

@@ -1,5 +1,6 @@
 //! The layout that all HTML pages share.
 
+use crate::record::{Data, Model};
 use crate::report::shown::{Grid, capital};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -55,6 +56,22 @@ fn complete(eyebrow: &str, name: &str, lead: &str, sections: &str, script: Optio
 /// A section of a page.
 pub(super) fn section(title: &str, lead: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } p.lead { (lead) } (content) } }
+}
+
+/// The section on how it was measured: model and images, and then `rows`.
+pub(super) fn conditions(m: &Model, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
+    let subject = [
+        ("Model", html! { (m.path) br; code { "sha256 " (m.sha256) } }),
+        ("Embedding", html! { (m.dim) " values from " (m.output) ", compared by " (m.metric) }),
+        ("Preprocessing", html! { (m.preprocessing.words()) }),
+        (
+            "Data",
+            html! { (d.source) ": " (d.images) " images, " (d.classes) " classes" br; code { "sha256 " (d.sha256) } },
+        ),
+    ];
+    let rows = subject.into_iter().chain(rows);
+    let list = html! { .card { dl { @for (name, value) in rows { dt { (name) } dd.num { (value) } } } } };
+    section("How was it measured?", lead, list)
 }
 
 /// A table, as part of a card. Rows that `quiet` holds for are in grey.

@@ -4,9 +4,8 @@ mod l2;
 mod linf;
 
 use super::draw::Draw;
-use crate::error::did_you_mean;
-use crate::{Error, Result};
-use std::fmt;
+use crate::Result;
+use crate::error::unknown;
 
 /// Every ball; the first is the default.
 pub static BALLS: &[Ball] = &[linf::LINF, l2::L2];
@@ -36,35 +35,17 @@ pub struct Ball {
 impl Ball {
     /// The ball called `name`. Errors (exit code 2): no ball has this name.
     pub fn find(name: &str) -> Result<&'static Ball> {
-        BALLS.iter().find(|b| b.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
-            let all: Vec<&str> = BALLS.iter().map(|b| b.name).collect();
-            Error::usage(format!(
-                "unknown norm `{name}`{}: expected one of {}",
-                did_you_mean(name, &all),
-                all.join(", ")
-            ))
-        })
+        let found = BALLS.iter().find(|b| b.name.eq_ignore_ascii_case(name.trim()));
+        found.ok_or_else(|| unknown("norm", name, BALLS.iter().map(|b| b.name)))
     }
-}
 
-impl Ball {
     /// How far rounding may take the size of a perturbation beyond ε. A length is a sum over all pixels, and its error grows with it.
     pub fn rounding(&self, eps: f32) -> f32 {
         if self.is_box { 1e-6 } else { 1e-6 + 1e-5 * eps }
     }
 }
 
-impl fmt::Debug for Ball {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-impl PartialEq for Ball {
-    fn eq(&self, other: &Ball) -> bool {
-        self.name == other.name
-    }
-}
+known_by_name!(Ball);
 
 /// The set that contains one perturbed image or one perturbation.
 #[derive(Clone, Copy, Debug)]

@@ -2,11 +2,11 @@
 //! (ADML), tables 1, 4 and 5. They maximise a training objective at the query. Distances are squared Euclidean distances of
 //! embeddings on the unit sphere; under the Euclidean metric, embeddings are as the model gives them.
 
-use super::{Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, ltm};
+use super::{Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, ltm};
 use crate::Result;
 use crate::record::Metric;
 use crate::space::{Angle, Gallery, wide};
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// The margin τ of the triplet loss (Roth et al., ICML 2020, whose framework the paper trains with).
 const MARGIN: f64 = 0.2;
@@ -18,9 +18,7 @@ pub const ALIGNMENT: Objective = Objective {
     terms: &[term::ALIGNMENT],
     measure: Measure::Hit,
     reach: |_| Reach::Chance,
-    drawn: Drawn::No,
-    several: None,
-    targets: |query, _| Ok(ltm::classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
+    targets: ltm::LTM.targets,
     loss: |gallery, _, trial| {
         let own: Vec<usize> = gallery.positives(trial.query).collect();
         let per = 1.0 / own.len().max(1) as f64;
@@ -34,9 +32,7 @@ pub const ALIGNMENT: Objective = Objective {
             loss
         }))
     },
-    members: ensemble::USUAL,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 /// Gaussian hyperspherical energy (equations 3 and 7, s = 1): maximises log of the mean of exp(−‖q̃ − x‖²) over the items x

@@ -1,6 +1,6 @@
 //! CA±: the candidate is perturbed. Its targets are queries, and its rank for them is raised or lowered.
 
-use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial};
+use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL};
 use crate::Result;
 use crate::space::{Gallery, wide};
 use crate::threat::{ensemble, term};
@@ -17,8 +17,7 @@ pub const RAISE: Objective = Objective {
     targets: |query, draw| Ok(query.any_queries(query.count, draw)),
     loss: raise,
     members: ensemble::RANKS,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 /// Lowers the candidate's rank for w queries drawn from the 1 % nearest to it.
@@ -27,14 +26,12 @@ pub const LOWER: Objective = Objective {
     about: "Perturbs a candidate until queries that it answers well rank it last.",
     terms: &[term::CA_LOWER],
     measure: Measure::CandidateRank,
-    reach: |_| Reach::Unknown,
     drawn: Drawn::FromNeighbours,
     several: Some(("w", 1)),
     targets: near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
     members: ensemble::RANKS,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {

@@ -1,8 +1,8 @@
 //! ES: embedding shift. The query's embedding moves away from its clean position.
 
-use super::{Drawn, Loss, Measure, Objective, Reach, Targets};
+use super::{Loss, Measure, Objective, Reach, USUAL};
 use crate::space::wide;
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// Maximises the distance from the clean embedding.
 pub const ES: Objective = Objective {
@@ -11,9 +11,6 @@ pub const ES: Objective = Objective {
     terms: &[term::ES_D, term::ES_R],
     measure: Measure::Hit,
     reach: |_| Reach::Chance,
-    drawn: Drawn::No,
-    several: None,
-    targets: |_, _| Ok(Targets::Chosen(Vec::new())),
     // −d(q̃, e0). At the clean image the distance is 0 and has no gradient, so the first step maximises the distance
     // from e0 + 1e-7. In that step e0 is z itself and not the embedding of an earlier call: the rounding difference
     // between two calls could be larger than 1e-7.
@@ -30,7 +27,5 @@ pub const ES: Objective = Objective {
             -metric.pair(z, from, form.offset(), gradient, |_| -1.0)
         }))
     },
-    members: ensemble::USUAL,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };

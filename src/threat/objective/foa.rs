@@ -3,10 +3,10 @@
 //!
 //! The targets are listed in the order asked for, nearest first. Of two, the order to be swapped is listed.
 
-use super::{Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, spqa};
+use super::{Draw, Drawn, Form, Loss, Measure, Objective, Query, Targets, Trial, USUAL, spqa};
 use crate::Result;
 use crate::space::Gallery;
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// Swaps the order of two items.
 pub const PAIR: Objective = Objective {
@@ -82,14 +82,10 @@ const BASE: Objective = Objective {
     about: "",
     terms: &[],
     measure: Measure::Order,
-    reach: |_| Reach::Unknown,
     drawn: Drawn::FromNeighbours,
-    several: None,
     targets: |query, draw| -> Result<Targets> { Ok(several(query, draw, 5)) },
     loss: |_, _, trial| Loss::Gallery(Box::new(ordered(trial))),
-    members: ensemble::USUAL,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 /// The published code leaves ξ at 1 for more than two targets.

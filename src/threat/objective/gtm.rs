@@ -1,9 +1,9 @@
 //! GTM: greedy top-1 misranking. The query moves to the nearest item of another class.
 
-use super::{Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, ltm};
+use super::{Draw, Form, Loss, Measure, Objective, Query, Reach, Targets, USUAL, ltm};
 use crate::Result;
 use crate::space::wide;
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// Minimises the distance to the nearest item of another class.
 pub const GTM: Objective = Objective {
@@ -16,8 +16,6 @@ pub const GTM: Objective = Objective {
         Form::Published => Reach::Unknown,
         Form::Corrected => Reach::Chance,
     },
-    drawn: Drawn::No,
-    several: None,
     targets,
     // d(q̃, u)
     loss: |gallery, form, trial| {
@@ -25,9 +23,7 @@ pub const GTM: Objective = Objective {
         let target = trial.targets.first().map_or_else(Vec::new, |&u| wide(gallery.point(u)));
         Loss::Point(Box::new(move |z, _, gradient| metric.pair(z, &target, form.offset(), gradient, |_| 1.0)))
     },
-    members: ensemble::USUAL,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 fn targets(query: &Query, _: &mut Draw) -> Result<Targets> {

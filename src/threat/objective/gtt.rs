@@ -1,8 +1,8 @@
 //! GTT: greedy top-1 translocation. The query's best match leaves the top of its ranking.
 
-use super::{Aim, Drawn, Loss, Measure, Objective, Reach, Targets, Trial, qa};
+use super::{Aim, Loss, Measure, Objective, Reach, Targets, Trial, USUAL, qa};
 use crate::space::Gallery;
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// The best match is kept while it is among so many.
 pub const TOP: usize = 4;
@@ -14,8 +14,6 @@ pub const GTT: Objective = Objective {
     terms: &[term::GTT],
     measure: Measure::Retained,
     reach: |_| Reach::Share(5.0),
-    drawn: Drawn::No,
-    several: None,
     targets: |query, _| {
         let d = query.distances();
         let own = query.own_item(&d);
@@ -31,9 +29,7 @@ pub const GTT: Objective = Objective {
         })
     },
     loss,
-    members: ensemble::USUAL,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 fn loss<'a>(gallery: &'a Gallery, form: super::Form, trial: &Trial) -> Loss<'a> {

@@ -1,7 +1,7 @@
 //! HUB: one item of the gallery comes among the first for as many queries as possible. It is CA+ with many targets. The
 //! image is crafted on a sample of queries and measured on others.
 
-use super::{Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, ca};
+use super::{Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, ca};
 use crate::Result;
 use crate::record::Captured;
 use crate::space::heads::Heads;
@@ -22,8 +22,7 @@ pub const HUB: Objective = Objective {
     targets: sample,
     loss: ca::raise,
     members: ensemble::CAPTURE,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 /// Queries of a sample, unless a suite says otherwise.

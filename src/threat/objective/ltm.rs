@@ -1,8 +1,8 @@
 //! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes becomes nearer than the
 //! nearest item of the query's class.
 
-use super::{Drawn, Loss, Measure, Objective, Query, Reach, Targets};
-use crate::threat::{ensemble, term};
+use super::{Loss, Measure, Objective, Query, Reach, Targets, USUAL};
+use crate::threat::term;
 
 /// Moves the query away from its class and towards the others.
 pub const LTM: Objective = Objective {
@@ -11,8 +11,6 @@ pub const LTM: Objective = Objective {
     terms: &[term::LTM],
     measure: Measure::Hit,
     reach: |_| Reach::Chance,
-    drawn: Drawn::No,
-    several: None,
     targets: |query, _| Ok(classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
     // [max over other classes of d − min over own class of d]₊. In the published form the query's class contains the
     // query itself, so the minimum is nearly always the distance to the clean embedding.
@@ -37,9 +35,7 @@ pub const LTM: Objective = Objective {
             f64::from(gap)
         }))
     },
-    members: ensemble::USUAL,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 /// Checks that a query can be misranked: the gallery needs another item of its class and an item of another class. The

@@ -26,7 +26,7 @@ pub mod within;
 pub use gtt::TOP;
 
 use super::draw::Draw;
-use super::ensemble::Ensemble;
+use super::ensemble::{self, Ensemble};
 use super::measure::Measure;
 use super::select::Trial;
 use super::term::Term;
@@ -138,6 +138,22 @@ impl Objective {
         Some((term.success(before?, ranked), term.success(after, ranked)))
     }
 }
+
+/// What most rows of [`OBJECTIVES`] have in common: no targets, the usual strong search, a perturbation for each query.
+const USUAL: Objective = Objective {
+    code: "",
+    about: "",
+    terms: &[],
+    measure: Measure::Hit,
+    reach: |_| Reach::Unknown,
+    drawn: Drawn::No,
+    several: None,
+    targets: |_, _| Ok(Targets::Chosen(Vec::new())),
+    loss: |_, _, _| Loss::Still,
+    members: ensemble::USUAL,
+    strong_only: false,
+    shared: false,
+};
 
 /// The source of an objective's targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 //! class is pushed away from that item. Queries whose nearest item has another class are left alone, and count as
 //! failures.
 
-use super::{Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, ltm};
+use super::{Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, ltm};
 use crate::space::{Gallery, wide};
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// Algorithm 1: maximises d(q̃, x_j), where x_j is the nearest item, as far as it has the query's class.
 pub const NN: Objective = Objective {
@@ -14,13 +14,9 @@ pub const NN: Objective = Objective {
     measure: Measure::Hit,
     // An item of the class other than x_j may be the nearest then.
     reach: |_| Reach::Unknown,
-    drawn: Drawn::No,
-    several: None,
     targets: |query, _| Ok(nearest(query).map_or_else(Targets::Skip, Targets::Chosen)),
     loss: |gallery, _, trial| push(gallery, trial),
-    members: ensemble::USUAL,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 /// Equation 14 with the query as the point that moves, the "anchor" of appendix F: maximises d(q̃, x_j) − d(q̃, x_k), where

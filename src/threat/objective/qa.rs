@@ -1,6 +1,6 @@
 //! QA±: the query is perturbed. Its targets are candidates, and their rank for the query is raised or lowered.
 
-use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, foreign};
+use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, foreign};
 use crate::space::Gallery;
 use crate::threat::{ensemble, term};
 use crate::{Error, Result};
@@ -17,8 +17,7 @@ pub const RAISE: Objective = Objective {
     targets: |query, draw| Ok(query.any_targets(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
     members: ensemble::RANKS,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 /// Lowers m distinct candidates drawn from the 1 % nearest to the query.
@@ -27,14 +26,12 @@ pub const LOWER: Objective = Objective {
     about: "Perturbs a query until it ranks its own best candidates last.",
     terms: &[term::QA_LOWER],
     measure: Measure::QueryRank,
-    reach: |_| Reach::Unknown,
     drawn: Drawn::FromNeighbours,
     several: Some(("m", 1)),
     targets: distinct_near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
     members: ensemble::RANKS,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {

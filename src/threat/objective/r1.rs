@@ -1,7 +1,7 @@
 //! R1: recall at 1 under the strongest attack that this program has. Robust R@1 is its term: the share of the queries
 //! for which no attack found an image that makes an item of another class the nearest.
 
-use super::{Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, ltm};
+use super::{Form, Loss, Measure, Objective, Reach, Trial, USUAL, ltm};
 use crate::space::Gallery;
 use crate::threat::ensemble;
 use crate::threat::term;
@@ -13,15 +13,11 @@ pub const R1: Objective = Objective {
     terms: &[term::R1],
     measure: Measure::Hit,
     reach: |_| Reach::Chance,
-    drawn: Drawn::No,
-    several: None,
-    targets: |query: &Query, _| {
-        Ok(ltm::classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new())))
-    },
+    targets: ltm::LTM.targets,
     loss: |gallery, form, trial| margin(gallery, form, trial, None),
     members: ensemble::RECALL,
     strong_only: true,
-    shared: false,
+    ..USUAL
 };
 
 /// A loss is below 0 only where the other class is nearer by this share of the distance, so that rounding doesn't decide.

@@ -1,9 +1,9 @@
 //! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on the embedding of
 //! another item.
 
-use super::{Drawn, Loss, Measure, Objective, Reach};
+use super::{Drawn, Loss, Measure, Objective, Reach, USUAL};
 use crate::space::{Angle, wide};
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// Maximises the cosine similarity with a random item.
 pub const TMA: Objective = Objective {
@@ -13,7 +13,6 @@ pub const TMA: Objective = Objective {
     measure: Measure::Cosine,
     reach: |_| Reach::Almost(10.0),
     drawn: Drawn::Anywhere,
-    several: None,
     targets: |query, draw| Ok(query.any_targets(1, draw)),
     // 1 − cos(q̃, t), under every metric
     loss: |gallery, _, trial| {
@@ -24,7 +23,5 @@ pub const TMA: Objective = Objective {
             1.0 - angle.cosine
         }))
     },
-    members: ensemble::USUAL,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };

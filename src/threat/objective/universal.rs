@@ -1,10 +1,10 @@
 //! UAP: a universal adversarial perturbation (Moosavi-Dezfooli et al., CVPR 2017). One perturbation is added to all queries. It is
 //! crafted on a sample of queries and measured on others.
 
-use super::{Drawn, Measure, Objective, Query, Reach, Targets, es};
+use super::{Measure, Objective, Query, Reach, Targets, USUAL, es};
 use crate::space::Gallery;
 use crate::threat::select::sample_of;
-use crate::threat::{Draw, Trial, ensemble, term};
+use crate::threat::{Draw, Trial, term};
 
 /// Moves the embeddings of a sample's queries away from where they are, all by one perturbation.
 pub const UNIVERSAL: Objective = Objective {
@@ -14,13 +14,10 @@ pub const UNIVERSAL: Objective = Objective {
     measure: Measure::Hit,
     // No single change need suit all queries.
     reach: |_| Reach::Unknown,
-    drawn: Drawn::No,
-    several: None,
     targets: |query, _| Ok(held_out(query)),
     loss: es::ES.loss,
-    members: ensemble::USUAL,
-    strong_only: false,
     shared: true,
+    ..USUAL
 };
 
 /// Perturbations, each crafted on a sample of its own.

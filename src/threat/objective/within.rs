@@ -2,7 +2,7 @@
 //! the attacker's image is compared with one reference: dodging and impersonation. In filters of near-duplicates and semantic caches it is
 //! compared with all items: evasion and collision.
 
-use super::{Aim, Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial};
+use super::{Aim, Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL};
 use crate::Result;
 use crate::space::{Gallery, wide};
 use crate::threat::{ensemble, term};
@@ -16,12 +16,10 @@ pub const DODGE: Objective = Objective {
     // Nearly any other image does.
     reach: |_| Reach::Share(5.0),
     drawn: Drawn::Anywhere,
-    several: None,
     targets: |query, draw| Ok(reference(query, draw, true)),
     loss: |gallery, _, trial| loss(gallery, trial, Aim::Last, None),
     members: ensemble::THRESHOLD,
-    strong_only: false,
-    shared: false,
+    ..USUAL
 };
 
 /// An impostor pair is accepted.

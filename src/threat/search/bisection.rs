@@ -1,7 +1,7 @@
 //! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in a ball of its own, which
 //! ends at the first image with such a loss.
 
-use super::{Bound, Search, Setting, Walk};
+use super::{Bound, Search, Setting, Smallest, Walk};
 
 /// Balls that are tried. The last one is within ε / 2⁹ of the border between found and not found.
 const ROUNDS: usize = 10;
@@ -32,25 +32,22 @@ struct Bisection {
     eps: f32,
     /// The largest radius in which nothing was found.
     low: f32,
-    /// The smallest perturbation that was found, and its image.
-    best: Option<(f32, Vec<f32>)>,
-    /// The lowest loss and its image, where nothing was found.
-    lowest: (f64, Vec<f32>),
+    best: Smallest,
     done: bool,
 }
 
 impl Bisection {
     fn new(setting: &Setting) -> Bisection {
         let (per, eps) = (per_round(setting.steps), setting.bound.eps);
-        let lowest = (f64::INFINITY, setting.start.to_vec());
-        Bisection { per, rounds: 0, step: 0, eps, low: 0.0, best: None, lowest, done: false }
+        let best = Smallest::new(setting.start);
+        Bisection { per, rounds: 0, step: 0, eps, low: 0.0, best, done: false }
     }
 
     /// Begins the next round: x is the best image so far, moved into the smaller ball.
     fn next(&mut self, x: &mut [f32], bound: &Bound) {
         self.rounds += 1;
         self.step = 0;
-        match &self.best {
+        match &self.best.found {
             Some((size, image)) if self.rounds < ROUNDS => {
                 self.eps = (self.low + size) / 2.0;
                 x.copy_from_slice(image);
@@ -64,16 +61,8 @@ impl Bisection {
 
 impl Walk for Bisection {
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
-        if loss < 0.0 {
-            let size = (bound.ball.size)(x, bound.centre);
-            if self.best.as_ref().is_none_or(|(best, _)| size < *best) {
-                self.best = Some((size, x.to_vec()));
-            }
+        if self.best.see(loss, x, bound) {
             return self.next(x, bound);
-        }
-        if loss < self.lowest.0 {
-            self.lowest.0 = loss;
-            self.lowest.1.copy_from_slice(x);
         }
         if self.step == self.per {
             self.low = self.eps;
@@ -84,10 +73,8 @@ impl Walk for Bisection {
         self.step += 1;
     }
 
-    /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest loss.
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        let found = self.best.take().map(|(_, image)| (f64::NEG_INFINITY, image));
-        Some(found.unwrap_or_else(|| std::mem::take(&mut self.lowest)))
+        self.best.take()
     }
 
     fn done(&self) -> bool {

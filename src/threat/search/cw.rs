@@ -5,7 +5,7 @@
 //! Pixels stay in [0, 1] by projection, the first of the three ways of section V.B. With the change of variables, pixels
 //! at 0 or 1 hardly move within few iterations, and images of digits have no others.
 
-use super::{Bound, Search, Setting, Walk};
+use super::{Bound, Search, Setting, Smallest, Walk};
 
 /// Values of c that are tried.
 const ROUNDS: usize = 9;
@@ -51,10 +51,7 @@ struct Cw {
     square: Vec<f32>,
     /// The factor of the next gradient.
     scale: f32,
-    /// The smallest perturbation that was found, and its image.
-    best: Option<(f32, Vec<f32>)>,
-    /// The lowest loss and its image, where nothing was found.
-    lowest: (f64, Vec<f32>),
+    best: Smallest,
 }
 
 impl Cw {
@@ -72,8 +69,7 @@ impl Cw {
             mean: vec![0.0; pixels],
             square: vec![0.0; pixels],
             scale: 1.0,
-            best: None,
-            lowest: (f64::INFINITY, setting.start.to_vec()),
+            best: Smallest::new(setting.start),
         }
     }
 
@@ -98,17 +94,7 @@ impl Walk for Cw {
     }
 
     fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
-        if loss < 0.0 {
-            self.found = true;
-            let size = (bound.ball.size)(x, bound.centre);
-            if self.best.as_ref().is_none_or(|(best, _)| size < *best) {
-                self.best = Some((size, x.to_vec()));
-            }
-        }
-        if loss < self.lowest.0 {
-            self.lowest.0 = loss;
-            self.lowest.1.copy_from_slice(x);
-        }
+        self.found |= self.best.see(loss, x, bound);
         // [L]₊ has no gradient where L is below 0.
         let c = if loss > 0.0 { self.c / self.scale } else { 0.0 };
         self.step += 1;
@@ -125,10 +111,8 @@ impl Walk for Cw {
         }
     }
 
-    /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest loss.
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        let found = self.best.take().map(|(_, image)| (f64::NEG_INFINITY, image));
-        Some(found.unwrap_or_else(|| std::mem::take(&mut self.lowest)))
+        self.best.take()
     }
 
     fn done(&self) -> bool {

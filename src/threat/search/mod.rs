@@ -21,10 +21,9 @@ pub use random::RANDOM;
 
 use super::ball::{Ball, Bound};
 use super::draw::Draw;
-use crate::error::did_you_mean;
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::unknown;
 use std::f32::consts::PI;
-use std::fmt;
 
 /// Every search; the first is the default.
 pub static SEARCHES: &[Search] =
@@ -117,6 +116,40 @@ impl Best {
     }
 }
 
+/// The record of a search for the smallest perturbation with a loss below 0.
+struct Smallest {
+    /// The smallest perturbation that was found, and its image.
+    found: Option<(f32, Vec<f32>)>,
+    /// The result where nothing was found.
+    lowest: Best,
+}
+
+impl Smallest {
+    /// The record of a run that begins at `start` [P] and has found nothing.
+    fn new(start: &[f32]) -> Smallest {
+        Smallest { found: None, lowest: Best::new(start) }
+    }
+
+    /// Records x. Returns whether its loss is below 0.
+    fn see(&mut self, loss: f64, x: &[f32], bound: &Bound) -> bool {
+        self.lowest.see(loss, x);
+        let below = loss < 0.0;
+        if below {
+            let size = (bound.ball.size)(x, bound.centre);
+            if self.found.as_ref().is_none_or(|(smallest, _)| size < *smallest) {
+                self.found = Some((size, x.to_vec()));
+            }
+        }
+        below
+    }
+
+    /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest loss.
+    fn take(&mut self) -> Option<(f64, Vec<f32>)> {
+        let found = self.found.take().map(|(_, image)| (f64::NEG_INFINITY, image));
+        found.or_else(|| self.lowest.take())
+    }
+}
+
 /// The size of step t of T where sizes follow half a cosine wave from `size` to 0: size/2·(1 + cos(π·t/T)).
 fn shrinking(size: f32, step: usize, steps: usize) -> f32 {
     let phase = PI * step as f32 / steps.max(1) as f32;
@@ -126,14 +159,8 @@ fn shrinking(size: f32, step: usize, steps: usize) -> f32 {
 impl Search {
     /// The search called `name`. Errors (exit code 2): no search has this name.
     pub fn find(name: &str) -> Result<&'static Search> {
-        SEARCHES.iter().find(|s| s.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
-            let all: Vec<&str> = SEARCHES.iter().map(|s| s.name).collect();
-            Error::usage(format!(
-                "unknown schedule `{name}`{}: expected one of {}",
-                did_you_mean(name, &all),
-                all.join(", ")
-            ))
-        })
+        let found = SEARCHES.iter().find(|s| s.name.eq_ignore_ascii_case(name.trim()));
+        found.ok_or_else(|| unknown("schedule", name, SEARCHES.iter().map(|s| s.name)))
     }
 
     /// Whether this search looks for the smallest perturbation with a loss below 0.
@@ -147,14 +174,4 @@ impl Search {
     }
 }
 
-impl fmt::Debug for Search {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-impl PartialEq for Search {
-    fn eq(&self, other: &Search) -> bool {
-        self.name == other.name
-    }
-}
+known_by_name!(Search);

@@ -1,9 +1,7 @@
 //! ACT, anti-collapse triplet (Zhou et al. 2021): the adversary draws positive and negative together.
 
-use super::{AttackDefaults, Defence, update};
+use super::{AttackDefaults, Defence, none, update};
 use crate::loss::distance;
-use crate::net::Norms;
-use crate::sampler::Anchors;
 use tch::Kind;
 
 /// Anti-collapse triplets (Zhou et al., arXiv:2106.03614).
@@ -13,13 +11,8 @@ pub const DEFENCE: Defence = Defence {
     loss: "triplet",
     only: &["triplet"],
     sampler: "random",
-    anchors: Anchors::Pairs,
     attacks_triplets: true,
-    perturb: "",
     attack: Some(AttackDefaults::LITERATURE),
-    flags: &[],
-    norms: Norms::Frozen,
-    sides: &[],
     step: |step| {
         let moving = [false, true, true];
         let clean = step.clean();
@@ -32,4 +25,5 @@ pub const DEFENCE: Defence = Defence {
         let seen = step.seen(&triplets.of(&clean), &rest, moving, Some(&moved));
         Ok(update(loss.shallow_clone(), &loss, seen))
     },
+    ..none::DEFENCE
 };

@@ -1,9 +1,8 @@
 //! ADML+A, +U, +T and +A+U: the net learns from clean images and, with a small weight, from ones moved by the gradient of
 //! alignment, of uniformity, of both or of the triplet loss.
 
-use super::{AttackDefaults, Defence, StepSize, update};
+use super::{AttackDefaults, Defence, StepSize, none, update};
 use crate::loss::{MARGIN, hardness, others, same_class};
-use crate::net::Norms;
 use crate::sampler::{Anchors, Triplets};
 use crate::settings::{AdmlTarget, References};
 use audit::Result;
@@ -14,16 +13,12 @@ pub const DEFENCE: Defence = Defence {
     name: "adml",
     about: "L(clean) + weight·L(adversarial), images moved by --target alignment, uniformity, alignment-uniformity or triplet",
     loss: "multi-similarity",
-    only: &[],
     sampler: "distance",
     anchors: Anchors::Every,
-    attacks_triplets: false,
-    perturb: "",
     attack: Some(AttackDefaults { alpha: StepSize::Fixed(0.007), steps: 7, ..AttackDefaults::LITERATURE }),
     flags: &["target", "refs", "adversarial-weight"],
-    norms: Norms::Frozen,
-    sides: &[],
     step,
+    ..none::DEFENCE
 };
 
 /// What the adversary minimises: the negative of what it raises, summed over images. `e` [B, D] moves, and is compared with

@@ -1,9 +1,7 @@
 //! Collapse-aware triplet decoupling, CA-TRIDE (Tian et al. 2024), and its two halves.
 
-use super::{AttackDefaults, Defence, Step, Update, number, update};
+use super::{AttackDefaults, Defence, Step, Update, none, number, update};
 use crate::loss::{distance, hardness};
-use crate::net::Norms;
-use crate::sampler::Anchors;
 use crate::settings::{Reading, TopRank};
 use audit::Result;
 use tch::{Kind, Tensor};
@@ -13,16 +11,13 @@ pub const CAP: Defence = Defence {
     name: "cap",
     about: "positives and negatives moved until collapseness reaches 0",
     loss: "triplet",
-    only: &[],
     sampler: "semihard",
-    anchors: Anchors::Pairs,
     attacks_triplets: true,
-    perturb: "",
     attack: Some(AttackDefaults { steps: 16, progressive: true, ..AttackDefaults::LITERATURE }),
     flags: &["lambda", "reading", "top-rank", "top-rank-margin", "top-rank-weight"],
-    norms: Norms::Frozen,
     sides: &[Side::Candidates],
     step: train,
+    ..none::DEFENCE
 };
 
 /// Collapse-aware perturbation of anchors.

@@ -1,10 +1,9 @@
 //! EST, embedding-shifted triplet (Zhou et al. 2020): every image is moved as far from itself as it goes, and the net is
 //! trained on those images alone.
 
-use super::{AttackDefaults, Defence, update};
+use super::{AttackDefaults, Defence, none, update};
 use crate::loss::distance;
 use crate::net::Norms;
-use crate::sampler::Anchors;
 use tch::Kind;
 
 /// Embedding-shifted triplets (Zhou et al., ECCV 2020).
@@ -12,16 +11,10 @@ pub const DEFENCE: Defence = Defence {
     name: "est",
     about: "every image moved as far from its own embedding as it goes",
     loss: "triplet",
-    only: &[],
     // As in the rows EST[R] of the HM slides.
     sampler: "random",
-    anchors: Anchors::Pairs,
-    attacks_triplets: false,
-    perturb: "",
     attack: Some(AttackDefaults::LITERATURE),
-    flags: &[],
     norms: Norms::Train,
-    sides: &[],
     step: |step| {
         let clean = step.clean();
         let moved = step.attack(&step.images.shallow_clone(), |e, at| {
@@ -35,4 +28,5 @@ pub const DEFENCE: Defence = Defence {
         let seen = step.seen(&triplets.of(&clean), &triplets.of(&rest), [true; 3], Some(&moved));
         Ok(update(loss.shallow_clone(), &loss, seen))
     },
+    ..none::DEFENCE
 };

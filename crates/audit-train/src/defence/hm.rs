@@ -1,11 +1,9 @@
 //! HM, hardness manipulation (Zhou and Patel 2022): all three images are moved until the triplet is as hard as its
 //! destination, each triplet stopping by itself.
 
-use super::{AttackDefaults, Defence, number, update};
+use super::{AttackDefaults, Defence, none, number, update};
 use crate::loss::{MARGIN, distance, hardness};
-use crate::net::Norms;
 use crate::recipe::TargetHardness;
-use crate::sampler::Anchors;
 use tch::{Kind, Tensor};
 
 /// The destination of linear gradual adversary (HM, section 3.2): −γ·min(ℓ, u)/u, γ the margin. The harder the net finds its task, with
@@ -21,13 +19,10 @@ pub const DEFENCE: Defence = Defence {
     loss: "triplet",
     only: &["triplet"],
     sampler: "softhard",
-    anchors: Anchors::Pairs,
     attacks_triplets: true,
     perturb: "apn",
     attack: Some(AttackDefaults::LITERATURE),
     flags: &["destination", "lga-u", "ics", "perturb"],
-    norms: Norms::Frozen,
-    sides: &[],
     step: |step| {
         let moving = step.recipe.perturb;
         let settings = step.recipe.settings.clone();
@@ -66,4 +61,5 @@ pub const DEFENCE: Defence = Defence {
         let seen = step.seen(&triplets.of(&clean), &rest, moving, Some(&moved));
         Ok(update(loss, &base, seen))
     },
+    ..none::DEFENCE
 };

@@ -1,9 +1,8 @@
 //! Panum et al. (2021), robust training of metric models in its three formulations. The paper's own is the second one with the
 //! positive moved away from its anchor, in a share γ of the triplets.
 
-use super::{AttackDefaults, Defence, Step, StepSize, Update, update};
+use super::{AttackDefaults, Defence, Step, StepSize, Update, none, update};
 use crate::loss::{Labelled, distance, hardness};
-use crate::net::Norms;
 use crate::perturb::Perturbed;
 use crate::sampler::{Anchors, Triplets};
 use crate::settings::Formulation;
@@ -31,13 +30,12 @@ pub const DEFENCE: Defence = Defence {
         random_start: true,
     }),
     flags: &["gamma", "formulation", "perturb", "adversarial-weight"],
-    norms: Norms::Frozen,
-    sides: &[],
     step: |step| match step.recipe.settings.formulation {
         Formulation::Shift => regularised(step),
         Formulation::Joint => perturbed(step, [true; 3]),
         Formulation::Sample => perturbed(step, step.recipe.perturb),
     },
+    ..none::DEFENCE
 };
 
 /// Formulations 1 and 2: the net is trained on triplets of which `moving` are moved, in a share γ of them.

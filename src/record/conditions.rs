@@ -1,0 +1,318 @@
+//! What was audited and how: the program, the model, the images, the suite, the check at load, and the time.
+
+use super::{Axes, Channels, Form, Interpolation, Metric, Precision, Protocol};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Embeddings of something else than the images, such as texts, that TMA, QA± and HUB aimed at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ForeignTargets {
+    /// Path of the file, as given on the command line.
+    pub path: String,
+    /// SHA-256 over names and embeddings, by name.
+    pub sha256: String,
+    /// Number of targets.
+    pub count: usize,
+}
+
+/// The program that wrote a report.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub struct Tool {
+    pub name: String,
+    pub version: String,
+    /// ONNX Runtime's version.
+    pub runtime: String,
+    /// The execution provider: cpu or cuda:n.
+    pub provider: String,
+    /// Why this provider; absent where it was asked for by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_why: Option<String>,
+    /// Whether factors of matrix products could be rounded to TensorFloat-32 (--fast-math).
+    #[serde(default)]
+    pub fast_math: bool,
+    /// Nodes that ran on the CPU although CUDA was asked for (--allow-cpu-nodes).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_nodes: Vec<String>,
+}
+
+impl Tool {
+    /// The program, the runtime, the provider and the precision in words.
+    pub fn in_words(&self) -> String {
+        let tf32 = if self.fast_math { " with TF32" } else { "" };
+        let why = self.provider_why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        format!("{} {}, {} on {}{tf32}{why}", self.name, self.version, self.runtime, self.provider)
+    }
+}
+
+/// The audited model.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Model {
+    /// Path of the model file, as given on the command line.
+    pub path: String,
+    /// SHA-256 of the model file.
+    pub sha256: String,
+    /// Inputs with their shapes.
+    pub inputs: Vec<String>,
+    /// Name of the value that is the embedding.
+    pub output: String,
+    /// Why this value; absent in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_why: Option<String>,
+    /// Length of an embedding.
+    pub dim: usize,
+    /// The distance between embeddings.
+    pub metric: Metric,
+    /// The preprocessing of pixels before the model's input.
+    pub preprocessing: Preprocessing,
+    /// Licence, from the model card.
+    pub licence: Option<String>,
+    /// Source, from the model card.
+    pub source: Option<String>,
+    /// Result of the check at load.
+    pub gradient_check: GradientCheck,
+    /// Nodes that softened backward passes change, as far as the strong search used such passes.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub softened: Vec<String>,
+}
+
+/// The images of the audit.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Data {
+    /// Folder or generator.
+    pub source: String,
+    /// Number of images, or of embeddings given instead of images; queries included.
+    pub images: usize,
+    /// Number of those that are ranked; 0 in reports of versions without separate queries.
+    #[serde(default)]
+    pub gallery: usize,
+    /// Number of those that are queries.
+    #[serde(default)]
+    pub queries: usize,
+    /// Number of classes.
+    pub classes: usize,
+    /// SHA-256 over ids, classes and file contents.
+    pub sha256: String,
+    /// Files that could not be read, with the reason.
+    pub unreadable: Vec<String>,
+}
+
+/// The suite that was run.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Suite {
+    /// The suite's name.
+    pub name: String,
+    /// The form of the definitions.
+    pub form: Form,
+    /// The named budget.
+    pub protocol: Protocol,
+    /// The norm that bounds perturbations.
+    #[serde(default = "linf", skip_serializing_if = "is_linf")]
+    pub norm: String,
+    /// Where images may change; absent for everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask: Option<Mask>,
+    /// Largest size ε of a perturbation in this norm, in units of the [0,1] range.
+    pub eps: f32,
+    /// Step size α, in the same units.
+    pub alpha: f32,
+    /// Steps per run.
+    pub steps: usize,
+    /// The search algorithm, by its name as a suite's `schedule`.
+    pub schedule: String,
+    /// Number of random starts besides the clean image.
+    pub restarts: usize,
+    /// Times the usual work of the strong search, where it ran on every attack.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub effort: Option<usize>,
+    /// The other model that the attacks were made on; absent where they were made on the audited model.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub surrogate: Option<Surrogate>,
+    /// Images that a black-box attack shows the model for each query, one forward pass each; absent for attacks along
+    /// gradients.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub forward_passes: Option<usize>,
+    /// How strictly SPQA and SPFOA keep other items at the top (k of ξ = min(exp(k·s), 1e9)), where one of them ran.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub xi_k: Option<f64>,
+    /// The class of the queries that hubs are for; absent where they are for all.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hub_class: Option<String>,
+    /// Natural corruptions of the queries, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub corruptions: Vec<String>,
+    /// What a threshold is taken from, as `--threshold` takes it, where an attack is about one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub threshold: Option<String>,
+    /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
+    /// float32.
+    #[serde(default)]
+    pub attack_precision: Precision,
+    /// Number of queries attacked.
+    pub queries: usize,
+    /// How the queries were chosen; absent where all were attacked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<String>,
+}
+
+/// The part of an image that attacks may change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mask {
+    /// The image file that is white where pixels may change; absent for a rectangle at a place drawn for each query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// SHA-256 of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The share of the image's area, from 0 to 1.
+    pub share: f64,
+}
+
+impl std::fmt::Display for Mask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let share = 100.0 * self.share;
+        match &self.path {
+            Some(path) => write!(f, "the mask {path} ({share:.1} % of the area)"),
+            None => write!(f, "a patch of {share:.1} % of the area, at a place drawn for each query"),
+        }
+    }
+}
+
+/// A model that attacks were made on, and not measured on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Surrogate {
+    /// Path of the file, as given on the command line.
+    pub path: String,
+    /// SHA-256 of the file.
+    pub sha256: String,
+}
+
+/// The norm of reports that do not name one: the largest change of a pixel.
+fn linf() -> String {
+    "linf".into()
+}
+
+fn is_linf(norm: &str) -> bool {
+    norm == linf()
+}
+
+impl Suite {
+    /// What a reader must know of attacks that were not made along the model's own gradient.
+    pub fn caveat(&self) -> Option<String> {
+        if let Some(surrogate) = &self.surrogate {
+            return Some(format!(
+                "Transfer: the attacks were made on {} and only measured on this model. These are no white-box scores, which \
+                 would be lower",
+                surrogate.path
+            ));
+        }
+        self.forward_passes.map(|passes| {
+            format!(
+                "Black box: the attacks saw no gradient, and {passes} forward passes for each query and attack. These are no \
+                 white-box scores, which would be lower"
+            )
+        })
+    }
+
+    /// What distinguishes the mask from others: its contents, not its path.
+    pub fn masked(&self) -> String {
+        match &self.mask {
+            None => "none".into(),
+            Some(Mask { sha256: Some(sha256), .. }) => format!("sha256 {sha256}"),
+            Some(patch) => patch.to_string(),
+        }
+    }
+
+    /// An addition to the number of steps, where they ran in float16.
+    pub fn in_half(&self) -> &'static str {
+        if self.attack_precision == Precision::Fp16 { " in float16" } else { "" }
+    }
+
+    /// The number of queries attacked and, where they are a sample, how they were chosen.
+    pub fn asked(&self) -> String {
+        self.sampling.clone().unwrap_or_else(|| format!("{} queries", self.queries))
+    }
+}
+
+/// Time spent, in seconds, and the amount of work.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Timing {
+    /// Loading, differentiating and compiling the model.
+    pub model_s: f64,
+    /// Decoding and embedding the gallery, with benign metrics.
+    pub gallery_s: f64,
+    /// The check at load.
+    pub check_s: f64,
+    /// The attacks.
+    pub attacks_s: f64,
+    /// The whole audit.
+    pub total_s: f64,
+    /// Computed attack steps of single images.
+    pub image_steps: usize,
+    /// Images per model run.
+    pub batch: usize,
+    /// Threads asked for; 0 means one per core.
+    pub threads: usize,
+    /// Whether the result of the check at load was kept from an earlier audit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check_kept: bool,
+}
+
+impl Timing {
+    /// Adds another run's time.
+    pub fn add(&mut self, other: &Timing) {
+        self.model_s += other.model_s;
+        self.gallery_s += other.gallery_s;
+        self.check_s += other.check_s;
+        self.attacks_s += other.attacks_s;
+        self.total_s += other.total_s;
+        self.image_steps += other.image_steps;
+    }
+}
+
+/// The conversion of pixels in [0,1], RGB, channels first, to the model's input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Preprocessing {
+    /// Channels of the input.
+    pub channels: usize,
+    /// Input height.
+    pub height: usize,
+    /// Input width.
+    pub width: usize,
+    /// Order of dimensions.
+    pub layout: Axes,
+    /// Order of channels.
+    pub order: Channels,
+    /// Factor for the pixels of each channel, in the input's order.
+    pub scale: Vec<f32>,
+    /// Constant added to each channel after the multiplication.
+    pub shift: Vec<f32>,
+    /// Size [height, width] that images are resized to before the centre crop.
+    pub resize: Option<[usize; 2]>,
+    /// Length of the shorter side before the centre crop, instead of `resize`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize_shorter: Option<usize>,
+    /// The interpolation of resizing.
+    #[serde(default)]
+    pub interpolation: Interpolation,
+    /// Whether mean and std were assumed and not stated.
+    pub assumed: bool,
+}
+
+/// Results of the check at load.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GradientCheck {
+    /// Largest difference between this program's embeddings and the untouched model's, as a share of the largest value.
+    /// Absent where ONNX Runtime cannot run the untouched model.
+    pub embedding_error: Option<f64>,
+    /// Relative error of directional derivatives against central differences of the untouched model's forward pass,
+    /// computed in float32 and with rounding to integers held fixed. It is the median over directions and images at the
+    /// best step, along smooth directions. Absent where finite differences are not possible, or rounding hides them; a
+    /// warning then says so.
+    pub gradient_error: Option<f64>,
+    /// The same error along the gradient itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_error: Option<f64>,
+    /// Number of directional derivatives compared.
+    pub directions: usize,
+}
