@@ -11,6 +11,7 @@ use audit::record::{Outcome, Report, Severity};
 use audit::run::partition;
 use audit::threat::ensemble::Member;
 use audit::threat::objective::r1::R1;
+use audit::threat::term;
 use common::models::{Bench, small};
 use common::{Temp, audit, bundled, lasting, says};
 use masked::{MASKS, Mask};
@@ -127,6 +128,41 @@ fn hardened_falls_as_far_as_under_an_independent_attack() {
     assert!(robust.value <= 7.0, "it was 5, and is {}", robust.value);
     assert_eq!(finding(&report, "masked-gradients"), None, "{:?}", report.warnings);
     adds_up(&report);
+}
+
+/// Expected: by the rule, from what the members are recorded to have found. On ranks the fourth tier runs on the trials whose
+/// success the third has raised by a hundredth of the way, and on no others.
+#[test]
+fn more_runs_are_made_where_ranks_still_fall() {
+    let temp = Temp::new();
+    let suite =
+        temp.write("ranks.yaml", "form: corrected\nattacks: [QA+]\neffort: 1\n").display().to_string();
+    let report =
+        audit(&[&bundled("hardened.onnx").display().to_string(), "--suite", &suite, "--max-queries", "60"])
+            .unwrap();
+    let term = &term::QA_RAISE;
+    let ranked = report.basis().ranked as f64;
+    let mut ran = [0, 0];
+    for o in &report.outcomes {
+        let members = o.members.as_ref().unwrap();
+        let best = |names: &[&str]| {
+            let of = members.iter().filter(|m| names.contains(&m.member.as_str()));
+            of.map(|m| term.success(m.value, ranked)).fold(f64::NEG_INFINITY, f64::max)
+        };
+        let before = best(&["own loss", "other images", "other images, surrogate"]);
+        let gained = best(&["refined"]) - before;
+        let more = members.iter().any(|m| m.member == "other images, closing in");
+        if o.members.iter().flatten().all(|m| !m.reached) {
+            assert_eq!(
+                more,
+                gained >= 1.0,
+                "{}: the third tier gained {gained} % of the way: {members:?}",
+                o.query
+            );
+            ran[usize::from(more)] += 1;
+        }
+    }
+    assert!(ran[0] > 0 && ran[1] > 0, "on {} trials it ran, on {} it didn't", ran[1], ran[0]);
 }
 
 /// A mask adds no robustness: `models/plain.onnx` has robust R@1 0, and so has it behind any mask. Expected of each: the gate

@@ -8,7 +8,7 @@
 use super::ball::Bound;
 use super::draw::Draw;
 use super::measure::measure_all;
-use super::objective::{Aim, Loss, es, foreign, hub, r1, rank, within};
+use super::objective::{Aim, Loss, es, foreign, gtt, hub, r1, rank, within};
 use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, load, start};
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
@@ -156,6 +156,44 @@ pub const USUAL: Ensemble = &[
     &[SOFTENED, STRAIGHT, RESTART],
     &[REFINED, Member { steps: 250, ..SQUARE }, Member { steps: 50, ..FREE }],
 ];
+
+/// For GTT. The hinge pushes the target behind all items, though four that are nearer suffice. So what the hinge leaves is attacked
+/// by the margin against the fourth.
+pub const TRANSLOCATION: Ensemble = &[
+    &[HINGE],
+    &[
+        Member {
+            name: "margin",
+            about: "the fourth of the other items against the target, from the best image so far",
+            from: From::Best,
+            ..PLACE
+        },
+        Member { loss: gtt::margin, until: LOST, ..SOFTENED },
+        Member { loss: gtt::margin, until: LOST, ..STRAIGHT },
+        Member { loss: gtt::margin, until: LOST, ..RESTART },
+    ],
+    &[
+        Member {
+            name: "margin, other images",
+            about: "the same from the images of random queries, moved into the ball",
+            aims: Aims::Several(6),
+            from: From::Other,
+            steps: 30,
+            ..PLACE
+        },
+        Member { loss: gtt::margin, steps: 300, until: LOST, ..SQUARE },
+        Member { loss: gtt::margin, steps: 50, until: LOST, ..FREE },
+    ],
+];
+const PLACE: Member = Member {
+    loss: gtt::margin,
+    steps: 60,
+    alpha: Some(1.0),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    until: LOST,
+    ..HINGE
+};
 
 /// For objectives that move an item in rankings. A rank has many local optima, so many short runs from starts that lie far from each
 /// other find more than few long ones. After the hinge the rank itself is minimised, made smooth. Where a model has a surrogate, or a

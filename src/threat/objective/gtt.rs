@@ -1,8 +1,8 @@
 //! GTT: greedy top-1 translocation. The query's best match leaves the top of its ranking.
 
-use super::{Aim, Loss, Measure, Objective, Reach, Targets, Trial, USUAL, qa};
+use super::{Aim, Form, Loss, Measure, Objective, Reach, Targets, Trial, USUAL, qa};
 use crate::space::Gallery;
-use crate::threat::term;
+use crate::threat::{ensemble, term};
 
 /// The best match is kept while it is among so many.
 pub const TOP: usize = 4;
@@ -28,20 +28,61 @@ pub const GTT: Objective = Objective {
             _ => Targets::Chosen(nearest),
         })
     },
-    loss,
+    loss: |gallery, form, trial| qa::loss(gallery, form, trial, Aim::Last),
+    members: ensemble::TRANSLOCATION,
     ..USUAL
 };
 
-fn loss<'a>(gallery: &'a Gallery, form: super::Form, trial: &Trial) -> Loss<'a> {
-    qa::loss(gallery, form, trial, Aim::Last)
+/// A loss is below 0 only where an item is nearer by this share of the distance, so that rounding doesn't decide.
+const CLEARLY: f64 = 1e-6;
+
+/// d of the nearest item but [`TOP`]` − 1`, the target left out, − d(target). Below 0 the target is no more among the first [`TOP`].
+pub fn margin<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    let targets = trial.targets.clone();
+    let left_out = gallery.left_out(trial.query, true);
+    let ranked = |i: &usize| !targets.contains(i) && !left_out.contains(i);
+    let others: Vec<usize> = (0..gallery.len()).filter(ranked).collect();
+    Loss::Gallery(Box::new(move |d, weights| {
+        let mut near = others.clone();
+        let (Some(&target), true) = (targets.first(), near.len() >= TOP) else { return 0.0 };
+        let (_, &mut last, _) =
+            near.select_nth_unstable_by(TOP - 1, |&a, &b| d[a].total_cmp(&d[b]).then(a.cmp(&b)));
+        weights[last] += 1.0;
+        weights[target] -= 1.0;
+        f64::from(d[last]) * (1.0 + CLEARLY) - f64::from(d[target])
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::{Form, Metric};
-    use crate::threat::{Draw, Query};
+    use crate::threat::{Draw, Query, measure};
     use ndarray::Array2;
+
+    /// Expected: the outcome, as the runner measures it. Items lie at 0 to 10 on a line, and the query moves from 0 past its best
+    /// match, 1. At 3 the fourth of the others is as far as the match, which is kept.
+    #[test]
+    fn the_margin_is_below_0_where_the_match_is_lost() {
+        let points = Array2::from_shape_fn((11, 1), |(i, _)| i as f32);
+        let ids = (0..11).map(|i| i.to_string()).collect();
+        let gallery = Gallery::new(Metric::Euclidean, points, vec![0; 11], ids).unwrap();
+        let trial = Trial { objective: &GTT, query: 0, targets: vec![1] };
+        let Loss::Gallery(loss) = margin(&gallery, Form::Corrected, &trial, None) else {
+            panic!("of another kind")
+        };
+        for (z, retained, expected) in
+            [(0.0, true, 4.0), (2.6, true, 0.8), (3.0, true, 0.0), (3.25, false, -0.5)]
+        {
+            let d: Vec<f32> = gallery.distances(&[z]).iter().map(|&d| d as f32).collect();
+            let mut weights = [0.0; 11];
+            let found = loss(&d, &mut weights);
+            assert!((found - expected).abs() < 1e-4, "at {z}: {found}, by hand {expected}");
+            assert_eq!(measure(&gallery, Form::Corrected, &trial, &[z]).retained, Some(retained), "at {z}");
+            assert_eq!(found < 0.0, !retained, "at {z}: {found}");
+            assert!(weights[1] == -1.0 && weights.iter().sum::<f32>() == 0.0, "at {z}: {weights:?}");
+        }
+    }
 
     /// Among 5 items a query ranks 4: whatever is done to it, its best match stays among them. Among 6 it may leave.
     #[test]

@@ -10,7 +10,7 @@ pub mod es;
 pub mod foa;
 pub mod foreign;
 mod gtm;
-mod gtt;
+pub mod gtt;
 pub mod hub;
 mod ltm;
 pub mod min;
