@@ -41,7 +41,7 @@ impl Losses {
     /// Converts raw embeddings [n, D] to points of the metric space and stores them.
     pub fn place(&mut self, raw: ArrayView2<f32>, gallery: &Gallery) {
         self.points.clear();
-        raw.rows().into_iter().for_each(|row| self.points.extend(row.to_slice().expect("row-major")));
+        self.points.extend(raw.iter());
         self.points.chunks_mut(gallery.dim()).for_each(|point| gallery.metric.place(point));
     }
 

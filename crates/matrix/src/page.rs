@@ -2,6 +2,7 @@
 
 use crate::outcome::{SeedResult, TrainedModel};
 use crate::statistics::{Comparison, Interval, Point, difference, dominance, mean_and_deviation};
+use audit::threat::term::Term;
 
 /// Mean and standard deviation over seeds.
 pub fn over<'a>(
@@ -132,8 +133,7 @@ impl Models<'_> {
             }
             for name in &after {
                 let find = |r: &SeedResult| r.scores.after.iter().find(|(known, _)| known == name)?.1;
-                // A cosine and a distance need more digits than a percentage.
-                let digits = if ["TMA", "ES:D"].contains(name) { 3 } else { 1 };
+                let digits = Term::find(name).map_or(1, |term| term.digits);
                 cells.push(cell(digits, &m.runs.iter().filter_map(find).collect::<Vec<_>>()));
             }
             out += &format!("| {} |\n", cells.join(" | "));
