@@ -109,7 +109,13 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
         let mut found = Measures::default();
         match trial.objective.measure {
             Measure::CandidateRank => found.rank = mean(&ranks),
-            Measure::QueryRank => found.rank = foreign::rank(gallery, trial, z).or_else(|| mean(&ranks)),
+            Measure::QueryRank => {
+                let foreign = foreign::ask(gallery, trial, z);
+                found.rank = foreign.map_or_else(
+                    || mean(&ranks),
+                    |(foreign, ask)| mean(&space::ranks::ranks(foreign, &[ask])[0]),
+                )
+            }
             Measure::Captured => found.captured = hub::captured(gallery, trial, z),
             Measure::QueryRankAndKept => {
                 let (of_targets, of_kept) = ranks.split_at(trial.targets.len());
@@ -165,6 +171,40 @@ pub fn retrievals(gallery: &Gallery, at: &[(usize, &[f32])]) -> Vec<Retrieval> {
         }
     });
     found.collect()
+}
+
+/// The lowest and the highest mean rank at the point `z` [D] that the rounding of embeddings to float32 allows, for objectives that measure a
+/// candidate's rank or a query's; `None` for others.
+///
+/// A float32 coordinate is known to a share u = 2⁻²⁴ of itself, so the distance between z and x to u·(‖z‖ + ‖x‖), and 1 − z·x under
+/// cosine, with ‖z‖ = ‖x‖ = 1, as well. Items that are nearer to a target's distance than twice that may come before or after it.
+pub fn rank_bounds(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Option<[f64; 2]> {
+    let usual =
+        || questions(gallery, form, trial, z, trial.query).into_iter().map(|ask| (gallery, ask)).collect();
+    let asks: Vec<(&Gallery, Ask)> = match trial.objective.measure {
+        Measure::QueryRank => foreign::ask(gallery, trial, z).map_or_else(usual, |found| vec![found]),
+        Measure::CandidateRank => usual(),
+        _ => return None,
+    };
+    let norm = |x: &[f32]| space::product::<f32, f32>(x, x).sqrt();
+    let (mut low, mut high) = (Vec::new(), Vec::new());
+    for (gallery, Ask { z: from, marks, left_out }) in asks {
+        for mark in marks {
+            let (distance, to, itself) = match mark {
+                Mark::Item(item) => {
+                    (gallery.metric.distance(from, gallery.point(item)), gallery.point(item), 1)
+                }
+                Mark::Distance(distance) => (distance, z, 0),
+            };
+            let slack = f64::from(f32::EPSILON) * (norm(from) + norm(to));
+            let marks = vec![Mark::Distance(distance - slack), Mark::Distance(distance + slack)];
+            let ranks =
+                space::ranks::ranks(gallery, &[Ask { z: from, marks, left_out: left_out.clone() }]).concat();
+            low.push(ranks[0]);
+            high.push(ranks[1] - itself);
+        }
+    }
+    Some([mean(&low)?, mean(&high)?])
 }
 
 /// The mean of ranks; `None` where there are none.

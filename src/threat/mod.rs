@@ -40,7 +40,7 @@ pub use draw::{Draw, NOISE};
 pub use ensemble::Strong;
 pub use losses::losses;
 pub use mask::Mask;
-pub use measure::{Measure, measure, measure_all, retrievals};
+pub use measure::{Measure, measure, measure_all, rank_bounds, retrievals};
 pub use objective::{Drawn, Loss, OBJECTIVES, Objective, Query, Reach, Targets};
 pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs, together};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};

@@ -175,19 +175,33 @@ impl<'a> Patient<'a> {
     }
 
     /// The perturbations whose images have less success than others, where the strong search made them: its members minimise
-    /// different losses.
+    /// different losses. A rank counts as far as the rounding of embeddings leaves no doubt: where an output saturates, most
+    /// items of a gallery can be equally far from each other.
     fn beaten_by_success(&mut self, points: &Array2<f32>) -> Result<Vec<&[usize]>> {
         let base = self.base()?;
+        let ours: Vec<Vec<f32>> = base.iter().map(|shot| shot.image.clone()).collect();
+        let (_, ours) = self.losses(&ours)?;
         let form = self.plan.form;
         let ranked = form.ranked_in(self.gallery) as f64;
-        let success = |i: usize, after: Measures| {
-            let outcome = Outcome { after, ..base[i].outcome.clone() };
-            Some(self.trials[i].objective.success(&outcome, form, ranked)?.1)
+        // The least and the most success that rounding allows.
+        let successes = |i: usize, after: &Measures, z: &[f32]| {
+            let trial = &self.trials[i];
+            let success = |rank: Option<f64>| {
+                let after = Measures { rank, ..after.clone() };
+                let outcome = Outcome { after, ..base[i].outcome.clone() };
+                Some(trial.objective.success(&outcome, form, ranked)?.1)
+            };
+            let bounds = threat::rank_bounds(self.gallery, form, trial, z).into_iter().flatten().map(Some);
+            let all: Option<Vec<f64>> = bounds.chain([after.rank]).map(success).collect();
+            let all = all?.into_iter();
+            Some((all.clone().fold(f64::INFINITY, f64::min), all.fold(f64::NEG_INFINITY, f64::max)))
         };
         let gain = |&i: &usize| {
-            let after = measure(self.gallery, form, &self.trials[i], &points.row(i).to_vec());
-            let theirs = success(i, after).unwrap_or(f64::NEG_INFINITY);
-            theirs - success(i, base[i].outcome.after.clone()).unwrap_or(f64::INFINITY)
+            let z = points.row(i).to_vec();
+            let theirs = successes(i, &measure(self.gallery, form, &self.trials[i], &z), &z);
+            let ours = successes(i, &base[i].outcome.after, &ours.row(i).to_vec());
+            theirs.map_or(f64::NEG_INFINITY, |(least, _)| least)
+                - ours.map_or(f64::INFINITY, |(_, most)| most)
         };
         let beats = |trials: &[usize]| mean(&trials.iter().map(gain).collect::<Vec<_>>()) > 1e-9;
         Ok(self.perturbations.iter().map(Vec::as_slice).filter(|trials| beats(trials)).collect())

@@ -3,7 +3,7 @@
 
 use super::{Loss, Query, Trial};
 use crate::space::Gallery;
-use crate::space::ranks::{Ask, Mark, ranks};
+use crate::space::ranks::{Ask, Mark};
 
 /// The gallery of foreign targets, and which of its items the trial aims at; `None` where it aims at images.
 pub fn ranking<'a>(gallery: &'a Gallery, trial: &Trial) -> Option<(&'a Gallery, Vec<usize>)> {
@@ -34,11 +34,10 @@ pub fn loss<'a>(foreign: &'a Gallery, of: impl Fn(&[f32], &mut [f32]) -> f64 + S
     }))
 }
 
-/// The mean rank of the trial's targets among all foreign targets, for a query at `z` [D]; 0 = nearest. `None` where it aims at images.
-pub fn rank(gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<f64> {
+/// The question for the ranks of the trial's targets among all foreign targets, for a query at `z` [D], and their gallery. `None` where
+/// it aims at images.
+pub fn ask<'a>(gallery: &'a Gallery, trial: &Trial, z: &'a [f32]) -> Option<(&'a Gallery, Ask<'a>)> {
     let (foreign, at) = ranking(gallery, trial)?;
-    let count = at.len() as f64;
     let marks = at.into_iter().map(Mark::Item).collect();
-    let found = ranks(foreign, &[Ask { z, marks, left_out: Vec::new() }]);
-    Some(found.concat().into_iter().sum::<usize>() as f64 / count)
+    Some((foreign, Ask { z, marks, left_out: Vec::new() }))
 }
