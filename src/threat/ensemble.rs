@@ -33,6 +33,9 @@ pub struct Member {
     pub route: Route,
     /// The route that it takes where the model doesn't have the first one. With none it doesn't run there.
     pub or: Option<Route>,
+    /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`] tells models on which gradients
+    /// say least.
+    pub needs: Option<Route>,
     /// The search.
     pub search: &'static Search,
     /// Steps of each run.
@@ -92,6 +95,7 @@ const HINGE: Member = Member {
     aims: Aims::One,
     route: Route::Exact,
     or: None,
+    needs: None,
     search: &COSINE,
     steps: 40,
     alpha: Some(1.0),
@@ -230,11 +234,18 @@ pub const RANKS: Ensemble = &[
         Member { loss: smooth_rank, steps: 50, ..SQUARE },
         Member {
             name: "square, longer",
-            about: "the same for longer, on models with a straight-through backward pass",
-            loss: smooth_rank,
-            route: Route::StraightThrough,
+            about: "a finer rank for longer, on models with a straight-through backward pass",
+            loss: fine_rank,
+            needs: Some(Route::StraightThrough),
             steps: 600,
             ..SQUARE
+        },
+        Member {
+            name: "refined, finer",
+            about: "a finer rank along the softened backward pass, on models with a straight-through one",
+            loss: fine_rank,
+            needs: Some(Route::StraightThrough),
+            ..CLIMB
         },
     ],
 ];
@@ -258,6 +269,11 @@ const CLIMB: Member = Member {
 
 fn smooth_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
     rank::smooth(gallery, form, trial, 0.02)
+}
+
+/// A hundred times less smooth: where an output saturates, distances that decide a rank differ by thousandths of what distances do.
+fn fine_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    rank::smooth(gallery, form, trial, 0.0002)
 }
 
 /// For objectives whose loss is below 0 where they are successful.
@@ -771,6 +787,11 @@ impl<'s> Chunk<'s> {
         let Strong { gallery, images, plan, effort, .. } = *self.all;
         let runs = self.aimed(member, standing);
         if runs.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if let Some(route) = member.needs
+            && !lanes(route, &mut |_| Ok(()))?
+        {
             return Ok(ControlFlow::Continue(()));
         }
         let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
