@@ -889,6 +889,7 @@ const MEMBER: Member = Member {
     aims: Aims::One,
     route: Route::Exact,
     or: None,
+    needs: None,
     search: &COSINE,
     steps: 1,
     alpha: Some(1.0),

@@ -724,7 +724,8 @@ def page(subjects, masked, peers, doctor, alone, flags):
     parts += [
         "### The doctor's checks beside the strong search",
         "The same trials, attacked by other means. Of each check: on how many trials it has more success than the strong search at "
-        f"effort {first}, or for `restarts` the points of success that it gains in the mean.",
+        f"effort {first}, or for `restarts` the points of success that it gains in the mean. "
+        "Ranks that rounding to float32 can reorder count for the strong search ([trust.md](trust.md)).",
         doctor_table(doctor),
         "### What must hold",
         demands(subjects, masked, peers, doctor, flags.efforts),

@@ -293,3 +293,34 @@ fn questions<'a>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Metric;
+    use crate::threat::Objective;
+    use ndarray::Array2;
+
+    /// By hand. Of the items on a line, float32 can hardly tell 1 − 2⁻²⁴ from 1, where two items lie. Seen from 0, two items come before item 1
+    /// (that of the lower index comes first), and one to three where coordinates are rounded.
+    #[test]
+    fn a_rank_is_known_but_for_rounding() {
+        let at = [0.0, 1.0, 1.0 - f32::EPSILON / 2.0, 1.0, 0.9, 2.0];
+        let points = Array2::from_shape_fn((at.len(), 1), |(i, _)| at[i]);
+        let ids = (0..at.len()).map(|i| i.to_string()).collect();
+        let gallery = Gallery::new(Metric::Euclidean, points, vec![0; at.len()], ids).unwrap();
+        let of = |code: &str, query: usize, target: usize, z: f32| {
+            let objective = Objective::find(code).unwrap();
+            let trial = Trial { objective, query, targets: vec![target] };
+            let found = measure(&gallery, Form::Corrected, &trial, &[z]);
+            (found.rank, rank_bounds(&gallery, Form::Corrected, &trial, &[z]))
+        };
+        // The query itself moves to 0, where its clean copy lies, which isn't ranked.
+        assert_eq!(of("QA+", 0, 1, 0.0), (Some(2.0), Some([1.0, 3.0])));
+        // A candidate moves to 1, and the query is at 0.
+        assert_eq!(of("CA+", 5, 0, 1.0), (Some(2.0), Some([1.0, 4.0])));
+        // Nothing is near.
+        assert_eq!(of("CA+", 5, 0, 0.95), (Some(1.0), Some([1.0, 1.0])));
+        assert_eq!(of("ES", 0, 1, 0.0).1, None);
+    }
+}
