@@ -2,11 +2,13 @@
 
 mod audit;
 
-pub use audit::{AuditFlags, BenignSample, Demands, Described, Ep, GradientSource, Sample, StrongSample};
+pub use audit::{
+    AuditFlags, BenignSample, Compute, Demands, Described, Ep, GradientSource, Runtime, Sample, StrongSample,
+};
 
 use crate::progress::Mode;
 use crate::record::Metric;
-use audit::{batch, threads};
+use audit::batch;
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -230,18 +232,9 @@ pub struct InspectFlags {
     /// What the model takes and gives.
     #[command(flatten)]
     pub described: Described,
-    /// Execution provider: auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto", help_heading = "Machine")]
-    pub ep: Ep,
-    /// Threads [default: one per core]
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
-    pub threads: usize,
-    /// Images per model run, in each thread
-    #[arg(long, value_parser = batch(), help_heading = "Machine")]
-    pub batch: Option<usize>,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
-    #[arg(long, value_name = "PATH", help_heading = "Machine")]
-    pub ort_lib: Option<PathBuf>,
+    /// Where it computes.
+    #[command(flatten)]
+    pub compute: Compute,
 }
 
 /// Flags of `audit grad`.
@@ -268,12 +261,9 @@ pub struct GradFlags {
     /// What the model takes and gives.
     #[command(flatten)]
     pub described: Described,
-    /// Threads [default: one per core]
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
-    pub threads: usize,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
-    #[arg(long, value_name = "PATH", help_heading = "Machine")]
-    pub ort_lib: Option<PathBuf>,
+    /// The library of ONNX Runtime.
+    #[command(flatten)]
+    pub runtime: Runtime,
 }
 
 /// Flags of `audit report`.

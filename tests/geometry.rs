@@ -204,7 +204,7 @@ fn found(dir: &Temp, more: &[&str]) -> audit::Result<Geometry> {
     let line = ["audit", "geometry", &files[0], "--data", &files[1], "-q", "--steps", "3"];
     let cli = Cli::try_parse_from(line.iter().chain(more)).unwrap_or_else(|e| panic!("{e}"));
     let Some(Command::Geometry(mut flags)) = cli.command else { panic!("no geometry") };
-    flags.run.ort_lib = common::runtime_folder();
+    flags.run.compute.runtime.ort_lib = common::runtime_folder();
     command::run(&flags, "audit geometry")
 }
 

@@ -46,7 +46,7 @@ fn compare(models: [&Path; 2], small: &[String], more: &[&str]) -> audit::Result
     let line = [&["audit", "compare", "-q", "--no-cache", "x.onnx", "y.onnx"], &words[..]].concat();
     let cli = audit::cli::Cli::try_parse_from(line).unwrap();
     let Some(audit::cli::Command::Compare(mut flags)) = cli.command else { panic!("another command") };
-    flags.run.ort_lib = flags.run.ort_lib.or_else(common::runtime_folder);
+    flags.run.compute.runtime.ort_lib = flags.run.compute.runtime.ort_lib.or_else(common::runtime_folder);
     run::crossed::run(models, &flags.run, "audit compare").map(|(comparison, _)| comparison)
 }
 

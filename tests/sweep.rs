@@ -27,7 +27,7 @@ fn swept(dir: &Temp, more: &[&str]) -> audit::Result<Sweep> {
     let line = ["audit", "sweep", &files[0], "--suite", &files[1], "--data", &files[2], "-q"];
     let cli = Cli::try_parse_from(line.iter().chain(more)).unwrap_or_else(|e| panic!("{e}"));
     let Some(Command::Sweep(mut flags)) = cli.command else { panic!("no sweep") };
-    flags.run.ort_lib = common::runtime_folder();
+    flags.run.compute.runtime.ort_lib = common::runtime_folder();
     sweep::run(&flags, "audit sweep")
 }
 

@@ -131,25 +131,9 @@ pub struct AuditFlags {
     /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
-    /// Execution provider: auto, cpu, cuda or cuda:N. auto takes CUDA where the library of ONNX Runtime has it and a device is
-    /// there, else the CPU; reports say which and why. CUDA wants the GPU build (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
-    #[arg(long, default_value = "auto", help_heading = "Machine")]
-    pub ep: Ep,
-    /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
-    #[arg(long, help_heading = "Machine")]
-    pub fast_math: bool,
-    /// With --ep cuda: let nodes that CUDA has no kernel for run on the CPU, instead of an error. Slow; reports say so
-    #[arg(long, help_heading = "Machine")]
-    pub allow_cpu_nodes: bool,
-    /// Threads [default: one per core]
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
-    pub threads: usize,
-    /// Images per model run, in each thread; changes the time, not the trials
-    #[arg(long, value_parser = batch(), help_heading = "Machine")]
-    pub batch: Option<usize>,
-    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
-    #[arg(long, value_name = "PATH", help_heading = "Machine")]
-    pub ort_lib: Option<PathBuf>,
+    /// Where it computes.
+    #[command(flatten)]
+    pub compute: Compute,
     /// Make the check at load anew, and of a large gallery retrieval without attack and the draw of trials, and don't keep the results
     /// [default: kept in the user's folder of caches, and believed only for the same model, options, images, program and runtime]
     #[arg(long, help_heading = "Machine")]
@@ -191,17 +175,6 @@ impl AuditFlags {
     pub fn mode(&self) -> Mode {
         if self.quiet { Mode::None } else { self.progress }
     }
-
-    /// How sessions are to be made on a provider.
-    pub fn options(&self, provider: Provider) -> Options {
-        let provider = match provider {
-            Provider::Cuda(Cuda { device, .. }) => {
-                Provider::Cuda(Cuda { device, tf32: self.fast_math, cpu_nodes: self.allow_cpu_nodes })
-            }
-            Provider::Cpu => Provider::Cpu,
-        };
-        Options { provider, threads: self.threads }
-    }
 }
 
 /// Flags of the gate.
@@ -228,6 +201,51 @@ impl Demands {
         let lists = [&self.fail_under, &self.fail_over, &self.max_drop];
         self.baseline.is_some() || lists.iter().any(|list| !list.is_empty())
     }
+}
+
+/// Where and how a model runs.
+#[derive(Clone, Debug, Args)]
+pub struct Compute {
+    /// Execution provider: auto, cpu, cuda or cuda:N. auto takes CUDA where the library of ONNX Runtime has it and a device is
+    /// there, else the CPU; reports say which and why. CUDA wants the GPU build (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
+    #[arg(long, default_value = "auto", help_heading = "Machine")]
+    pub ep: Ep,
+    /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
+    #[arg(long, help_heading = "Machine")]
+    pub fast_math: bool,
+    /// With --ep cuda: let nodes that CUDA has no kernel for run on the CPU, instead of an error. Slow; reports say so
+    #[arg(long, help_heading = "Machine")]
+    pub allow_cpu_nodes: bool,
+    /// Images per model run, in each thread; changes the time, not the trials
+    #[arg(long, value_parser = batch(), help_heading = "Machine")]
+    pub batch: Option<usize>,
+    /// The library.
+    #[command(flatten)]
+    pub runtime: Runtime,
+}
+
+impl Compute {
+    /// How sessions are to be made on a provider.
+    pub fn options(&self, provider: Provider) -> Options {
+        let provider = match provider {
+            Provider::Cuda(Cuda { device, .. }) => {
+                Provider::Cuda(Cuda { device, tf32: self.fast_math, cpu_nodes: self.allow_cpu_nodes })
+            }
+            Provider::Cpu => Provider::Cpu,
+        };
+        Options { provider, threads: self.runtime.threads }
+    }
+}
+
+/// The library of ONNX Runtime, and what it may take of the machine.
+#[derive(Clone, Debug, Args)]
+pub struct Runtime {
+    /// Threads [default: one per core]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = threads(), help_heading = "Machine")]
+    pub threads: usize,
+    /// ONNX Runtime's library [default: $ORT_DYLIB_PATH, beside the program, its Python environment, conda, the system]
+    #[arg(long, value_name = "PATH", help_heading = "Machine")]
+    pub ort_lib: Option<PathBuf>,
 }
 
 /// What is said of the model's input and output: a card, and flags that go before it.

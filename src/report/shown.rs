@@ -18,12 +18,22 @@ pub(super) struct Grid {
     /// Columns of text, by number. Others hold numbers.
     text: &'static [usize],
     pub rows: Vec<Vec<String>>,
+    /// Rows that a page sets back, by number.
+    quiet: Vec<usize>,
 }
 
 impl Grid {
     pub fn new(head: &[&str], text: &'static [usize], rows: impl IntoIterator<Item = Vec<String>>) -> Grid {
         let head = head.iter().map(|name| name.to_string()).collect();
-        Grid { head, text, rows: rows.into_iter().collect() }
+        Grid { head, text, rows: rows.into_iter().collect(), quiet: Vec::new() }
+    }
+
+    pub fn set_back(self, quiet: Vec<usize>) -> Grid {
+        Grid { quiet, ..self }
+    }
+
+    pub fn is_quiet(&self, row: usize) -> bool {
+        self.quiet.contains(&row)
     }
 
     pub fn is_text(&self, column: usize) -> bool {
@@ -68,17 +78,18 @@ pub(super) fn retrieval(report: &Report) -> Option<Grid> {
         let numbers = [Some(m.r1), Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi];
         std::iter::once(name).chain(numbers.map(percent)).collect::<Vec<_>>()
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut without_attack) = (Vec::new(), Vec::new());
     let mut clean: Option<&RetrievalMeans> = None;
     for row in &report.retrieval {
         if clean != Some(&row.before) {
             clean = Some(&row.before);
+            without_attack.push(rows.len());
             rows.push(cells(format!("none, {} queries", row.queries), &row.before));
         }
         rows.push(cells(row.attack.clone(), &row.after));
     }
     let head = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
-    (!rows.is_empty()).then(|| Grid::new(&head, &[0], rows))
+    (!rows.is_empty()).then(|| Grid::new(&head, &[0], rows).set_back(without_attack))
 }
 
 /// The smallest perturbations in a sentence without a full stop.
@@ -125,8 +136,9 @@ pub(super) fn corruptions(report: &Report) -> Option<String> {
 /// Natural corruptions: the name, empty below its first row; what the row is of; and a cell for each strength, with its interval
 /// where there is room.
 pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
-    let mut rows = Vec::new();
+    let (mut rows, mut parameters) = (Vec::new(), Vec::new());
     let mut add = |name: &str, of: &str, cells: Vec<String>| {
+        parameters.extend((!name.is_empty()).then_some(rows.len()));
         rows.push([vec![name.to_string(), of.to_string()], cells].concat());
     };
     for group in found.rows.chunk_by(|a, b| a.corruption == b.corruption) {
@@ -153,7 +165,7 @@ pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
             }
         }
     }
-    Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows)
+    Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows).set_back(parameters)
 }
 
 /// Classes or groups that a report for people names of a breakdown.

@@ -28,27 +28,27 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         Some(Command::Merge(flags)) => merge(&flags, &command_line(words)),
         Some(Command::Embed(flags)) => {
             interrupt::listen()?;
-            limit(flags.run.threads);
+            limit(flags.run.compute.runtime.threads);
             embed::run(&flags.run).map(passed)
         }
         Some(Command::Doctor(flags)) => {
-            limit(flags.run.threads);
+            limit(flags.run.compute.runtime.threads);
             doctor::run(&flags).map(|e| (e.render(), e.exit()))
         }
         Some(Command::Sweep(flags)) => {
             interrupt::listen()?;
-            limit(flags.run.threads);
+            limit(flags.run.compute.runtime.threads);
             let found = sweep::run(&flags, &command_line(words))?;
             Ok((report::sweep::terminal(&found), found.exit(flags.run.allow_untrusted)))
         }
         Some(Command::Geometry(flags)) => {
             interrupt::listen()?;
-            limit(flags.run.threads);
+            limit(flags.run.compute.runtime.threads);
             let found = geometry::run(&flags, &command_line(words))?;
             Ok((report::geometry::terminal(&found), found.exit(flags.run.allow_untrusted)))
         }
         Some(Command::Inspect(flags)) => {
-            limit(flags.threads);
+            limit(flags.compute.runtime.threads);
             inspect::run(&flags)
         }
         Some(Command::Report(flags)) => render(&flags),
@@ -62,7 +62,7 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         Some(Command::Attacks) => Ok(passed(attacks())),
         Some(Command::Suites) => suites().map(passed),
         Some(Command::Grad(flags)) => {
-            limit(flags.threads);
+            limit(flags.runtime.threads);
             grad_file::run(&flags).map(passed)
         }
         Some(Command::Schema) => report::schema().map(passed),
@@ -86,7 +86,7 @@ fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
         return Err(error);
     }
     interrupt::listen()?;
-    limit(flags.threads);
+    limit(flags.compute.runtime.threads);
     let (text, exit) = shown(&super::run(flags, command)?);
     let files = flags.reports.iter().chain(&flags.trials_out);
     let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
@@ -261,7 +261,7 @@ fn comparison(flags: &CompareFlags, command: &str) -> Result<Done> {
     let (files, output) = (flags.files(), &flags.run.reports);
     if let Some(models) = of_models(flags, &files)? {
         interrupt::listen()?;
-        limit(flags.run.threads);
+        limit(flags.run.compute.runtime.threads);
         let (comparison, exit) = crossed::run(models, &flags.run, command)?;
         return Ok((report::compare::render(&comparison, flags.all), exit));
     }

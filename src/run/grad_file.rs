@@ -42,8 +42,8 @@ pub fn run(flags: &GradFlags) -> Result<String> {
     }
     let card = settle_card(flags.described.card()?, flags.described.card.as_deref(), path)?;
     let to = Destination::open("-o", &flags.file)?;
-    runtime::load(flags.ort_lib.as_deref())?;
-    let options = Options { provider: Provider::Cpu, threads: flags.threads };
+    runtime::load(flags.runtime.ort_lib.as_deref())?;
+    let options = Options { provider: Provider::Cpu, threads: flags.runtime.threads };
     let mut joined = Joined::form(path, &card, options, flags.batch, flags.raw)?;
     describe(&mut joined, flags.raw);
     let checked = check(&joined, path, &card, options, flags.raw)?;

@@ -3,8 +3,9 @@
 use super::cost::{Amount, Outlook, SOONER, Sampled, Speed, range, seconds};
 use super::machine::Machine;
 use super::prepare::metric;
+use super::settings::refuse_without_cuda;
 use super::settings::settle_card;
-use crate::cli::{AuditFlags, InspectFlags};
+use crate::cli::InspectFlags;
 use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Inspection, Taken, inspect};
@@ -108,13 +109,14 @@ pub struct Cost {
 
 /// Looks into the model; what is found, and exit code 3 where an audit would refuse it.
 pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
+    refuse_without_cuda(&flags.compute)?;
     let path = flags.model.as_path();
     let said = Card { metric: flags.metric, ..flags.described.card()? };
     let card = settle_card(said.clone(), flags.described.card.as_deref(), path)?;
     let to = flags.write_card.then(|| card_file(path)).transpose()?;
     let suite = Suite::load(&flags.suite)?;
-    let machine = Machine::choose(&as_audit(flags))?;
-    let found = watched(path, &card, &machine, flags.batch)?;
+    let machine = Machine::choose(&flags.compute)?;
+    let found = watched(path, &card, &machine, flags.compute.batch)?;
     let mut findings = findings(flags, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
         to.write(write_card(path, &card, taken).as_bytes())?;
@@ -141,15 +143,6 @@ fn watched(path: &Path, card: &Card, machine: &Machine, batch: Option<usize>) ->
     let found = interrupt::watched("while the model was inspected", &mut || phase.beat(), work)?;
     phase.finish();
     found
-}
-
-/// The flags of an audit that decide where it computes.
-fn as_audit(flags: &InspectFlags) -> AuditFlags {
-    use clap::Parser;
-    let mut audit = crate::cli::Cli::parse_from(["audit", "model.onnx"]).run;
-    (audit.ep, audit.threads, audit.ort_lib) = (flags.ep, flags.threads, flags.ort_lib.clone());
-    audit.progress = Mode::None;
-    audit
 }
 
 fn findings(

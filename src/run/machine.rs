@@ -1,6 +1,6 @@
 //! Where an audit computes, and why there.
 
-use crate::cli::{AuditFlags, Ep, GradientSource};
+use crate::cli::{AuditFlags, Compute, Ep, GradientSource};
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};
 use crate::model::{self, Model};
@@ -24,8 +24,8 @@ pub struct Machine {
 impl Machine {
     /// Loads ONNX Runtime and chooses the provider that the flags ask for. Errors (exit code 2): there is no library; a provider
     /// that was asked for by name can't be used.
-    pub fn choose(flags: &AuditFlags) -> Result<Machine> {
-        runtime::load(flags.ort_lib.as_deref())?;
+    pub fn choose(flags: &Compute) -> Result<Machine> {
+        runtime::load(flags.runtime.ort_lib.as_deref())?;
         match flags.ep {
             Ep::On(provider) => {
                 let options = flags.options(provider);
@@ -33,7 +33,7 @@ impl Machine {
                 Ok(Machine { options, why: None })
             }
             Ep::Auto => {
-                let (provider, why) = runtime::choose(flags.threads);
+                let (provider, why) = runtime::choose(flags.runtime.threads);
                 Ok(Machine { options: flags.options(provider), why: Some(why) })
             }
         }
@@ -46,7 +46,7 @@ impl Machine {
             Err(e)
                 if self.why.is_some() && self.options.provider != Provider::Cpu && e.exit == Exit::Model =>
             {
-                let options = flags.options(Provider::Cpu);
+                let options = flags.compute.options(Provider::Cpu);
                 let model = open_on(flags, options, path, card, phase)?;
                 *self = Machine { options, why: Some(format!("not on CUDA: {}", brief(&e))) };
                 Ok(model)
@@ -78,7 +78,7 @@ fn open_on(
     card: &Card,
     phase: &mut Phase,
 ) -> Result<Model> {
-    let (path, card, batch, seed) = (path.to_path_buf(), card.clone(), flags.batch, flags.seed);
+    let (path, card, batch, seed) = (path.to_path_buf(), card.clone(), flags.compute.batch, flags.seed);
     let (gradient, half) = (flags.gradient, flags.attack_precision == Precision::Fp16);
     let meter = Meter::default();
     let counted = meter.clone();

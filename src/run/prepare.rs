@@ -101,7 +101,7 @@ impl Subject {
             )));
         }
 
-        let mut machine = Machine::choose(flags)?;
+        let mut machine = Machine::choose(&flags.compute)?;
         let (model, speed) = open_timed(&mut machine, flags, &settings)?;
         if let Some((path, targets)) = flags.targets.as_ref().zip(targets.as_ref()) {
             fit(path, targets, &model)?;
@@ -155,7 +155,7 @@ impl Subject {
             check_s,
             check_kept: kept,
             batch: model.batch(),
-            threads: flags.threads,
+            threads: flags.compute.runtime.threads,
             ..Timing::default()
         };
         let gradient_check = checked.gradient_check;

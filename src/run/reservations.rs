@@ -112,7 +112,7 @@ pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Wa
 /// What a reader should know of how the machine computed.
 pub fn of_machine(flags: &AuditFlags, cpu_nodes: &[String]) -> Vec<Warning> {
     let mut found = Vec::new();
-    if flags.fast_math {
+    if flags.compute.fast_math {
         found.push(reason::FAST_MATH.warning(
             "--fast-math: factors of products were rounded to TensorFloat-32 (10 bits), in attacks and in what measures them",
         ));

@@ -1,7 +1,7 @@
 //! What was asked for: the flags, the suite and the model card put together, and the output files tried.
 
 use super::journal::Journal;
-use crate::cli::{AuditFlags, Ep, GradientSource, Sample, StrongSample};
+use crate::cli::{AuditFlags, Compute, Ep, GradientSource, Sample, StrongSample};
 use crate::judge::gate::Rules;
 use crate::judge::quantity::Quantity;
 use crate::model::card::{CARDS, Card};
@@ -9,7 +9,7 @@ use crate::model::runtime::Provider;
 use crate::record::{Precision, Protocol, Report};
 use crate::report::{self, Destination, Target};
 use crate::suite::{self, Alpha, Suite};
-use crate::threat::{Ball, Mask};
+use crate::threat::{Ball, Mask, Objective};
 use crate::{Error, Result, files, yaml};
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ impl Settings {
         let rules = settle_rules(flags, &suite)?;
         let model = flags.model.clone().ok_or_else(|| Error::usage("name a model, an .onnx file"))?;
         let card = settle_card(flags.card()?, flags.described.card.as_deref(), &model)?;
-        refuse_without_cuda(flags)?;
+        refuse_without_cuda(&flags.compute)?;
         refuse_idle_sample(flags, &suite)?;
         refuse_partial_gate(flags)?;
         refuse_beside_surrogate(flags, &suite, &rules)?;
@@ -125,7 +125,7 @@ fn refuse_idle_sample(flags: &AuditFlags, suite: &Suite) -> Result<()> {
 }
 
 /// Flags that only CUDA knows are refused unless it is asked for.
-fn refuse_without_cuda(flags: &AuditFlags) -> Result<()> {
+pub(super) fn refuse_without_cuda(flags: &Compute) -> Result<()> {
     let cuda = [
         ("--fast-math", flags.fast_math, "which computes in full float32 and has nothing faster"),
         ("--allow-cpu-nodes", flags.allow_cpu_nodes, "where all nodes are"),
@@ -173,15 +173,19 @@ fn refuse_beside_targets(flags: &AuditFlags, suite: &Suite) -> Result<()> {
     let refused = [
         (
             !aims,
-            "the suite has none of TMA, QA+, QA- and HUB, which aim at targets: take --suite targets or hub",
+            format!(
+                "the suite has none of the attacks that aim at targets ({}): take --suite targets or hub",
+                Objective::codes(|o| o.measure.takes_foreign())
+            ),
         ),
         (
             flags.surrogate.is_some(),
-            "they are of the audited model's space, and --surrogate has another: leave one of the two out",
+            "they are of the audited model's space, and --surrogate has another: leave one of the two out"
+                .into(),
         ),
         (
             suite.hub_class.is_some(),
-            "a hub's queries are the targets, which have no class: leave the hub class out",
+            "a hub's queries are the targets, which have no class: leave the hub class out".into(),
         ),
     ];
     match refused.into_iter().find(|(found, _)| flags.targets.is_some() && *found) {

@@ -63,7 +63,7 @@ pub fn made(flags: &AuditFlags, model: &Model) -> Properties {
             "execution provider",
             model.options().provider.to_string().split(':').next().unwrap_or_default().into(),
         ),
-        ("TensorFloat-32", if flags.fast_math { "allowed" } else { "off" }.into()),
+        ("TensorFloat-32", if flags.compute.fast_math { "allowed" } else { "off" }.into()),
         // A graph that keeps what its gradient needs is optimised otherwise, and rounds otherwise.
         ("gradient", if flags.gradient == GradientSource::Exact { "exact" } else { "estimated" }.into()),
         ("batch", model.batch().to_string()),

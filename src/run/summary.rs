@@ -133,7 +133,7 @@ pub fn tool(flags: &AuditFlags, subject: &Subject) -> record::Tool {
         runtime: format!("ONNX Runtime {}", runtime::version()),
         provider: subject.machine.options.provider.to_string(),
         provider_why: subject.machine.why.clone(),
-        fast_math: flags.fast_math,
+        fast_math: flags.compute.fast_math,
         cpu_nodes: subject.model.info.cpu_nodes.clone(),
     }
 }

@@ -151,7 +151,7 @@ pub fn flags(args: &[&str]) -> audit::cli::AuditFlags {
         Ok(cli) => cli.run,
         Err(e) => panic!("{e}"),
     };
-    flags.ort_lib = flags.ort_lib.or_else(runtime_folder);
+    flags.compute.runtime.ort_lib = flags.compute.runtime.ort_lib.or_else(runtime_folder);
     flags
 }
 

@@ -42,7 +42,7 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
 /// Attacks made on one model and measured on the other, how far both agree, and what they take.
 fn together(crossed: &Crossed) -> Markup {
     let table = html! {
-        .card { (table(&transfer(crossed, true), |_| false)) }
+        .card { (table(&transfer(crossed, true))) }
         @for text in agreement(crossed) { p { (capital(&text)) "." } }
     };
     let lead =

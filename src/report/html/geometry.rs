@@ -61,7 +61,7 @@ fn first(geometry: &Geometry) -> Markup {
 
 /// A table in a card.
 fn card(grid: &Grid) -> Markup {
-    html! { .card { (table(grid, |_| false)) } }
+    html! { .card { (table(grid)) } }
 }
 
 /// A plot: its title, the names of its axes and their ticks, and what is drawn. `x` and `y` are the ranges.

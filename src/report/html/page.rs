@@ -74,14 +74,14 @@ pub(super) fn conditions(m: &Model, d: &Data, rows: Vec<(&str, Markup)>, lead: &
     section("How was it measured?", lead, list)
 }
 
-/// A table, as part of a card. Rows that `quiet` holds for are in grey.
-pub(super) fn table(grid: &Grid, quiet: impl Fn(&[String]) -> bool) -> Markup {
+/// A table, as part of a card. Rows that are set back are in grey.
+pub(super) fn table(grid: &Grid) -> Markup {
     let head = |i: usize, name: &str| if grid.is_text(i) { capital(name) } else { name.into() };
     html! {
         .scroll { table {
             thead { tr { @for (i, name) in grid.head.iter().enumerate() { th.n[!grid.is_text(i)] { (head(i, name)) } } } }
-            tbody { @for row in &grid.rows {
-                tr.quiet[quiet(row)] { @for (i, cell) in row.iter().enumerate() {
+            tbody { @for (number, row) in grid.rows.iter().enumerate() {
+                tr.quiet[grid.is_quiet(number)] { @for (i, cell) in row.iter().enumerate() {
                     td.n[!grid.is_text(i)] { @if i == 0 && grid.is_text(i) { b { (cell) } } @else { (cell) } }
                 } }
             } }

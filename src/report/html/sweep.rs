@@ -19,7 +19,7 @@ const RIGHT: f64 = 26.0;
 pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
     let alarms = shown::alarms(sweep);
     let caveat = sweep.points.first().and_then(|p| p.suite.caveat());
-    let table = html! { .card { (table(&shown::table(sweep), |_| false)) } };
+    let table = html! { .card { (table(&shown::table(sweep))) } };
     let curves = html! {
         .scores.plots { @for term in shown::terms(sweep) { (plot(sweep, term)) } }
     };

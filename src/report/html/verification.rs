@@ -10,7 +10,7 @@ pub(super) fn section(report: &Report) -> Markup {
     let Some((said, tables)) = verification(report) else { return Markup::default() };
     let content = html! {
         .card { @for text in said { p { (capital(&text)) "." } } }
-        @for (about, grid) in tables { .card { p { (capital(about)) "." } (table(&grid, |_| false)) } }
+        @for (about, grid) in tables { .card { p { (capital(about)) "." } (table(&grid)) } }
     };
     framed("Whom does it accept?", "Decisions at a threshold, without attack and after the attacks.", content)
 }

@@ -148,7 +148,7 @@ fn worst(report: &Report) -> Markup {
             "Of classes and groups with " (LEAST) " queries or more: the lowest R@1, and the highest share of wrong decisions. The worst of several is bad by chance too: the \
              interval takes account of it (Clopper and Pearson at 1 − 0.05/m for each of m, so that all hold together)."
         }
-        (table(&breakdowns(report), |_| false))
+        (table(&breakdowns(report)))
     }
 }
 

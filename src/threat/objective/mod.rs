@@ -107,13 +107,18 @@ impl fmt::Debug for Objective {
 }
 
 impl Objective {
+    /// The codes of the objectives that `of` holds for, for messages.
+    pub fn codes(of: impl Fn(&Objective) -> bool) -> String {
+        let codes: Vec<&str> = OBJECTIVES.iter().filter(|o| of(o)).map(|o| o.code).collect();
+        codes.join(", ")
+    }
+
     /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
     /// objective has this code.
     pub fn find(code: &str) -> Result<&'static Objective> {
         let plain = code.trim().replace('\u{2212}', "-");
         OBJECTIVES.iter().find(|a| a.code.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
-            let codes: Vec<&str> = OBJECTIVES.iter().map(|a| a.code).collect();
-            Error::usage(format!("unknown attack `{code}`: expected one of {}", codes.join(", ")))
+            Error::usage(format!("unknown attack `{code}`: expected one of {}", Objective::codes(|_| true)))
         })
     }
 
