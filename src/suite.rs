@@ -504,10 +504,12 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
 /// Refuses a class of queries where no attack asks for one.
 pub fn check_hub_class(class: &Option<String>, attacks: &[Entry]) -> Result<()> {
     match class.is_some() && !attacks.iter().any(|a| a.objective.measure == Measure::Captured) {
-        true => Err(Error::usage(format!(
-            "hub_class (--hub-class) names the queries that a hub ({}) is for, and the suite makes none: leave it out, or take --suite hub",
-            Objective::codes(|o| o.measure == Measure::Captured)
-        ))),
+        true => {
+            let hub = Objective::codes(|o| o.measure == Measure::Captured);
+            Err(Error::usage(format!(
+                "hub_class (--hub-class) names the queries that {hub} is for, and the suite has no {hub}: leave it out, or take --suite hub"
+            )))
+        }
         false => Ok(()),
     }
 }
