@@ -487,7 +487,7 @@ fn ers_on_the_way_is_that_of_an_audit() {
         out.display()
     );
     let mut flags = audit::cli::Cli::try_parse_from(words.split_whitespace()).unwrap().run;
-    flags.ort_lib = flags.ort_lib.or(runtime);
+    flags.compute.runtime.ort_lib = flags.compute.runtime.ort_lib.or(runtime);
     let ers = audit::run::run(&flags, "audit").unwrap().scores.ers.unwrap().value;
     assert_eq!(rows[4].ers, Some(ers));
     assert!(!folder.path().join("net.probe.onnx").exists() && !folder.path().join("net.probe.yaml").exists());
