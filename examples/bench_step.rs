@@ -5,7 +5,7 @@
 //! float32 then too). Images and embeddings lie where the model computes, as far as an audit has them there.
 
 use audit::model::card::Card;
-use audit::model::runtime::{self, Options, Provider, Session, Side};
+use audit::model::runtime::{self, Memory, Options, Provider, Session};
 use audit::model::{Differentiable, Model};
 use ndarray::{ArrayView2, ArrayViewMut2};
 use onnx_grad::{DType, Graph, Value};
@@ -93,10 +93,10 @@ fn measure(
     let graph = Graph::decode_as_is(bytes.into(), file)?;
     let (input, output) = (graph.inputs[0].name.as_str(), graph.outputs[0].name.as_str());
     let shipped = Session::as_shipped(&graph, options)?;
-    let mut images = shipped.place(&Value::new(input, DType::F32, &shape), Side::Device)?;
+    let mut images = shipped.place(&Value::new(input, DType::F32, &shape), Memory::Device)?;
     images.write(&x)?;
     let embeddings = Value::new(output, DType::F32, &[batch as i64, dim as i64]);
-    let mut embeddings = shipped.place(&embeddings, Side::Host)?;
+    let mut embeddings = shipped.place(&embeddings, Memory::Host)?;
     let mut bound = shipped.binding()?;
     bound.input(input, &images)?;
     bound.output(output, &mut embeddings)?;

@@ -14,7 +14,7 @@ use audit::model::runtime::{self, Options, Provider};
 use audit::space::{Gallery, Metric};
 use audit::threat::ensemble::{Aims, Ensemble, Member};
 use audit::threat::objective::r1::R1;
-use audit::threat::{Event, Images, Objective, Strong, Trial, read_trials};
+use audit::threat::{Event, ImageSource, Objective, Strong, Trial, read_trials};
 use audit::{Error, Result, suite::Suite};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ fn alone() -> Vec<(&'static Member, Vec<&'static Member>)> {
 }
 
 /// The gallery of all images.
-fn embedded(model: &mut Model, dataset: &Dataset, images: &Images, metric: Metric) -> Result<Gallery> {
+fn embedded(model: &mut Model, dataset: &Dataset, images: &ImageSource, metric: Metric) -> Result<Gallery> {
     let count = dataset.items.len();
     let all = (0..count).map(images).collect::<Result<Vec<_>>>()?;
     let raw = model.embed(&all.concat())?;

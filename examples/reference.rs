@@ -174,7 +174,7 @@ fn suites() -> Result<String, audit::Error> {
     let mut rows = Vec::new();
     for (name, about) in Suite::built_in()? {
         let suite = Suite::load(&name)?;
-        let attack = |e: &audit::suite::Entry| match e.objective.several {
+        let attack = |e: &audit::suite::SuiteAttack| match e.objective.several {
             Some((key, _)) if e.count > 1 => format!("{} {key}={}", e.objective.code, e.count),
             _ => e.objective.code.to_owned(),
         };

@@ -157,22 +157,22 @@ pub fn write_in_groups<'a>(
 }
 
 /// A Parquet file to be read.
-pub struct Table {
+pub struct ParquetTable {
     path: PathBuf,
     file: SerializedFileReader<File>,
     /// What was expected of it, in words for the user.
     about: &'static str,
 }
 
-impl Table {
+impl ParquetTable {
     /// Opens `path`; `about` says in errors what was expected.
-    pub fn open(path: &Path, about: &'static str) -> Result<Table> {
+    pub fn open(path: &Path, about: &'static str) -> Result<ParquetTable> {
         let wrong = |reason: &dyn std::fmt::Display| {
             Error::usage(format!("can't read {}: {reason}. Expected is {about}", path.display()))
         };
         let file = files::open(path).map_err(|reason| wrong(&reason))?;
         let file = guarded(|| SerializedFileReader::new(file)).map_err(|reason| wrong(&words(&reason)))?;
-        Ok(Table { path: path.to_path_buf(), file, about })
+        Ok(ParquetTable { path: path.to_path_buf(), file, about })
     }
 
     /// Names of the columns.

@@ -15,7 +15,7 @@ pub mod guard;
 pub mod interrupt;
 pub mod judge;
 pub mod model;
-pub mod names;
+pub mod name_index;
 pub mod operators;
 pub mod progress;
 pub mod random;

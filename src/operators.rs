@@ -53,10 +53,10 @@ folded when a model is loaded, and is not refused.
 ";
 
 /// An operator in words: its name, the opsets that it is understood in, its class, and what is refused.
-pub type Row = [String; 4];
+pub type OperatorRow = [String; 4];
 
 /// Every operator: those with a rule, by name, and those that are expanded.
-pub fn rows() -> [Vec<Row>; 2] {
+pub fn rows() -> [Vec<OperatorRow>; 2] {
     let (mut expanded, mut ruled): (Vec<Operator>, Vec<Operator>) =
         operators::all().partition(|o| o.class == Class::Expanded);
     ruled.retain(|o| !expanded.iter().any(|e| e.domain == o.domain && e.name == o.name));
@@ -82,7 +82,7 @@ pub fn markdown() -> String {
     classes.dedup();
     let classes: String =
         classes.iter().map(|(name, meaning)| format!("- **{name}**: {meaning}.\n")).collect();
-    let table = |rows: &[Row]| {
+    let table = |rows: &[OperatorRow]| {
         let rows: String = rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
         format!("| Operator | Opset | Class | Refused |\n|---|---|---|---|\n{rows}")
     };

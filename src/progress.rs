@@ -76,7 +76,7 @@ fn say(text: impl fmt::Display) {
 
 /// The current position of the attacks.
 #[derive(Clone, Copy, Debug)]
-pub struct At {
+pub struct Position {
     /// The attack's code.
     pub attack: &'static str,
     /// The step of one of the running trials, at most `steps`. Trials of the strong search have no such step.
@@ -90,9 +90,9 @@ pub struct At {
 }
 
 /// In words: the attack, its queries, and the step where a trial has a fixed number of them.
-impl fmt::Display for At {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let At { attack, step, steps, queries, of } = self;
+        let Position { attack, step, steps, queries, of } = self;
         match steps {
             0 => write!(f, "{attack} {queries}/{of} queries, strong search"),
             _ => write!(f, "{attack} {queries}/{of} queries, step {step}/{steps}"),
@@ -100,7 +100,7 @@ impl fmt::Display for At {
     }
 }
 
-impl At {
+impl Position {
     /// Adds the position to an event.
     fn describe(&self, event: &mut Value) {
         event["attack"] = self.attack.into();
@@ -171,7 +171,7 @@ impl Phase {
     }
 
     /// Reports that this process has done `done` steps.
-    pub fn set(&mut self, done: u64, at: Option<At>) {
+    pub fn set(&mut self, done: u64, at: Option<Position>) {
         let position = (self.earlier + done).min(self.total);
         if let Some(bar) = &self.bar {
             bar.set_position(position);
@@ -308,17 +308,17 @@ pub fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::At;
+    use super::Position;
     use serde_json::json;
 
     /// A trial of the strong search has no number of steps to count up to.
     #[test]
     fn the_strong_search_is_named_in_place_of_a_step() {
-        let published = At { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
-        let strong = At { attack: "R1", step: 5, steps: 0, queries: 3, of: 42 };
+        let published = Position { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
+        let strong = Position { attack: "R1", step: 5, steps: 0, queries: 3, of: 42 };
         assert_eq!(published.to_string(), "ES 3/60 queries, step 5/32");
         assert_eq!(strong.to_string(), "R1 3/42 queries, strong search");
-        let event = |at: At| {
+        let event = |at: Position| {
             let mut event = json!({});
             at.describe(&mut event);
             event

@@ -17,7 +17,7 @@ pub mod sampler;
 pub mod tsne;
 pub mod verification;
 
-use crate::names::Names;
+use crate::name_index::NameIndex;
 pub use crate::record::Metric;
 use crate::record::Role;
 use crate::{Error, Result};
@@ -241,7 +241,7 @@ pub struct Gallery {
     /// The largest of them.
     largest_square: f32,
     /// Index of each id.
-    index: Names,
+    index: NameIndex,
     /// See [`Gallery::with_centres`].
     centres: Option<Array2<f32>>,
 }
@@ -271,7 +271,7 @@ impl Gallery {
             )));
         }
         let name = |i: usize| ids[i].as_str();
-        let index = Names::of(n, name);
+        let index = NameIndex::of(n, name);
         if let Some((i, first)) = index.twice(name) {
             return Err(Error::usage(format!(
                 "two images are called `{}` (items {first} and {i}): names must be unique",
@@ -375,7 +375,7 @@ impl Gallery {
         }
         self.labels.resize(self.ids.len() + ids.len(), FOREIGN);
         self.ids.extend(ids);
-        self.index = Names::of(self.ids.len(), |i| self.ids[i].as_str());
+        self.index = NameIndex::of(self.ids.len(), |i| self.ids[i].as_str());
         Ok(Gallery { foreign: Some(Box::new(foreign)), ..self })
     }
 

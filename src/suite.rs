@@ -69,7 +69,7 @@ pub struct Suite {
     /// The form of the attacks' definitions.
     pub form: Form,
     /// The attacks.
-    pub attacks: Vec<Entry>,
+    pub attacks: Vec<SuiteAttack>,
     /// The named budget.
     pub protocol: Protocol,
     /// The norm that bounds a perturbation.
@@ -115,7 +115,7 @@ pub enum Alpha {
 
 /// An attack of a suite.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct SuiteAttack {
     /// The objective of the attack.
     pub objective: &'static Objective,
     /// Number of targets per trial (w or m).
@@ -249,7 +249,7 @@ impl Suite {
                 .map(|()| Some(v.value)),
             None => Ok(None),
         };
-        let mut attacks: Vec<Entry> = Vec::new();
+        let mut attacks: Vec<SuiteAttack> = Vec::new();
         for text in &raw.attacks.value {
             let at = at(file, text);
             let entry = entry(&text.value).map_err(|e| e.context(&at))?;
@@ -387,7 +387,7 @@ fn at<T>(file: &str, value: &Spanned<T>) -> String {
 }
 
 /// The corruptions that a suite lists.
-fn corruptions(file: &str, raw: &Raw, attacks: &[Entry]) -> Result<Vec<&'static Corruption>> {
+fn corruptions(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Vec<&'static Corruption>> {
     let mut found: Vec<&'static Corruption> = Vec::new();
     for name in &raw.corruptions {
         let at = at(file, name) + ": corruptions";
@@ -502,7 +502,7 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
 }
 
 /// Refuses a class of queries where no attack asks for one.
-pub fn check_hub_class(class: &Option<String>, attacks: &[Entry]) -> Result<()> {
+pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Result<()> {
     match class.is_some() && !attacks.iter().any(|a| a.objective.measure == Measure::Captured) {
         true => {
             let hub = Objective::codes(|o| o.measure == Measure::Captured);
@@ -516,7 +516,7 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[Entry]) -> Result<()> 
 
 /// What the threshold of attacks that are about one is taken from: what is stated, or the usual false accept rate. Refuses one where no
 /// attack is about it.
-pub fn threshold(stated: Option<Acceptance>, attacks: &[Entry]) -> Result<Option<Acceptance>> {
+pub fn threshold(stated: Option<Acceptance>, attacks: &[SuiteAttack]) -> Result<Option<Acceptance>> {
     let about = attacks.iter().any(|a| a.objective.measure.decides());
     match stated {
         Some(stated) if !about => Err(Error::usage(format!(
@@ -528,7 +528,7 @@ pub fn threshold(stated: Option<Acceptance>, attacks: &[Entry]) -> Result<Option
 }
 
 /// Parses an attack: "CA+", or "CA+ w=5".
-fn entry(text: &str) -> Result<Entry> {
+fn entry(text: &str) -> Result<SuiteAttack> {
     let mut words = text.split_whitespace();
     let objective = Objective::find(words.next().unwrap_or_default())?;
     let mut count = objective.several.map_or(1, |(_, usual)| usual);
@@ -544,11 +544,11 @@ fn entry(text: &str) -> Result<Entry> {
             })
         })?;
     }
-    Ok(Entry { objective, count })
+    Ok(SuiteAttack { objective, count })
 }
 
 /// Checks that a suite with a score has all attacks of that score. A score is a mean over fixed terms.
-fn check_score(score: ScoreName, attacks: &[Entry]) -> Result<()> {
+fn check_score(score: ScoreName, attacks: &[SuiteAttack]) -> Result<()> {
     let name = Quantity::Score(score).name();
     let judged = |o: &Objective| terms_of(score).any(|term| o.judged_by(term));
     let listed = |o: &Objective| attacks.iter().any(|a| a.objective.code == o.code);

@@ -6,7 +6,18 @@ use std::path::{Path, PathBuf};
 
 /// Top-level modules, each of which may name those before it.
 const LAYERS: [&[&str]; 3] = [
-    &["error", "files", "record", "guard", "yaml", "random", "interrupt", "progress", "engines", "names"],
+    &[
+        "error",
+        "files",
+        "record",
+        "guard",
+        "yaml",
+        "random",
+        "interrupt",
+        "progress",
+        "engines",
+        "name_index",
+    ],
     &["columns", "operators", "corruption", "space", "data", "model", "threat"],
     &["judge", "suite", "report", "cli", "run"],
 ];

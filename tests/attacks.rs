@@ -10,8 +10,8 @@ use audit::threat::objective::{es, r1, universal};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, BALLS, Draw, Drawn, Event, Evidence, Images, Loss, Mask, Measure, OBJECTIVES, Objective, PGD, Plan,
-    Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure, read_trials, run,
+    APGD, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, Measure, OBJECTIVES, Objective, PGD,
+    Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure, read_trials, run,
     run_jobs, sample_queries, select,
 };
 use audit::{Error, Exit, Result};
@@ -1014,7 +1014,7 @@ fn faults_are_named() {
         let in_place = Some(InPlace { fault, slots: vec![] });
         Linear { scale, in_place, ..model() }
     };
-    let attempt = |mut model: Linear, image: &Images| -> Error {
+    let attempt = |mut model: Linear, image: &ImageSource| -> Error {
         run(vec![&mut model], &gallery, image, &trials, &plan(Form::Published), &mut quiet).unwrap_err()
     };
     let image = |i: usize| Ok(images[i].clone());

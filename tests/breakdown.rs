@@ -5,7 +5,7 @@ mod report_fixture;
 
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::judge::breakdown::breakdowns;
-use audit::judge::paired::Pair;
+use audit::judge::paired::PairedReports;
 use audit::judge::quantity::Quantity;
 use audit::record::{Measures, Outcome, Report, TrialRow};
 use audit::report::{FORMATS, terminal};
@@ -172,12 +172,12 @@ fn a_drop_of_the_lowest_has_a_paired_interval() {
     {
         let [base, other] =
             [[queries; 2], hits].map(|right| of(&[("ant", queries, right[1]), ("bee", queries, right[0])]));
-        let found = Pair::new(&base, &other).difference(metric).unwrap();
+        let found = PairedReports::new(&base, &other).difference(metric).unwrap();
         assert!((found.value - (100.0 * hits[0] as f64 / queries as f64 - 100.0)).abs() < 1e-9);
         let (l, h) = found.interval.unwrap();
         assert!((l + 100.0 - low).abs() < tolerance && (h + 100.0 - high).abs() < tolerance, "{l} {h}");
         // Two equal reports don't differ in any resample.
-        let same = Pair::new(&other, &other).difference(metric).unwrap();
+        let same = PairedReports::new(&other, &other).difference(metric).unwrap();
         assert_eq!((same.value, same.interval), (0.0, Some((0.0, 0.0))));
     }
     let dir = Temp::new();

@@ -413,8 +413,9 @@ fn class_folders_and_detection() {
 
 /// class, probe, reference, kind and group of each pair, in short.
 fn pairs(data: &Dataset) -> Vec<String> {
-    let group = |p: &audit::data::Pair| p.group.clone().map_or(String::new(), |group| format!(" {group}"));
-    let sign = |p: &audit::data::Pair| if p.same { "=" } else { "≠" };
+    let group =
+        |p: &audit::data::ListedPair| p.group.clone().map_or(String::new(), |group| format!(" {group}"));
+    let sign = |p: &audit::data::ListedPair| if p.same { "=" } else { "≠" };
     data.pairs.iter().map(|p| format!("{} {} {}{}", p.probe, sign(p), p.reference, group(p))).collect()
 }
 

@@ -74,7 +74,7 @@ fn a_report_stands_beside_published_rows_and_departures_are_named() {
     assert_eq!(ers.rows[0].cells.last().unwrap().unwrap(), own.scores.ers.as_ref().unwrap().value);
     assert_eq!(ars.rows[0].cells.last().copied().unwrap(), own.scores.ars.as_ref().unwrap().table);
     // Table 1 of the CA-TRIDE paper, CUB.
-    let row = |of: &audit::judge::published::Table, name: &str| {
+    let row = |of: &audit::judge::published::PaperTable, name: &str| {
         of.rows.iter().find(|r| r.name == name).unwrap_or_else(|| panic!("no {name}")).clone()
     };
     let printed = row(ars, "CA-TRIDE, 16 steps");

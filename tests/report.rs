@@ -225,7 +225,7 @@ fn every_rule_of_sarif_has_help_and_an_address() {
     let mut verdict = Verdict::judge(&report, None, &rules).unwrap();
     let check = verdict.checks.remove(0);
     for quantity in Quantity::all() {
-        verdict.checks.push(audit::record::Check { metric: quantity.name(), ..check.clone() });
+        verdict.checks.push(audit::record::GateCheck { metric: quantity.name(), ..check.clone() });
     }
     report.gate = Some(verdict);
     let log: serde_json::Value = serde_json::from_str(&rendered(&report, "sarif")).unwrap();

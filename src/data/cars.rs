@@ -2,7 +2,7 @@
 //! the metric-learning papers, classes 1–98 (8,054 images) and 99–196 (8,131), whatever the official train and test
 //! folders say.
 
-use super::listing::{Listing, Row, missing, root, zero_shot};
+use super::listing::{ListedImage, Listing, missing, root, zero_shot};
 use super::mat::{self, Value};
 use super::{Dataset, Layout, Split};
 use crate::{Error, Result, files};
@@ -103,7 +103,7 @@ fn read(
             // Numbered, so that classes sort as the benchmark has them and no two are one.
             let name = names.get(class - 1).map_or(String::new(), |name| format!(" {name}"));
             let (id, class) = (format!("{prefix}{file}"), format!("{class:03}{name}"));
-            listing.add(place, Row { id, class, path: at(file), ..Row::default() })?;
+            listing.add(place, ListedImage { id, class, path: at(file), ..ListedImage::default() })?;
         }
     }
     Ok(())

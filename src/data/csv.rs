@@ -1,26 +1,26 @@
 //! CSV files with a header, as the layouts and lists of embeddings read them.
 
-use super::listing::{Place, Rows, trimmed};
+use super::listing::{Rows, SourceLine, trimmed};
 use crate::{Error, Result};
 use std::path::Path;
 
 /// A CSV file with a header. Fields may be quoted; a row is one line.
-pub struct Table {
+pub struct CsvTable {
     rows: Rows,
     header: Vec<String>,
 }
 
-/// One row of a [`Table`].
+/// One row of a [`CsvTable`].
 pub struct Record<'a> {
     /// Where it is.
-    pub place: Place<'a>,
+    pub place: SourceLine<'a>,
     header: &'a [String],
     fields: Vec<String>,
 }
 
-impl Table {
+impl CsvTable {
     /// Reads `path`. Its header must have every column of `required`, none twice and none beyond `known`.
-    pub fn read(path: &Path, required: &[&str], known: &[&str], about: &str) -> Result<Table> {
+    pub fn read(path: &Path, required: &[&str], known: &[&str], about: &str) -> Result<CsvTable> {
         let rows = Rows::read(path.to_path_buf(), about)?;
         let Some((place, line)) = rows.lines().next() else {
             return Err(Error::empty(format!("{} is empty. Expected is {about}", path.display())));
@@ -43,7 +43,7 @@ impl Table {
                 header.join(", ")
             )));
         }
-        Ok(Table { header, rows })
+        Ok(CsvTable { header, rows })
     }
 
     /// Whether there is such a column.
@@ -106,7 +106,7 @@ impl Record<'_> {
 }
 
 /// The fields of a line.
-fn split(place: Place, line: &str) -> Result<Vec<String>> {
+fn split(place: SourceLine, line: &str) -> Result<Vec<String>> {
     let mut fields = vec![String::new()];
     let mut quoted = false;
     let mut letters = line.chars().peekable();

@@ -3,7 +3,7 @@
 //! The split is that of the metric-learning papers, classes 1–100 (5,864 images) and 101–200 (5,924);
 //! `train_test_split.txt` has every class on both sides and is for classifiers.
 
-use super::listing::{Listing, Row, Rows, expect_root, root, zero_shot};
+use super::listing::{ListedImage, Listing, Rows, expect_root, root, zero_shot};
 use super::{Dataset, Layout, Split};
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
@@ -57,7 +57,10 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         pictured.insert(name);
         if wanted(number) {
             let path = root.join("images").join(file);
-            listing.add(place, Row { id: file.into(), class: name.into(), path, ..Row::default() })?;
+            listing.add(
+                place,
+                ListedImage { id: file.into(), class: name.into(), path, ..ListedImage::default() },
+            )?;
         }
     }
     if let Some((image, _)) = class_of.into_iter().min() {

@@ -6,7 +6,7 @@
 
 use super::vectors::{self, Vectors};
 use crate::columns::{self, Column};
-use crate::names::Names;
+use crate::name_index::NameIndex;
 use crate::record::{Partition, Properties};
 use crate::{Error, Result, files};
 use rayon::prelude::*;
@@ -56,7 +56,7 @@ pub struct Embedded {
 impl Embedded {
     /// Reads a file. Errors (exit code 2): it is none that [`Embedded::write`] wrote, or it is damaged.
     pub fn read(path: &Path) -> Result<Embedded> {
-        let table = columns::Table::open(path, ABOUT)?;
+        let table = columns::ParquetTable::open(path, ABOUT)?;
         let note = |key: &str| table.note(key).map(str::to_owned);
         let Some(made) = note(MADE).and_then(|text| serde_json::from_str(&text).ok()) else {
             return Err(table.wrong("it doesn't say how its embeddings were made"));
@@ -152,7 +152,7 @@ impl Embedded {
     /// The rows of images, by their ids; `None` where it has none. Rows in the same order are found without a search.
     pub fn rows<'a>(&self, ids: impl IndexedParallelIterator<Item = &'a str>) -> Vec<Option<usize>> {
         let id = |row: usize| self.images[row].id.as_str();
-        let names = LazyLock::new(|| Names::of(self.images.len(), id));
+        let names = LazyLock::new(|| NameIndex::of(self.images.len(), id));
         let row = |(at, wanted): (usize, &str)| match self.images.get(at) {
             Some(image) if image.id == wanted => Some(at),
             _ => names.find(wanted, id),

@@ -24,14 +24,14 @@ pub const LAYOUT: Layout = Layout {
 
 /// Grey images of one size.
 #[derive(Debug)]
-pub struct Images {
+pub struct IdxImages {
     path: PathBuf,
     height: usize,
     width: usize,
     bytes: Vec<u8>,
 }
 
-impl Images {
+impl IdxImages {
     /// The pixels of image `index`, prepared.
     pub fn read(&self, index: usize, prep: &Preparation) -> Result<Pixels> {
         let area = self.height * self.width;
@@ -111,7 +111,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
     let mut known: Vec<u8> = labels.clone();
     known.sort_unstable();
     known.dedup();
-    let file = Arc::new(Images { path: images_path, height: sizes[1], width: sizes[2], bytes });
+    let file = Arc::new(IdxImages { path: images_path, height: sizes[1], width: sizes[2], bytes });
     let mut items: Vec<Item> = labels
         .iter()
         .enumerate()

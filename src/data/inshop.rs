@@ -1,7 +1,7 @@
 //! In-shop clothes retrieval of DeepFashion (Liu et al. 2016): 25,882 images of 3,997 items to train; to test,
 //! 14,218 queries and a gallery of 12,612, disjoint, of 3,985 items.
 
-use super::listing::{Listing, Row, Rows, expect_root, missing, named, root};
+use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, root};
 use super::{Dataset, Layout, Role, Split};
 use crate::Result;
 use std::path::Path;
@@ -46,7 +46,10 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             _ => return Err(place.wrong(format!("expected train, query or gallery, found `{status}`"))),
         };
         let path = images.join(file);
-        listing.add(place, Row { id: file.into(), class: item.into(), path, role, ..Row::default() })?;
+        listing.add(
+            place,
+            ListedImage { id: file.into(), class: item.into(), path, role, ..ListedImage::default() },
+        )?;
     }
     if found != count {
         return Err(

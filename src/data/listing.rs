@@ -65,7 +65,7 @@ impl Rows {
     }
 
     /// Lines that aren't empty, with where they are.
-    pub fn lines(&self) -> impl Iterator<Item = (Place<'_>, &str)> {
+    pub fn lines(&self) -> impl Iterator<Item = (SourceLine<'_>, &str)> {
         let numbered = self.text.lines().enumerate().map(|(at, line)| (self.place(at + 1), trimmed(line)));
         numbered.filter(|(_, line)| !line.is_empty())
     }
@@ -75,7 +75,7 @@ impl Rows {
         &self,
         skip: usize,
         fields: &str,
-    ) -> impl Iterator<Item = Result<(Place<'_>, [&str; N])>> {
+    ) -> impl Iterator<Item = Result<(SourceLine<'_>, [&str; N])>> {
         self.lines().skip(skip).map(move |(place, line)| {
             let found: Vec<&str> = line.split_whitespace().collect();
             let count = found.len();
@@ -90,13 +90,13 @@ impl Rows {
     }
 
     /// The first lines that aren't empty. Error where there are fewer.
-    pub fn first<const N: usize>(&self) -> Result<[(Place<'_>, &str); N]> {
+    pub fn first<const N: usize>(&self) -> Result<[(SourceLine<'_>, &str); N]> {
         let lines: Vec<_> = self.lines().take(N).collect();
         lines.try_into().map_err(|_| Error::usage(format!("{} is empty", self.path.display())))
     }
 
-    fn place(&self, line: usize) -> Place<'_> {
-        Place { path: &self.path, line }
+    fn place(&self, line: usize) -> SourceLine<'_> {
+        SourceLine { path: &self.path, line }
     }
 }
 
@@ -107,12 +107,12 @@ pub fn trimmed(text: &str) -> &str {
 
 /// A line of a file, for messages.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct SourceLine<'a> {
     pub path: &'a Path,
     pub line: usize,
 }
 
-impl Place<'_> {
+impl SourceLine<'_> {
     pub fn wrong(self, what: impl Display) -> Error {
         Error::usage(format!("{self}: {what}"))
     }
@@ -133,7 +133,7 @@ impl Place<'_> {
     }
 }
 
-impl Display for Place<'_> {
+impl Display for SourceLine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, line {}", self.path.display(), self.line)
     }
@@ -141,7 +141,7 @@ impl Display for Place<'_> {
 
 /// One image as a list has it.
 #[derive(Default)]
-pub struct Row {
+pub struct ListedImage {
     /// Unique name.
     pub id: String,
     /// Name of its class.
@@ -159,14 +159,14 @@ pub struct Row {
 /// Gathers rows.
 #[derive(Default)]
 pub struct Listing {
-    rows: Vec<(String, Row)>,
+    rows: Vec<(String, ListedImage)>,
     folders: HashMap<PathBuf, HashSet<std::ffi::OsString>>,
     seen: HashMap<String, usize>,
 }
 
 impl Listing {
     /// Adds an image that `place` lists. Refuses a second one of its name, and one that isn't there.
-    pub fn add(&mut self, place: impl Display, row: Row) -> Result<()> {
+    pub fn add(&mut self, place: impl Display, row: ListedImage) -> Result<()> {
         let place = place.to_string();
         if let Some(&first) = self.seen.get(&row.id) {
             return Err(Error::usage(format!(
@@ -223,7 +223,7 @@ impl Listing {
         let mut items: Vec<Item> = self
             .rows
             .into_iter()
-            .map(|(place, Row { id, class, path, camera, role, group })| Item {
+            .map(|(place, ListedImage { id, class, path, camera, role, group })| Item {
                 id,
                 class: classes[&class],
                 origin: Origin::Listed {

@@ -1,8 +1,8 @@
 //! A CSV manifest: one row per image. It takes open-metric-learning's tables as they are, a `camera`, and a `group` by
 //! which reports divide the queries.
 
-use super::csv::Table;
-use super::listing::{Listing, Row, named};
+use super::csv::CsvTable;
+use super::listing::{ListedImage, Listing, named};
 use super::{Dataset, Layout, Role, Split, pairs};
 use crate::{Error, Result};
 use std::path::Path;
@@ -29,8 +29,8 @@ const COLUMNS: &[&str] =
 /// Columns of open-metric-learning that change what is measured and that we don't follow: empty, or an error.
 const UNSUPPORTED: &[&str] = &["sequence", "x_1", "x_2", "y_1", "y_2"];
 
-fn read(path: &Path) -> Result<Table> {
-    Table::read(path, &["path", "label"], &[COLUMNS, UNSUPPORTED].concat(), ABOUT)
+fn read(path: &Path) -> Result<CsvTable> {
+    CsvTable::read(path, &["path", "label"], &[COLUMNS, UNSUPPORTED].concat(), ABOUT)
 }
 
 fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
@@ -88,7 +88,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             }
         };
         let file = record.need("path")?;
-        let row = Row {
+        let row = ListedImage {
             id: record.get("id").unwrap_or(file).into(),
             class: record.need("label")?.into(),
             path: folder.join(file),

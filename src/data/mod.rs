@@ -148,7 +148,7 @@ enum Origin {
     },
     /// Image `index` of a file that holds many.
     Packed {
-        file: Arc<idx::Images>,
+        file: Arc<idx::IdxImages>,
         index: usize,
     },
     Generated {
@@ -213,12 +213,12 @@ pub struct Dataset {
     /// Files and folders among the images that are none by their endings, as `class/file`.
     pub left_out: Vec<String>,
     /// Pairs to be told apart, where the images come as pairs. Some of their images may not be among the items any more.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<ListedPair>,
 }
 
 /// Two images, by their ids, and whether they are of one identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct ListedPair {
     /// The image that asks to be accepted.
     pub probe: String,
     /// The image that it is compared with.

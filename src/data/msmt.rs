@@ -2,7 +2,7 @@
 //! `0000_000_01_0303morning_0008_0.jpg`. To train, list_train and list_val (32,621 images of 1,041 people); to test,
 //! list_query (11,659) and list_gallery (82,161).
 
-use super::listing::{Listing, Row, Rows, expect_root, missing, named, of_split, root};
+use super::listing::{ListedImage, Listing, Rows, expect_root, missing, named, of_split, root};
 use super::{Dataset, Layout, Role, Split};
 use crate::Result;
 use std::path::Path;
@@ -46,7 +46,14 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             let (path, class) = (images.join(file), format!("{identity:04}"));
             listing.add(
                 place,
-                Row { id: file.into(), class, path, camera: Some(camera), role, ..Row::default() },
+                ListedImage {
+                    id: file.into(),
+                    class,
+                    path,
+                    camera: Some(camera),
+                    role,
+                    ..ListedImage::default()
+                },
             )?;
         }
     }

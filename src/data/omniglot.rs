@@ -2,7 +2,7 @@
 //! characters) and images_evaluation (20 and 659), twenty drawings of each.
 
 use super::folder::Contents;
-use super::listing::{Listing, Row, missing, named, of_split};
+use super::listing::{ListedImage, Listing, missing, named, of_split};
 use super::{Dataset, Layout, Split};
 use crate::{Error, Result};
 use std::path::Path;
@@ -52,7 +52,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
             for (file, path) in images {
                 let class = format!("{alphabet}/{character}");
                 let id = format!("{class}/{file}");
-                listing.add(folder.display(), Row { id, class, path, ..Row::default() })?;
+                listing.add(folder.display(), ListedImage { id, class, path, ..ListedImage::default() })?;
             }
         }
     }

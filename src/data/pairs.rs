@@ -1,9 +1,9 @@
 //! Verification: a list of pairs of images, each of one identity or of two. As a CSV file, or as `pairs.txt` of LFW (Huang et al.,
 //! "Labeled Faces in the Wild", 2007).
 
-use super::csv::Table;
-use super::listing::{Listing, Place, Row, Rows, root};
-use super::{Dataset, Layout, Pair, Role, Split};
+use super::csv::CsvTable;
+use super::listing::{ListedImage, Listing, Rows, SourceLine, root};
+use super::{Dataset, Layout, ListedPair, Role, Split};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
 /// Pairs as they are read.
 #[derive(Default)]
 struct Pairs {
-    pairs: Vec<Pair>,
+    pairs: Vec<ListedPair>,
     /// Of each pair, where it is listed.
     places: Vec<String>,
     /// Of each image: where it lies, its identity where the list names it, and where it is listed first.
@@ -76,7 +76,7 @@ struct Pairs {
 type Side = (String, PathBuf, Option<String>);
 
 impl Pairs {
-    fn add(&mut self, place: Place, sides: [Side; 2], same: bool, group: Option<String>) -> Result<()> {
+    fn add(&mut self, place: SourceLine, sides: [Side; 2], same: bool, group: Option<String>) -> Result<()> {
         if self.pairs.len() == MOST {
             return Err(place.wrong(format!("more than {MOST} pairs. Draw some of them into a smaller list")));
         }
@@ -88,14 +88,14 @@ impl Pairs {
         if probe == reference {
             return Err(place.wrong(format!("both images are `{probe}`. A pair is two images")));
         }
-        self.pairs.push(Pair { probe, reference, same, group, fold: None });
+        self.pairs.push(ListedPair { probe, reference, same, group, fold: None });
         self.places.push(at);
         Ok(())
     }
 
     /// Reads a CSV file.
     fn table(&mut self, path: &Path) -> Result<()> {
-        let table = Table::read(path, &COLUMNS[..3], &COLUMNS, ABOUT)?;
+        let table = CsvTable::read(path, &COLUMNS[..3], &COLUMNS, ABOUT)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for record in table.records() {
             let record = record?;
@@ -177,7 +177,10 @@ impl Pairs {
         for (id, (path, _, place)) in &self.images {
             let role = if probes.contains(id.as_str()) { Role::Both } else { Role::Gallery };
             let class = classes[id.as_str()].clone();
-            listing.add(place, Row { id: id.clone(), class, path: path.clone(), role, ..Row::default() })?;
+            listing.add(
+                place,
+                ListedImage { id: id.clone(), class, path: path.clone(), role, ..ListedImage::default() },
+            )?;
         }
         let genuine = self.pairs.iter().filter(|p| p.same).count();
         let part = format!("{genuine} genuine and {} impostor pairs", self.pairs.len() - genuine);

@@ -4,7 +4,7 @@
 //! Identity −1 is junk, ignored entirely; 0 a distractor, which stays in the gallery and is nobody's match.
 
 use super::folder::Contents;
-use super::listing::{Listing, Row, missing, named, of_split, root};
+use super::listing::{ListedImage, Listing, missing, named, of_split, root};
 use super::{Dataset, Layout, Role, Split};
 use crate::{Error, Result};
 use std::path::Path;
@@ -93,7 +93,7 @@ fn open(
             let (id, class) = (format!("{folder}/{file}"), format!("{identity:04}"));
             listing.add(
                 inside.display(),
-                Row { id, class, path, camera: Some(camera), role, ..Row::default() },
+                ListedImage { id, class, path, camera: Some(camera), role, ..ListedImage::default() },
             )?;
         }
     }

@@ -1,7 +1,7 @@
 //! Stanford Online Products (Song et al. 2016): 120,053 photographs of 22,634 products. The given split is by
 //! product: 59,551 images of 11,318 to train, 60,502 of 11,316 to test.
 
-use super::listing::{Listing, Row, Rows, expect_root, named, of_split, root};
+use super::listing::{ListedImage, Listing, Rows, expect_root, named, of_split, root};
 use super::{Dataset, Layout, Split};
 use crate::Result;
 use std::path::Path;
@@ -31,7 +31,10 @@ fn open(path: &Path, split: Option<Split>) -> Result<Dataset> {
         let (place, [_, class, _, file]) = row?;
         let number = place.number("class_id", class, 1)?;
         let path = root.join(file);
-        listing.add(place, Row { id: file.into(), class: format!("{number:05}"), path, ..Row::default() })?;
+        listing.add(
+            place,
+            ListedImage { id: file.into(), class: format!("{number:05}"), path, ..ListedImage::default() },
+        )?;
     }
     listing.finish(&root, LAYOUT.name, named(split))
 }

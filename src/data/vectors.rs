@@ -1,9 +1,9 @@
 //! Embeddings instead of images: a gallery that is given as `gallery.parquet`, or as `gallery.npy` with `gallery.csv`
 //! beside it.
 
-use super::csv::Table;
+use super::csv::CsvTable;
 use crate::columns;
-use crate::names::Names;
+use crate::name_index::NameIndex;
 use crate::{Error, Result, files};
 use ndarray::{Array2, Axis, s};
 use std::collections::HashMap;
@@ -70,7 +70,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
         Some("npy") => {
             let embeddings = read_npy(path)
                 .map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {TARGETS}")))?;
-            let table = Table::read(&path.with_extension("csv"), &["id"], &["id"], TARGETS)?;
+            let table = CsvTable::read(&path.with_extension("csv"), &["id"], &["id"], TARGETS)?;
             let ids = table
                 .records()
                 .map(|record| Ok(record?.need("id")?.to_owned()))
@@ -78,7 +78,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
             (ids, embeddings)
         }
         Some("parquet") => {
-            let table = columns::Table::open(path, TARGETS)?;
+            let table = columns::ParquetTable::open(path, TARGETS)?;
             (filled(&table, "id")?, table.vectors("embedding")?)
         }
         _ => return Err(Error::usage(format!("--targets {shown}: expected is {TARGETS}"))),
@@ -94,7 +94,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
         if let Some(first) = rows.insert(id, row) {
             let (row, first) = (row + 1, first + 1);
             return Err(Error::usage(format!(
-                "{shown}, row {row}: `{id}` is in row {first} too. Names must be unique"
+                "{shown}, row {row}: `{id}` is in row {first} too. NameIndex must be unique"
             )));
         }
         if embeddings.row(row).iter().any(|v| !v.is_finite()) {
@@ -111,7 +111,7 @@ pub fn read_targets(path: &Path) -> Result<ForeignTargets> {
 }
 
 /// A column of text without gaps.
-fn filled(table: &columns::Table, name: &str) -> Result<Vec<String>> {
+fn filled(table: &columns::ParquetTable, name: &str) -> Result<Vec<String>> {
     let rows = table.texts(name)?.into_iter().enumerate();
     let empty = |row| table.wrong_at(row + 1, name, "is empty");
     rows.map(|(row, text)| text.filter(|text| !text.is_empty()).ok_or_else(|| empty(row))).collect()
@@ -144,7 +144,7 @@ impl Vectors {
 pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
     // The last two are those of `audit embed`.
     const KNOWN: [&str; 6] = ["id", "label", "embedding", "camera", "sha256", "bytes"];
-    let table = columns::Table::open(path, PARQUET)?;
+    let table = columns::ParquetTable::open(path, PARQUET)?;
     // pandas keeps a row's number in a column of its own.
     let named = table.names().into_iter().filter(|name| !name.starts_with("__index_level_"));
     let named: Vec<&str> = named.collect();
@@ -153,7 +153,7 @@ pub(super) fn from_parquet(path: &Path) -> Result<Vectors> {
     }
     let (ids, labels) = (filled(&table, "id")?, filled(&table, "label")?);
     let name = |row: usize| ids[row].as_str();
-    if let Some((row, first)) = Names::of(ids.len(), name).twice(name) {
+    if let Some((row, first)) = NameIndex::of(ids.len(), name).twice(name) {
         let what = format!("`{}` is in row {} too. Ids must be unique", ids[row], first + 1);
         return Err(table.wrong_at(row + 1, "id", what));
     }
@@ -185,7 +185,7 @@ fn from_npy(path: &Path) -> Result<Vectors> {
         read_npy(path).map_err(|what| Error::usage(format!("{shown}: {what}. Expected is {NPY}")))?;
     let (mut ids, mut labels, mut cameras) = (Vec::new(), Vec::new(), Vec::new());
     let beside = path.with_extension("csv");
-    let table = Table::read(&beside, &["id", "label"], &["id", "label", "camera"], NPY)?;
+    let table = CsvTable::read(&beside, &["id", "label"], &["id", "label", "camera"], NPY)?;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for record in table.records() {
         let record = record?;

@@ -1,7 +1,7 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
 
 use crate::judge::crossed::Crossed;
-use crate::judge::paired::{Difference, Pair};
+use crate::judge::paired::{Difference, PairedReports};
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::strong;
 use crate::record::{Report, Suite};
@@ -162,7 +162,7 @@ impl Trials {
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The models, in the order given or sorted. The first one given is the base.
-    pub models: Vec<Entry>,
+    pub models: Vec<ComparedModel>,
     /// Reasons to doubt the comparison: mismatches that the user accepted, and remarks.
     pub cautions: Vec<String>,
     /// What two models that were audited together have to do with each other; absent where saved reports were compared.
@@ -172,7 +172,7 @@ pub struct Comparison {
 
 /// A model in a comparison.
 #[derive(Clone, Debug, Serialize)]
-pub struct Entry {
+pub struct ComparedModel {
     /// The report's file.
     pub report: String,
     /// The model's file name.
@@ -180,12 +180,12 @@ pub struct Entry {
     /// Whether this is the base of the comparison.
     pub base: bool,
     /// The metrics that the report has.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparedValue>,
 }
 
 /// A metric of a model.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct ComparedValue {
     /// Which metric.
     pub metric: Quantity,
     /// Its value.
@@ -199,9 +199,9 @@ pub struct Row {
     pub direction: i8,
 }
 
-impl Entry {
+impl ComparedModel {
     /// The row of a metric.
-    pub fn row(&self, metric: Quantity) -> Option<&Row> {
+    pub fn row(&self, metric: Quantity) -> Option<&ComparedValue> {
         self.rows.iter().find(|r| r.metric == metric)
     }
 }
@@ -279,7 +279,7 @@ pub fn of_reports(
     }
     let mut models = Vec::new();
     for (i, (name, report)) in names.into_iter().zip(reports).enumerate() {
-        let pair = (i > 0).then(|| Pair::new(base, report));
+        let pair = (i > 0).then(|| PairedReports::new(base, report));
         if pair.as_ref().is_some_and(|p| !p.paired()) {
             cautions.push(format!(
                 "{name} attacked other queries than the base: its differences have no interval"
@@ -288,7 +288,7 @@ pub fn of_reports(
         models.push(entry(name, report, pair.as_ref()));
     }
     if let Some(metric) = sort {
-        let key = |e: &Entry| {
+        let key = |e: &ComparedModel| {
             let value = e.row(metric).map_or(f64::NEG_INFINITY, |r| r.value);
             if metric.lower_is_better() && value.is_finite() { -value } else { value }
         };
@@ -300,7 +300,7 @@ pub fn of_reports(
     Ok(Comparison { models, cautions, crossed: None })
 }
 
-fn entry(name: String, report: &Report, pair: Option<&Pair>) -> Entry {
+fn entry(name: String, report: &Report, pair: Option<&PairedReports>) -> ComparedModel {
     let row = |metric: Quantity| {
         let value = metric.value(report)?;
         let difference = pair.and_then(|p| p.difference(metric));
@@ -310,9 +310,9 @@ fn entry(name: String, report: &Report, pair: Option<&Pair>) -> Entry {
             }
             _ => 0,
         };
-        Some(Row { metric, value, difference, void: metric.void(report), direction })
+        Some(ComparedValue { metric, value, difference, void: metric.void(report), direction })
     };
-    Entry {
+    ComparedModel {
         report: name,
         model: report.model_name().into(),
         base: pair.is_none(),

@@ -1,6 +1,6 @@
 //! Two models on the same trials: what attacks made on one do to the other, and how far the models agree without an attack.
 
-use super::paired::{Difference, Pair};
+use super::paired::{Difference, PairedReports};
 use super::quantity::{ARS, ERS, Quantity};
 use super::score::{RESAMPLES, interval};
 use super::strong::wilson;
@@ -22,7 +22,7 @@ pub struct Crossed {
     /// How far embeddings and nearest items agree without an attack.
     pub agreement: Agreement,
     /// What the models take, in the order of [`Transfer::cells`].
-    pub costs: [Cost; 2],
+    pub costs: [ModelCost; 2],
 }
 
 /// A number by the model that attacks were made on and the one that they were measured on.
@@ -75,7 +75,7 @@ pub struct Cosines {
 
 /// What a model takes.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cost {
+pub struct ModelCost {
     /// Bytes of the file, without weights in files beside it.
     pub bytes: u64,
     /// Image steps of attacks a second, in this audit.
@@ -85,7 +85,7 @@ pub struct Cost {
 /// Puts the four reports together. `own[i]` has the attacks made on model i and measured on it, `of_other[i]` those made on the other
 /// and measured on it.
 pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
-    let pairs = [0, 1].map(|i| Pair::new(own[i], of_other[i]));
+    let pairs = [0, 1].map(|i| PairedReports::new(own[i], of_other[i]));
     let all = [ARS, ERS].into_iter().chain(TERMS.iter().map(Quantity::After));
     let transfer = |metric: Quantity| {
         let cell = |made: usize, measured: usize| {

@@ -10,11 +10,11 @@
 use crate::error::nearest;
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
-use crate::judge::paired::{Difference, Pair};
+use crate::judge::paired::{Difference, PairedReports};
 use crate::judge::quantity::{self, ARS, ARS_STRONG, ERS, LISTED, Quantity, R1};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
-use crate::record::{Baseline, Breakdown, Check, CheckResult, Kind, Level, Report, Verdict};
+use crate::record::{Baseline, Breakdown, CheckResult, GateCheck, GateCheckKind, Level, Report, Verdict};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -169,7 +169,7 @@ impl Verdict {
         if let Some(baseline) = baseline {
             comparable(baseline, report)?;
             rules = rules.against(baseline, report);
-            against = Some((baseline, Pair::new(baseline, report)));
+            against = Some((baseline, PairedReports::new(baseline, report)));
         }
         let mut checks = Vec::new();
         let recomputed = Recomputed::new("this report", report);
@@ -185,11 +185,11 @@ impl Verdict {
             let held =
                 Held { metric: *metric, level: demand.level, found, interval: metric.interval(report) };
             if metric.withheld(report) {
-                checks.extend(demand.min.map(|min| held.withheld(Kind::Min, min)));
-                checks.extend(demand.max.map(|max| held.withheld(Kind::Max, max)));
+                checks.extend(demand.min.map(|min| held.withheld(GateCheckKind::Min, min)));
+                checks.extend(demand.max.map(|max| held.withheld(GateCheckKind::Max, max)));
             } else {
                 checks.extend(demand.min.map(|min| held.at_least(min, report)));
-                checks.extend(demand.max.map(|max| held.threshold(Kind::Max, max)));
+                checks.extend(demand.max.map(|max| held.threshold(GateCheckKind::Max, max)));
             }
             if let (Some(tolerance), Some((base, pair))) = (demand.max_drop, &against) {
                 let change = pair.difference(*metric).ok_or_else(|| lacks("the baseline", base, *metric))?;
@@ -268,17 +268,17 @@ struct Held {
 
 impl Held {
     /// Checks the number against a bound.
-    fn threshold(&self, kind: Kind, bound: f64) -> Check {
+    fn threshold(&self, kind: GateCheckKind, bound: f64) -> GateCheck {
         let Held { metric, found, .. } = *self;
         // The worst of several numbers is beyond a bound by chance, where its interval reaches the bound.
-        let reaches = |(low, high)| if kind == Kind::Max { low <= bound } else { high >= bound };
+        let reaches = |(low, high)| if kind == GateCheckKind::Max { low <= bound } else { high >= bound };
         let by_chance = metric.worst() && self.interval.is_some_and(reaches);
         let (failed, how) = match kind {
-            Kind::Max if found > bound + ROUNDING && by_chance => {
+            GateCheckKind::Max if found > bound + ROUNDING && by_chance => {
                 (false, "the highest of several is high by chance, and its interval reaches the allowed")
             }
-            Kind::Max if found > bound + ROUNDING => (true, "above the allowed"),
-            Kind::Max => (false, "within the allowed"),
+            GateCheckKind::Max if found > bound + ROUNDING => (true, "above the allowed"),
+            GateCheckKind::Max => (false, "within the allowed"),
             _ if found < bound - ROUNDING && by_chance => {
                 (false, "the lowest of several is low by chance, and its interval reaches the required")
             }
@@ -292,7 +292,7 @@ impl Held {
     }
 
     /// A number whose interval is too wide meets no bound.
-    fn withheld(&self, kind: Kind, bound: f64) -> Check {
+    fn withheld(&self, kind: GateCheckKind, bound: f64) -> GateCheck {
         let metric = self.metric;
         let spread = self.interval.map_or("it has no interval".into(), |(l, h)| {
             format!("its 95 % interval is {} – {}", metric.show(l), metric.show(h))
@@ -301,11 +301,11 @@ impl Held {
     }
 
     /// Checks the number against a lower bound. A number that meets it only as long as nobody attacks better fails too.
-    fn at_least(&self, bound: f64, report: &Report) -> Check {
-        let check = self.threshold(Kind::Min, bound);
+    fn at_least(&self, bound: f64, report: &Report) -> GateCheck {
+        let check = self.threshold(GateCheckKind::Min, bound);
         match strong::refuted(report, self.metric) {
             Some(why) if check.result == CheckResult::Pass => {
-                self.check(Kind::Min, bound, true, format!("{}, but {why}", check.text))
+                self.check(GateCheckKind::Min, bound, true, format!("{}, but {why}", check.text))
             }
             _ => check,
         }
@@ -314,7 +314,7 @@ impl Held {
     /// Checks the number against the baseline, from which it differs by `change`. `refuted` is why one of both numbers means
     /// little. Where somebody stated this rule, it fails then; where it is watched without being asked for, it warns, and
     /// robust R@1 decides beside it.
-    fn drop(&self, tolerance: f64, change: Difference, refuted: Option<String>, stated: bool) -> Check {
+    fn drop(&self, tolerance: f64, change: Difference, refuted: Option<String>, stated: bool) -> GateCheck {
         let Held { metric, found, .. } = *self;
         let drop = if metric.lower_is_better() { change.value } else { -change.value };
         let beyond = drop > tolerance + ROUNDING;
@@ -336,20 +336,25 @@ impl Held {
         let check = match refuted {
             Some(why) if !failed => {
                 let level = if stated { self.level } else { Level::Warn };
-                Held { level, ..*self }.check(Kind::Drop, tolerance, true, format!("{text}, but {why}"))
+                Held { level, ..*self }.check(
+                    GateCheckKind::Drop,
+                    tolerance,
+                    true,
+                    format!("{text}, but {why}"),
+                )
             }
-            _ => self.check(Kind::Drop, tolerance, failed, text),
+            _ => self.check(GateCheckKind::Drop, tolerance, failed, text),
         };
-        Check { baseline: Some(found - change.value), change_interval: change.interval, ..check }
+        GateCheck { baseline: Some(found - change.value), change_interval: change.interval, ..check }
     }
 
-    fn check(&self, kind: Kind, limit: f64, failed: bool, text: String) -> Check {
+    fn check(&self, kind: GateCheckKind, limit: f64, failed: bool, text: String) -> GateCheck {
         let result = match (failed, self.level) {
             (false, _) => CheckResult::Pass,
             (true, Level::Error) => CheckResult::Fail,
             (true, _) => CheckResult::Warn,
         };
-        Check {
+        GateCheck {
             metric: self.metric.name(),
             kind,
             limit,

@@ -24,20 +24,20 @@ impl Difference {
 }
 
 /// Two reports, resampled query by query.
-pub struct Pair<'r> {
+pub struct PairedReports<'r> {
     base: &'r Report,
     other: &'r Report,
     resampled: Option<(Resampled, Resampled)>,
 }
 
-impl<'r> Pair<'r> {
+impl<'r> PairedReports<'r> {
     /// Resamples both reports. Where their queries differ, differences have no interval.
-    pub fn new(base: &'r Report, other: &'r Report) -> Pair<'r> {
+    pub fn new(base: &'r Report, other: &'r Report) -> PairedReports<'r> {
         // Both use one seed, so resample number i contains the same queries in both.
         let resample = |r: &Report| score::resampled(r, base.seed);
         let (a, b) = (resample(base), resample(other));
         let same = a.queries == b.queries;
-        Pair { base, other, resampled: same.then_some((a, b)) }
+        PairedReports { base, other, resampled: same.then_some((a, b)) }
     }
 
     /// Whether both attacked the same queries, so that differences have intervals.

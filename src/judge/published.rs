@@ -44,21 +44,21 @@ pub struct Beside {
     /// What a reader must know of each report: in what it differs from the protocol of the papers.
     pub cautions: Vec<String>,
     /// The table of ERS and that of ARS, where a report has one of their numbers.
-    pub tables: Vec<Table>,
+    pub tables: Vec<PaperTable>,
 }
 
 /// One table.
 #[derive(Clone, Debug, Serialize)]
-pub struct Table {
+pub struct PaperTable {
     /// What its cells are.
     pub title: String,
     /// Names of the columns.
     pub columns: Vec<String>,
     /// The user's rows, then the published ones.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PaperRow>,
 }
 
-impl Table {
+impl PaperTable {
     /// The sources of the rows, each once, in their order.
     pub fn sources(&self) -> Vec<&str> {
         let mut all: Vec<&str> = Vec::new();
@@ -73,7 +73,7 @@ impl Table {
 
 /// A row of a table.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct PaperRow {
     /// The report's model, or the defence and its PGD steps in training.
     pub name: String,
     /// The report's file, or the paper and its table.
@@ -145,12 +145,13 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
         if !reports.iter().any(|(_, r)| attacked(r)) {
             continue;
         }
-        let mut rows: Vec<Row> = reports.iter().map(|(name, report)| own(name, report, &columns)).collect();
+        let mut rows: Vec<PaperRow> =
+            reports.iter().map(|(name, report)| own(name, report, &columns)).collect();
         rows.extend(
             printed.iter().filter(|p| p.data == data.0 && p.score == score).map(|p| theirs(p, &columns)),
         );
         let columns = columns.into_iter().map(|(name, _)| name).collect();
-        tables.push(Table { title: title.into(), columns, rows });
+        tables.push(PaperTable { title: title.into(), columns, rows });
     }
     if tables.is_empty() {
         return Err(Error::usage(
@@ -222,22 +223,22 @@ fn printed() -> Result<Vec<Printed>> {
 }
 
 /// A row of the user's.
-fn own(file: &str, report: &Report, columns: &[Column]) -> Row {
+fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
     let cells: Vec<Option<f64>> = columns.iter().map(|(_, quantity)| quantity.value(report)).collect();
     row(report.model_name().into(), file.into(), true, cells, columns)
 }
 
 /// A published row.
-fn theirs(printed: &Printed, columns: &[Column]) -> Row {
+fn theirs(printed: &Printed, columns: &[Column]) -> PaperRow {
     let steps = printed.steps.map_or(String::new(), |n| format!(", {n} steps"));
     let cells = columns.iter().map(|(name, _)| printed.values.get(name).copied()).collect();
     row(format!("{}{steps}", printed.defence), printed.source.clone(), false, cells, columns)
 }
 
-fn row(name: String, source: String, own: bool, cells: Vec<Option<f64>>, columns: &[Column]) -> Row {
+fn row(name: String, source: String, own: bool, cells: Vec<Option<f64>>, columns: &[Column]) -> PaperRow {
     let show = |(cell, (_, of)): (&Option<f64>, &Column)| cell.map_or("–".into(), |v| of.show(v));
     let shown = cells.iter().zip(columns).map(show).collect();
-    Row { name, source, own, cells, shown }
+    PaperRow { name, source, own, cells, shown }
 }
 
 /// In what a report differs from the protocol behind the published rows, in words.

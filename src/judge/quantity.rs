@@ -34,7 +34,7 @@ pub enum Quantity {
     /// The worst value of any class or group of the queries.
     Worst(Share, &'static Division),
     /// Retrieval without attack.
-    Benign(&'static Retrieval),
+    Benign(&'static RetrievalMeasure),
     /// A point of the cumulative match curve: the share of queries with a match among the first k.
     Cmc(usize),
     /// Retrieval under a natural corruption at a strength.
@@ -78,7 +78,7 @@ impl Share {
 }
 
 /// A measure of retrieval without attack.
-pub struct Retrieval {
+pub struct RetrievalMeasure {
     name: &'static str,
     /// Address of the text that defines it.
     source: &'static str,
@@ -94,16 +94,16 @@ pub const ARS_STRONG: Quantity = Quantity::Score(ScoreName::ArsStrong);
 /// The empirical robustness score.
 pub const ERS: Quantity = Quantity::Score(ScoreName::Ers);
 
-static RETRIEVAL: [Retrieval; 9] = [
-    Retrieval { name: "r1", source: source::RETRIEVAL, read: |b| Some(b.r1) },
-    Retrieval { name: "r2", source: source::RETRIEVAL, read: |b| Some(b.r2) },
-    Retrieval { name: "map", source: source::RANKED_RETRIEVAL, read: |b| Some(b.map) },
-    Retrieval { name: "map_at_r", source: source::RETRIEVAL, read: |b| Some(b.map_at_r) },
-    Retrieval { name: "nmi", source: source::CLUSTERING, read: |b| b.nmi },
-    Retrieval { name: "ami", source: source::ADJUSTED_MUTUAL_INFORMATION, read: |b| b.ami },
-    Retrieval { name: "mrr", source: source::RANKED_RETRIEVAL, read: |b| b.mrr },
-    Retrieval { name: "r_precision", source: source::RANKED_RETRIEVAL, read: |b| b.r_precision },
-    Retrieval { name: "map_at_c", source: source::RANKED_RETRIEVAL, read: |b| b.map_at_c },
+static RETRIEVAL: [RetrievalMeasure; 9] = [
+    RetrievalMeasure { name: "r1", source: source::RETRIEVAL, read: |b| Some(b.r1) },
+    RetrievalMeasure { name: "r2", source: source::RETRIEVAL, read: |b| Some(b.r2) },
+    RetrievalMeasure { name: "map", source: source::RANKED_RETRIEVAL, read: |b| Some(b.map) },
+    RetrievalMeasure { name: "map_at_r", source: source::RETRIEVAL, read: |b| Some(b.map_at_r) },
+    RetrievalMeasure { name: "nmi", source: source::CLUSTERING, read: |b| b.nmi },
+    RetrievalMeasure { name: "ami", source: source::ADJUSTED_MUTUAL_INFORMATION, read: |b| b.ami },
+    RetrievalMeasure { name: "mrr", source: source::RANKED_RETRIEVAL, read: |b| b.mrr },
+    RetrievalMeasure { name: "r_precision", source: source::RANKED_RETRIEVAL, read: |b| b.r_precision },
+    RetrievalMeasure { name: "map_at_c", source: source::RANKED_RETRIEVAL, read: |b| b.map_at_c },
 ];
 
 impl Finds {

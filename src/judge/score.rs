@@ -99,7 +99,7 @@ pub struct Summary {
 
 /// The scores of an audit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scores {
+pub struct ComputedScores {
     /// One row per term, in the table's order.
     pub summaries: Vec<Summary>,
     /// Empirical robustness score.
@@ -152,7 +152,7 @@ impl Replicate {
 
 /// Scores `outcomes`. `skipped` are the trials that could not be run. Intervals come from [`RESAMPLES`] seeded
 /// resamples.
-pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> Scores {
+pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64) -> ComputedScores {
     let table = Table::new(outcomes, skipped, basis, None);
     let point = table.replicate(&vec![1.0; table.queries], None);
     let replicates = table.resample(RESAMPLES, seed);
@@ -174,7 +174,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
             table: means.as_ref().and_then(|m| m.table),
         }
     });
-    Scores {
+    ComputedScores {
         summaries: summaries.collect(),
         ers: estimate(point.ers, &|r| r.ers),
         ars: estimate(point.ars, &|r| r.ars),

@@ -1,6 +1,6 @@
 //! The exact gradient of one lane: the sessions of both graphs, and the tensors that they exchange.
 
-use super::runtime::{Binding, Place, Session, Side};
+use super::runtime::{Binding, BoundTensor, Memory, Session};
 use super::{ALPHA, Cotangent, EMBEDDING, HIGH, IMAGE, Info, LOW, NEXT, SignedSteps};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
@@ -19,7 +19,7 @@ pub struct Exact {
     /// Binding of the backward pass that overwrites the images with the next ones.
     pub(super) back: Binding,
     /// Binding of the backward pass that computes the gradient, and the gradient's tensor.
-    back_to_gradient: (Binding, Place),
+    back_to_gradient: (Binding, BoundTensor),
     slots: Slots,
 }
 
@@ -40,7 +40,7 @@ enum Newest {
     #[default]
     Host,
     /// The tensors in [`Places`].
-    Place,
+    BoundTensor,
     /// Both.
     Both,
 }
@@ -48,15 +48,15 @@ enum Newest {
 /// The tensors that the two sessions exchange, stored where the sessions compute. In each step only the embeddings,
 /// their cotangents and the step sizes pass through the host.
 struct Places {
-    image: Place,
-    low: Place,
-    high: Place,
-    alpha: Place,
-    embedding: Place,
+    image: BoundTensor,
+    low: BoundTensor,
+    high: BoundTensor,
+    alpha: BoundTensor,
+    embedding: BoundTensor,
     /// The backward graph's input ē.
-    cotangent: (String, Place),
+    cotangent: (String, BoundTensor),
     /// The other values of the forward pass that the backward graph reads.
-    residuals: Vec<(String, Place)>,
+    residuals: Vec<(String, BoundTensor)>,
 }
 
 impl Exact {
@@ -70,7 +70,7 @@ impl Exact {
         each: usize,
     ) -> Result<Exact> {
         let place = |name: &str| match reads.iter().find(|v| v.name == name) {
-            Some(value) => backward.place(value, Side::Device),
+            Some(value) => backward.place(value, Memory::Device),
             None => Err(Error::internal(format!("the backward graph has no input {name}"))),
         };
         let size = [each, info.dim];
@@ -85,7 +85,7 @@ impl Exact {
             embedding: embedding_place(forward, size)?,
             cotangent: (cotangent.to_string(), place(cotangent)?),
             residuals: others
-                .map(|v| Ok((v.name.clone(), backward.place(v, Side::Device)?)))
+                .map(|v| Ok((v.name.clone(), backward.place(v, Memory::Device)?)))
                 .collect::<Result<_>>()?,
         };
         let mut there = forward.binding()?;
@@ -99,7 +99,7 @@ impl Exact {
         let mut back = places.read_by(backward)?;
         back.output(NEXT, &mut places.image)?;
         let gradient = Value::new(gradient, DType::F32, &info.preprocessing.pixel_shape(each));
-        let mut found = backward.place(&gradient, Side::Device)?;
+        let mut found = backward.place(&gradient, Memory::Device)?;
         let mut back_to_gradient = places.read_by(backward)?;
         back_to_gradient.output(&gradient.name, &mut found)?;
         Ok(Exact {
@@ -143,7 +143,7 @@ impl Exact {
 
     /// Copies the images to the host where the device has newer ones.
     fn bring_slots(&mut self) -> Result<()> {
-        if self.slots.newest == Newest::Place {
+        if self.slots.newest == Newest::BoundTensor {
             self.slots.x.copy_from_slice(self.places.image.read()?);
             self.slots.newest = Newest::Both;
         }
@@ -180,7 +180,7 @@ impl SignedSteps for Exact {
         self.places.alpha.write(alpha)?;
         self.run_forward(cotangent)?;
         self.backward.run_bound(&mut self.back)?;
-        self.slots.newest = Newest::Place;
+        self.slots.newest = Newest::BoundTensor;
         Ok(())
     }
 
@@ -192,8 +192,8 @@ impl SignedSteps for Exact {
 }
 
 /// The place of a lane's embeddings, of shape `size` [B, D].
-pub fn embedding_place(forward: &Session, size: [usize; 2]) -> Result<Place> {
-    forward.place(&Value::new(EMBEDDING, DType::F32, &size.map(|n| n as i64)), Side::Host)
+pub fn embedding_place(forward: &Session, size: [usize; 2]) -> Result<BoundTensor> {
+    forward.place(&Value::new(EMBEDDING, DType::F32, &size.map(|n| n as i64)), Memory::Host)
 }
 
 impl Places {

@@ -7,7 +7,7 @@
 //! ([`Model::calibrate`]). An overflow is an error and never becomes a gradient of zero.
 
 use super::exact::Exact;
-use super::runtime::{Optimise, Options, Place, Provider, Session, Side};
+use super::runtime::{BoundTensor, Memory, Optimise, Options, Provider, Session};
 use super::{Cotangent, EMBEDDING, Info, Lanes, Model, SignedSteps, append_update};
 use crate::random::Random;
 use crate::{Error, Result};
@@ -38,7 +38,7 @@ pub(super) struct Graphs {
 pub(super) struct Half {
     exact: Exact,
     /// Sum of the absolute gradient of each image of the last step, [B].
-    sizes: Place,
+    sizes: BoundTensor,
     /// The power of two that multiplies the cotangent.
     scale: f32,
 }
@@ -88,7 +88,7 @@ impl Graphs {
     /// The tensors and bindings for one lane of `each` images.
     pub fn lane(&self, info: &Info, each: usize) -> Result<Half> {
         let Graphs { forward, backward, inputs, names } = self;
-        let mut sizes = backward.place(&Value::new(SIZE, DType::F32, &[each as i64]), Side::Host)?;
+        let mut sizes = backward.place(&Value::new(SIZE, DType::F32, &[each as i64]), Memory::Host)?;
         let names = [names[0].as_str(), &names[1]];
         let mut exact = Exact::new(forward, backward, inputs, names, info, each)?;
         exact.back.output(SIZE, &mut sizes)?;

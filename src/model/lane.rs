@@ -3,7 +3,7 @@
 use super::estimate::Estimator;
 use super::exact::{Exact, embedding_place};
 use super::half::Half;
-use super::runtime::{Binding, Place, Session, Side};
+use super::runtime::{Binding, BoundTensor, Memory, Session};
 use super::{Cotangent, Differentiable, EMBEDDING, IMAGE, Info, Model, SignedSteps};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
@@ -27,8 +27,8 @@ pub(super) struct Lane {
 
 /// The tensors and binding of a forward pass without a backward pass.
 struct Look {
-    image: Place,
-    embedding: Place,
+    image: BoundTensor,
+    embedding: BoundTensor,
     run: Binding,
 }
 
@@ -50,7 +50,7 @@ impl Lane {
         each: usize,
     ) -> Result<Lane> {
         let shape = info.preprocessing.pixel_shape(each);
-        let image = forward.place(&Value::new(IMAGE, DType::F32, &shape), Side::Device)?;
+        let image = forward.place(&Value::new(IMAGE, DType::F32, &shape), Memory::Device)?;
         let mut embedding = embedding_place(forward, [each, info.dim])?;
         let mut run = forward.binding()?;
         run.input(IMAGE, &image)?;

@@ -10,10 +10,10 @@ pub mod joined;
 mod lane;
 pub mod memory;
 pub mod output;
-pub mod reference;
 pub mod runtime;
 mod shaped;
 mod softened;
+pub mod untouched;
 
 use crate::record::Metric;
 use crate::{Error, Result, files};
@@ -28,12 +28,12 @@ use lane::{Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 use onnx_grad::{DType, Differentiated, Graph, Node, Note, Pass, Types, Value, differentiate};
 use rayon::prelude::*;
-use reference::Reference;
 use runtime::{Optimise, Options, Provider, Session};
 use sha2::{Digest, Sha256};
 pub use shaped::shaped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use untouched::Untouched;
 
 /// The name of the image input of every graph built here. It holds pixels in [0,1], RGB or grey, [batch, channels,
 /// height, width].
@@ -385,9 +385,9 @@ impl Model {
     }
 
     /// The unchanged model file, for comparison. It runs on the CPU whichever provider the model uses.
-    pub fn reference(&self) -> Result<Reference> {
+    pub fn reference(&self) -> Result<Untouched> {
         let options = Options { provider: Provider::Cpu, ..self.options };
-        Reference::open(&self.info, &self.input, self.batch(), options)
+        Untouched::open(&self.info, &self.input, self.batch(), options)
     }
 
     /// Whether matrix products may round their factors to TensorFloat-32.

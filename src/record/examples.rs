@@ -68,14 +68,14 @@ pub struct Map {
     /// Share of the gallery's variance in the plane, in per cent.
     pub variance: f64,
     /// A sample of the gallery.
-    pub gallery: Vec<Place>,
+    pub gallery: Vec<MapPoint>,
     /// A sample of attacked queries.
     pub queries: Vec<Move>,
 }
 
 /// A gallery item on the map.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Place {
+pub struct MapPoint {
     /// The item's class.
     pub class: String,
     /// The item's position.

@@ -1,6 +1,6 @@
 //! What `audit geometry` finds: how embeddings lie, and how far attacks move them.
 
-use super::{Benign, Data, Model, Move, Place, Severity, Suite, Tool, Warning};
+use super::{Benign, Data, MapPoint, Model, Move, Severity, Suite, Tool, Warning};
 use crate::Exit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -211,7 +211,7 @@ pub struct ClassMap {
     /// KL(P‖Q) of the map: how much of the neighbourhoods it lost.
     pub divergence: f64,
     /// Clean items.
-    pub items: Vec<Place>,
+    pub items: Vec<MapPoint>,
     /// Queries before and after the attack.
     pub queries: Vec<Move>,
 }

@@ -2,12 +2,12 @@
 //! uses no other module of the crate except [`crate::error`], so that every writer and reader can depend on it.
 
 mod apart;
+mod choices;
 mod conditions;
 mod corruption;
 mod examples;
 mod float16;
 mod geometry;
-mod names;
 mod partition;
 mod properties;
 pub mod reason;
@@ -19,17 +19,17 @@ mod trial;
 mod verdict;
 mod verification;
 
+pub use choices::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use conditions::{
     Data, ForeignTargets, GradientCheck, Mask, Model, Preprocessing, Suite, Surrogate, Timing, Tool,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
-pub use examples::{Example, Examples, Map, Move, Neighbour, Place};
+pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};
 pub use float16::{HalfComparison, HalfPrecision, HalfTerm};
 pub use geometry::{
     AttackedTriplets, ClassMap, ClassSpacing, Geometry, Histogram, Mining, SamplerRow, ShiftRow, Spacing,
     TripletRow, TripletState,
 };
-pub use names::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use partition::Partition;
 pub use properties::Properties;
 pub use reason::{Finding, Found, Reason, Severity, Warning};
@@ -40,5 +40,5 @@ pub use results::{
 };
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};
-pub use verdict::{Baseline, Check, CheckResult, Kind, Level, Verdict};
+pub use verdict::{Baseline, CheckResult, GateCheck, GateCheckKind, Level, Verdict};
 pub use verification::{Acceptance, AttackedPairs, Folds, PairGroup, Verification};

@@ -1,6 +1,6 @@
 //! Trials as files and reports store them, and their outcomes.
 
-use super::names::{Metric, Protocol};
+use super::choices::{Metric, Protocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

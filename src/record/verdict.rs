@@ -23,7 +23,7 @@ pub struct Verdict {
     /// The baseline's model, where there is a baseline.
     pub baseline: Option<Baseline>,
     /// One check per bound.
-    pub checks: Vec<Check>,
+    pub checks: Vec<GateCheck>,
     /// What the verdict doesn't rest on, where that matters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -40,11 +40,11 @@ pub struct Baseline {
 
 /// A bound and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Check {
+pub struct GateCheck {
     /// The metric's name.
     pub metric: String,
     /// The kind of bound.
-    pub kind: Kind,
+    pub kind: GateCheckKind,
     /// The bound, or the tolerance of a drop.
     pub limit: f64,
     /// The metric's value.
@@ -64,7 +64,7 @@ pub struct Check {
 /// The kinds of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum GateCheckKind {
     /// The value must not be below the bound.
     Min,
     /// The value must not be above the bound.
@@ -73,13 +73,13 @@ pub enum Kind {
     Drop,
 }
 
-impl Kind {
+impl GateCheckKind {
     /// The name in identifiers.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Min => "min",
-            Kind::Max => "max",
-            Kind::Drop => "drop",
+            GateCheckKind::Min => "min",
+            GateCheckKind::Max => "max",
+            GateCheckKind::Drop => "drop",
         }
     }
 }
@@ -116,7 +116,9 @@ impl Verdict {
     /// The exit code of a failed gate: 10 if a threshold is missed, 11 if only a drop from the baseline failed.
     pub fn exit(&self) -> Option<Exit> {
         let failed = |drop: bool| {
-            self.checks.iter().any(|c| c.result == CheckResult::Fail && (c.kind == Kind::Drop) == drop)
+            self.checks
+                .iter()
+                .any(|c| c.result == CheckResult::Fail && (c.kind == GateCheckKind::Drop) == drop)
         };
         match (failed(false), failed(true)) {
             (true, _) => Some(Exit::Gate),
@@ -148,7 +150,7 @@ impl Verdict {
     /// The result for a terminal.
     pub fn render(&self) -> String {
         let width = self.checks.iter().map(|c| c.metric.chars().count()).max().unwrap_or(0);
-        let line = |c: &Check| format!("  {}  {:<width$}  {}\n", c.result.word(), c.metric, c.text);
+        let line = |c: &GateCheck| format!("  {}  {:<width$}  {}\n", c.result.word(), c.metric, c.text);
         let note = self.note.as_ref().map(|note| format!("  note  {note}\n"));
         std::iter::once(self.headline() + "\n").chain(self.checks.iter().map(line)).chain(note).collect()
     }

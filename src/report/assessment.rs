@@ -42,7 +42,7 @@ pub struct Assessment {
 }
 
 /// A row of the table of references: whose numbers they are, clean R@1, ARS, and R@1 under attack.
-pub type Row = (String, [String; 3]);
+pub type ReferenceRow = (String, [String; 3]);
 
 /// The verdict on a report. Errors: the published rows can't be read.
 pub fn assess(report: &Report) -> Result<Assessment> {
@@ -61,7 +61,7 @@ pub fn beside_alarm(report: &Report) -> Result<Option<Assessment>> {
 }
 
 /// The model beside published ones, and what the published numbers are.
-pub fn references(report: &Report) -> Result<(Vec<Row>, String)> {
+pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
     let Spans { plain, defended } = spans()?;
     let shown = |q: Quantity| {
         let value = q.value(report).filter(|_| !q.void(report) && !q.withheld(report));

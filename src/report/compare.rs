@@ -3,7 +3,7 @@
 use super::markdown::table;
 use super::shown::{ARROW, COMPARED, agreement, capital, cells, compared, shown, transfer, word};
 use super::{Output, Rendering, escape, html, terminal};
-use crate::judge::compare::{Comparison, Row};
+use crate::judge::compare::{ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
 use crate::{Error, Result};
 use std::path::Path;
@@ -104,8 +104,8 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
     }
     for m in comparison.models.iter().filter(|m| !m.base) {
         let (first, others) = shown(m);
-        let table = |rows: &[&Row]| {
-            let line = |row: &&Row| {
+        let table = |rows: &[&ComparedValue]| {
+            let line = |row: &&ComparedValue| {
                 let [value, base, change, interval] = cells(comparison, row);
                 let value = struck((value, row.void));
                 let name = row.metric.name();

@@ -1,7 +1,7 @@
 //! The report as a bill of materials for a model: CycloneDX 1.6, with the numbers as the model card's quantitative analysis.
 
+use super::catalogues::references;
 use super::first::firsts;
-use super::references::references;
 use super::shown::{bound_in_norm, stepping};
 use crate::Result;
 use crate::judge::quantity::Quantity;

@@ -169,7 +169,7 @@ fn unmeasured(report: &Report) -> String {
 }
 
 /// What the members of the strong search did on one attack.
-pub(super) struct Search<'r> {
+pub(super) struct StrongSummary<'r> {
     /// The attack's code.
     pub attack: &'r str,
     /// Its trials; of R1 those of queries that are right without attack, because members attack no others.
@@ -178,7 +178,7 @@ pub(super) struct Search<'r> {
     pub members: Vec<MemberRow>,
 }
 
-impl Search<'_> {
+impl StrongSummary<'_> {
     /// Members whose images are results, the most frequent first: names with the number of trials.
     pub fn decided(&self) -> Vec<(&str, usize)> {
         let all = self.members.iter().filter(|m| m.counts > 0).map(|m| (m.name.as_str(), m.counts));
@@ -199,20 +199,20 @@ impl Search<'_> {
 }
 
 /// What the members did to make queries wrong.
-pub(super) fn for_recall(report: &Report) -> Option<Search<'_>> {
+pub(super) fn for_recall(report: &Report) -> Option<StrongSummary<'_>> {
     let robust = report.scores.robust_r1.as_ref().filter(|r| !r.members.is_empty())?;
     let right = (robust.clean * robust.queries as f64 / 100.0).round() as usize;
-    Some(Search { attack: r1::R1.code, trials: right, members: robust.members.clone() })
+    Some(StrongSummary { attack: r1::R1.code, trials: right, members: robust.members.clone() })
 }
 
 /// What the members did on the other attacks, where the strong search ran on them. There an image counts as the result if
 /// it is the best of its trial, whether it reached the goal or not.
-pub(super) fn for_others(report: &Report) -> Vec<Search<'static>> {
+pub(super) fn for_others(report: &Report) -> Vec<StrongSummary<'static>> {
     let others = OBJECTIVES.iter().filter(|o| o.code != r1::R1.code);
     others.filter_map(|objective| search(report, objective)).collect()
 }
 
-fn search(report: &Report, objective: &'static Objective) -> Option<Search<'static>> {
+fn search(report: &Report, objective: &'static Objective) -> Option<StrongSummary<'static>> {
     let mine = || report.outcomes.iter().filter(|o| o.attack == objective.code);
     let trials = mine().filter(|o| o.members.is_some()).count();
     let of = objective.members.iter().flat_map(|tier| tier.iter());
@@ -227,5 +227,5 @@ fn search(report: &Report, objective: &'static Objective) -> Option<Search<'stat
             steps: results().map(|m| m.steps).sum(),
         }
     });
-    (trials > 0).then(|| Search { attack: objective.code, trials, members: rows.collect() })
+    (trials > 0).then(|| StrongSummary { attack: objective.code, trials, members: rows.collect() })
 }

@@ -1,7 +1,7 @@
 //! The report as an in-toto statement about the model file, with the predicate `test-result/v0.1`. It is not signed: whoever
 //! made the audit signs it.
 
-use super::references::references;
+use super::catalogues::references;
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity};
 use base64::Engine;

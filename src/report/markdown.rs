@@ -1,9 +1,9 @@
 //! The report as Markdown. It fits into a pull request's comment (65,536 characters) and a CI step's summary.
 
 use super::assessment::beside_alarm;
+use super::catalogues::references;
 use super::escape::markdown;
-use super::first::{First, Search, firsts, for_others, for_recall};
-use super::references::references;
+use super::first::{First, StrongSummary, firsts, for_others, for_recall};
 use super::shown::{
     Grid, bound, breakdowns, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval,
     smallest, stepping, strong_sample, verification, weakest,
@@ -166,7 +166,7 @@ fn first(f: &First) -> String {
 
 /// What each member of the strong search did.
 fn searches(report: &Report) -> String {
-    let searches: Vec<Search> = for_recall(report).into_iter().chain(for_others(report)).collect();
+    let searches: Vec<StrongSummary> = for_recall(report).into_iter().chain(for_others(report)).collect();
     if searches.is_empty() {
         return String::new();
     }

@@ -1,6 +1,7 @@
 //! A report in every format: each is a pure function of [`crate::record::Report`].
 
 mod assessment;
+mod catalogues;
 pub mod compare;
 mod cyclonedx;
 mod diagnostics;
@@ -16,7 +17,6 @@ mod metrics;
 pub mod model_card;
 pub mod paper;
 mod points;
-mod references;
 mod sarif;
 mod shown;
 pub use shown::bound;

@@ -4,7 +4,7 @@ use super::html::{self, page};
 use super::shown::Grid;
 use super::terminal::{self, Paint, wrap};
 use super::{Destination, by_ending, escape};
-use crate::judge::published::{Beside, Row};
+use crate::judge::published::{Beside, PaperRow};
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub fn render(beside: &Beside) -> String {
     }
     for table in &beside.tables {
         let sources = table.sources();
-        let row = |row: &Row| {
+        let row = |row: &PaperRow| {
             let number = sources.iter().position(|s| *s == row.source).unwrap_or(0) + 1;
             let from = format!("[{number}]{}", if row.own { " yours" } else { "" });
             [vec![row.name.clone()], row.shown.clone(), vec![from]].concat()

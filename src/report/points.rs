@@ -32,11 +32,11 @@ fn cells(sweep: &Sweep, point: &SweepPoint) -> Vec<String> {
 }
 
 /// A score by name, and where a point has it.
-type Score = (&'static str, fn(&SweepPoint) -> Option<f64>);
+type ScoreColumn = (&'static str, fn(&SweepPoint) -> Option<f64>);
 
 /// The scores that some point has.
-fn scores(sweep: &Sweep) -> Vec<Score> {
-    let all: [Score; 4] = [
+fn scores(sweep: &Sweep) -> Vec<ScoreColumn> {
+    let all: [ScoreColumn; 4] = [
         ("robust R@1", |p| p.scores.robust_r1.as_ref().map(|r| r.value)),
         ("ARS", |p| p.scores.ars.as_ref().map(|s| s.value)),
         ("ERS", |p| p.scores.ers.as_ref().map(|s| s.value)),

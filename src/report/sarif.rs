@@ -1,8 +1,8 @@
 //! SARIF 2.1.0 for code scanning. It contains failed checks and findings, and no passed checks. The first numbers are
 //! properties of the run.
 
+use super::catalogues::references;
 use super::first::firsts;
-use super::references::references;
 use super::shown::capital;
 use crate::Result;
 use crate::judge::quantity::Quantity;

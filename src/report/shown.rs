@@ -1,7 +1,7 @@
 //! How numbers are formatted in every report for people.
 
-use crate::judge::compare::{Comparison, Entry, Row};
-use crate::judge::crossed::{Cosines, Cost, Crossed, Transfer};
+use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
+use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{
@@ -384,7 +384,7 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
 pub(super) const COMPARED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, quantity::R1];
 
 /// The cells that every format shows of a row: value, the base's value, change, interval.
-pub(super) fn cells(comparison: &Comparison, row: &Row) -> [String; 4] {
+pub(super) fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     let metric = row.metric;
     let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
     [
@@ -439,7 +439,7 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
         .interval
         .map_or(String::new(), |(low, high)| format!("; 95 % {low:+.1} … {high:+.1}"));
     let [base, other] = &crossed.costs;
-    let cost = |cost: &Cost| {
+    let cost = |cost: &ModelCost| {
         let size = format!("{} kB", cost.bytes / 1000);
         match cost.image_steps_per_second {
             // Steps that craft one perturbation for many queries are not counted by query.
@@ -462,7 +462,7 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
 }
 
 /// The meaning of a row's difference, in one word.
-pub(super) fn word(row: &Row) -> &'static str {
+pub(super) fn word(row: &ComparedValue) -> &'static str {
     match row.direction {
         1 => "better",
         -1 => "worse",
@@ -473,8 +473,8 @@ pub(super) fn word(row: &Row) -> &'static str {
 
 /// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
 /// others. The JSON format has all rows.
-pub(super) fn shown(entry: &Entry) -> (Vec<&Row>, Vec<&Row>) {
-    let first = |row: &&Row| {
+pub(super) fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&ComparedValue>) {
+    let first = |row: &&ComparedValue| {
         matches!(row.metric, Quantity::Score(_) | Quantity::Robust | Quantity::After(_))
             || row.metric == quantity::R1
     };
@@ -482,6 +482,6 @@ pub(super) fn shown(entry: &Entry) -> (Vec<&Row>, Vec<&Row>) {
 }
 
 /// The value of a score in a comparison, and whether it has no meaning; a dash where there is none.
-pub(super) fn compared(entry: &Entry, metric: Quantity) -> (String, bool) {
+pub(super) fn compared(entry: &ComparedModel, metric: Quantity) -> (String, bool) {
     entry.row(metric).map_or(("–".into(), false), |row| (format!("{:.1}", row.value), row.void))
 }

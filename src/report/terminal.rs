@@ -2,7 +2,7 @@
 //! terminal. On a terminal it has colours, unless NO_COLOR is set.
 
 use super::assessment::{Standing, beside_alarm};
-use super::first::{First, Search, WITHHELD, firsts, for_others, for_recall};
+use super::first::{First, StrongSummary, WITHHELD, firsts, for_others, for_recall};
 use super::shown::{
     Grid, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval, smallest,
     stepping, verification, weakest,
@@ -349,7 +349,7 @@ fn beneath(report: &Report, first: &[First]) -> Vec<String> {
     let others = for_others(report);
     if !others.is_empty() {
         let mut total: Vec<(&str, usize)> = Vec::new();
-        for (name, counts) in others.iter().flat_map(Search::decided) {
+        for (name, counts) in others.iter().flat_map(StrongSummary::decided) {
             match total.iter_mut().find(|(of, _)| *of == name) {
                 Some((_, sum)) => *sum += counts,
                 None => total.push((name, counts)),
@@ -360,7 +360,7 @@ fn beneath(report: &Report, first: &[First]) -> Vec<String> {
             "strong search on {}: best images{}; {} image steps",
             others.iter().map(|s| s.attack).collect::<Vec<_>>().join(", "),
             decided(&total),
-            others.iter().map(Search::steps).sum::<usize>()
+            others.iter().map(StrongSummary::steps).sum::<usize>()
         ));
     }
     lines

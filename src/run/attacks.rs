@@ -5,11 +5,11 @@ use super::journal::Journal;
 use crate::cli::AuditFlags;
 use crate::data::{Dataset, Preparation};
 use crate::model::{Differentiable, Model};
-use crate::progress::{At, Mode, Phase, span};
+use crate::progress::{Mode, Phase, Position, span};
 use crate::record::{Outcome, Report};
 use crate::run::examples::Collector;
 use crate::space::Gallery;
-use crate::threat::{self, Event, Evidence, Images, Objective, Plan, Strong, Trial, Watch};
+use crate::threat::{self, Event, Evidence, ImageSource, Objective, Plan, Strong, Trial, Watch};
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ const KEPT: usize = 64 << 20;
 const TOGETHER: usize = 512;
 
 /// A model that attacks are made on, and its embeddings. Attacks from several threads lock it.
-pub type Surrogate = Mutex<(Model, Gallery)>;
+pub type SurrogateModel = Mutex<(Model, Gallery)>;
 
 /// What is attacked, and how.
 pub struct Attacks<'a> {
@@ -38,7 +38,7 @@ pub struct Attacks<'a> {
     /// How each is run.
     pub plan: &'a Plan,
     /// The model that attacks are made on, with its embeddings, where it is another one than is measured.
-    pub surrogate: Option<&'a Surrogate>,
+    pub surrogate: Option<&'a SurrogateModel>,
 }
 
 /// What an earlier process did of the report's `trials` trials, by place: the journal begins, or goes on. Errors (exit code 2):
@@ -187,7 +187,7 @@ impl Attacks<'_> {
                         let (done, of) = queries[trial.objective.code];
                         let steps =
                             if self.plan.strong(trial.objective).is_some() { 0 } else { self.plan.steps };
-                        At { attack: trial.objective.code, step, steps, queries: done, of }
+                        Position { attack: trial.objective.code, step, steps, queries: done, of }
                     });
                     progress.set(done as u64, at);
                     let (spent, more) = progress.times(done as u64);
@@ -350,7 +350,7 @@ impl Attacks<'_> {
         &self,
         trials: &[Trial],
         pixels: usize,
-        work: impl FnOnce(&Images) -> Result<()>,
+        work: impl FnOnce(&ImageSource) -> Result<()>,
     ) -> Result<()> {
         let decode = |i: usize| self.dataset.pixels(i, self.prep).map(|p| p.data);
         let queries: BTreeSet<usize> = trials.iter().map(|trial| trial.query).collect();

@@ -6,7 +6,7 @@ use super::sweep::{named, refuse_corruptions};
 use super::{attacked, selection};
 use crate::cli::AuditFlags;
 use crate::judge::compare::{self, Comparison};
-use crate::judge::crossed::{self, Cost, Crossed};
+use crate::judge::crossed::{self, Crossed, ModelCost};
 use crate::model::Model;
 use crate::progress::{Meter, Phase};
 use crate::record::{Report, Timing, reason};
@@ -181,12 +181,12 @@ fn taken(subject: &mut Subject) -> Result<(Model, Gallery)> {
 }
 
 /// What the model took.
-fn cost(path: &Path, report: &Report) -> Result<Cost> {
+fn cost(path: &Path, report: &Report) -> Result<ModelCost> {
     let bytes = std::fs::metadata(path)
         .map_err(|e| Error::usage(format!("can't read {}: {e}", path.display())))?
         .len();
     let Timing { image_steps, attacks_s, .. } = report.timing;
-    Ok(Cost { bytes, image_steps_per_second: image_steps as f64 / attacks_s.max(1e-9) })
+    Ok(ModelCost { bytes, image_steps_per_second: image_steps as f64 / attacks_s.max(1e-9) })
 }
 
 /// What a reader must know of a model's arithmetic: rounded operators, and another precision than the file's.

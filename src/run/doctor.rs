@@ -6,7 +6,7 @@ use super::summary;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::error::did_you_mean;
 use crate::judge::check::attacked::Outcomes;
-use crate::judge::check::doctor::Patient;
+use crate::judge::check::rivals::DoctorInput;
 use crate::judge::check::{self, CHECKS};
 use crate::judge::score::Basis;
 use crate::progress::Phase;
@@ -152,7 +152,7 @@ fn attacks(
     let Subject { model, dataset, prep, plan, .. } = subject;
     let Clean { gallery, selection, .. } = clean;
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
-    let mut patient = Patient::new(model, gallery, &pixels, &selection.trials, plan, other)?;
+    let mut patient = DoctorInput::new(model, gallery, &pixels, &selection.trials, plan, other)?;
     let mut progress = Phase::new("checks", asked.len() as u64, run.mode());
     let outcomes = patient.outcomes()?;
     let all = Outcomes {

@@ -3,7 +3,7 @@
 use super::selection::Asked;
 use crate::data::{Dataset, Preparation};
 use crate::judge::score::{Basis, withstood};
-use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place};
+use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome};
 use crate::space::Gallery;
 use crate::threat::objective::hub;
 use crate::threat::{Evidence, OBJECTIVES, Objective, Plan};
@@ -179,7 +179,7 @@ impl Collector {
             (0..gallery.len()).filter(|&i| i % stride == 0 || classes.contains(&gallery.labels[i])).collect();
         let plane = Plane::of(gallery.points.select(Axis(0), &shown));
         let class = |i: usize| dataset.classes[gallery.labels[i]].clone();
-        let place = |&i: &usize| Place { class: class(i), at: plane.project(gallery.point(i)) };
+        let place = |&i: &usize| MapPoint { class: class(i), at: plane.project(gallery.point(i)) };
         let queries = self.movers.iter().filter_map(|&query| {
             let id = &gallery.ids[query];
             Some(Move {

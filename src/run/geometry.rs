@@ -6,10 +6,10 @@ use super::prepare::{Purpose, Subject};
 use super::{reservations, summary};
 use crate::cli::{AuditFlags, GeometryFlags};
 use crate::judge::check;
-use crate::progress::{At, Phase};
+use crate::progress::{Phase, Position};
 use crate::record::{
-    self, AttackedTriplets, ClassMap, Geometry, Mining, Move, Outcome, Place, Precision, ShiftRow, Spacing,
-    TripletRow,
+    self, AttackedTriplets, ClassMap, Geometry, MapPoint, Mining, Move, Outcome, Precision, ShiftRow,
+    Spacing, TripletRow,
 };
 use crate::report::{self, Output};
 use crate::space::geometry::{self, Batches};
@@ -232,7 +232,7 @@ fn shifted(
     let ran = threat::run(model.lanes(), gallery, &images, &trials, plan, &mut |event| {
         match event {
             Event::Step { done, at } => {
-                let at = at.map(|(trial, step)| At {
+                let at = at.map(|(trial, step)| Position {
                     attack: trial.objective.code,
                     step,
                     steps: plan.steps,
@@ -325,7 +325,7 @@ impl Shown {
             attack: subject.settings.suite.attacks.first().map_or("", |e| e.objective.code).into(),
             perplexity: layout.perplexity,
             divergence: layout.divergence,
-            items: (0..clean).map(|at| Place { class: class(self.items[at]), at: place(at) }).collect(),
+            items: (0..clean).map(|at| MapPoint { class: class(self.items[at]), at: place(at) }).collect(),
             queries: (moved.iter().enumerate())
                 .map(|(k, &(q, _))| Move {
                     query: gallery.ids[q].clone(),

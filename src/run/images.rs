@@ -1,11 +1,11 @@
 //! Images on their way to the model: the data set, the batch of the check at load, and the gallery of all embeddings.
 
 use super::attacks::interrupted;
-use super::stored::{self, Row, Stored};
+use super::stored::{self, EmbeddingRow, Stored};
 use crate::cli::AuditFlags;
 use crate::data::embedded::{Embedded, Image};
 use crate::data::vectors::Vectors;
-use crate::data::{BUILTIN_SEED, Dataset, Item, Pair, Pixels, Preparation, Resize};
+use crate::data::{BUILTIN_SEED, Dataset, Item, ListedPair, Pixels, Preparation, Resize};
 use crate::model::card::Preprocessing;
 use crate::model::{Model, hex};
 use crate::progress::Phase;
@@ -257,17 +257,17 @@ impl Gathered {
         flags: &AuditFlags,
         dataset: &Dataset,
         file: Embedded,
-        rows: Vec<Row>,
+        rows: Vec<EmbeddingRow>,
     ) -> Result<()> {
         let mut order = Vec::with_capacity(rows.len());
         for row in rows {
             let item = &dataset.items[self.readable.len()];
             match row {
-                Row::Embedded(at) => {
+                EmbeddingRow::Embedded(at) => {
                     self.read(dataset, item, file.images[at].digest);
                     order.push(at);
                 }
-                Row::Unreadable(why) => self.left_out(flags, item, Error::usage(why))?,
+                EmbeddingRow::Unreadable(why) => self.left_out(flags, item, Error::usage(why))?,
             }
         }
         if self.embeddings.is_empty() && order.iter().copied().eq(0..file.images.len()) {
@@ -312,7 +312,7 @@ impl Gathered {
                 self.contents.update(format!("{}\t{camera}\t", *role as u8));
             }
         }
-        for Pair { probe, reference, same, group, fold } in &dataset.pairs {
+        for ListedPair { probe, reference, same, group, fold } in &dataset.pairs {
             let group = group.as_deref().unwrap_or_default();
             let fold = fold.map_or(String::new(), |fold| format!("{fold}\t"));
             self.contents.update(format!("{probe}\t{reference}\t{same}\t{group}\t{fold}"));

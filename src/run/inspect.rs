@@ -59,7 +59,7 @@ pub struct Findings {
     /// Where it computes, and why there.
     pub machine: String,
     /// What an audit costs.
-    pub cost: Option<Cost>,
+    pub cost: Option<AuditCost>,
     /// Why an audit would refuse it, or why it has no gradient.
     pub problem: Option<String>,
     /// What to do.
@@ -92,7 +92,7 @@ pub struct OperatorCount {
 
 /// Seconds that an audit takes, about.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cost {
+pub struct AuditCost {
     /// The suite.
     pub suite: String,
     /// The check at load, once.
@@ -204,14 +204,14 @@ fn precision(of: DType) -> &'static str {
 }
 
 /// What an audit with a suite costs.
-fn cost(taken: &Taken, suite: &Suite) -> Result<Cost> {
+fn cost(taken: &Taken, suite: &Suite) -> Result<AuditCost> {
     let p = &taken.info.preprocessing;
     let (_, plan) = suite.plan(p.height.max(p.width), 0)?;
     let images = Dataset::builtin(BUILTIN_SEED).items.len();
     let amount = Amount { images, queries: QUERIES, checked: false, first: FIRST, tried: 0, ranking: 0.0 };
     let sampled = Sampled { max_queries: Some(QUERIES), strong: None };
     let outlook = Outlook::of(Speed::guess(taken.embed_s), amount, false, suite, &plan, sampled);
-    Ok(Cost {
+    Ok(AuditCost {
         suite: suite.name.clone(),
         check_s: outlook.phases[0].seconds,
         image_s: taken.embed_s,

@@ -50,18 +50,18 @@ struct Basis {
 
 /// A result with what it follows from, as it lies on disk.
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct CachedCheck {
     basis: Basis,
     checked: Checked,
 }
 
 /// The place of a result in the cache.
-pub struct Place {
+pub struct CheckCache {
     path: PathBuf,
     basis: Basis,
 }
 
-impl Place {
+impl CheckCache {
     /// The place of this model's result on these images, the first `count` of which are checked. `None` where nothing is kept: with
     /// --no-cache, on a GPU, or where the system names no folder for caches.
     pub fn of(
@@ -71,7 +71,7 @@ impl Place {
         model: &Model,
         images: &[f32],
         count: usize,
-    ) -> Option<Place> {
+    ) -> Option<CheckCache> {
         if flags.no_cache || options.provider != Provider::Cpu {
             return None;
         }
@@ -93,12 +93,13 @@ impl Place {
             images: hex(&pixels.finalize()),
         };
         let key = hex(&Sha256::digest(serde_json::to_vec(&basis).ok()?));
-        Some(Place { path: files::cache_folder()?.join("check").join(format!("{key}.json")), basis })
+        Some(CheckCache { path: files::cache_folder()?.join("check").join(format!("{key}.json")), basis })
     }
 
     /// The result that lies here; `None` where there is none, or one that is damaged or follows from something else.
     pub fn find(&self) -> Option<Checked> {
-        let entry: Entry = serde_json::from_str(&files::read_text(&self.path, files::BY_HAND).ok()?).ok()?;
+        let entry: CachedCheck =
+            serde_json::from_str(&files::read_text(&self.path, files::BY_HAND).ok()?).ok()?;
         (entry.basis == self.basis && keepable(&entry.checked)).then_some(entry.checked)
     }
 
@@ -110,7 +111,7 @@ impl Place {
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let entry = Entry { basis: self.basis.clone(), checked: checked.clone() };
+        let entry = CachedCheck { basis: self.basis.clone(), checked: checked.clone() };
         files::replace(&self.path, &serde_json::to_vec_pretty(&entry)?)
     }
 }

@@ -6,7 +6,7 @@ use super::kept;
 use crate::cli::{AuditFlags, Sample};
 use crate::files;
 use crate::model::hex;
-use crate::space::benign::Benign;
+use crate::space::benign::BenignRetrieval;
 use crate::space::{self, Gallery};
 use crate::suite::Suite;
 use serde::{Deserialize, Serialize};
@@ -18,17 +18,17 @@ const MOST: u64 = 1 << 30;
 
 /// A result as it lies on disk.
 #[derive(Serialize, Deserialize)]
-pub struct Entry {
+pub struct CachedRetrieval {
     /// Retrieval without attack.
-    pub benign: Benign,
+    pub benign: BenignRetrieval,
     /// The queries that are attacked, by their index in the gallery, where they are chosen by what they find without attack.
     pub queries: Option<Vec<usize>>,
 }
 
 /// The place of a result in the cache.
-pub struct Place(PathBuf);
+pub struct RetrievalCache(PathBuf);
 
-impl Place {
+impl RetrievalCache {
     /// The place of the result for this gallery, whose images, classes and roles have the hash `data`. Its name is a hash of all that
     /// the result follows from: the program, the embeddings, how many queries are ranked, and how queries are chosen. `None` where
     /// nothing is kept: with --no-cache, or where the system names no folder for caches.
@@ -38,7 +38,7 @@ impl Place {
         ranked: usize,
         gallery: &Gallery,
         data: &str,
-    ) -> Option<Place> {
+    ) -> Option<RetrievalCache> {
         if flags.no_cache {
             return None;
         }
@@ -49,18 +49,20 @@ impl Place {
         let right = (flags.sample == Sample::Correct).then_some(suite.max_queries);
         let given = flags.gallery.is_some();
         hash.update(format!("\n{ranked} ranked, right {right:?}, seed {}, {given}", flags.seed));
-        Some(Place(files::cache_folder()?.join("clean").join(format!("{}.json", hex(&hash.finalize())))))
+        Some(RetrievalCache(
+            files::cache_folder()?.join("clean").join(format!("{}.json", hex(&hash.finalize()))),
+        ))
     }
 
     /// The result that lies here; `None` where there is none, or a damaged one.
-    pub fn find(&self, gallery: &Gallery) -> Option<Entry> {
-        let entry: Entry = serde_json::from_str(&files::read_text(&self.0, MOST).ok()?).ok()?;
+    pub fn find(&self, gallery: &Gallery) -> Option<CachedRetrieval> {
+        let entry: CachedRetrieval = serde_json::from_str(&files::read_text(&self.0, MOST).ok()?).ok()?;
         let known = |query: &usize| gallery.queries().binary_search(query).is_ok();
         entry.queries.iter().flatten().all(known).then_some(entry)
     }
 
     /// Keeps a result. Errors: the folder can't be written to.
-    pub fn keep(&self, entry: &Entry) -> std::io::Result<()> {
+    pub fn keep(&self, entry: &CachedRetrieval) -> std::io::Result<()> {
         if let Some(folder) = self.0.parent() {
             std::fs::create_dir_all(folder)?;
         }

@@ -1,9 +1,9 @@
 //! What an audit and the doctor do before they attack anything: they settle what was asked for, open model and images, check
 //! both, embed the gallery and select the trials.
 
-use super::attacks::{Surrogate, interrupted};
+use super::attacks::{SurrogateModel, interrupted};
 use super::cost::{Amount, Outlook, Sampled, Speed};
-use super::kept::{Checked, Place};
+use super::kept::{CheckCache, Checked};
 use super::machine::{Machine, STAGES};
 use super::selection::{Asked, Chosen};
 use super::settings::{Settings, settle_card};
@@ -13,8 +13,8 @@ use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{self, Dataset, Preparation};
 use crate::error::did_you_mean;
 use crate::judge::check;
-use crate::judge::check::clean::Retrieval;
-use crate::judge::check::preprocessing::Sample;
+use crate::judge::check::clean::CleanRetrieval;
+use crate::judge::check::preprocessing::PreprocessingSample;
 use crate::model::Model;
 use crate::model::card::Card;
 use crate::progress::{Meter, Mode, Phase};
@@ -23,7 +23,7 @@ use crate::record::{
 };
 use crate::report::terminal::wrap;
 use crate::space::Gallery;
-use crate::space::benign::{Benign, Stage, benign_of};
+use crate::space::benign::{BenignRetrieval, Stage, benign_of};
 use crate::space::verification::{Distances, Pair};
 use crate::suite::Suite;
 use crate::threat::{self, Plan, Selection};
@@ -50,7 +50,7 @@ pub struct Subject {
     pub machine: Machine,
     pub model: Model,
     /// The model that attacks are made on, with its own embeddings of the images, where it is another one.
-    pub surrogate: Option<Surrogate>,
+    pub surrogate: Option<SurrogateModel>,
     pub metric: Metric,
     /// How images become the model's pixels.
     pub prep: Preparation,
@@ -70,7 +70,7 @@ pub struct Subject {
 pub struct Clean {
     pub gallery: Gallery,
     pub data: record::Data,
-    pub benign: Benign,
+    pub benign: BenignRetrieval,
     /// How the queries behind `benign` were chosen, where they are not all.
     pub benign_sampling: Option<String>,
     /// The trials of this process: all, or those that a part of a run draws.
@@ -119,8 +119,8 @@ impl Subject {
         let model_s = clock.lap();
 
         let (first, count) = images::first_batch(&dataset, &model)?;
-        let place = Place::of(flags, machine.options, &settings.card, &model, &first, count);
-        let earlier = place.as_ref().and_then(Place::find);
+        let place = CheckCache::of(flags, machine.options, &settings.card, &model, &first, count);
+        let earlier = place.as_ref().and_then(CheckCache::find);
         if let (Some(speed), Purpose::Audit) = (speed, purpose) {
             let others =
                 if dataset.is_generated() { 0 } else { model.info.preprocessing.usual_others().len() };
@@ -191,14 +191,14 @@ impl Subject {
         // The centres of a clustering aren't kept, and a gallery that is clustered is small.
         let ranked = most.filter(|_| clusterings.is_none());
         let (suite, plan) = (&self.settings.suite, &self.plan);
-        let place =
-            ranked.and_then(|ranked| kept_clean::Place::of(flags, suite, ranked, &gallery, &data.sha256));
+        let place = ranked
+            .and_then(|ranked| kept_clean::RetrievalCache::of(flags, suite, ranked, &gallery, &data.sha256));
         let earlier = place.as_ref().and_then(|place| place.find(&gallery));
         if earlier.is_some() {
             flags.mode().note("retrieval: an earlier audit's result is kept; --no-cache makes it anew");
         }
         let (benign, queries) = match earlier {
-            Some(kept_clean::Entry { benign, queries }) => (Some(benign), queries),
+            Some(kept_clean::CachedRetrieval { benign, queries }) => (Some(benign), queries),
             None => (None, None),
         };
         let found = benign.is_some();
@@ -208,12 +208,12 @@ impl Subject {
             let named = |e: Error| e.context(format!("--targets {}", path.display()));
             gallery = gallery.with_targets(targets.embeddings, targets.ids).map_err(named)?;
         }
-        self.findings.extend(check::of_retrieval(&Retrieval { gallery: &gallery, benign: &benign }));
+        self.findings.extend(check::of_retrieval(&CleanRetrieval { gallery: &gallery, benign: &benign }));
         self.timing.gallery_s = self.clock.lap();
         let queries = queries.map_or_else(|| selection::queries(flags, suite, &gallery), Ok)?;
         if let Some(place) = place.filter(|_| !found) {
             let chosen = (flags.sample == cli::Sample::Correct).then(|| queries.clone());
-            let entry = kept_clean::Entry { benign: benign.clone(), queries: chosen };
+            let entry = kept_clean::CachedRetrieval { benign: benign.clone(), queries: chosen };
             if let Err(e) = place.keep(&entry) {
                 flags
                     .mode()
@@ -230,7 +230,7 @@ impl Subject {
 impl Subject {
     /// Another model, at `path`, with its own embeddings of the images that [`Subject::embed`] kept. Errors (exit code 2):
     /// its input is another one, or the gallery is given as embeddings.
-    pub fn open_surrogate(&mut self, flags: &AuditFlags, path: &Path) -> Result<Surrogate> {
+    pub fn open_surrogate(&mut self, flags: &AuditFlags, path: &Path) -> Result<SurrogateModel> {
         if flags.gallery.is_some() {
             return Err(Error::usage("--surrogate embeds the gallery itself: leave --gallery out"));
         }
@@ -277,7 +277,7 @@ fn for_suite(mut gallery: Gallery, suite: &Suite, dataset: &Dataset) -> Result<G
     gallery.xi_k = suite.xi_k;
     gallery.hub_class = hub_class(suite, dataset)?;
     if !dataset.pairs.is_empty() {
-        let pair = |p: &data::Pair| {
+        let pair = |p: &data::ListedPair| {
             // Images that can't be read have left the gallery, and their pairs with them.
             let (probe, reference) = (gallery.find(&p.probe)?, gallery.find(&p.reference)?);
             Some(Pair { probe, reference, same: p.same, group: p.group.clone(), fold: p.fold })
@@ -361,7 +361,7 @@ fn check_at_load(
     mut model: Model,
     images: Vec<f32>,
     count: usize,
-    place: Option<&Place>,
+    place: Option<&CheckCache>,
     earlier: Option<Checked>,
 ) -> Result<(Model, Vec<f32>, Checked, bool)> {
     let mut phase = Phase::new("check", 0, flags.mode());
@@ -404,7 +404,7 @@ fn check_preprocessing(
         meter.set(done, total);
         phase.follow(&meter);
     };
-    let mut sample = Sample { dataset, model, metric, prep: prep.clone(), tell: &mut tell };
+    let mut sample = PreprocessingSample { dataset, model, metric, prep: prep.clone(), tell: &mut tell };
     let findings = check::of_preprocessing(&mut sample)?;
     phase.finish();
     Ok(findings)
@@ -458,7 +458,7 @@ fn retrieve(
     gallery: &Gallery,
     most: Option<usize>,
     clusterings: Option<usize>,
-) -> Result<Benign> {
+) -> Result<BenignRetrieval> {
     let queries = threat::sample_queries(gallery, most, flags.seed);
     let mut phase = Phase::new("retrieval", queries.len() as u64, flags.mode());
     phase.begin(queries.len() as u64, 0);

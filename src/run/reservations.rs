@@ -11,13 +11,18 @@ use crate::model::runtime;
 use crate::model::{Info, Route};
 use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
 use crate::space::Gallery;
-use crate::space::benign::Benign;
+use crate::space::benign::BenignRetrieval;
 use crate::threat::objective::spqa;
 use crate::threat::{Measure, Trial};
 use rayon::prelude::*;
 
 /// What a reader should know of model and data before trusting the numbers.
-pub fn before_attacks(dataset: &Dataset, model: &Info, data: &Data, benign: &Benign) -> Vec<Warning> {
+pub fn before_attacks(
+    dataset: &Dataset,
+    model: &Info,
+    data: &Data,
+    benign: &BenignRetrieval,
+) -> Vec<Warning> {
     let mut found = Vec::new();
     if dataset.is_generated() {
         found.push(reason::BUILT_IN_DATA.warning(

@@ -100,7 +100,7 @@ pub fn bytes(item: &Item) -> Option<u64> {
 }
 
 /// What is stored of an image.
-pub enum Row {
+pub enum EmbeddingRow {
     /// The row of its embedding.
     Embedded(usize),
     /// It could not be read, and why.
@@ -115,17 +115,17 @@ pub fn rows(
     (dataset, from): (&Dataset, usize),
     model: &mut Model,
     prep: &Preparation,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<EmbeddingRow>> {
     let items = &dataset.items[from..];
     let unreadable = &stored.unreadable;
     let unreadable: HashMap<&str, &str> =
         unreadable.iter().map(|(id, why)| (id.as_str(), why.as_str())).collect();
     let row = |(item, known): (&Item, Option<usize>)| match known {
-        Some(at) => Some(Row::Embedded(at)),
-        None => unreadable.get(item.id.as_str()).map(|why| Row::Unreadable(why.to_string())),
+        Some(at) => Some(EmbeddingRow::Embedded(at)),
+        None => unreadable.get(item.id.as_str()).map(|why| EmbeddingRow::Unreadable(why.to_string())),
     };
     let known = stored.rows(items.par_iter().map(|item| item.id.as_str()));
-    let all: Vec<Option<Row>> = items.iter().zip(known).map(row).collect();
+    let all: Vec<Option<EmbeddingRow>> = items.iter().zip(known).map(row).collect();
     if let Some(at) = all.iter().position(Option::is_none) {
         let lacking = all.iter().filter(|row| row.is_none()).count();
         let id = &items[at].id;
@@ -139,9 +139,9 @@ pub fn rows(
         let more = held - items.len();
         return Err(stale(name, &format!("it holds {more} images that the data set doesn't have")));
     }
-    let rows: Vec<Row> = all.into_iter().flatten().collect();
+    let rows: Vec<EmbeddingRow> = all.into_iter().flatten().collect();
     let other = items.par_iter().zip(&rows).find_map_first(|(item, row)| {
-        let Row::Embedded(at) = row else { return None };
+        let EmbeddingRow::Embedded(at) = row else { return None };
         let (image, class) = (&stored.images[*at], &dataset.classes[item.class]);
         match image {
             _ if image.label != *class => {
@@ -163,7 +163,7 @@ pub fn rows(
 /// Embeds a sample again. Each part of a run takes another one.
 fn look_again(
     flags: &AuditFlags,
-    (name, stored, rows): (&str, &Embedded, &[Row]),
+    (name, stored, rows): (&str, &Embedded, &[EmbeddingRow]),
     (dataset, from): (&Dataset, usize),
     model: &mut Model,
     prep: &Preparation,
@@ -179,7 +179,7 @@ fn look_again(
     for at in sample {
         let id = dataset.items[from + at].id.as_str();
         match (&rows[at], dataset.pixels(from + at, prep)) {
-            (&Row::Embedded(row), Ok(found)) => {
+            (&EmbeddingRow::Embedded(row), Ok(found)) => {
                 if found.digest != stored.images[row].digest {
                     return Err(stale(
                         name,
@@ -189,16 +189,16 @@ fn look_again(
                 pixels.extend(found.data);
                 expected.push((id, stored.row(row)));
             }
-            (Row::Embedded(_), Err(e)) => {
+            (EmbeddingRow::Embedded(_), Err(e)) => {
                 return Err(e.context(format!("{name} has the embedding of `{id}`")));
             }
-            (Row::Unreadable(_), Ok(_)) => {
+            (EmbeddingRow::Unreadable(_), Ok(_)) => {
                 return Err(stale(
                     name,
                     &format!("`{id}` could not be read when it was made, and can be read now"),
                 ));
             }
-            (Row::Unreadable(_), Err(_)) => {}
+            (EmbeddingRow::Unreadable(_), Err(_)) => {}
         }
     }
     let found = model.embed(&pixels)?;

@@ -6,13 +6,13 @@ use super::selection::Asked;
 use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};
-use crate::judge::score::{self, Estimate, Scores, Summary};
+use crate::judge::score::{self, ComputedScores, Estimate, Summary};
 use crate::judge::{breakdown, corruption, retrieval, smallest, strong, verification};
 use crate::model::{hex, runtime};
 use crate::progress::Phase;
 use crate::record::{self, Form, Outcome, Precision, Report, ScoreName, Surrogate, Verification, Warning};
 use crate::space::Gallery;
-use crate::space::benign::{Benign, CMC};
+use crate::space::benign::{BenignRetrieval, CMC};
 use crate::space::verification::{Distances, folds};
 use crate::suite::Suite;
 use crate::threat::objective::r1::R1;
@@ -256,7 +256,7 @@ pub fn model(subject: &Subject) -> record::Model {
 }
 
 /// Retrieval without attack, in per cent.
-pub fn benign(b: &Benign, dataset: &Dataset, sampling: Option<String>) -> record::Benign {
+pub fn benign(b: &BenignRetrieval, dataset: &Dataset, sampling: Option<String>) -> record::Benign {
     let curve = CMC.iter().zip(&b.cmc).map(|(&k, share)| record::CmcPoint { k, value: 100.0 * share });
     let classes = b.classes.iter().map(|row| record::ClassRow {
         class: dataset.classes[row.label].clone(),
@@ -298,7 +298,7 @@ fn row(s: &Summary, form: Form) -> record::Attack {
 }
 
 /// The scores that the suite asks for; one that it doesn't isn't missed.
-fn wanted(asked: &[ScoreName], scores: Scores) -> record::Scores {
+fn wanted(asked: &[ScoreName], scores: ComputedScores) -> record::Scores {
     let score = |name: ScoreName, found: Option<Estimate>, table: Option<Estimate>| {
         found.filter(|_| asked.contains(&name)).map(|e| record::Score {
             value: e.value,

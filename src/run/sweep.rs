@@ -90,19 +90,19 @@ fn targets(suite: &mut Suite, key: &str, text: &str) -> Result<f64> {
 }
 
 /// One value of each axis, in the axes' order.
-type Place = Vec<String>;
+type GridPoint = Vec<String>;
 
 /// The grid: the axes that `--over` names, and every combination of their values.
 struct Grid {
     axes: Vec<&'static Axis>,
-    places: Vec<Place>,
+    places: Vec<GridPoint>,
 }
 
 impl Grid {
     /// Parses texts such as `eps=2/255,4/255`. Errors (exit code 2): an unknown setting, one that is given twice, no value,
     /// or too many points.
     fn parse(flags: &SweepFlags) -> Result<Grid> {
-        let (mut axes, mut places): (Vec<&'static Axis>, Vec<Place>) = (Vec::new(), vec![Vec::new()]);
+        let (mut axes, mut places): (Vec<&'static Axis>, Vec<GridPoint>) = (Vec::new(), vec![Vec::new()]);
         for text in &flags.over {
             let wrong = |why: &str| Error::usage(format!("--over {text}: {why}"));
             let names = AXES.each_ref().map(|a| a.name).join(", ");
@@ -124,7 +124,7 @@ impl Grid {
             if values.is_empty() {
                 return Err(wrong("name one value at least"));
             }
-            let with = |place: &Place| {
+            let with = |place: &GridPoint| {
                 let place = place.clone();
                 values.iter().map(move |v| [place.clone(), vec![v.clone()]].concat()).collect::<Vec<_>>()
             };
@@ -147,7 +147,7 @@ impl Grid {
     }
 
     /// The suite at a place, and the place in numbers.
-    fn at(&self, place: &Place, suite: &Suite) -> Result<(Suite, Vec<f64>)> {
+    fn at(&self, place: &GridPoint, suite: &Suite) -> Result<(Suite, Vec<f64>)> {
         let mut suite = suite.clone();
         let mut numbers = Vec::new();
         for (axis, value) in self.axes.iter().zip(place) {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Retrieval quality on clean images: every query against the items it may rank. Shares in [0, 1].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Benign {
+pub struct BenignRetrieval {
     /// Queries with at least one item to find: the ones the averages run over.
     pub queries: usize,
     /// Queries without, left out.
@@ -38,7 +38,7 @@ pub struct Benign {
     /// The same adjusted for chance.
     pub ami: Option<f64>,
     /// Per class with queries, by label.
-    pub classes: Vec<ClassRow>,
+    pub classes: Vec<ClassRetrieval>,
     /// The centres of the clustering behind NMI [classes, D]; `None` when not asked for.
     #[serde(skip)]
     pub centres: Option<Array2<f32>>,
@@ -49,7 +49,7 @@ pub const CMC: [usize; 4] = [1, 5, 10, 20];
 
 /// Retrieval of one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClassRow {
+pub struct ClassRetrieval {
     /// Its label.
     pub label: usize,
     /// Its queries with something to find.
@@ -71,7 +71,7 @@ pub enum Stage {
 
 /// Measures every query of `gallery`. `clustering` is the number of k-means restarts for NMI and AMI; `None` leaves them
 /// out, as their cost (items × classes × dimensions, dozens of times) dwarfs the rest on large galleries.
-pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<Benign> {
+pub fn benign(gallery: &Gallery, clustering: Option<usize>, seed: u64) -> Result<BenignRetrieval> {
     benign_of(gallery, gallery.queries(), clustering, seed, &mut |_| Ok(()))
 }
 
@@ -83,7 +83,7 @@ pub fn benign_of(
     clustering: Option<usize>,
     seed: u64,
     tell: &mut dyn FnMut(Stage) -> Result<()>,
-) -> Result<Benign> {
+) -> Result<BenignRetrieval> {
     // Only the ranks of the positives matter: r_1 < r_2 < … < r_R, 0 = nearest.
     let found = positive_ranks(gallery, all, &mut |done| tell(Stage::Ranked(done)))?;
     let (queries, ranks): (Vec<usize>, Vec<Vec<usize>>) =
@@ -97,10 +97,11 @@ pub fn benign_of(
     }
     let mean = |of: &dyn Fn(&[usize]) -> f64| ranks.iter().map(|r| of(r)).sum::<f64>() / ranks.len() as f64;
     let recall = |k: usize| mean(&|r| f64::from(u8::from(r[0] < k)));
-    let mut classes: BTreeMap<usize, ClassRow> = BTreeMap::new();
+    let mut classes: BTreeMap<usize, ClassRetrieval> = BTreeMap::new();
     for (&query, ranks) in queries.iter().zip(&ranks) {
         let label = gallery.labels[query];
-        let row = classes.entry(label).or_insert(ClassRow { label, queries: 0, r_at_1: 0.0, map_at_r: 0.0 });
+        let row =
+            classes.entry(label).or_insert(ClassRetrieval { label, queries: 0, r_at_1: 0.0, map_at_r: 0.0 });
         row.queries += 1;
         row.r_at_1 += f64::from(u8::from(ranks[0] < 1));
         row.map_at_r += ap_at_r(ranks);
@@ -119,7 +120,7 @@ pub fn benign_of(
         })
         .transpose()?
         .unzip();
-    Ok(Benign {
+    Ok(BenignRetrieval {
         queries: ranks.len(),
         without_positive: all.len() - ranks.len(),
         r_at_1: recall(1),

@@ -15,7 +15,7 @@ const PERPLEXITY: f64 = 30.0;
 
 /// A map.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Layout {
+pub struct TsneMap {
     /// Places of the points, [N].
     pub places: Vec<[f64; 2]>,
     /// KL(P‖Q), which the places were made to lower.
@@ -26,14 +26,14 @@ pub struct Layout {
 
 /// The map of points [N, D] under the Euclidean distance, N ≥ 2. It depends on the points and the seed only. Calls `tell` with
 /// the number of finished steps, of the number returned by [`steps`].
-pub fn layout(points: ArrayView2<f32>, seed: u64, tell: &mut dyn FnMut(usize)) -> Layout {
+pub fn layout(points: ArrayView2<f32>, seed: u64, tell: &mut dyn FnMut(usize)) -> TsneMap {
     let n = points.nrows();
     let perplexity = PERPLEXITY.min((n.saturating_sub(1)) as f64 / 3.0).max(1.0);
     let p = affinities(points, perplexity);
     let mut random = Random::keyed(&[b"t-sne", &seed.to_le_bytes()]);
     let start = (0..n).map(|_| [0, 1].map(|_| 1e-4 * f64::from(random.normal()))).collect();
     let places = descend(&p, start, STEPS, tell);
-    Layout { divergence: divergence(&p, &places), places, perplexity }
+    TsneMap { divergence: divergence(&p, &places), places, perplexity }
 }
 
 /// The number of steps that [`layout`] makes.

@@ -9,7 +9,7 @@ use super::ball::Bound;
 use super::draw::Draw;
 use super::measure::measure_all;
 use super::objective::{Aim, Loss, es, foreign, gtt, hub, r1, rank, within};
-use super::runner::{Event, Evidence, Images, Plan, Task, Variation, Watch, load, start};
+use super::runner::{Event, Evidence, ImageSource, Plan, Task, Variation, Watch, load, start};
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
 use super::select::Trial;
 use crate::Result;
@@ -544,7 +544,7 @@ pub fn usual(ensemble: Ensemble, effort: usize) -> usize {
 }
 
 /// Calls its last argument with lanes that have the gradients of a route. Returns whether the model has it.
-pub type Lanes<'l> = dyn FnMut(Route, &mut OnLanes) -> Result<bool> + 'l;
+pub type LaneSource<'l> = dyn FnMut(Route, &mut OnLanes) -> Result<bool> + 'l;
 
 /// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
 const KEPT: usize = 16 << 20;
@@ -603,7 +603,7 @@ struct Aimed {
 }
 
 /// The image of a random query, moved into the set. Errors: those of `images`; see [`load`].
-fn other(gallery: &Gallery, images: &Images, bound: &Bound, draw: &mut Draw) -> Result<Vec<f32>> {
+fn other(gallery: &Gallery, images: &ImageSource, bound: &Bound, draw: &mut Draw) -> Result<Vec<f32>> {
     let queries = gallery.queries();
     let query = queries[draw.index(queries.len())];
     let mut x = load(gallery, images, query, bound.centre.len())?;
@@ -617,7 +617,7 @@ pub struct Strong<'a> {
     /// The embeddings of all items.
     pub gallery: &'a Gallery,
     /// Clean images.
-    pub images: &'a Images<'a>,
+    pub images: &'a ImageSource<'a>,
     /// The trials. Each runs the ensemble of its objective.
     pub trials: &'a [Trial],
     /// Form, ball, ε and seed. Search, steps and restarts are the members' own.
@@ -631,7 +631,7 @@ pub struct Strong<'a> {
 impl Strong<'_> {
     /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
     /// are those of the trials. Stops early if `watch` says so. Errors: as for [`super::run`].
-    pub fn run(&self, lanes: &mut Lanes, watch: &mut Watch) -> Result<()> {
+    pub fn run(&self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<()> {
         let chunk = (KEPT / self.shape.iter().product::<usize>().max(1)).clamp(CHUNK[0], CHUNK[1]);
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for objective in super::OBJECTIVES {
@@ -681,7 +681,7 @@ impl<'s> Chunk<'s> {
         &self.all.trials[self.places[i]]
     }
 
-    fn run(mut self, lanes: &mut Lanes, watch: &mut Watch) -> Result<ControlFlow<()>> {
+    fn run(mut self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<ControlFlow<()>> {
         let Some(first) = self.places.first() else { return Ok(ControlFlow::Continue(())) };
         let ensemble = self.all.trials[*first].objective.members;
         if self.without_attack(watch)?.is_break() {
@@ -782,7 +782,7 @@ impl<'s> Chunk<'s> {
         member: &Member,
         standing: &[usize],
         base: usize,
-        lanes: &mut Lanes,
+        lanes: &mut LaneSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
         let Strong { gallery, images, plan, effort, .. } = *self.all;

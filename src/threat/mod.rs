@@ -42,7 +42,7 @@ pub use losses::losses;
 pub use mask::Mask;
 pub use measure::{Measure, measure, measure_all, rank_bounds, retrievals};
 pub use objective::{Drawn, Loss, OBJECTIVES, Objective, Query, Reach, Targets};
-pub use runner::{Event, Evidence, Images, LAST, Plan, Watch, run, run_jobs, together};
+pub use runner::{Event, Evidence, ImageSource, LAST, Plan, Watch, run, run_jobs, together};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{
     Selection, Trial, TrialFile, list, order, read_trials, rows_of, sample_candidates, sample_of,

@@ -154,7 +154,7 @@ pub struct Variation<'v> {
 pub type Watch<'w> = dyn FnMut(Event) -> ControlFlow<()> + Send + 'w;
 
 /// Returns the clean image of a gallery item: C·H·W values in [0,1].
-pub type Images<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
+pub type ImageSource<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
 
 /// Runs `trials`, each with its own perturbation. Returns their outcomes in the same order; if `watch` stops the run,
 /// only those finished so far.
@@ -164,7 +164,7 @@ pub type Images<'i> = dyn Fn(usize) -> Result<Vec<f32>> + Sync + 'i;
 pub fn run(
     models: Vec<&mut dyn Differentiable>,
     gallery: &Gallery,
-    images: &Images,
+    images: &ImageSource,
     trials: &[Trial],
     plan: &Plan,
     watch: &mut Watch,
@@ -211,7 +211,7 @@ pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize
 pub fn run_jobs(
     models: Vec<&mut dyn Differentiable>,
     gallery: &Gallery,
-    images: &Images,
+    images: &ImageSource,
     trials: &[Trial],
     jobs: &[Vec<usize>],
     plan: &Plan,
@@ -258,7 +258,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Loads a clean image and checks its size and range.
-pub(super) fn load(gallery: &Gallery, images: &Images, item: usize, pixels: usize) -> Result<Vec<f32>> {
+pub(super) fn load(gallery: &Gallery, images: &ImageSource, item: usize, pixels: usize) -> Result<Vec<f32>> {
     let id = &gallery.ids[item];
     let image = images(item).map_err(|e| e.context(format!("image `{id}`")))?;
     if image.len() != pixels {
@@ -279,7 +279,7 @@ pub(super) fn load(gallery: &Gallery, images: &Images, item: usize, pixels: usiz
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub gallery: &'a Gallery,
-    pub images: &'a Images<'a>,
+    pub images: &'a ImageSource<'a>,
     pub trials: &'a [Trial],
     pub jobs: &'a [Vec<usize>],
     /// For each job, trials that its perturbation is applied to when it is crafted; then these are measured in place of its

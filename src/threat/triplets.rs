@@ -2,7 +2,7 @@
 //! as it gets. What moves is what CA-TRIDE compares in its figure 5.
 
 use super::ball::Bound;
-use super::runner::{Images, Plan};
+use super::runner::{ImageSource, Plan};
 use crate::model::Model;
 use crate::space::{Gallery, geometry};
 use crate::{Error, Result};
@@ -40,7 +40,7 @@ impl Moving {
 pub fn harden(
     model: &mut Model,
     gallery: &Gallery,
-    images: &Images,
+    images: &ImageSource,
     triplets: &[[usize; 3]],
     moving: Moving,
     plan: &Plan,

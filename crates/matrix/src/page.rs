@@ -1,7 +1,7 @@
 //! What there is to say of models: tables, curves, comparisons at matched R@1. Pure functions of what logs and reports hold.
 
 use crate::outcome::{SeedResult, TrainedModel};
-use crate::statistics::{Comparison, Interval, Point, difference, dominance, mean_and_deviation};
+use crate::statistics::{Interval, MatchedComparison, Point, difference, dominance, mean_and_deviation};
 use audit::threat::term::Term;
 
 /// Mean and standard deviation over seeds.
@@ -62,7 +62,7 @@ impl Models<'_> {
         self.0.iter().filter(|m| m.spec.family == family).flat_map(of).collect()
     }
 
-    pub fn compare(&self, a: &str, b: &str, equal_work: bool) -> Result<Comparison, String> {
+    pub fn compare(&self, a: &str, b: &str, equal_work: bool) -> Result<MatchedComparison, String> {
         difference(&self.points(a), &self.points(b), equal_work)
     }
 

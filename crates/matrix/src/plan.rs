@@ -14,7 +14,7 @@ use std::time::Instant;
 /// The file. Paths in it are relative to its folder.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Plan {
+struct MatrixPlan {
     data: Vec<Images>,
     seeds: Vec<u64>,
     methods: Vec<Method>,
@@ -86,7 +86,7 @@ const OWN_OF_AUDIT: [&str; 4] = ["--data", "-o", "--output", "--threads"];
 pub fn run(file: &Path, tools: &Tools) -> Result<String> {
     let text = fs::read_to_string(file)
         .map_err(|e| Error::usage(format!("can't read the plan {}: {e}", file.display())))?;
-    let plan: Plan = yaml::read(&file.display().to_string(), &text)?;
+    let plan: MatrixPlan = yaml::read(&file.display().to_string(), &text)?;
     let specs = plan.specs().map_err(|e| Error::usage(format!("{}: {}", file.display(), e.message)))?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let work = tools.work.clone().unwrap_or_else(|| file.with_extension("work"));
@@ -132,7 +132,7 @@ pub fn run(file: &Path, tools: &Tools) -> Result<String> {
     Ok(format!("{}: {count} models\n", out.display()))
 }
 
-impl Plan {
+impl MatrixPlan {
     /// The models to make of each data set. The error names the key.
     fn specs(&self) -> Result<Vec<Spec>> {
         let refuse = |wrong: bool, why: String| if wrong { Err(Error::usage(why)) } else { Ok(()) };
@@ -282,7 +282,7 @@ compare: [[hm, none]]
 ";
 
     fn plan(text: &str) -> Result<Vec<Spec>> {
-        yaml::read::<Plan>("plan.yaml", text).and_then(|plan| plan.specs())
+        yaml::read::<MatrixPlan>("plan.yaml", text).and_then(|plan| plan.specs())
     }
 
     #[test]

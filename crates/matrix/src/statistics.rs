@@ -52,7 +52,7 @@ pub fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
 
 /// Two methods compared.
 #[derive(Debug)]
-pub struct Comparison {
+pub struct MatchedComparison {
     /// ARS of the first less that of the second; `None` from one seed.
     pub gap: Option<Interval>,
     /// Lowest and highest R@1 at which any seed was compared.
@@ -74,7 +74,7 @@ const NARROW: f64 = 1.0;
 /// Compares curves of ARS over R@1, seed by seed. The error says why it can't be done.
 ///
 /// With `equal_work`, points count only up to 10 % above what the cheaper method's dearest point costs.
-pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<Comparison, String> {
+pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<MatchedComparison, String> {
     if a.is_empty() || b.is_empty() {
         return Err("every run of one of them collapsed, or there is none".into());
     }
@@ -98,7 +98,7 @@ pub fn difference(a: &[Point], b: &[Point], equal_work: bool) -> Result<Comparis
     }
     match gaps.is_empty() {
         true => Err("no seed in which both reach the same R@1".into()),
-        false => Ok(Comparison { gap: Interval::of(&gaps), range, points, work, seeds: gaps.len() }),
+        false => Ok(MatchedComparison { gap: Interval::of(&gaps), range, points, work, seeds: gaps.len() }),
     }
 }
 

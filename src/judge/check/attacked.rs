@@ -2,7 +2,7 @@
 
 use crate::judge::score::Basis;
 use crate::judge::strong;
-use crate::record::{Found, HalfPrecision, Kind, Outcome, Report, Severity, Warning, reason};
+use crate::record::{Found, GateCheckKind, HalfPrecision, Outcome, Report, Severity, Warning, reason};
 use crate::threat::{BALLS, Ball, LAST, Objective};
 use std::collections::BTreeMap;
 
@@ -231,7 +231,7 @@ pub(super) fn worst_case(all: &Outcomes) -> Found {
 
 /// Warns where the interval of a drop is wider than a gate's tolerance. The gate cannot detect a drop of that size.
 pub fn sampling_noise(report: &Report) -> Option<Warning> {
-    let drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == Kind::Drop);
+    let drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
     let blurred: Vec<String> = drops
         .filter_map(|c| {
             let (low, high) = c.change_interval?;

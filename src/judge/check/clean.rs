@@ -2,7 +2,7 @@
 
 use crate::judge::strong::wilson;
 use crate::record::{Found, Metric, Severity};
-use crate::space::benign::Benign;
+use crate::space::benign::BenignRetrieval;
 use crate::space::{self, Gallery, product};
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ const SAMPLE: usize = 500;
 const CLOSE: f64 = 0.05;
 
 /// The clean embeddings and their retrieval.
-pub struct Retrieval<'a> {
+pub struct CleanRetrieval<'a> {
     /// The gallery.
     pub gallery: &'a Gallery,
     /// Retrieval without attack.
-    pub benign: &'a Benign,
+    pub benign: &'a BenignRetrieval,
 }
 
-impl Retrieval<'_> {
+impl CleanRetrieval<'_> {
     /// At most [`SAMPLE`] points, evenly spaced in the gallery.
     fn sample(&self) -> Vec<&[f32]> {
         let stride = self.gallery.len().div_ceil(SAMPLE).max(1);
@@ -80,7 +80,7 @@ fn spread(gallery: &Gallery, points: &[&[f32]]) -> (f64, f64, f64) {
     (distance, trace * trace / squares, (largest / trace).min(1.0))
 }
 
-pub(super) fn collapse(r: &Retrieval) -> Found {
+pub(super) fn collapse(r: &CleanRetrieval) -> Found {
     let points = r.sample();
     let (distance, dimensions, top) = spread(r.gallery, &points);
     let (r1, chance) = (r.benign.r_at_1, r.chance());
@@ -123,7 +123,7 @@ fn surely_above(share: f64, queries: usize, chance: f64) -> bool {
     wilson(hits, queries).0 > 100.0 * chance
 }
 
-pub(super) fn zero(r: &Retrieval) -> Found {
+pub(super) fn zero(r: &CleanRetrieval) -> Found {
     /// Share of the embeddings above which the scores are of zeros.
     const MOST: f64 = 0.1;
     let g = r.gallery;
@@ -143,7 +143,7 @@ pub(super) fn zero(r: &Retrieval) -> Found {
     (severity, format!("{} of {all} embeddings are zero: {}{more}", zero.len(), some.join(", ")))
 }
 
-pub(super) fn duplicates(r: &Retrieval) -> Found {
+pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
     let g = r.gallery;
     // Only points that share a hash are compared: a table of all would be as large as the gallery.
     let mut hashes: Vec<(u64, usize)> = (0..g.len()).map(|i| (space::hash(g.point(i)), i)).collect();
@@ -186,7 +186,7 @@ pub(super) fn duplicates(r: &Retrieval) -> Found {
     )
 }
 
-pub(super) fn lone(r: &Retrieval) -> Found {
+pub(super) fn lone(r: &CleanRetrieval) -> Found {
     match r.benign.without_positive {
         0 => (Severity::Ok, "all have".into()),
         lone => (

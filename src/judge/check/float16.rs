@@ -2,7 +2,7 @@
 //! with float32 steps, and the scores of the same trials are compared.
 
 use super::attacked::Outcomes;
-use crate::judge::score::{self, Replicate, Scores, Summary};
+use crate::judge::score::{self, ComputedScores, Replicate, Summary};
 use crate::model::half::Calibration;
 use crate::record::{Found, HalfComparison, HalfPrecision, HalfTerm, Outcome, Report, Severity};
 use crate::space::Gallery;
@@ -108,8 +108,9 @@ pub fn compare(report: &Report) -> Option<HalfComparison> {
         }
     }
     let count = in_half.summaries.len();
-    let terms = |s: &Scores| mean(s.summaries.iter().map(value).collect());
-    type Of<'a> = (&'a str, &'a dyn Fn(&Scores) -> Option<f64>, &'a dyn Fn(&Replicate) -> Option<f64>);
+    let terms = |s: &ComputedScores| mean(s.summaries.iter().map(value).collect());
+    type Of<'a> =
+        (&'a str, &'a dyn Fn(&ComputedScores) -> Option<f64>, &'a dyn Fn(&Replicate) -> Option<f64>);
     let kinds: [Of; 3] = [
         ("ARS", &|s| s.ars.map(|e| e.value), &|r| r.ars),
         ("ERS", &|s| s.ers.map(|e| e.value), &|r| r.ers),

@@ -1,7 +1,7 @@
 //! Comparison of a gradient with finite differences of the untouched model.
 
 use crate::Result;
-use crate::model::reference::Reference;
+use crate::model::untouched::Untouched;
 use crate::random::Random;
 use ndarray::ArrayView2;
 
@@ -24,7 +24,7 @@ const LARGE: [f32; 3] = [1e-2, 1e-3, 1e-4];
 
 /// A kind of direction, and the largest errors that are accepted along it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kind {
+pub struct DirectionKind {
     /// What it is along, for messages.
     pub along: &'static str,
     /// A larger error is an error of the gradient.
@@ -37,23 +37,27 @@ pub struct Kind {
 
 /// Half a random smooth field and half the smoothed gradient. They show whether the gradient is right where it is large over whole
 /// areas. The limit is that of reference/gradients.
-pub const SMOOTH: Kind = Kind { along: "smooth directions", most: 1e-2, noticed: 3e-3, imprecise: false };
+pub const SMOOTH: DirectionKind =
+    DirectionKind { along: "smooth directions", most: 1e-2, noticed: 3e-3, imprecise: false };
 /// The gradient itself. It shows parts that do not belong to the gradient. Suppose the gradient is g + e, where g is right and e is an error
 /// orthogonal to g. Finite differences then give ⟨g, g + e⟩ = ‖g‖² instead of ‖g‖² + ‖e‖². Smooth directions miss an
 /// error e that is fine-grained. This direction crosses more kinks of a ReLU net than any other, so right gradients are
 /// off by up to 2 % (OSNet, MobileNet v2).
-pub const OWN: Kind = Kind { along: "the gradient itself", most: 1e-1, noticed: 1e-2, imprecise: false };
+pub const OWN: DirectionKind =
+    DirectionKind { along: "the gradient itself", most: 1e-1, noticed: 1e-2, imprecise: false };
 /// A random smooth field and the gradient, in equal parts, on the outermost pixels alone. A wrong padding shows here.
-pub const BORDER: Kind = Kind { along: "the border", most: 1e-1, noticed: 2e-2, imprecise: true };
+pub const BORDER: DirectionKind =
+    DirectionKind { along: "the border", most: 1e-1, noticed: 2e-2, imprecise: true };
 /// Random signs, pixel by pixel. An error e of any kind shows with its full relative length ‖e‖ / ‖g‖, where along the gradient itself it
 /// shows with the square of that. Rounding and kinks are large beside these derivatives: on ResNet-50, a right gradient is 5 % off.
-pub const FINE: Kind = Kind { along: "random signs", most: 2e-1, noticed: 2e-2, imprecise: true };
+pub const FINE: DirectionKind =
+    DirectionKind { along: "random signs", most: 2e-1, noticed: 2e-2, imprecise: true };
 
 /// What was found along a kind of direction, over all images and directions. Both are shares of the derivatives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Along {
     /// Which kind.
-    pub kind: Kind,
+    pub kind: DirectionKind,
     /// The median difference of derivatives from what the gradient says, at the best step.
     pub off: f64,
     /// How precise finite differences are there: their own median difference between that step and the next, and no less than what float32
@@ -140,7 +144,7 @@ fn fine_rounds(count: usize) -> usize {
 /// `shape` is [n, C, H, W]; the first n rows of `cotangent` are ē. `pass` is called with 1 after each forward pass over the images.
 /// `None` where finite differences are not possible.
 pub fn compare(
-    reference: &mut Reference,
+    reference: &mut Untouched,
     images: &[f32],
     cotangent: ArrayView2<f32>,
     gradient: &[f32],
@@ -175,7 +179,7 @@ pub fn compare(
         }
         Ok(())
     };
-    let mut along = |kind: Kind, steps: &[f32]| -> Result<Derivatives> {
+    let mut along = |kind: DirectionKind, steps: &[f32]| -> Result<Derivatives> {
         let directions: Vec<Vec<f32>> =
             (0..kind.rounds(count)).map(|round| kind.direction(&shape, gradient, round as u64)).collect();
         let mut all = Derivatives { kind, found: Vec::new() };
@@ -217,7 +221,7 @@ pub fn compare(
 
 /// Derivatives along directions of a kind, at some steps.
 struct Derivatives {
-    kind: Kind,
+    kind: DirectionKind,
     /// At each step.
     found: Vec<AtStep>,
 }
@@ -236,7 +240,7 @@ struct AtStep {
 
 impl AtStep {
     /// What differences are shares of: each change itself, or the median change where one may be near zero by chance.
-    fn sizes(&self, kind: Kind) -> Vec<f64> {
+    fn sizes(&self, kind: DirectionKind) -> Vec<f64> {
         let own = self.off.iter().zip(&self.expected).map(|(off, e)| e.abs().max((e + off).abs()));
         let own: Vec<f64> = own.collect();
         let usual = median(own.clone());
@@ -276,7 +280,7 @@ impl Derivatives {
     }
 }
 
-impl Kind {
+impl DirectionKind {
     /// Directions for each of `count` images.
     fn rounds(self, count: usize) -> usize {
         match self {

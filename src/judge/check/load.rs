@@ -180,7 +180,7 @@ pub fn measure(
 /// Measures the gradient. `images` fill batches; the first `count` are real. `scale` is the embeddings' largest value.
 fn gradients(
     model: &mut Model,
-    reference: &mut crate::model::reference::Reference,
+    reference: &mut crate::model::untouched::Untouched,
     images: &[f32],
     count: usize,
     scale: f64,

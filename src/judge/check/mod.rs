@@ -11,11 +11,11 @@
 
 pub mod attacked;
 pub mod clean;
-pub mod doctor;
 pub mod float16;
 pub mod gradient;
 pub mod load;
 pub mod preprocessing;
+pub mod rivals;
 
 use crate::record::{Finding, Found, Reason, Severity, Warning, reason};
 use crate::{Error, Result};
@@ -25,113 +25,113 @@ pub struct Check {
     /// The question, and the advice where the check finds a fault.
     pub reason: &'static Reason,
     /// The function.
-    pub run: Run,
+    pub run: CheckFn,
 }
 
 /// The function of a check, by its input.
-pub enum Run {
+pub enum CheckFn {
     /// A first batch of images and their gradients.
     Load(fn(&load::Measured) -> Found),
     /// A sample of images, preprocessed in other ways.
-    Preprocessing(fn(&mut preprocessing::Sample) -> Result<Found>),
+    Preprocessing(fn(&mut preprocessing::PreprocessingSample) -> Result<Found>),
     /// The clean embeddings.
-    Clean(fn(&clean::Retrieval) -> Found),
+    Clean(fn(&clean::CleanRetrieval) -> Found),
     /// The outcomes of the attacks.
     Attacked(fn(&attacked::Outcomes) -> Found),
     /// Further attacks.
-    Doctor(fn(&mut doctor::Patient) -> Result<Found>),
+    Doctor(fn(&mut rivals::DoctorInput) -> Result<Found>),
     /// Another attack on the same trials, which should not be better than the audit's.
-    Rival(fn(&mut doctor::Patient) -> Result<Found>),
+    Rival(fn(&mut rivals::DoctorInput) -> Result<Found>),
 }
 
 impl Check {
     /// Whether the check attacks, so that the doctor alone makes it.
     pub fn attacks(&self) -> bool {
-        matches!(self.run, Run::Doctor(_) | Run::Rival(_))
+        matches!(self.run, CheckFn::Doctor(_) | CheckFn::Rival(_))
     }
 
     /// What to do about a finding. What outdoes the strong search has other advice than what outdoes a suite's attack: no other
     /// suite searches more, and what its members missed hides no gradient.
     fn advice(&self, strong: bool) -> &'static str {
         match self.run {
-            Run::Rival(_) if strong => reason::MORE_EFFORT,
+            CheckFn::Rival(_) if strong => reason::MORE_EFFORT,
             _ => self.reason.advice,
         }
     }
 
     /// Makes a check that attacks; `None` for the others.
-    pub fn examine(&self, patient: &mut doctor::Patient) -> Result<Option<Finding>> {
-        let (Run::Doctor(examine) | Run::Rival(examine)) = self.run else { return Ok(None) };
+    pub fn examine(&self, patient: &mut rivals::DoctorInput) -> Result<Option<Finding>> {
+        let (CheckFn::Doctor(examine) | CheckFn::Rival(examine)) = self.run else { return Ok(None) };
         let found = examine(patient)?;
         Ok(Some(self.reason.advising(self.advice(patient.plan.effort.is_some()), found)))
     }
 }
 
-const fn check(reason: &'static Reason, run: Run) -> Check {
+const fn check(reason: &'static Reason, run: CheckFn) -> Check {
     Check { reason, run }
 }
 
 /// Every check, in the order of `audit doctor`'s table. Of several errors at load, the first ends an audit.
 pub static CHECKS: &[Check] = &[
-    check(&reason::FINITE, Run::Load(load::finite)),
-    check(&reason::RANDOMISED, Run::Load(load::repeatable)),
-    check(&reason::PARITY, Run::Load(load::parity)),
-    check(&reason::RUNTIME_OPTIMISER, Run::Load(load::shipped)),
-    check(&reason::BATCH_DEPENDENCE, Run::Load(load::company)),
-    check(&reason::BATCH_SIZE, Run::Load(load::batch_size)),
-    check(&reason::PRECISION, Run::Load(load::precision)),
-    check(&reason::GRADIENT_ESTIMATED, Run::Load(load::estimated)),
-    check(&reason::ZERO_GRADIENT, Run::Load(load::zero)),
-    check(&reason::GRADIENT, Run::Load(load::right)),
-    check(&reason::GRADIENT_DEVIATES, Run::Load(load::deviates)),
-    check(&reason::IMAGE_HIDDEN, Run::Load(load::hidden)),
-    check(&reason::STRAIGHT_THROUGH, Run::Load(load::straight_through)),
-    check(&reason::FLAT_OPERATORS, Run::Load(load::flat)),
-    check(&reason::SATURATED_GRADIENT, Run::Load(load::saturated)),
-    check(&reason::PREPROCESSING_DOUBTFUL, Run::Preprocessing(preprocessing::doubtful)),
-    check(&reason::COLLAPSE, Run::Clean(clean::collapse)),
-    check(&reason::ZERO_EMBEDDING, Run::Clean(clean::zero)),
-    check(&reason::DUPLICATES, Run::Clean(clean::duplicates)),
-    check(&reason::LONE_IMAGES, Run::Clean(clean::lone)),
-    check(&reason::BOUNDS, Run::Attacked(attacked::bounds)),
-    check(&reason::DIRECTION, Run::Attacked(attacked::direction)),
-    check(&reason::UNFINISHED, Run::Attacked(attacked::unfinished)),
-    check(&reason::SILENT_SUCCESS, Run::Attacked(attacked::silent)),
-    check(&reason::HALF_PRECISION, Run::Attacked(float16::weaker)),
-    check(&reason::WORST_CASE, Run::Attacked(attacked::worst_case)),
-    check(&reason::MASKED_GRADIENTS, Run::Attacked(attacked::masked)),
-    check(&reason::CONTRADICTED, Run::Attacked(attacked::contradicted)),
-    check(&reason::MORE_STEPS, Run::Rival(doctor::more_steps)),
-    check(&reason::RESTARTS, Run::Rival(doctor::restarts)),
-    check(&reason::STEP_SIZE, Run::Rival(doctor::step_size)),
-    check(&reason::ONE_STEP, Run::Rival(doctor::one_step)),
-    check(&reason::BUDGET, Run::Doctor(doctor::budget)),
-    check(&reason::UNBOUNDED, Run::Doctor(doctor::unbounded)),
-    check(&reason::CURVE, Run::Doctor(doctor::curve)),
-    check(&reason::NOISE, Run::Rival(doctor::noise)),
-    check(&reason::BLACK_BOX, Run::Rival(doctor::black_box)),
-    check(&reason::TRANSFER, Run::Rival(doctor::transfer)),
-    check(&reason::EIGHT_BIT, Run::Doctor(doctor::eight_bit)),
+    check(&reason::FINITE, CheckFn::Load(load::finite)),
+    check(&reason::RANDOMISED, CheckFn::Load(load::repeatable)),
+    check(&reason::PARITY, CheckFn::Load(load::parity)),
+    check(&reason::RUNTIME_OPTIMISER, CheckFn::Load(load::shipped)),
+    check(&reason::BATCH_DEPENDENCE, CheckFn::Load(load::company)),
+    check(&reason::BATCH_SIZE, CheckFn::Load(load::batch_size)),
+    check(&reason::PRECISION, CheckFn::Load(load::precision)),
+    check(&reason::GRADIENT_ESTIMATED, CheckFn::Load(load::estimated)),
+    check(&reason::ZERO_GRADIENT, CheckFn::Load(load::zero)),
+    check(&reason::GRADIENT, CheckFn::Load(load::right)),
+    check(&reason::GRADIENT_DEVIATES, CheckFn::Load(load::deviates)),
+    check(&reason::IMAGE_HIDDEN, CheckFn::Load(load::hidden)),
+    check(&reason::STRAIGHT_THROUGH, CheckFn::Load(load::straight_through)),
+    check(&reason::FLAT_OPERATORS, CheckFn::Load(load::flat)),
+    check(&reason::SATURATED_GRADIENT, CheckFn::Load(load::saturated)),
+    check(&reason::PREPROCESSING_DOUBTFUL, CheckFn::Preprocessing(preprocessing::doubtful)),
+    check(&reason::COLLAPSE, CheckFn::Clean(clean::collapse)),
+    check(&reason::ZERO_EMBEDDING, CheckFn::Clean(clean::zero)),
+    check(&reason::DUPLICATES, CheckFn::Clean(clean::duplicates)),
+    check(&reason::LONE_IMAGES, CheckFn::Clean(clean::lone)),
+    check(&reason::BOUNDS, CheckFn::Attacked(attacked::bounds)),
+    check(&reason::DIRECTION, CheckFn::Attacked(attacked::direction)),
+    check(&reason::UNFINISHED, CheckFn::Attacked(attacked::unfinished)),
+    check(&reason::SILENT_SUCCESS, CheckFn::Attacked(attacked::silent)),
+    check(&reason::HALF_PRECISION, CheckFn::Attacked(float16::weaker)),
+    check(&reason::WORST_CASE, CheckFn::Attacked(attacked::worst_case)),
+    check(&reason::MASKED_GRADIENTS, CheckFn::Attacked(attacked::masked)),
+    check(&reason::CONTRADICTED, CheckFn::Attacked(attacked::contradicted)),
+    check(&reason::MORE_STEPS, CheckFn::Rival(rivals::more_steps)),
+    check(&reason::RESTARTS, CheckFn::Rival(rivals::restarts)),
+    check(&reason::STEP_SIZE, CheckFn::Rival(rivals::step_size)),
+    check(&reason::ONE_STEP, CheckFn::Rival(rivals::one_step)),
+    check(&reason::BUDGET, CheckFn::Doctor(rivals::budget)),
+    check(&reason::UNBOUNDED, CheckFn::Doctor(rivals::unbounded)),
+    check(&reason::CURVE, CheckFn::Doctor(rivals::curve)),
+    check(&reason::NOISE, CheckFn::Rival(rivals::noise)),
+    check(&reason::BLACK_BOX, CheckFn::Rival(rivals::black_box)),
+    check(&reason::TRANSFER, CheckFn::Rival(rivals::transfer)),
+    check(&reason::EIGHT_BIT, CheckFn::Doctor(rivals::eight_bit)),
 ];
 
 /// Runs the checks for which `of` returns a finding.
-fn findings(mut of: impl FnMut(&Run) -> Option<Found>) -> Vec<Finding> {
+fn findings(mut of: impl FnMut(&CheckFn) -> Option<Found>) -> Vec<Finding> {
     CHECKS.iter().filter_map(|c| Some(c.reason.finding(of(&c.run)?))).collect()
 }
 
 /// Runs the checks on the first batch.
 pub fn at_load(measured: &load::Measured) -> Vec<Finding> {
     findings(|run| match run {
-        Run::Load(check) => Some(check(measured)),
+        CheckFn::Load(check) => Some(check(measured)),
         _ => None,
     })
 }
 
 /// Runs the checks of the preprocessing.
-pub fn of_preprocessing(sample: &mut preprocessing::Sample) -> Result<Vec<Finding>> {
+pub fn of_preprocessing(sample: &mut preprocessing::PreprocessingSample) -> Result<Vec<Finding>> {
     let mut all = Vec::new();
     for c in CHECKS {
-        if let Run::Preprocessing(check) = c.run {
+        if let CheckFn::Preprocessing(check) = c.run {
             all.push(c.reason.finding(check(sample)?));
         }
     }
@@ -139,9 +139,9 @@ pub fn of_preprocessing(sample: &mut preprocessing::Sample) -> Result<Vec<Findin
 }
 
 /// Runs the checks on the clean embeddings.
-pub fn of_retrieval(retrieval: &clean::Retrieval) -> Vec<Finding> {
+pub fn of_retrieval(retrieval: &clean::CleanRetrieval) -> Vec<Finding> {
     findings(|run| match run {
-        Run::Clean(check) => Some(check(retrieval)),
+        CheckFn::Clean(check) => Some(check(retrieval)),
         _ => None,
     })
 }
@@ -149,7 +149,7 @@ pub fn of_retrieval(retrieval: &clean::Retrieval) -> Vec<Finding> {
 /// Runs the checks on outcomes.
 pub fn of_outcomes(outcomes: &attacked::Outcomes) -> Vec<Finding> {
     findings(|run| match run {
-        Run::Attacked(check) => Some(check(outcomes)),
+        CheckFn::Attacked(check) => Some(check(outcomes)),
         _ => None,
     })
 }
@@ -182,7 +182,7 @@ mod tests {
     /// The strong search has no stronger suite beside it, and what it missed is not masked.
     #[test]
     fn what_beats_the_strong_search_asks_for_more_work() {
-        let rivals: Vec<&Check> = CHECKS.iter().filter(|c| matches!(c.run, Run::Rival(_))).collect();
+        let rivals: Vec<&Check> = CHECKS.iter().filter(|c| matches!(c.run, CheckFn::Rival(_))).collect();
         assert!(rivals.iter().any(|c| c.reason.id == "black-box"));
         for rival in rivals {
             assert_eq!(rival.advice(false), rival.reason.advice);

@@ -16,7 +16,7 @@ const EACH: usize = 4;
 pub const MOST: usize = CLASSES * EACH;
 
 /// The images and the model of the check.
-pub struct Sample<'a> {
+pub struct PreprocessingSample<'a> {
     /// The images.
     pub dataset: &'a Dataset,
     /// The model.
@@ -35,8 +35,8 @@ pub struct Sample<'a> {
 /// The check compares hits at rank 1 query by query. "Clearly better" means by 5 % of the queries and by three standard
 /// errors of the difference. If the stated preprocessing misses so few queries that none can be clearly better, no
 /// other is tried.
-pub(super) fn doubtful(sample: &mut Sample) -> Result<Found> {
-    let Sample { dataset, model, metric, prep, tell } = sample;
+pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
+    let PreprocessingSample { dataset, model, metric, prep, tell } = sample;
     let stated = model.info.preprocessing.clone();
     let mut members = vec![Vec::new(); dataset.classes.len()];
     dataset.items.iter().enumerate().for_each(|(i, item)| members[item.class].push(i));

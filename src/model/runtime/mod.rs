@@ -130,22 +130,22 @@ pub enum Input<'a> {
 
 /// A tensor that keeps its memory from run to run. One session writes it ([`Binding::output`]) and another reads it
 /// ([`Binding::input`]), without a copy and without an allocation.
-pub struct Place {
+pub struct BoundTensor {
     tensor: DynTensor,
     /// Host buffer for transfers, where the tensor is on a device.
     staging: Option<DynTensor>,
 }
 
-/// The memory that a [`Place`] is allocated in.
+/// The memory that a [`BoundTensor`] is allocated in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Memory {
     /// Memory of the device that the session computes on.
     Device,
     /// Host memory.
     Host,
 }
 
-/// The assignment of a session's inputs and outputs to [`Place`]s, for any number of runs. Outputs that are not bound
+/// The assignment of a session's inputs and outputs to [`BoundTensor`]s, for any number of runs. Outputs that are not bound
 /// are not computed.
 pub struct Binding {
     /// Of each piece of the session.
@@ -280,11 +280,11 @@ impl Session {
     }
 
     /// Allocates a tensor for a value of fixed shape. Its initial content is undefined. Errors: no memory.
-    pub fn place(&self, value: &Value, side: Side) -> Result<Place> {
+    pub fn place(&self, value: &Value, side: Memory) -> Result<BoundTensor> {
         let shape = fixed_shape(value)?;
         let make = || -> ort::Result<DynTensor> {
             let allocator = match self.provider {
-                Provider::Cuda(Cuda { device, .. }) if side == Side::Device => {
+                Provider::Cuda(Cuda { device, .. }) if side == Memory::Device => {
                     let (kind, memory) = (AllocatorType::Device, MemoryType::Default);
                     Allocator::new(
                         &self.pieces[0],
@@ -296,7 +296,7 @@ impl Session {
             DynTensor::new(&allocator, element_type(value.dtype)?, shape)
         };
         let tensor = make().map_err(fault("making room for a tensor"))?;
-        Ok(Place { tensor, staging: None })
+        Ok(BoundTensor { tensor, staging: None })
     }
 
     /// A binding without inputs or outputs.
@@ -306,7 +306,7 @@ impl Session {
         let mut binding = Binding { pieces, cuts: self.cuts.clone() };
         for value in &self.cuts.between {
             // The bindings keep the tensor.
-            binding.output(&value.name, &mut self.place(value, Side::Device)?)?;
+            binding.output(&value.name, &mut self.place(value, Memory::Device)?)?;
         }
         Ok(binding)
     }
@@ -361,7 +361,7 @@ impl Held {
 
 impl Binding {
     /// Binds the input `name` to `place`.
-    pub fn input(&mut self, name: &str, place: &Place) -> Result<()> {
+    pub fn input(&mut self, name: &str, place: &BoundTensor) -> Result<()> {
         for i in self.cuts.readers(name) {
             self.pieces[i].bind_input(name, &place.tensor).map_err(fault("binding an input"))?;
         }
@@ -370,7 +370,7 @@ impl Binding {
 
     /// Binds the output `name` to `place`. An input may use the same place if every node that reads the input runs
     /// before the node that writes the output.
-    pub fn output(&mut self, name: &str, place: &mut Place) -> Result<()> {
+    pub fn output(&mut self, name: &str, place: &mut BoundTensor) -> Result<()> {
         let maker = self.cuts.maker(name);
         self.pieces[maker].bind_output(name, &mut place.tensor).map_err(fault("binding an output"))?;
         // Later pieces may read it too.
@@ -378,7 +378,7 @@ impl Binding {
     }
 }
 
-impl Place {
+impl BoundTensor {
     /// Writes `values` to the start of the tensor and zeros to the rest. Errors: the tensor is not float32, or there
     /// are too many values.
     pub fn write(&mut self, values: &[f32]) -> Result<()> {

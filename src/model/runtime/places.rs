@@ -14,7 +14,7 @@ pub struct Surroundings {
 }
 
 /// A kind of place, in the order of the search.
-pub struct Place {
+pub struct SearchPath {
     /// What errors call it.
     pub name: &'static str,
     /// Its folders.
@@ -22,11 +22,11 @@ pub struct Place {
 }
 
 /// Every place that is searched where neither `--ort-lib` nor ORT_DYLIB_PATH names a library.
-pub const PLACES: [Place; 4] = [
-    Place { name: "beside the program", folders: beside },
-    Place { name: "the program's Python environment", folders: environment },
-    Place { name: "conda", folders: conda },
-    Place { name: "the system", folders: |at| at.system.clone() },
+pub const PLACES: [SearchPath; 4] = [
+    SearchPath { name: "beside the program", folders: beside },
+    SearchPath { name: "the program's Python environment", folders: environment },
+    SearchPath { name: "conda", folders: conda },
+    SearchPath { name: "the system", folders: |at| at.system.clone() },
 ];
 
 impl Surroundings {

@@ -2,7 +2,7 @@
 
 use super::page::{at, band, finding, scripted, section, table};
 use crate::Result;
-use crate::judge::compare::{Comparison, Entry, Row};
+use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
 use crate::report::shown::{ARROW, COMPARED, agreement, capital, cells, compared, shown, transfer, word};
 use maud::{Markup, html};
@@ -50,7 +50,7 @@ fn together(crossed: &Crossed) -> Markup {
     section("What do attacks on one do to the other?", &capital(&lead), table)
 }
 
-fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {
+fn against(comparison: &Comparison, entry: &ComparedModel, base: &str) -> Markup {
     let (first, others) = shown(entry);
     let table = html! {
         (rows_of(comparison, &first))
@@ -64,7 +64,7 @@ fn against(comparison: &Comparison, entry: &Entry, base: &str) -> Markup {
 }
 
 /// A table of some metrics.
-fn rows_of(comparison: &Comparison, rows: &[&Row]) -> Markup {
+fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
     html! {
         .card { table.attacks.compared {
             thead { tr {
@@ -96,7 +96,7 @@ fn rows_of(comparison: &Comparison, rows: &[&Row]) -> Markup {
 }
 
 /// A difference on a scale from the largest possible loss (left) to the largest possible gain (right).
-fn plot(row: &Row) -> Markup {
+fn plot(row: &ComparedValue) -> Markup {
     let Some(difference) = row.difference else { return Markup::default() };
     let [low, high] = row.metric.range();
     let sign = if row.metric.lower_is_better() { -1.0 } else { 1.0 };

@@ -2,7 +2,7 @@
 
 use super::page::{line, section as framed, sentence};
 use crate::judge::score::withstood;
-use crate::record::{Example, Examples, Map, Move, Neighbour, Outcome, Place, Report};
+use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome, Report};
 use crate::report::shown::about;
 use crate::threat::OBJECTIVES;
 use maud::{Markup, html};
@@ -178,7 +178,11 @@ impl Frame {
 
 /// Two drawings of a map: the items with the queries where they were, and where they went. `colour` is that of a class, if it
 /// has one. Nothing without points.
-pub(super) fn panels(items: &[Place], queries: &[Move], colour: &dyn Fn(&str) -> Option<String>) -> Markup {
+pub(super) fn panels(
+    items: &[MapPoint],
+    queries: &[Move],
+    colour: &dyn Fn(&str) -> Option<String>,
+) -> Markup {
     let ends = queries.iter().flat_map(|q| [q.from, q.to]);
     let Some(frame) = Frame::around(items.iter().map(|p| p.at).chain(ends)) else {
         return Markup::default();

@@ -28,7 +28,7 @@ use super::first::{First, firsts, masked};
 use super::shown::{about, bound, capital, crafted, measures, number, stepping, strong_sample};
 use crate::Result;
 use crate::judge::quantity::Quantity;
-use crate::record::{Attack, CheckResult, Kind, Report, ScoreName, Severity, Verdict, reason};
+use crate::record::{Attack, CheckResult, GateCheckKind, Report, ScoreName, Severity, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
 use page::{at, band, conditions, finding, scripted, section, sentence};
@@ -120,7 +120,7 @@ fn meaning(report: &Report, of: Quantity) -> String {
 
 /// A number on its scale from 0 to 100, with its interval as a band and the baseline as a tick.
 fn score(report: &Report, first: &First) -> Markup {
-    let mut drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == Kind::Drop);
+    let mut drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
     let base = drops.find(|c| c.metric == first.quantity.name()).and_then(|c| c.baseline);
     let spread = first.spread().map_or(String::new(), |s| format!("95 % {s}"));
     let queries = (first.queries > 0).then(|| format!("{} queries", first.queries));

@@ -1,7 +1,7 @@
 //! The page of published rows beside the user's own.
 
 use super::page::{finding, section};
-use crate::judge::published::{Beside, Table};
+use crate::judge::published::{Beside, PaperTable};
 use maud::{Markup, html};
 
 /// The sections of the page, as HTML.
@@ -13,7 +13,7 @@ pub fn sections(beside: &Beside) -> String {
     sections.into_string()
 }
 
-fn table(table: &Table) -> Markup {
+fn table(table: &PaperTable) -> Markup {
     let sources = table.sources();
     let number = |source: &str| sources.iter().position(|s| *s == source).map_or(0, |at| at + 1);
     html! {

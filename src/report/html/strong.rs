@@ -2,7 +2,7 @@
 
 use super::page::section as framed;
 use crate::record::Report;
-use crate::report::first::{Search, for_others, for_recall};
+use crate::report::first::{StrongSummary, for_others, for_recall};
 use maud::{Markup, html};
 
 /// The section; empty where no strong search ran.
@@ -27,7 +27,7 @@ pub(super) fn section(report: &Report) -> Markup {
 }
 
 /// The result in a sentence.
-fn summary(search: &Search) -> String {
+fn summary(search: &StrongSummary) -> String {
     format!(
         "Of {} queries that are right without attack, {} were made wrong, with {} image steps.",
         search.trials,
@@ -36,7 +36,7 @@ fn summary(search: &Search) -> String {
     )
 }
 
-fn table(search: &Search) -> Markup {
+fn table(search: &StrongSummary) -> Markup {
     html! {
         .scroll { table {
             thead { tr {

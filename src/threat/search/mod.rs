@@ -8,7 +8,7 @@ mod cw;
 mod nes;
 mod pgd;
 mod population;
-mod random;
+mod square;
 
 pub use apgd::APGD;
 pub use bisection::BISECTION;
@@ -17,7 +17,7 @@ pub use cw::CW;
 pub use nes::NES;
 pub use pgd::{FGSM, PGD, RANDOM_START};
 pub use population::POPULATION_NES;
-pub use random::RANDOM;
+pub use square::RANDOM;
 
 use super::ball::{Ball, Bound};
 use super::draw::Draw;

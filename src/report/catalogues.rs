@@ -5,7 +5,7 @@ use crate::record::Report;
 use crate::threat::{OBJECTIVES, Search};
 
 /// An entry of a catalogue.
-pub(super) struct Reference {
+pub(super) struct CatalogueEntry {
     /// The catalogue and its edition.
     pub catalogue: &'static str,
     /// The entry's id in it.
@@ -16,7 +16,7 @@ pub(super) struct Reference {
     concerns: fn(&Report) -> bool,
 }
 
-impl Reference {
+impl CatalogueEntry {
     /// The entry in a few words.
     pub fn line(&self) -> String {
         format!("{} {} ({})", self.catalogue, self.id, self.about)
@@ -32,36 +32,46 @@ const ATLAS: &str = "MITRE ATLAS";
 const AISVS: &str = "OWASP AISVS 1.0";
 
 /// Every entry.
-const REFERENCES: [Reference; 9] = [
-    Reference {
+const REFERENCES: [CatalogueEntry; 9] = [
+    CatalogueEntry {
         catalogue: ATLAS,
         id: "AML.T0043",
         about: "images are changed so that the model is mistaken",
         concerns: attacked,
     },
-    Reference {
+    CatalogueEntry {
         catalogue: ATLAS,
         id: "AML.T0043.000",
         about: "along the model's gradient",
         concerns: |report| attacked(report) && !report.estimated(),
     },
-    Reference {
+    CatalogueEntry {
         catalogue: ATLAS,
         id: "AML.T0043.001",
         about: "by the model's answers alone",
         concerns: blind,
     },
-    Reference { catalogue: AISVS, id: "C11.1.3", about: "adversarial robustness", concerns: attacked },
-    Reference { catalogue: AISVS, id: "C11.1.4", about: "adversarial robustness", concerns: attacked },
-    Reference { catalogue: AISVS, id: "C3.2.2", about: "tests before a model is released", concerns: judged },
-    Reference { catalogue: AISVS, id: "C3.2.3", about: "tests before a model is released", concerns: judged },
-    Reference {
+    CatalogueEntry { catalogue: AISVS, id: "C11.1.3", about: "adversarial robustness", concerns: attacked },
+    CatalogueEntry { catalogue: AISVS, id: "C11.1.4", about: "adversarial robustness", concerns: attacked },
+    CatalogueEntry {
+        catalogue: AISVS,
+        id: "C3.2.2",
+        about: "tests before a model is released",
+        concerns: judged,
+    },
+    CatalogueEntry {
+        catalogue: AISVS,
+        id: "C3.2.3",
+        about: "tests before a model is released",
+        concerns: judged,
+    },
+    CatalogueEntry {
         catalogue: "OWASP",
         id: "LLM09:2026",
         about: "where the model retrieves for an LLM",
         concerns: attacked,
     },
-    Reference { catalogue: "NIST AI 100-2", id: "E2025", about: "evasion attacks", concerns: attacked },
+    CatalogueEntry { catalogue: "NIST AI 100-2", id: "E2025", about: "evasion attacks", concerns: attacked },
 ];
 
 fn attacked(report: &Report) -> bool {
@@ -82,6 +92,6 @@ fn blind(report: &Report) -> bool {
 }
 
 /// The entries that concern a report.
-pub(super) fn references(report: &Report) -> impl Iterator<Item = &'static Reference> {
+pub(super) fn references(report: &Report) -> impl Iterator<Item = &'static CatalogueEntry> {
     REFERENCES.iter().filter(|reference| (reference.concerns)(report))
 }

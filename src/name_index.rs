@@ -4,14 +4,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The places of the names of a list, found by name. It holds none of the names: each call is given the list.
 #[derive(Clone, Debug)]
-pub struct Names(Vec<(u64, usize)>);
+pub struct NameIndex(Vec<(u64, usize)>);
 
-impl Names {
+impl NameIndex {
     /// Of a list of `count` names.
-    pub fn of<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> Names {
+    pub fn of<'a>(count: usize, name: impl Fn(usize) -> &'a str) -> NameIndex {
         let mut all: Vec<(u64, usize)> = (0..count).map(|place| (hash(name(place)), place)).collect();
         all.sort_unstable();
-        Names(all)
+        NameIndex(all)
     }
 
     /// The first place of `wanted`.
@@ -50,7 +50,7 @@ mod tests {
     fn names_are_found_and_told_apart() {
         let list: Vec<String> = (0..1000).map(|i| format!("class/{i}.png")).collect();
         let name = |place: usize| list[place].as_str();
-        let names = Names::of(list.len(), name);
+        let names = NameIndex::of(list.len(), name);
         assert!((0..1000).all(|place| names.find(&list[place], name) == Some(place)));
         assert_eq!((names.find("class/1000.png", name), names.twice(name)), (None, None));
     }
@@ -59,10 +59,10 @@ mod tests {
     fn the_first_that_comes_again_is_named() {
         let list = ["a", "b", "c", "b", "a", "b"];
         let name = |place: usize| list[place];
-        let names = Names::of(list.len(), name);
+        let names = NameIndex::of(list.len(), name);
         assert_eq!((names.twice(name), names.find("b", name)), (Some((3, 1)), Some(1)));
         // Names that share a hash are compared.
-        let alike = Names((0..6).map(|place| (7, place)).collect());
+        let alike = NameIndex((0..6).map(|place| (7, place)).collect());
         assert_eq!(alike.twice(name), Some((3, 1)));
     }
 }

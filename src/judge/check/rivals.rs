@@ -12,7 +12,7 @@ use crate::judge::score::Basis;
 use crate::model::Model;
 use crate::record::{Found, Measures, Outcome, Severity};
 use crate::space::Gallery;
-use crate::threat::{self, Bound, Draw, Event, Images, Measure, Plan, Reach, Strong, Trial, measure};
+use crate::threat::{self, Bound, Draw, Event, ImageSource, Measure, Plan, Reach, Strong, Trial, measure};
 use crate::{Error, Result};
 use ndarray::Array2;
 use std::collections::BTreeMap;
@@ -31,13 +31,13 @@ const POINT: f64 = 1.0;
 const LUCK: f64 = 1.0;
 
 /// A model and a few trials to examine.
-pub struct Patient<'a> {
+pub struct DoctorInput<'a> {
     /// The model.
     pub model: &'a mut Model,
     /// Its clean embeddings.
     pub gallery: &'a Gallery,
     /// Clean images, C·H·W, by gallery index.
-    pub images: &'a Images<'a>,
+    pub images: &'a ImageSource<'a>,
     /// The trials.
     pub trials: &'a [Trial],
     /// The audit's plan.
@@ -65,21 +65,32 @@ struct Gain {
     by: Mean,
 }
 
-impl<'a> Patient<'a> {
+impl<'a> DoctorInput<'a> {
     /// Loads the clean images and computes their losses.
     pub fn new(
         model: &'a mut Model,
         gallery: &'a Gallery,
-        images: &'a Images<'a>,
+        images: &'a ImageSource<'a>,
         trials: &'a [Trial],
         plan: &'a Plan,
         surrogate: Option<(Model, Gallery)>,
-    ) -> Result<Patient<'a>> {
+    ) -> Result<DoctorInput<'a>> {
         let clean = trials.iter().map(|t| images(t.query)).collect::<Result<Vec<_>>>()?;
         let (at_start, _) = threat::losses(model.lanes(), gallery, plan.form, trials, &clean)?;
         let perturbations = threat::together(gallery, plan.seed, trials);
         let made = Vec::new();
-        Ok(Patient { model, gallery, images, trials, plan, surrogate, made, clean, at_start, perturbations })
+        Ok(DoctorInput {
+            model,
+            gallery,
+            images,
+            trials,
+            plan,
+            surrogate,
+            made,
+            clean,
+            at_start,
+            perturbations,
+        })
     }
 
     /// Runs the trials under `plan`, once per plan.
@@ -259,7 +270,7 @@ impl<'a> Patient<'a> {
 fn shoot(
     model: &mut Model,
     gallery: &Gallery,
-    images: &Images,
+    images: &ImageSource,
     trials: &[Trial],
     plan: &Plan,
 ) -> Result<Vec<Shot>> {
@@ -292,7 +303,7 @@ fn images_of(shots: &[Shot]) -> Vec<Vec<f32>> {
     shots.iter().map(|shot| shot.image.clone()).collect()
 }
 
-pub(super) fn more_steps(p: &mut Patient) -> Result<Found> {
+pub(super) fn more_steps(p: &mut DoctorInput) -> Result<Found> {
     let (more, how) = match p.plan.effort {
         None => {
             let more = Plan { steps: 2 * p.plan.steps, ..p.plan.clone() };
@@ -307,14 +318,14 @@ pub(super) fn more_steps(p: &mut Patient) -> Result<Found> {
     Ok(p.compared(Severity::Warning, &how, &more, &base))
 }
 
-pub(super) fn restarts(p: &mut Patient) -> Result<Found> {
+pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
     let more = Plan { restarts: p.plan.restarts.max(STARTS), ..p.alone() };
     let how = format!("{} random starts more", more.restarts - p.plan.restarts);
     let (more, base) = (p.run(more)?, p.base()?);
     Ok(p.compared(Severity::Warning, &how, &more, &base))
 }
 
-pub(super) fn step_size(p: &mut Patient) -> Result<Found> {
+pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
     let plan = p.alone();
     // Levels of grey are a measure for changes of pixels. Lengths, and changes as large as a patch's, are measured by ε.
     let by_eps = !plan.ball.is_box || plan.mask.is_some();
@@ -341,14 +352,14 @@ pub(super) fn step_size(p: &mut Patient) -> Result<Found> {
     Ok(worst.unwrap_or((Severity::Ok, "no other was tried".into())))
 }
 
-pub(super) fn one_step(p: &mut Patient) -> Result<Found> {
+pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
     let once = p.run(Plan { steps: 1, restarts: 0, ..p.alone() })?;
     p.outdone(Severity::Error, "a single step of ε", &images_of(&once))
 }
 
 /// Every run starts from the clean image, as in the audit. If the run with the larger ε started from the result of the
 /// smaller ε, it could never be worse.
-pub(super) fn budget(p: &mut Patient) -> Result<Found> {
+pub(super) fn budget(p: &mut DoctorInput) -> Result<Found> {
     let widest = p.widest();
     let at = |factor: f32| Plan { eps: (factor * p.plan.eps).min(widest), ..p.plan.clone() };
     let (half, twice) = (p.run(at(0.5))?, p.run(at(2.0))?);
@@ -367,7 +378,7 @@ fn without_bounds(plan: &Plan, widest: f32) -> Plan {
 
 /// Checks the goals that another image in place of the query would reach: the rank of another item, the embedding of
 /// the target, or another class. The last rank in a ranking is not one of them.
-pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
+pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
     let plan = without_bounds(p.plan, p.widest());
     let shots = p.run(plan.clone())?;
     let chance = p.chance();
@@ -407,7 +418,7 @@ pub(super) fn unbounded(p: &mut Patient) -> Result<Found> {
     })
 }
 
-pub(super) fn curve(p: &mut Patient) -> Result<Found> {
+pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
     let factors = [0.25f32, 0.5, 1.0, 2.0, 4.0];
     let mut plans: Vec<Plan> =
         factors.iter().map(|f| Plan { eps: (f * p.plan.eps).min(p.widest()), ..p.plan.clone() }).collect();
@@ -441,7 +452,7 @@ pub(super) fn curve(p: &mut Patient) -> Result<Found> {
 }
 
 /// A perturbation that many queries share is drawn once for all of them, and the best of all is that with the lowest mean loss.
-pub(super) fn noise(p: &mut Patient) -> Result<Found> {
+pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
     let Plan { eps, ball, .. } = *p.plan;
     let shape = p.model.shape();
     let free = |t: &Trial| p.plan.free(shape, t.objective, &p.gallery.ids[t.query]);
@@ -484,13 +495,13 @@ pub(super) fn noise(p: &mut Patient) -> Result<Found> {
     p.outdone(Severity::Error, &format!("the best of {NOISE} random images"), &best)
 }
 
-pub(super) fn black_box(p: &mut Patient) -> Result<Found> {
+pub(super) fn black_box(p: &mut DoctorInput) -> Result<Found> {
     let square = Plan { search: &threat::RANDOM, steps: LOOKS - 1, restarts: 0, ..p.alone() };
     let shots = p.run(square)?;
     p.outdone(Severity::Error, &format!("a random search of {LOOKS} images (Square)"), &images_of(&shots))
 }
 
-pub(super) fn transfer(p: &mut Patient) -> Result<Found> {
+pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
     let Some((mut model, gallery)) = p.surrogate.take() else {
         return Ok((
             Severity::Info,
@@ -502,7 +513,7 @@ pub(super) fn transfer(p: &mut Patient) -> Result<Found> {
     p.outdone(Severity::Warning, "an attack made for the other model", &images)
 }
 
-pub(super) fn eight_bit(p: &mut Patient) -> Result<Found> {
+pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
     let base = p.base()?;
     let images: Vec<Vec<f32>> =
         base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 /// The model file as it is, apart from the output chosen, with preprocessing and pooling done on the CPU.
-pub struct Reference {
+pub struct Untouched {
     /// Unoptimised, and as users run it. `None`: ONNX Runtime has no kernels for the file's precision on this machine.
     plain: Option<[Session; 2]>,
     smooth: Smooth,
@@ -53,9 +53,9 @@ enum Smooth {
     None,
 }
 
-impl Reference {
+impl Untouched {
     /// `batch` is the model's own, and the file's where that is fixed.
-    pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Reference> {
+    pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Untouched> {
         let bytes: onnx_grad::Bytes = files::read(&info.path, files::LARGE)
             .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?
             .into();
@@ -89,7 +89,7 @@ impl Reference {
         } else {
             Smooth::File
         };
-        let mut reference = Reference {
+        let mut reference = Untouched {
             plain,
             smooth,
             input: input.to_string(),
