@@ -7,7 +7,7 @@ use crate::judge::quantity::Quantity;
 use crate::record::{Acceptance, Form, Protocol, ScoreName};
 use crate::space::XI_K;
 use crate::space::verification::FAR;
-use crate::threat::objective::min::MIN;
+
 use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, Mask, Measure, OBJECTIVES, Objective, Plan, SEARCHES, Search};
@@ -442,7 +442,7 @@ fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<
             objective.code
         )));
     }
-    let wants = objective.code == MIN.code;
+    let wants = objective.smallest;
     if objective.strong_only || wants == (search.smallest() && !strong) {
         return Ok(());
     }
@@ -457,7 +457,9 @@ fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<
         false => format!(
             "schedule {} looks for the smallest perturbation with a loss below 0, which is success for {} alone: take {} out \
              of the suite, or another schedule than {names}",
-            search.name, MIN.code, objective.code
+            search.name,
+            Objective::codes(|o| o.smallest),
+            objective.code
         ),
     }))
 }

@@ -151,7 +151,7 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     let flags = ["--threshold", "far=0.01", "--max-queries", "3", "--fail-over", "attack.DODGE=100"];
     let found =
         run(&folder, "faces", &[&flags[..], &["--fail-over", "attack.IMPERSONATE=0"]].concat()).unwrap();
-    assert_eq!(found.suite.threshold.as_deref(), Some("far=0.01"));
+    assert_eq!(found.suite.threshold.map(|stated| stated.to_string()).as_deref(), Some("far=0.01"));
     assert_eq!(found.suite.sampling.as_deref(), Some("3 probes for each attack at most, seed 0"));
     // A list of pairs knows too little of who is who for robust R@1.
     assert_eq!((found.outcomes.len(), &found.scores.robust_r1.is_none()), (6, &true));

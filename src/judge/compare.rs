@@ -116,16 +116,16 @@ fn foreign(report: &Report) -> String {
     })
 }
 
-/// How strictly other items were kept at the top, where an attack does that.
 fn hub_class(suite: &Suite) -> String {
     suite.hub_class.clone().unwrap_or_else(|| "all".into())
 }
 
 /// What the threshold is taken from.
 fn threshold(suite: &Suite) -> String {
-    suite.threshold.clone().unwrap_or_else(|| "none".into())
+    suite.threshold.map_or("none".into(), |stated| stated.to_string())
 }
 
+/// How strictly other items were kept at the top, where an attack does that.
 fn xi_k(suite: &Suite) -> String {
     suite.xi_k.map_or("none".into(), |k| k.to_string())
 }

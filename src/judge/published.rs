@@ -96,15 +96,13 @@ fn columns(score: ScoreName) -> Result<Vec<Column>> {
     for (name, quantity) in benign {
         all.push((name.to_string(), Quantity::find(quantity)?));
     }
-    let cell = |term: &'static Term| match score {
-        ScoreName::Ers => Quantity::After(term),
-        _ => Quantity::Ratio(term),
+    let (cell, total): (fn(&'static Term) -> Quantity, _) = match score {
+        ScoreName::Ers => (Quantity::After, ("ERS".into(), ERS)),
+        ScoreName::Ars => (Quantity::Ratio, ("ARS".into(), Quantity::Table)),
+        ScoreName::ArsStrong => return Err(Error::internal("no paper prints ARS of the strong search")),
     };
     all.extend(terms_of(score).map(|term| (term.name.to_string(), cell(term))));
-    all.push(match score {
-        ScoreName::Ers => ("ERS".into(), ERS),
-        _ => ("ARS".into(), Quantity::Table),
-    });
+    all.push(total);
     Ok(all)
 }
 

@@ -5,6 +5,7 @@
 //! 0–100; higher is better.
 
 use super::division::{DIVISIONS, LEAST, divided};
+use super::strong;
 use crate::random::Random;
 use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
 use crate::space::Gallery;
@@ -402,7 +403,7 @@ pub fn survivors(outcomes: &[Outcome]) -> Vec<(&str, bool)> {
     for o in outcomes.iter().filter(|o| o.after.hit == Some(false) || o.before.hit == Some(false)) {
         lost.insert(&o.query);
     }
-    let attacked = outcomes.iter().filter(|o| o.attack == R1.code && o.after.hit.is_some());
+    let attacked = strong::attacked(outcomes);
     attacked.map(|o| (o.query.as_str(), !lost.contains(o.query.as_str()))).collect()
 }
 

@@ -16,7 +16,7 @@ pub const ATTACK: &str = R1.code;
 
 /// The outcomes of the strong search for recall at 1.
 pub(super) fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone {
-    outcomes.iter().filter(|o| o.attack == R1.code && o.after.hit.is_some())
+    outcomes.iter().filter(|o| R1.made(o) && o.after.hit.is_some())
 }
 
 fn members() -> impl Iterator<Item = &'static Member> {
@@ -133,11 +133,7 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
         let material = only[0] as f64 - only[1] as f64 >= MATERIAL * of as f64;
         (material && beyond_chance(only[0], only[1])).then(|| (*term, 100.0 * left as f64 / of as f64))
     };
-    TERMS
-        .iter()
-        .filter(|term| term.recall() && **term != R1.terms[0])
-        .filter_map(|t| contradicted(&t))
-        .collect()
+    TERMS.iter().filter(|term| term.recall).filter_map(|t| contradicted(&t)).collect()
 }
 
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.

@@ -58,7 +58,7 @@ pub fn of_folds(accuracy: Vec<f64>) -> Option<Folds> {
 
 /// Fills in what follows from a report's outcomes.
 pub fn conclude(report: &mut Report) {
-    let acceptance = report.suite.threshold.as_ref().and_then(|text| text.parse().ok());
+    let acceptance = report.suite.threshold;
     let Some(found) = &mut report.verification else { return };
     found.attacked = attacked(&report.outcomes, acceptance, report.seed);
     found.groups = groups(&report.outcomes, &found.group_of);

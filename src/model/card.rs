@@ -315,7 +315,10 @@ impl Preprocessing {
         let list = |v: &mut dyn Iterator<Item = f32>| {
             // Four significant digits hide the rounding to float32, so that numbers are shown as they were stated.
             let all: Vec<String> = v.map(|v| format!("{}", rounded(v))).collect();
-            if all.iter().all(|one| *one == all[0]) { all[0].clone() } else { all.join(", ") }
+            match all.first() {
+                Some(first) if all.iter().all(|one| one == first) => first.clone(),
+                _ => all.join(", "),
+            }
         };
         let order = match self.order {
             Channels::Grey => "grey",

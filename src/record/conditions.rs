@@ -1,6 +1,6 @@
 //! What was audited and how: the program, the model, the images, the suite, the check at load, and the time.
 
-use super::{Axes, Channels, Form, Interpolation, Metric, Precision, Protocol};
+use super::{Acceptance, Axes, Channels, Form, Interpolation, Metric, Precision, Protocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -143,7 +143,7 @@ pub struct Suite {
     pub corruptions: Vec<String>,
     /// What a threshold is taken from, as `--threshold` takes it, where an attack is about one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub threshold: Option<String>,
+    pub threshold: Option<Acceptance>,
     /// The precision of attack steps; float32 in reports of versions without a choice. Outcomes are measured in
     /// float32.
     #[serde(default)]

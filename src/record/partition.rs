@@ -1,6 +1,8 @@
 //! The assignment of queries to the parts of a run.
 
 use crate::{Error, Result};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +12,9 @@ const MOST: u64 = 100_000;
 
 /// Part `index` of `of` of a run. A hash of the query's id assigns each query to a part, so the assignment does not
 /// depend on other queries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub struct Partition {
     /// The part's number, from 1.
     pub index: u64,
@@ -27,6 +31,20 @@ impl FromStr for Partition {
             Some((index, of)) if of <= MOST && (1..=of).contains(&index) => Ok(Partition { index, of }),
             _ => Err(format!("expected hash:m/n with m from 1 to n and n up to {MOST}, such as hash:1/3")),
         }
+    }
+}
+
+impl TryFrom<String> for Partition {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Partition, String> {
+        text.parse()
+    }
+}
+
+impl From<Partition> for String {
+    fn from(partition: Partition) -> String {
+        partition.to_string()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{
     Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, ForeignTargets, HalfPrecision, Hub,
-    Model, Outcome, RetrievalRow, ScoreName, Scores, Severity, Skipped, Smallest, Suite, Timing, Tool,
-    TrialList, Universal, Verdict, Verification, Warning, reason,
+    Model, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped, Smallest, Suite, Timing,
+    Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -236,7 +236,7 @@ pub struct TrialsFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     /// The part, such as "hash:1/3" for the first of three.
-    pub partition: String,
+    pub partition: Partition,
     /// Number of trials that the whole run asks for, with those that cannot be run.
     pub trials: usize,
     /// Positions of this part's outcomes among the trials that the whole run asks for.

@@ -9,7 +9,9 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What a threshold is taken from.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub enum Acceptance {
     /// The largest distance at which no more than this share of the impostor pairs is accepted.
     Far(f64),
@@ -37,6 +39,20 @@ impl FromStr for Acceptance {
             "euclidean" if number > 0.0 && number.is_finite() => Ok(Acceptance::Euclidean(number)),
             _ => Err(wrong()),
         }
+    }
+}
+
+impl TryFrom<String> for Acceptance {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Acceptance, String> {
+        text.parse().map_err(|error: Error| error.message)
+    }
+}
+
+impl From<Acceptance> for String {
+    fn from(acceptance: Acceptance) -> String {
+        acceptance.to_string()
     }
 }
 

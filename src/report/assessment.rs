@@ -65,13 +65,11 @@ pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
     let Spans { plain, defended } = spans()?;
     let shown = |q: Quantity| {
         let value = q.value(report).filter(|_| !q.void(report) && !q.withheld(report));
-        value.map_or("–".to_string(), |v| q.show(v))
+        value.map(|v| q.show(v))
     };
     let clean = format!("{:.1}", report.benign.r1);
-    let robust = match shown(Quantity::Robust) {
-        none if none == "–" => none,
-        some => format!("{some} (strong search)"),
-    };
+    let dash = |text: Option<String>| text.unwrap_or("–".into());
+    let robust = shown(Quantity::Robust).map(|robust| format!("{robust} (strong search)"));
     let row = |name: &str, span: Span| {
         let range = |[low, high]: [f64; 2]| match low == high {
             true => format!("{low:.1}"),
@@ -80,7 +78,7 @@ pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
         (name.to_string(), [range(span.clean), range(span.ars), format!("{} (ES)", range(span.after))])
     };
     let rows = vec![
-        (report.model_name().to_string(), [clean, shown(ARS), robust]),
+        (report.model_name().to_string(), [clean, dash(shown(ARS)), dash(robust)]),
         row("published defences", defended),
         row("plain models, published", plain),
     ];

@@ -272,7 +272,7 @@ pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     let threshold = format!(
         "decisions: accepted is what has a distance of at most {t:.4}{}{cosine} ({}). Attacks are judged at this threshold",
         within(found.threshold_interval, 4),
-        report.suite.threshold.as_deref().unwrap_or("threshold not stated"),
+        report.suite.threshold.map_or("threshold not stated".into(), |stated| stated.to_string()),
     );
     let clean = format!(
         "without attack: FAR {:.3} %, TAR {:.1} %{}, EER {:.2} %{}, on {} genuine and {} impostor {pairs}; intervals resample these",

@@ -174,7 +174,7 @@ fn again(report: &Report, path: &Path) -> Result<AuditFlags> {
     flags.demands = Default::default();
     flags.trials = Some(path.into());
     // Trials of robust R@1 are in the report, or there were none.
-    let sampled = report.outcomes.iter().any(|o| o.attack == R1.code);
+    let sampled = report.outcomes.iter().any(|o| R1.made(o));
     flags.strong_sample = (!sampled).then_some(StrongSample::Off);
     flags.allow_untrusted = true;
     Ok(flags)

@@ -49,7 +49,7 @@ impl Identity {
             ("targets of another kind", report.targets.as_ref().map_or("none".into(), |t| t.sha256.clone())),
             ("hub class", suite.hub_class.clone().unwrap_or_else(|| "all".into())),
             ("corruptions", suite.corruptions.join(", ")),
-            ("threshold", suite.threshold.clone().unwrap_or_else(|| "none".into())),
+            ("threshold", suite.threshold.map_or("none".into(), |stated| stated.to_string())),
             ("xi_k", suite.xi_k.map_or("none".into(), |k| k.to_string())),
             ("attack precision", suite.attack_precision.to_string()),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),

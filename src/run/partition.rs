@@ -34,7 +34,7 @@ pub fn share(
     let skipped: Vec<Skipped> = selection.skipped.iter().filter(|s| takes(&s.query)).cloned().collect();
     let (places, skipped_places) = places(asked, gallery, &trials, &skipped, takes)?;
     report.part = Some(Part {
-        partition: partition.to_string(),
+        partition,
         trials: asked.len(),
         places,
         skipped_places,
@@ -181,7 +181,7 @@ pub fn missing(folder: &Path) -> Result<String> {
     let part = |file: &PathBuf| -> Option<Partition> {
         let found = match holds_embeddings(file) {
             true => Embedded::read(file).ok().and_then(|read| read.part),
-            false => Report::load(file).ok().and_then(|report| report.part?.partition.parse().ok()),
+            false => Report::load(file).ok().and_then(|report| Some(report.part?.partition)),
         };
         if found.is_none() {
             Mode::Auto
@@ -230,8 +230,7 @@ fn read(file: &Path) -> Result<Piece> {
              writes them"
         )));
     };
-    let partition =
-        part.partition.parse().map_err(|e| Error::usage(format!("{name}: its partition: {e}")))?;
+    let partition = part.partition;
     Ok(Piece { name, partition, part, report })
 }
 

@@ -162,7 +162,7 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
             .then_some((plan.steps + 1) * (plan.restarts + 1)),
         hub_class: subject.settings.suite.hub_class.clone(),
-        threshold: subject.settings.suite.threshold.map(|t| t.to_string()),
+        threshold: subject.settings.suite.threshold,
         xi_k: attacks_keep(&subject.settings.suite).then_some(subject.settings.suite.xi_k),
         restarts: plan.restarts,
         corruptions: subject.settings.suite.corruptions.iter().map(|c| c.name.into()).collect(),

@@ -1,7 +1,7 @@
 //! How embeddings lie: distances within and between classes, energies on the sphere, and how hard triplets are. All distances
 //! here are Euclidean; under the metrics that normalise, between embeddings of length 1.
 
-use super::sampler::{Mined, SAMPLERS, Sampler};
+use super::sampler::{Mined, SAMPLERS, SEMIHARD, Sampler};
 use super::{CANCELLED, Gallery, Metric, squared_norms};
 use crate::random::Random;
 use crate::record::{ClassSpacing, Histogram, SamplerRow, Spacing, TripletState};
@@ -371,11 +371,10 @@ fn of_batch(batches: &Batches, number: usize, shown: bool) -> (Vec<[f64; 3]>, Op
 
 /// Up to `most` triplets of semi-hard negatives out of the first batches, as items of the gallery.
 pub fn semihard(batches: &Batches, most: usize) -> Vec<[usize; 3]> {
-    let sampler = SAMPLERS.iter().find(|s| s.is_semihard()).expect("a row of the table");
     let mut found = Vec::new();
     for number in 0.. {
         let mut batch = batches.draw(number);
-        let triplets = batch.triplets(sampler);
+        let triplets = batch.triplets(&SEMIHARD);
         found.extend(triplets.into_iter().map(|t| t.map(|at| batch.items[at])));
         if found.len() >= most {
             break;

@@ -17,14 +17,7 @@ pub struct Sampler {
 pub const SAMPLERS: &[Sampler] = &[
     RANDOM,
     // Schroff et al. (2015).
-    Sampler {
-        name: SEMIHARD,
-        about: "farther than the positive, by less than η",
-        weight: |batch, anchor, positive, candidate| {
-            let gap = batch.distance(anchor, candidate) - batch.distance(anchor, positive);
-            f64::from(gap > 0.0 && gap < batch.eta)
-        },
-    },
+    SEMIHARD,
     // Nearer than the farthest image of the anchor's class, in Roth and Brattoli's code; with two images of a class in a
     // batch that is the positive.
     Sampler {
@@ -58,7 +51,15 @@ pub const SAMPLERS: &[Sampler] = &[
 
 const RANDOM: Sampler =
     Sampler { name: "random", about: "any image of another class", weight: |_, _, _, _| 1.0 };
-const SEMIHARD: &str = "semihard";
+/// Negatives within the margin η behind the positive.
+pub const SEMIHARD: Sampler = Sampler {
+    name: "semihard",
+    about: "farther than the positive, by less than η",
+    weight: |batch, anchor, positive, candidate| {
+        let gap = batch.distance(anchor, candidate) - batch.distance(anchor, positive);
+        f64::from(gap > 0.0 && gap < batch.eta)
+    },
+};
 
 /// Distances outside of these count as these.
 const NEAREST: f64 = 0.5;
@@ -91,7 +92,7 @@ impl Mined {
 impl Sampler {
     /// Whether it is the one that the margin η is for.
     pub fn is_semihard(&self) -> bool {
-        self.name == SEMIHARD
+        self.name == SEMIHARD.name
     }
 
     /// Weights of all images of the batch as negatives of an anchor.

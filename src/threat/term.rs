@@ -28,6 +28,8 @@ pub struct Term {
     pub ers: Option<fn(f64) -> f64>,
     /// Whether the term is also stated by class and by group of the queries, each of which counts as one or as nothing.
     pub divided: bool,
+    /// Whether the term is R@1 after an attack, which robust R@1 can contradict.
+    pub recall: bool,
     /// Whether the term measures the path of the embedding itself, which a map of embeddings shows.
     pub way: bool,
     /// How resistance is averaged (Tian et al., ICML 2024, equation 30); `None` where resistance is not defined, so
@@ -120,6 +122,7 @@ pub static TERMS: &[Term] = &[
 ];
 
 const RANK: Term = Term {
+    recall: false,
     name: "",
     label: "",
     unit: Unit::Percentile,
@@ -136,6 +139,7 @@ const RANK: Term = Term {
     source: source::RANKING_ATTACK,
 };
 const SHARE: Term = Term {
+    recall: true,
     unit: Unit::Percent,
     label: "R@1, %",
     read: |o, _| Some((Some(share(o.before.hit?)), share(o.after.hit?))),
@@ -160,6 +164,7 @@ pub const QA_RAISE: Term = Term { name: "QA+", label: QUERY, ..RAISED };
 pub const QA_LOWER: Term = Term { name: "QA-", label: QUERY, ..LOWERED };
 /// The cosine between the query's embedding and its target's.
 pub const TMA: Term = Term {
+    recall: false,
     name: "TMA",
     label: "cosine to target",
     unit: Unit::Plain,
@@ -177,6 +182,7 @@ pub const TMA: Term = Term {
 };
 /// The shift of the embedding. The published form measures it one step before the end.
 pub const ES_D: Term = Term {
+    recall: false,
     name: "ES:D",
     label: "embedding shift",
     unit: Unit::Plain,
@@ -208,6 +214,7 @@ pub const LTM: Term = Term { name: "LTM", source: source::MIS_RANKING, ..RECALL 
 pub const GTM: Term = Term { name: "GTM", ..RECALL };
 /// Share of the queries whose best match is still among the first four.
 pub const GTT: Term = Term {
+    recall: false,
     name: "GTT",
     label: "top-1 kept in top 4, %",
     read: |o, _| Some((Some(share(o.before.retained?)), share(o.after.retained?))),
@@ -217,6 +224,7 @@ pub const GTT: Term = Term {
 
 /// Robust R@1: R@1 after the strongest attack that was found for each query. It stands for the three R@1 terms of ARS.
 pub const R1: Term = Term {
+    recall: false,
     name: "R1",
     label: "robust R@1, %",
     ers: None,
@@ -247,6 +255,7 @@ pub const SPQA_LOWER_KEPT: Term = Term { name: "SPQA-:G", ..KEPT };
 
 /// Share of the queries that rank two items in the other order.
 pub const FOA2: Term = Term {
+    recall: false,
     name: "FOA2",
     label: "orders swapped, %",
     goal: Goal::Highest,
@@ -367,7 +376,7 @@ pub const COLLIDE: Term = Term {
     ..DECIDED
 };
 /// Wrong decisions at a threshold. Of those that are right without attack, the resistance is the share that stays so.
-const DECIDED: Term = Term { goal: Goal::Highest, source: source::DODGING, ..APART };
+const DECIDED: Term = Term { recall: false, goal: Goal::Highest, source: source::DODGING, ..APART };
 
 fn accepted(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
     Some((Some(share(o.before.accepted?)), share(o.after.accepted?)))
@@ -378,8 +387,14 @@ fn refused(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
 }
 
 /// A hub is CA+ with many targets.
-const CAPTURED: Term =
-    Term { goal: Goal::Highest, divided: false, resistance: None, source: source::RANKING_ATTACK, ..APART };
+const CAPTURED: Term = Term {
+    recall: false,
+    goal: Goal::Highest,
+    divided: false,
+    resistance: None,
+    source: source::RANKING_ATTACK,
+    ..APART
+};
 
 fn both(o: &Outcome, k: usize) -> Option<(Option<f64>, f64)> {
     let share = |of: &Measures| of.captured.as_ref()?.share(k, |_| 1.0);
@@ -401,11 +416,6 @@ impl Term {
     /// The term called `name`. Case matters.
     pub fn find(name: &str) -> Option<&'static Term> {
         TERMS.iter().find(|t| t.name == name)
-    }
-
-    /// Whether the term is R@1 after an attack.
-    pub fn recall(&self) -> bool {
-        self.label == SHARE.label
     }
 
     /// The weight of the term in a score.

@@ -18,5 +18,6 @@ pub const MIN: Objective = Objective {
         false => r1::margin(gallery, form, trial, None),
     },
     members: ensemble::RECALL,
+    smallest: true,
     ..USUAL
 };

@@ -96,6 +96,8 @@ pub struct Objective {
     pub members: Ensemble,
     /// Whether it is attacked by the strong search whatever the suite says.
     pub strong_only: bool,
+    /// Whether it asks for the smallest perturbation, which only searches for that find.
+    pub smallest: bool,
     /// Whether all its trials share a few perturbations, crafted on [`universal::samples`].
     pub shared: bool,
 }
@@ -120,6 +122,11 @@ impl Objective {
         OBJECTIVES.iter().find(|a| a.code.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
             Error::usage(format!("unknown attack `{code}`: expected one of {}", Objective::codes(|_| true)))
         })
+    }
+
+    /// Whether `outcome` came of this objective.
+    pub fn made(&self, outcome: &Outcome) -> bool {
+        outcome.attack == self.code
     }
 
     /// Whether `term` is one of this objective's terms.
@@ -157,6 +164,7 @@ const USUAL: Objective = Objective {
     loss: |_, _, _| Loss::Still,
     members: ensemble::USUAL,
     strong_only: false,
+    smallest: false,
     shared: false,
 };
 
