@@ -63,26 +63,31 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     if right == 0 {
         return (Severity::Ok, "no query was attacked by the strong search".into());
     }
-    let mut found: Option<(Duel, &Member)> = None;
+    let mut found: Option<(Duel, &Member, bool)> = None;
+    let mut before: Vec<&str> = Vec::new();
     for tier in R1.members {
         let named = |m: &&Member| CONTROLS.contains(&m.name);
         let controls = tier.iter().filter(|m| exact(m) && (named(m) || !tier.iter().any(|m| named(&m))));
         let control: Vec<&str> = controls.map(|m| m.name).collect();
-        if control.is_empty() {
-            continue;
-        }
+        before.extend(tier.iter().filter(|m| exact(m)).map(|m| m.name));
+        let equal = !control.is_empty();
         for member in tier.iter().filter(|m| !exact(m) && m.or != Some(Route::Exact)) {
-            let duel = Duel::of(outcomes, &[member.name], &control);
+            // A tier of random searches alone sees what all others left. It must break more than they all did along the exact
+            // gradient.
+            let duel = match equal {
+                true => Duel::of(outcomes, &[member.name], &control),
+                false => Duel::over_all(outcomes, &[member.name], &before),
+            };
             let material = duel.gain() >= MATERIAL * right as f64;
             if material
                 && duel.beyond_chance()
-                && found.as_ref().is_none_or(|(best, _)| duel.gain() > best.gain())
+                && found.as_ref().is_none_or(|(best, ..)| duel.gain() > best.gain())
             {
-                found = Some((duel, member));
+                found = Some((duel, member, equal));
             }
         }
     }
-    let Some((duel, member)) = found else {
+    let Some((duel, member, equal)) = found else {
         return (Severity::Ok, "no other backward pass and no search without gradients does better".into());
     };
     let how = if member.gradient_free() {
@@ -95,11 +100,17 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     } else {
         format!(". Operators with another slope there: {}", named(softened))
     };
-    let text = format!(
-        "of {} queries that the exact gradient had left right, {how} (`{}`) made {} wrong, and the exact gradient at equal terms \
-         {}{place}",
-        duel.both, member.name, duel.first, duel.second
-    );
+    let (of, first, second, name) = (duel.both, duel.first, duel.second, member.name);
+    let text = match equal {
+        true => format!(
+            "of {of} queries that the exact gradient had left right, {how} (`{name}`) made {first} wrong, and the exact gradient at \
+             equal terms {second}{place}"
+        ),
+        false => format!(
+            "of {of} queries, {how} (`{name}`) made {first} wrong that all else had left right, and all runs along the exact \
+             gradient together {second}"
+        ),
+    };
     (Severity::Error, text)
 }
 
@@ -193,22 +204,31 @@ struct Duel {
     only: [usize; 2],
 }
 
+/// Whether one of these members broke a query; `None` where none attacked it.
+fn broke(o: &Outcome, names: &[&str]) -> Option<bool> {
+    let mut mine = o.members.iter().flatten().filter(|m| names.contains(&m.member.as_str())).peekable();
+    mine.peek().is_some().then(|| mine.any(|m| m.reached))
+}
+
 impl Duel {
     fn of(outcomes: &[Outcome], first: &[&str], second: &[&str]) -> Duel {
+        Duel::count(attacked(outcomes).filter_map(|o| Some((broke(o, first)?, broke(o, second)?))))
+    }
+
+    /// The same on all queries that the second group attacked: those that the first one never saw it did not break.
+    fn over_all(outcomes: &[Outcome], first: &[&str], second: &[&str]) -> Duel {
+        let of = |o| Some((broke(o, first).unwrap_or(false), broke(o, second)?));
+        Duel::count(attacked(outcomes).filter_map(of))
+    }
+
+    fn count(all: impl Iterator<Item = (bool, bool)>) -> Duel {
         let mut duel = Duel { both: 0, first: 0, second: 0, only: [0, 0] };
-        for o in attacked(outcomes) {
-            let broke = |names: &[&str]| {
-                let mut mine =
-                    o.members.iter().flatten().filter(|m| names.contains(&m.member.as_str())).peekable();
-                mine.peek().is_some().then(|| mine.any(|m| m.reached))
-            };
-            if let (Some(a), Some(b)) = (broke(first), broke(second)) {
-                duel.both += 1;
-                duel.first += usize::from(a);
-                duel.second += usize::from(b);
-                duel.only[0] += usize::from(a && !b);
-                duel.only[1] += usize::from(b && !a);
-            }
+        for (a, b) in all {
+            duel.both += 1;
+            duel.first += usize::from(a);
+            duel.second += usize::from(b);
+            duel.only[0] += usize::from(a && !b);
+            duel.only[1] += usize::from(b && !a);
         }
         duel
     }
@@ -335,6 +355,31 @@ mod tests {
         assert_eq!(soft(9, 1), Severity::Ok);
         assert_eq!(soft(0, 20), Severity::Ok);
         assert_eq!(soft(20, 20), Severity::Ok);
+    }
+
+    /// Random search in a tier of its own has no control beside it. Of 40 queries, all runs along the exact gradient broke 3, and it
+    /// broke 20 of those that were left; against 12 it is within chance (20 of 32 heads, probability 0.11), and against 30, as on a model
+    /// that hides nothing, it is no sign at all.
+    #[test]
+    fn random_search_behind_all_others_tells_masked_gradients_too() {
+        let level = |exact: usize| {
+            let all: Vec<Outcome> = (0..40 + exact.saturating_sub(20))
+                .map(|i| {
+                    let (by_exact, by_square) = (i < exact, i >= exact && i < exact + 20);
+                    let seen = [("es", by_exact), ("square, from stripes", by_square)];
+                    trial("R1", i, !by_exact && !by_square, Some(&seen[..if by_exact { 1 } else { 2 }]))
+                })
+                .collect();
+            masked(&all, &[])
+        };
+        let (severity, text) = level(3);
+        assert_eq!(severity, Severity::Error);
+        assert!(
+            text.contains("made 20 wrong that all else had left right") && text.contains("together 3"),
+            "{text}"
+        );
+        assert_eq!(level(12).0, Severity::Ok);
+        assert_eq!(level(30).0, Severity::Ok);
     }
 
     /// A tenth of the queries that were right without attack: 7 of 60, and not of 80.

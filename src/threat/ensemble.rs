@@ -10,7 +10,7 @@ use super::draw::Draw;
 use super::measure::measure_all;
 use super::objective::{Aim, Loss, es, foreign, gtt, hub, r1, rank, within};
 use super::runner::{Event, Evidence, ImageSource, Plan, Task, Variation, Watch, load, start};
-use super::search::{COSINE, NES, PGD, RANDOM, Search};
+use super::search::{COSINE, NES, PGD, RANDOM, RANDOM_8_BIT, Search};
 use super::select::Trial;
 use crate::Result;
 use crate::model::{Differentiable, OnLanes, Route};
@@ -114,7 +114,8 @@ const SQUARE: Member = Member {
 };
 const FRESH: Member = Member {
     name: "square, from stripes",
-    about: "random search without gradients (Square), from random stripes of ±ε",
+    about: "random search without gradients (Square), from random stripes, by whole grey levels",
+    search: &RANDOM_8_BIT,
     from: From::Clean,
     ..SQUARE
 };

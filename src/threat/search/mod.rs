@@ -17,7 +17,7 @@ pub use cw::CW;
 pub use nes::NES;
 pub use pgd::{FGSM, PGD, RANDOM_START};
 pub use population::POPULATION_NES;
-pub use square::RANDOM;
+pub use square::{RANDOM, RANDOM_8_BIT};
 
 use super::ball::{Ball, Bound};
 use super::draw::Draw;

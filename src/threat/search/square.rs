@@ -18,7 +18,27 @@ pub const RANDOM: Search = Search {
     begin: |setting, draw| Box::new(Square::new(setting, draw)),
 };
 
+/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A model may
+/// tell images that no file can hold from those that it may be sent, and the steps of other searches leave the grid.
+pub const RANDOM_8_BIT: Search = Search {
+    name: "random, 8 bits",
+    begin: |setting, draw| {
+        let bound = Bound { eps: whole_levels(setting.bound.eps), ..setting.bound };
+        Box::new(Square { eps: bound.eps, ..Square::new(&Setting { bound, ..*setting }, draw) })
+    },
+    ..RANDOM
+};
+
+/// The largest number of whole grey levels within ε; ε itself where that is none.
+fn whole_levels(eps: f32) -> f32 {
+    // ε of whole levels is rounded on its way.
+    let levels = (eps * 255.0 + 1e-3).floor();
+    if levels < 1.0 { eps } else { levels / 255.0 }
+}
+
 struct Square {
+    /// How far a square moves its pixels: ε, or less.
+    eps: f32,
     draw: Draw,
     shape: [usize; 3],
     /// Number of images to try, the first included, and number tried so far.
@@ -42,6 +62,7 @@ impl Square {
         let Setting { bound, start, warm, shape, steps, .. } = *setting;
         let first = stripes(&bound, shape, &mut draw);
         Square {
+            eps: bound.eps,
             draw,
             shape,
             images: steps + 1,
@@ -75,7 +96,7 @@ impl Walk for Square {
         let top = up + self.draw.index(height - side + 1);
         let left = before + self.draw.index(width - side + 1);
         for channel in 0..channels {
-            let by = self.draw.sign() * bound.eps;
+            let by = self.draw.sign() * self.eps;
             for y in top..top + side {
                 let row = (channel * rows + y) * columns;
                 let at = row + left..row + left + side;
@@ -89,5 +110,36 @@ impl Walk for Square {
 
     fn best(&mut self) -> Option<(f64, Vec<f32>)> {
         self.best.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threat::BALLS;
+
+    /// By hand: 0.3 holds 76 whole levels, 76.5/255. Of an image with 8 bits every candidate then has 8 bits too, at the edges of the
+    /// range as well; an ε of 77/255 or of less than a level stays what it is.
+    #[test]
+    fn candidates_stay_on_the_grid_of_8_bits() {
+        assert_eq!(whole_levels(0.3), 76.0 / 255.0);
+        assert_eq!(whole_levels(77.0 / 255.0), 77.0 / 255.0);
+        assert_eq!(whole_levels(0.003), 0.003);
+        let centre: Vec<f32> = (0..64).map(|i| (i * 4) as f32 / 255.0).collect();
+        let bound = Bound { ball: &BALLS[0], eps: 0.3, centre: &centre, pixels: true, free: None };
+        let setting = Setting { bound, start: &centre, warm: false, shape: [1, 8, 8], steps: 50, alpha: 0.1 };
+        let off = |search: &Search| {
+            let mut walk = (search.begin)(&setting, Draw::new(0, "R1", "q", 1));
+            let mut x = walk.first().unwrap();
+            let mut worst = 0.0f32;
+            for step in 0..50 {
+                worst = x.iter().map(|v| (v * 255.0 - (v * 255.0).round()).abs()).fold(worst, f32::max);
+                assert!(x.iter().zip(&centre).all(|(x, c)| (x - c).abs() <= 0.3 + 1e-6));
+                walk.step(&mut x, &bound, -f64::from(step), &[]);
+            }
+            worst
+        };
+        assert!(off(&RANDOM_8_BIT) < 1e-3);
+        assert!(off(&RANDOM) > 0.4);
     }
 }
