@@ -406,3 +406,24 @@ fn a_model_that_behaves_otherwise_in_other_batches_is_caught() {
     fires(&e, Severity::Error, &["batch-size"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
 }
+
+/// The same for images that no file of 8 bits holds alone: the images of the data set are as they are in every batch.
+#[test]
+fn a_model_that_behaves_otherwise_on_perturbed_images_alone_is_caught() {
+    let nodes = vec![
+        Node::new("Shape", &["image"], "shape").with("end", 1i64),
+        Node::new("Cast", &["shape"], "size").with("to", 1i64),
+        Node::new("Div", &["image", "size"], "faint"),
+        Node::new("Mul", &["image", "levels"], "grey"),
+        Node::new("Round", &["grey"], "whole"),
+        Node::new("Sub", &["grey", "whole"], "apart"),
+        Node::new("Abs", &["apart"], "off"),
+        Node::new("ReduceMax", &["off", "axes"], "most"),
+        Node::new("Greater", &["most", "rounding"], "perturbed"),
+        Node::new("Where", &["perturbed", "faint", "image"], "seen"),
+    ];
+    let weights = Weights::new(1).floats("levels", &[], &[255.0]).floats("rounding", &[], &[0.01]);
+    let e = examine(&behind(nodes, weights.ints("axes", &[1, 2, 3])), &[], None);
+    fires(&e, Severity::Error, &["batch-size"]);
+    assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
+}
