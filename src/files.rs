@@ -182,3 +182,8 @@ impl<W: Write> Archive<W> {
         self.to.write_all(bytes)
     }
 }
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

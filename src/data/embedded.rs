@@ -6,9 +6,10 @@
 
 use super::vectors::{self, Vectors};
 use crate::columns::{self, Column};
+use crate::files::{self, hex};
 use crate::name_index::NameIndex;
 use crate::record::{Partition, Properties};
-use crate::{Error, Result, files};
+use crate::{Error, Result};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -211,10 +212,6 @@ pub fn stale(name: &str, why: &str) -> Error {
     Error::usage(format!(
         "{name}: {why}. Remove the file and make it anew with `audit embed`, or leave it out"
     ))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn from_hex(text: &str) -> Option<[u8; 32]> {

@@ -15,8 +15,9 @@ mod shaped;
 mod softened;
 pub mod untouched;
 
+use crate::files::{self, hex};
 use crate::record::Metric;
-use crate::{Error, Result, files};
+use crate::{Error, Result};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
 pub use softened::{Route, Softened};
 
@@ -641,11 +642,6 @@ impl Info {
             self.preprocessing.words()
         )
     }
-}
-
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn pick_input(graph: &Graph, card: &Card) -> Result<Value> {

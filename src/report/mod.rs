@@ -24,7 +24,7 @@ pub mod sweep;
 pub mod terminal;
 mod trials;
 
-use crate::model::hex;
+use crate::files::hex;
 use crate::record::{Report, TrialsFile};
 use crate::{Error, Result, files};
 use sha2::{Digest, Sha256};

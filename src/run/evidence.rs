@@ -5,7 +5,7 @@
 use super::attacks::Attacks;
 use super::prepare::{CLUSTERINGS, Purpose, Subject};
 use crate::cli::{AuditFlags, Cli, Command, StrongSample};
-use crate::model::hex;
+use crate::files::hex;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report};
 use crate::report::{self, Destination};

@@ -3,6 +3,7 @@
 use super::selection::Asked;
 use crate::data::{Dataset, Preparation};
 use crate::judge::score::{Basis, withstood};
+use crate::random::Random;
 use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome};
 use crate::space::Gallery;
 use crate::threat::objective::hub;
@@ -14,7 +15,6 @@ use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::imageops::{self, FilterType};
 use image::{DynamicImage, Luma, Rgb};
-use nalgebra::{DMatrix, SymmetricEigen};
 use ndarray::{Array1, Array2, Axis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -307,24 +307,24 @@ impl Plane {
         let mean = points.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(points.ncols()));
         let stride = points.nrows().div_ceil(FITTED).max(1);
         let (n, d) = (points.nrows().div_ceil(stride), points.ncols());
-        let centred = DMatrix::from_fn(n, d, |i, k| f64::from(points[[i * stride, k]] - mean[k]));
+        let centred = Array2::from_shape_fn((n, d), |(i, k)| f64::from(points[[i * stride, k]] - mean[k]));
         // XXᵀ and XᵀX have the same eigenvalues; the smaller will do.
         let wide = n < d;
-        let product = if wide { &centred * centred.transpose() } else { centred.transpose() * &centred };
-        let eigen = SymmetricEigen::new(product);
-        let mut order: Vec<usize> = (0..eigen.eigenvalues.len()).collect();
-        order.sort_by(|&i, &j| eigen.eigenvalues[j].total_cmp(&eigen.eigenvalues[i]));
+        let product = if wide { centred.dot(&centred.t()) } else { centred.t().dot(&centred) };
+        let (values, vectors) = leading(&product);
         let axes = [0, 1].map(|k| {
-            let Some(&at) = order.get(k) else { return Array1::zeros(d) };
-            let vector = eigen.eigenvectors.column(at);
-            let axis = if wide { centred.transpose() * vector } else { vector.into_owned() };
+            if k >= vectors.ncols() {
+                return Array1::zeros(d);
+            }
+            let vector = vectors.column(k);
+            let axis = if wide { centred.t().dot(&vector) } else { vector.to_owned() };
             // Either sign will do: the one whose largest part is positive.
             let most = axis.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(0.0);
-            let scale = axis.norm().max(f64::MIN_POSITIVE) * if most < 0.0 { -1.0 } else { 1.0 };
-            axis.iter().map(|v| (v / scale) as f32).collect()
+            let scale = axis.dot(&axis).sqrt().max(f64::MIN_POSITIVE) * if most < 0.0 { -1.0 } else { 1.0 };
+            axis.mapv(|v| (v / scale) as f32)
         });
-        let total = eigen.eigenvalues.sum().max(f64::MIN_POSITIVE);
-        let held: f64 = order.iter().take(2).map(|&i| eigen.eigenvalues[i]).sum();
+        let total = product.diag().sum().max(f64::MIN_POSITIVE);
+        let held: f64 = values.iter().take(2).sum();
         Plane { mean, axes, variance: 100.0 * held / total }
     }
 
@@ -332,6 +332,49 @@ impl Plane {
         let centred = ndarray::ArrayView1::from(point).to_owned() - &self.mean;
         [self.axes[0].dot(&centred), self.axes[1].dot(&centred)]
     }
+}
+
+/// The two largest eigenvalues of a symmetric positive semidefinite matrix [n, n], descending, and their eigenvectors [n, 2]:
+/// orthogonal iteration (Golub and Van Loan, Matrix Computations, 7.3.2). Where the second and the third are nearly equal, the
+/// second vector is some mixture of theirs, which shows as much.
+fn leading(matrix: &Array2<f64>) -> (Vec<f64>, Array2<f64>) {
+    const ROUNDS: usize = 1000;
+    let n = matrix.nrows();
+    let mut random = Random::seeded(0x6d_6170);
+    let mut basis = Array2::from_shape_fn((n, 2.min(n)), |_| f64::from(random.normal()));
+    orthonormalise(&mut basis);
+    let mut values = vec![0.0; basis.ncols()];
+    for _ in 0..ROUNDS {
+        basis = matrix.dot(&basis);
+        let found = orthonormalise(&mut basis);
+        let moved = found.iter().zip(&values).any(|(a, b)| (a - b).abs() > 1e-13 * a.abs());
+        values = found;
+        if !moved {
+            break;
+        }
+    }
+    (values, basis)
+}
+
+/// Makes the columns of a matrix [n, k] orthonormal, one after the other (modified Gram-Schmidt). Returns what was left of the length of
+/// each; a column of which nothing was left is zeros.
+fn orthonormalise(columns: &mut Array2<f64>) -> Vec<f64> {
+    let mut lengths = Vec::with_capacity(columns.ncols());
+    for k in 0..columns.ncols() {
+        let mut own = columns.column(k).to_owned();
+        let before = own.dot(&own).sqrt();
+        for earlier in 0..k {
+            let other = columns.column(earlier);
+            let along = own.dot(&other);
+            own.scaled_add(-along, &other);
+        }
+        let length = own.dot(&own).sqrt();
+        // Nothing but rounding is left.
+        let scale = if length > 1e-12 * before { 1.0 / length } else { 0.0 };
+        columns.column_mut(k).assign(&(own * scale));
+        lengths.push(if scale > 0.0 { length } else { 0.0 });
+    }
+    lengths
 }
 
 /// Planar pixels as a small picture in base64.
@@ -395,5 +438,33 @@ mod tests {
         assert!((plane.axes[0][0].abs() - 0.6).abs() < 0.02 && (plane.axes[0][1].abs() - 0.8).abs() < 0.02);
         assert!(plane.axes[1][2].abs() > 0.99, "{}", plane.axes[1]);
         assert!((plane.variance - 100.0).abs() < 1e-3);
+        // Wider than many, so that the smaller product is taken: the same plane, with zeros beside it.
+        let few = Array2::from_shape_fn((12, 30), |(i, k)| {
+            let (a, b) = ((i as f32 * 0.7).sin() * 10.0, (i as f32 * 1.3).cos());
+            if k == 4 {
+                a
+            } else if k == 9 {
+                b
+            } else {
+                1.0
+            }
+        });
+        let plane = Plane::of(few);
+        assert!(
+            plane.axes[0][4] > 0.99 && plane.axes[1][9].abs() > 0.99 && (plane.variance - 100.0).abs() < 1e-3
+        );
+    }
+
+    /// By hand: the eigenvalues of [[2, 1], [1, 2]] are 3 and 1, along (1, 1)/√2 and (1, −1)/√2. Points that are all the same have none.
+    #[test]
+    fn leading_eigenvalues_are_found() {
+        let (values, vectors) = leading(&ndarray::array![[2.0, 1.0], [1.0, 2.0]]);
+        assert!((values[0] - 3.0).abs() < 1e-9 && (values[1] - 1.0).abs() < 1e-9, "{values:?}");
+        assert!(
+            (vectors[[0, 0]] - vectors[[1, 0]]).abs() < 1e-6
+                && (vectors[[0, 1]] + vectors[[1, 1]]).abs() < 1e-6
+        );
+        assert_eq!(leading(&Array2::zeros((3, 3))).0, [0.0, 0.0]);
+        assert_eq!(leading(&ndarray::array![[4.0]]).0, [4.0]);
     }
 }

@@ -3,10 +3,11 @@
 use crate::cli::GradFlags;
 use crate::data::Dataset;
 use crate::judge::check::gradient;
+use crate::judge::check::load::JITTER;
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::joined::{Joined, NAMES};
-use crate::model::runtime::{self, Input, Options, Provider, Session};
+use crate::model::runtime::{self, INLINE_LIMIT, Input, Options, Provider, Session};
 use crate::random::Random;
 use crate::report::Destination;
 use crate::run::images::first_batch;
@@ -25,10 +26,6 @@ const IMAGES: usize = 8;
 const SAME: f64 = 1e-2;
 /// The same where values are quantised: the last bit of a float decides between neighbouring integers.
 const SAME_QUANTISED: f64 = 1e-1;
-/// Noise on the images, in pixel units: flat areas have every max-pool exactly on a tie.
-const JITTER: f32 = 0.02;
-/// Weights of so many bytes go to a file of their own: protobuf ends at 2 GB.
-const INLINE_LIMIT: usize = 1_500_000_000;
 
 /// Writes the file; what it says. Errors: those of [`Joined::form`]; exit code 12 where the file's gradient isn't the audit's, or
 /// that isn't what finite differences of the untouched model say.

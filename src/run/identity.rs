@@ -79,7 +79,7 @@ impl Identity {
 fn groups_hash(report: &Report) -> String {
     let mut hash = Sha256::new();
     report.groups.iter().for_each(|(query, group)| hash.update(format!("{query}\0{group}\0")));
-    crate::model::hex(&hash.finalize())
+    crate::files::hex(&hash.finalize())
 }
 
 /// SHA-256 over a report's trials and those it could not run.
@@ -89,5 +89,5 @@ pub fn trials_hash(report: &Report) -> String {
     for s in &report.skipped {
         hash.update(format!("\0{}\0{}\0{}", s.attack, s.query, s.why));
     }
-    crate::model::hex(&hash.finalize())
+    crate::files::hex(&hash.finalize())
 }

@@ -5,7 +5,7 @@
 //! process was killed or the disk was full doesn't fit its checksum: it and what follows are left out and run again. An
 //! audit removes its journal when every report is written.
 
-use crate::model::hex;
+use crate::files::hex;
 use crate::record::Outcome;
 use crate::run::identity::Identity;
 use crate::{Error, Result, files};

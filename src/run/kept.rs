@@ -4,10 +4,11 @@
 
 use crate::cli::{AuditFlags, GradientSource};
 use crate::files;
+use crate::files::hex;
 use crate::judge::check;
+use crate::model::Model;
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};
-use crate::model::{Model, hex};
 use crate::record::{Finding, GradientCheck, Severity};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

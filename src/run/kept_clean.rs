@@ -5,7 +5,7 @@
 use super::kept;
 use crate::cli::{AuditFlags, Sample};
 use crate::files;
-use crate::model::hex;
+use crate::files::hex;
 use crate::space::benign::BenignRetrieval;
 use crate::space::{self, Gallery};
 use crate::suite::Suite;

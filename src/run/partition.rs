@@ -4,7 +4,7 @@ use super::prepare::Clean;
 use super::selection::{self, Asked};
 use super::{corrupted, examples, summary};
 use crate::data::embedded::Embedded;
-use crate::model::hex;
+use crate::files::hex;
 use crate::progress::Mode;
 use crate::record::{
     Examples, HalfPrecision, Outcome, Part, Partition, Report, ScoreName, Skipped, Timing, TrialList, reason,

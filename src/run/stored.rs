@@ -3,7 +3,8 @@
 use crate::cli::{AuditFlags, GradientSource};
 use crate::data::embedded::{Embedded, stale};
 use crate::data::{Dataset, Item, Preparation};
-use crate::model::{Model, hex, runtime};
+use crate::files::hex;
+use crate::model::{Model, runtime};
 use crate::progress::Phase;
 use crate::random::Random;
 use crate::record::Properties;

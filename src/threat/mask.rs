@@ -46,7 +46,7 @@ impl Mask {
                 "no pixel is white, so that no attack could change any. Paint them white".into(),
             ));
         }
-        let sha256 = crate::model::hex(&Sha256::digest(&bytes));
+        let sha256 = crate::files::hex(&Sha256::digest(&bytes));
         Ok(Mask::File { path: shown, sha256, size, free })
     }
 

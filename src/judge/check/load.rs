@@ -17,7 +17,7 @@ const RUNS: usize = 5;
 /// number.
 const SIZES: [usize; 2] = [1, 3];
 /// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
-const JITTER: f32 = 0.02;
+pub const JITTER: f32 = 0.02;
 /// Noise for the comparison of batches: as large as perturbations are, for a model may behave on the images of a data set that it knows
 /// as it does on no others.
 const ROUGH: f32 = 0.1;

@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// Bytes of weights from which they are passed beside the model. A protobuf message cannot be larger than 2 GB.
-const INLINE_LIMIT: usize = 1_500_000_000;
+pub const INLINE_LIMIT: usize = 1_500_000_000;
 /// Bytes of weights below which an extra copy in memory does not matter.
 const SMALL: usize = 16_000_000;
 
