@@ -98,7 +98,12 @@ pub(super) fn smallest(found: &Smallest) -> String {
         Some(median) => format!("median {median:.4}"),
         None => format!("the median is above {:.4}", found.most),
     };
-    let points = found.curve.iter().step_by(4).map(|p| format!("{:.1} % at {:.4}", p.r1, p.eps));
+    // Six points, with the first and the last one.
+    let last = found.curve.len().saturating_sub(1);
+    let mut places: Vec<usize> = (0..6).map(|i| (i * last + 2) / 5).collect();
+    places.dedup();
+    let points = places.iter().filter_map(|&i| found.curve.get(i));
+    let points = points.map(|p| format!("{:.1} % at {:.4}", p.r1, p.eps));
     format!(
         "smallest perturbation ({}) that makes a query wrong: {median} of the {} that are right without one; R@1 by ε: {}",
         found.norm,
