@@ -537,6 +537,7 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                         assert!(change(&|m| m.order.unwrap()) > 0.2, "{what}");
                         let kept = attack.measure.keeps();
                         assert!(mine.iter().all(|o| o.after.kept.is_some() == kept), "{what}");
+                        assert!(mine.iter().all(|o| o.before.top == Some(1.0)), "{what}");
                     }
                     Measure::Cosine => {
                         let gap = |o: &Measures| 1.0 - o.cosine.unwrap();
@@ -1163,6 +1164,20 @@ fn measures_by_hand() {
     assert_eq!((kept.rank, kept.kept), (Some(1.0), Some(1.5)));
     assert_eq!(at("FOA2", 0, &[1, 2], Published, 2.5).order, Some(1.0));
     assert_eq!(at("FOA5", 0, &[1, 2, 4], Published, 2.9).order, Some(1.0 / 3.0));
+    // 1 % of 5 items is one: at 2.9 the nearest is 2, one of three targets; at 0.4 it is 1, for the clean copy counts in no form.
+    for form in [Published, Corrected] {
+        assert_eq!(at("FOA5", 0, &[1, 2, 4], form, 2.9).top, Some(1.0 / 3.0));
+        assert_eq!(at("FOA5", 0, &[1, 3], form, 0.4).top, Some(0.5));
+        assert_eq!(at("SPFOA5", 0, &[3, 4], form, 0.4).top, Some(0.0));
+    }
+    // Of 300 items the top are 3. Seen from 4.2 the items 4, 5, 3 are nearest, item 0 being the query.
+    let many = line(std::array::from_fn::<f32, 300, _>(|i| i as f32), [0; 300]);
+    let trial = Trial { objective: find("FOA5"), query: 0, targets: vec![1, 3, 4, 5, 6] };
+    assert_eq!(measure(&many, Corrected, &trial, &[4.2]).top, Some(0.6));
+    let trial = Trial { objective: find("SPFOA5"), ..trial };
+    let found = measure(&many, Corrected, &trial, &[4.2]);
+    // Of the clean query's top, items 1, 2, 3, only 2 is no target: behind 4, 5, 3, 6.
+    assert_eq!((found.top, found.kept), (Some(0.6), Some(4.0)));
     assert_eq!((Published.ranked(5, false), Corrected.ranked(5, false)), (5, 4));
     assert_eq!((Published.ranked(5, true), Corrected.ranked(5, true)), (5, 5));
 }

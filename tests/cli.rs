@@ -791,7 +791,7 @@ fn the_report_has_every_key() {
     assert_eq!(report["model"]["metric"], "normalized-euclidean");
     assert_eq!(report["model"]["output"], "embedding");
     assert_eq!(report["model"]["inputs"][0], "image [batch, 1, 12, 12]");
-    let sha = audit::model::hex(&<sha2::Sha256 as sha2::Digest>::digest(small().encode()));
+    let sha = audit::files::hex(&<sha2::Sha256 as sha2::Digest>::digest(small().encode()));
     assert_eq!(report["model"]["sha256"], sha.as_str());
 }
 

@@ -16,7 +16,7 @@ use audit::threat::triplets::{MOVING, harden};
 use audit::threat::{Ball, PGD, Plan};
 use clap::Parser;
 use common::golden::Golden;
-use common::models::stage;
+use common::models::{Weights, free, grey, stage, trunk, trunk_weights, value};
 use common::{CPU, Temp, load_runtime, program, ran, says, shared};
 use ndarray::{Array2, s};
 use serde_json::Value;
@@ -236,6 +236,29 @@ fn the_command_measures_any_model_and_writes_a_page() {
         &html[html.find("embeddings before the attack").unwrap()..html.find("How far do attacks").unwrap()];
     assert_eq!((maps.matches("<circle").count(), maps.matches("<line").count()), (2 * (30 + 8), 8));
     assert!(!html.contains("http:") && !html.contains("https:"), "one file without network access");
+}
+
+/// Panum et al., figure 2: embeddings of two dimensions are drawn as they are. Under the usual metric they lie on the unit circle,
+/// the attacked ones too; a map by t-SNE is centred at 0 and lies on no circle.
+#[test]
+fn a_plane_is_drawn_as_it_is() {
+    let dir = stage(6, 5);
+    let weights =
+        trunk_weights(Weights::new(1), "", 1).normal("w2", &[2, 4 * 36], 0.1).normal("b2", &[2], 0.1);
+    let mut graph = grey(trunk("image", "embedding", ""), weights);
+    graph.outputs = vec![value("embedding", free(), &[2])];
+    dir.write("model.onnx", graph.encode());
+    let html = dir.join("g.html").display().to_string();
+    let map = found(&dir, &["--max-queries", "8", "-o", &html]).unwrap().map;
+    assert_eq!((map.perplexity, map.divergence, map.items.len(), map.queries.len()), (None, None, 30, 8));
+    let ends = map.queries.iter().flat_map(|q| [q.from, q.to]);
+    for [x, y] in map.items.iter().map(|p| p.at).chain(ends) {
+        assert!((x.hypot(y) - 1.0).abs() < 1e-5, "({x}, {y})");
+    }
+    assert!(map.queries.iter().any(|q| q.from != q.to));
+    let page = std::fs::read_to_string(html).unwrap();
+    says(&page, &["in the plane of their embeddings", "Distances on the map are those of the space"]);
+    assert!(!page.contains("t-SNE") && !page.contains("KL divergence"));
 }
 
 #[test]

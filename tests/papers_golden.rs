@@ -144,14 +144,16 @@ fn agrees_with_the_reference_hardened() {
     agrees_with_the_reference("hardened");
 }
 
-/// The norms of single queries: what a search stops at hangs on the last digits of many gradients.
+/// The norms of single queries: what a search stops at hangs on the last digits of many gradients. In the L∞ form of Carlini & Wagner
+/// they also decide which pixels are beyond τ, and τ falls by a tenth at a time.
 #[test]
 fn smallest_perturbations_agree_with_the_reference() {
     let Some(mut reference) = Reference::open("vanilla", "vanilla", 50) else { return };
-    for (row, ball, search, eps, steps) in [
-        ("bisection linf", "linf", "bisection", 0.5, 110),
-        ("bisection l2", "l2", "bisection", 10.0, 110),
-        ("cw l2", "l2", "cw", 10.0, 180),
+    for (row, ball, search, eps, steps, near) in [
+        ("bisection linf", "linf", "bisection", 0.5, 110, 0.02),
+        ("bisection l2", "l2", "bisection", 10.0, 110, 0.02),
+        ("cw l2", "l2", "cw", 10.0, 180, 0.02),
+        ("cw linf", "linf", "cw", 0.1, 180, 0.1),
     ] {
         let plan = Plan {
             ball: Ball::find(ball).unwrap(),
@@ -172,7 +174,7 @@ fn smallest_perturbations_agree_with_the_reference() {
             assert_eq!(ours == 0.0, theirs == 0.0, "{row} on {}", o.query);
             assert_eq!(o.after.hit, Some(false), "{row} on {}", o.query);
             if theirs > 0.0 {
-                close += usize::from((ours / theirs - 1.0).abs() < 0.02);
+                close += usize::from((ours / theirs - 1.0).abs() < near);
                 found.push(ours);
                 expected.push(theirs);
             }
@@ -180,7 +182,7 @@ fn smallest_perturbations_agree_with_the_reference() {
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
         let (ours, theirs) = (mean(&found), mean(&expected));
         assert!((ours / theirs - 1.0).abs() < 0.01, "{row}: mean {ours} and {theirs}");
-        assert!(close * 10 >= found.len() * 9, "{row}: {close} of {} within 2 %", found.len());
+        assert!(close * 10 >= found.len() * 9, "{row}: {close} of {} within {near}", found.len());
     }
 }
 

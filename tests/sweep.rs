@@ -8,7 +8,6 @@ use audit::run::sweep;
 use clap::Parser;
 use common::models::stage;
 use common::{Temp, program, ran, says};
-use serde_json::Value;
 
 const SUITE: &str = "form: corrected\nattacks: [CA+, QA+, ES, GTT]\nsteps: 3\n";
 const RUN: [&str; 5] = ["model.onnx", "--suite", "suite.yaml", "--data", "data"];
@@ -38,9 +37,11 @@ fn audited(dir: &Temp, more: &[&str]) -> Report {
     common::audit(&[&line[..], more].concat()).unwrap()
 }
 
-/// What both have of a point.
-fn numbers(suite: &audit::record::Suite, attacks: &[audit::record::Attack]) -> Value {
-    serde_json::json!([suite, attacks])
+/// What a point and an audit both have.
+macro_rules! numbers {
+    ($of:expr) => {
+        serde_json::json!([$of.suite, $of.attacks, $of.retrieval, $of.smallest])
+    };
 }
 
 #[test]
@@ -52,12 +53,9 @@ fn every_point_is_the_audit_with_its_settings() {
     assert!((found.points[1].place[0] - 2.0 / 255.0).abs() < 1e-8 && found.points[1].place[1] == 4.0);
     for point in &found.points {
         let alone = audited(&dir, &["--eps", &point.at[0], "--steps", &point.at[1]]);
-        assert_eq!(
-            numbers(&point.suite, &point.attacks),
-            numbers(&alone.suite, &alone.attacks),
-            "{:?}",
-            point.at
-        );
+        assert_eq!(numbers!(point), numbers!(alone), "{:?}", point.at);
+        // QA+, ES and GTT move queries.
+        assert_eq!((point.retrieval.len(), point.smallest.is_none()), (3, true));
     }
     // Targets and starts are no flags of an audit; a suite states them.
     let found = swept(&dir, &["--over", "m=1,3", "--over", "w=2", "--over", "restarts=0,1"]).unwrap();
@@ -66,11 +64,15 @@ fn every_point_is_the_audit_with_its_settings() {
     let alone = audited(&dir, &[]);
     let last = found.points.last().unwrap();
     assert_eq!(last.at, ["3", "2", "1"]);
-    assert_eq!(numbers(&last.suite, &last.attacks), numbers(&alone.suite, &alone.attacks));
-    assert_ne!(
-        numbers(&last.suite, &last.attacks),
-        numbers(&found.points[0].suite, &found.points[0].attacks)
-    );
+    assert_eq!(numbers!(last), numbers!(alone));
+    assert_ne!(numbers!(last), numbers!(found.points[0]));
+    // The smallest perturbations, at two largest ones.
+    dir.write("suite.yaml", "form: corrected\nattacks: [MIN]\nschedule: bisection\nsteps: 40\n");
+    for point in &swept(&dir, &["--over", "eps=0.02,0.5"]).unwrap().points {
+        let alone = audited(&dir, &["--eps", &point.at[0]]);
+        assert_eq!(numbers!(point), numbers!(alone), "{:?}", point.at);
+        assert!(point.smallest.as_ref().is_some_and(|s| s.most == point.place[0] as f32));
+    }
 }
 
 /// The second point can't begin, because a folder has the place of its journal. The first one's trials are kept.
@@ -153,6 +155,25 @@ fn tables_and_curves_are_written() {
     let es = found.points[3].attacks.iter().find(|a| a.code == "ES:D").unwrap();
     let row = csv.lines().find(|line| line.starts_with("8/255,2,ES:D,")).unwrap();
     assert_eq!(row.split(',').nth(5), Some(es.after.unwrap().to_string().as_str()));
+    let after = found.points[3].retrieval.iter().find(|r| r.attack == "ES").unwrap().after;
+    let cells: Vec<&str> = row.split(',').skip(9).collect();
+    let numbers = [after.r1, after.map, after.map_at_r, after.map_at_c, after.nmi.unwrap()];
+    assert_eq!(cells[..5], numbers.map(|v| v.to_string()).each_ref().map(String::as_str));
+    assert_eq!(cells[5..], [""], "no search for the smallest perturbations");
+    says(&done.out, &["what attacked queries find", "mAP@R", &format!("{:.1}", after.map_at_c)]);
+    says(&html, &["What do attacked queries find?", &format!("{:.1}", after.map_at_c)]);
+    // The median of the smallest perturbations.
+    dir.write("suite.yaml", "form: corrected\nattacks: [MIN]\nschedule: bisection\nsteps: 40\n");
+    let line =
+        [&["sweep"], &RUN[..], &["--over", "eps=0.0001,0.5", "-q", "-o", "m.csv", "-o", "m.json"]].concat();
+    let done = ran(program(&dir).args(line));
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let found: Sweep = serde_json::from_str(&text("m.json")).unwrap();
+    let median = found.points[1].smallest.as_ref().unwrap().median.unwrap();
+    says(&done.out, &["smallest ε, median", "> 0.0001", &format!("{median:.4}")]);
+    let ends: Vec<String> =
+        text("m.csv").lines().map(|line| line.rsplit(',').next().unwrap().to_string()).collect();
+    assert_eq!(ends, ["smallest_median", "", &median.to_string()]);
 }
 
 #[test]

@@ -124,3 +124,60 @@ fn enlarge(small: &[f32], h: usize, w: usize, out: &mut Vec<f32>) {
         }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One direction for an image of 72 × 80 pixels and two channels, whose coarse values are `of` (channel, row, column).
+    fn enlarged(of: impl Fn(usize, usize, usize) -> f32) -> Vec<f32> {
+        let mut drawn = 0;
+        let mut next = || {
+            let (channel, place) = (drawn / (COARSE * COARSE), drawn % (COARSE * COARSE));
+            drawn += 1;
+            of(channel, place / COARSE, place % COARSE)
+        };
+        let found = noise([2, 72, 80], &mut next);
+        assert_eq!((found.len(), drawn), (2 * 72 * 80, 2 * COARSE * COARSE));
+        found
+    }
+
+    /// By hand. The centre of pixel i of n lies at (i + ½)·32/n − ½ between the centres of the coarse values, those at the edges held: a ramp has
+    /// this value there, and what is constant stays so.
+    #[test]
+    fn noise_of_large_images_is_enlarged() {
+        assert!(enlarged(|_, _, _| 0.75).iter().all(|v| *v == 0.75));
+        // Columns: 0.4 of a coarse step each. Rows: 4/9.
+        let columns = enlarged(|channel, _, column| (32 * channel + column) as f32);
+        let rows = enlarged(|channel, row, _| (32 * channel + row) as f32);
+        for (x, expected) in [(0, 0.0), (1, 0.1), (2, 0.5), (3, 0.9), (40, 15.7), (77, 30.5), (79, 31.0)] {
+            for (channel, y) in [(0, 0), (0, 35), (1, 71)] {
+                let found = columns[(channel * 72 + y) * 80 + x];
+                assert!((found - 32.0 * channel as f32 - expected).abs() < 1e-5, "column {x}: {found}");
+            }
+        }
+        for (y, expected) in [(0, 0.0), (1, 1.0 / 6.0), (2, 11.0 / 18.0), (36, 283.0 / 18.0), (71, 31.0)] {
+            for (channel, x) in [(0, 0), (0, 40), (1, 79)] {
+                let found = rows[(channel * 72 + y) * 80 + x];
+                assert!((found - 32.0 * channel as f32 - expected).abs() < 1e-5, "row {y}: {found}");
+            }
+        }
+        // One value alone: at the pixel that is nearest to it, the product of both shares.
+        let one = enlarged(|channel, row, column| f32::from(u8::from((channel, row, column) == (0, 1, 2))));
+        // Row 3 lies at 3.5·4/9 − ½ = 19/18, column 6 at 6.5·0.4 − ½ = 2.1.
+        assert!((one[3 * 80 + 6] - (17.0 / 18.0) * 0.9).abs() < 1e-6);
+        assert!(one[72 * 80..].iter().all(|v| *v == 0.0), "channels are apart");
+    }
+
+    /// Up to 64 pixels there is a number for each, as drawn.
+    #[test]
+    fn noise_of_small_images_is_that_of_each_pixel() {
+        let mut drawn = 0.0;
+        let mut next = || {
+            drawn += 1.0;
+            drawn
+        };
+        let found = noise([1, 64, 2], &mut next);
+        assert_eq!(found, (1..=128).map(|v| v as f32).collect::<Vec<_>>());
+    }
+}

@@ -35,7 +35,7 @@ pub struct Geometry {
     pub triplets: AttackedTriplets,
     /// Queries under the attacks of the suite.
     pub shifts: Vec<ShiftRow>,
-    /// Some classes in the plane, by t-SNE.
+    /// Some classes in the plane, by t-SNE where embeddings have more than two dimensions.
     pub map: ClassMap,
     /// Reasons to distrust the result.
     pub warnings: Vec<Warning>,
@@ -201,15 +201,18 @@ pub struct ShiftRow {
     pub r1_after: Option<f64>,
 }
 
-/// Items of some classes in the plane (t-SNE), attacked queries with them.
+/// Items of some classes in the plane, attacked queries with them: by t-SNE, or the embeddings themselves where they have two
+/// dimensions.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ClassMap {
     /// Code of the attack.
     pub attack: String,
-    /// Effective number of neighbours.
-    pub perplexity: f64,
-    /// KL(P‖Q) of the map: how much of the neighbourhoods it lost.
-    pub divergence: f64,
+    /// Effective number of neighbours; absent where there is no t-SNE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perplexity: Option<f64>,
+    /// KL(P‖Q) of the map: how much of the neighbourhoods it lost; absent where there is no t-SNE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divergence: Option<f64>,
     /// Clean items.
     pub items: Vec<MapPoint>,
     /// Queries before and after the attack.

@@ -217,7 +217,8 @@ pub struct Smallest {
     /// Median of the norms over the queries that are right without attack; absent where more than half of them have none
     /// up to ε.
     pub median: Option<f64>,
-    /// R@1 against the norm that an attacker may use, from 0 to ε.
+    /// R@1 against the norm that an attacker may use: at 0, at up to 19 quantiles of the norms found (from the smallest to the
+    /// largest), and at ε.
     pub curve: Vec<CurvePoint>,
 }
 

@@ -1,6 +1,8 @@
 //! The result of a sweep: a suite over a grid of budgets.
 
-use super::{Attack, Benign, Data, Model, Scores, Severity, Suite, Timing, Tool, Warning};
+use super::{
+    Attack, Benign, Data, Model, RetrievalRow, Scores, Severity, Smallest, Suite, Timing, Tool, Warning,
+};
 use crate::Exit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,12 @@ pub struct SweepPoint {
     pub suite: Suite,
     /// One row per measure.
     pub attacks: Vec<Attack>,
+    /// What attacked queries find; a row for each attack that moves queries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retrieval: Vec<RetrievalRow>,
+    /// The smallest perturbations that make queries wrong, where the suite looks for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smallest: Option<Smallest>,
     /// The scores.
     pub scores: Scores,
     /// Reasons to distrust the result.

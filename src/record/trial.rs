@@ -79,6 +79,10 @@ pub struct Measures {
     /// 0; of more, Kendall's τ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<f64>,
+    /// Share of the targets, in [0, 1], that are among the top: the nearest 1 % of the gallery without the query's clean copy, from which
+    /// attacks on an order draw their targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top: Option<f64>,
     /// The queries that rank the perturbed item among their first, for attacks that craft it on a sample of queries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captured: Option<Captured>,

@@ -1,6 +1,6 @@
 //! What every format shows of the points of a sweep.
 
-use super::shown::{Grid, bound};
+use super::shown::{Grid, RETRIEVAL, bound, median, retrieval_rows};
 use crate::record::{Attack, Severity, Suite, Sweep, SweepPoint};
 use crate::threat::BALLS;
 use crate::threat::term::{TERMS, Term};
@@ -16,11 +16,14 @@ pub(super) fn row<'p>(point: &'p SweepPoint, term: &Term) -> Option<&'p Attack> 
     point.attacks.iter().find(|a| a.code == term.name)
 }
 
-/// A row for each point: its place, the scores, and each term after the attack.
+/// A row for each point: its place, the scores, each term after the attack, and the median of the smallest perturbations where the
+/// suite looks for them.
 pub(super) fn table(sweep: &Sweep) -> Grid {
     let scores = scores(sweep).into_iter().map(|(name, _)| name);
     let terms = terms(sweep).into_iter().map(|t| t.name);
-    let head: Vec<&str> = sweep.axes.iter().map(String::as_str).chain(scores).chain(terms).collect();
+    let smallest = smallest(sweep).then_some("smallest ε, median");
+    let axes = sweep.axes.iter().map(String::as_str);
+    let head: Vec<&str> = axes.chain(scores).chain(terms).chain(smallest).collect();
     Grid::new(&head, &[], sweep.points.iter().map(|point| cells(sweep, point)))
 }
 
@@ -28,7 +31,26 @@ fn cells(sweep: &Sweep, point: &SweepPoint) -> Vec<String> {
     let dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
     let scores = scores(sweep).into_iter().map(|(_, of)| dash(of(point).map(|v| format!("{v:.1}"))));
     let after = |t: &'static Term| dash(row(point, t).and_then(|a| a.after).map(|v| t.show(v)));
-    point.at.iter().cloned().chain(scores).chain(terms(sweep).into_iter().map(after)).collect()
+    let smallest = smallest(sweep).then(|| dash(point.smallest.as_ref().map(median)));
+    let terms = terms(sweep).into_iter().map(after);
+    point.at.iter().cloned().chain(scores).chain(terms).chain(smallest).collect()
+}
+
+/// Whether some point looked for the smallest perturbations.
+fn smallest(sweep: &Sweep) -> bool {
+    sweep.points.iter().any(|p| p.smallest.is_some())
+}
+
+/// What attacked queries find at each point; `None` where no attack moves queries.
+pub(super) fn retrieval(sweep: &Sweep) -> Option<Grid> {
+    let head: Vec<&str> = sweep.axes.iter().map(String::as_str).chain(RETRIEVAL).collect();
+    let (mut rows, mut without_attack) = (Vec::new(), Vec::new());
+    for point in &sweep.points {
+        let (found, quiet) = retrieval_rows(&point.retrieval);
+        without_attack.extend(quiet.iter().map(|row| rows.len() + row));
+        rows.extend(found.into_iter().map(|cells| [point.at.clone(), cells].concat()));
+    }
+    (!rows.is_empty()).then(|| Grid::new(&head, &[], rows).set_back(without_attack))
 }
 
 /// A score by name, and where a point has it.

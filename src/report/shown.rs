@@ -5,7 +5,8 @@ use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{
-    Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, SameEps, Smallest, Suite,
+    Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
+    Smallest, Suite,
 };
 use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
@@ -71,16 +72,25 @@ pub(super) fn percent(value: Option<f64>) -> String {
     value.map_or("–".into(), |v| format!("{v:.1}"))
 }
 
-/// What attacked queries find; `None` where no attack moves queries. Before the first attack, and wherever the next attack is on
-/// other queries, there is a row of the same queries without attack.
+/// The columns of what attacked queries find.
+pub(super) const RETRIEVAL: [&str; 6] = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
+
+/// What attacked queries find; `None` where no attack moves queries.
 pub(super) fn retrieval(report: &Report) -> Option<Grid> {
+    let (rows, without_attack) = retrieval_rows(&report.retrieval);
+    (!rows.is_empty()).then(|| Grid::new(&RETRIEVAL, &[0], rows).set_back(without_attack))
+}
+
+/// The rows of what attacked queries find. Before the first attack, and wherever the next attack is on other queries, there is a row of
+/// the same queries without attack; the numbers of these rows.
+pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<usize>) {
     let cells = |name: String, m: &RetrievalMeans| {
         let numbers = [Some(m.r1), Some(m.map), Some(m.map_at_r), Some(m.map_at_c), m.nmi];
         std::iter::once(name).chain(numbers.map(percent)).collect::<Vec<_>>()
     };
     let (mut rows, mut without_attack) = (Vec::new(), Vec::new());
     let mut clean: Option<&RetrievalMeans> = None;
-    for row in &report.retrieval {
+    for row in found {
         if clean != Some(&row.before) {
             clean = Some(&row.before);
             without_attack.push(rows.len());
@@ -88,8 +98,12 @@ pub(super) fn retrieval(report: &Report) -> Option<Grid> {
         }
         rows.push(cells(row.attack.clone(), &row.after));
     }
-    let head = ["attack", "R@1", "mAP", "mAP@R", "mAP@C", "NMI"];
-    (!rows.is_empty()).then(|| Grid::new(&head, &[0], rows).set_back(without_attack))
+    (rows, without_attack)
+}
+
+/// The median of the smallest perturbations, or that it lies beyond the largest one searched.
+pub(super) fn median(found: &Smallest) -> String {
+    found.median.map_or_else(|| format!("> {:.4}", found.most), |median| format!("{median:.4}"))
 }
 
 /// The smallest perturbations in a sentence without a full stop.
@@ -98,7 +112,12 @@ pub(super) fn smallest(found: &Smallest) -> String {
         Some(median) => format!("median {median:.4}"),
         None => format!("the median is above {:.4}", found.most),
     };
-    let points = found.curve.iter().step_by(4).map(|p| format!("{:.1} % at {:.4}", p.r1, p.eps));
+    // Six points, with the first and the last one.
+    let last = found.curve.len().saturating_sub(1);
+    let mut places: Vec<usize> = (0..6).map(|i| (i * last + 2) / 5).collect();
+    places.dedup();
+    let points = places.iter().filter_map(|&i| found.curve.get(i));
+    let points = points.map(|p| format!("{:.1} % at {:.4}", p.r1, p.eps));
     format!(
         "smallest perturbation ({}) that makes a query wrong: {median} of the {} that are right without one; R@1 by ε: {}",
         found.norm,

@@ -75,6 +75,8 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("kept_after", number(&|o| o.after.kept)),
         ("order_before", number(&|o| o.before.order)),
         ("order_after", number(&|o| o.after.order)),
+        ("top_before", number(&|o| o.before.top)),
+        ("top_after", number(&|o| o.after.top)),
         ("first_before", flag(&|o| o.before.retrieval.map(|r| r.first))),
         ("first_after", flag(&|o| o.after.retrieval.map(|r| r.first))),
         ("ap_before", number(&|o| o.before.retrieval.map(|r| r.ap))),

@@ -307,7 +307,8 @@ impl Shown {
         Shown { classes: chosen.len(), items: chosen.iter().flat_map(|(i, _)| spread(i)).collect(), queries }
     }
 
-    /// The map of all of them, the queries' new places included.
+    /// The map of all of them, the queries' new places included. Embeddings of two dimensions are their own places, as in figure 2 of
+    /// Panum et al.
     fn map(&self, run: &AuditFlags, subject: &Subject, gallery: &Gallery, after: After) -> Result<ClassMap> {
         let moved: Vec<(usize, Vec<f32>)> =
             self.queries.iter().filter_map(|&q| Some((q, after.get(&gallery.ids[q])?.clone()))).collect();
@@ -315,16 +316,22 @@ impl Shown {
         let rows: Vec<Vec<f32>> = rows.chain(moved.iter().map(|(_, point)| point.clone())).collect();
         let points = Array2::from_shape_vec((rows.len(), gallery.dim()), rows.concat())
             .map_err(|e| Error::internal(format!("points of the map: {e}")))?;
-        let mut phase = Phase::new("map", tsne::steps() as u64, run.mode());
-        let layout = tsne::layout(points.view(), run.seed, &mut |done| phase.set(done as u64, None));
-        phase.finish();
+        let layout = (gallery.dim() != 2).then(|| {
+            let mut phase = Phase::new("map", tsne::steps() as u64, run.mode());
+            let layout = tsne::layout(points.view(), run.seed, &mut |done| phase.set(done as u64, None));
+            phase.finish();
+            layout
+        });
         let class = |i: usize| subject.dataset.classes[gallery.labels[i]].clone();
-        let place = |at: usize| layout.places[at].map(|v| v as f32);
+        let place = |at: usize| match &layout {
+            Some(layout) => layout.places[at].map(|v| v as f32),
+            None => [points[[at, 0]], points[[at, 1]]],
+        };
         let (clean, count) = (self.items.len(), moved.len());
         Ok(ClassMap {
             attack: subject.settings.suite.attacks.first().map_or("", |e| e.objective.code).into(),
-            perplexity: layout.perplexity,
-            divergence: layout.divergence,
+            perplexity: layout.as_ref().map(|l| l.perplexity),
+            divergence: layout.as_ref().map(|l| l.divergence),
             items: (0..clean).map(|at| MapPoint { class: class(self.items[at]), at: place(at) }).collect(),
             queries: (moved.iter().enumerate())
                 .map(|(k, &(q, _))| Move {

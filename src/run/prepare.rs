@@ -186,7 +186,7 @@ impl Subject {
         let (gallery, data) = images::embed(flags, dataset, self.vectors.take(), model, *metric)?;
         let gallery = for_suite(gallery, &self.settings.suite, dataset)?;
         let each = data.gallery as f64 * model.info.dim as f64;
-        let clusterings = clusterings.filter(|_| clusters(flags, each, data.classes));
+        let clusterings = within_time(clusterings, flags, each, data.classes);
         let (most, benign_sampling) = ranked(flags, &gallery);
         // The centres of a clustering aren't kept, and a gallery that is clustered is small.
         let ranked = most.filter(|_| clusterings.is_none());
@@ -431,6 +431,11 @@ fn ranking(flags: &AuditFlags, dataset: &Dataset, dim: usize) -> f64 {
     all * each + ITERATIONS * clustering
 }
 
+/// The restarts of k-means asked for; `None` where embeddings of so many numbers in all aren't clustered.
+fn within_time(asked: Option<usize>, flags: &AuditFlags, numbers: f64, classes: usize) -> Option<usize> {
+    asked.filter(|_| clusters(flags, numbers, classes))
+}
+
 /// Whether embeddings of so many numbers in all are clustered for NMI: where that is quick, and where `--nmi` asks for it.
 fn clusters(flags: &AuditFlags, numbers: f64, classes: usize) -> bool {
     flags.nmi || numbers * classes as f64 <= MOST_CLUSTERING
@@ -522,7 +527,20 @@ mod tests {
             (&["--nmi"], sop, true),
             (&["--benign-sample", "all"], sop, false),
         ] {
-            assert_eq!(clusters(&flags(words), numbers, classes), expected, "{words:?} {classes}");
+            let flags = flags(words);
+            assert_eq!(clusters(&flags, numbers, classes), expected, "{words:?} {classes}");
+            // What is measured of a gallery, as if it were so large: NMI, and the clusters of attacked queries.
+            let restarts = within_time(Some(CLUSTERINGS), &flags, numbers, classes);
+            let found = retrieve(&flags, &gallery(), None, restarts).unwrap();
+            assert_eq!((found.nmi.is_some(), found.centres.is_some()), (expected, expected), "{words:?}");
+            assert_eq!((found.r_at_1, found.queries), (1.0, 8));
         }
+    }
+
+    /// Four classes of two items on a line, far apart.
+    fn gallery() -> Gallery {
+        let points = ndarray::Array2::from_shape_fn((8, 1), |(i, _)| (10 * (i / 2) + i % 2) as f32);
+        let ids = (0..8).map(|i| i.to_string()).collect();
+        Gallery::new(Metric::Euclidean, points, (0..8).map(|i| i / 2).collect(), ids).unwrap()
     }
 }

@@ -193,8 +193,18 @@ pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
         let run = AuditFlags { resume: resume && exists, ..run.clone() };
         let report = point(&run, command, &mut subject, &mut clean, &mut journal)?;
         journals.extend(journal);
-        let Report { suite, attacks, scores, warnings, timing, .. } = report.clone();
-        done.push(SweepPoint { at: place.clone(), place: numbers, suite, attacks, scores, warnings, timing });
+        let Report { suite, attacks, retrieval, smallest, scores, warnings, timing, .. } = report.clone();
+        done.push(SweepPoint {
+            at: place.clone(),
+            place: numbers,
+            suite,
+            attacks,
+            retrieval,
+            smallest,
+            scores,
+            warnings,
+            timing,
+        });
         first.get_or_insert(report);
     }
     let first = first.ok_or_else(|| Error::internal("a sweep without points"))?;

@@ -1,7 +1,7 @@
 //! Measures of attacked images. The runner computes them, never the search.
 
 use super::objective::within::Against;
-use super::objective::{TOP, foa, foreign, hub, spqa};
+use super::objective::{TOP, foa, foreign, hub, percent, spqa};
 use super::select::Trial;
 use crate::record::{Form, Measures, Retrieval};
 use crate::space::ranks::{Ask, Mark};
@@ -18,9 +18,9 @@ pub enum Measure {
     QueryRank,
     /// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
     QueryRankAndKept,
-    /// The order of the targets in the ranking of the perturbed query.
+    /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
     Order,
-    /// The order of the targets, and the mean rank of the kept items.
+    /// Both, and the mean rank of the kept items.
     OrderAndKept,
     /// Cosine similarity with the target.
     Cosine,
@@ -123,7 +123,11 @@ pub fn measure_all(gallery: &Gallery, form: Form, at: &[(&Trial, &[f32])]) -> Ve
             }
             Measure::Order | Measure::OrderAndKept => {
                 let d = trial.targets.iter().map(|&t| gallery.metric.distance(z, gallery.point(t)));
-                (found.order, found.kept) = (Some(foa::order(&d.collect::<Vec<_>>())), mean(&ranks));
+                let (of_targets, of_kept) = ranks.split_at(trial.targets.len());
+                let top = of_targets.iter().filter(|&&rank| rank < percent(gallery.len())).count();
+                found.order = Some(foa::order(&d.collect::<Vec<_>>()));
+                found.top = Some(top as f64 / of_targets.len() as f64);
+                found.kept = mean(of_kept);
             }
             Measure::Cosine => {
                 found.cosine = target.map(|&t| Angle::between(z, &wide(gallery.point(t))).cosine)
@@ -269,10 +273,16 @@ fn questions<'a>(
             let marks = items(&[trial.targets.clone(), spqa::kept(gallery, trial)].concat());
             vec![Ask { z, marks, left_out: gallery.left_out(query, own) }]
         }
-        Measure::OrderAndKept => {
-            vec![Ask { z, marks: items(&spqa::kept(gallery, trial)), left_out: gallery.left_out(query, own) }]
+        Measure::Order | Measure::OrderAndKept => {
+            // The top that targets are drawn from leaves the clean copy out in every form.
+            let top = Ask { z, marks: items(&trial.targets), left_out: gallery.left_out(query, true) };
+            let kept = || {
+                let marks = items(&spqa::kept(gallery, trial));
+                Ask { z, marks, left_out: gallery.left_out(query, own) }
+            };
+            [Some(top), trial.objective.measure.keeps().then(kept)].into_iter().flatten().collect()
         }
-        Measure::Cosine | Measure::Order | Measure::Captured | Measure::Accepted(_) => Vec::new(),
+        Measure::Cosine | Measure::Captured | Measure::Accepted(_) => Vec::new(),
         // The rank of the nearest item of the class decides: at rank 0 no item of another class is nearer.
         Measure::Hit => {
             let far = |i: usize| gallery.metric.distance(z, gallery.point(i));

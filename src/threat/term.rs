@@ -93,16 +93,22 @@ pub static TERMS: &[Term] = &[
     SPQA_LOWER_KEPT,
     SPQA_LOWER,
     FOA2,
+    FOA5_TOP,
     FOA5,
+    FOA10_TOP,
     FOA10,
+    FOA25_TOP,
     FOA25,
     SPFOA2_KEPT,
     SPFOA2,
     SPFOA5_KEPT,
+    SPFOA5_TOP,
     SPFOA5,
     SPFOA10_KEPT,
+    SPFOA10_TOP,
     SPFOA10,
     SPFOA25_KEPT,
+    SPFOA25_TOP,
     SPFOA25,
     NN,
     ANCHOR,
@@ -296,6 +302,25 @@ pub const SPFOA10_KEPT: Term = Term { name: "SPFOA10:G", source: source::ORDER_A
 pub const SPFOA25: Term = Term { name: "SPFOA25", ..FOA5 };
 /// As [`SPFOA2_KEPT`].
 pub const SPFOA25_KEPT: Term = Term { name: "SPFOA25:G", source: source::ORDER_ATTACK, ..KEPT };
+
+/// Share of the targets that are still among the nearest 1 % from which they were drawn: whoever looks at the order looks there.
+const TOP: Term = Term {
+    label: "targets in the top 1 %, %",
+    read: |o, _| Some((Some(o.before.top?), o.after.top?)),
+    ..FOA2
+};
+/// How many of FOA5's targets stay in the nearest 1 %.
+pub const FOA5_TOP: Term = Term { name: "FOA5:T", ..TOP };
+/// As [`FOA5_TOP`], for 10 items.
+pub const FOA10_TOP: Term = Term { name: "FOA10:T", ..TOP };
+/// As [`FOA5_TOP`], for 25 items.
+pub const FOA25_TOP: Term = Term { name: "FOA25:T", ..TOP };
+/// As [`FOA5_TOP`], after SPFOA.
+pub const SPFOA5_TOP: Term = Term { name: "SPFOA5:T", ..TOP };
+/// As [`FOA10_TOP`], after SPFOA.
+pub const SPFOA10_TOP: Term = Term { name: "SPFOA10:T", ..TOP };
+/// As [`FOA25_TOP`], after SPFOA.
+pub const SPFOA25_TOP: Term = Term { name: "SPFOA25:T", ..TOP };
 
 fn ordered(o: &Outcome, _: Form) -> Option<(Option<f64>, f64)> {
     Some((Some(o.before.order?), o.after.order?))

@@ -185,7 +185,7 @@ pub struct Flags {
     /// anp, ca-tride: weight γ of the top-rank loss [default: 0.5]
     #[arg(long, help_heading = "Method")]
     pub top_rank_weight: Option<f64>,
-    /// hm: the hardness to reach: lga, a sampler, or a number such as -0.1 [default: lga]
+    /// hm: the hardness to reach: lga, a sampler, a sampler and a constant such as semihard+0.1, or a number such as -0.1 [default: lga]
     #[arg(long, allow_hyphen_values = true, help_heading = "Method")]
     pub destination: Option<String>,
     /// hm: loss above which LGA's destination is the easiest, −0.2 [default: 0.2]

@@ -23,9 +23,10 @@ pub fn recipe(flags: &Flags, images: usize, classes: usize, digest: &str) -> Res
     let reading = flags.reading.unwrap_or(Reading::Working);
     let destination = flags.destination.as_deref().unwrap_or("lga");
     refuse_if!(
-        matches!(target_hardness(destination)?, TargetHardness::Sampler(other) if other.name == sampler.name),
-        "--destination {destination}: triplets of the sampler {destination} are as hard as that already, so nothing would \
-         be moved; name a harder destination, or another --sampler"
+        matches!(target_hardness(destination)?, TargetHardness::Sampler(other, boost) if other.name == sampler.name && boost <= 0.0),
+        "--destination {destination}: triplets of the sampler {} are as hard as that already, so nothing would be moved; name \
+         a harder destination, or another --sampler",
+        sampler.name
     );
     let norms = flags.norms.unwrap_or(defence.norms);
     check_net(flags, backbone, norms)?;

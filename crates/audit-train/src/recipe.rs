@@ -10,8 +10,8 @@ use audit::{Error, Result};
 pub enum TargetHardness {
     /// Linear gradual adversary.
     Lga,
-    /// The hardness of another sampler's triplets.
-    Sampler(&'static Sampler),
+    /// The hardness of a sampler's triplets plus a constant ξ: HM's boosted destination g_B, ξ 0 where none is given.
+    Sampler(&'static Sampler, f64),
     /// This value.
     Constant(f64),
 }
@@ -88,18 +88,28 @@ pub fn target_hardness(text: &str) -> Result<TargetHardness> {
     if text == "lga" {
         return Ok(TargetHardness::Lga);
     }
-    if let Ok(hardness) = text.parse::<f64>() {
-        refuse_if!(
-            !(-2.0..=2.0).contains(&hardness),
+    let number = |number: &str| match number.parse::<f64>() {
+        Ok(hardness) if (-2.0..=2.0).contains(&hardness) => Some(Ok(hardness)),
+        Ok(_) => Some(Err(Error::usage(format!(
             "--destination {text}: hardness is a difference of distances on the unit sphere, expected -2 to 2"
-        );
-        return Ok(TargetHardness::Constant(hardness));
+        )))),
+        Err(_) => None,
+    };
+    if let Some(hardness) = number(text) {
+        return hardness.map(TargetHardness::Constant);
     }
-    sampler::find(text).map(TargetHardness::Sampler).map_err(|_| {
-        let known: Vec<_> = SAMPLERS.iter().map(|row| row.name).collect();
-        Error::usage(format!(
-            "--destination {text}: expected lga, a number such as -0.1, or a sampler ({})",
-            known.join(", ")
-        ))
-    })
+    // No sampler's name has a sign in it.
+    let (name, boost) = text.split_at(text.find(['+', '-']).unwrap_or(text.len()));
+    let boost = if boost.is_empty() { Some(Ok(0.0)) } else { number(boost) };
+    match (sampler::find(name), boost) {
+        (Ok(sampler), Some(boost)) => boost.map(|boost| TargetHardness::Sampler(sampler, boost)),
+        _ => {
+            let known: Vec<_> = SAMPLERS.iter().map(|row| row.name).collect();
+            Err(Error::usage(format!(
+                "--destination {text}: expected lga, a number such as -0.1, or a sampler ({}), with a constant where its \
+                 hardness is to be boosted, such as semihard+0.1",
+                known.join(", ")
+            )))
+        }
+    }
 }

@@ -15,6 +15,7 @@ use audit_train::loss::{LOSSES, Labelled, Loss, numbers};
 use audit_train::monitor::{EpochRow, measure};
 use audit_train::net::{Backbone, Net, Norms, normalize};
 use audit_train::optimiser::Adam;
+use audit_train::recipe::{TargetHardness, target_hardness};
 use audit_train::sampler::Triplets;
 use batch::Batch;
 use clap::Parser;
@@ -260,6 +261,29 @@ fn the_destination_of_lga() {
         (9.0, 2.2, -0.2),
     ] {
         close(gradual(last, u), expected, "destination");
+    }
+}
+
+/// HM's boosted destination g_B. The sampler `hardest` finds the same triplets twice, so that the destination of each is its own
+/// hardness plus ξ, at which it stops but for the last step.
+#[test]
+fn a_destination_is_boosted() {
+    for (text, name, expected) in [
+        ("semihard+0.1", "semihard", 0.1),
+        ("distance-0.05", "distance", -0.05),
+        ("hardest+1e-2", "hardest", 0.01),
+        ("random", "random", 0.0),
+    ] {
+        let Ok(TargetHardness::Sampler(sampler, boost)) = target_hardness(text) else { panic!("{text}") };
+        assert_eq!((sampler.name, boost), (name, expected), "{text}");
+    }
+    for boost in [0.02, 0.05] {
+        let words = format!(
+            "hm --sampler hardest --destination hardest+{boost} --ics 0 --eps 0.3 --alpha 0.0002 --pgd-steps 150"
+        );
+        let seen = Batch::new(&words, 16).update().seen;
+        let raised = seen.hardness_after - seen.hardness_before;
+        assert!((raised - boost).abs() < 0.003, "{boost}: hardness rises by {raised}");
     }
 }
 

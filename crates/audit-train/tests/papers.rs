@@ -6,7 +6,7 @@ use audit_train::defence::collapse::{Side, objective};
 use audit_train::defence::{adml, number};
 use audit_train::dice::Dice;
 use audit_train::loss::{distance, same_class};
-use audit_train::net::normalize;
+use audit_train::net::{Norms, normalize};
 use audit_train::sampler::{self, Anchors, Triplets, scheduled, scheduled_as_released};
 use audit_train::settings::{AdmlTarget, Reading, References};
 use batch::{Batch, recipe};
@@ -229,6 +229,45 @@ fn the_first_step_of_anp_does_not_follow_rounding() {
     let expected = Tensor::run_backward(&[loss], &[&moving], false, false)[0].shallow_clone();
     let found = gradient(None, Reading::Working);
     assert!(number(&(found - expected).abs().max()) < 1e-5);
-    // A batch's attack begins so: one step moves the anchors.
-    assert!(Batch::new("anp --progressive off --pgd-steps 1", 16).update().seen.shift > 0.0);
+}
+
+// Fault 10, of the attack on a batch: its only step goes along the signs of the closed form's gradient, −C + e^C·mean d(A, N_near).
+// The clean anchors are embedded in one batch with the positives, the moving ones in a batch of their own, so that in batches of some
+// sizes rounding tells them apart: with d(A, A0) in this step, many of the signs would be its.
+#[test]
+fn an_attack_of_anp_begins_without_the_clean_anchors() {
+    let mut apart = 0;
+    for count in [16, 18, 20, 22, 24, 26] {
+        let mut batch =
+            Batch::new("anp --progressive off --pgd-steps 1 --eps 0.1 --alpha 0.1 --lambda 2", count);
+        let found = batch.update().seen;
+        let mut step = batch.step(0.5);
+        let clean = step.clean();
+        let triplets = step.mine(&clean).unwrap();
+        let [_, p, n] = triplets.of(&clean);
+        let [images, ..] = triplets.of(step.images);
+        let moving = images.detach().set_requires_grad(true);
+        let a = step.net.unit(&step.frozen, &moving, Norms::Frozen);
+        let [before, ..] = triplets.of(&clean);
+        apart += usize::from(number(&(a.detach() - before).abs().max()) > 0.0);
+        let to_negative = distance(&a, &n);
+        let mean = |d: &Tensor| ((d.detach() * -2.0).softmax(0, Kind::Float) * d).sum(Kind::Float);
+        let c = mean(&distance(&a, &p)) - mean(&to_negative);
+        assert!(number(&c.detach()) < 0.0, "the attack makes a step");
+        let near = to_negative.detach().argsort(0, false).narrow(0, 0, count / 4);
+        let loss = to_negative.index_select(0, &near).mean(Kind::Float) * number(&c.detach()).exp() - &c;
+        let slope = Tensor::run_backward(&[loss], &[&moving], false, false)[0].sign();
+        let moved = (images - slope * 0.1).clamp(0.0, 1.0);
+        let after = step.net.unit(&step.frozen, &moved, Norms::Frozen);
+        let [before, ..] = triplets.of(&clean);
+        for (what, found, expected) in [
+            ("shift", found.shift, distance(&before, &after)),
+            ("hardness", found.hardness_after, distance(&after, &p) - distance(&after, &n)),
+        ] {
+            let expected = number(&expected.mean(Kind::Float));
+            // A few signs of gradients near 0 are rounding's.
+            assert!((found - expected).abs() < 1e-4, "{count}: {what} {found} instead of {expected}");
+        }
+    }
+    assert!(apart > 0, "rounding is the same in batches of all these sizes: nothing was tested; take others");
 }

@@ -189,17 +189,27 @@ fn map(geometry: &Geometry) -> Markup {
         (drawn)
         p.legend { @for (class, colour) in named { (key(&format!("c{colour}"), class)) } }
     };
+    let (how, meaning) = match m.perplexity.zip(m.divergence) {
+        Some((perplexity, divergence)) => (
+            "in one map by t-SNE",
+            format!(
+                "Neighbours on the map are neighbours in the space; far distances and the size of groups mean nothing. Perplexity \
+                 {perplexity:.0}, KL divergence {divergence:.2}."
+            ),
+        ),
+        None => (
+            "in the plane of their embeddings, which have two dimensions",
+            "Distances on the map are those of the space.".into(),
+        ),
+    };
     let lead = format!(
-        "The first {} classes in one map by t-SNE: small dots are clean images, large ones {} queries before and after an attack \
-         ({}: {}; {}). Neighbours on the map are neighbours in the space; far distances and the size of groups mean nothing. \
-         Perplexity {:.0}, KL divergence {:.2}.",
+        "The first {} classes {how}: small dots are clean images, large ones {} queries before and after an attack ({}: {}; {}). \
+         {meaning}",
         classes.len(),
         m.queries.len(),
         m.attack,
         shown::mapped(geometry),
         shown::budget(geometry),
-        m.perplexity,
-        m.divergence
     );
     section("Where do the embeddings go?", &lead, body)
 }

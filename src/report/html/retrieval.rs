@@ -20,9 +20,12 @@ pub(super) fn section(report: &Report) -> Markup {
     framed("What do attacked queries find?", lead, content)
 }
 
-/// R@1 against ε: a step at each size that makes a query wrong, drawn at the curve's points.
+/// R@1 against ε: a step at each size that makes a query wrong, drawn at the curve's points, up to where it falls no more.
 fn curve(found: &Smallest) -> Markup {
-    let most = f64::from(found.most).max(f64::MIN_POSITIVE);
-    let points: Vec<(f64, f64)> = found.curve.iter().map(|p| (p.eps / most, p.r1)).collect();
+    let end = found.curve.iter().position(|p| found.curve.last().is_some_and(|last| p.r1 <= last.r1));
+    let most =
+        end.map_or(0.0, |end| found.curve[end.max(1).min(found.curve.len() - 1)].eps).max(f64::MIN_POSITIVE);
+    let shown = found.curve.iter().filter(|p| p.eps <= most);
+    let points: Vec<(f64, f64)> = shown.map(|p| (p.eps / most, p.r1)).collect();
     line("R@1 by ε", &points, &["ε 0".into(), "R@1, 0 to 100 %".into(), format!("{most:.4}")])
 }

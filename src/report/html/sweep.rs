@@ -19,6 +19,7 @@ const RIGHT: f64 = 26.0;
 pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
     let alarms = shown::alarms(sweep);
     let caveat = sweep.points.first().and_then(|p| p.suite.caveat());
+    let found = shown::retrieval(sweep).map(|found| html! { .card { (table(&found)) } });
     let table = html! { .card { (table(&shown::table(sweep))) } };
     let curves = html! {
         .scores.plots { @for term in shown::terms(sweep) { (plot(sweep, term)) } }
@@ -30,6 +31,9 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
             }
         }
         (section("All points", "Terms after the attack; ranks and shares in per cent.", table))
+        @if let Some(found) = found {
+            (section("What do attacked queries find?", "Retrieval in the clean gallery, in per cent.", found))
+        }
         @if let Some(axis) = along(sweep) {
             (section("Curves", &format!("One plot for each attack, along {}. Bars are 95 % intervals.", sweep.axes[axis]), curves))
         }

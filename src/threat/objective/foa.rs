@@ -21,14 +21,14 @@ pub const PAIR: Objective = Objective {
 pub const FIVE: Objective = Objective {
     code: "FOA5",
     about: "Perturbs a query until 5 of its best candidates are in an order drawn at random.",
-    terms: &[term::FOA5],
+    terms: &[term::FOA5_TOP, term::FOA5],
     ..BASE
 };
 /// Puts 10 items in another order.
 pub const TEN: Objective = Objective {
     code: "FOA10",
     about: "Perturbs a query until 10 of its best candidates are in an order drawn at random.",
-    terms: &[term::FOA10],
+    terms: &[term::FOA10_TOP, term::FOA10],
     targets: |query, draw| Ok(several(query, draw, 10)),
     ..BASE
 };
@@ -36,7 +36,7 @@ pub const TEN: Objective = Objective {
 pub const MANY: Objective = Objective {
     code: "FOA25",
     about: "Perturbs a query until 25 of its best candidates are in an order drawn at random.",
-    terms: &[term::FOA25],
+    terms: &[term::FOA25_TOP, term::FOA25],
     targets: |query, draw| Ok(several(query, draw, 25)),
     ..BASE
 };
@@ -53,7 +53,7 @@ pub const PAIR_KEPT: Objective = Objective {
 pub const FIVE_KEPT: Objective = Objective {
     code: "SPFOA5",
     about: "FOA5, and 5 other candidates stay at the top.",
-    terms: &[term::SPFOA5_KEPT, term::SPFOA5],
+    terms: &[term::SPFOA5_KEPT, term::SPFOA5_TOP, term::SPFOA5],
     measure: Measure::OrderAndKept,
     loss: keeping,
     ..FIVE
@@ -62,7 +62,7 @@ pub const FIVE_KEPT: Objective = Objective {
 pub const TEN_KEPT: Objective = Objective {
     code: "SPFOA10",
     about: "FOA10, and 5 other candidates stay at the top.",
-    terms: &[term::SPFOA10_KEPT, term::SPFOA10],
+    terms: &[term::SPFOA10_KEPT, term::SPFOA10_TOP, term::SPFOA10],
     measure: Measure::OrderAndKept,
     loss: keeping,
     ..TEN
@@ -71,7 +71,7 @@ pub const TEN_KEPT: Objective = Objective {
 pub const MANY_KEPT: Objective = Objective {
     code: "SPFOA25",
     about: "FOA25, and 5 other candidates stay at the top.",
-    terms: &[term::SPFOA25_KEPT, term::SPFOA25],
+    terms: &[term::SPFOA25_KEPT, term::SPFOA25_TOP, term::SPFOA25],
     measure: Measure::OrderAndKept,
     loss: keeping,
     ..MANY

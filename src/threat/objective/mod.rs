@@ -223,6 +223,11 @@ pub struct Query<'a> {
     pub form: Form,
 }
 
+/// ⌊0.01·n⌋, at least 1.
+pub fn percent(n: usize) -> usize {
+    (n / 100).max(1)
+}
+
 impl Query<'_> {
     /// Distances of the clean query to every gallery item, [N].
     pub fn distances(&self) -> Vec<f64> {
@@ -236,8 +241,8 @@ impl Query<'_> {
 
     /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
     pub fn top_percent(&self) -> Vec<usize> {
-        let n = self.gallery.len();
-        self.gallery.nearest(&self.distances(), (n / 100).max(1), |i| !self.gallery.excluded(self.index, i))
+        let count = percent(self.gallery.len());
+        self.gallery.nearest(&self.distances(), count, |i| !self.gallery.excluded(self.index, i))
     }
 
     /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank it,
@@ -248,7 +253,7 @@ impl Query<'_> {
         let others = gallery.queries().iter().filter(|&&q| !gallery.excluded(q, self.index));
         let mut near: Vec<(f64, usize)> = others.map(|&q| (at(q), q)).collect();
         let by_distance = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-        let count = (gallery.queries().len() / 100).max(1);
+        let count = percent(gallery.queries().len());
         if count < near.len() {
             near.select_nth_unstable_by(count, by_distance);
             near.truncate(count);

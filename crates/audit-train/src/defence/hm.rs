@@ -31,9 +31,9 @@ pub const DEFENCE: Defence = Defence {
         let destination = match &step.recipe.destination {
             TargetHardness::Constant(hardness) => Tensor::from(*hardness as f32),
             TargetHardness::Lga => Tensor::from(gradual(step.memory.last_loss, settings.lga_u) as f32),
-            TargetHardness::Sampler(sampler) => {
+            TargetHardness::Sampler(sampler, boost) => {
                 let [a, p, n] = step.mine_with(sampler, &clean)?.of(&clean);
-                hardness(&a, &p, &n)
+                hardness(&a, &p, &n) + *boost
             }
         }
         .to_device(clean.device());
