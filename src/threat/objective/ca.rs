@@ -35,7 +35,7 @@ pub const LOWER: Objective = Objective {
 };
 
 fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
-    Ok(draw.from(&query.top_percent_of_queries(), query.count))
+    Ok(Targets::drawn(draw, &query.top_percent_of_queries(), query.count))
 }
 
 /// One target query, with its distances to the items that it ranks.

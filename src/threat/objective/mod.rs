@@ -261,13 +261,13 @@ impl Query<'_> {
     fn any_items(&self, count: usize, draw: &mut Draw) -> Targets {
         let ranked = |&i: &usize| self.form.ranks(self.gallery, self.index, i);
         let items: Vec<usize> = (0..self.gallery.len()).filter(ranked).collect();
-        draw.from(&items, count)
+        Targets::drawn(draw, &items, count)
     }
 
     /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items that the query ranks.
     fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
         match self.gallery.foreign() {
-            Some(_) => draw.from(&Vec::from_iter(self.gallery.targets()), count),
+            Some(_) => Targets::drawn(draw, &Vec::from_iter(self.gallery.targets()), count),
             None => self.any_items(count, draw),
         }
     }
@@ -276,7 +276,7 @@ impl Query<'_> {
     fn any_queries(&self, count: usize, draw: &mut Draw) -> Targets {
         let ranks = |&&q: &&usize| self.form.ranks(self.gallery, q, self.index);
         let queries: Vec<usize> = self.gallery.queries().iter().filter(ranks).copied().collect();
-        draw.from(&queries, count)
+        Targets::drawn(draw, &queries, count)
     }
 }
 
@@ -286,6 +286,13 @@ pub enum Targets {
     Chosen(Vec<usize>),
     /// The query cannot be attacked, with the reason.
     Skip(&'static str),
+}
+
+impl Targets {
+    /// `count` independent draws, each uniform over `items`.
+    fn drawn(draw: &mut Draw, items: &[usize], count: usize) -> Targets {
+        draw.from(items, count).map_or(Targets::Skip("no other item to choose from"), Targets::Chosen)
+    }
 }
 
 impl Form {

@@ -106,13 +106,13 @@ fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
     if gallery.pairs().listed {
         let references: Vec<usize> = gallery.pairs().of(own, same).map(|pair| pair.reference).collect();
         return match (references.is_empty(), same) {
-            (false, _) => draw.from(&references, 1),
+            (false, _) => Targets::drawn(draw, &references, 1),
             (_, true) => Targets::Skip("no genuine pair begins with it"),
             (_, false) => Targets::Skip("no impostor pair begins with it"),
         };
     }
     let like = |&i: &usize| (gallery.labels[i] == gallery.labels[own]) == same && !gallery.excluded(own, i);
-    draw.from(&(0..gallery.len()).filter(like).collect::<Vec<_>>(), 1)
+    Targets::drawn(draw, &(0..gallery.len()).filter(like).collect::<Vec<_>>(), 1)
 }
 
 /// A loss is below 0 only where the distance is beyond t by this share of 1 + t, so that rounding doesn't decide.
