@@ -7,11 +7,12 @@
 
 use super::ball::Bound;
 use super::draw::Draw;
+use super::loss::Loss;
 use super::measure::measure_all;
-use super::objective::{Aim, Loss, es, foreign, gtt, hub, r1, rank, within};
+use super::objective::{es, foreign, gtt, hub, r1, rank, within};
 use super::runner::{Event, Evidence, ImageSource, Plan, Task, Variation, Watch, load, start};
 use super::search::{COSINE, NES, PGD, RANDOM, Search};
-use super::select::Trial;
+use super::trial::{Aim, Trial};
 use crate::Result;
 use crate::model::{Differentiable, OnLanes, Route};
 use crate::record::{Form, MemberResult, Outcome};

@@ -2,7 +2,7 @@
 
 use super::objective::within::Against;
 use super::objective::{TOP, foa, foreign, hub, spqa};
-use super::select::Trial;
+use super::trial::Trial;
 use crate::record::{Form, Measures, Retrieval};
 use crate::space::ranks::{Ask, Mark};
 use crate::space::{self, Angle, Gallery, benign, wide};

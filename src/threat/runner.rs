@@ -8,12 +8,13 @@
 use super::ball::{Ball, Bound};
 use super::draw::{Draw, NOISE};
 use super::ensemble;
+use super::loss::Loss;
 use super::losses::{Losses, check_embeddings, check_loss};
 use super::mask::Mask;
 use super::measure::measure_all;
-use super::objective::{Loss, Objective, universal};
+use super::objective::universal;
 use super::search::{RANDOM, Search, Setting, Walk};
-use super::select::Trial;
+use super::trial::{Objective, Trial};
 use crate::model::Differentiable;
 use crate::record::{Form, Measures, Outcome};
 use crate::space::Gallery;

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::record::Captured;
 use crate::space::heads::Heads;
 use crate::space::{Gallery, wide};
-use crate::threat::select::sample_of;
+use crate::threat::sample::sample_of;
 use crate::threat::{ensemble, term};
 
 /// Raises a candidate's rank for the queries of a sample.

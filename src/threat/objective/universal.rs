@@ -3,7 +3,7 @@
 
 use super::{Measure, Objective, Query, Reach, Targets, USUAL, es};
 use crate::space::Gallery;
-use crate::threat::select::sample_of;
+use crate::threat::sample::sample_of;
 use crate::threat::{Draw, Trial, term};
 
 /// Moves the embeddings of a sample's queries away from where they are, all by one perturbation.
