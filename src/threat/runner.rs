@@ -7,7 +7,7 @@
 
 use super::ball::{Ball, Bound};
 use super::draw::{Draw, NOISE};
-use super::ensemble;
+use super::ensemble::members;
 use super::loss::Loss;
 use super::losses::{Losses, check_embeddings, check_loss};
 use super::mask::Mask;
@@ -82,7 +82,7 @@ impl Plan {
     /// makes.
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
-            Some(effort) => ensemble::usual(objective.members, effort),
+            Some(effort) => members::usual(objective.members, effort),
             // Further starts of a shared perturbation begin with as much random search.
             None if objective.shared => self.steps * (2 * self.restarts + 1),
             None => self.steps * (self.restarts + 1),
@@ -106,7 +106,7 @@ impl Plan {
     /// Image steps of an attack on one query at most.
     pub fn most_work(&self, objective: &Objective) -> usize {
         self.strong(objective)
-            .map_or_else(|| self.work(objective), |effort| ensemble::cost(objective.members, effort))
+            .map_or_else(|| self.work(objective), |effort| members::cost(objective.members, effort))
     }
 }
 

@@ -1,12 +1,14 @@
-//! What a trial consists of. A trial holds its objective, and an objective's functions take trials: that is why both types are
-//! in one file. The objectives themselves are rows of [`super::OBJECTIVES`], and no type here names one.
+//! What a trial consists of. A trial holds its objective, an objective holds the members of its strong search, and functions of both
+//! take trials: that is why these types are in one file. The objectives themselves are rows of [`super::OBJECTIVES`], and no type here
+//! names one.
 
 use super::draw::Draw;
-use super::ensemble::Ensemble;
 use super::loss::Loss;
 use super::measure::Measure;
+use super::search::Search;
 use super::term::Term;
 use crate::Result;
+use crate::model::Route;
 use crate::record::{Form, Outcome};
 use crate::space::Gallery;
 use std::fmt;
@@ -213,6 +215,75 @@ impl Targets {
         draw.from(items, count).map_or(Targets::Skip("no other item to choose from"), Targets::Chosen)
     }
 }
+
+/// A member of an ensemble: one way to attack a trial.
+pub struct Member {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// The loss that it minimises.
+    pub loss: LossOf,
+    /// How many runs it makes for a trial, and on what.
+    pub aims: Aims,
+    /// Where its gradients come from. What is found is measured by the model's forward pass, so any route is legitimate.
+    pub route: Route,
+    /// The route that it takes where the model doesn't have the first one. With none it doesn't run there.
+    pub or: Option<Route>,
+    /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`] tells models on which gradients
+    /// say least.
+    pub needs: Option<Route>,
+    /// The search.
+    pub search: &'static Search,
+    /// Steps of each run.
+    pub steps: usize,
+    /// The step size α as a share of ε; `None` for the plan's.
+    pub alpha: Option<f32>,
+    /// The first image.
+    pub from: From,
+    /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
+    pub until: Option<f64>,
+    /// Images that it tries at once; more than one only for random search. Long runs are made on few trials, which would leave
+    /// most of a batch empty.
+    pub at_once: usize,
+    /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest loss it has cut by a
+    /// quarter, if there are losses below which the goal is reached, and otherwise those whose outcome it has moved by a
+    /// hundredth of the attacker's way.
+    pub closing: bool,
+}
+
+/// Prepares the loss of a trial. The last argument is the label that a targeted run aims at.
+pub type LossOf = for<'a> fn(&'a Gallery, Form, &Trial, Option<usize>) -> Loss<'a>;
+
+/// The runs that a member makes for a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aims {
+    /// One run.
+    One,
+    /// So many runs, which differ in their random choices.
+    Several(usize),
+    /// One run for each of so many other classes, the nearest ones.
+    Nearest(usize),
+    /// One run for each of the so many classes that an earlier member came nearest to.
+    Best(usize),
+}
+
+/// The first image of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The clean image.
+    Clean,
+    /// A random image of the ball.
+    Random,
+    /// The image of a random query, moved into the ball. What tells two images apart moves an embedding farther than noise
+    /// does, so runs from there end at places that differ more.
+    Other,
+    /// The best image of earlier tiers.
+    Best,
+}
+
+/// An ensemble: tiers of members.
+pub type Ensemble = &'static [&'static [Member]];
 
 impl Form {
     /// The number of items in a ranking of `gallery`.

@@ -28,7 +28,7 @@ pub use gtt::TOP;
 pub use super::trial::{Aim, Drawn, Objective, Query, Reach, Targets};
 
 use super::draw::Draw;
-use super::ensemble;
+use super::ensemble::members;
 use super::loss::Loss;
 use super::measure::Measure;
 use super::trial::Trial;
@@ -82,7 +82,7 @@ const USUAL: Objective = Objective {
     several: None,
     targets: |_, _| Ok(Targets::Chosen(Vec::new())),
     loss: |_, _, _| Loss::Still,
-    members: ensemble::USUAL,
+    members: members::USUAL,
     strong_only: false,
     smallest: false,
     shared: false,

@@ -4,8 +4,11 @@
 
 use super::{Aim, Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL};
 use crate::Result;
+use crate::model::Route;
 use crate::space::{Gallery, wide};
-use crate::threat::{ensemble, term};
+use crate::threat::ensemble::members::{HINGE, LOST, THRESHOLD};
+use crate::threat::term;
+use crate::threat::trial::{Aims, Ensemble, Member};
 
 /// A genuine pair is not accepted any more.
 pub const DODGE: Objective = Objective {
@@ -18,7 +21,7 @@ pub const DODGE: Objective = Objective {
     drawn: Drawn::Anywhere,
     targets: |query, draw| Ok(reference(query, draw, true)),
     loss: |gallery, _, trial| loss(gallery, trial, Aim::Last, None),
-    members: ensemble::THRESHOLD,
+    members: THRESHOLD,
     ..USUAL
 };
 
@@ -53,7 +56,7 @@ pub const COLLIDE: Objective = Objective {
     drawn: Drawn::No,
     targets: |query, _| some(query, Against::Others, "no item has another class"),
     loss: |gallery, _, trial| loss(gallery, trial, Aim::First, None),
-    members: ensemble::COLLISION,
+    members: COLLISION,
     ..DODGE
 };
 
@@ -141,3 +144,20 @@ pub fn loss<'a>(gallery: &'a Gallery, trial: &Trial, aim: Aim, class: Option<usi
         })),
     }
 }
+
+/// As [`THRESHOLD`], for an item of any class. Which one is nearest at first need not be the one that comes within the threshold.
+const COLLISION: Ensemble = &[
+    THRESHOLD[0],
+    THRESHOLD[1],
+    &[Member {
+        name: "each class",
+        about: "towards each of the nearest other classes",
+        loss: |gallery, _, trial, class| loss(gallery, trial, Aim::First, class),
+        aims: Aims::Nearest(8),
+        route: Route::Softened,
+        or: Some(Route::Exact),
+        until: LOST,
+        ..HINGE
+    }],
+    THRESHOLD[2],
+];
