@@ -120,8 +120,9 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
         attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
     let contradicted = |term: &&'static Term| {
         let (mut of, mut left, mut only) = (0, 0, [0, 0]);
-        let judged =
-            |o: &&Outcome| Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term) && !of.shared);
+        let judged = |o: &&Outcome| {
+            Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term) && of.shared.is_none())
+        };
         // One perturbation for many queries is another threat than one for each, and no weak search for the same.
         for o in outcomes.iter().filter(judged) {
             let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else { continue };

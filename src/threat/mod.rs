@@ -50,4 +50,4 @@ pub use runner::{Event, Evidence, ImageSource, LAST, Plan, Watch, run, run_jobs,
 pub use sample::{order, sample_candidates, sample_of, sample_queries};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
 pub use select::{Selection, TrialFile, list, read_trials, rows_of, select};
-pub use trial::{Drawn, Objective, Query, Reach, Targets, Trial};
+pub use trial::{Drawn, Objective, Query, Reach, Shared, Targets, Trial};

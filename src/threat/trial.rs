@@ -51,8 +51,18 @@ pub struct Objective {
     pub strong_only: bool,
     /// Whether it asks for the smallest perturbation, which only searches for that find.
     pub smallest: bool,
-    /// Whether all its trials share a few perturbations, crafted on samples of queries.
-    pub shared: bool,
+    /// How its trials share perturbations, if they do.
+    pub shared: Option<&'static Shared>,
+}
+
+/// How all trials of an objective share a few perturbations, each crafted on a sample of queries.
+pub struct Shared {
+    /// The samples: lists of items without a common one, in an order that never changes.
+    pub samples: fn(&Gallery) -> &[Vec<usize>],
+    /// Which of the samples' perturbations a trial is measured under. The second argument is the plan's seed.
+    pub group: fn(&Gallery, u64, &Trial) -> usize,
+    /// The number of images that perturbations for so many queries are crafted on at most.
+    pub crafting: fn(usize) -> usize,
 }
 
 impl fmt::Debug for Objective {

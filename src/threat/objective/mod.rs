@@ -85,7 +85,7 @@ const USUAL: Objective = Objective {
     members: members::USUAL,
     strong_only: false,
     smallest: false,
-    shared: false,
+    shared: None,
 };
 
 impl Objective {
