@@ -30,8 +30,7 @@ pub use super::trial::{Aim, Drawn, Objective, Query, Reach, Targets};
 use super::draw::Draw;
 use super::ensemble::members;
 use super::loss::Loss;
-use super::measure::Measure;
-use super::trial::Trial;
+use super::trial::{Measure, Trial};
 use crate::record::Form;
 use crate::{Error, Result};
 

@@ -8,7 +8,7 @@ use crate::model::Route;
 use crate::space::{Gallery, wide};
 use crate::threat::ensemble::members::{HINGE, LOST, THRESHOLD};
 use crate::threat::term;
-use crate::threat::trial::{Aims, Ensemble, Member};
+use crate::threat::trial::{Against, Aims, Ensemble, Member};
 
 /// A genuine pair is not accepted any more.
 pub const DODGE: Objective = Objective {
@@ -59,20 +59,6 @@ pub const COLLIDE: Objective = Objective {
     members: COLLISION,
     ..DODGE
 };
-
-/// What the perturbed image is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Against {
-    /// One item, the trial's target, and whether it is of the same identity.
-    Reference {
-        /// Whether the pair is a genuine one.
-        same: bool,
-    },
-    /// Every other item of its class.
-    Duplicates,
-    /// Every item of another class.
-    Others,
-}
 
 impl Against {
     /// The items. With `class` (a label) only those of that class.
