@@ -1,7 +1,7 @@
 //! What the strong search says: robust R@1, whether gradients are masked, and whether published numbers stand.
 
 use super::quantity::Quantity;
-use super::score::survivors;
+use super::survivors::{attacked, survivors};
 use crate::model::Route;
 use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
 use crate::threat::ensemble::Member;
@@ -13,11 +13,6 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The code of the strong search for recall at 1.
 pub const ATTACK: &str = R1.code;
-
-/// The outcomes of the strong search for recall at 1.
-pub(super) fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone {
-    outcomes.iter().filter(|o| R1.made(o) && o.after.hit.is_some())
-}
 
 fn members() -> impl Iterator<Item = &'static Member> {
     R1.members.iter().flat_map(|tier| tier.iter())
