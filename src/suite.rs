@@ -435,7 +435,7 @@ pub fn parse_patch(text: &str) -> Result<Mask> {
 /// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation where the loss
 /// doesn't tell success, and any other search where the smallest one is asked for.
 fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
-    if objective.shared && (strong || search.smallest()) {
+    if objective.shared.is_some() && (strong || search.smallest()) {
         return Err(Error::usage(format!(
             "{} has one perturbation for many queries, which one search crafts: take it out of the suite, or state `schedule: \
              adaptive` and `restarts` in place of `effort` or another schedule",

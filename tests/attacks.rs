@@ -469,7 +469,8 @@ fn gradients_agree_with_finite_differences() {
             let gallery = gallery(&model, metric, &clean);
             for count in [1, 2] {
                 // UAP has the loss of ES, and no trial on this query.
-                let asked = OBJECTIVES.iter().filter(|a| !a.shared && (count == 1 || a.several.is_some()));
+                let asked =
+                    OBJECTIVES.iter().filter(|a| a.shared.is_none() && (count == 1 || a.several.is_some()));
                 for attack in asked {
                     let mut trials = at_work(&gallery, attack, count, form, &[42]);
                     // The nearest 1 % are 2 items, too few to order 5 or more.
@@ -546,7 +547,7 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                         assert!(left < 0.7 * start, "{what}: {left} of {start}");
                     }
                     // One change for all queries moves each a little at least.
-                    Measure::Hit if attack.shared => {
+                    Measure::Hit if attack.shared.is_some() => {
                         assert!(mine.iter().all(|o| o.shift > 1e-3 && o.shared.is_some()), "{what}");
                     }
                     Measure::Hit if attack.terms.len() == 2 => {
@@ -566,7 +567,10 @@ fn every_attack_moves_its_measure_towards_its_goal() {
                 // On the whole: a step of fixed length may circle around the bottom of a single trial's loss.
                 let loss = |of: &dyn Fn(&Outcome) -> f64| mine.iter().map(|o| of(o)).sum::<f64>();
                 // What was crafted on other images has no course on these.
-                assert!(attack.shared || loss(&|o| o.loss_last) < loss(&|o| o.loss_first), "{what}");
+                assert!(
+                    attack.shared.is_some() || loss(&|o| o.loss_last) < loss(&|o| o.loss_first),
+                    "{what}"
+                );
                 assert!(mine.iter().all(|o| o.linf <= 0.1 + 1e-6), "{what}");
             }
         }
@@ -579,7 +583,7 @@ fn selection_depends_on_seed_attack_and_id_alone() {
     let gallery = gallery(&Linear::random(1), N, &images);
     let all: Vec<usize> = (0..300).collect();
     // UAP leaves out the queries of its samples; its trials have no targets.
-    for attack in OBJECTIVES.iter().filter(|a| !a.shared) {
+    for attack in OBJECTIVES.iter().filter(|a| a.shared.is_none()) {
         for form in FORMS {
             let targets = |queries: &[usize], seed| -> Vec<(usize, Vec<usize>)> {
                 let trials = select(&gallery, attack, 1, form, seed, queries).unwrap().trials;
@@ -659,7 +663,7 @@ fn outcomes_do_not_depend_on_the_batch() {
 fn images_are_decoded_during_steps() {
     let (images, gallery, mut trials) = stage();
     // A shared perturbation needs the images of its sample too.
-    trials.retain(|t| !t.objective.shared);
+    trials.retain(|t| t.objective.shared.is_none());
     let decoded = (Mutex::new(0), Condvar::new());
     let image = |i: usize| {
         *decoded.0.lock().unwrap() += 1;

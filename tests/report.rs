@@ -8,7 +8,7 @@ use audit::judge::quantity::Quantity;
 use audit::record::reason::{MASKED_GRADIENTS, REASONS};
 use audit::record::{Example, Report, Retrieval, Severity, Verdict};
 use audit::report::{self, FORMATS, Target};
-use audit::threat::ensemble::RECALL;
+use audit::threat::objective::r1::RECALL;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use common::{Ran, Temp, bundled, program, ran, says};

@@ -7,8 +7,8 @@
 
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::quantity::{Quantity, Share};
-use super::score::survivors;
 use super::strong;
+use super::survivors::{attacked, survivors};
 use crate::record::{Breakdown, BreakdownRow, Outcome, Report};
 use crate::threat::{OBJECTIVES, Objective};
 
@@ -25,7 +25,7 @@ impl Share {
     fn queries(self, report: &Report) -> Vec<(&str, bool, bool)> {
         match self {
             Share::Robust => {
-                let before = strong::attacked(&report.outcomes).map(|o| o.before.hit == Some(true));
+                let before = attacked(&report.outcomes).map(|o| o.before.hit == Some(true));
                 let left = survivors(&report.outcomes).into_iter();
                 left.zip(before).map(|((query, right), before)| (query, before, right)).collect()
             }

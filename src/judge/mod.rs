@@ -14,4 +14,5 @@ pub mod retrieval;
 pub mod score;
 pub mod smallest;
 pub mod strong;
+mod survivors;
 pub mod verification;

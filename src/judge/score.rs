@@ -5,7 +5,7 @@
 //! 0–100; higher is better.
 
 use super::division::{DIVISIONS, LEAST, divided};
-use super::strong;
+use super::survivors::survivors;
 use crate::random::Random;
 use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
 use crate::space::Gallery;
@@ -394,17 +394,6 @@ impl Column<'_> {
     fn counted(&self) -> Option<usize> {
         self.term.resistance.map(|_| self.trials.iter().filter(|t| t.1 != self.goal).count())
     }
-}
-
-/// The queries that the strong search attacked for recall at 1, each with whether it is right after every attack of the
-/// outcomes. Robust R@1 is their share. A query that is wrong without attack is not right after one.
-pub fn survivors(outcomes: &[Outcome]) -> Vec<(&str, bool)> {
-    let mut lost: BTreeSet<&str> = BTreeSet::new();
-    for o in outcomes.iter().filter(|o| o.after.hit == Some(false) || o.before.hit == Some(false)) {
-        lost.insert(&o.query);
-    }
-    let attacked = strong::attacked(outcomes);
-    attacked.map(|o| (o.query.as_str(), !lost.contains(o.query.as_str()))).collect()
 }
 
 /// Outcomes grouped by term.

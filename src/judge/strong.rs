@@ -1,11 +1,11 @@
 //! What the strong search says: robust R@1, whether gradients are masked, and whether published numbers stand.
 
 use super::quantity::Quantity;
-use super::score::survivors;
+use super::survivors::{attacked, survivors};
 use crate::model::Route;
 use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
-use crate::threat::ensemble::{CONTROLS, Member};
-use crate::threat::objective::r1::R1;
+use crate::threat::ensemble::Member;
+use crate::threat::objective::r1::{CONTROLS, R1};
 use crate::threat::term::TERMS;
 use crate::threat::term::Term;
 use crate::threat::{OBJECTIVES, Objective};
@@ -13,11 +13,6 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The code of the strong search for recall at 1.
 pub const ATTACK: &str = R1.code;
-
-/// The outcomes of the strong search for recall at 1.
-pub(super) fn attacked(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> + Clone {
-    outcomes.iter().filter(|o| R1.made(o) && o.after.hit.is_some())
-}
 
 fn members() -> impl Iterator<Item = &'static Member> {
     R1.members.iter().flat_map(|tier| tier.iter())
@@ -131,8 +126,9 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
         attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
     let contradicted = |term: &&'static Term| {
         let (mut of, mut left, mut only) = (0, 0, [0, 0]);
-        let judged =
-            |o: &&Outcome| Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term) && !of.shared);
+        let judged = |o: &&Outcome| {
+            Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term) && of.shared.is_none())
+        };
         // One perturbation for many queries is another threat than one for each, and no weak search for the same.
         for o in outcomes.iter().filter(judged) {
             let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else { continue };

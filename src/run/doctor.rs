@@ -54,7 +54,7 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
     let surrogate = run.surrogate.take();
     let mut subject = Subject::open(&run, Purpose::Checks)?;
     let suite = &mut subject.settings.suite;
-    if flags.run.max_queries.is_none() && suite.attacks.iter().all(|entry| entry.objective.shared) {
+    if flags.run.max_queries.is_none() && suite.attacks.iter().all(|entry| entry.objective.shared.is_some()) {
         suite.max_queries = Some(SHARED_QUERIES);
     }
     let mut examination = Examination {

@@ -45,7 +45,7 @@ pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
             suite.name
         )));
     }
-    if let Some(entry) = suite.attacks.iter().find(|entry| entry.objective.shared) {
+    if let Some(entry) = suite.attacks.iter().find(|entry| entry.objective.shared.is_some()) {
         return Err(Error::usage(format!(
             "a geometry measures how far attacks move each query, and {} has one perturbation for many: choose another suite",
             entry.objective.code

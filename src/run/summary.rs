@@ -16,8 +16,8 @@ use crate::space::Gallery;
 use crate::space::benign::{BenignRetrieval, CMC};
 use crate::space::verification::{Distances, folds};
 use crate::suite::Suite;
+use crate::threat::objective::hub;
 use crate::threat::objective::r1::R1;
-use crate::threat::objective::{hub, universal};
 use crate::threat::{self, Mask, Measure, Objective, Selection, Trial};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,11 +196,10 @@ fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargets> {
 
 /// How the perturbations that `trials` share are crafted, where some do.
 fn universal(trials: &[Trial], gallery: &Gallery) -> Option<record::Universal> {
-    trials.iter().any(|t| t.objective.shared).then(|| {
-        let samples = universal::samples(gallery);
-        let sample = samples.iter().map(Vec::len).max().unwrap_or(0);
-        record::Universal { perturbations: samples.len(), sample }
-    })
+    let shared = trials.iter().find_map(|t| t.objective.shared)?;
+    let samples = (shared.samples)(gallery);
+    let sample = samples.iter().map(Vec::len).max().unwrap_or(0);
+    Some(record::Universal { perturbations: samples.len(), sample })
 }
 
 /// How often a threshold is wrong without attack, where an attack is about one, and the groups of the pairs that are attacked.

@@ -1,6 +1,5 @@
 //! The only source of random choices in attacks.
 
-use super::objective::Targets;
 use crate::random::Random;
 
 /// The stream of noise images. It is far from the streams of random starts.
@@ -24,12 +23,9 @@ impl Draw {
         self.0.index(n)
     }
 
-    /// `count` independent draws, each uniform over `items`.
-    pub(super) fn from(&mut self, items: &[usize], count: usize) -> Targets {
-        match items {
-            [] => Targets::Skip("no other item to choose from"),
-            _ => Targets::Chosen((0..count).map(|_| items[self.index(items.len())]).collect()),
-        }
+    /// `count` independent draws, each uniform over `items`; `None` where there are none.
+    pub(super) fn from(&mut self, items: &[usize], count: usize) -> Option<Vec<usize>> {
+        (!items.is_empty()).then(|| (0..count).map(|_| items[self.index(items.len())]).collect())
     }
 
     /// `count` distinct ones of `items`, which must be as many at least, in a random order.

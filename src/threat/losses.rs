@@ -1,7 +1,7 @@
 //! Losses of a batch of embeddings, and their gradients.
 
-use super::objective::Loss;
-use super::select::Trial;
+use super::loss::Loss;
+use super::trial::Trial;
 use crate::model::Differentiable;
 use crate::record::Form;
 use crate::space::Gallery;

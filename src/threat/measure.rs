@@ -1,87 +1,10 @@
 //! Measures of attacked images. The runner computes them, never the search.
 
-use super::objective::within::Against;
-use super::objective::{TOP, foa, foreign, hub, percent, spqa};
-use super::select::Trial;
+use super::objective::{TOP, foa, foreign, hub, spqa};
+use super::trial::{Measure, Trial, percent};
 use crate::record::{Form, Measures, Retrieval};
 use crate::space::ranks::{Ask, Mark};
 use crate::space::{self, Angle, Gallery, benign, wide};
-
-/// What is measured for an objective's terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Mean rank of the perturbed item in the rankings of its targets.
-    CandidateRank,
-    /// Which queries rank the perturbed item among their first.
-    Captured,
-    /// Mean rank of the targets in the ranking of the perturbed query.
-    QueryRank,
-    /// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
-    QueryRankAndKept,
-    /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
-    Order,
-    /// Both, and the mean rank of the kept items.
-    OrderAndKept,
-    /// Cosine similarity with the target.
-    Cosine,
-    /// Whether the nearest item has the query's class.
-    Hit,
-    /// Whether the target is among the nearest 4.
-    Retained,
-    /// The distance to the nearest of some items, and whether it is at most the gallery's threshold.
-    Accepted(Against),
-}
-
-impl Measure {
-    /// What the evidence calls it; `None` where its script can't confirm it.
-    pub fn evidence(self) -> Option<&'static str> {
-        match self {
-            Measure::CandidateRank => Some("candidate_rank"),
-            Measure::QueryRank => Some("query_rank"),
-            Measure::Cosine => Some("cosine"),
-            Measure::Hit => Some("hit"),
-            Measure::Retained => Some("retained"),
-            Measure::Captured => Some("captured"),
-            Measure::Accepted(Against::Reference { .. }) => Some("reference"),
-            Measure::Accepted(Against::Duplicates) => Some("duplicates"),
-            Measure::Accepted(Against::Others) => Some("others"),
-            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
-        }
-    }
-
-    /// Whether the perturbed image is an item of the gallery, and its targets are queries.
-    pub fn moves_candidate(self) -> bool {
-        matches!(self, Measure::CandidateRank | Measure::Captured)
-    }
-
-    /// Whether the objective aims at foreign targets where there are any.
-    pub fn takes_foreign(self) -> bool {
-        matches!(self, Measure::QueryRank | Measure::Cosine | Measure::Captured)
-    }
-
-    /// Whether the objective is about a threshold.
-    pub fn decides(self) -> bool {
-        matches!(self, Measure::Accepted(_))
-    }
-
-    /// For objectives about pairs: whether these are genuine pairs. `None` for others.
-    pub fn pairs(self) -> Option<bool> {
-        match self {
-            Measure::Accepted(Against::Reference { same }) => Some(same),
-            _ => None,
-        }
-    }
-
-    /// Whether the objective orders several targets.
-    pub fn orders(self) -> bool {
-        matches!(self, Measure::Order | Measure::OrderAndKept)
-    }
-
-    /// Whether the objective keeps other items at the top.
-    pub fn keeps(self) -> bool {
-        matches!(self, Measure::QueryRankAndKept | Measure::OrderAndKept)
-    }
-}
 
 /// Measures the point `z` [D] for `trial`.
 pub fn measure(gallery: &Gallery, form: Form, trial: &Trial, z: &[f32]) -> Measures {

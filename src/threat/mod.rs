@@ -25,26 +25,29 @@ macro_rules! known_by_name {
 pub mod ball;
 mod draw;
 pub mod ensemble;
+mod loss;
 mod losses;
 pub mod mask;
 mod measure;
 pub mod objective;
 mod runner;
+mod sample;
 pub mod search;
 mod select;
 pub mod term;
+mod trial;
 pub mod triplets;
 
 pub use ball::{BALLS, Ball, Bound};
 pub use draw::{Draw, NOISE};
 pub use ensemble::Strong;
+pub use loss::{GalleryLoss, Loss, PointLoss};
 pub use losses::losses;
 pub use mask::Mask;
-pub use measure::{Measure, measure, measure_all, rank_bounds, retrievals};
-pub use objective::{Drawn, Loss, OBJECTIVES, Objective, Query, Reach, Targets};
+pub use measure::{measure, measure_all, rank_bounds, retrievals};
+pub use objective::OBJECTIVES;
 pub use runner::{Event, Evidence, ImageSource, LAST, Plan, Watch, run, run_jobs, together};
+pub use sample::{order, sample_candidates, sample_of, sample_queries};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};
-pub use select::{
-    Selection, Trial, TrialFile, list, order, read_trials, rows_of, sample_candidates, sample_of,
-    sample_queries, select,
-};
+pub use select::{Selection, TrialFile, list, read_trials, rows_of, select};
+pub use trial::{Drawn, Measure, Objective, Query, Reach, Shared, Targets, Trial};

@@ -7,13 +7,13 @@
 
 use super::ball::{Ball, Bound};
 use super::draw::{Draw, NOISE};
-use super::ensemble;
+use super::ensemble::members;
+use super::loss::Loss;
 use super::losses::{Losses, check_embeddings, check_loss};
 use super::mask::Mask;
 use super::measure::measure_all;
-use super::objective::{Loss, Objective, universal};
 use super::search::{RANDOM, Search, Setting, Walk};
-use super::select::Trial;
+use super::trial::{Objective, Shared, Trial};
 use crate::model::Differentiable;
 use crate::record::{Form, Measures, Outcome};
 use crate::space::Gallery;
@@ -68,7 +68,7 @@ impl Plan {
     /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query called `id`; `None` for
     /// all. A shared perturbation has one place for all queries. Errors: those of [`Mask::free`].
     pub fn free(&self, shape: [usize; 3], objective: &Objective, id: &str) -> Result<Option<Vec<bool>>> {
-        let id = if objective.shared { objective.code } else { id };
+        let id = if objective.shared.is_some() { objective.code } else { id };
         self.mask.as_ref().map(|mask| mask.free(shape, self.seed, id)).transpose()
     }
 
@@ -81,31 +81,31 @@ impl Plan {
     /// makes.
     pub fn work(&self, objective: &Objective) -> usize {
         match self.strong(objective) {
-            Some(effort) => ensemble::usual(objective.members, effort),
+            Some(effort) => members::usual(objective.members, effort),
             // Further starts of a shared perturbation begin with as much random search.
-            None if objective.shared => self.steps * (2 * self.restarts + 1),
+            None if objective.shared.is_some() => self.steps * (2 * self.restarts + 1),
             None => self.steps * (self.restarts + 1),
         }
     }
 
     /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
     pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
-        let (mut work, mut shared) = (0, BTreeMap::<&str, (usize, usize)>::new());
+        let (mut work, mut shared) = (0, BTreeMap::<&str, (usize, &Shared, usize)>::new());
         for objective in trials {
             let each = self.work(objective);
             match objective.shared {
-                false => work += each,
-                true => shared.entry(objective.code).or_insert((each, 0)).1 += 1,
+                None => work += each,
+                Some(by) => shared.entry(objective.code).or_insert((each, by, 0)).2 += 1,
             }
         }
-        let crafted = |(each, queries)| universal::crafting(queries) * each + queries;
+        let crafted = |(each, by, queries): (usize, &Shared, usize)| (by.crafting)(queries) * each + queries;
         work + shared.into_values().map(crafted).sum::<usize>()
     }
 
     /// Image steps of an attack on one query at most.
     pub fn most_work(&self, objective: &Objective) -> usize {
         self.strong(objective)
-            .map_or_else(|| self.work(objective), |effort| ensemble::cost(objective.members, effort))
+            .map_or_else(|| self.work(objective), |effort| members::cost(objective.members, effort))
     }
 }
 
@@ -173,13 +173,13 @@ pub fn run(
     let (mut jobs, mut applied) = (Vec::new(), Vec::new());
     for together in together(gallery, plan.seed, trials) {
         let trial = &trials[together[0]];
-        if !trial.objective.shared {
+        let Some(shared) = trial.objective.shared else {
             jobs.push(together);
             applied.push(Vec::new());
             continue;
-        }
+        };
         let first = all.len();
-        let sample = universal::samples(gallery)[universal::group(gallery, plan.seed, trial)].iter();
+        let sample = (shared.samples)(gallery)[(shared.group)(gallery, plan.seed, trial)].iter();
         all.extend(sample.map(|&query| Trial { query, ..trial.clone() }));
         jobs.push((first..all.len()).collect());
         applied.push(together);
@@ -194,9 +194,9 @@ pub fn together(gallery: &Gallery, seed: u64, trials: &[Trial]) -> Vec<Vec<usize
     let (mut alone, mut shared) = (Vec::new(), BTreeMap::<(&str, usize), Vec<usize>>::new());
     for (i, trial) in trials.iter().enumerate() {
         match trial.objective.shared {
-            false => alone.push(vec![i]),
-            true => {
-                let group = universal::group(gallery, seed, trial);
+            None => alone.push(vec![i]),
+            Some(by) => {
+                let group = (by.group)(gallery, seed, trial);
                 shared.entry((trial.objective.code, group)).or_default().push(i);
             }
         }
@@ -226,7 +226,7 @@ pub(super) fn start(
     task: Task,
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
-    let shared = Mutex::new(Shared {
+    let shared = Mutex::new(State {
         task,
         next: 0,
         steps: 0,
@@ -291,7 +291,7 @@ pub(super) struct Task<'a> {
 }
 
 /// The state that all threads share.
-struct Shared<'a, 'w> {
+struct State<'a, 'w> {
     task: Task<'a>,
     /// Number of the next run to begin. Each job has one run per start.
     next: usize,
@@ -440,7 +440,7 @@ impl<'a> Task<'a> {
     }
 
     /// Runs one lane until no runs are left. `alone` says that this is the only lane.
-    fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<Shared>) -> Result<()> {
+    fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<State>) -> Result<()> {
         let Task { gallery, images, trials, jobs, plan, .. } = *self;
         let each = self.at_once();
         let (count, pixels) = ((model.batch() / each).max(1), model.pixels());
@@ -726,7 +726,7 @@ impl<'a> Task<'a> {
         clean: Vec<Vec<f32>>,
         model: &mut dyn Differentiable,
         buffers: &mut Losses,
-        shared: &Mutex<Shared>,
+        shared: &Mutex<State>,
     ) -> Result<()> {
         let applied = self.applied(job);
         if applied.is_empty() {
@@ -778,7 +778,7 @@ impl<'a> Task<'a> {
         clean: Vec<Vec<f32>>,
         model: &mut dyn Differentiable,
         buffers: &mut Losses,
-        shared: &Mutex<Shared>,
+        shared: &Mutex<State>,
     ) -> Result<Option<Crafted<'a>>> {
         let Task { gallery, trials, jobs, plan, .. } = *self;
         let (count, pixels) = (model.batch(), model.pixels());
@@ -858,7 +858,7 @@ impl<'a> Task<'a> {
         draw: Draw,
         model: &mut dyn Differentiable,
         buffers: &mut Losses,
-        shared: &Mutex<Shared>,
+        shared: &Mutex<State>,
     ) -> Result<Option<Vec<f32>>> {
         let steps = LOOKS * self.plan.steps;
         let mut x = vec![0.0; model.pixels()];
@@ -884,7 +884,7 @@ impl<'a> Task<'a> {
     }
 
     /// Counts a step of trials that share a perturbation. Returns whether all threads must stop.
-    fn stepped_together(&self, runs: &[Option<Run>], shared: &Mutex<Shared>) -> bool {
+    fn stepped_together(&self, runs: &[Option<Run>], shared: &Mutex<State>) -> bool {
         let Some(run) = runs.iter().flatten().next() else { return false };
         // Work is counted in steps of the trials that are measured.
         let counted = match self.applied(run.job) {
@@ -951,7 +951,7 @@ impl<'a> Task<'a> {
     }
 }
 
-impl Shared<'_, '_> {
+impl State<'_, '_> {
     /// The next run to begin: its job and its start.
     fn next(&mut self) -> Option<(usize, usize)> {
         let starts = self.task.plan.restarts + 1;
@@ -1014,7 +1014,7 @@ impl<'a> Task<'a> {
         rest: bool,
         model: &mut dyn Differentiable,
         buffers: &mut Losses,
-        shared: &Mutex<Shared>,
+        shared: &Mutex<State>,
     ) -> Result<()> {
         let Task { gallery, trials, plan, .. } = *self;
         while waiting.len() >= model.batch() || (rest && !waiting.is_empty()) {
@@ -1103,7 +1103,7 @@ impl<'a> Task<'a> {
             size: (!plan.ball.is_box).then_some(size),
             before,
             after,
-            shared: trial.objective.shared.then(|| universal::group(gallery, plan.seed, trial)),
+            shared: trial.objective.shared.map(|by| (by.group)(gallery, plan.seed, trial)),
             members: None,
         })
     }

@@ -1,9 +1,9 @@
 //! CA±: the candidate is perturbed. Its targets are queries, and its rank for them is raised or lowered.
 
-use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL};
+use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, rank};
 use crate::Result;
 use crate::space::{Gallery, wide};
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// Raises the candidate's rank for w queries drawn from all queries.
 pub const RAISE: Objective = Objective {
@@ -16,7 +16,7 @@ pub const RAISE: Objective = Objective {
     several: Some(("w", 1)),
     targets: |query, draw| Ok(query.any_queries(query.count, draw)),
     loss: raise,
-    members: ensemble::RANKS,
+    members: rank::RANKS,
     ..USUAL
 };
 
@@ -30,12 +30,12 @@ pub const LOWER: Objective = Objective {
     several: Some(("w", 1)),
     targets: near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
-    members: ensemble::RANKS,
+    members: rank::RANKS,
     ..USUAL
 };
 
 fn near(query: &Query, draw: &mut Draw) -> Result<Targets> {
-    Ok(draw.from(&query.top_percent_of_queries(), query.count))
+    Ok(Targets::drawn(draw, &query.top_percent_of_queries(), query.count))
 }
 
 /// One target query, with its distances to the items that it ranks.

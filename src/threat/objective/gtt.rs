@@ -1,8 +1,11 @@
 //! GTT: greedy top-1 translocation. The query's best match leaves the top of its ranking.
 
 use super::{Aim, Form, Loss, Measure, Objective, Reach, Targets, Trial, USUAL, qa};
+use crate::model::Route;
 use crate::space::Gallery;
-use crate::threat::{ensemble, term};
+use crate::threat::ensemble::members::{FREE, HINGE, LOST, RESTART, SOFTENED, SQUARE, STRAIGHT};
+use crate::threat::term;
+use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// The best match is kept while it is among so many.
 pub const TOP: usize = 4;
@@ -29,7 +32,7 @@ pub const GTT: Objective = Objective {
         })
     },
     loss: |gallery, form, trial| qa::loss(gallery, form, trial, Aim::Last),
-    members: ensemble::TRANSLOCATION,
+    members: TRANSLOCATION,
     ..USUAL
 };
 
@@ -52,6 +55,44 @@ pub fn margin<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, _: Option<usize>
         f64::from(d[last]) * (1.0 + CLEARLY) - f64::from(d[target])
     }))
 }
+
+/// The hinge pushes the target behind all items, though four that are nearer suffice. So what the hinge leaves is attacked
+/// by the margin against the fourth.
+const TRANSLOCATION: Ensemble = &[
+    &[HINGE],
+    &[
+        Member {
+            name: "margin",
+            about: "the fourth of the other items against the target, from the best image so far",
+            from: From::Best,
+            ..PLACE
+        },
+        Member { loss: margin, until: LOST, ..SOFTENED },
+        Member { loss: margin, until: LOST, ..STRAIGHT },
+        Member { loss: margin, until: LOST, ..RESTART },
+    ],
+    &[
+        Member {
+            name: "margin, other images",
+            about: "the same from the images of random queries, moved into the ball",
+            aims: Aims::Several(6),
+            from: From::Other,
+            steps: 30,
+            ..PLACE
+        },
+        Member { loss: margin, steps: 300, until: LOST, ..SQUARE },
+        Member { loss: margin, steps: 50, until: LOST, ..FREE },
+    ],
+];
+const PLACE: Member = Member {
+    loss: margin,
+    steps: 60,
+    alpha: Some(1.0),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    until: LOST,
+    ..HINGE
+};
 
 #[cfg(test)]
 mod tests {

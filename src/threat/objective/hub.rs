@@ -3,11 +3,14 @@
 
 use super::{Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, ca};
 use crate::Result;
+use crate::model::Route;
 use crate::record::Captured;
 use crate::space::heads::Heads;
 use crate::space::{Gallery, wide};
-use crate::threat::select::sample_of;
-use crate::threat::{ensemble, term};
+use crate::threat::ensemble::members::{HINGE, SQUARE};
+use crate::threat::sample::sample_of;
+use crate::threat::term;
+use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// Raises a candidate's rank for the queries of a sample.
 pub const HUB: Objective = Objective {
@@ -21,7 +24,7 @@ pub const HUB: Objective = Objective {
     several: Some(("s", SAMPLE)),
     targets: sample,
     loss: ca::raise,
-    members: ensemble::CAPTURE,
+    members: CAPTURE,
     ..USUAL
 };
 
@@ -149,3 +152,54 @@ pub fn captured(gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<Captured>
     let queries = heads.queries.len();
     (left_out.len() < queries).then_some(Captured { sample, queries, left_out, first })
 }
+
+const FIRST_TEN: Member = Member {
+    name: "first ten",
+    about: "towards the first ten items of the sample's queries",
+    loss: |gallery, _, trial, _| first_ten(gallery, trial, None),
+    ..HINGE
+};
+
+const CAPTURED: Member = Member {
+    name: "captured",
+    about: "towards queries of the sample that are near to being captured, from the best image so far",
+    loss: |gallery, _, trial, _| not_captured(gallery, trial, FIRST),
+    alpha: Some(0.3),
+    from: From::Best,
+    ..HINGE
+};
+
+/// For a hub. Of queries that lie far apart one image captures some only if it gives up others, so that members aim at one
+/// class each, and then at what is near. Images are compared by what they capture of the sample.
+const CAPTURE: Ensemble = &[
+    &[
+        HINGE,
+        FIRST_TEN,
+        Member { name: "first ten, softened", route: Route::Softened, ..FIRST_TEN },
+        Member {
+            name: "first ten of a class",
+            about: "towards the first ten items of the sample's queries of one class, for the nearest classes",
+            loss: |gallery, _, trial, class| first_ten(gallery, trial, class),
+            aims: Aims::Nearest(8),
+            ..FIRST_TEN
+        },
+        Member {
+            name: "captured, random start",
+            about: "towards queries that are near to being captured, from a random image of the ball",
+            alpha: Some(1.0),
+            from: From::Random,
+            ..CAPTURED
+        },
+    ],
+    &[
+        CAPTURED,
+        Member { name: "captured, softened", route: Route::Softened, ..CAPTURED },
+        Member {
+            name: "captured first",
+            about: "towards the first place of queries that are near to it, from the best image so far",
+            loss: |gallery, _, trial, _| not_captured(gallery, trial, 1),
+            ..CAPTURED
+        },
+    ],
+    &[Member { loss: CAPTURED.loss, ..SQUARE }],
+];

@@ -2,7 +2,7 @@
 //! it are those of [`crate::threat::search::SMALLEST`].
 
 use super::{Loss, Measure, Objective, Reach, Targets, USUAL, nn, r1};
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 
 /// min ‖δ‖ such that the nearest item of the query with δ has another class. The loss is the margin of R1, which is below 0
 /// exactly there. Queries that are wrong without δ are left alone; their norm is 0.
@@ -17,7 +17,7 @@ pub const MIN: Objective = Objective {
         true => Loss::Still,
         false => r1::margin(gallery, form, trial, None),
     },
-    members: ensemble::RECALL,
+    members: r1::RECALL,
     smallest: true,
     ..USUAL
 };

@@ -25,15 +25,14 @@ pub mod within;
 
 pub use gtt::TOP;
 
+pub use super::trial::{Aim, Drawn, Objective, Query, Reach, Targets};
+
 use super::draw::Draw;
-use super::ensemble::{self, Ensemble};
-use super::measure::Measure;
-use super::select::Trial;
-use super::term::Term;
-use crate::record::{Form, Outcome};
-use crate::space::Gallery;
+use super::ensemble::members;
+use super::loss::Loss;
+use super::trial::{Measure, Trial};
+use crate::record::Form;
 use crate::{Error, Result};
-use std::fmt;
 
 /// Every objective, in the order of reports.
 pub static OBJECTIVES: &[Objective] = &[
@@ -71,42 +70,22 @@ pub static OBJECTIVES: &[Objective] = &[
     within::COLLIDE,
 ];
 
-/// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
-/// success.
-pub struct Objective {
-    /// The code in suites, reports and seeds, such as "CA+".
-    pub code: &'static str,
-    /// What the attack does, in one sentence.
-    pub about: &'static str,
-    /// The terms that measure the attack, in the order of reports. The last one decides whether a trial succeeded.
-    pub terms: &'static [Term],
-    /// What the runner measures for these terms.
-    pub measure: Measure,
-    /// What an attack without bounds achieves.
-    pub reach: fn(Form) -> Reach,
-    /// The source of the targets.
-    pub drawn: Drawn,
-    /// The suite parameter that sets the number of targets ("w", "m") and the usual number, for attacks on several targets.
-    pub several: Option<(&'static str, usize)>,
-    /// Chooses the targets of a trial.
-    pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
-    /// Prepares the loss of one trial. Searches minimise it.
-    pub loss: for<'a> fn(&'a Gallery, Form, &Trial) -> Loss<'a>,
-    /// The members of the strong search for this objective.
-    pub members: Ensemble,
-    /// Whether it is attacked by the strong search whatever the suite says.
-    pub strong_only: bool,
-    /// Whether it asks for the smallest perturbation, which only searches for that find.
-    pub smallest: bool,
-    /// Whether all its trials share a few perturbations, crafted on [`universal::samples`].
-    pub shared: bool,
-}
-
-impl fmt::Debug for Objective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.code)
-    }
-}
+/// What most rows of [`OBJECTIVES`] have in common: no targets, the usual strong search, a perturbation for each query.
+const USUAL: Objective = Objective {
+    code: "",
+    about: "",
+    terms: &[],
+    measure: Measure::Hit,
+    reach: |_| Reach::Unknown,
+    drawn: Drawn::No,
+    several: None,
+    targets: |_, _| Ok(Targets::Chosen(Vec::new())),
+    loss: |_, _, _| Loss::Still,
+    members: members::USUAL,
+    strong_only: false,
+    smallest: false,
+    shared: None,
+};
 
 impl Objective {
     /// The codes of the objectives that `of` holds for, for messages.
@@ -123,223 +102,4 @@ impl Objective {
             Error::usage(format!("unknown attack `{code}`: expected one of {}", Objective::codes(|_| true)))
         })
     }
-
-    /// Whether `outcome` came of this objective.
-    pub fn made(&self, outcome: &Outcome) -> bool {
-        outcome.attack == self.code
-    }
-
-    /// Whether `term` is one of this objective's terms.
-    pub fn judged_by(&self, term: &Term) -> bool {
-        self.terms.contains(term)
-    }
-
-    /// Whether a trial may have `count` targets, for objectives whose targets are drawn.
-    pub fn takes_targets(&self, count: usize) -> bool {
-        match self.measure.orders() {
-            true => count > 1,
-            false => count == 1 || (count > 1 && self.several.is_some()),
-        }
-    }
-
-    /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` where nothing
-    /// was measured. `ranked` is the number of items in a ranking.
-    pub fn success(&self, outcome: &Outcome, form: Form, ranked: f64) -> Option<(f64, f64)> {
-        let term = self.terms.last()?;
-        let (before, after) = (term.read)(outcome, form)?;
-        Some((term.success(before?, ranked), term.success(after, ranked)))
-    }
 }
-
-/// What most rows of [`OBJECTIVES`] have in common: no targets, the usual strong search, a perturbation for each query.
-const USUAL: Objective = Objective {
-    code: "",
-    about: "",
-    terms: &[],
-    measure: Measure::Hit,
-    reach: |_| Reach::Unknown,
-    drawn: Drawn::No,
-    several: None,
-    targets: |_, _| Ok(Targets::Chosen(Vec::new())),
-    loss: |_, _, _| Loss::Still,
-    members: ensemble::USUAL,
-    strong_only: false,
-    smallest: false,
-    shared: false,
-};
-
-/// The source of an objective's targets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drawn {
-    /// The targets follow from the model, or the attack has none.
-    No,
-    /// Drawn from all items.
-    Anywhere,
-    /// Drawn from the nearest neighbours of each query under the model.
-    FromNeighbours,
-}
-
-/// What an attack without bounds achieves, where any image may become any other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reach {
-    /// It comes within this many per cent of its goal.
-    Almost(f64),
-    /// It reaches its goal in all but this many per cent of the trials, plus sampling error.
-    Share(f64),
-    /// It lowers R@1 to that of a random embedding.
-    Chance,
-    /// Unknown. For example, no image may exist that makes an item last in a ranking.
-    Unknown,
-}
-
-/// The rank that a ranking attack aims at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
-    /// Rank 0.
-    First,
-    /// The last rank.
-    Last,
-}
-
-impl Aim {
-    /// +1 or −1: the sign of (distance to the target − distance to others) in the loss.
-    fn sign(self) -> f32 {
-        match self {
-            Aim::First => 1.0,
-            Aim::Last => -1.0,
-        }
-    }
-}
-
-/// The input of the choice of targets.
-pub struct Query<'a> {
-    /// The gallery.
-    pub gallery: &'a Gallery,
-    /// The query's index. It is below N if the query is also a gallery item.
-    pub index: usize,
-    /// Number of targets wanted (w or m).
-    pub count: usize,
-    /// The form of the definitions.
-    pub form: Form,
-}
-
-/// ⌊0.01·n⌋, at least 1.
-pub fn percent(n: usize) -> usize {
-    (n / 100).max(1)
-}
-
-impl Query<'_> {
-    /// Distances of the clean query to every gallery item, [N].
-    pub fn distances(&self) -> Vec<f64> {
-        self.gallery.distances(self.gallery.point(self.index))
-    }
-
-    /// The item that is taken for the query among those at distances `d` [N] from its clean embedding, see [`Form::own_item`].
-    pub fn own_item(&self, d: &[f64]) -> usize {
-        self.form.own_item(self.gallery, self.index, d)
-    }
-
-    /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
-    pub fn top_percent(&self) -> Vec<usize> {
-        let count = percent(self.gallery.len());
-        self.gallery.nearest(&self.distances(), count, |i| !self.gallery.excluded(self.index, i))
-    }
-
-    /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank it,
-    /// nearest first.
-    pub fn top_percent_of_queries(&self) -> Vec<usize> {
-        let gallery = self.gallery;
-        let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
-        let others = gallery.queries().iter().filter(|&&q| !gallery.excluded(q, self.index));
-        let mut near: Vec<(f64, usize)> = others.map(|&q| (at(q), q)).collect();
-        let by_distance = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-        let count = percent(gallery.queries().len());
-        if count < near.len() {
-            near.select_nth_unstable_by(count, by_distance);
-            near.truncate(count);
-        }
-        near.sort_unstable_by(by_distance);
-        near.into_iter().map(|(_, q)| q).collect()
-    }
-
-    /// Draws `count` gallery items, each uniform over those that the query ranks.
-    fn any_items(&self, count: usize, draw: &mut Draw) -> Targets {
-        let ranked = |&i: &usize| self.form.ranks(self.gallery, self.index, i);
-        let items: Vec<usize> = (0..self.gallery.len()).filter(ranked).collect();
-        draw.from(&items, count)
-    }
-
-    /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items that the query ranks.
-    fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
-        match self.gallery.foreign() {
-            Some(_) => draw.from(&Vec::from_iter(self.gallery.targets()), count),
-            None => self.any_items(count, draw),
-        }
-    }
-
-    /// Draws `count` queries, each uniform over those that rank this candidate.
-    fn any_queries(&self, count: usize, draw: &mut Draw) -> Targets {
-        let ranks = |&&q: &&usize| self.form.ranks(self.gallery, q, self.index);
-        let queries: Vec<usize> = self.gallery.queries().iter().filter(ranks).copied().collect();
-        draw.from(&queries, count)
-    }
-}
-
-/// The result of the choice of targets.
-pub enum Targets {
-    /// Gallery indices; empty for attacks without a target.
-    Chosen(Vec<usize>),
-    /// The query cannot be attacked, with the reason.
-    Skip(&'static str),
-}
-
-impl Form {
-    /// The number of items in a ranking of `gallery`.
-    pub fn ranked_in(self, gallery: &Gallery) -> usize {
-        self.ranked(gallery.len(), gallery.targets().start > gallery.len())
-    }
-
-    /// Whether `item` counts in the ranking of `query`.
-    pub fn ranks(self, gallery: &Gallery, query: usize, item: usize) -> bool {
-        match self {
-            Form::Published => !gallery.same_view(query, item),
-            Form::Corrected => !gallery.excluded(query, item),
-        }
-    }
-
-    /// The item that is left out of a query's ranking as the query itself; `d` [N] are the distances from its clean embedding. The
-    /// released code does not know which item the query is, and takes the nearest one, the first of equal ones.
-    pub fn own_item(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
-        match self {
-            Form::Published if query < gallery.len() => {
-                gallery.nearest(d, 1, |item| !gallery.same_view(query, item))[0]
-            }
-            _ => query,
-        }
-    }
-
-    /// The constant added to each coordinate of a difference in the pairwise distance of ES and GTM.
-    fn offset(self) -> f64 {
-        match self {
-            Form::Published => 1e-6,
-            Form::Corrected => 0.0,
-        }
-    }
-}
-
-/// A loss at the point z [D] of the metric space.
-pub enum Loss<'a> {
-    /// A function of the point. Arguments: z; whether this is the first step of a run from the clean image; ∂L/∂z [D],
-    /// zero on entry. Returns the loss.
-    Point(Box<PointLoss<'a>>),
-    /// A function of the distances d from z to the whole gallery. Arguments: d [N]; ∂L/∂d [N], zero on entry. Returns
-    /// the loss. Only these losses need matrix products with the gallery.
-    Gallery(Box<GalleryLoss<'a>>),
-    /// Nothing: the query is left alone, and its clean image is the result. The loss is 0.
-    Still,
-}
-
-/// See [`Loss::Point`].
-pub type PointLoss<'a> = dyn Fn(&[f32], bool, &mut [f32]) -> f64 + Send + Sync + 'a;
-/// See [`Loss::Gallery`].
-pub type GalleryLoss<'a> = dyn Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a;

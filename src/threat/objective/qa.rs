@@ -1,8 +1,10 @@
 //! QA±: the query is perturbed. Its targets are candidates, and their rank for the query is raised or lowered.
 
-use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, foreign};
+use super::{
+    Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, foreign, rank,
+};
 use crate::space::Gallery;
-use crate::threat::{ensemble, term};
+use crate::threat::term;
 use crate::{Error, Result};
 
 /// Raises m candidates drawn from the whole gallery.
@@ -16,7 +18,7 @@ pub const RAISE: Objective = Objective {
     several: Some(("m", 1)),
     targets: |query, draw| Ok(query.any_targets(query.count, draw)),
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
-    members: ensemble::RANKS,
+    members: rank::RANKS,
     ..USUAL
 };
 
@@ -30,7 +32,7 @@ pub const LOWER: Objective = Objective {
     several: Some(("m", 1)),
     targets: distinct_near,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
-    members: ensemble::RANKS,
+    members: rank::RANKS,
     ..USUAL
 };
 

@@ -1,10 +1,13 @@
 //! R1: recall at 1 under the strongest attack that this program has. Robust R@1 is its term: the share of the queries
 //! for which no attack found an image that makes an item of another class the nearest.
 
-use super::{Form, Loss, Measure, Objective, Reach, Trial, USUAL, ltm};
+use super::{Form, Loss, Measure, Objective, Reach, Trial, USUAL, es, ltm};
+use crate::model::Route;
 use crate::space::Gallery;
-use crate::threat::ensemble;
+use crate::threat::ensemble::members::{FREE, HINGE, LOST, SQUARE};
+use crate::threat::search::{PGD, RANDOM_8_BIT};
 use crate::threat::term;
+use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// Makes an item of any other class come first.
 pub const R1: Objective = Objective {
@@ -15,7 +18,7 @@ pub const R1: Objective = Objective {
     reach: |_| Reach::Chance,
     targets: ltm::LTM.targets,
     loss: |gallery, form, trial| margin(gallery, form, trial, None),
-    members: ensemble::RECALL,
+    members: RECALL,
     strong_only: true,
     ..USUAL
 };
@@ -54,3 +57,145 @@ pub fn nearest_classes(gallery: &Gallery, query: usize, count: usize) -> Vec<usi
     let mut seen = std::collections::HashSet::new();
     order.into_iter().map(|i| gallery.labels[i]).filter(|label| seen.insert(*label)).take(count).collect()
 }
+
+const FRESH: Member = Member {
+    name: "square, from stripes",
+    about: "random search without gradients (Square), from random stripes, by whole grey levels",
+    search: &RANDOM_8_BIT,
+    from: From::Clean,
+    ..SQUARE
+};
+
+const MARGIN: Member = Member {
+    name: "margin",
+    about: "nearest item of another class against nearest of the own, from the clean image",
+    steps: 30,
+    until: LOST,
+    ..HINGE
+};
+const PROBE: Member = Member {
+    name: "each class",
+    about: "a few steps towards each other class",
+    loss: margin,
+    aims: Aims::Nearest(48),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    steps: 10,
+    until: LOST,
+    ..HINGE
+};
+const CLASSES: Member = Member {
+    name: "best classes",
+    about: "towards the classes that came nearest",
+    loss: margin,
+    aims: Aims::Best(6),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    steps: 60,
+    until: LOST,
+    ..HINGE
+};
+
+const SHIFT: Member = Member {
+    name: "es",
+    about: "ES with its published steps, from the clean image",
+    loss: |gallery, form, trial, _| (es::ES.loss)(gallery, form, trial),
+    search: &PGD,
+    steps: 32,
+    alpha: None,
+    ..HINGE
+};
+
+/// For recall at 1. The second tier shows whether gradients are masked: on the queries that survived ES, it makes ES's
+/// published steps along softened gradients, and as a control along the exact one from another image.
+pub const RECALL: Ensemble = &[
+    &[SHIFT],
+    &[
+        MARGIN,
+        Member { name: CONTROL, about: "ES from a random image of the ball", from: From::Random, ..SHIFT },
+        Member {
+            name: "es, softened",
+            about: "ES with the softened backward pass",
+            route: Route::Softened,
+            ..SHIFT
+        },
+        Member {
+            name: "es, straight-through",
+            about: "ES with the straight-through backward pass",
+            route: Route::StraightThrough,
+            ..SHIFT
+        },
+    ],
+    &[
+        Member {
+            name: MARGIN_CONTROL,
+            about: "the margin from a random image of the ball",
+            from: From::Random,
+            ..MARGIN
+        },
+        Member {
+            name: "margin, softened",
+            about: "the margin with the softened backward pass",
+            route: Route::Softened,
+            ..MARGIN
+        },
+        Member {
+            name: "margin, straight-through",
+            about: "the margin with the straight-through backward pass",
+            route: Route::StraightThrough,
+            ..MARGIN
+        },
+        Member {
+            name: "margin, surrogate",
+            about: "the margin of a surrogate, the model with saturated operators made wider",
+            route: Route::Surrogate,
+            until: None,
+            ..MARGIN
+        },
+    ],
+    &[PROBE],
+    &[CLASSES],
+    &[
+        Member {
+            name: "best classes, exact",
+            about: "the same along the exact gradient",
+            aims: Aims::Best(3),
+            route: Route::Exact,
+            ..CLASSES
+        },
+        Member {
+            name: "best classes, random starts",
+            about: "the same from random images of the ball",
+            aims: Aims::Best(4),
+            from: From::Random,
+            steps: 80,
+            ..CLASSES
+        },
+        Member { steps: 500, until: LOST, ..SQUARE },
+        Member { steps: 100, until: LOST, ..FREE },
+    ],
+    &[
+        Member { name: "square, longer", steps: 1500, until: LOST, at_once: AT_ONCE, ..SQUARE },
+        Member { steps: 2000, until: LOST, at_once: AT_ONCE, ..FRESH },
+    ],
+    &[Member { name: "square, closing in", steps: 4000, ..CLOSING }],
+    &[Member { name: "square, still closing in", steps: 6000, ..CLOSING }],
+];
+
+/// Random search is slow, and of the queries that are left it breaks only those to whose limit it comes nearer and
+/// nearer. So long runs are for these.
+const CLOSING: Member = Member {
+    about: "the same, on queries whose margin the tier before has cut by a quarter",
+    until: LOST,
+    at_once: AT_ONCE,
+    closing: true,
+    ..SQUARE
+};
+/// Images that a long random search tries at once. Most squares are rejected, so that the best of a few is seldom worse than one
+/// after the other.
+const AT_ONCE: usize = 4;
+
+/// The members of [`RECALL`] that the members of their tiers with softened backward passes are compared with.
+pub const CONTROLS: [&str; 2] = [CONTROL, MARGIN_CONTROL];
+const CONTROL: &str = "es, random start";
+const MARGIN_CONTROL: &str = "margin, random start";

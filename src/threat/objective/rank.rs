@@ -1,9 +1,12 @@
-//! The rank itself as a loss, made smooth. Hinges (CA±, QA±) weigh items by how far they are on the wrong side, so that the
+//! The rank itself as a loss, made smooth, and the members of the strong search that use it. Hinges (CA±, QA±) weigh items by how far they are on the wrong side, so that the
 //! lowest hinge isn't the best rank. The strong search minimises both.
 
 use super::{Aim, Form, Loss, Measure, Trial, foreign};
+use crate::model::Route;
 use crate::space::{Gallery, wide};
+use crate::threat::ensemble::members::{HINGE, REFINED, RESTART, SQUARE};
 use crate::threat::term::Goal;
+use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// mean over targets t and items x of s(±(d_t − d_x)/τ), where s(u) = ½ + ½·u/(1 + |u|) grows from 0 to 1: as τ falls to 0,
 /// the mean rank of the targets, from 0 to 1, or what is missing to the last rank. Which of the two, the objective's term says. τ is the
@@ -98,6 +101,84 @@ fn among(
         }
         loss / terms
     }
+}
+
+/// For objectives that move an item in rankings. A rank has many local optima, so many short runs from starts that lie far from each
+/// other find more than few long ones. After the hinge the rank itself is minimised, made smooth. Where a model has a surrogate, or a
+/// straight-through pass other than the softened one, operators saturate on both sides or are flat: there gradients say least, and
+/// members do more.
+pub const RANKS: Ensemble = &[
+    &[Member { steps: 20, ..HINGE }],
+    &[
+        OTHERS,
+        Member {
+            name: "other images, surrogate",
+            about: "the same on a surrogate, the model with saturated operators made wider, or along the straight-through backward pass",
+            route: Route::Surrogate,
+            or: Some(Route::StraightThrough),
+            steps: 30,
+            ..OTHERS
+        },
+    ],
+    &[CLIMB],
+    &[Member {
+        name: "other images, closing in",
+        about: "from more images for longer, where the tier before has still gained a hundredth of the way",
+        steps: 24,
+        closing: true,
+        ..OTHERS
+    }],
+    &[Member {
+        name: "refined, closing in",
+        about: "refined again, where the tier before has still gained a hundredth of the way",
+        closing: true,
+        ..CLIMB
+    }],
+    &[Member {
+        name: "refined, finer",
+        about: "a finer rank along the softened backward pass, on models with a straight-through one",
+        loss: fine_rank,
+        steps: 200,
+        needs: Some(Route::StraightThrough),
+        ..CLIMB
+    }],
+    &[
+        Member { loss: smooth_rank, steps: 50, ..SQUARE },
+        Member {
+            name: "square, longer",
+            about: "a finer rank for longer, on models with a straight-through backward pass",
+            loss: fine_rank,
+            needs: Some(Route::StraightThrough),
+            steps: 600,
+            ..SQUARE
+        },
+    ],
+];
+const OTHERS: Member = Member {
+    name: "other images",
+    about: "a smooth rank, from the images of random queries, moved into the ball",
+    loss: smooth_rank,
+    aims: Aims::Several(12),
+    steps: 12,
+    alpha: Some(1.5),
+    from: From::Other,
+    ..RESTART
+};
+const CLIMB: Member = Member {
+    about: "a smooth rank, from the best image so far",
+    loss: smooth_rank,
+    steps: 60,
+    alpha: Some(1.0),
+    ..REFINED
+};
+
+fn smooth_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    smooth(gallery, form, trial, 0.02)
+}
+
+/// The same with a step that is hardly smooth: where an output saturates, the distances that decide a rank differ by little more than float32 rounds.
+fn fine_rank<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, _: Option<usize>) -> Loss<'a> {
+    smooth(gallery, form, trial, 0.000002)
 }
 
 #[cfg(test)]

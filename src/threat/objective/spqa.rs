@@ -3,7 +3,8 @@
 
 use super::{Aim, Drawn, Form, Loss, Measure, Objective, Query, Reach, Trial, qa};
 use crate::space::Gallery;
-use crate::threat::{ensemble, term};
+use crate::threat::ensemble::members;
+use crate::threat::term;
 
 /// The number of kept items.
 pub const KEPT: usize = 5;
@@ -18,7 +19,7 @@ pub const RAISE: Objective = Objective {
     measure: Measure::QueryRankAndKept,
     reach: |_| Reach::Unknown,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
-    members: ensemble::USUAL,
+    members: members::USUAL,
     ..qa::RAISE
 };
 
@@ -29,7 +30,7 @@ pub const LOWER: Objective = Objective {
     terms: &[term::SPQA_LOWER_KEPT, term::SPQA_LOWER],
     measure: Measure::QueryRankAndKept,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
-    members: ensemble::USUAL,
+    members: members::USUAL,
     ..qa::LOWER
 };
 

@@ -3,7 +3,8 @@
 
 use super::{Measure, Objective, Query, Reach, Targets, USUAL, es};
 use crate::space::Gallery;
-use crate::threat::select::sample_of;
+use crate::threat::sample::sample_of;
+use crate::threat::trial::Shared;
 use crate::threat::{Draw, Trial, term};
 
 /// Moves the embeddings of a sample's queries away from where they are, all by one perturbation.
@@ -16,7 +17,7 @@ pub const UNIVERSAL: Objective = Objective {
     reach: |_| Reach::Unknown,
     targets: |query, _| Ok(held_out(query)),
     loss: es::ES.loss,
-    shared: true,
+    shared: Some(&Shared { samples, group, crafting }),
     ..USUAL
 };
 
@@ -43,12 +44,12 @@ pub fn samples(gallery: &Gallery) -> &[Vec<usize>] {
 }
 
 /// The number of images that perturbations for so many queries are crafted on at most.
-pub fn crafting(queries: usize) -> usize {
+fn crafting(queries: usize) -> usize {
     PERTURBATIONS * SAMPLE.min(queries)
 }
 
 /// The perturbation that a query is measured under: drawn from the seed and the query's id.
-pub fn group(gallery: &Gallery, seed: u64, trial: &Trial) -> usize {
+fn group(gallery: &Gallery, seed: u64, trial: &Trial) -> usize {
     Draw::new(seed, trial.objective.code, &gallery.ids[trial.query], 0).index(PERTURBATIONS)
 }
 

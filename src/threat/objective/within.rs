@@ -4,8 +4,11 @@
 
 use super::{Aim, Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL};
 use crate::Result;
+use crate::model::Route;
 use crate::space::{Gallery, wide};
-use crate::threat::{ensemble, term};
+use crate::threat::ensemble::members::{HINGE, LOST, THRESHOLD};
+use crate::threat::term;
+use crate::threat::trial::{Against, Aims, Ensemble, Member};
 
 /// A genuine pair is not accepted any more.
 pub const DODGE: Objective = Objective {
@@ -18,7 +21,7 @@ pub const DODGE: Objective = Objective {
     drawn: Drawn::Anywhere,
     targets: |query, draw| Ok(reference(query, draw, true)),
     loss: |gallery, _, trial| loss(gallery, trial, Aim::Last, None),
-    members: ensemble::THRESHOLD,
+    members: THRESHOLD,
     ..USUAL
 };
 
@@ -53,23 +56,9 @@ pub const COLLIDE: Objective = Objective {
     drawn: Drawn::No,
     targets: |query, _| some(query, Against::Others, "no item has another class"),
     loss: |gallery, _, trial| loss(gallery, trial, Aim::First, None),
-    members: ensemble::COLLISION,
+    members: COLLISION,
     ..DODGE
 };
-
-/// What the perturbed image is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Against {
-    /// One item, the trial's target, and whether it is of the same identity.
-    Reference {
-        /// Whether the pair is a genuine one.
-        same: bool,
-    },
-    /// Every other item of its class.
-    Duplicates,
-    /// Every item of another class.
-    Others,
-}
 
 impl Against {
     /// The items. With `class` (a label) only those of that class.
@@ -106,13 +95,13 @@ fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
     if gallery.pairs().listed {
         let references: Vec<usize> = gallery.pairs().of(own, same).map(|pair| pair.reference).collect();
         return match (references.is_empty(), same) {
-            (false, _) => draw.from(&references, 1),
+            (false, _) => Targets::drawn(draw, &references, 1),
             (_, true) => Targets::Skip("no genuine pair begins with it"),
             (_, false) => Targets::Skip("no impostor pair begins with it"),
         };
     }
     let like = |&i: &usize| (gallery.labels[i] == gallery.labels[own]) == same && !gallery.excluded(own, i);
-    draw.from(&(0..gallery.len()).filter(like).collect::<Vec<_>>(), 1)
+    Targets::drawn(draw, &(0..gallery.len()).filter(like).collect::<Vec<_>>(), 1)
 }
 
 /// A loss is below 0 only where the distance is beyond t by this share of 1 + t, so that rounding doesn't decide.
@@ -141,3 +130,20 @@ pub fn loss<'a>(gallery: &'a Gallery, trial: &Trial, aim: Aim, class: Option<usi
         })),
     }
 }
+
+/// As [`THRESHOLD`], for an item of any class. Which one is nearest at first need not be the one that comes within the threshold.
+const COLLISION: Ensemble = &[
+    THRESHOLD[0],
+    THRESHOLD[1],
+    &[Member {
+        name: "each class",
+        about: "towards each of the nearest other classes",
+        loss: |gallery, _, trial, class| loss(gallery, trial, Aim::First, class),
+        aims: Aims::Nearest(8),
+        route: Route::Softened,
+        or: Some(Route::Exact),
+        until: LOST,
+        ..HINGE
+    }],
+    THRESHOLD[2],
+];

@@ -1,0 +1,138 @@
+//! Members of ensembles that need no more than the loss of the attack itself, and the ensembles that consist of these. An objective
+//! with members of its own has them in its file.
+
+use crate::model::Route;
+use crate::threat::search::{COSINE, NES, RANDOM};
+use crate::threat::trial::{Aims, Ensemble, From, Member};
+
+pub const HINGE: Member = Member {
+    name: "own loss",
+    about: "the attack's own loss, from the clean image",
+    loss: |gallery, form, trial, _| (trial.objective.loss)(gallery, form, trial),
+    aims: Aims::One,
+    route: Route::Exact,
+    or: None,
+    needs: None,
+    search: &COSINE,
+    steps: 40,
+    alpha: Some(1.0),
+    from: From::Clean,
+    until: None,
+    at_once: 1,
+    closing: false,
+};
+pub const SQUARE: Member = Member {
+    name: "square",
+    about: "random search without gradients (Square), from the best image so far",
+    search: &RANDOM,
+    steps: 200,
+    from: From::Best,
+    ..HINGE
+};
+pub const FREE: Member = Member {
+    name: "nes",
+    about: "gradients estimated from losses (NES), from the best image so far",
+    search: &NES,
+    ..SQUARE
+};
+pub const SOFTENED: Member = Member {
+    name: "softened",
+    about: "softened backward pass, from the clean image",
+    route: Route::Softened,
+    ..HINGE
+};
+pub const STRAIGHT: Member = Member {
+    name: "straight-through",
+    about: "straight-through backward pass, from the clean image",
+    route: Route::StraightThrough,
+    ..HINGE
+};
+pub const RESTART: Member = Member {
+    name: "random start",
+    about: "softened backward pass, from a random image of the ball",
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    from: From::Random,
+    ..HINGE
+};
+pub const REFINED: Member = Member {
+    name: "refined",
+    about: "softened backward pass and small steps, from the best image so far",
+    alpha: Some(0.2),
+    route: Route::Softened,
+    or: Some(Route::Exact),
+    from: From::Best,
+    ..HINGE
+};
+
+/// For objectives without an ensemble of their own.
+pub const USUAL: Ensemble = &[
+    &[HINGE],
+    &[SOFTENED, STRAIGHT, RESTART],
+    &[REFINED, Member { steps: 250, ..SQUARE }, Member { steps: 50, ..FREE }],
+];
+
+/// The goal is reached where the loss is below 0: a query is lost, or a threshold passed.
+pub const LOST: Option<f64> = Some(0.0);
+
+/// For objectives whose loss is below 0 where they are successful.
+pub const THRESHOLD: Ensemble = &[
+    &[Member { until: LOST, ..HINGE }],
+    &[
+        Member { until: LOST, ..SOFTENED },
+        Member { until: LOST, ..STRAIGHT },
+        Member { until: LOST, aims: Aims::Several(2), ..RESTART },
+    ],
+    &[
+        Member { until: LOST, ..REFINED },
+        Member { steps: 500, until: LOST, ..SQUARE },
+        Member { steps: 100, until: LOST, ..FREE },
+    ],
+];
+
+impl Member {
+    /// Steps of a run with `effort` times the usual work. The work grows by the root in steps and by the root in runs.
+    pub(super) fn steps_at(&self, effort: usize) -> usize {
+        (self.steps as f64 * (effort as f64).sqrt()).round() as usize
+    }
+
+    /// Whether it attacks without any gradient.
+    pub fn gradient_free(&self) -> bool {
+        !self.search.needs_gradient
+    }
+
+    /// The largest number of image steps that it makes for a trial.
+    pub(super) fn cost(&self, effort: usize) -> usize {
+        let runs = match self.aims {
+            Aims::One => 1,
+            Aims::Several(n) | Aims::Nearest(n) | Aims::Best(n) => n,
+        };
+        self.steps_at(effort) * runs * self.repeats(effort)
+    }
+
+    /// How often it runs on each aim.
+    pub(super) fn repeats(&self, effort: usize) -> usize {
+        match self.from {
+            From::Clean => 1,
+            From::Random | From::Other | From::Best => (effort as f64).sqrt().ceil() as usize,
+        }
+    }
+}
+
+/// Whether members have losses that tell how near the goal is: those that end a run at a threshold.
+pub(super) fn telling(ensemble: Ensemble) -> bool {
+    ensemble.iter().flat_map(|tier| tier.iter()).any(|member| member.until.is_some())
+}
+
+/// The largest number of image steps that an ensemble makes for a trial.
+pub fn cost(ensemble: Ensemble, effort: usize) -> usize {
+    ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum()
+}
+
+/// Image steps that an ensemble usually makes for a trial: a quarter of the trials survive its first tier, and members for
+/// trials that come nearer to the goal hardly run.
+pub fn usual(ensemble: Ensemble, effort: usize) -> usize {
+    let of = |tier: &&[Member]| tier.iter().filter(|m| !m.closing).map(|m| m.cost(effort)).sum::<usize>();
+    let first: usize = ensemble.iter().take(1).map(of).sum();
+    first + ensemble.iter().skip(1).map(of).sum::<usize>() / 4
+}

@@ -1,0 +1,428 @@
+//! Runs the members of ensembles on trials, and keeps the best image of each.
+
+use super::members::{cost, telling};
+use crate::Result;
+use crate::model::{Differentiable, OnLanes, Route};
+use crate::record::{Form, MemberResult, Outcome};
+use crate::space::Gallery;
+use crate::threat::ball::Bound;
+use crate::threat::draw::Draw;
+use crate::threat::measure::measure_all;
+use crate::threat::objective::{OBJECTIVES, foreign, r1};
+use crate::threat::runner::{Event, Evidence, ImageSource, Plan, Task, Variation, Watch, load, start};
+use crate::threat::trial::{Aims, From, Member, Trial};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+/// Calls its last argument with lanes that have the gradients of a route. Returns whether the model has it.
+pub type LaneSource<'l> = dyn FnMut(Route, &mut OnLanes) -> Result<bool> + 'l;
+
+/// Values of images that a chunk of trials keeps in memory at most, 64 MiB of float32.
+const KEPT: usize = 16 << 20;
+/// Share of the lowest loss that a tier must take away for the trial to be called closing in.
+const CUT: f64 = 0.25;
+/// The same for outcomes without such a loss, in per cent of the attacker's way. Where the search has converged
+/// (models/hardened.onnx) the tier before gains a tenth of that, elsewhere up to four times that.
+const RISE: f64 = 1.0;
+/// Bounds of the number of trials in a chunk.
+const CHUNK: [usize; 2] = [32, 1024];
+
+/// What is known of a trial.
+struct State {
+    /// The best image so far: how good it is, its outcome and its evidence.
+    best: Option<(Key, Outcome, Evidence)>,
+    /// The classes that were aimed at, by how near they came: (loss, label).
+    classes: Vec<(f64, usize)>,
+    members: Vec<MemberResult>,
+    /// The best image when the current tier began. Members that start from it start as those beside them do.
+    entry: Option<Vec<f32>>,
+    /// Its loss; infinite where its loss doesn't tell how near the goal is.
+    lowest: f64,
+    /// Its success, in per cent of the attacker's way.
+    success: f64,
+    /// Whether the tier before has brought it nearer to the goal, see [`Member::closing`].
+    closing: bool,
+    /// Whether the goal is reached.
+    reached: bool,
+}
+
+impl State {
+    /// Begins a tier. `telling` says whether the ensemble has losses that tell how near the goal is.
+    fn enter(&mut self, telling: bool) {
+        let Some((Key(success, nearness, _), _, evidence)) = &self.best else { return };
+        self.entry = Some(evidence.image.clone());
+        self.closing = match telling {
+            true => self.lowest.is_finite() && -nearness <= (1.0 - CUT) * self.lowest,
+            false => *success >= self.success + RISE,
+        };
+        (self.lowest, self.success) = (-nearness, *success);
+    }
+}
+
+/// Order of results; greater is better for the attacker. The loss decides between equal outcomes, if it is one that tells
+/// how near the goal is, and between equal losses the run that comes first in the ensemble.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+struct Key(f64, f64, std::cmp::Reverse<usize>);
+
+/// A run of a member: a trial of the chunk, the class that it aims at, and its number among the member's runs for this
+/// trial.
+#[derive(Clone, Copy)]
+struct Aimed {
+    trial: usize,
+    class: Option<usize>,
+    number: usize,
+}
+
+/// The image of a random query, moved into the set. Errors: those of `images`; see [`load`].
+fn other(gallery: &Gallery, images: &ImageSource, bound: &Bound, draw: &mut Draw) -> Result<Vec<f32>> {
+    let queries = gallery.queries();
+    let query = queries[draw.index(queries.len())];
+    let mut x = load(gallery, images, query, bound.centre.len())?;
+    bound.project(&mut x);
+    Ok(x)
+}
+
+/// What is attacked, and how.
+#[derive(Clone, Copy)]
+pub struct Strong<'a> {
+    /// The embeddings of all items.
+    pub gallery: &'a Gallery,
+    /// Clean images.
+    pub images: &'a ImageSource<'a>,
+    /// The trials. Each runs the ensemble of its objective.
+    pub trials: &'a [Trial],
+    /// Form, ball, ε and seed. Search, steps and restarts are the members' own.
+    pub plan: &'a Plan,
+    /// Times the usual work.
+    pub effort: usize,
+    /// The shape of an image, [C, H, W].
+    pub shape: [usize; 3],
+}
+
+impl Strong<'_> {
+    /// Runs every trial through the ensemble of its objective. Reports each trial to `watch` when it is done; indices
+    /// are those of the trials. Stops early if `watch` says so. Errors: as for [`crate::threat::run`].
+    pub fn run(&self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<()> {
+        let chunk = (KEPT / self.shape.iter().product::<usize>().max(1)).clamp(CHUNK[0], CHUNK[1]);
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for objective in OBJECTIVES {
+            let of = |i: &usize| self.trials[*i].objective.code == objective.code;
+            let mine: Vec<usize> = (0..self.trials.len()).filter(of).collect();
+            groups.extend(mine.chunks(chunk).map(<[usize]>::to_vec));
+        }
+        let mut done = 0;
+        for group in groups {
+            if Chunk::new(self, &group, done).run(lanes, watch)?.is_break() {
+                return Ok(());
+            }
+            done += group.iter().map(|&i| cost(self.trials[i].objective.members, self.effort)).sum::<usize>();
+        }
+        Ok(())
+    }
+}
+
+/// Some trials of one objective.
+struct Chunk<'s> {
+    all: &'s Strong<'s>,
+    /// The places of the trials in the whole list.
+    places: &'s [usize],
+    states: Vec<State>,
+    /// Image steps of earlier chunks.
+    earlier: usize,
+    /// Trials whose result was reported.
+    told: usize,
+}
+
+impl<'s> Chunk<'s> {
+    fn new(all: &'s Strong<'s>, places: &'s [usize], earlier: usize) -> Chunk<'s> {
+        let state = |_| State {
+            best: None,
+            classes: Vec::new(),
+            members: Vec::new(),
+            entry: None,
+            lowest: f64::INFINITY,
+            success: 0.0,
+            closing: false,
+            reached: false,
+        };
+        Chunk { all, places, states: places.iter().map(state).collect(), earlier, told: 0 }
+    }
+
+    fn trial(&self, i: usize) -> &'s Trial {
+        &self.all.trials[self.places[i]]
+    }
+
+    fn run(mut self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<ControlFlow<()>> {
+        let Some(first) = self.places.first() else { return Ok(ControlFlow::Continue(())) };
+        let ensemble = self.all.trials[*first].objective.members;
+        if self.without_attack(watch)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let whole = cost(ensemble, self.all.effort);
+        let mut before = 0;
+        for tier in ensemble {
+            let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
+            for &i in &standing {
+                self.states[i].enter(telling(ensemble));
+            }
+            for member in *tier {
+                let base = self.earlier + whole * self.told + before * standing.len();
+                let ended = self.member(member, &standing, base, lanes, watch)?;
+                if ended.is_break() {
+                    return Ok(ended);
+                }
+                before += member.cost(self.all.effort);
+            }
+            for i in standing {
+                if self.states[i].reached && self.tell(i, watch).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        for i in 0..self.states.len() {
+            if !self.states[i].reached && self.tell(i, watch).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Measures all trials without attack. A trial whose goal is reached already needs none.
+    fn without_attack(&mut self, watch: &mut Watch) -> Result<ControlFlow<()>> {
+        let Strong { gallery, images, plan, .. } = *self.all;
+        let at: Vec<(&Trial, &[f32])> =
+            (0..self.states.len()).map(|i| (self.trial(i), gallery.point(self.trial(i).query))).collect();
+        for (i, measures) in measure_all(gallery, plan.form, &at).into_iter().enumerate() {
+            let trial = self.trial(i);
+            let outcome = Outcome {
+                attack: trial.objective.code.into(),
+                query: gallery.ids[trial.query].clone(),
+                targets: trial.targets.iter().map(|&t| gallery.ids[t].clone()).collect(),
+                size: (!plan.ball.is_box).then_some(0.0),
+                before: measures.clone(),
+                after: measures,
+                ..Outcome::default()
+            };
+            if self.success(trial, &outcome) >= 100.0 {
+                let (image, point) = (images(trial.query)?, gallery.point(trial.query).to_vec());
+                let evidence = Evidence { image, point, losses: Vec::new() };
+                self.states[i].reached = true;
+                self.states[i].best = Some((Key(100.0, 0.0, std::cmp::Reverse(0)), outcome, evidence));
+                if self.tell(i, watch).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The attacker's success, in per cent of his way.
+    fn success(&self, trial: &Trial, outcome: &Outcome) -> f64 {
+        let ranked = match foreign::ranking(self.all.gallery, trial) {
+            Some((targets, _)) => targets.len() as f64,
+            None => self.all.plan.form.ranked_in(self.all.gallery) as f64,
+        };
+        let term = &trial.objective.terms[0];
+        let read = (term.read)(outcome, Form::Corrected);
+        read.map_or(0.0, |(_, after)| term.success(after, ranked))
+    }
+
+    /// The runs of a member.
+    fn aimed(&self, member: &Member, standing: &[usize]) -> Vec<Aimed> {
+        let repeats = member.repeats(self.all.effort);
+        let mut runs = Vec::new();
+        for &trial in standing.iter().filter(|&&trial| !member.closing || self.states[trial].closing) {
+            let classes: Vec<Option<usize>> = match member.aims {
+                Aims::One => vec![None],
+                Aims::Several(n) => vec![None; n],
+                Aims::Nearest(n) => {
+                    let near = r1::nearest_classes(self.all.gallery, self.trial(trial).query, n);
+                    near.into_iter().map(Some).collect()
+                }
+                Aims::Best(n) => self.states[trial].classes.iter().take(n).map(|c| Some(c.1)).collect(),
+            };
+            let each = classes.iter().flat_map(|&class| std::iter::repeat_n(class, repeats));
+            runs.extend(each.enumerate().map(|(number, class)| Aimed { trial, class, number }));
+        }
+        runs
+    }
+
+    /// Runs one member on the `standing` trials. `base` counts the image steps before.
+    fn member(
+        &mut self,
+        member: &Member,
+        standing: &[usize],
+        base: usize,
+        lanes: &mut LaneSource,
+        watch: &mut Watch,
+    ) -> Result<ControlFlow<()>> {
+        let Strong { gallery, images, plan, effort, .. } = *self.all;
+        let runs = self.aimed(member, standing);
+        if runs.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if let Some(route) = member.needs
+            && !lanes(route, &mut |_| Ok(()))?
+        {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let trials: Vec<Trial> = runs.iter().map(|run| self.trial(run.trial).clone()).collect();
+        let jobs: Vec<Vec<usize>> = (0..trials.len()).map(|i| vec![i]).collect();
+        let alpha = member.alpha.map_or(plan.alpha, |share| share * plan.eps);
+        let plan = Plan {
+            search: member.search,
+            steps: member.steps_at(effort),
+            restarts: 0,
+            alpha,
+            ..plan.clone()
+        };
+        // Streams of random choices depend on the member and on the run's number, and on no other trial.
+        let kind =
+            member.name.bytes().fold(7u64, |hash, b| hash.wrapping_mul(31).wrapping_add(b.into())) << 16;
+        let stream = |i: usize| (kind + runs[i].number as u64) & 0xFFFF_FFFF;
+        let found: Mutex<Vec<(usize, Outcome, Evidence)>> = Mutex::new(Vec::new());
+        let mut ended = ControlFlow::Continue(());
+        {
+            let states = &self.states;
+            let draw = |i: usize| {
+                let trial = &trials[i];
+                Draw::new(plan.seed, trial.objective.code, &gallery.ids[trial.query], 1 + stream(i))
+            };
+            let first = |i: usize, bound: &Bound| {
+                Ok(match member.from {
+                    From::Clean => None,
+                    From::Best => states[runs[i].trial].entry.clone(),
+                    From::Random => Some(bound.start(&mut draw(i))),
+                    From::Other => Some(other(gallery, images, bound, &mut draw(i))?),
+                })
+            };
+            let loss = |i: usize| (member.loss)(gallery, plan.form, &trials[i], runs[i].class);
+            let how = Variation {
+                loss: &loss,
+                start: &first,
+                stream: &stream,
+                enough: member.until,
+                at_once: member.at_once,
+            };
+            let task = Task {
+                gallery,
+                images,
+                trials: &trials,
+                jobs: &jobs,
+                applied: &[],
+                plan: &plan,
+                how: Some(&how),
+            };
+            let mut see = |event: Event| {
+                match event {
+                    Event::Step { done, at } => {
+                        ended = watch(Event::Step { done: base + done, at });
+                    }
+                    Event::Done(i, outcome, evidence) => {
+                        let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
+                        found.push((i, outcome.clone(), evidence.clone()));
+                    }
+                }
+                ended
+            };
+            let mut work = |lanes: Vec<&mut dyn Differentiable>| start(lanes, task, &mut see).map(drop);
+            if let (false, Some(other)) = (lanes(member.route, &mut work)?, member.or) {
+                lanes(other, &mut work)?;
+            }
+        }
+        if ended.is_break() {
+            return Ok(ended);
+        }
+        let mut found = found.into_inner().unwrap_or_else(|e| e.into_inner());
+        found.sort_by_key(|(i, _, _)| *i);
+        self.take(member, &runs, found);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Takes over what the runs of a member found, in their order.
+    fn take(&mut self, member: &Member, runs: &[Aimed], found: Vec<(usize, Outcome, Evidence)>) {
+        for (i, outcome, evidence) in found {
+            let Aimed { trial: at, class, number } = runs[i];
+            let trial = self.trial(at);
+            let success = self.success(trial, &outcome);
+            let term = &trial.objective.terms[0];
+            let value = (term.read)(&outcome, Form::Corrected).map_or(f64::NAN, |(_, after)| after);
+            let state = &mut self.states[at];
+            if number == 0 {
+                let name = member.name.to_string();
+                state.members.push(MemberResult {
+                    member: name,
+                    steps: 0,
+                    value,
+                    reached: false,
+                    counts: false,
+                });
+                if matches!(member.aims, Aims::Nearest(_)) {
+                    state.classes.clear();
+                }
+            }
+            let place = state.members.len() - 1;
+            let result = &mut state.members[place];
+            result.steps += outcome.steps;
+            if term.success(value, 2.0) > term.success(result.value, 2.0) {
+                result.value = value;
+            }
+            result.reached |= success >= 100.0;
+            state.reached |= success >= 100.0;
+            if let (Aims::Nearest(_), Some(class)) = (member.aims, class) {
+                state.classes.push((outcome.loss_last, class));
+                state.classes.sort_by(|a, b| a.0.total_cmp(&b.0));
+            }
+            // Losses of members are numbers of different kinds. Only one that is below 0 at the goal tells how near it is.
+            // Of images of one rank any may count.
+            let tells = member.until.is_some() || !telling(trial.objective.members);
+            let nearness = if tells { -outcome.loss_last } else { f64::NEG_INFINITY };
+            let key = Key(success, nearness, std::cmp::Reverse(place));
+            if state.best.as_ref().is_none_or(|(best, _, _)| key > *best) {
+                state.best = Some((key, outcome, evidence));
+                let last = state.members.len() - 1;
+                state.members.iter_mut().enumerate().for_each(|(i, m)| m.counts = i == last);
+            }
+        }
+    }
+
+    /// Reports a trial that is done.
+    fn tell(&mut self, i: usize, watch: &mut Watch) -> ControlFlow<()> {
+        self.told += 1;
+        let state = &mut self.states[i];
+        let Some((_, mut outcome, evidence)) = state.best.take() else { return ControlFlow::Continue(()) };
+        let members = std::mem::take(&mut state.members);
+        outcome.steps = members.iter().map(|m| m.steps).sum();
+        outcome.members = Some(members);
+        watch(Event::Done(self.places[i], &outcome, &evidence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Metric;
+    use crate::threat::BALLS;
+    use ndarray::array;
+
+    /// By hand: images are black, grey and white, and pixels may change by a quarter.
+    #[test]
+    fn other_images_come_as_near_as_the_ball_lets_them() {
+        let ids = ["black", "grey", "white"].map(String::from).to_vec();
+        let gallery = Gallery::new(Metric::Euclidean, array![[0.0], [1.0], [2.0]], vec![0; 3], ids).unwrap();
+        let images = |item: usize| Ok(vec![item as f32 / 2.0; 2]);
+        let bound = Bound { ball: &BALLS[0], eps: 0.25, centre: &[0.5, 0.9], pixels: true, free: None };
+        let start = |seed| other(&gallery, &images, &bound, &mut Draw::new(seed, "CA+", "grey", 1)).unwrap();
+        let found: Vec<Vec<f32>> = (0..30).map(start).collect();
+        for expected in [[0.25, 0.65], [0.5, 0.65], [0.75, 1.0]] {
+            assert!(
+                found.iter().any(|x| x.iter().zip(expected).all(|(x, e)| (x - e).abs() < 1e-6)),
+                "{expected:?}"
+            );
+        }
+        assert_eq!(start(3), found[3]);
+        let wrong = |_: usize| Ok(vec![2.0; 2]);
+        let refused = other(&gallery, &wrong, &bound, &mut Draw::new(0, "CA+", "grey", 1)).unwrap_err();
+        assert!(refused.message.contains("holds the value 2"), "{refused}");
+    }
+}

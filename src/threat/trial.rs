@@ -1,0 +1,424 @@
+//! What a trial consists of. A trial holds its objective, an objective holds the members of its strong search, and functions of both
+//! take trials: that is why these types are in one file. The objectives themselves are rows of [`super::OBJECTIVES`], and no type here
+//! names one.
+
+use super::draw::Draw;
+use super::loss::Loss;
+use super::search::Search;
+use super::term::Term;
+use crate::Result;
+use crate::model::Route;
+use crate::record::{Form, Outcome};
+use crate::space::Gallery;
+use std::fmt;
+
+/// One attack on one query. Items are given by their gallery index.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The attacker's objective.
+    pub objective: &'static Objective,
+    /// The item whose image is perturbed.
+    pub query: usize,
+    /// The target items; empty for attacks without a target.
+    pub targets: Vec<usize>,
+}
+
+/// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
+/// success.
+pub struct Objective {
+    /// The code in suites, reports and seeds, such as "CA+".
+    pub code: &'static str,
+    /// What the attack does, in one sentence.
+    pub about: &'static str,
+    /// The terms that measure the attack, in the order of reports. The last one decides whether a trial succeeded.
+    pub terms: &'static [Term],
+    /// What the runner measures for these terms.
+    pub measure: Measure,
+    /// What an attack without bounds achieves.
+    pub reach: fn(Form) -> Reach,
+    /// The source of the targets.
+    pub drawn: Drawn,
+    /// The suite parameter that sets the number of targets ("w", "m") and the usual number, for attacks on several targets.
+    pub several: Option<(&'static str, usize)>,
+    /// Chooses the targets of a trial.
+    pub targets: fn(&Query, &mut Draw) -> Result<Targets>,
+    /// Prepares the loss of one trial. Searches minimise it.
+    pub loss: for<'a> fn(&'a Gallery, Form, &Trial) -> Loss<'a>,
+    /// The members of the strong search for this objective.
+    pub members: Ensemble,
+    /// Whether it is attacked by the strong search whatever the suite says.
+    pub strong_only: bool,
+    /// Whether it asks for the smallest perturbation, which only searches for that find.
+    pub smallest: bool,
+    /// How its trials share perturbations, if they do.
+    pub shared: Option<&'static Shared>,
+}
+
+/// How all trials of an objective share a few perturbations, each crafted on a sample of queries.
+pub struct Shared {
+    /// The samples: lists of items without a common one, in an order that never changes.
+    pub samples: fn(&Gallery) -> &[Vec<usize>],
+    /// Which of the samples' perturbations a trial is measured under. The second argument is the plan's seed.
+    pub group: fn(&Gallery, u64, &Trial) -> usize,
+    /// The number of images that perturbations for so many queries are crafted on at most.
+    pub crafting: fn(usize) -> usize,
+}
+
+impl fmt::Debug for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code)
+    }
+}
+
+impl Objective {
+    /// Whether `outcome` came of this objective.
+    pub fn made(&self, outcome: &Outcome) -> bool {
+        outcome.attack == self.code
+    }
+
+    /// Whether `term` is one of this objective's terms.
+    pub fn judged_by(&self, term: &Term) -> bool {
+        self.terms.contains(term)
+    }
+
+    /// Whether a trial may have `count` targets, for objectives whose targets are drawn.
+    pub fn takes_targets(&self, count: usize) -> bool {
+        match self.measure.orders() {
+            true => count > 1,
+            false => count == 1 || (count > 1 && self.several.is_some()),
+        }
+    }
+
+    /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` where nothing
+    /// was measured. `ranked` is the number of items in a ranking.
+    pub fn success(&self, outcome: &Outcome, form: Form, ranked: f64) -> Option<(f64, f64)> {
+        let term = self.terms.last()?;
+        let (before, after) = (term.read)(outcome, form)?;
+        Some((term.success(before?, ranked), term.success(after, ranked)))
+    }
+}
+
+/// What is measured for an objective's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Mean rank of the perturbed item in the rankings of its targets.
+    CandidateRank,
+    /// Which queries rank the perturbed item among their first.
+    Captured,
+    /// Mean rank of the targets in the ranking of the perturbed query.
+    QueryRank,
+    /// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
+    QueryRankAndKept,
+    /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
+    Order,
+    /// Both, and the mean rank of the kept items.
+    OrderAndKept,
+    /// Cosine similarity with the target.
+    Cosine,
+    /// Whether the nearest item has the query's class.
+    Hit,
+    /// Whether the target is among the nearest 4.
+    Retained,
+    /// The distance to the nearest of some items, and whether it is at most the gallery's threshold.
+    Accepted(Against),
+}
+
+impl Measure {
+    /// What the evidence calls it; `None` where its script can't confirm it.
+    pub fn evidence(self) -> Option<&'static str> {
+        match self {
+            Measure::CandidateRank => Some("candidate_rank"),
+            Measure::QueryRank => Some("query_rank"),
+            Measure::Cosine => Some("cosine"),
+            Measure::Hit => Some("hit"),
+            Measure::Retained => Some("retained"),
+            Measure::Captured => Some("captured"),
+            Measure::Accepted(Against::Reference { .. }) => Some("reference"),
+            Measure::Accepted(Against::Duplicates) => Some("duplicates"),
+            Measure::Accepted(Against::Others) => Some("others"),
+            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
+        }
+    }
+
+    /// Whether the perturbed image is an item of the gallery, and its targets are queries.
+    pub fn moves_candidate(self) -> bool {
+        matches!(self, Measure::CandidateRank | Measure::Captured)
+    }
+
+    /// Whether the objective aims at foreign targets where there are any.
+    pub fn takes_foreign(self) -> bool {
+        matches!(self, Measure::QueryRank | Measure::Cosine | Measure::Captured)
+    }
+
+    /// Whether the objective is about a threshold.
+    pub fn decides(self) -> bool {
+        matches!(self, Measure::Accepted(_))
+    }
+
+    /// For objectives about pairs: whether these are genuine pairs. `None` for others.
+    pub fn pairs(self) -> Option<bool> {
+        match self {
+            Measure::Accepted(Against::Reference { same }) => Some(same),
+            _ => None,
+        }
+    }
+
+    /// Whether the objective orders several targets.
+    pub fn orders(self) -> bool {
+        matches!(self, Measure::Order | Measure::OrderAndKept)
+    }
+
+    /// Whether the objective keeps other items at the top.
+    pub fn keeps(self) -> bool {
+        matches!(self, Measure::QueryRankAndKept | Measure::OrderAndKept)
+    }
+}
+
+/// What the perturbed image is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// One item, the trial's target, and whether it is of the same identity.
+    Reference {
+        /// Whether the pair is a genuine one.
+        same: bool,
+    },
+    /// Every other item of its class.
+    Duplicates,
+    /// Every item of another class.
+    Others,
+}
+
+/// The source of an objective's targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drawn {
+    /// The targets follow from the model, or the attack has none.
+    No,
+    /// Drawn from all items.
+    Anywhere,
+    /// Drawn from the nearest neighbours of each query under the model.
+    FromNeighbours,
+}
+
+/// What an attack without bounds achieves, where any image may become any other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reach {
+    /// It comes within this many per cent of its goal.
+    Almost(f64),
+    /// It reaches its goal in all but this many per cent of the trials, plus sampling error.
+    Share(f64),
+    /// It lowers R@1 to that of a random embedding.
+    Chance,
+    /// Unknown. For example, no image may exist that makes an item last in a ranking.
+    Unknown,
+}
+
+/// The rank that a ranking attack aims at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Rank 0.
+    First,
+    /// The last rank.
+    Last,
+}
+
+impl Aim {
+    /// +1 or −1: the sign of (distance to the target − distance to others) in the loss.
+    pub(super) fn sign(self) -> f32 {
+        match self {
+            Aim::First => 1.0,
+            Aim::Last => -1.0,
+        }
+    }
+}
+
+/// ⌊0.01·n⌋, at least 1.
+pub fn percent(n: usize) -> usize {
+    (n / 100).max(1)
+}
+
+/// The input of the choice of targets.
+pub struct Query<'a> {
+    /// The gallery.
+    pub gallery: &'a Gallery,
+    /// The query's index. It is below N if the query is also a gallery item.
+    pub index: usize,
+    /// Number of targets wanted (w or m).
+    pub count: usize,
+    /// The form of the definitions.
+    pub form: Form,
+}
+
+impl Query<'_> {
+    /// Distances of the clean query to every gallery item, [N].
+    pub fn distances(&self) -> Vec<f64> {
+        self.gallery.distances(self.gallery.point(self.index))
+    }
+
+    /// The item that is taken for the query among those at distances `d` [N] from its clean embedding, see [`Form::own_item`].
+    pub fn own_item(&self, d: &[f64]) -> usize {
+        self.form.own_item(self.gallery, self.index, d)
+    }
+
+    /// The ⌊0.01·N⌋ items (at least 1) nearest to the query among those that it may rank, nearest first.
+    pub fn top_percent(&self) -> Vec<usize> {
+        let count = percent(self.gallery.len());
+        self.gallery.nearest(&self.distances(), count, |i| !self.gallery.excluded(self.index, i))
+    }
+
+    /// The 1 % of the queries, rounded down (at least 1), nearest to the candidate among those that may rank it,
+    /// nearest first.
+    pub fn top_percent_of_queries(&self) -> Vec<usize> {
+        let gallery = self.gallery;
+        let at = |q: usize| gallery.metric.distance(gallery.point(self.index), gallery.point(q));
+        let others = gallery.queries().iter().filter(|&&q| !gallery.excluded(q, self.index));
+        let mut near: Vec<(f64, usize)> = others.map(|&q| (at(q), q)).collect();
+        let by_distance = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        let count = percent(gallery.queries().len());
+        if count < near.len() {
+            near.select_nth_unstable_by(count, by_distance);
+            near.truncate(count);
+        }
+        near.sort_unstable_by(by_distance);
+        near.into_iter().map(|(_, q)| q).collect()
+    }
+
+    /// Draws `count` gallery items, each uniform over those that the query ranks.
+    pub(super) fn any_items(&self, count: usize, draw: &mut Draw) -> Targets {
+        let ranked = |&i: &usize| self.form.ranks(self.gallery, self.index, i);
+        let items: Vec<usize> = (0..self.gallery.len()).filter(ranked).collect();
+        Targets::drawn(draw, &items, count)
+    }
+
+    /// Draws `count` targets, each uniform over the foreign targets where there are any, else over the items that the query ranks.
+    pub(super) fn any_targets(&self, count: usize, draw: &mut Draw) -> Targets {
+        match self.gallery.foreign() {
+            Some(_) => Targets::drawn(draw, &Vec::from_iter(self.gallery.targets()), count),
+            None => self.any_items(count, draw),
+        }
+    }
+
+    /// Draws `count` queries, each uniform over those that rank this candidate.
+    pub(super) fn any_queries(&self, count: usize, draw: &mut Draw) -> Targets {
+        let ranks = |&&q: &&usize| self.form.ranks(self.gallery, q, self.index);
+        let queries: Vec<usize> = self.gallery.queries().iter().filter(ranks).copied().collect();
+        Targets::drawn(draw, &queries, count)
+    }
+}
+
+/// The result of the choice of targets.
+pub enum Targets {
+    /// Gallery indices; empty for attacks without a target.
+    Chosen(Vec<usize>),
+    /// The query cannot be attacked, with the reason.
+    Skip(&'static str),
+}
+
+impl Targets {
+    /// `count` independent draws, each uniform over `items`.
+    pub(super) fn drawn(draw: &mut Draw, items: &[usize], count: usize) -> Targets {
+        draw.from(items, count).map_or(Targets::Skip("no other item to choose from"), Targets::Chosen)
+    }
+}
+
+/// A member of an ensemble: one way to attack a trial.
+pub struct Member {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// The loss that it minimises.
+    pub loss: LossOf,
+    /// How many runs it makes for a trial, and on what.
+    pub aims: Aims,
+    /// Where its gradients come from. What is found is measured by the model's forward pass, so any route is legitimate.
+    pub route: Route,
+    /// The route that it takes where the model doesn't have the first one. With none it doesn't run there.
+    pub or: Option<Route>,
+    /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`] tells models on which gradients
+    /// say least.
+    pub needs: Option<Route>,
+    /// The search.
+    pub search: &'static Search,
+    /// Steps of each run.
+    pub steps: usize,
+    /// The step size α as a share of ε; `None` for the plan's.
+    pub alpha: Option<f32>,
+    /// The first image.
+    pub from: From,
+    /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
+    pub until: Option<f64>,
+    /// Images that it tries at once; more than one only for random search. Long runs are made on few trials, which would leave
+    /// most of a batch empty.
+    pub at_once: usize,
+    /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest loss it has cut by a
+    /// quarter, if there are losses below which the goal is reached, and otherwise those whose outcome it has moved by a
+    /// hundredth of the attacker's way.
+    pub closing: bool,
+}
+
+/// Prepares the loss of a trial. The last argument is the label that a targeted run aims at.
+pub type LossOf = for<'a> fn(&'a Gallery, Form, &Trial, Option<usize>) -> Loss<'a>;
+
+/// The runs that a member makes for a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aims {
+    /// One run.
+    One,
+    /// So many runs, which differ in their random choices.
+    Several(usize),
+    /// One run for each of so many other classes, the nearest ones.
+    Nearest(usize),
+    /// One run for each of the so many classes that an earlier member came nearest to.
+    Best(usize),
+}
+
+/// The first image of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The clean image.
+    Clean,
+    /// A random image of the ball.
+    Random,
+    /// The image of a random query, moved into the ball. What tells two images apart moves an embedding farther than noise
+    /// does, so runs from there end at places that differ more.
+    Other,
+    /// The best image of earlier tiers.
+    Best,
+}
+
+/// An ensemble: tiers of members.
+pub type Ensemble = &'static [&'static [Member]];
+
+impl Form {
+    /// The number of items in a ranking of `gallery`.
+    pub fn ranked_in(self, gallery: &Gallery) -> usize {
+        self.ranked(gallery.len(), gallery.targets().start > gallery.len())
+    }
+
+    /// Whether `item` counts in the ranking of `query`.
+    pub fn ranks(self, gallery: &Gallery, query: usize, item: usize) -> bool {
+        match self {
+            Form::Published => !gallery.same_view(query, item),
+            Form::Corrected => !gallery.excluded(query, item),
+        }
+    }
+
+    /// The item that is left out of a query's ranking as the query itself; `d` [N] are the distances from its clean embedding. The
+    /// released code does not know which item the query is, and takes the nearest one, the first of equal ones.
+    pub fn own_item(self, gallery: &Gallery, query: usize, d: &[f64]) -> usize {
+        match self {
+            Form::Published if query < gallery.len() => {
+                gallery.nearest(d, 1, |item| !gallery.same_view(query, item))[0]
+            }
+            _ => query,
+        }
+    }
+
+    /// The constant added to each coordinate of a difference in the pairwise distance of ES and GTM.
+    pub(super) fn offset(self) -> f64 {
+        match self {
+            Form::Published => 1e-6,
+            Form::Corrected => 0.0,
+        }
+    }
+}
