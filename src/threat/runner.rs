@@ -12,7 +12,7 @@ use super::loss::Loss;
 use super::losses::{Losses, check_embeddings, check_loss};
 use super::mask::Mask;
 use super::measure::measure_all;
-use super::search::{RANDOM, Search, Setting, Walk};
+use super::search::{RANDOM, Scaled, Search, Setting, Walk};
 use super::trial::{Objective, Shared, Trial};
 use crate::model::Differentiable;
 use crate::record::{Form, Measures, Outcome};
@@ -698,8 +698,8 @@ impl<'a> Task<'a> {
                 let bound = plan.bound(&run.clean, &run.free);
                 let at = slots.at(slot);
                 let latest = run.losses.last().copied().unwrap_or(f64::NAN);
-                let gradient = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
-                walk.scaled(run.scale);
+                let values = if plan.search.needs_gradient { &slots.gradient[at.clone()] } else { &[] };
+                let gradient = Scaled { values, by: run.scale };
                 walk.step(&mut slots.x[at], &bound, latest, gradient);
                 for k in 1..slots.each {
                     let at = slots.at_of(slot, k);
@@ -835,7 +835,7 @@ impl<'a> Task<'a> {
         };
         for _ in 0..plan.steps {
             let (loss, gradient) = mean(&mut runs, &delta, model)?;
-            walk.step(&mut delta, &bound, loss, &gradient);
+            walk.step(&mut delta, &bound, loss, Scaled::of(&gradient));
             if self.stepped_together(&runs, shared) {
                 return Ok(None);
             }
@@ -875,7 +875,7 @@ impl<'a> Task<'a> {
         for look in 1..=steps {
             let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
             let loss = self.mean_loss(runs, &images, model, buffers)?;
-            search.step(&mut x, bound, loss, &[]);
+            search.step(&mut x, bound, loss, Scaled::of(&[]));
             if look.is_multiple_of(LOOKS) && self.stepped_together(runs, shared) {
                 return Ok(None);
             }
@@ -1030,7 +1030,7 @@ impl<'a> Task<'a> {
             let mut last = Vec::with_capacity(some.len());
             for (i, (mut run, x)) in some.into_iter().enumerate() {
                 // If the search has seen a better image than its last, that image is measured instead.
-                match run.walk.take().and_then(|mut walk| walk.best()) {
+                match run.walk.take().and_then(|walk| walk.best()) {
                     Some((best, image)) if best < losses[i] => waiting.push((run, image)),
                     _ => last.push((i, run, x)),
                 }

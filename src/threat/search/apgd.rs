@@ -1,7 +1,7 @@
 //! APGD (Croce & Hein, ICML 2020, algorithm 1). Steps are large and have momentum. When the loss stops decreasing, the
 //! step size is halved and the search restarts from the best image so far. The best image is the result.
 
-use super::{Best, Bound, Search, Setting, Walk};
+use super::{Best, Bound, Scaled, Search, Setting, Walk};
 
 /// The step size is 2ε at first and then follows from the loss; α is not used.
 pub const APGD: Search = Search {
@@ -72,8 +72,8 @@ impl Apgd {
 
 impl Walk for Apgd {
     /// The loss at the new x is known only in the next call, so going back to the best image costs one step.
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
-        bound.descend(x, gradient, self.alpha);
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
+        bound.descend(x, gradient.values, self.alpha);
         if let Some(previous) = self.loss.replace(loss) {
             self.since.0 += 1;
             self.since.1 += usize::from(loss < previous);
@@ -106,8 +106,8 @@ impl Walk for Apgd {
         }
     }
 
-    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        self.best.take()
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
     }
 }
 
@@ -137,10 +137,10 @@ mod tests {
         let mut walk = Apgd { alpha: 0.4, ..Apgd::new(&of) };
         for _ in 0..100 {
             let (loss, slope) = (f64::from((x[0] - 0.3).abs()), (x[0] - 0.3).signum());
-            walk.step(&mut x, &of.bound, loss, &[slope]);
+            walk.step(&mut x, &of.bound, loss, Scaled::of(&[slope]));
         }
         assert!(walk.alpha <= 0.4 / 16.0);
-        let (loss, best) = walk.best().unwrap();
+        let (loss, best) = Box::new(walk).best().unwrap();
         assert!(loss < 0.01 && (best[0] - 0.3).abs() < 0.01, "{loss} at {best:?}");
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let mut walk = Apgd { alpha: 0.004, ..Apgd::new(&of) };
         for _ in 0..100 {
             let loss = f64::from(x[0]);
-            walk.step(&mut x, &of.bound, loss, &[1.0]);
+            walk.step(&mut x, &of.bound, loss, Scaled::of(&[1.0]));
         }
         assert_eq!(walk.alpha, 0.004);
         assert!(x[0] < 0.61);

@@ -1,7 +1,7 @@
 //! Bisection over ε: the smallest ball in which PGD finds a loss below 0. Each round is PGD in a ball of its own, which
 //! ends at the first image with such a loss.
 
-use super::{Bound, Search, Setting, Smallest, Walk};
+use super::{Bound, Scaled, Search, Setting, Smallest, Walk};
 
 /// Balls that are tried. The last one is within ε / 2⁹ of the border between found and not found.
 const ROUNDS: usize = 10;
@@ -60,7 +60,7 @@ impl Bisection {
 }
 
 impl Walk for Bisection {
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         if self.best.see(loss, x, bound) {
             return self.next(x, bound);
         }
@@ -69,12 +69,12 @@ impl Walk for Bisection {
             return self.next(x, bound);
         }
         let alpha = 2.5 * self.eps / self.per as f32;
-        Bound { eps: self.eps, ..*bound }.descend(x, gradient, alpha);
+        Bound { eps: self.eps, ..*bound }.descend(x, gradient.values, alpha);
         self.step += 1;
     }
 
-    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        self.best.take()
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
     }
 
     fn done(&self) -> bool {
@@ -100,10 +100,10 @@ mod tests {
             let mut walk = Bisection::new(&setting);
             for _ in 0..110 {
                 let loss = f64::from(0.2 - (x[0] - 0.5));
-                walk.step(&mut x, &bound, loss, &[-1.0, 0.0]);
+                walk.step(&mut x, &bound, loss, Scaled::of(&[-1.0, 0.0]));
             }
             assert!(walk.done);
-            let (_, image) = walk.best().unwrap();
+            let (_, image) = Box::new(walk).best().unwrap();
             let size = (ball.size)(&image, &centre);
             assert!((0.2..0.203).contains(&size), "{ball:?}: {size}");
         }
@@ -120,9 +120,9 @@ mod tests {
         let mut x = centre.to_vec();
         for _ in 0..11 {
             assert!(!walk.done);
-            walk.step(&mut x, &bound, 1.0, &[1.0]);
+            walk.step(&mut x, &bound, 1.0, Scaled::of(&[1.0]));
         }
         assert!(walk.done);
-        assert_eq!(walk.best().unwrap().0, 1.0);
+        assert_eq!(Box::new(walk).best().unwrap().0, 1.0);
     }
 }

@@ -1,7 +1,7 @@
 //! PGD with steps that shrink. The size of a step follows half a cosine wave from α to 0 (Loshchilov & Hutter, ICLR
 //! 2017, applied to attacks), so that the last steps settle. The best image is the result.
 
-use super::{Best, Bound, Search, Setting, Walk, shrinking};
+use super::{Best, Bound, Scaled, Search, Setting, Walk, shrinking};
 
 /// x ← P(x − α/2·(1 + cos(π·t/T))·s(∇L)), T times. With α = ε the first steps cross the ball.
 pub const COSINE: Search = Search {
@@ -28,14 +28,14 @@ impl Cosine {
 }
 
 impl Walk for Cosine {
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.best.see(loss, x);
-        bound.descend(x, gradient, shrinking(self.alpha, self.step, self.steps));
+        bound.descend(x, gradient.values, shrinking(self.alpha, self.step, self.steps));
         self.step += 1;
     }
 
-    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        self.best.take()
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
     }
 }
 
@@ -56,12 +56,17 @@ mod tests {
         let mut moves = Vec::new();
         for _ in 0..50 {
             let before = x[0];
-            walk.step(&mut x, &bound, f64::from((before - 0.5).abs()), &[(before - 0.5).signum()]);
+            walk.step(
+                &mut x,
+                &bound,
+                f64::from((before - 0.5).abs()),
+                Scaled::of(&[(before - 0.5).signum()]),
+            );
             moves.push((x[0] - before).abs());
         }
         assert!((moves[0] - 0.5).abs() < 1e-6 && moves[49] < 0.001, "{moves:?}");
         assert!(moves.windows(2).all(|two| two[1] < two[0] + 1e-6));
-        let (loss, best) = walk.best().unwrap();
+        let (loss, best) = Box::new(walk).best().unwrap();
         assert!(loss < 0.02 && (best[0] - 0.5).abs() < 0.02, "{loss} at {best:?}");
     }
 }

@@ -9,7 +9,7 @@
 //! Pixels stay in [0, 1] by projection, the first of the three ways of section V.B. With the change of variables, pixels
 //! at 0 or 1 hardly move within few iterations, and images of digits have no others.
 
-use super::{Bound, Search, Setting, Smallest, Walk};
+use super::{Bound, Scaled, Search, Setting, Smallest, Walk};
 
 /// Values of c that are tried for the Euclidean length, and the share of the steps that one c takes.
 const ROUNDS: usize = 9;
@@ -97,8 +97,6 @@ struct Cw {
     /// Whether an image was found with this constant.
     found: bool,
     adam: Adam,
-    /// The factor of the next gradient.
-    scale: f32,
     best: Smallest,
 }
 
@@ -113,7 +111,6 @@ impl Cw {
             high: None,
             found: false,
             adam: Adam::new(setting.start.len(), rate(setting.bound.eps, per)),
-            scale: 1.0,
             best: Smallest::new(setting.start),
         }
     }
@@ -133,23 +130,19 @@ impl Cw {
 }
 
 impl Walk for Cw {
-    fn scaled(&mut self, by: f32) {
-        self.scale = by;
-    }
-
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         self.found |= self.best.see(loss, x, bound);
         // [L]₊ has no gradient where L is below 0.
-        let c = if loss > 0.0 { self.c / self.scale } else { 0.0 };
-        self.adam.step(x, |i, x| 2.0 * (x - bound.centre[i]) + c * gradient[i]);
+        let c = if loss > 0.0 { self.c / gradient.by } else { 0.0 };
+        self.adam.step(x, |i, x| 2.0 * (x - bound.centre[i]) + c * gradient.values[i]);
         bound.project(x);
         if self.adam.steps == self.per {
             self.next(x, bound);
         }
     }
 
-    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        self.best.take()
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
     }
 
     fn done(&self) -> bool {
@@ -166,8 +159,6 @@ struct CwLinf {
     /// The change of a pixel that costs nothing, from ε on.
     tau: f32,
     adam: Adam,
-    /// The factor of the next gradient.
-    scale: f32,
     best: Smallest,
 }
 
@@ -179,18 +170,13 @@ impl CwLinf {
             c: FIRST,
             tau,
             adam: Adam::new(setting.start.len(), rate(tau, per)),
-            scale: 1.0,
             best: Smallest::new(setting.start),
         }
     }
 }
 
 impl Walk for CwLinf {
-    fn scaled(&mut self, by: f32) {
-        self.scale = by;
-    }
-
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]) {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled) {
         let size = (bound.ball.size)(x, bound.centre);
         if self.best.see(loss, x, bound) && size <= self.tau {
             self.tau = DECREASE * size;
@@ -199,18 +185,18 @@ impl Walk for CwLinf {
             self.c *= DOUBLING;
             self.adam.restart(self.adam.rate);
         }
-        let c = if loss > 0.0 { self.c / self.scale } else { 0.0 };
+        let c = if loss > 0.0 { self.c / gradient.by } else { 0.0 };
         let tau = self.tau;
         self.adam.step(x, |i, x| {
             let delta = x - bound.centre[i];
             let outside = if delta.abs() > tau { delta.signum() } else { 0.0 };
-            outside + c * gradient[i]
+            outside + c * gradient.values[i]
         });
         bound.project(x);
     }
 
-    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        self.best.take()
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
     }
 
     fn done(&self) -> bool {
@@ -235,8 +221,7 @@ mod tests {
         let mut x = centre.to_vec();
         for _ in 0..steps {
             let loss = 0.3 - 0.6 * (x[0] - 0.4) - 0.8 * (x[1] - 0.4);
-            walk.scaled(8.0);
-            walk.step(&mut x, &bound, f64::from(loss), &[-0.6 * 8.0, -0.8 * 8.0]);
+            walk.step(&mut x, &bound, f64::from(loss), Scaled { values: &[-0.6 * 8.0, -0.8 * 8.0], by: 8.0 });
             if walk.done() {
                 break;
             }
@@ -269,20 +254,20 @@ mod tests {
             Setting { bound, start: &centre, warm: false, shape: [1, 1, 1], steps: 9 * 4, alpha: 0.0 };
         let mut walk = CwLinf::new(&setting);
         let mut x = vec![0.8f32];
-        walk.step(&mut x, &bound, -0.1, &[0.0]);
+        walk.step(&mut x, &bound, -0.1, Scaled::of(&[0.0]));
         // The first step of Adam is as long as its rate, inwards, because 0.3 is above τ.
         assert!((walk.tau - 0.27).abs() < 1e-6 && (x[0] - 0.79).abs() < 1e-6, "{} {x:?}", walk.tau);
         // Wrong, but not within τ: neither changes, until four iterations have been made.
         for _ in 0..4 {
             assert_eq!(walk.c, FIRST);
             x[0] = 0.8;
-            walk.step(&mut x, &bound, -0.1, &[0.0]);
+            walk.step(&mut x, &bound, -0.1, Scaled::of(&[0.0]));
         }
         assert_eq!((walk.c, walk.adam.steps), (2.0 * FIRST, 1));
         assert!((walk.tau - 0.27).abs() < 1e-6 && !walk.done());
         walk.c = 16.0;
         for _ in 0..4 {
-            walk.step(&mut x, &bound, 0.1, &[0.0]);
+            walk.step(&mut x, &bound, 0.1, Scaled::of(&[0.0]));
         }
         assert!(walk.done(), "32 is above the largest constant");
     }

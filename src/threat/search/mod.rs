@@ -66,24 +66,38 @@ pub struct Setting<'a> {
     pub alpha: f32,
 }
 
+/// The gradient of a loss at an image, as the model gave it.
+#[derive(Clone, Copy)]
+pub struct Scaled<'a> {
+    /// The gradient times the factor [P]; empty for searches that need none.
+    pub values: &'a [f32],
+    /// The factor, which keeps small gradients apart from 0 in half precision. Only searches that compare lengths need it.
+    pub by: f32,
+}
+
+impl Scaled<'_> {
+    /// A gradient as it is.
+    pub fn of(values: &[f32]) -> Scaled<'_> {
+        Scaled { values, by: 1.0 }
+    }
+}
+
 /// The state of a search on one image.
 pub trait Walk: Send + Sync {
     /// The first image, where the search does not begin at [`Setting::start`].
     fn first(&mut self) -> Option<Vec<f32>> {
         None
     }
-    /// Receives the loss at x and its gradient [P] (empty for searches that need none), and moves x within `bound`.
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: &[f32]);
+    /// Receives the loss at x and its gradient, and moves x within `bound`.
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, gradient: Scaled);
     /// Writes another image to try to x [P], besides the one that the latest step proposed. Only for searches that may try
     /// several at once.
     fn another(&mut self, _x: &mut [f32], _bound: &Bound) {}
     /// The best image so far and its loss, for searches that record it. It is the result if the last image has a higher
     /// loss.
-    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
         None
     }
-    /// The factor by which the next gradient is longer than that of the loss. Only searches that compare lengths need it.
-    fn scaled(&mut self, _by: f32) {}
     /// Whether the search has ended before its last step.
     fn done(&self) -> bool {
         false
@@ -110,9 +124,8 @@ impl Best {
         }
     }
 
-    /// The record; it is empty afterwards.
-    fn take(&mut self) -> Option<(f64, Vec<f32>)> {
-        Some((self.loss, std::mem::take(&mut self.image)))
+    fn result(self) -> Option<(f64, Vec<f32>)> {
+        Some((self.loss, self.image))
     }
 }
 
@@ -144,9 +157,9 @@ impl Smallest {
     }
 
     /// The smallest perturbation is the result, whatever its loss. Where none was found, it is the lowest loss.
-    fn take(&mut self) -> Option<(f64, Vec<f32>)> {
-        let found = self.found.take().map(|(_, image)| (f64::NEG_INFINITY, image));
-        found.or_else(|| self.lowest.take())
+    fn result(self) -> Option<(f64, Vec<f32>)> {
+        let found = self.found.map(|(_, image)| (f64::NEG_INFINITY, image));
+        found.or_else(|| self.lowest.result())
     }
 }
 

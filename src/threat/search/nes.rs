@@ -2,7 +2,7 @@
 //! loss is compared at pairs of images, x + σu and x − σu with normal u. The size σ of the noise takes turns, so
 //! that both fine and coarse structure is seen. The best image is the result.
 
-use super::{Best, Bound, Draw, Search, Setting, Walk, shrinking};
+use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk, shrinking};
 
 /// Pairs of images behind one move.
 const PAIRS: usize = 8;
@@ -71,7 +71,7 @@ impl Nes {
 }
 
 impl Walk for Nes {
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: &[f32]) {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: Scaled) {
         self.best.see(loss, x);
         self.tried += 1;
         if self.direction.is_empty() {
@@ -92,8 +92,8 @@ impl Walk for Nes {
         self.turn(x, bound);
     }
 
-    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        self.best.take()
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
     }
 }
 
@@ -116,10 +116,10 @@ mod tests {
         let of = |x: &[f32]| x.iter().zip(&slope).map(|(x, s)| f64::from(x * s)).sum::<f64>();
         for _ in 0..400 {
             let loss = of(&x);
-            walk.step(&mut x, &bound, loss, &[]);
+            walk.step(&mut x, &bound, loss, Scaled::of(&[]));
         }
         let corner = of(&centre) - 0.1 * 5.0;
-        let (loss, best) = walk.best().unwrap();
+        let (loss, best) = Box::new(walk).best().unwrap();
         assert!(loss < corner + 0.01, "{loss}, the corner has {corner}");
         assert!(best.iter().all(|v| (v - 0.5).abs() < 0.1 + 1e-6));
     }

@@ -1,7 +1,7 @@
 //! Projected gradient descent (Madry et al., ICLR 2018), as the published evaluations run it. All steps have the same
 //! size, and the last image is the result. One step of size ε is FGSM.
 
-use super::{Bound, Search, Walk};
+use super::{Bound, Scaled, Search, Walk};
 use crate::threat::Draw;
 
 /// x ← P(x − α·s(∇L)), T times.
@@ -47,8 +47,8 @@ struct Fgsm {
 }
 
 impl Walk for Fgsm {
-    fn step(&mut self, x: &mut [f32], bound: &Bound, _: f64, gradient: &[f32]) {
-        bound.descend(x, gradient, bound.eps);
+    fn step(&mut self, x: &mut [f32], bound: &Bound, _: f64, gradient: Scaled) {
+        bound.descend(x, gradient.values, bound.eps);
         self.done = true;
     }
 
@@ -62,7 +62,7 @@ impl Walk for Pgd {
         self.first.take()
     }
 
-    fn step(&mut self, x: &mut [f32], bound: &Bound, _: f64, gradient: &[f32]) {
-        bound.descend(x, gradient, self.alpha);
+    fn step(&mut self, x: &mut [f32], bound: &Bound, _: f64, gradient: Scaled) {
+        bound.descend(x, gradient.values, self.alpha);
     }
 }

@@ -1,7 +1,7 @@
 //! Natural evolution strategies as published black-box evaluations run them (Ilyas et al., ICML 2018): signed steps of one
 //! size along a gradient that is estimated from the losses of a population of images. The last image is the result.
 
-use super::{Bound, Draw, Search, Setting, Walk};
+use super::{Bound, Draw, Scaled, Search, Setting, Walk};
 use crate::model::estimate::{POPULATION, noise};
 
 /// The size σ of the noise, as a multiple of ε.
@@ -81,7 +81,7 @@ impl Walk for Population {
         (self.steps > 0).then(|| self.probe(self.sigma).collect())
     }
 
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: &[f32]) {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: Scaled) {
         self.tried += 1;
         let next = match self.ahead.take() {
             None => {
@@ -128,7 +128,7 @@ mod tests {
             assert!(x.iter().all(|v| (0.0..=1.0).contains(v)));
             outside += usize::from(x.iter().any(|v| (v - 0.5).abs() > 0.1));
             let loss = x.iter().zip(&slope).map(|(x, s)| f64::from(x * s)).sum();
-            walk.step(&mut x, &bound, loss, &[]);
+            walk.step(&mut x, &bound, loss, Scaled::of(&[]));
         }
         assert!(outside > steps / 2, "tried images are 2ε away");
         for (x, s) in x.iter().zip(slope) {

@@ -2,7 +2,7 @@
 //! positions to ±ε and keeps those that decrease the loss. The squares shrink over time. Candidates outside a ball that
 //! is not a box are projected into it.
 
-use super::{Best, Bound, Draw, Search, Setting, Walk};
+use super::{Best, Bound, Draw, Scaled, Search, Setting, Walk};
 
 /// Fractions of the run, in thousandths, at which the area of a square is halved. It is 0.8 of the image at first,
 /// or of the rectangle that holds all pixels that may change.
@@ -78,7 +78,7 @@ impl Walk for Square {
         self.first.take()
     }
 
-    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: &[f32]) {
+    fn step(&mut self, x: &mut [f32], bound: &Bound, loss: f64, _: Scaled) {
         self.best.see(loss, x);
         self.another(x, bound);
     }
@@ -108,8 +108,8 @@ impl Walk for Square {
         bound.project(x);
     }
 
-    fn best(&mut self) -> Option<(f64, Vec<f32>)> {
-        self.best.take()
+    fn best(self: Box<Self>) -> Option<(f64, Vec<f32>)> {
+        self.best.result()
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
             for step in 0..50 {
                 worst = x.iter().map(|v| (v * 255.0 - (v * 255.0).round()).abs()).fold(worst, f32::max);
                 assert!(x.iter().zip(&centre).all(|(x, c)| (x - c).abs() <= 0.3 + 1e-6));
-                walk.step(&mut x, &bound, -f64::from(step), &[]);
+                walk.step(&mut x, &bound, -f64::from(step), Scaled::of(&[]));
             }
             worst
         };
