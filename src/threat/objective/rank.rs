@@ -1,5 +1,5 @@
-//! The rank itself as a loss, made smooth, and the members of the strong search that use it. Hinges (CA±, QA±) weigh items by how far they are on the wrong side, so that the
-//! lowest hinge isn't the best rank. The strong search minimises both.
+//! The rank itself as a loss, made smooth, and the members of the strong search that use it. Hinges (CA±, QA±) weigh items by how
+//! far they are on the wrong side, so that the lowest hinge isn't the best rank. The strong search minimises both.
 
 use super::{Aim, Form, Loss, Measure, Trial, foreign};
 use crate::model::Route;
