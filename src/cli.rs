@@ -109,7 +109,7 @@ pub enum Command {
     Merge(MergeFlags),
     /// Embed the images once, for the parts of a run or for other suites
     Embed(Box<EmbedFlags>),
-    /// Hold a saved report against thresholds and a baseline
+    /// Check a saved report against thresholds and a baseline
     Gate(GateFlags),
     /// Write the model and its gradient as one ONNX graph, for any ONNX runtime
     Grad(Box<GradFlags>),
@@ -217,7 +217,7 @@ pub struct GeometryFlags {
 pub struct InspectFlags {
     /// The model, an .onnx file
     pub model: PathBuf,
-    /// Suite that the cost is told of
+    /// Suite to estimate the cost of
     #[arg(long, default_value = "ars")]
     pub suite: String,
     /// Write a model card beside the model: everything that is known, and what was assumed as comments
@@ -278,7 +278,7 @@ pub struct ReportFlags {
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE", requires = "output")]
     pub trials_out: Option<PathBuf>,
     /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
@@ -363,7 +363,7 @@ pub struct MergeFlags {
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE", requires = "output")]
     pub trials_out: Option<PathBuf>,
 }

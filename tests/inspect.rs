@@ -222,7 +222,7 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
     assert!(!kept(&first) && !said.contains("--no-cache"), "{said}");
     let (second, said) = cached(&dir, &[]);
     assert!(kept(&second), "{said}");
-    says(&said, &["--no-cache makes it anew"]);
+    says(&said, &["--no-cache recomputes it"]);
     // A report doesn't depend on it.
     let lasting = |report: &Json| {
         let mut report = report.clone();

@@ -43,7 +43,7 @@ pub struct AuditFlags {
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
-    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE")]
     pub trials_out: Option<PathBuf>,
     /// Fixes trials and random starts

@@ -461,12 +461,12 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
     ]
 }
 
-/// The meaning of a row's difference, in one word.
+/// The meaning of a row's difference; empty for the base.
 pub(super) fn word(row: &ComparedValue) -> &'static str {
     match row.direction {
         1 => "better",
         -1 => "worse",
-        _ if row.difference.is_some() => "not told apart",
+        _ if row.difference.is_some() => "no significant difference",
         _ => "",
     }
 }

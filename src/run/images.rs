@@ -221,7 +221,7 @@ impl Gathered {
                     waiting = rest;
                 }
                 progress.set(self.readable.len() as u64, None);
-                interrupted(" before the attacks. The same command begins anew")?;
+                interrupted(" before the attacks. Run the same command again; it starts from the beginning")?;
             }
             Ok(())
         })?;

@@ -20,7 +20,7 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Queries that the cost is told of.
+/// Queries for which the cost is estimated.
 const QUERIES: usize = 50;
 /// Images that the check at load looks at.
 const FIRST: usize = 8;

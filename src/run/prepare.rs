@@ -195,7 +195,7 @@ impl Subject {
             .and_then(|ranked| kept_clean::RetrievalCache::of(flags, suite, ranked, &gallery, &data.sha256));
         let earlier = place.as_ref().and_then(|place| place.find(&gallery));
         if earlier.is_some() {
-            flags.mode().note("retrieval: an earlier audit's result is kept; --no-cache makes it anew");
+            flags.mode().note("retrieval: an earlier audit's result is used; --no-cache recomputes it");
         }
         let (benign, queries) = match earlier {
             Some(kept_clean::CachedRetrieval { benign, queries }) => (Some(benign), queries),
@@ -367,7 +367,7 @@ fn check_at_load(
     let mut phase = Phase::new("check", 0, flags.mode());
     if let Some(checked) = earlier {
         phase.finish();
-        flags.mode().note("check: an earlier audit's result is kept; --no-cache makes it anew");
+        flags.mode().note("check: an earlier audit's result is used; --no-cache recomputes it");
         return Ok((model, images, checked, true));
     }
     let meter = Meter::default();

@@ -505,7 +505,7 @@ pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
     let Some((mut model, gallery)) = p.surrogate.take() else {
         return Ok((
             Severity::Info,
-            "not looked at: name another model of the same input with --surrogate".into(),
+            "not checked: name another model of the same input with --surrogate".into(),
         ));
     };
     let shots = shoot(&mut model, &gallery, p.images, p.trials, p.plan)?;
