@@ -1,7 +1,7 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
 use super::prepare::{Clean, Purpose, Subject};
-use super::reservations;
+use super::warnings;
 use super::summary;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::error::did_you_mean;
@@ -171,7 +171,7 @@ fn attacks(
         findings.extend(c.examine(&mut patient)?);
     }
     progress.finish();
-    findings.extend(patient.model.unformed().map(|(route, why)| reservations::unformed(route, why)));
+    findings.extend(patient.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
     Ok(findings)
 }
 

@@ -61,10 +61,10 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
 /// Images for the check at load, [B, P]: the first that can be read, spread over the data, in full batches; and how many are
 /// real.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
-    const MOST: usize = 8;
+    const CHECKED_IMAGES: usize = 8;
     let prep = preparation(&model.info.preprocessing);
     let n = dataset.items.len();
-    let count = MOST.min(n);
+    let count = CHECKED_IMAGES.min(n);
     let mut images = Vec::new();
     let mut found = 0;
     let mut failure = None;

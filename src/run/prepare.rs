@@ -7,7 +7,7 @@ use super::kept::{CheckCache, Checked};
 use super::machine::{Machine, STAGES};
 use super::selection::{Asked, Chosen};
 use super::settings::{Settings, settle_card};
-use super::{images, kept_clean, reservations, selection};
+use super::{images, kept_clean, selection, warnings};
 use crate::cli::{self, AuditFlags, BenignSample, StrongSample};
 use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{self, Dataset, Preparation};
@@ -129,7 +129,7 @@ impl Subject {
                 queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
                 checked: earlier.is_some(),
                 first: count,
-                tried: check::preprocessing::MOST.min(dataset.items.len()) * others,
+                tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,
                 ranking: ranking(flags, &dataset, model.info.dim),
             };
             let mut sampled = Sampled::of(flags, &settings.suite);
@@ -142,7 +142,7 @@ impl Subject {
         let (mut model, first, checked, kept) =
             check_at_load(flags, model, first, count, place.as_ref(), earlier)?;
         let mut findings = checked.findings;
-        findings.extend(reservations::of_files(&dataset));
+        findings.extend(warnings::of_files(&dataset));
         if !flags.allow_untrusted {
             check::admit(&settings.model.display().to_string(), &findings)?;
         }

@@ -36,7 +36,7 @@ pub struct Member {
     /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`] tells models on which gradients
     /// say least.
     pub needs: Option<Route>,
-    /// The search.
+    /// The algorithm of each run.
     pub search: &'static Search,
     /// Steps of each run.
     pub steps: usize,

@@ -186,7 +186,7 @@ fn trust(report: &Report) -> Markup {
     let refuted = report.errors().any(|w| reason::PARITY.made(w) || reason::GRADIENT.made(w));
     let lead = match report.warnings.iter().filter(|w| w.severity > Severity::Info).count() {
         _ if masked(report) && report.errors().count() == 1 => {
-            "No: the model hides its gradient, which leaves scores of attacks along it without a meaning. Read robust R@1."
+            "No: the model masks its gradient, so that scores of attacks along it are invalid. Read robust R@1."
         }
         _ if report.errors().next().is_some() => {
             "No: what is found here leaves the numbers without a meaning."
