@@ -273,7 +273,7 @@ pub fn of_reports(
         let withheld = [ARS, ERS].into_iter().filter(|score| score.withheld(report)).map(Quantity::name);
         cautions.extend(withheld.map(|score| {
             format!(
-                "{score} of {name} is not shown in its own report: its interval is too wide to tell anything"
+                "{score} of {name} is not shown in its own report: its interval is too wide"
             )
         }));
     }

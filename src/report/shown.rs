@@ -308,7 +308,7 @@ pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     });
     let tables = [
         (
-            "attacked pairs, in %; TAR where the threshold is set anew for the false accept rate on these pairs",
+            "attacked pairs, in %; TAR at the threshold with the same false accept rate on these pairs",
             Grid::new(&["attacks", "genuine", "impostor", "EER", "95 %", "TAR at FAR"], &[0], attacked),
         ),
         (

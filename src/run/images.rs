@@ -33,7 +33,7 @@ pub fn open(flags: &AuditFlags) -> Result<Dataset> {
     };
     if flags.gallery.is_some() && !dataset.pairs.is_empty() {
         return Err(Error::usage(format!(
-            "--gallery: {} lists pairs, and both images of a pair must be at hand. Leave --gallery out, or name a folder of images",
+            "--gallery: {} lists pairs, and both images of a pair are needed. Leave --gallery out, or name a folder of images",
             dataset.source
         )));
     }

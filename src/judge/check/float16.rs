@@ -185,7 +185,7 @@ pub(super) fn weaker(all: &Outcomes) -> Found {
     }
     if high > POINTS {
         let text = format!(
-            "{text}: too few queries to tell whether float16 made the attacks weaker by {POINTS} points. Attack more of them"
+            "{text}: too few queries to decide whether float16 made the attacks weaker by {POINTS} points. Attack more of them"
         );
         return (Severity::Warning, text);
     }

@@ -111,7 +111,7 @@ fn meaning(report: &Report, of: Quantity) -> String {
             let b = &report.benign;
             let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
             format!(
-                "Retrieval that nobody attacks. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
+                "Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
                 b.r2, b.map, b.map_at_r
             )
         }
