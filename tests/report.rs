@@ -872,11 +872,18 @@ fn a_report_begins_with_a_verdict() {
     let left =
         |report: &mut Report, n: f64| report.scores.robust_r1.as_mut().unwrap().value = 100.0 * n / 32.0;
     left(&mut report, 30.0);
-    says(&top(&report), &["30 of 32 queries stay right under every attack that was tried", "upper bound", "audit gate"]);
+    says(
+        &top(&report),
+        &["30 of 32 queries stay right under every attack that was tried", "upper bound", "audit gate"],
+    );
     left(&mut report, 12.0);
     says(
         &top(&report),
-        &["Neither broken nor robust: 12 of 32 queries stay right", "includes the threshold", "--suite strong"],
+        &[
+            "Neither broken nor robust: 12 of 32 queries stay right",
+            "includes the threshold",
+            "--suite strong",
+        ],
     );
     // Estimated gradients prove no strength.
     left(&mut report, 30.0);
@@ -884,7 +891,10 @@ fn a_report_begins_with_a_verdict() {
     says(&top(&report), &["Neither broken nor robust: 30 of 32"]);
     // Nor do attacks with less room than those on published models.
     report.warnings.pop();
-    says(&top(&report), &["30 of 32 queries stay right under every attack that was tried", "within ε 0.30196 (77.0/255)"]);
+    says(
+        &top(&report),
+        &["30 of 32 queries stay right under every attack that was tried", "within ε 0.30196 (77.0/255)"],
+    );
     report.suite.eps = 1.0 / 255.0;
     says(&top(&report), &["Neither broken nor robust: 30 of 32", "with ε 8/255, this one with less"]);
     // Without the strong search a high score settles nothing, and a low one does.

@@ -30,7 +30,9 @@ pub fn named(path: &Path, layout: Option<&str>, split: Option<Split>) -> Option<
             Err(wrong("generated images have neither layout nor split: leave --layout and --split out"))
         }
         Some((classes, images))
-            if classes >= 1 && images >= 2 && images.checked_mul(classes).is_some_and(|all| all <= MAX_IMAGES) =>
+            if classes >= 1
+                && images >= 2
+                && images.checked_mul(classes).is_some_and(|all| all <= MAX_IMAGES) =>
         {
             let mut set = list(BUILTIN_SEED, classes, images);
             set.source = format!("{classes} classes of {images} {}", set.source);

@@ -78,7 +78,9 @@ type Side = (String, PathBuf, Option<String>);
 impl Pairs {
     fn add(&mut self, place: SourceLine, sides: [Side; 2], same: bool, group: Option<String>) -> Result<()> {
         if self.pairs.len() == MAX_PAIRS {
-            return Err(place.wrong(format!("more than {MAX_PAIRS} pairs. Draw some of them into a smaller list")));
+            return Err(
+                place.wrong(format!("more than {MAX_PAIRS} pairs. Draw some of them into a smaller list"))
+            );
         }
         let at = place.to_string();
         let [probe, reference] = sides.map(|(id, path, class)| {

@@ -272,9 +272,7 @@ pub fn of_reports(
         cautions.extend(report.alarm().map(|alarm| format!("{name}: {alarm}")));
         let withheld = [ARS, ERS].into_iter().filter(|score| score.withheld(report)).map(Quantity::name);
         cautions.extend(withheld.map(|score| {
-            format!(
-                "{score} of {name} is not shown in its own report: its interval is too wide"
-            )
+            format!("{score} of {name} is not shown in its own report: its interval is too wide")
         }));
     }
     let mut models = Vec::new();

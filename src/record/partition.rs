@@ -29,7 +29,9 @@ impl FromStr for Partition {
         let numbers = numbers.and_then(|(m, n)| Some((m.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
         match numbers {
             Some((index, of)) if of <= MAX_PARTS && (1..=of).contains(&index) => Ok(Partition { index, of }),
-            _ => Err(format!("expected hash:m/n with m from 1 to n and n up to {MAX_PARTS}, such as hash:1/3")),
+            _ => {
+                Err(format!("expected hash:m/n with m from 1 to n and n up to {MAX_PARTS}, such as hash:1/3"))
+            }
         }
     }
 }

@@ -159,7 +159,8 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
         reasons.push("This is an upper bound: a better attack may lower it".into());
     }
     if standing == Standing::Between && (low..=high).contains(&weakest) {
-        reasons.push("The interval includes the threshold of {weakest:.1} %: more queries would decide".into());
+        reasons
+            .push("The interval includes the threshold of {weakest:.1} %: more queries would decide".into());
     }
     reasons.extend(caveat);
     (standing, headline, reasons)
@@ -233,10 +234,7 @@ fn next(report: &Report, standing: Standing) -> Vec<(String, Option<String>)> {
             step("Run all checks to find the cause", doctor);
         }
         Standing::Open if report.part.is_some() => {
-            step(
-                "Combine the parts",
-                Some("audit merge part*.json -o report.json -o report.html".into()),
-            );
+            step("Combine the parts", Some("audit merge part*.json -o report.json -o report.html".into()));
         }
         Standing::Open | Standing::Between if of_list(report) => {
             if report.suite.sampling.is_some() {

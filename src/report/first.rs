@@ -110,7 +110,8 @@ fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<Fir
     }
     if withheld {
         remarks.push(
-            "the interval is too wide to distinguish a weak model from a strong one: audit more queries".into(),
+            "the interval is too wide to distinguish a weak model from a strong one: audit more queries"
+                .into(),
         );
     }
     Some(First {

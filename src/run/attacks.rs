@@ -427,7 +427,8 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
                 Some(_) => "No trial was done yet",
                 None => "Without -o or --journal no trial is kept",
             };
-            error.message = format!("{}. {why}. Run the same command again; it starts from the beginning", error.message);
+            error.message =
+                format!("{}. {why}. Run the same command again; it starts from the beginning", error.message);
         }
         _ => {}
     }

@@ -1,8 +1,8 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
 use super::prepare::{Clean, Purpose, Subject};
-use super::warnings;
 use super::summary;
+use super::warnings;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::error::did_you_mean;
 use crate::judge::check::attacked::Outcomes;

@@ -56,7 +56,8 @@ impl RetrievalCache {
 
     /// The result that lies here; `None` where there is none, or a damaged one.
     pub fn find(&self, gallery: &Gallery) -> Option<CachedRetrieval> {
-        let entry: CachedRetrieval = serde_json::from_str(&files::read_text(&self.0, MAX_BYTES).ok()?).ok()?;
+        let entry: CachedRetrieval =
+            serde_json::from_str(&files::read_text(&self.0, MAX_BYTES).ok()?).ok()?;
         let known = |query: &usize| gallery.queries().binary_search(query).is_ok();
         entry.queries.iter().flatten().all(known).then_some(entry)
     }

@@ -286,9 +286,7 @@ fn in_place(pieces: &[Piece]) -> Result<(Vec<Outcome>, Vec<Skipped>)> {
         Err(skipped) => (skipped.attack.as_str(), skipped.query.as_str()),
     });
     if asked_hash(asked) != head.trials_sha256 {
-        return Err(Error::incomplete(
-            "the parts don't make the whole run that they state. Run them again",
-        ));
+        return Err(Error::incomplete("the parts don't make the whole run that they state. Run them again"));
     }
     let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
     for slot in slots {

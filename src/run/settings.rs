@@ -86,9 +86,7 @@ fn refuse_one_file_for_two(flags: &AuditFlags) -> Result<()> {
             .join(path.file_name().unwrap_or_default());
         if let Some(other) = seen.insert(place, flag) {
             let path = path.display();
-            return Err(Error::usage(format!(
-                "{other} and {flag} both name {path}: give each its own file"
-            )));
+            return Err(Error::usage(format!("{other} and {flag} both name {path}: give each its own file")));
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! The report as a value: what is known before the attacks, and what follows from their outcomes.
 
 use super::prepare::{Clean, Subject};
-use super::warnings;
 use super::selection::Asked;
+use super::warnings;
 use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check::{self, float16};

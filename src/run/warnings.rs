@@ -40,8 +40,9 @@ pub fn before_attacks(
         )));
     }
     if let Look::Classifier(before) = &model.look {
-        let before =
-            before.as_ref().map_or(String::new(), |value| format!(". The value before the classifier is {value}"));
+        let before = before
+            .as_ref()
+            .map_or(String::new(), |value| format!(". The value before the classifier is {value}"));
         found.push(reason::CLASS_SCORES.warning(format!(
             "the {} values of the output {} look like class scores: by the output's name, a Softmax, or the number of ImageNet's \
              classes{before}",

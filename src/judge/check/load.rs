@@ -361,7 +361,9 @@ pub(super) fn estimated(m: &Measured) -> Found {
         false => (Severity::Ok, "exact: derived from the model's graph".into()),
         true => (
             Severity::Warning,
-            format!("gradients were estimated from forward passes ({POPULATION} per step, NES), not derived from the graph"),
+            format!(
+                "gradients were estimated from forward passes ({POPULATION} per step, NES), not derived from the graph"
+            ),
         ),
     }
 }
@@ -462,7 +464,9 @@ pub(super) fn straight_through(m: &Measured) -> Found {
         None => (Severity::Ok, "no operator on the gradient's path rounds".into()),
         Some(nodes) => (
             Severity::Warning,
-            format!("the gradient passes through {nodes} as if nothing were rounded (straight-through estimator)"),
+            format!(
+                "the gradient passes through {nodes} as if nothing were rounded (straight-through estimator)"
+            ),
         ),
     }
 }
@@ -470,7 +474,9 @@ pub(super) fn straight_through(m: &Measured) -> Found {
 pub(super) fn flat(m: &Measured) -> Found {
     match &m.flat {
         None => (Severity::Ok, "yes: no operator on the way has a zero gradient".into()),
-        Some(nodes) => (Severity::Warning, format!("no gradient passes through {nodes}, constant almost everywhere")),
+        Some(nodes) => {
+            (Severity::Warning, format!("no gradient passes through {nodes}, constant almost everywhere"))
+        }
     }
 }
 

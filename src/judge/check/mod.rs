@@ -165,8 +165,11 @@ pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
         None => Ok(()),
         Some(f) => {
             // Embeddings that are not finite cannot be attacked, so --allow-untrusted is not offered.
-            let next =
-                if f.invalidates(&reason::FINITE) { "" } else { ". --allow-untrusted audits it all the same" };
+            let next = if f.invalidates(&reason::FINITE) {
+                ""
+            } else {
+                ". --allow-untrusted audits it all the same"
+            };
             Err(Error::untrusted(format!(
                 "{model}: {}. {}. `audit doctor` makes more checks{next}",
                 f.found, f.advice

@@ -498,7 +498,11 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
 pub(super) fn black_box(p: &mut DoctorInput) -> Result<Found> {
     let square = Plan { search: &threat::RANDOM, steps: RANDOM_IMAGES - 1, restarts: 0, ..p.alone() };
     let shots = p.run(square)?;
-    p.outdone(Severity::Error, &format!("a random search of {RANDOM_IMAGES} images (Square)"), &images_of(&shots))
+    p.outdone(
+        Severity::Error,
+        &format!("a random search of {RANDOM_IMAGES} images (Square)"),
+        &images_of(&shots),
+    )
 }
 
 pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {

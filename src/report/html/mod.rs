@@ -94,7 +94,9 @@ fn meaning(report: &Report, of: Quantity) -> String {
         Quantity::Score(ScoreName::Ars) => {
             let table = report.scores.ars.as_ref().and_then(|ars| ars.table);
             let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
-            format!("Mean resistance to eight attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}")
+            format!(
+                "Mean resistance to eight attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}"
+            )
         }
         Quantity::Score(ScoreName::ArsStrong) => {
             "The same as ARS, of the worst that the strong search found for each trial.".into()
