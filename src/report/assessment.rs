@@ -159,8 +159,9 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
         reasons.push("This is an upper bound: a better attack may lower it".into());
     }
     if standing == Standing::Between && (low..=high).contains(&weakest) {
-        reasons
-            .push("The interval includes the threshold of {weakest:.1} %: more queries would decide".into());
+        reasons.push(format!(
+            "The interval includes the threshold of {weakest:.1} %: more queries would decide"
+        ));
     }
     reasons.extend(caveat);
     (standing, headline, reasons)
