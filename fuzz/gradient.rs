@@ -5,7 +5,7 @@ use onnx_grad::{DType, Graph, Node, Pass, Tensor, Types, Value, differentiate};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most numbers of a value.
-const MOST: i64 = 4096;
+const MAX_ELEMENTS: i64 = 4096;
 /// Most operators of a graph.
 const NODES: usize = 24;
 
@@ -125,7 +125,7 @@ impl Made {
     /// Adds a node whose first output has this shape, unless that is too large.
     fn push(&mut self, node: Node, shape: Vec<i64>) {
         let count = shape.iter().try_fold(1i64, |all, &d| all.checked_mul(d));
-        if count.is_none_or(|n| n > MOST) || shape.iter().any(|&d| d < 1) {
+        if count.is_none_or(|n| n > MAX_ELEMENTS) || shape.iter().any(|&d| d < 1) {
             return;
         }
         let name = node.outputs[0].clone();

@@ -13,12 +13,12 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// What stands below the flags of an audit.
+/// The text below the flags in `audit --help`.
 const EXAMPLES: &str = "Examples:
   audit --suite ars model.onnx
   audit --suite full model.onnx --data photos/ -o report.json -o report.html
   audit --suite full model.onnx --data photos/ -o report.json -o report.html --resume
-                                        after Ctrl-C, a crash or a kill: goes on
+                                        continues after Ctrl-C, a crash or a kill
   audit model.onnx --baseline base.json --max-drop ars=1.0 -o report.junit.xml
   audit model.onnx --data photos/ --partition hash:1/3 -o part1.json
   audit model.onnx --data photos/ --ep cuda --ort-lib target/onnxruntime-gpu
@@ -31,11 +31,11 @@ const EXAMPLES: &str = "Examples:
 
 Progress as JSON lines (--progress json), one event a line on stderr: start and end of a phase (model, check, \
 preprocessing, gallery, retrieval, attacks, sample in float32, corruptions); plan with the phases ahead and their seconds; progress with \
-done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries, or with seconds where a phase has no \
+done, total, seconds_left and, in the attacks, attack, step, steps, queries_done, queries, or with seconds if a phase has no \
 steps to count; note; warning; error with exit and text.
 
 Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited · 4 nothing to evaluate · 10 gate failed · \
-11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted, go on with --resume";
+11 regression against the baseline · 12 result not trustworthy · 13 incomplete: parts are missing · 130 interrupted, continue with --resume";
 
 /// Audits the adversarial robustness of ONNX image-embedding models.
 #[derive(Debug, Parser)]
@@ -77,13 +77,13 @@ pub enum Command {
     /// Audit a model (the default)
     #[command(after_help = EXAMPLES)]
     Run(Box<AuditFlags>),
-    /// Say what a model is, whether it can be audited, and what an audit costs here
+    /// Describe a model: what it is, whether it can be audited, and what an audit costs here
     Inspect(Box<InspectFlags>),
-    /// Look for reasons to distrust an audit of this model: every check there is
+    /// Run all checks for reasons to distrust an audit of this model
     Doctor(Box<DoctorFlags>),
-    /// Run a suite over a grid of ε, steps, random starts and numbers of targets: one table, and a curve for each attack
+    /// Run a suite over a grid of ε, steps, random starts and numbers of targets, with a curve for each attack
     Sweep(Box<SweepFlags>),
-    /// Measure how embeddings lie and how far attacks move them: distances, energies, triplets, a map of classes
+    /// Measure the embedding space and how far attacks move embeddings: distances, energies, triplets, a map of classes
     Geometry(Box<GeometryFlags>),
     /// List the operators whose gradient is known
     #[command(after_help = "Example:\n  audit ops | grep -i norm")]
@@ -103,13 +103,13 @@ pub enum Command {
     Suites,
     /// Render a saved report in other formats
     Report(ReportFlags),
-    /// Compare reports, or two models, with the first: differences with 95 % intervals
+    /// Compare reports or two models with the first one: differences with 95 % intervals
     Compare(Box<CompareFlags>),
-    /// Put the parts of a run (`--partition`) together
+    /// Combine the parts of a run (`--partition`)
     Merge(MergeFlags),
     /// Embed the images once, for the parts of a run or for other suites
     Embed(Box<EmbedFlags>),
-    /// Hold a saved report against thresholds and a baseline
+    /// Check a saved report against thresholds and a baseline
     Gate(GateFlags),
     /// Write the model and its gradient as one ONNX graph, for any ONNX runtime
     Grad(Box<GradFlags>),
@@ -130,7 +130,7 @@ pub enum Command {
         after_help = "Examples:\n  audit man > audit.1\n  audit man gate > audit-gate.1\n  audit man | man -l -"
     )]
     Man {
-        /// The command it is about [default: audit itself]
+        /// The command to describe [default: audit itself]
         command: Option<String>,
     },
     /// Write generated images as PNG class folders
@@ -141,7 +141,7 @@ pub enum Command {
 /// The flags of the gate.
 const GATE: &[&str] = &["fail_under", "fail_over", "max_drop", "baseline", "save_baseline"];
 
-/// Hides flags of an audit that say nothing to a command.
+/// Hides flags of an audit that have no effect on a command.
 fn hiding(flags: &'static [&'static str]) -> impl FnMut(Arg) -> Arg {
     move |flag| {
         let hidden = flag.is_hide_set() || flags.contains(&flag.get_id().as_str());
@@ -153,18 +153,18 @@ fn hiding(flags: &'static [&'static str]) -> impl FnMut(Arg) -> Arg {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit doctor model.onnx\n  audit doctor model.onnx --data photos/ --surrogate other.onnx -o \
-    doctor.json\n\nExit codes: 0 nothing that leaves a score without a meaning · 12 a check found that the score means nothing",
+    doctor.json\n\nExit codes: 0 no check invalidates the score · 12 a check found that the score means nothing",
     mut_args(hiding(GATE)),
     mut_args(hiding(&["resume", "journal", "partition", "trials_out", "strong_sample", "nmi", "attack_precision"])),
-    mut_arg("surrogate", |a| a.help("Another model of the same input, whose attacked images are tried on this one")),
+    mut_arg("surrogate", |a| a.help("Another model of the same input; the images attacked on it are tried on this model")),
     mut_arg("reports", |a| a.help("File to write the findings to, .json. May be repeated")),
-    mut_arg("max_queries", |a| a.help("Attack at most so many queries, of each class its share [default: 16]"))
+    mut_arg("max_queries", |a| a.help("Attack at most this many queries, stratified by class [default: 16]"))
 )]
 pub struct DoctorFlags {
     /// The audit that is to be trusted.
     #[command(flatten)]
     pub run: AuditFlags,
-    /// Of the checks that attack, make these alone, such as black-box,noise (docs/trust.md lists all)
+    /// Of the checks that attack, run only these, such as black-box,noise (docs/trust.md lists all)
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     pub only: Vec<String>,
 }
@@ -174,8 +174,8 @@ pub struct DoctorFlags {
 #[command(
     after_help = "Examples:\n  audit sweep model.onnx --data photos/ --over eps=1/255,2/255,4/255,8/255 -o sweep.html\n  audit sweep \
     model.onnx --suite ars --over m=1,2,5,10 --over w=1,2,5,10 --max-queries 200 -o sweep.json -o sweep.csv\n\nThe last setting \
-    varies fastest. Other settings are the suite's or the flags', the step size too. --resume goes on with a sweep that was \
-    interrupted",
+    varies fastest. All other settings, the step size too, come from the suite or the flags. --resume continues an interrupted \
+    sweep",
     mut_args(hiding(GATE)),
     mut_args(hiding(&["partition", "trials", "trials_out", "attack_precision"])),
     mut_arg("reports", |a| a.help("File to write to: .html, .json or .csv. May be repeated")),
@@ -185,7 +185,7 @@ pub struct SweepFlags {
     /// The audit at each point.
     #[command(flatten)]
     pub run: AuditFlags,
-    /// A setting and its values: eps=2/255,4/255 or steps, restarts, w, m. May be repeated: every combination is run
+    /// A setting (eps, steps, restarts, w or m) and its values: eps=2/255,4/255. May be repeated: every combination is run
     #[arg(long, value_name = "KEY=V,V", required = true)]
     pub over: Vec<String>,
 }
@@ -194,13 +194,13 @@ pub struct SweepFlags {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit geometry model.onnx --data photos/ -o geometry.html -o geometry.json\n  audit geometry model.onnx \
-    --data photos/ --suite adml --max-queries 100\n\ndocs/papers.md says which figure and table of the papers each part is",
+    --data photos/ --suite adml --max-queries 100\n\ndocs/papers.md maps each part to the figures and tables of the papers",
     mut_args(hiding(GATE)),
     mut_args(hiding(&["resume", "journal", "partition", "trials", "trials_out", "attack_precision", "surrogate", "gallery", "targets"])),
     mut_args(hiding(&["strong_sample", "sample", "hub_class", "threshold", "nmi"])),
-    mut_arg("suite", |a| a.default_value("geometry").help("Budget, and attacks on queries; the map shows the first")),
+    mut_arg("suite", |a| a.default_value("geometry").help("Suite with the budget and attacks on queries; the map shows the first attack")),
     mut_arg("reports", |a| a.help("File to write to: .html or .json. May be repeated")),
-    mut_arg("max_queries", |a| a.help("Attack at most so many queries, and as many triplets [default: 56]"))
+    mut_arg("max_queries", |a| a.help("Attack at most this many queries, and as many triplets [default: 56]"))
 )]
 pub struct GeometryFlags {
     /// The audit whose model, images and attacks it is about.
@@ -212,15 +212,15 @@ pub struct GeometryFlags {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit inspect model.onnx\n  audit inspect model.onnx --write-card\n  audit inspect model.onnx --output /avgpool/Flatten_output_0 --json\n\n\
-    Exit codes: 0 it can be audited · 2 usage · 3 it can't, or it has no gradient: the problem is named"
+    Exit codes: 0 it can be audited · 2 usage · 3 it can't be audited, or it has no gradient: the output names the problem"
 )]
 pub struct InspectFlags {
     /// The model, an .onnx file
     pub model: PathBuf,
-    /// Suite that the cost is told of
+    /// Suite to estimate the cost of
     #[arg(long, default_value = "ars")]
     pub suite: String,
-    /// Write a model card beside the model: everything that is known, and what was assumed as comments
+    /// Write a model card beside the model, with everything that is known; comments mark what was assumed
     #[arg(long)]
     pub write_card: bool,
     /// Print JSON
@@ -241,21 +241,21 @@ pub struct InspectFlags {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  audit grad model.onnx -o model.grad.onnx\n  audit grad model.onnx --raw -o model.grad.onnx\n  audit \
-    grad model.onnx --batch 8 -o model.grad.onnx\n\nThe file takes image and cotangent (the derivative of a loss by the embedding) \
-    and gives embedding and gradient (the derivative of the loss by the image). docs/gradients.md runs it from Python\n\nExit codes: \
-    0 written · 2 usage · 3 no gradient, or none for any batch · 12 the file disagrees with the audit's own gradient, or that with \
+    grad model.onnx --batch 8 -o model.grad.onnx\n\nThe inputs of the file are image and cotangent (the derivative of a loss with respect to the embedding). The outputs are embedding and \
+    gradient (the derivative of the loss with respect to the image). docs/gradients.md runs it from Python\n\nExit codes: \
+    0 written · 2 usage · 3 no gradient, or none for any batch · 12 the file disagrees with the audit's own gradient, or this gradient with \
     finite differences: nothing is written"
 )]
 pub struct GradFlags {
     /// The model, an .onnx file
     pub model: PathBuf,
-    /// File to write to, .onnx; weights of 1.5 GB and more go to a second file, its name with .data added
+    /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.data
     #[arg(short = 'o', long = "file", value_name = "FILE")]
     pub file: PathBuf,
-    /// Take the model's own input as it is [default: pixels in [0,1], RGB or grey, channels first, with preprocessing in the graph]
+    /// Use the model's own input unchanged [default: pixels in [0,1], RGB or grey, channels first, with preprocessing in the graph]
     #[arg(long)]
     pub raw: bool,
-    /// Write a graph for this batch alone [default: any batch; the model's own where that is fixed]
+    /// Write a graph for this batch size only [default: any batch size; the model's own if it is fixed]
     #[arg(long, value_parser = batch())]
     pub batch: Option<usize>,
     /// What the model takes and gives.
@@ -278,14 +278,14 @@ pub struct ReportFlags {
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE", requires = "output")]
     pub trials_out: Option<PathBuf>,
-    /// Hugging Face model card, README.md, whose block `model-index` is to have the numbers; the rest of the file stays
+    /// Hugging Face model card, README.md, whose block `model-index` gets the numbers; the rest of the file is unchanged
     #[arg(long, value_name = "FILE")]
     pub model_card: Option<PathBuf>,
-    /// Archive of evidence to write, .zip: the attacked images and a script that confirms every outcome from the untouched model.
-    /// The trials are run once more for it, in the folder that the audit was started in
+    /// Archive of evidence to write, .zip: the attacked images, and a script that verifies every outcome with the untouched model.
+    /// This runs the trials again. Start it in the folder in which the audit was started
     #[arg(long, value_name = "FILE")]
     pub bundle: Option<PathBuf>,
 }
@@ -295,23 +295,23 @@ pub struct ReportFlags {
 #[command(
     after_help = "Examples:\n  audit after.onnx --data photos/ --trials before.json -o after.json\n  audit compare before.json after.json -o comparison.html\n  audit \
     compare report.json --paper CUB\n  audit compare float.onnx int8.onnx --data photos/ -o comparison.html\n\nTwo models are audited on the \
-    same trials, and the attacks made on each are measured on the other. The flags of audits, such as --data, are for models",
+    same trials, and the attacks made on each are measured on the other. Flags of audits, such as --data, need models",
     mut_args(of_comparison)
 )]
 pub struct CompareFlags {
     /// The audit of each model.
     #[command(flatten)]
     pub run: AuditFlags,
-    /// The others
+    /// The reports, or the model, to compare with the first
     #[arg(index = 2, value_name = "FILE")]
     pub others: Vec<PathBuf>,
-    /// Set the reports beside the rows that papers print for a data set instead: CUB, CARS or SOP
+    /// Show the reports beside the rows that papers print for a data set instead: CUB, CARS or SOP
     #[arg(long, value_name = "DATA", conflicts_with_all = ["sort", "anyway"])]
     pub paper: Option<String>,
-    /// Order the models by a metric, the most robust first [default: as given]
+    /// Sort the models by a metric, the most robust first [default: as given]
     #[arg(long, value_name = "METRIC")]
     pub sort: Option<String>,
-    /// Print every metric, not only scores, R@1 and the value after each attack
+    /// Print all metrics, not only scores, R@1 and the value after each attack
     #[arg(long)]
     pub all: bool,
     /// Compare even where data, protocol or trials differ
@@ -348,22 +348,22 @@ fn of_comparison(flag: Arg) -> Arg {
 #[command(
     after_help = "Example, on three machines:\n  audit model.onnx --data photos/ --partition hash:1/3 -o part1.json\n  audit \
     model.onnx --data photos/ --partition hash:2/3 -o part2.json\n  audit model.onnx --data photos/ --partition hash:3/3 -o \
-    part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report is that of \
-    one run, but for timing and command line. For pictures in the page give every part an .html too: the .json then holds \
-    them.\n\nParts of `audit embed` are put together in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
-    gallery.parquet\nWhat to run again after some parts failed:\n  sbatch --array=$(audit merge --missing parts/) audit.sbatch\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or parts missing: each is named"
+    part3.json\nand then:\n  audit merge part1.json part2.json part3.json -o whole.json -o whole.html\n\nThe report equals that of \
+    one run, except for timing and command line. If the page shall show pictures, write an .html of every part too: its .json then \
+    contains them.\n\nParts of `audit embed` are combined in the same way:\n  audit merge gallery1.parquet gallery2.parquet -o \
+    gallery.parquet\nWhat to run again after some parts failed:\n  sbatch --array=$(audit merge --missing parts/) audit.sbatch\n\nExit codes: 0 merged · 2 not a part · 13 parts of different runs, or missing parts: the message names each"
 )]
 pub struct MergeFlags {
     /// The reports of all parts, .json, or their embeddings, .parquet, in any order
     #[arg(required_unless_present = "missing")]
     pub parts: Vec<PathBuf>,
-    /// Put nothing together, but print the numbers of the parts that this folder lacks, as in 3,7-9; exit code 13 if there are any
+    /// Combine nothing. Print the numbers of the parts that this folder lacks, such as 3,7-9; exit code 13 if there are any
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["parts", "output"])]
     pub missing: Option<PathBuf>,
     /// File to write to; the ending chooses the format. May be repeated
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE", requires = "output")]
     pub trials_out: Option<PathBuf>,
 }
@@ -441,7 +441,7 @@ pub struct GateFlags {
     /// What is demanded.
     #[command(flatten)]
     pub demands: Demands,
-    /// Take the demands of a suite's `gate` section too
+    /// Also use the rules of the `gate` section of this suite
     #[arg(long)]
     pub suite: Option<String>,
     /// File to write the report with the verdict to; the ending chooses the format. May be repeated
@@ -456,7 +456,7 @@ pub struct ImagesFlags {
     /// Folder to write to
     #[arg(long)]
     pub out: PathBuf,
-    /// Another seed draws other characters
+    /// Seed of the generated characters
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Height and width
@@ -465,7 +465,7 @@ pub struct ImagesFlags {
     /// 1 for grey, 3 for colour
     #[arg(long, default_value_t = 1, value_parser = few())]
     pub channels: usize,
-    /// Classes, each a folder
+    /// Number of classes, each a folder
     #[arg(long, default_value_t = 48, value_parser = few())]
     pub classes: usize,
     /// Images in each class

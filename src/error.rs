@@ -55,7 +55,7 @@ impl Exit {
         (
             Exit::Interrupted,
             "interrupted",
-            "Ctrl-C; what is done is kept where there is a place for it, and `--resume` goes on.",
+            "Ctrl-C; with a journal, finished trials are saved and `--resume` continues.",
         ),
     ];
 }

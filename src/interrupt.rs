@@ -51,7 +51,9 @@ pub fn watched<T: Send + 'static>(
     loop {
         match receiver.recv_timeout(Duration::from_millis(50)) {
             Err(RecvTimeoutError::Timeout) if asked() => {
-                return Err(Error::interrupted(format!("interrupted {when}. The same command begins anew")));
+                return Err(Error::interrupted(format!(
+                    "interrupted {when}. Run the same command again; it starts from the beginning"
+                )));
             }
             Err(RecvTimeoutError::Timeout) => look(),
             // Done, or it panicked.

@@ -346,7 +346,7 @@ impl Gallery {
     pub fn with_targets(mut self, raw: Array2<f32>, ids: Vec<String>) -> Result<Self> {
         if let Some(id) = ids.iter().find(|id| self.find(id).is_some()) {
             return Err(Error::usage(format!(
-                "the target `{id}` has the name of an image, and trials tell them apart by name: rename the target"
+                "the target `{id}` has the name of an image, and trials identify both by name: rename the target"
             )));
         }
         if ids.len() < 2 {

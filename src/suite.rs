@@ -62,13 +62,13 @@ pub const MOST_TARGETS: usize = 1000;
 /// A suite that has been checked.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// The suite's name.
+    /// By which `--suite` and reports name it.
     pub name: String,
-    /// A description in one sentence.
+    /// One sentence for `audit suites`.
     pub description: String,
     /// The form of the attacks' definitions.
     pub form: Form,
-    /// The attacks.
+    /// In the order in which they run.
     pub attacks: Vec<SuiteAttack>,
     /// The named budget.
     pub protocol: Protocol,
@@ -98,9 +98,9 @@ pub struct Suite {
     pub threshold: Option<Acceptance>,
     /// Largest number of queries; `None` for all.
     pub max_queries: Option<usize>,
-    /// Scores to compute.
+    /// Scores that reports of this suite state. `attacks` has the terms of each.
     pub scores: Vec<ScoreName>,
-    /// The gate's rules.
+    /// Rules that apply unless flags override them.
     pub gate: Vec<Rule>,
 }
 

@@ -75,7 +75,7 @@ fn stored_embeddings_of_something_else_are_refused() {
     let dir = stage();
     done(embed(&dir, "-o g.parquet"));
     let stored = |args: &str| audit(&dir, &format!("--gallery-cache g.parquet {args}"));
-    let anew = "make it anew with `audit embed`";
+    let anew = "create it again with `audit embed`";
     refused(stored("--range 0,255"), 2, &["g.parquet", "preprocessing: ", anew]);
     refused(stored("--batch 4"), 2, &["batch: 4 and 32"]);
     refused(audit(&dir, "--gallery-cache suite.yaml"), 2, &["suite.yaml", "audit embed"]);

@@ -441,7 +441,7 @@ fn numbers_that_the_outcomes_contradict_are_refused() {
     ends(2, &["gate", &base, "--baseline", &ars], &["the baseline", "`ars` is stored as 99"]);
     ends(2, &["gate", &row, "--fail-under", "attack.ES:R=40"], &["`attack.ES:R` is stored as 99"]);
     ends(2, &["gate", &trials, "--fail-under", "attack.ES:R=1"], &["outcomes give none"]);
-    // What nobody demands anything of is not looked at.
+    // A number without a bound is not checked.
     ends(0, &["gate", &row, "--fail-under", "benign.r1=1"], &[]);
 }
 

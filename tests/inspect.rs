@@ -222,7 +222,7 @@ fn the_check_is_kept_for_the_same_model_images_and_options() {
     assert!(!kept(&first) && !said.contains("--no-cache"), "{said}");
     let (second, said) = cached(&dir, &[]);
     assert!(kept(&second), "{said}");
-    says(&said, &["--no-cache makes it anew"]);
+    says(&said, &["--no-cache recomputes it"]);
     // A report doesn't depend on it.
     let lasting = |report: &Json| {
         let mut report = report.clone();
@@ -258,7 +258,7 @@ fn retrieval_in_a_large_gallery_is_kept() {
     // Just above the size that is clustered, with embeddings of 128 numbers.
     let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/models/plain.onnx");
     let large = ["--data", "generated:4500x2", "--steps", "1", "--cache", "embeddings", "--threads", "2"];
-    let said = "retrieval: an earlier audit's result is kept";
+    let said = "retrieval: an earlier audit's result is used";
     let run = |more: &[&str]| {
         let others = QUICK.iter().copied().filter(|word| !["model.onnx", "--data", "data"].contains(word));
         let mut all: Vec<&str> = [plain, "--allow-untrusted"].into_iter().chain(others).collect();

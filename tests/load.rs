@@ -256,7 +256,7 @@ fn damaged_bytes_are_no_reason_to_panic() {
     }
 }
 
-/// Quantised: the warning names each quantiser that the gradient is led past.
+/// Quantised: the warning names each quantiser that the gradient passes unchanged.
 #[test]
 fn quantised_models_say_where_the_gradient_is_led_past_rounding() {
     let byte = Tensor { dtype: DType::U8, shape: vec![], bytes: vec![0].into() };

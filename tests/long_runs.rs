@@ -317,7 +317,7 @@ fn parts_make_the_report_of_one_run() {
     let mut json = dir.json("3-1.json");
     json["outcomes"].as_array_mut().unwrap().pop();
     dir.write("3-1.json", json.to_string());
-    refused(&parts(&[1, 2, 3]), 13, &["3-1.json", "anew"]);
+    refused(&parts(&[1, 2, 3]), 13, &["3-1.json", "again"]);
 }
 
 #[test]

@@ -864,19 +864,26 @@ fn a_report_begins_with_a_verdict() {
             "11.1 – 43.2 (ES)",
             "audit-train",
             "ARS, ",
-            "says more than that",
+            "is more favourable",
         ],
     );
     assert!(said.starts_with(" fail") && !said.contains("upper bound"));
-    // 30 of 32 left: the interval, 80 to 98 %, is above the border. 12 of 32: 23 to 55 %, which spans it.
+    // 30 of 32 left: the interval, 80 to 98 %, is above the threshold. 12 of 32: 23 to 55 %, which includes it.
     let left =
         |report: &mut Report, n: f64| report.scores.robust_r1.as_mut().unwrap().value = 100.0 * n / 32.0;
     left(&mut report, 30.0);
-    says(&top(&report), &["30 of 32 queries stay right, whatever was tried", "upper bound", "audit gate"]);
+    says(
+        &top(&report),
+        &["30 of 32 queries stay right under every attack that was tried", "upper bound", "audit gate"],
+    );
     left(&mut report, 12.0);
     says(
         &top(&report),
-        &["Neither broken nor robust: 12 of 32 queries stay right", "spans the border", "--suite strong"],
+        &[
+            "Neither broken nor robust: 12 of 32 queries stay right",
+            "includes the threshold",
+            "--suite strong",
+        ],
     );
     // Estimated gradients prove no strength.
     left(&mut report, 30.0);
@@ -884,14 +891,17 @@ fn a_report_begins_with_a_verdict() {
     says(&top(&report), &["Neither broken nor robust: 30 of 32"]);
     // Nor do attacks with less room than those on published models.
     report.warnings.pop();
-    says(&top(&report), &["30 of 32 queries stay right, whatever was tried", "within ε 0.30196 (77.0/255)"]);
+    says(
+        &top(&report),
+        &["30 of 32 queries stay right under every attack that was tried", "within ε 0.30196 (77.0/255)"],
+    );
     report.suite.eps = 1.0 / 255.0;
     says(&top(&report), &["Neither broken nor robust: 30 of 32", "with ε 8/255, this one with less"]);
     // Without the strong search a high score settles nothing, and a low one does.
     says(&top(&judged()), &["No verdict yet: no strong search was run", "audit --suite strong"]);
     let mut low = report_fixture::report(0.05);
     low.scores.ars.as_mut().unwrap().interval = Some((1.0, 9.0));
-    says(&top(&low), &["Not robust: the attacks of the suite get most"]);
+    says(&top(&low), &["Not robust: the attacks of the suite mostly reach"]);
     let mut untrusted = searched();
     untrusted.warnings.push(warning("an-error", "error", NASTY));
     let said = top(&untrusted);
@@ -1036,7 +1046,7 @@ fn scores_of_a_model_that_hides_its_gradient_are_struck_through() {
     let mut report = searched();
     hidden(&mut report);
     for (format, text) in said_of(&report, "ARS", "ars") {
-        let said = ["hides its gradient", "nder a stronger attack R@1 falls to 3.1 %"];
+        let said = ["masks its gradient", "nder a stronger attack R@1 falls to 3.1 %"];
         assert!(said.iter().all(|s| text.contains(s)), "{format}: {text}");
         assert!(format == "terminal" || text.contains("masked gradients"), "{format}: {text}");
         assert!(format != "html" || text.contains("<s>"), "{text}");

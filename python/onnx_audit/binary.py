@@ -35,7 +35,7 @@ class Done(NamedTuple):
 def program() -> Path:
     """The program ``audit``: the one that AUDIT_BIN names, else the one that pip installed with this package.
 
-    Other programs of this name on the PATH are not looked at. Raises ``UsageError`` where there is none.
+    Other programs of this name on the PATH are ignored. Raises ``UsageError`` where there is none.
     """
     named = os.environ.get(VARIABLE)
     if named:

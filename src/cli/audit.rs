@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use std::path::PathBuf;
 
-/// Flags of an audit.
+/// What to audit, how to attack, and where reports go.
 #[derive(Clone, Debug, Args)]
 pub struct AuditFlags {
     /// The model, an .onnx file
@@ -23,76 +23,76 @@ pub struct AuditFlags {
     /// classes of 20]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// How the data lies on disk [default: detected; class folders where it looks like no benchmark]
+    /// Layout of the data on disk [default: detected; class folders if it is no known benchmark]
     #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
     /// Part of a benchmark: train or test [default: test]
     #[arg(long)]
     pub split: Option<Split>,
-    /// Search a gallery of embeddings, a .parquet file with the columns id, label and embedding, or a .npy file with ids
-    /// and labels in a .csv file beside it; every image of the data is then a query
+    /// Gallery of embeddings to search in: a .parquet file with the columns id, label and embedding, or a .npy file with ids
+    /// and labels in a .csv file beside it. Every image of the data is then a query
     #[arg(long, value_name = "FILE")]
     pub gallery: Option<PathBuf>,
-    /// Aim TMA, QA+, QA- and HUB at embeddings of something else than the images, such as texts of a CLIP-like model: a .parquet file with
+    /// Targets of TMA, QA+, QA- and HUB instead of images, such as text embeddings of a CLIP-like model: a .parquet file with
     /// the columns id and embedding, or a .npy file with ids in a .csv file beside it
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
-    /// Stop at the first image that can't be read instead of leaving it out
+    /// Stop at the first image that can't be read, instead of leaving it out
     #[arg(long)]
     pub strict_data: bool,
     /// File to write the report to; the ending chooses the format. May be repeated
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
-    /// File for the trials, .json: the reports in JSON then are short and name it, and commands that read such a report read both
+    /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE")]
     pub trials_out: Option<PathBuf>,
-    /// Fixes trials and random starts
+    /// Seed of the trials and the random starts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Attack at most so many queries, of each class its share
+    /// Attack at most this many queries, stratified by class
     #[arg(long, value_name = "N")]
     pub max_queries: Option<usize>,
-    /// Which queries those are: any, or correct, which takes queries that are right without attack before others. There is more to
-    /// lose so, and fewer queries do; numbers of the two samples don't compare, and reports state the sample
+    /// How --max-queries chooses: any, or correct, which prefers queries that are right without attack. Fewer queries then suffice,
+    /// because each can still be broken. Numbers of the two samples are not comparable; reports state the sample
     #[arg(long, value_enum, value_name = "WHICH", default_value = "any")]
     pub sample: Sample,
-    /// Queries that the strong search attacks besides the suite, for robust R@1: a number, or off [default: so many that it
-    /// takes no longer than the suite, but at least 32]
+    /// Number of queries that the strong search attacks in addition to the suite, for robust R@1, or off [default: as many as take no
+    /// longer than the suite, at least 32]
     #[arg(long, value_name = "N|off", value_parser = strong_sample)]
     pub strong_sample: Option<StrongSample>,
-    /// Make the attacks on another model of the same input, and measure them on this one. The scores are those of a transfer
+    /// Make the attacks on another model of the same input, and measure them on this model. The scores are those of a transfer
     /// attack: no gate compares them with white-box scores
     #[arg(long, value_name = "FILE")]
     pub surrogate: Option<PathBuf>,
-    /// Queries behind R@1, mAP and the other numbers without attack: a number, or all [default: all, and where ranking them would
-    /// take minutes, a sample that reports state]
+    /// Number of queries for R@1, mAP and the other numbers without attack, or all [default: all; a sample, which reports state, if
+    /// ranking all would take minutes]
     #[arg(long, value_name = "N|all", value_parser = benign_sample)]
     pub benign_sample: Option<BenignSample>,
-    /// Cluster for NMI and AMI however long it takes, with progress: of SOP and In-shop hours [default: where it takes minutes at most]
+    /// Always cluster for NMI and AMI, with progress, even if it takes hours, as for SOP and In-shop [default: if it takes at most minutes]
     #[arg(long)]
     pub nmi: bool,
-    /// With --suite hub: the class whose queries the changed images are to capture [default: all queries]
+    /// With --suite hub: the class whose queries the changed images shall capture [default: all queries]
     #[arg(long, value_name = "CLASS")]
     pub hub_class: Option<String>,
-    /// With --suite faces and --suite threshold: which pairs are accepted as of one identity. far=0.001 takes the threshold with this
-    /// false accept rate from the images' impostor pairs; cosine=0.3 and euclidean=1.1 state it [default: the suite's, mostly
+    /// With --suite faces and --suite threshold: the threshold at which a pair is accepted as one identity. far=0.001 determines it from
+    /// the impostor pairs of the images, for this false accept rate; cosine=0.3 and euclidean=1.1 state it [default: the suite's, mostly
     /// far=0.001]
     #[arg(long, value_name = "far=RATE|cosine=MIN|euclidean=MAX")]
     pub threshold: Option<Acceptance>,
-    /// Replay the trials of a file, or of an earlier report
+    /// Repeat the trials of a file or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
-    /// Reading of the definitions: published (as released code computes them) or corrected (as defined)
+    /// Form of the definitions: published (as released code computes them) or corrected (as the papers define them)
     #[arg(long, value_parser = form)]
     pub form: Option<Form>,
     /// What bounds a perturbation: linf, the largest change of a pixel, or l2, the Euclidean length of all changes [default: the
     /// suite's, mostly linf]
     #[arg(long, value_name = "linf|l2")]
     pub norm: Option<String>,
-    /// An image of the model's input size that is white where attacks may change pixels. ε is 1 unless --eps says otherwise
+    /// An image of the model's input size: attacks may change the pixels where it is white. ε is 1 unless --eps says otherwise
     #[arg(long, value_name = "IMAGE", conflicts_with = "patch")]
     pub mask: Option<PathBuf>,
-    /// Attacks may change a rectangle of this share of the area, such as 0.1, at a place drawn for each query. ε is 1 unless
+    /// Attacks may change a rectangle of this share of the area, such as 0.1, at a random place for each query. ε is 1 unless
     /// --eps says otherwise
     #[arg(long, value_name = "SHARE")]
     pub patch: Option<String>,
@@ -112,7 +112,7 @@ pub struct AuditFlags {
     /// Distance: normalized-euclidean, euclidean or cosine [default: normalized-euclidean]
     #[arg(long)]
     pub metric: Option<Metric>,
-    /// Go on where a check finds that the numbers will mean nothing; the report then says so first
+    /// Continue even if a check finds that the numbers will be invalid; the report then says so first
     #[arg(long)]
     pub allow_untrusted: bool,
     /// What the gate demands.
@@ -124,40 +124,40 @@ pub struct AuditFlags {
     /// What the model takes and gives.
     #[command(flatten)]
     pub described: Described,
-    /// Where gradients come from: formed out of the graph, or, as a last resort, estimated from many forward passes
+    /// Source of gradients: exact, derived from the graph, or, as a last resort, estimated from many forward passes
     #[arg(long, value_enum, default_value = "exact", help_heading = "Model")]
     pub gradient: GradientSource,
-    /// What the attacks' steps compute in. fp16 is meant for GPUs, and slower on a CPU. Outcomes are measured in float32 all
-    /// the same, and a sample of the trials is repeated with float32 steps to see that the attacks are no weaker
+    /// Precision of the attacks' steps. fp16 is meant for GPUs, and slower on a CPU. Outcomes are always measured in float32, and
+    /// a sample of the trials is repeated with float32 steps to check that the attacks are no weaker
     #[arg(long, value_enum, value_name = "TYPE", default_value = "fp32", help_heading = "Machine")]
     pub attack_precision: Precision,
     /// Where it computes.
     #[command(flatten)]
     pub compute: Compute,
-    /// Make the check at load anew, and of a large gallery retrieval without attack and the draw of trials, and don't keep the results
-    /// [default: kept in the user's folder of caches, and believed only for the same model, options, images, program and runtime]
+    /// Recompute what is otherwise cached, and cache nothing: the check at load and, for a large gallery, retrieval without attack and the
+    /// choice of trials [default: cached in the user's cache folder, for the same model, options, images, program and runtime]
     #[arg(long, help_heading = "Machine")]
     pub no_cache: bool,
-    /// Go on with a run that was interrupted or killed: the same command again, and this flag. Trials that the journal holds
-    /// are not run again; where there is no journal, the run begins anew
+    /// Continue a run that was interrupted or killed: repeat its command and add this flag. Trials in the journal are not run
+    /// again; without a journal, the run starts from the beginning
     #[arg(long, help_heading = "Long runs")]
     pub resume: bool,
-    /// File that finished trials are written to at once, so that --resume can go on; removed when all reports are written
+    /// File that saves each finished trial at once, so that --resume can continue; removed when all reports are written
     /// [default: the first -o with .journal added; none without -o]
     #[arg(long, value_name = "FILE", help_heading = "Long runs")]
     pub journal: Option<PathBuf>,
-    /// Run one part of n, 1/n to n/n: the queries that a hash of their ids puts there. `audit merge` puts parts together. auto takes
-    /// the part from the environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
+    /// Run part M of N: a hash of its id assigns each query to a part. `audit merge` combines the parts. auto takes the part from the
+    /// environment of Slurm, Kubernetes, AWS Batch, GNU parallel, GitLab and others (docs/engines.md)
     #[arg(long, value_name = "hash:M/N|auto", value_parser = partition, help_heading = "Long runs")]
     pub partition: Option<Partition>,
-    /// Take the embeddings of the images from this file of `audit embed`. Some are computed again and compared; a file that was made
-    /// in another way, or of other images, is refused
+    /// Read the embeddings of the images from this file of `audit embed`. Some are computed again and compared; a file that was made
+    /// with other settings or of other images is refused
     #[arg(long, value_name = "FILE", help_heading = "Long runs")]
     pub gallery_cache: Option<PathBuf>,
-    /// Keep embeddings in this folder, so that a second suite or a resumed run embeds no image twice
+    /// Cache embeddings in this folder, so that a second suite or a resumed run embeds no image twice
     #[arg(long, value_name = "FOLDER", conflicts_with = "gallery_cache", help_heading = "Long runs")]
     pub cache: Option<PathBuf>,
-    /// Progress on stderr
+    /// How to show progress on stderr
     #[arg(long, value_enum, value_name = "MODE", default_value = "auto", help_heading = "Machine")]
     pub progress: Mode,
     /// No progress on stderr: --progress none
@@ -186,11 +186,11 @@ pub struct Demands {
     /// Fail (exit code 10) where a metric is higher, for those where lower is more robust: attack.QA-=20
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub fail_over: Vec<String>,
-    /// Fail (exit code 11) where a metric is worse than the baseline's by more than so much, and by more than chance
+    /// Fail (exit code 11) where a metric is worse than the baseline's by more than N, and by more than chance
     /// explains: ars=1.0. [default with a baseline: 1 point of ars, ers and benign.r1; benign.r1 always]
     #[arg(long, value_name = "METRIC=N", help_heading = "Gate")]
     pub max_drop: Vec<String>,
-    /// An earlier report, .json; an audit replays its trials
+    /// An earlier report, .json; an audit repeats its trials
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub baseline: Option<PathBuf>,
 }
@@ -206,17 +206,17 @@ impl Demands {
 /// Where and how a model runs.
 #[derive(Clone, Debug, Args)]
 pub struct Compute {
-    /// Execution provider: auto, cpu, cuda or cuda:N. auto takes CUDA where the library of ONNX Runtime has it and a device is
-    /// there, else the CPU; reports say which and why. CUDA wants the GPU build (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
+    /// Execution provider: auto, cpu, cuda or cuda:N. auto uses CUDA if the library of ONNX Runtime supports it and there is a device,
+    /// else the CPU; reports say which and why. CUDA needs the GPU build (`pip install onnx-audit[cuda]` or `cargo xtask setup --cuda`)
     #[arg(long, default_value = "auto", help_heading = "Machine")]
     pub ep: Ep,
-    /// With --ep cuda: let products round their factors to TensorFloat-32. Faster; reports say so
+    /// With --ep cuda: round the factors of products to TensorFloat-32. Faster; reports say so
     #[arg(long, help_heading = "Machine")]
     pub fast_math: bool,
-    /// With --ep cuda: let nodes that CUDA has no kernel for run on the CPU, instead of an error. Slow; reports say so
+    /// With --ep cuda: run nodes for which CUDA has no kernel on the CPU, instead of refusing the model. Slow; reports say so
     #[arg(long, help_heading = "Machine")]
     pub allow_cpu_nodes: bool,
-    /// Images per model run, in each thread; changes the time, not the trials
+    /// Images per model run, in each thread. Changes the time, not the trials
     #[arg(long, value_parser = batch(), help_heading = "Machine")]
     pub batch: Option<usize>,
     /// The library.
@@ -251,20 +251,20 @@ pub struct Runtime {
 /// What is said of the model's input and output: a card, and flags that go before it.
 #[derive(Clone, Debug, Args)]
 pub struct Described {
-    /// Model card: a file, or face-bgr or face-rgb, for face recognisers of 112x112 pixels and (x - 127.5)/128 [default: the
-    /// model's name with .yaml, if there is one]
+    /// Model card: a file, or face-bgr or face-rgb for face recognisers with 112x112 pixels and (x - 127.5)/128 [default: the
+    /// model's name with .yaml, if this file exists]
     #[arg(long, value_name = "FILE|NAME", help_heading = "Model")]
     pub card: Option<PathBuf>,
-    /// Input that takes the images
+    /// Name of the input for the images
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub input: Option<String>,
-    /// Value that is the embedding
+    /// Name of the value that is the embedding
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub output: Option<String>,
-    /// How tokens, or the places of a feature map, become one embedding
+    /// How the tokens, or the positions of a feature map, become one embedding
     #[arg(long, value_enum, help_heading = "Model")]
     pub pooling: Option<Pooling>,
-    /// Input height and width, where the model leaves them open: 224, or 256x128
+    /// Input height and width, if the model does not fix them: 224, or 256x128
     #[arg(long, value_parser = size, help_heading = "Model")]
     pub size: Option<[usize; 2]>,
     /// Order of the input's dimensions
@@ -273,13 +273,13 @@ pub struct Described {
     /// Order of the input's channels
     #[arg(long, value_enum, help_heading = "Model")]
     pub channels: Option<Channels>,
-    /// Values of black and white before mean and std: 0,1 or 0,255 or -1,1
+    /// Values of black and white before mean and std are applied: 0,1 or 0,255 or -1,1
     #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
     pub range: Option<Vec<f32>>,
-    /// Subtracted per channel, in units of the range
+    /// Value to subtract per channel, in units of the range
     #[arg(long, value_delimiter = ',', num_args = 1, allow_hyphen_values = true, help_heading = "Model")]
     pub mean: Option<Vec<f32>>,
-    /// Divided by per channel, in units of the range
+    /// Value to divide by per channel, in units of the range
     #[arg(long, value_delimiter = ',', num_args = 1, help_heading = "Model")]
     pub std: Option<Vec<f32>>,
     /// Height and width to resize to before the centre crop
@@ -288,7 +288,7 @@ pub struct Described {
     /// Length to resize the shorter side to before the centre crop, instead of --resize
     #[arg(long, value_name = "N", conflicts_with = "resize", help_heading = "Model")]
     pub resize_shorter: Option<usize>,
-    /// How images are resized
+    /// Interpolation when images are resized
     #[arg(long, value_enum, help_heading = "Model")]
     pub interpolation: Option<Interpolation>,
 }
@@ -301,7 +301,7 @@ impl Described {
             Some([low, high]) if low < high => Some([*low, *high]),
             Some(other) => {
                 return Err(crate::Error::usage(format!(
-                    "--range takes two rising values such as 0,255, and found are {other:?}"
+                    "--range takes two increasing values such as 0,255; found {other:?}"
                 )));
             }
         };
@@ -326,9 +326,9 @@ impl Described {
 /// Where an audit is to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ep {
-    /// On CUDA where it can be had, else on the CPU.
+    /// On CUDA if it is available, else on the CPU.
     Auto,
-    /// There and nowhere else.
+    /// Only on this provider.
     On(Provider),
 }
 
@@ -350,16 +350,16 @@ impl std::str::FromStr for Ep {
 pub enum StrongSample {
     /// None.
     Off,
-    /// At most so many.
+    /// At most this many.
     Most(usize),
 }
 
 /// Which queries are attacked where not all are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sample {
-    /// Of each class its share.
+    /// Stratified by class.
     Any,
-    /// The same among those that are right without attack, and others where these don't suffice.
+    /// Stratified by class, among the queries that are right without attack; others if these don't suffice.
     Correct,
 }
 
@@ -368,7 +368,7 @@ pub enum Sample {
 pub enum BenignSample {
     /// All.
     All,
-    /// At most so many.
+    /// At most this many.
     Most(usize),
 }
 
@@ -391,7 +391,7 @@ fn strong_sample(text: &str) -> std::result::Result<StrongSample, String> {
 /// Where gradients come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum GradientSource {
-    /// Formed out of the model's graph.
+    /// Derived from the model's graph.
     Exact,
     /// Estimated from forward passes.
     Estimate,
@@ -406,7 +406,7 @@ fn layouts() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-/// The most threads that can be asked for: more than any machine has cores, fewer than any machine refuses.
+/// The largest number of threads: more than any machine has cores, fewer than any machine refuses.
 const MOST_THREADS: u64 = 1024;
 
 /// The most images per model run.

@@ -16,7 +16,7 @@ use std::path::Path;
 /// What a name of generated images begins with, where others have a path.
 const PREFIX: &str = "generated:";
 /// Most images of a set: a list of them takes some 12 GB.
-const MOST: usize = 100_000_000;
+const MAX_IMAGES: usize = 100_000_000;
 
 /// The set that `generated:CLASSESxIMAGES` names, so many images of each class; `None` where `path` is no such name. Errors (exit
 /// code 2): numbers that make no set to search in, or too many images; a layout or a split, which generated images don't have.
@@ -30,7 +30,9 @@ pub fn named(path: &Path, layout: Option<&str>, split: Option<Split>) -> Option<
             Err(wrong("generated images have neither layout nor split: leave --layout and --split out"))
         }
         Some((classes, images))
-            if classes >= 1 && images >= 2 && images.checked_mul(classes).is_some_and(|all| all <= MOST) =>
+            if classes >= 1
+                && images >= 2
+                && images.checked_mul(classes).is_some_and(|all| all <= MAX_IMAGES) =>
         {
             let mut set = list(BUILTIN_SEED, classes, images);
             set.source = format!("{classes} classes of {images} {}", set.source);
@@ -38,7 +40,7 @@ pub fn named(path: &Path, layout: Option<&str>, split: Option<Split>) -> Option<
         }
         _ => Err(wrong(&format!(
             "expected {PREFIX}CLASSESxIMAGES, such as {PREFIX}1000x20 for 1,000 classes of 20 images each: at least 2 of each class, \
-             {MOST} in all at most"
+             {MAX_IMAGES} in all at most"
         ))),
     })
 }

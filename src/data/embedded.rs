@@ -210,7 +210,7 @@ impl Embedded {
 /// The error about a file of embeddings that is not what it should be. Exit code 2.
 pub fn stale(name: &str, why: &str) -> Error {
     Error::usage(format!(
-        "{name}: {why}. Remove the file and make it anew with `audit embed`, or leave it out"
+        "{name}: {why}. Remove the file and create it again with `audit embed`, or leave it out"
     ))
 }
 

@@ -7,12 +7,12 @@ use flate2::read::ZlibDecoder;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// A value.
+/// A variable of a file, or a part of one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Real numbers, column by column.
     Numbers(Vec<f64>),
-    /// Characters.
+    /// A character array, column by column.
     Text(String),
     /// A cell array, column by column.
     Cells(Vec<Value>),

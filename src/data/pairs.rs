@@ -24,7 +24,7 @@ const FOLDERS: [&str; 5] = ["", "lfw", "lfw_funneled", "lfw-deepfunneled", "lfw_
 /// The endings that LFW's images may have. The published ones are JPEG.
 const ENDINGS: [&str; 4] = ["jpg", "jpeg", "png", "bmp"];
 /// The most pairs. Resampling more would take minutes.
-const MOST: usize = 1_000_000;
+const MAX_PAIRS: usize = 1_000_000;
 
 /// Whether a path is a CSV file of pairs, by its header.
 pub fn is_table(path: &Path) -> bool {
@@ -77,8 +77,10 @@ type Side = (String, PathBuf, Option<String>);
 
 impl Pairs {
     fn add(&mut self, place: SourceLine, sides: [Side; 2], same: bool, group: Option<String>) -> Result<()> {
-        if self.pairs.len() == MOST {
-            return Err(place.wrong(format!("more than {MOST} pairs. Draw some of them into a smaller list")));
+        if self.pairs.len() == MAX_PAIRS {
+            return Err(
+                place.wrong(format!("more than {MAX_PAIRS} pairs. Draw some of them into a smaller list"))
+            );
         }
         let at = place.to_string();
         let [probe, reference] = sides.map(|(id, path, class)| {

@@ -183,19 +183,19 @@ pub struct ComparedModel {
     pub rows: Vec<ComparedValue>,
 }
 
-/// A metric of a model.
+/// A row of a comparison: a metric of a model beside the base's.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparedValue {
-    /// Which metric.
+    /// What was measured.
     pub metric: Quantity,
-    /// Its value.
+    /// In the unit of the metric.
     pub value: f64,
     /// Its difference from the base; `None` for the base itself.
     pub difference: Option<Difference>,
     /// Whether the value has no meaning, so that reports strike it through.
     pub void: bool,
-    /// 1 if the difference has an interval, this excludes zero, and it is an improvement; −1 if it is a loss; otherwise 0: retrieval without
-    /// attack has no interval, so that nothing is said of its differences.
+    /// 1 for a significant improvement, −1 for a significant loss, otherwise 0. Significant means that the difference has an interval and
+    /// that it excludes zero. Retrieval without attack has no interval.
     pub direction: i8,
 }
 
@@ -272,9 +272,7 @@ pub fn of_reports(
         cautions.extend(report.alarm().map(|alarm| format!("{name}: {alarm}")));
         let withheld = [ARS, ERS].into_iter().filter(|score| score.withheld(report)).map(Quantity::name);
         cautions.extend(withheld.map(|score| {
-            format!(
-                "{score} of {name} is not shown in its own report: its interval is too wide to tell anything"
-            )
+            format!("{score} of {name} is not shown in its own report: its interval is too wide")
         }));
     }
     let mut models = Vec::new();

@@ -28,7 +28,7 @@ pub struct Crossed {
 /// A number by the model that attacks were made on and the one that they were measured on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Transfer {
-    /// The number.
+    /// What was measured.
     pub metric: Quantity,
     /// `cells[made][measured]`; 0 is the base of the comparison, 1 the other model.
     pub cells: [[Cell; 2]; 2],
@@ -37,7 +37,7 @@ pub struct Transfer {
 /// A number of attacks made on one model and measured on one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// Its value.
+    /// In the unit of the metric.
     pub value: f64,
     /// 95 % interval over queries.
     pub interval: Option<(f64, f64)>,
@@ -64,12 +64,12 @@ pub struct Agreement {
     pub r1_difference: Difference,
 }
 
-/// Cosines over images.
+/// The cosines between both models' embeddings, over all images.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cosines {
-    /// Their mean.
+    /// 1 if the models agree on every image.
     pub mean: f64,
-    /// The lowest.
+    /// The cosine of the image on which they differ most.
     pub lowest: f64,
 }
 

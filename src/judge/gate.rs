@@ -46,12 +46,12 @@ pub struct Demand {
     pub level: Level,
 }
 
-/// A metric and its bounds.
+/// A condition of the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
-    /// The metric.
+    /// The number of the report that is checked.
     pub metric: Quantity,
-    /// Its bounds.
+    /// The bounds that it must keep.
     pub demand: Demand,
 }
 

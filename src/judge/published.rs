@@ -47,12 +47,12 @@ pub struct Beside {
     pub tables: Vec<PaperTable>,
 }
 
-/// One table.
+/// The user's models beside published ones, for one score.
 #[derive(Clone, Debug, Serialize)]
 pub struct PaperTable {
     /// What its cells are.
     pub title: String,
-    /// Names of the columns.
+    /// Heads of the numbers: retrieval without attack, the terms of the score, the score.
     pub columns: Vec<String>,
     /// The user's rows, then the published ones.
     pub rows: Vec<PaperRow>,
@@ -168,11 +168,11 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
 /// What the rows of some published models span: lowest and highest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// R@1 without attack.
+    /// R@1 without attack, in per cent.
     pub clean: [f64; 2],
-    /// ARS.
+    /// ARS from the ratio of means, as papers print it.
     pub ars: [f64; 2],
-    /// R@1 after ES.
+    /// R@1 after ES, in per cent.
     pub after: [f64; 2],
     /// Share of R@1 that ES leaves, in per cent.
     pub kept: [f64; 2],

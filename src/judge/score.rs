@@ -26,9 +26,9 @@ pub const RESAMPLES: usize = 1000;
 pub struct Basis {
     /// Items in a ranking: [`Form::ranked`].
     pub ranked: usize,
-    /// The form of the definitions that the attacks used.
+    /// Published or corrected definitions.
     pub form: Form,
-    /// The metric.
+    /// Decides the scale of distances, such as ES:D.
     pub metric: Metric,
     /// Number of foreign targets, among which QA± ranks them; `None` where attacks aim at images.
     pub foreign: Option<usize>,
@@ -77,7 +77,7 @@ pub struct Estimate {
 /// One term of the scores. Ranks are percentiles and shares are in per cent (0–100); TMA is a cosine, ES:D a distance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The term.
+    /// What is measured, with its resistance and its part in ERS.
     pub term: &'static Term,
     /// Number of trials in the means.
     pub queries: usize,
@@ -124,15 +124,15 @@ pub struct Replicate {
     pub per_trial: Vec<Option<f64>>,
     /// Resistance from the ratio of means for each summary.
     pub table: Vec<Option<f64>>,
-    /// ERS.
+    /// [`ComputedScores::ers`] of the resample.
     pub ers: Option<f64>,
-    /// ARS per trial.
+    /// [`ComputedScores::ars`] of the resample.
     pub ars: Option<f64>,
-    /// ARS from the ratio of means.
+    /// [`ComputedScores::ars_table`] of the resample.
     pub ars_table: Option<f64>,
-    /// ARS of what the strong search found.
+    /// [`ComputedScores::ars_strong`] of the resample.
     pub ars_strong: Option<f64>,
-    /// Robust R@1.
+    /// R@1 of the strong search's queries after it, in per cent.
     pub robust_r1: Option<f64>,
     /// The worst mean after the attack of any class, and of any group, for each summary whose term is divided.
     pub worst: Vec<[Option<f64>; DIVISIONS.len()]>,

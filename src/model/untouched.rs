@@ -28,7 +28,7 @@ pub struct Untouched {
 
 /// Images at a time where the file leaves that open, and the model itself takes no fewer: as many as the check at load looks at.
 /// Much larger batches, as a GPU has them, would only be padding.
-const MOST: usize = 8;
+const MAX_BATCH: usize = 8;
 
 /// What finite differences are taken of.
 enum Smooth {
@@ -96,7 +96,7 @@ impl Untouched {
             output: info.output.clone(),
             preprocessing: info.preprocessing.clone(),
             pooling: info.pooling,
-            each: if free { batch.min(MOST) } else { batch },
+            each: if free { batch.min(MAX_BATCH) } else { batch },
             free,
         };
         // A graph may count on its batch further in, in a constant.

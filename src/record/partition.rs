@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The largest number of parts.
-const MOST: u64 = 100_000;
+const MAX_PARTS: u64 = 100_000;
 
 /// Part `index` of `of` of a run. A hash of the query's id assigns each query to a part, so the assignment does not
 /// depend on other queries.
@@ -28,8 +28,10 @@ impl FromStr for Partition {
         let numbers = text.strip_prefix("hash:").and_then(|t| t.split_once('/'));
         let numbers = numbers.and_then(|(m, n)| Some((m.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
         match numbers {
-            Some((index, of)) if of <= MOST && (1..=of).contains(&index) => Ok(Partition { index, of }),
-            _ => Err(format!("expected hash:m/n with m from 1 to n and n up to {MOST}, such as hash:1/3")),
+            Some((index, of)) if of <= MAX_PARTS && (1..=of).contains(&index) => Ok(Partition { index, of }),
+            _ => {
+                Err(format!("expected hash:m/n with m from 1 to n and n up to {MAX_PARTS}, such as hash:1/3"))
+            }
         }
     }
 }

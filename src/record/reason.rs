@@ -119,7 +119,7 @@ impl Reason {
 
 impl Finding {
     /// Whether this finding belongs to `reason` and invalidates the scores.
-    pub fn condemns(&self, reason: &Reason) -> bool {
+    pub fn invalidates(&self, reason: &Reason) -> bool {
         self.check == reason.id && self.severity == Severity::Error
     }
 
@@ -136,8 +136,8 @@ impl Finding {
 }
 
 /// Advice where another attack outdoes the strong search.
-pub const MORE_EFFORT: &str = "The strong search left something: its numbers are upper bounds, and here too high. Give it more \
-                               work: `effort: 10` in the suite file";
+pub const MORE_EFFORT: &str = "The strong search did not find the best attacks, so its numbers are too high. Give it more work: \
+                               `effort: 10` in the suite file";
 
 /// Defines a constant and a row of the table for each reason: its id, its source, when it is checked, its
 /// question, its advice.
@@ -156,130 +156,130 @@ reasons! {
         "Check the preprocessing (range, mean, std) and the model in its own framework. A division by \
          zero or an overflow is the usual cause";
     RANDOMISED = "randomised", source::MASKING, "always", "Does the same image give the same embedding?",
-        "Export the model in inference mode, without random operators. An attack on a model that changes \
+        "Export the model in inference mode, without random operators. An attack on a model whose output changes at random \
          proves nothing";
     PARITY = "parity", source::ONNX_OPERATORS, "always", "Do our embeddings agree with the untouched file's?",
-        "The audit would be of another model. Please report this with the model's architecture";
-    RUNTIME_OPTIMISER = "runtime-optimiser", source::GRAPH_OPTIMISATIONS, "always", "Does ONNX Runtime's optimiser leave the embeddings alone?",
-        "The audit is of the model as it is written. Deployed with default options, it computes something \
-         else";
-    BATCH_DEPENDENCE = "batch-dependence", source::BATCH_NORMALISATION, "always", "Is an embedding the same in other company?",
+        "An audit would examine another model than the file's. Please report this with the model's architecture";
+    RUNTIME_OPTIMISER = "runtime-optimiser", source::GRAPH_OPTIMISATIONS, "always", "Does ONNX Runtime's optimiser leave the embeddings unchanged?",
+        "The audit examines the model as the file states it. With ONNX Runtime's default options, the deployed model computes other \
+         embeddings";
+    BATCH_DEPENDENCE = "batch-dependence", source::BATCH_NORMALISATION, "always", "Does an embedding stay the same if the other images of its batch change?",
         "Batch normalisation exported in training mode is the usual cause: export the model in inference \
          mode";
-    BATCH_SIZE = "batch-size", source::BATCH_NORMALISATION, "always", "Is an embedding the same in batches of any size?",
-        "The audit is of the model in batches of the size that it chose. In others the model is another one, which an audit \
-         does not see. Look for nodes that read the size of the batch, and export the model without them";
+    BATCH_SIZE = "batch-size", source::BATCH_NORMALISATION, "always", "Does an embedding stay the same if the size of its batch changes?",
+        "The audit examines the model at one batch size. At other batch sizes the model computes other embeddings. Look for \
+         nodes that read the size of the batch, and export the model without them";
     PRECISION = "precision", source::MIXED_PRECISION, "always", "Does the model compute in float32?",
-        "Mind that the audit is of its float32 form";
-    GRADIENT_ESTIMATED = "gradient-estimated", source::NES, "always", "Are gradients formed, not estimated?",
-        "Attacks find less this way, so that scores flatter the model and compare with no others: audit \
-         with exact gradients where they can be had";
+        "The audit examines the float32 form of the model";
+    GRADIENT_ESTIMATED = "gradient-estimated", source::NES, "always", "Are gradients exact, not estimated?",
+        "Attacks along estimated gradients are weaker. The scores are therefore too high and not comparable with others. Audit with \
+         exact gradients where they are available";
     ZERO_GRADIENT = "zero-gradient", source::ATTACK_FAILURE, "always", "Is there a gradient on every image?",
-        "White-box attacks can't move there, and count as withstood, so that the model would look robust \
-         without being it. Audit with --gradient estimate, or the model before what flattens it";
+        "White-box attacks can't change these images and count as withstood. The model would look robust without being robust. \
+         Audit with --gradient estimate, or audit the model without the layer that makes the gradient zero";
     GRADIENT = "gradient", source::DIFFERENTIATION, "always", "Does the gradient agree with finite differences?",
-        "A score from it would call a weak model robust, so none is given. Please report this with the \
+        "Attacks along a wrong gradient would call a weak model robust, so no score is given. Please report this with the \
          model's architecture, or audit with --gradient estimate";
-    GRADIENT_DEVIATES = "gradient-deviates", source::DIFFERENTIATION, "always", "Is the gradient as right as finite differences can tell?",
-        "So small an error changes few signs of the gradient, and scores hardly. Please report this with the model's \
+    GRADIENT_DEVIATES = "gradient-deviates", source::DIFFERENTIATION, "always", "Is the gradient as accurate as finite differences can measure?",
+        "Such a small error changes few signs of the gradient and hardly changes scores. Please report this with the model's \
          architecture";
     IMAGE_HIDDEN = "image-hidden", source::CA_TRIDE, "always", "Does the embedding depend on the image?",
-        "Such a model tells its images apart by next to nothing: see that it is trained, and its weights loaded";
-    STRAIGHT_THROUGH = "straight-through", source::STRAIGHT_THROUGH, "always", "Is nothing rounded on the way?",
-        "The model is flat there, and an attack made for it may find more";
+        "Such a model hardly distinguishes images. Check that it is trained and that its weights are loaded";
+    STRAIGHT_THROUGH = "straight-through", source::STRAIGHT_THROUGH, "always", "Does the gradient pass no rounding?",
+        "The true gradient of rounding is zero. An attack made for quantised models may find more";
     FLAT_OPERATORS = "flat-operators", source::MASKING, "always", "Does the gradient reach every path?",
-        "An attack that goes round them may find more: compare with --gradient estimate";
-    SATURATED_GRADIENT = "saturated-gradient", source::MASKING, "always", "Does the gradient point somewhere, and near by to the same place?",
-        "Gradients that vanish or turn with every step mislead attacks: trust the score only if `audit \
+        "An attack that does not need their gradient may find more: compare with --gradient estimate";
+    SATURATED_GRADIENT = "saturated-gradient", source::MASKING, "always", "Is the gradient non-zero and stable under small changes?",
+        "Gradients that vanish or change direction with every step mislead attacks: trust the score only if `audit \
          doctor` finds that attacks without gradients do no better";
-    PREPROCESSING_DOUBTFUL = "preprocessing-doubtful", source::PREPROCESSING, "with `--data`", "Does no other preprocessing retrieve better?",
+    PREPROCESSING_DOUBTFUL = "preprocessing-doubtful", source::PREPROCESSING, "with `--data`", "Is no other preprocessing better at retrieval?",
         "Check how the model was trained, and state it in the model card";
-    COLLAPSE = "collapse", source::CA_TRIDE, "always", "Do embeddings tell images apart?",
+    COLLAPSE = "collapse", source::CA_TRIDE, "always", "Do embeddings distinguish images?",
         "One of three causes: the preprocessing is wrong; the images are not of the kind that the model was trained on, or too few \
-         to tell; or the model has collapsed. A collapsed model can score high, but its scores mean nothing";
-    ZERO_EMBEDDING = "zero-embedding", source::NORMFACE, "always", "Has every embedding a direction?",
-        "An embedding of zeros is as far from everything as from anything: look at these images and at the layers that end \
-         in zeros, or take --metric euclidean";
-    DUPLICATES = "duplicates", source::NEAR_DUPLICATES, "always", "Is every embedding unlike the others?",
-        "Which of equals comes first is chance: remove the copies from the data, or read R@1 as the range";
-    LONE_IMAGES = "lone-images", source::RETRIEVAL, "always", "Has every query something to find?",
+         to decide; or the model has collapsed. A collapsed model can have high scores, but they mean nothing";
+    ZERO_EMBEDDING = "zero-embedding", source::NORMFACE, "always", "Does every embedding have a direction?",
+        "A zero embedding has no direction, so normalised and cosine distances from it are undefined. Look at these images and at the layers \
+         whose outputs are zero, or take --metric euclidean";
+    DUPLICATES = "duplicates", source::NEAR_DUPLICATES, "always", "Do all images have different embeddings?",
+        "The order of equal embeddings is arbitrary. Remove the copies from the data, or read R@1 as the range";
+    LONE_IMAGES = "lone-images", source::RETRIEVAL, "always", "Does every query have an image of its class to find?",
         "They have no R@1 and are left out of it. Give each class two images or more";
-    BOUNDS = "bounds", source::BALL, "always", "Do attacked images stay in their bounds?",
+    BOUNDS = "bounds", source::BALL, "always", "Do attacked images stay within their bounds?",
         "This is a fault of the attack. Please report it";
     DIRECTION = "direction", source::EVALUATING, "always", "Does each attack move its measure towards its goal?",
         "An attack that does nothing, or the opposite, shows nothing about the model. Run `audit doctor` \
          for the cause";
-    UNFINISHED = "unfinished", source::ATTACK_FAILURE, "always", "Had the attacks stopped getting anywhere?",
-        "More steps would find more. The suites `ars-strict` and `ers-strict` take adaptive ones, which \
-         end nearer to the best";
-    SILENT_SUCCESS = "silent-success", source::ATTACK_FAILURE, "always", "Is the last image the best one?",
-        "The published form counts the last image even so; the suites `ars-strict` and `ers-strict` count \
+    UNFINISHED = "unfinished", source::ATTACK_FAILURE, "always", "Had the attacks converged?",
+        "More steps would find more. The suites `ars-strict` and `ers-strict` use adaptive steps, which \
+         end nearer to the optimum";
+    SILENT_SUCCESS = "silent-success", source::ATTACK_FAILURE, "always", "Is the last image of each attack its best one?",
+        "The published form counts the last image all the same; the suites `ars-strict` and `ers-strict` count \
          the best";
     HALF_PRECISION = "half-precision", source::MIXED_PRECISION, "with `--attack-precision fp16`", "Are the attacks as strong as with steps in float32?",
         "Audit without --attack-precision fp16: steps then run in float32";
     WORST_CASE = "worst-case", source::EVALUATING, "always", "How many queries survive every recall attack?",
         "";
-    MASKED_GRADIENTS = "masked-gradients", source::MASKING, "with the strong search", "Do softened gradients, or none, find no more than the exact one?",
-        "The exact gradient is hidden, so that scores of attacks along it say nothing about the model. Read robust R@1, and \
-         audit the model before what hides its gradient";
-    CONTRADICTED = "contradicted", source::ENSEMBLE, "with the strong search", "Does a stronger attack leave the suite's R@1 standing?",
+    MASKED_GRADIENTS = "masked-gradients", source::MASKING, "with the strong search", "Do attacks with softened gradients or without gradients break no more queries than the exact gradient?",
+        "The exact gradient is masked, so that scores of attacks along it say nothing about the model. Read robust R@1, and \
+         audit the model without the layer that masks its gradient";
+    CONTRADICTED = "contradicted", source::ENSEMBLE, "with the strong search", "Does the strong search confirm the suite's R@1?",
         "Read robust R@1, and gate on it: --fail-under robust_r1=N";
-    MORE_STEPS = "more-steps", source::EVALUATING, "doctor", "Do twice the steps find no more?",
+    MORE_STEPS = "more-steps", source::EVALUATING, "doctor", "Do twice as many steps find no more?",
         "Audit with more --steps, or with `--suite ars-strict`";
     RESTARTS = "restarts", source::EVALUATING, "doctor", "Do random starts find no more?",
         "Audit with random starts: `--suite ars-strict`, or `restarts: 5` in a suite file";
     STEP_SIZE = "step-size", source::ENSEMBLE, "doctor", "Do other step sizes find no more?",
-        "Audit with steps that adapt: `--suite ars-strict`, or `schedule: adaptive` in a suite file";
+        "Audit with adaptive steps: `--suite ars-strict`, or `schedule: adaptive` in a suite file";
     ONE_STEP = "one-step", source::MASKING, "doctor", "Are many steps better than one?",
-        "The gradient misleads over more than one step: gradients are masked, and the score with them";
+        "One step finds better images than the whole attack. The gradients are masked, so the score is invalid";
     BUDGET = "budget", source::MASKING, "doctor", "Does a larger ε make attacks stronger?",
-        "More room can't hurt an attack that works: gradients are masked, and the score with them";
+        "A larger ε cannot weaken a working attack. The gradients are masked, so the score is invalid";
     UNBOUNDED = "unbounded", source::MASKING, "doctor", "Does an attack without bounds reach its goal?",
-        "Without bounds every model falls, as one image may become another: the attack fails, not the \
-         model resists";
-    CURVE = "curve", source::EVALUATING, "doctor", "Does retrieval fall to nothing as ε grows?",
+        "Without bounds an attack can turn one image into another, so no model resists it. That it misses its goal is a fault of \
+         the attack, not robustness of the model";
+    CURVE = "curve", source::EVALUATING, "doctor", "Does R@1 fall to chance as ε grows?",
         "Audit at several --eps, and read the whole curve";
-    NOISE = "noise", source::MASKING, "doctor", "Is random noise worse than the attack?",
-        "Chance finds what the gradient doesn't: gradients are masked, and the score with them";
-    BLACK_BOX = "black-box", source::MASKING, "doctor", "Is an attack without gradients worse?",
-        "Gradients are masked, and the score with them. Audit with --gradient estimate to see how far";
-    TRANSFER = "transfer", source::ATTACK_FAILURE, "doctor, with `--surrogate`", "Is an attack on another model worse?",
-        "Gradients are masked: the other model's point the better way";
-    EIGHT_BIT = "eight-bit", source::FGSM, "doctor", "Do attacked images survive being saved?",
-        "The attack lives on changes smaller than a grey level, which no image file holds";
+    NOISE = "noise", source::MASKING, "doctor", "Is random noise weaker than the attack?",
+        "Random images are better than the attack along the gradient. The gradients are masked, so the score is invalid";
+    BLACK_BOX = "black-box", source::MASKING, "doctor", "Is an attack without gradients weaker?",
+        "The gradients are masked, so the score is invalid. Audit with --gradient estimate to see by how much";
+    TRANSFER = "transfer", source::ATTACK_FAILURE, "doctor, with `--surrogate`", "Is an attack made on another model weaker?",
+        "Gradients are masked: an attack made on the other model works better";
+    EIGHT_BIT = "eight-bit", source::FGSM, "doctor", "Do attacked images stay effective when they are saved in 8 bits?",
+        "The attack depends on changes smaller than one grey level, which 8-bit images cannot store";
     CANDIDATES = "candidates-outside", source::RANKING_ATTACK, "always", "Are the candidates of CA± items of the gallery?",
-        "By the definition candidates are items of the gallery. Audit images of the gallery, where there are any, instead of \
-         their embeddings";
-    KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 items to keep at the top?",
-        "Compare with runs on a larger gallery only with care";
+        "By definition, candidates are items of the gallery. Audit the images of the gallery instead of its embeddings, if \
+         you have them";
+    KEPT_ITEMS = "few-kept-items", source::DEEP_RANKING, "with SPQA or SPFOA", "Are there 5 items to keep at the top of the ranking?",
+        "Be careful when comparing with runs on a larger gallery";
     BUILT_IN_DATA = "built-in-data", source::DATA_BIAS, "without `--data`, or with `generated:`", "Are the images your own?",
         "Give your own with --data";
     PREPROCESSING_ASSUMED = "preprocessing-assumed", source::PREPROCESSING, "always", "Is the preprocessing stated?",
-        "If the model was trained with others, or has them inside, state --mean and --std (0 and 1 for none)";
+        "If the model was trained with other values, or normalises inside, state --mean and --std (0 and 1 for none)";
     CLASS_SCORES = "class-scores", source::FACENET, "always", "Is the output an embedding?",
-        "If they are, export the model without its classifier (timm: num_classes=0), or audit the value before it: --output NAME";
+        "If they are, export the model without its classifier (timm: num_classes=0), or audit the value before the classifier: --output NAME";
     UNREADABLE_IMAGES = "unreadable-images", source::DATASHEETS, "always", "Could every image be read?",
-        "Mend them, or take them out";
+        "Repair these files, or remove them";
     OTHER_FILES = "other-files", source::DATASHEETS, "with `--data`", "Is every file among the images an image?",
         "If these are images, give them their format's ending, or convert them to PNG. Otherwise remove them";
-    NO_CLUSTERING = "no-clustering", source::CLUSTERING, "always", "Was there time to cluster?",
+    NO_CLUSTERING = "no-clustering", source::CLUSTERING, "always", "Was clustering fast enough to be done?",
         "";
-    FAST_MATH = "fast-math", source::CUDA_PROVIDER, "with `--fast-math`", "Were products rounded no further than float32?",
-        "Compare with scores made so, or leave it out";
+    FAST_MATH = "fast-math", source::CUDA_PROVIDER, "with `--fast-math`", "Were products computed in full float32?",
+        "Compare only with scores made with --fast-math, or leave it out";
     CPU_NODES = "cpu-nodes", source::EXECUTION_PROVIDERS, "with `--allow-cpu-nodes`", "Did every node run on the GPU?",
         "";
-    FEW_QUERIES = "few-queries", source::BOOTSTRAP, "always", "Are there queries enough?",
-        "Mind the intervals, and compare models on more";
-    SMALL_TERMS = "small-terms", source::BOOTSTRAP, "always", "Does each resistance rest on ten queries or more?",
-        "Audit more queries; attacks on queries, not on pairs, also take those that are right without attack: --sample correct";
-    WITHHELD = "withheld", source::BOOTSTRAP, "always", "Are there queries enough for a score?",
+    FEW_QUERIES = "few-queries", source::BOOTSTRAP, "always", "Are there enough queries?",
+        "Read the intervals, and compare models on more queries";
+    SMALL_TERMS = "small-terms", source::BOOTSTRAP, "always", "Is each resistance measured on ten queries or more?",
+        "Audit more queries. For attacks on queries (not on pairs), --sample correct prefers queries that are right without attack";
+    WITHHELD = "withheld", source::BOOTSTRAP, "always", "Are there enough queries for a score?",
         "Audit more queries";
-    ROSE = "rose", source::EVALUATING, "always", "Does no attack raise the R@1 that it attacks?",
+    ROSE = "rose", source::EVALUATING, "always", "Does no attack increase the R@1 that it attacks?",
         "";
-    PASS_LEFT_OUT = "pass-left-out", source::MASKING, "with the strong search", "Could every backward pass be formed?",
-        "Free memory, or run on a machine with more, and audit again";
-    PART_OF_A_RUN = "part-of-a-run", source::BOOTSTRAP, "with `--partition`", "Is the run whole?",
-        "`audit merge` puts the parts together";
-    SAMPLING_NOISE = "sampling-noise", source::BOOTSTRAP, "with a baseline", "Does the gate tolerate what chance explains?",
-        "A drop of that size can pass unseen: audit more queries, or tolerate more";
+    PASS_LEFT_OUT = "pass-left-out", source::MASKING, "with the strong search", "Could every backward pass be built?",
+        "Free memory, or use a machine with more memory, and audit again";
+    PART_OF_A_RUN = "part-of-a-run", source::BOOTSTRAP, "with `--partition`", "Is the run complete?",
+        "`audit merge` combines the parts";
+    SAMPLING_NOISE = "sampling-noise", source::BOOTSTRAP, "with a baseline", "Does the gate tolerate differences that chance explains?",
+        "The gate can miss a drop of that size: audit more queries, or increase the tolerance";
 }

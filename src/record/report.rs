@@ -191,7 +191,7 @@ impl Report {
                 "Not to be trusted: there {are} {} finding{s} that leave{} {of}{}",
                 found.len(),
                 if s.is_empty() { "s" } else { "" },
-                if self.allow_untrusted { "; --allow-untrusted let the audit go on" } else { "" }
+                if self.allow_untrusted { "; the audit continued because of --allow-untrusted" } else { "" }
             )
         })
     }

@@ -1,8 +1,9 @@
-//! What a report comes to, in words: a verdict, what published models have, and what to do next.
+//! The conclusion of a report: a verdict, the numbers of published models, and what to do next.
 //!
-//! A verdict rests on robust R@1, which is an upper bound: that a model falls is shown by the images that make it fall, that it
-//! stands is only as sure as the search is strong. So no verdict is good without the strong search, or where gradients were
-//! estimated or another model's, or attacks had less room than those on the published models. Its border is what ES leaves of the R@1 of the weakest published defence.
+//! A verdict depends on robust R@1, which is an upper bound. The attacked images prove that a model is not robust. That a model is
+//! robust is only as certain as the search is strong. So no verdict is good without the strong search, with estimated gradients or those
+//! of another model, or with smaller perturbations than those of the published models. The threshold is the share of R@1 that ES
+//! leaves of the weakest published defence.
 
 use super::escape::shell;
 use super::first::masked;
@@ -14,28 +15,28 @@ use crate::judge::strong;
 use crate::record::{FEW, Report, RobustR1, Suite, reason};
 use crate::threat::Ball;
 
-/// What a report comes to.
+/// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The numbers mean nothing.
+    /// The numbers are invalid.
     Void,
-    /// Too little was measured.
+    /// Too little was measured for a verdict.
     Open,
-    /// Attacks leave less than they leave of the weakest published defence.
+    /// Attacks leave significantly less than the threshold.
     Falls,
-    /// On neither side of that border.
+    /// No significant difference from the threshold, or a caveat excludes a good verdict.
     Between,
-    /// The strong search leaves more.
+    /// The strong search leaves significantly more than the threshold.
     Stands,
 }
 
 /// The verdict.
 pub struct Assessment {
-    /// What the report comes to.
+    /// Its kind, which decides its colour.
     pub standing: Standing,
     /// The verdict in a sentence without a full stop.
     pub headline: String,
-    /// What it rests on, in sentences.
+    /// The reasons for it, in sentences.
     pub reasons: Vec<String>,
     /// What to do next: a sentence, and the command that does it.
     pub next: Vec<(String, Option<String>)>,
@@ -49,18 +50,18 @@ pub fn assess(report: &Report) -> Result<Assessment> {
     let spans = spans()?;
     let (standing, headline, mut reasons) = stand(report, &spans);
     if masked(report) {
-        reasons.push("The model hides its gradient, so that scores of attacks along it mean nothing".into());
+        reasons.push("The model masks its gradient, so that scores of attacks along it mean nothing".into());
     }
     Ok(Assessment { standing, headline, reasons, next: next(report, standing) })
 }
 
-/// The verdict where numbers mean something. Where they don't, the alarm says so and why. Errors: as [`assess`].
+/// The verdict where the numbers are valid. Where they are not, an alarm says so and why. Errors: as [`assess`].
 pub fn beside_alarm(report: &Report) -> Result<Option<Assessment>> {
     let found = assess(report)?;
     Ok((found.standing != Standing::Void).then_some(found))
 }
 
-/// The model beside published ones, and what the published numbers are.
+/// A table of the model beside published ones, and a note on the published numbers.
 pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
     let Spans { plain, defended } = spans()?;
     let shown = |q: Quantity| {
@@ -83,8 +84,8 @@ pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
         row("plain models, published", plain),
     ];
     let note = format!(
-        "Published: {SPANS_FROM}. This report: {} images, ε {}. Numbers of other images or another ε are a rough guide, and ES is one \
-         attack of the many in the strong search",
+        "Published: {SPANS_FROM}. This report: {} images, ε {}. On other images or with another ε, the comparison is rough. ES is only one \
+         of the many attacks of the strong search",
         report.data.images,
         bound(&report.suite)
     );
@@ -94,7 +95,7 @@ pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
 fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     if let Some(part) = &report.part {
         let headline = format!("No verdict: this is part {} of a run", part.partition);
-        return (Standing::Open, headline, vec!["`audit merge` puts the parts together".into()]);
+        return (Standing::Open, headline, vec!["`audit merge` combines the parts".into()]);
     }
     if report.errors().any(|w| !reason::MASKED_GRADIENTS.made(w)) {
         let headline = "No verdict: the numbers mean nothing".into();
@@ -102,7 +103,7 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     }
     match &report.scores.robust_r1 {
         None if of_list(report) => {
-            let headline = "No verdict: a list of pairs has no robust R@1, by which verdicts are made".into();
+            let headline = "No verdict: a list of pairs has no robust R@1, which a verdict needs".into();
             let read =
                 "Read below how many decisions were wrong without attack, and how many after it".into();
             (Standing::Open, headline, [read].into_iter().chain(report.caveat()).collect())
@@ -112,14 +113,14 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     }
 }
 
-/// The verdict by robust R@1: the share of the right queries that stay right, with its interval, against the border.
+/// The verdict by robust R@1: compares the share of the right queries that stay right, with its interval, with the threshold.
 fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, String, Vec<String>) {
     let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
     let (right, left) = (count(robust.clean), count(robust.value));
     if right < FEW {
         let headline = format!("No verdict: only {right} queries are right without attack");
         let why = format!(
-            "A verdict needs {FEW}: a query that is wrong without attack has nothing to lose, and {} were tried",
+            "A verdict needs {FEW}: an attack cannot make a query wrong that is wrong without attack. {} queries were tried",
             robust.queries
         );
         return (Standing::Open, headline, vec![why]);
@@ -138,7 +139,7 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
         && !ARS.void(report)
     {
         reasons.push(format!(
-            "ARS, {score:.1}, says more than that: the attacks behind it are weaker than the strong search"
+            "ARS, {score:.1}, is more favourable: its attacks are weaker than the strong search"
         ));
     }
     let caveat = report.caveat().or_else(|| smaller(&report.suite));
@@ -151,20 +152,22 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
         Standing::Falls => {
             format!("Not robust: {} of {right} queries that were right are made wrong", right - left)
         }
-        Standing::Stands => format!("{left} of {right} queries stay right, whatever was tried"),
+        Standing::Stands => format!("{left} of {right} queries stay right under every attack that was tried"),
         _ => format!("Neither broken nor robust: {left} of {right} queries stay right"),
     };
     if standing != Standing::Falls {
         reasons.push("This is an upper bound: a better attack may lower it".into());
     }
     if standing == Standing::Between && (low..=high).contains(&weakest) {
-        reasons.push("The interval spans the border, so that more queries would tell".into());
+        reasons.push(format!(
+            "The interval includes the threshold of {weakest:.1} %: more queries would decide"
+        ));
     }
     reasons.extend(caveat);
     (standing, headline, reasons)
 }
 
-/// What makes attacks weaker than those on the published models: a smaller part of the image or of ε.
+/// Why attacks are weaker than those on the published models: a smaller part of the image, or a smaller ε.
 fn smaller(suite: &Suite) -> Option<String> {
     let ball = Ball::find(&suite.norm).ok().filter(|ball| ball.is_box);
     match &suite.mask {
@@ -177,7 +180,7 @@ fn smaller(suite: &Suite) -> Option<String> {
     }
 }
 
-/// The verdict by ARS, where the strong search was not run. Attacks that succeed are evidence, those that fail are not.
+/// The verdict by ARS, where the strong search was not run. Attacks that succeed are evidence; attacks that fail are not.
 fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     let [weakest, best] = spans.defended.ars;
     let found =
@@ -193,18 +196,18 @@ fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     if high < weakest {
         return (
             Standing::Falls,
-            "Not robust: the attacks of the suite get most of what they want".into(),
+            "Not robust: the attacks of the suite mostly reach their goals".into(),
             reasons,
         );
     }
-    reasons.push("A score of attacks that fail says little until stronger ones were tried".into());
+    reasons.push("That these attacks fail says little: stronger ones were not tried".into());
     (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
 }
 
 /// The suite that commands take where none is named.
 const USUAL: &str = "ars";
 
-/// Whether its images came as a list of pairs, which doesn't say who is on each of them, so that R@1 says little.
+/// Whether its images came as a list of pairs. The list does not identify every image, so that R@1 says little.
 fn of_list(report: &Report) -> bool {
     report.verification.as_ref().is_some_and(|found| found.listed)
 }
@@ -218,7 +221,7 @@ fn next(report: &Report, standing: Standing) -> Vec<(String, Option<String>)> {
         false if built_in => "",
         false => " --data FOLDER",
     };
-    // The doctor looks into the attacks of a suite. One of the user's own has no name that the program knows.
+    // The doctor examines the attacks of a suite. A suite of the user's own has no built-in name.
     let suite = Some(&report.suite.name).filter(|name| crate::suite::Suite::knows(name) && *name != USUAL);
     let suite = suite.map_or(String::new(), |name| format!(" --suite {name}"));
     let has = |of: &reason::Reason| report.warnings.iter().any(|w| of.made(w));
@@ -228,60 +231,57 @@ fn next(report: &Report, standing: Standing) -> Vec<(String, Option<String>)> {
     let strong = |more: &str| Some(format!("audit --suite strong {model}{data}{more} -o strong.html"));
     match standing {
         Standing::Void => {
-            step("Mend what is named below as ERROR, and audit again", None);
-            step("Let every check look for the cause", doctor);
+            step("Correct what is marked ERROR below, and audit again", None);
+            step("Run all checks to find the cause", doctor);
         }
         Standing::Open if report.part.is_some() => {
-            step(
-                "Put the parts together",
-                Some("audit merge part*.json -o report.json -o report.html".into()),
-            );
+            step("Combine the parts", Some("audit merge part*.json -o report.json -o report.html".into()));
         }
         Standing::Open | Standing::Between if of_list(report) => {
             if report.suite.sampling.is_some() {
                 let more = format!("audit{suite} {model}{data} --max-queries 200 -o pairs.html");
                 step("Attack more pairs than here", Some(more));
             }
-            step("Let every check look for reasons to distrust the numbers", doctor);
+            step("Run all checks for reasons to distrust the numbers", doctor);
         }
         Standing::Open | Standing::Between => {
-            step("Let the strong search decide, on more queries than here", strong(" --max-queries 200"));
-            step("Let every check look for reasons to distrust the numbers", doctor);
+            step("Run the strong search on more queries than here", strong(" --max-queries 200"));
+            step("Run all checks for reasons to distrust the numbers", doctor);
         }
         Standing::Falls => {
             step(
-                "Harden it: adversarial training on images of your own (docs/training.md)",
+                "Harden the model: adversarial training on your own images (docs/training.md)",
                 Some("audit-train ca-tride --data FOLDER --out hardened.onnx".into()),
             );
             step(
                 "Then make the same attacks on the hardened model, and compare",
                 Some(format!("audit hardened.onnx{data} --trials report.json -o hardened.json")),
             );
-            step("Until then: the classes and queries that fall first are in a table below", None);
+            step("Until then: a table below lists the weakest classes and queries", None);
         }
         Standing::Stands => {
-            step("Try to prove it wrong: every check, and attacks of another kind", doctor);
-            step("Attack every query by the strong search", strong(""));
+            step("Try to refute this verdict: all checks, and other attacks", doctor);
+            step("Attack every query with the strong search", strong(""));
             if let Some(robust) = &report.scores.robust_r1 {
                 let least = robust.interval.0.floor();
                 step(
-                    "Hold later versions to it",
+                    "Check later versions against this result",
                     Some(format!("audit gate report.json --fail-under robust_r1={least}")),
                 );
             }
         }
     }
     if masked(report) {
-        step("Audit the model before what hides its gradient", None);
+        step("Audit the model without the layer that masks its gradient", None);
     }
     if has(&reason::PREPROCESSING_ASSUMED) {
         step(
-            "State how images are prepared, in a card: here it was assumed",
+            "State the preprocessing in a model card: here it was assumed",
             Some(format!("audit inspect {model} --write-card")),
         );
     }
     if built_in {
-        step("Audit on images of your own: add --data FOLDER", None);
+        step("Audit on your own images: add --data FOLDER", None);
     }
     steps
 }

@@ -106,11 +106,12 @@ fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<Fir
         remarks.push(format!("under a stronger attack R@1 falls to {:.1} %", robust.value));
     }
     if masked(report) {
-        remarks.push("the model hides its gradient, so that attacks find too little".into());
+        remarks.push("the model masks its gradient, so that attacks find too little".into());
     }
     if withheld {
         remarks.push(
-            "the interval is too wide to tell a weak model from a strong one: audit more queries".into(),
+            "the interval is too wide to distinguish a weak model from a strong one: audit more queries"
+                .into(),
         );
     }
     Some(First {

@@ -27,7 +27,7 @@ fn json(geometry: &Geometry) -> Result<Vec<u8>> {
 /// Classes that a terminal shows.
 const CLASSES: usize = 5;
 
-/// The geometry for a terminal.
+/// The text for a terminal: a summary, of which JSON and HTML have all.
 pub fn terminal(geometry: &Geometry) -> String {
     let mut out = String::new();
     let mut line = |text: &str| out += &(wrap(text) + "\n");

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 pub struct Format {
     /// The file name's ending, without the dot before it.
     pub extension: &'static str,
-    /// Renders it.
+    /// Gives the bytes of the file.
     pub render: fn(&Report) -> Result<Vec<u8>>,
     /// Whether it shows the pictures of [`crate::record::Examples`].
     pub shows_examples: bool,
@@ -56,7 +56,7 @@ pub const FORMATS: &[Format] = &[
     Format { extension: "intoto.json", render: intoto::render, shows_examples: false, names_trials: false },
 ];
 
-/// The report as JSON.
+/// The bytes of a `.json` file.
 pub fn json(report: &Report) -> Result<Vec<u8>> {
     json::render(report)
 }
@@ -114,7 +114,7 @@ impl<T> Output<T> {
         Ok(Output { destination: Destination::open("-o", path)?, render: formats[at].1 })
     }
 
-    /// Writes the value.
+    /// Renders and writes the value. Errors: as [`Target::write`].
     pub fn write(self, value: &T) -> Result<()> {
         self.destination.write(&(self.render)(value)?)
     }
@@ -144,7 +144,7 @@ impl Target {
         self.format.shows_examples
     }
 
-    /// Writes the report.
+    /// Renders and writes the report. Errors: rendering fails, or the file can't be written any more.
     pub fn write(self, report: &Report) -> Result<()> {
         self.destination.write(&(self.format.render)(report)?)
     }

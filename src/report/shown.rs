@@ -327,7 +327,7 @@ pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     });
     let tables = [
         (
-            "attacked pairs, in %; TAR where the threshold is set anew for the false accept rate on these pairs",
+            "attacked pairs, in %; TAR at the threshold with the same false accept rate on these pairs",
             Grid::new(&["attacks", "genuine", "impostor", "EER", "95 %", "TAR at FAR"], &[0], attacked),
         ),
         (
@@ -480,12 +480,12 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
     ]
 }
 
-/// The meaning of a row's difference, in one word.
+/// The meaning of a row's difference; empty for the base.
 pub(super) fn word(row: &ComparedValue) -> &'static str {
     match row.direction {
         1 => "better",
         -1 => "worse",
-        _ if row.difference.is_some() => "not told apart",
+        _ if row.difference.is_some() => "no significant difference",
         _ => "",
     }
 }

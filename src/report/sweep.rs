@@ -20,7 +20,7 @@ fn json(sweep: &Sweep) -> Result<Vec<u8>> {
     serde_json::to_vec_pretty(sweep).map_err(|e| Error::internal(format!("the sweep as JSON: {e}")))
 }
 
-/// The sweep for a terminal.
+/// The text for a terminal: alarms, the setting, and a row for each point.
 pub fn terminal(sweep: &Sweep) -> String {
     let mut out = String::new();
     for alarm in alarms(sweep) {

@@ -54,7 +54,7 @@ pub fn earlier(
         None => Vec::new(),
     };
     match done.len() {
-        0 if flags.resume => flags.mode().note("no trial is done yet: the run begins anew"),
+        0 if flags.resume => flags.mode().note("no trial is done yet: the run starts from the beginning"),
         0 => {}
         n => flags.mode().note(&format!("{n} of {trials} trials are done already")),
     }
@@ -427,7 +427,8 @@ fn stopped(mut error: Error, journal: &mut Option<Journal>, done: usize, of: usi
                 Some(_) => "No trial was done yet",
                 None => "Without -o or --journal no trial is kept",
             };
-            error.message = format!("{}. {why}, so that the same command begins anew", error.message);
+            error.message =
+                format!("{}. {why}. Run the same command again; it starts from the beginning", error.message);
         }
         _ => {}
     }

@@ -159,7 +159,7 @@ pub fn advised(wrong: &clap::Error, words: &[OsString]) -> Option<Error> {
                 )));
             }
             let (_, here) = ELSEWHERE.iter().find(|(other, _)| *other == flag)?;
-            Some(Error::usage(format!("there is no flag {flag}. Here it is {here}")))
+            Some(Error::usage(format!("unknown flag {flag}; use {here}")))
         }
         ErrorKind::ValueValidation => {
             let reason = wrong.source()?.downcast_ref::<ParseIntError>()?;

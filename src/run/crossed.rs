@@ -95,7 +95,7 @@ impl<'c> Legs<'c> {
         let resume = std::mem::replace(&mut flags.resume, false);
         if resume && journal.is_none() {
             return Err(Error::usage(
-                "--resume goes on with the journals beside the first file: name the same -o as then, or --journal FILE",
+                "--resume continues from the journals beside the first file: give the same -o as before, or --journal FILE",
             ));
         }
         flags.reports.clear();

@@ -1,8 +1,8 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
 use super::prepare::{Clean, Purpose, Subject};
-use super::reservations;
 use super::summary;
+use super::warnings;
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::error::did_you_mean;
 use crate::judge::check::attacked::Outcomes;
@@ -68,7 +68,7 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
         findings: Vec::new(),
     };
     // Embeddings that aren't finite make no gallery, and nothing to attack.
-    if !subject.findings.iter().any(|f| f.condemns(&reason::FINITE)) {
+    if !subject.findings.iter().any(|f| f.invalidates(&reason::FINITE)) {
         let clean = subject.embed(&run, None)?;
         let queries: BTreeSet<usize> = clean.selection.trials.iter().map(|t| t.query).collect();
         examination.suite.queries = queries.len();
@@ -92,31 +92,31 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
     let mut run = flags.clone();
     run.max_queries = run.max_queries.or(Some(QUERIES));
     run.allow_untrusted = true;
-    // Whoever asks the doctor wants to know anew.
+    // A diagnosis must not rest on results that an earlier run kept.
     run.no_cache = true;
     let files = run.reports.drain(..).map(json_file).collect::<Result<Vec<_>>>()?;
     let refused = [
         (
             run.demands.asked() || run.save_baseline.is_some(),
-            "the doctor holds nothing against a gate: leave the gate's flags out, or run an audit",
+            "the doctor checks no gate: leave the gate's flags out, or run an audit",
         ),
         (
             run.attack_precision != Precision::Fp32,
-            "the doctor looks into the attack with float32 steps: leave --attack-precision out. An audit compares its own \
-             float16 steps with float32 ones",
+            "the doctor examines attacks with float32 steps: leave --attack-precision out. An audit compares its own \
+             float16 steps with float32 steps",
         ),
         (
             run.resume || run.journal.is_some() || run.partition.is_some(),
-            "the doctor is done in one go: leave --resume, --journal and --partition out",
+            "the doctor does not support --resume, --journal and --partition: leave them out",
         ),
         (
             run.targets.is_some() && run.surrogate.is_some(),
-            "--targets: they are of the audited model's space, and --surrogate has another: leave one of the two out",
+            "--targets are embeddings of the audited model, and --surrogate has another embedding space: leave one of the two out",
         ),
-        (run.trials_out.is_some(), "the doctor keeps findings and no trials: leave --trials-out out"),
+        (run.trials_out.is_some(), "the doctor saves findings and no trials: leave --trials-out out"),
         (
             run.strong_sample.is_some() || run.nmi,
-            "the doctor looks into the attacks of the suite alone: leave --strong-sample and --nmi out",
+            "the doctor examines only the attacks of the suite: leave --strong-sample and --nmi out",
         ),
     ];
     match refused.into_iter().find(|(asked, _)| *asked) {
@@ -171,7 +171,7 @@ fn attacks(
         findings.extend(c.examine(&mut patient)?);
     }
     progress.finish();
-    findings.extend(patient.model.unformed().map(|(route, why)| reservations::unformed(route, why)));
+    findings.extend(patient.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
     Ok(findings)
 }
 

@@ -166,7 +166,7 @@ fn again(report: &Report, path: &Path) -> Result<AuditFlags> {
     };
     if flags.gallery.is_some() {
         return Err(unfit(
-            "the report's gallery is of embeddings, which nobody can check without their images",
+            "the report's gallery has only embeddings, which can't be verified without their images",
         ));
     }
     flags.reports.clear();

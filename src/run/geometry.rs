@@ -3,7 +3,7 @@
 
 use super::attacks::interrupted;
 use super::prepare::{Purpose, Subject};
-use super::{reservations, summary};
+use super::{summary, warnings};
 use crate::cli::{AuditFlags, GeometryFlags};
 use crate::judge::check;
 use crate::progress::{Phase, Position};
@@ -59,7 +59,7 @@ pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
     let batches = Batches::new(gallery, run.seed)?;
     let (samplers, states) = mined(&run, &batches)?;
     let mut warnings: Vec<record::Warning> = check::warnings(subject.findings.clone()).collect();
-    warnings.extend(reservations::of_machine(&run, &subject.model.info.cpu_nodes));
+    warnings.extend(warnings::of_machine(&run, &subject.model.info.cpu_nodes));
     let mut suite = summary::suite(&subject, Precision::Fp32, None);
     let benign = summary::benign(&clean.benign, &subject.dataset, clean.benign_sampling.clone());
 

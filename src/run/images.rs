@@ -34,7 +34,7 @@ pub fn open(flags: &AuditFlags) -> Result<Dataset> {
     };
     if flags.gallery.is_some() && !dataset.pairs.is_empty() {
         return Err(Error::usage(format!(
-            "--gallery: {} lists pairs, and both images of a pair must be at hand. Leave --gallery out, or name a folder of images",
+            "--gallery: {} lists pairs, and both images of a pair are needed. Leave --gallery out, or name a folder of images",
             dataset.source
         )));
     }
@@ -62,10 +62,10 @@ pub fn preparation(p: &Preprocessing) -> Preparation {
 /// Images for the check at load, [B, P]: the first that can be read, spread over the data, in full batches; and how many are
 /// real.
 pub fn first_batch(dataset: &Dataset, model: &Model) -> Result<(Vec<f32>, usize)> {
-    const MOST: usize = 8;
+    const CHECKED_IMAGES: usize = 8;
     let prep = preparation(&model.info.preprocessing);
     let n = dataset.items.len();
-    let count = MOST.min(n);
+    let count = CHECKED_IMAGES.min(n);
     let mut images = Vec::new();
     let mut found = 0;
     let mut failure = None;
@@ -222,7 +222,7 @@ impl Gathered {
                     waiting = rest;
                 }
                 progress.set(self.readable.len() as u64, None);
-                interrupted(" before the attacks. The same command begins anew")?;
+                interrupted(" before the attacks. Run the same command again; it starts from the beginning")?;
             }
             Ok(())
         })?;

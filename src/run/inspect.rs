@@ -20,7 +20,7 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// Queries that the cost is told of.
+/// Queries for which the cost is estimated.
 const QUERIES: usize = 50;
 /// Images that the check at load looks at.
 const FIRST: usize = 8;
@@ -71,43 +71,43 @@ pub struct Findings {
 /// The value that is the embedding.
 #[derive(Clone, Debug, Serialize)]
 pub struct Embedding {
-    /// Its name.
+    /// Of the value in the ONNX graph.
     pub name: String,
-    /// Its length.
+    /// Its dimensions.
     pub dim: usize,
-    /// Why it is this value.
+    /// Why this value was taken, such as being the only output.
     pub why: String,
 }
 
-/// An operator of the model.
+/// How often the model uses an operator.
 #[derive(Clone, Debug, Serialize)]
 pub struct OperatorCount {
-    /// Its name.
+    /// The type of its nodes, such as `Conv`.
     pub name: String,
-    /// Number of its nodes.
+    /// Nodes of the graph.
     pub nodes: usize,
     /// The class of its gradient as `audit ops` has it; empty where there is none.
     pub gradient: String,
 }
 
-/// Seconds that an audit takes, about.
+/// An estimate of the seconds that an audit takes.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditCost {
-    /// The suite.
+    /// The suite of the attacks.
     pub suite: String,
-    /// The check at load, once.
+    /// Seconds of the check at load, once per audit.
     pub check_s: f64,
-    /// Embedding an image.
+    /// Seconds to embed one image.
     pub image_s: f64,
-    /// Attacks on one query.
+    /// Seconds to attack one query by all attacks.
     pub query_s: f64,
-    /// Attacks on 50 queries.
+    /// Seconds to attack 50 queries.
     pub attacks_50_s: f64,
-    /// The same where the strong search succeeds at once.
+    /// Seconds to attack 50 queries if the strong search succeeds at once.
     pub attacks_50_least_s: f64,
 }
 
-/// Looks into the model; what is found, and exit code 3 where an audit would refuse it.
+/// Examines the model. Returns the findings as text, and exit code 3 where an audit would refuse the model.
 pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
     refuse_without_cuda(&flags.compute)?;
     let path = flags.model.as_path();
@@ -120,7 +120,7 @@ pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
     let mut findings = findings(flags, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
         to.write(write_card(path, &card, taken).as_bytes())?;
-        let text = format!("{} is written: read its comments, and state what was assumed", file.display());
+        let text = format!("{} is written. Read its comments, and correct what was assumed", file.display());
         findings.next.insert(0, text);
     }
     let text = match flags.json {

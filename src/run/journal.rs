@@ -76,7 +76,7 @@ impl Journal {
         if done > 0 && !resume {
             return Err(Error::usage(format!(
                 "{name} is the journal of a run that didn't end and holds {done} finished trials. Add --resume to go on \
-                 with it, or remove it to begin anew"
+                 with it, or remove it to start from the beginning"
             )));
         }
         Ok(journal)
@@ -112,7 +112,7 @@ impl Journal {
         if header.is_none() && !start(&bytes) {
             let ours = bytes.split_inclusive(|&b| b == b'\n').skip(1).any(|line| checked(line).is_some());
             return Err(std::io::Error::other(match ours {
-                true => "its first line was changed, so that nobody can tell which run its trials are of",
+                true => "its first line was changed, so that it is unknown to which run its trials belong",
                 false => "it is no journal of this version of audit",
             }));
         }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
 /// Most bytes of a kept result that is believed.
-const MOST: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// A result as it lies on disk.
 #[derive(Serialize, Deserialize)]
@@ -56,7 +56,8 @@ impl RetrievalCache {
 
     /// The result that lies here; `None` where there is none, or a damaged one.
     pub fn find(&self, gallery: &Gallery) -> Option<CachedRetrieval> {
-        let entry: CachedRetrieval = serde_json::from_str(&files::read_text(&self.0, MOST).ok()?).ok()?;
+        let entry: CachedRetrieval =
+            serde_json::from_str(&files::read_text(&self.0, MAX_BYTES).ok()?).ok()?;
         let known = |query: &usize| gallery.queries().binary_search(query).is_ok();
         entry.queries.iter().flatten().all(known).then_some(entry)
     }

@@ -1,5 +1,5 @@
-//! The conductor: what `audit --suite ars model.onnx` does, from the first flag to the report. [`run`] is all of it; the
-//! modules beneath hold what its lines call.
+//! What `audit --suite ars model.onnx` does, from the first flag to the report. [`run`] has every step in order; the modules below
+//! implement the steps.
 
 mod attacks;
 pub mod commands;
@@ -21,12 +21,12 @@ mod kept_clean;
 mod machine;
 pub mod partition;
 mod prepare;
-mod reservations;
 pub(crate) mod selection;
 pub(crate) mod settings;
 mod stored;
 pub(crate) mod summary;
 pub mod sweep;
+mod warnings;
 
 use crate::cli::AuditFlags;
 use crate::judge::check;
@@ -153,7 +153,7 @@ fn execute(
         }
     }
     report.model.softened = model.softened_nodes();
-    let unformed = model.unformed().map(|(route, why)| reservations::unformed(route, why));
+    let unformed = model.unformed().map(|(route, why)| warnings::unformed(route, why));
     report.warnings.extend(unformed.filter_map(Finding::warning));
     report.timing.image_steps = attacks::image_steps(report, attacks.plan);
     Ok(())

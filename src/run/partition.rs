@@ -198,13 +198,13 @@ pub fn missing(folder: &Path) -> Result<String> {
     }
     let Some(first) = found.first() else {
         return Err(wrong(
-            &"it holds no finished part, so that nobody knows how many there are; run all of them",
+            &"it has no finished part, so that the number of parts is unknown; run all of them",
         ));
     };
     if let Some(other) = found.iter().find(|part| part.of != first.of) {
         let (a, b) = (first.of, other.of);
         return Err(wrong(&format!(
-            "it holds parts of {a} and parts of {b}; keep each run in a folder of its own"
+            "it has parts of {a} and parts of {b}; use a separate folder for each run"
         )));
     }
     let missing: Vec<u64> = first.missing(&found).iter().map(|part| part.index).collect();
@@ -266,7 +266,7 @@ fn in_place(pieces: &[Piece]) -> Result<(Vec<Outcome>, Vec<Skipped>)> {
     let places: usize = pieces.iter().map(|p| p.part.places.len() + p.part.skipped_places.len()).sum();
     if places != head.trials {
         return Err(Error::incomplete(format!(
-            "the parts don't make a whole: they hold {places} trials, and the run has {}. Run them anew",
+            "the parts don't make a whole run: they have {places} trials, and the run has {}. Run them again",
             head.trials
         )));
     }
@@ -276,7 +276,7 @@ fn in_place(pieces: &[Piece]) -> Result<(Vec<Outcome>, Vec<Skipped>)> {
             && fill(&mut slots, &part.skipped_places, report.skipped.iter().cloned().map(Err));
         if !whole {
             return Err(Error::incomplete(format!(
-                "{name}: its outcomes are not those of its trials. Run this part anew"
+                "{name}: its outcomes are not those of its trials. Run this part again"
             )));
         }
     }
@@ -286,9 +286,7 @@ fn in_place(pieces: &[Piece]) -> Result<(Vec<Outcome>, Vec<Skipped>)> {
         Err(skipped) => (skipped.attack.as_str(), skipped.query.as_str()),
     });
     if asked_hash(asked) != head.trials_sha256 {
-        return Err(Error::incomplete(
-            "the parts don't make the whole that they say they are of. Run them anew",
-        ));
+        return Err(Error::incomplete("the parts don't make the whole run that they state. Run them again"));
     }
     let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
     for slot in slots {

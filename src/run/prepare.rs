@@ -7,7 +7,7 @@ use super::kept::{CheckCache, Checked};
 use super::machine::{Machine, STAGES};
 use super::selection::{Asked, Chosen};
 use super::settings::{Settings, settle_card};
-use super::{images, kept_clean, reservations, selection};
+use super::{images, kept_clean, selection, warnings};
 use crate::cli::{self, AuditFlags, BenignSample, StrongSample};
 use crate::data::vectors::{self, ForeignTargets, Vectors};
 use crate::data::{self, Dataset, Preparation};
@@ -129,7 +129,7 @@ impl Subject {
                 queries: dataset.roles().iter().filter(|role| **role != Role::Gallery).count(),
                 checked: earlier.is_some(),
                 first: count,
-                tried: check::preprocessing::MOST.min(dataset.items.len()) * others,
+                tried: check::preprocessing::SAMPLE_SIZE.min(dataset.items.len()) * others,
                 ranking: ranking(flags, &dataset, model.info.dim),
             };
             let mut sampled = Sampled::of(flags, &settings.suite);
@@ -142,7 +142,7 @@ impl Subject {
         let (mut model, first, checked, kept) =
             check_at_load(flags, model, first, count, place.as_ref(), earlier)?;
         let mut findings = checked.findings;
-        findings.extend(reservations::of_files(&dataset));
+        findings.extend(warnings::of_files(&dataset));
         if !flags.allow_untrusted {
             check::admit(&settings.model.display().to_string(), &findings)?;
         }
@@ -195,7 +195,7 @@ impl Subject {
             .and_then(|ranked| kept_clean::RetrievalCache::of(flags, suite, ranked, &gallery, &data.sha256));
         let earlier = place.as_ref().and_then(|place| place.find(&gallery));
         if earlier.is_some() {
-            flags.mode().note("retrieval: an earlier audit's result is kept; --no-cache makes it anew");
+            flags.mode().note("retrieval: an earlier audit's result is used; --no-cache recomputes it");
         }
         let (benign, queries) = match earlier {
             Some(kept_clean::CachedRetrieval { benign, queries }) => (Some(benign), queries),
@@ -367,7 +367,7 @@ fn check_at_load(
     let mut phase = Phase::new("check", 0, flags.mode());
     if let Some(checked) = earlier {
         phase.finish();
-        flags.mode().note("check: an earlier audit's result is kept; --no-cache makes it anew");
+        flags.mode().note("check: an earlier audit's result is used; --no-cache recomputes it");
         return Ok((model, images, checked, true));
     }
     let meter = Meter::default();

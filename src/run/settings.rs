@@ -86,9 +86,7 @@ fn refuse_one_file_for_two(flags: &AuditFlags) -> Result<()> {
             .join(path.file_name().unwrap_or_default());
         if let Some(other) = seen.insert(place, flag) {
             let path = path.display();
-            return Err(Error::usage(format!(
-                "{other} and {flag} both name {path}: give each a file of its own"
-            )));
+            return Err(Error::usage(format!("{other} and {flag} both name {path}: give each its own file")));
         }
     }
     Ok(())
@@ -104,7 +102,7 @@ fn settle_journal(flags: &AuditFlags) -> Result<Option<Journal>> {
     match flags.journal.clone().or(beside) {
         Some(path) => Journal::open(&path, flags.resume).map(Some),
         None if flags.resume => Err(Error::usage(
-            "--resume goes on with the journal beside the first report: name the same -o as then, or --journal FILE",
+            "--resume continues from the journal beside the first report: give the same -o as before, or --journal FILE",
         )),
         None => Ok(None),
     }

@@ -1,8 +1,8 @@
 //! The report as a value: what is known before the attacks, and what follows from their outcomes.
 
 use super::prepare::{Clean, Subject};
-use super::reservations;
 use super::selection::Asked;
+use super::warnings;
 use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::files::hex;
@@ -30,9 +30,9 @@ pub fn begin(flags: &AuditFlags, command: &str, subject: &Subject, clean: &Clean
     let info = &subject.model.info;
     let plan = &subject.plan;
     let mut warnings: Vec<Warning> = check::warnings(subject.findings.clone()).collect();
-    warnings.extend(reservations::before_attacks(&subject.dataset, info, data, retrieval));
-    warnings.extend(reservations::of_machine(flags, &info.cpu_nodes));
-    warnings.extend(reservations::of_trials(gallery, &selection.trials, asked));
+    warnings.extend(warnings::before_attacks(&subject.dataset, info, data, retrieval));
+    warnings.extend(warnings::of_machine(flags, &info.cpu_nodes));
+    warnings.extend(warnings::of_trials(gallery, &selection.trials, asked));
     Report {
         schema_version: record::SCHEMA_VERSION,
         tool: tool(flags, subject),
@@ -85,7 +85,7 @@ fn groups(asked: &[Asked], gallery: &Gallery, dataset: &Dataset) -> BTreeMap<Str
     asked.iter().filter_map(group).collect()
 }
 
-/// Fills in what follows from a report's outcomes: rows, scores and reservations. `asked` are the scores of the suite.
+/// Fills in what follows from a report's outcomes: rows, scores and warnings. `asked` are the scores of the suite.
 pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.suite.queries = queries(&report.outcomes);
     let scores = score::score(&report.outcomes, &report.skipped, &report.basis(), report.seed);
@@ -108,7 +108,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
             half.comparison = comparison;
         }
     }
-    report.warnings.extend(reservations::after_attacks(report));
+    report.warnings.extend(warnings::after_attacks(report));
 }
 
 /// The number of queries that were attacked. Items of the gallery that CA± perturbs are no queries, unless there is no

@@ -241,7 +241,7 @@ fn settle(flags: &AuditFlags) -> Result<Settled> {
     let refused = [
         (
             run.demands.asked() || run.save_baseline.is_some(),
-            "a sweep holds nothing against a gate: leave the gate's flags out, or run an audit",
+            "a sweep checks no gate: leave the gate's flags out, or run an audit",
         ),
         (run.partition.is_some(), "a sweep is run whole: leave --partition out"),
         (run.trials_out.is_some(), "a sweep keeps no trials: leave --trials-out out"),
@@ -258,7 +258,7 @@ fn settle(flags: &AuditFlags) -> Result<Settled> {
     let journal = run.journal.take().or_else(|| run.reports.first().map(|path| named(path, "journal")));
     if run.resume && journal.is_none() {
         return Err(Error::usage(
-            "--resume goes on with the journals beside the first file: name the same -o as then, or --journal FILE",
+            "--resume continues from the journals beside the first file: give the same -o as before, or --journal FILE",
         ));
     }
     run.reports.clear();

@@ -348,13 +348,13 @@ fn lloyd(
     mut centres: Array2<f32>,
     tell: &mut dyn FnMut() -> Result<()>,
 ) -> Result<(f64, Vec<usize>, Array2<f32>)> {
-    const MOST: usize = 300;
+    const MAX_ROUNDS: usize = 300;
     const BATCH: usize = 256;
     let n = points.nrows();
     let squares: Vec<f64> = squared_norms(&points).into_iter().map(f64::from).collect();
     let mut clusters = vec![usize::MAX; n];
     let mut inertia = f64::INFINITY;
-    for _ in 0..MOST {
+    for _ in 0..MAX_ROUNDS {
         let halves: Vec<f32> = squared_norms(&centres).into_iter().map(|s| s / 2.0).collect();
         let found: Vec<(usize, f64)> = (0..n.div_ceil(BATCH))
             .into_par_iter()

@@ -29,7 +29,7 @@ pub const LAST: usize = 10;
 
 /// Perturbations that a random search tries before a further start of a shared one, for each step that follows. Without a gradient they cost
 /// about as much.
-const LOOKS: usize = 3;
+const SEARCHED_PER_STEP: usize = 3;
 
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq)]
@@ -848,7 +848,7 @@ impl<'a> Task<'a> {
         Ok(Some(Crafted { runs, delta, loss, free }))
     }
 
-    /// Where a further start of a common perturbation begins: at the best of a random search, [`LOOKS`] perturbations for each step that
+    /// Where a further start of a common perturbation begins: at the best of a random search, [`SEARCHED_PER_STEP`] perturbations for each step that
     /// follows. Gradients of a mean loss lead to poor optima from points inside the ball, where a corner of it often is a good one. `None` where all
     /// threads must stop.
     fn random_search(
@@ -860,7 +860,7 @@ impl<'a> Task<'a> {
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<Option<Vec<f32>>> {
-        let steps = LOOKS * self.plan.steps;
+        let steps = SEARCHED_PER_STEP * self.plan.steps;
         let mut x = vec![0.0; model.pixels()];
         let setting = Setting {
             bound: *bound,
@@ -876,7 +876,7 @@ impl<'a> Task<'a> {
             let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
             let loss = self.mean_loss(runs, &images, model, buffers)?;
             search.step(&mut x, bound, loss, Scaled::of(&[]));
-            if look.is_multiple_of(LOOKS) && self.stepped_together(runs, shared) {
+            if look.is_multiple_of(SEARCHED_PER_STEP) && self.stepped_together(runs, shared) {
                 return Ok(None);
             }
         }

@@ -337,7 +337,7 @@ pub struct Member {
     /// It runs only on models that have this route, whether it takes it or not. [`Route::StraightThrough`] tells models on which gradients
     /// say least.
     pub needs: Option<Route>,
-    /// The search.
+    /// The algorithm of each run.
     pub search: &'static Search,
     /// Steps of each run.
     pub steps: usize,
@@ -347,8 +347,8 @@ pub struct Member {
     pub from: From,
     /// A run ends at the first image whose loss is lower, for losses below which the goal is reached.
     pub until: Option<f64>,
-    /// Images that it tries at once; more than one only for random search. Long runs are made on few trials, which would leave
-    /// most of a batch empty.
+    /// Images that it tries at once; more than one only for random search. Long runs have few trials, so that one image each would
+    /// fill only part of a batch.
     pub at_once: usize,
     /// Whether it runs only on trials that come nearer to the goal in the tier before: those whose lowest loss it has cut by a
     /// quarter, if there are losses below which the goal is reached, and otherwise those whose outcome it has moved by a

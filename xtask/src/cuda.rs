@@ -13,7 +13,7 @@ use std::{fs, path::Path, process::Command};
 pub const ARGUMENTS: &str = "pack DIR [COMPUTE CAPABILITY, such as 90]";
 
 /// Bytes that a machine is expected to take.
-const MOST: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Models with random weights, to time steps with.
 const MODELS: [&str; 3] = ["tv.resnet18", "tv.resnet50", "timm.vit_small_patch16_224"];
 
@@ -87,8 +87,8 @@ pub fn cuda(arguments: &[String]) -> Result {
     let script = root().join("tools/cuda_run.sh");
     file("copy", &script, fs::copy(&script, dir.join("run.sh")))?;
     println!("{}: {:.1} MB. On the machine: sh {}/run.sh", shown(dir), whole as f64 / 1e6, shown(dir));
-    match whole > MOST {
-        true => Err(Error::Failed(format!("that is more than {} MiB: leave models out", MOST >> 20))),
+    match whole > MAX_BYTES {
+        true => Err(Error::Failed(format!("that is more than {} MiB: leave models out", MAX_BYTES >> 20))),
         false => Ok(()),
     }
 }

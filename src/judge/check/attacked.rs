@@ -95,7 +95,7 @@ pub(super) fn bounds(all: &Outcomes) -> Found {
     let most = all.outcomes.iter().fold(0.0f32, |m, o| m.max(o.size.unwrap_or(o.linf)));
     let what =
         if all.outcomes.iter().any(|o| o.size.is_some()) { "perturbation" } else { "change of a pixel" };
-    let text = format!("the largest {what} is {most:.5}, ε {eps:.5}; all pixels lie in [0, 1]");
+    let text = format!("the largest {what} is {most:.5}, ε is {eps:.5}; all pixels lie in [0, 1]");
     (if most <= eps + all.ball.rounding(eps) { Severity::Ok } else { Severity::Error }, text)
 }
 
@@ -124,11 +124,11 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         }
     }
     match (&backwards[..], &still[..]) {
-        ([], []) if partly.is_empty() => (Severity::Ok, "each does".into()),
+        ([], []) if partly.is_empty() => (Severity::Ok, "yes".into()),
         ([], []) => {
             let text = format!(
-                "in {} nothing moved: the gradient at the first image is zero, as where an embedding lies on its target's, a \
-                 copy's. They count as resisted; `ars-strict` and `ers-strict` start from elsewhere too",
+                "in {} the embedding did not move: the gradient at the first image is zero, as where the target is a copy of the \
+                 image. They count as resisted; `ars-strict` and `ers-strict` also start from other images",
                 partly.join(", ")
             );
             (Severity::Warning, text)
@@ -140,31 +140,29 @@ pub(super) fn direction(all: &Outcomes) -> Found {
     }
 }
 
-/// See [`strong::masked`].
 pub(super) fn masked(all: &Outcomes) -> Found {
     strong::masked(all.outcomes, all.softened)
 }
 
-/// See [`strong::contradicted`].
 pub(super) fn contradicted(all: &Outcomes) -> Found {
     strong::contradicted(all.outcomes)
 }
 
-/// The outcomes of one search each. What is asked of a search's course has no answer for an ensemble.
+/// The outcomes of one search each: an ensemble has many searches, and no loss curve of its own.
 fn of_one_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
     all.outcomes.iter().filter(|o| o.members.is_none()).collect()
 }
 
-/// The outcomes whose search was on their query alone, so that its course says something of them: not those of a perturbation
-/// that others share.
+/// The outcomes whose search was for their query alone, so that its loss curve is theirs: not those of a perturbation that several
+/// queries share.
 fn of_own_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
     of_one_search(all).into_iter().filter(|o| o.shared.is_none()).collect()
 }
 
-/// Why no course is judged where no outcome has one.
+/// The finding where no outcome has a loss curve of its own.
 const NO_COURSE: &str = "not judged: each trial has many searches, or shares its perturbation with others";
 
-/// Why the course of a search without gradients is not judged.
+/// The finding where the search uses no gradients, so that its loss curve does not show convergence.
 const SHOTS: &str = "not judged: a search without gradients tries images at random, some outside its bounds";
 
 pub(super) fn unfinished(all: &Outcomes) -> Found {
@@ -176,7 +174,7 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
         return (Severity::Ok, SHOTS.into());
     }
     if all.steps < 2 * LAST {
-        return (Severity::Info, format!("{} steps are too few to tell", all.steps));
+        return (Severity::Info, format!("{} steps are too few to decide", all.steps));
     }
     let late = outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, &all.basis)).count();
     let share = 100.0 * late as f64 / outcomes.len().max(1) as f64;
@@ -219,13 +217,13 @@ pub(super) fn worst_case(all: &Outcomes) -> Found {
         entry.1.push(&o.attack);
     }
     if codes.len() < 2 {
-        return (Severity::Ok, "the suite has no two attacks on R@1".into());
+        return (Severity::Ok, "the suite has fewer than two attacks on R@1".into());
     }
     let left = hits.values().filter(|(hit, _)| *hit).count();
     let share = 100.0 * left as f64 / hits.len().max(1) as f64;
     (
         Severity::Info,
-        format!("R@1 is {share:.1} % where the worst of {} counts for each query", codes.join(", ")),
+        format!("R@1 is {share:.1} % if the worst of {} counts for each query", codes.join(", ")),
     )
 }
 
@@ -236,12 +234,12 @@ pub fn sampling_noise(report: &Report) -> Option<Warning> {
         .filter_map(|c| {
             let (low, high) = c.change_interval?;
             let half = (high - low) / 2.0;
-            (half > c.limit).then(|| format!("{} to ± {half:.1} where {} is tolerated", c.metric, c.limit))
+            (half > c.limit).then(|| format!("{} to ± {half:.1}, tolerance {}", c.metric, c.limit))
         })
         .collect();
     (!blurred.is_empty()).then(|| {
         reason::SAMPLING_NOISE.warning(format!(
-            "the change from the baseline is known less well than the gate tolerates: {}",
+            "the uncertainty of the change from the baseline exceeds the gate's tolerance: {}",
             blurred.join("; ")
         ))
     })

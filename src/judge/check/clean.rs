@@ -11,11 +11,11 @@ const SAMPLE: usize = 500;
 /// Mean distance of two points on the unit sphere below which embeddings count as collapsed.
 const CLOSE: f64 = 0.05;
 
-/// The clean embeddings and their retrieval.
+/// What the checks of this module read.
 pub struct CleanRetrieval<'a> {
-    /// The gallery.
+    /// The clean embeddings, with labels.
     pub gallery: &'a Gallery,
-    /// Retrieval without attack.
+    /// Their R@1 and other measures of retrieval.
     pub benign: &'a BenignRetrieval,
 }
 
@@ -106,10 +106,10 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
         return verdict(Severity::Error, "all embeddings are nearly the same: ");
     }
     if low && !above {
-        return verdict(Severity::Error, "R@1 before any attack isn't told from chance: ");
+        return verdict(Severity::Error, "R@1 before any attack is not significantly above chance: ");
     }
     if low {
-        return verdict(Severity::Warning, "R@1 before any attack is above chance, and low: ");
+        return verdict(Severity::Warning, "R@1 before any attack is above chance, but low: ");
     }
     if dimensions < 2.0 && r.gallery.dim() > 2 {
         return verdict(Severity::Warning, "embeddings lie almost on a line: ");
@@ -117,18 +117,18 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
     verdict(Severity::Ok, "")
 }
 
-/// Whether a share of so many queries is above `chance` beyond what their number explains: its 95 % interval is.
+/// Whether the 95 % interval of a share of so many queries lies above `chance`.
 fn surely_above(share: f64, queries: usize, chance: f64) -> bool {
     let hits = (share * queries as f64).round() as usize;
     wilson(hits, queries).0 > 100.0 * chance
 }
 
 pub(super) fn zero(r: &CleanRetrieval) -> Found {
-    /// Share of the embeddings above which the scores are of zeros.
-    const MOST: f64 = 0.1;
+    /// Largest share of zero embeddings at which the scores still have a meaning.
+    const MAX_ZERO_SHARE: f64 = 0.1;
     let g = r.gallery;
     if !g.metric.normalizes() {
-        return (Severity::Ok, "none is needed under this metric".into());
+        return (Severity::Ok, "this metric needs no direction".into());
     }
     let all = g.labels.len();
     let zero: Vec<&str> =
@@ -137,7 +137,7 @@ pub(super) fn zero(r: &CleanRetrieval) -> Found {
     let more = if zero.len() > 5 { format!(" and {} more", zero.len() - 5) } else { String::new() };
     let severity = match zero.len() {
         0 => return (Severity::Ok, "none is zero".into()),
-        n if n as f64 > MOST * all as f64 => Severity::Error,
+        n if n as f64 > MAX_ZERO_SHARE * all as f64 => Severity::Error,
         _ => Severity::Warning,
     };
     (severity, format!("{} of {all} embeddings are zero: {}{more}", zero.len(), some.join(", ")))
@@ -154,7 +154,7 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
     }
     let groups: Vec<Vec<usize>> = groups.into_values().filter(|items| items.len() > 1).collect();
     if groups.is_empty() {
-        return (Severity::Ok, "no two are the same".into());
+        return (Severity::Ok, "no two embeddings are equal".into());
     }
     let pairs: usize = groups.iter().map(|items| items.len() * (items.len() - 1) / 2).sum();
     // If a query has equal embeddings in the gallery, one of them ranks first. Its class then is the query's always,
@@ -177,7 +177,7 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
     (
         Severity::Warning,
         format!(
-            "{items} embeddings have an equal, {pairs} pair{} in all; with ties broken for or against the model, R@1 lies \
+            "{items} embeddings equal another one, {pairs} pair{} in all; with ties broken for or against the model, R@1 lies \
              between {:.1} and {:.1} %",
             if pairs == 1 { "" } else { "s" },
             at(surely),
@@ -188,11 +188,11 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
 
 pub(super) fn lone(r: &CleanRetrieval) -> Found {
     match r.benign.without_positive {
-        0 => (Severity::Ok, "all have".into()),
+        0 => (Severity::Ok, "all do".into()),
         lone => (
             Severity::Warning,
             format!(
-                "{lone} queries have nothing to find, being alone in their class or seen by one camera only"
+                "{lone} queries have nothing to find: no other image of their class, or none from another camera"
             ),
         ),
     }

@@ -12,9 +12,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 /// The sample contains one query in this many,
 const ONE_IN: usize = 10;
 /// but at least this many queries,
-const LEAST: usize = 128;
+const MIN_QUERIES: usize = 128;
 /// and at most this many.
-const MOST: usize = 1024;
+const MAX_QUERIES: usize = 1024;
 /// Largest accepted difference of scores, in points.
 pub const POINTS: f64 = 0.5;
 /// Number of standard errors from which a single attack's difference counts as real.
@@ -49,7 +49,7 @@ impl HalfPrecision {
 /// every part of a run and after every interruption.
 pub fn sample(queries: impl Iterator<Item = usize>, gallery: &Gallery, seed: u64) -> BTreeSet<usize> {
     let queries: BTreeSet<usize> = queries.collect();
-    let count = queries.len().div_ceil(ONE_IN).clamp(LEAST, MOST);
+    let count = queries.len().div_ceil(ONE_IN).clamp(MIN_QUERIES, MAX_QUERIES);
     let hash = |query: usize| {
         let mut hash = Sha256::new_with_prefix("repeated in float32");
         hash.update(seed.to_le_bytes());
@@ -185,7 +185,7 @@ pub(super) fn weaker(all: &Outcomes) -> Found {
     }
     if high > POINTS {
         let text = format!(
-            "{text}: too few queries to tell whether float16 made the attacks weaker by {POINTS} points. Attack more of them"
+            "{text}: too few queries to decide whether float16 made the attacks weaker by {POINTS} points. Attack more of them"
         );
         return (Severity::Warning, text);
     }

@@ -13,8 +13,7 @@ use onnx_grad::DType;
 const SAME: f64 = 1e-4;
 /// Runs of the same batch.
 const RUNS: usize = 5;
-/// Sizes of batches that are tried beside the one that the audit takes: 1, as of a service that answers single requests, and another
-/// number.
+/// Batch sizes that are tried besides the audit's own: 1, as in a service that answers single requests, and one other.
 const SIZES: [usize; 2] = [1, 3];
 /// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
 pub const JITTER: f32 = 0.02;
@@ -251,6 +250,14 @@ fn largest(values: &Array2<f32>) -> f64 {
     values.iter().fold(0.0f64, |m, v| m.max(v.abs() as f64)).max(f64::MIN_POSITIVE)
 }
 
+/// How well embeddings agree whose largest difference is `e`, as a share of the largest value.
+fn agreement(e: f64) -> String {
+    match e {
+        0.0 => "exactly equal".into(),
+        _ => format!("they differ by at most {e:.0e} of the largest value"),
+    }
+}
+
 /// The nodes of one kind of note, up to eight by name.
 fn noted(model: &Model, straight_through: bool) -> Option<String> {
     let all = model.info.notes.iter().filter(|n| n.straight_through == straight_through);
@@ -268,7 +275,7 @@ pub(super) fn finite(m: &Measured) -> Found {
             "the gradient has NaN or infinite values on real images. White-box attacks could not move there"
                 .into(),
         ),
-        _ => (Severity::Ok, "they are, on the first images".into()),
+        _ => (Severity::Ok, "yes, on the first images".into()),
     }
 }
 
@@ -280,7 +287,7 @@ pub(super) fn repeatable(m: &Measured) -> Found {
                 "{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"
             ),
         ),
-        0.0 => (Severity::Ok, format!("to the last bit in {RUNS} runs")),
+        0.0 => (Severity::Ok, format!("bit for bit, in {RUNS} runs")),
         r => (
             Severity::Warning,
             format!(
@@ -294,10 +301,10 @@ pub(super) fn parity(m: &Measured) -> Found {
     match m.parity {
         None => (
             Severity::Warning,
-            "ONNX Runtime can't run the file as it is here: nothing to compare with".into(),
+            "ONNX Runtime can't run the untouched file here, so there is nothing to compare with".into(),
         ),
         // This form of the condition is false for NaN too.
-        Some(e) if e <= m.tolerance => (Severity::Ok, format!("to {e:.0e} of the largest value")),
+        Some(e) if e <= m.tolerance => (Severity::Ok, agreement(e)),
         Some(e) => (
             Severity::Error,
             format!(
@@ -316,8 +323,8 @@ pub(super) fn shipped(m: &Measured) -> Found {
                 "ONNX Runtime's graph optimiser changes this model's embeddings by {e:.1e} of the largest value"
             ),
         ),
-        Some(e) => (Severity::Ok, format!("to {e:.0e} of the largest value")),
-        None => (Severity::Info, "ONNX Runtime can't run the file as it is here".into()),
+        Some(e) => (Severity::Ok, agreement(e)),
+        None => (Severity::Info, "ONNX Runtime can't run the untouched file here".into()),
     }
 }
 
@@ -327,10 +334,10 @@ pub(super) fn company(m: &Measured) -> Found {
         Some(e) if e > SAME => (
             Severity::Warning,
             format!(
-                "an image's embedding changes by {e:.1e} of its largest value with the other images of the batch"
+                "an image's embedding changes by {e:.1e} of its largest value if the other images of the batch change"
             ),
         ),
-        Some(e) => (Severity::Ok, format!("to {e:.0e} of the largest value")),
+        Some(e) => (Severity::Ok, agreement(e)),
     }
 }
 
@@ -343,7 +350,7 @@ pub(super) fn batch_size(m: &Measured) -> Found {
                 "in batches of {each} the same images have embeddings that differ by {e:.1e} of the largest value"
             ),
         ),
-        Some((_, e)) => (Severity::Ok, format!("to {e:.0e} of the largest value")),
+        Some((_, e)) => (Severity::Ok, agreement(e)),
     }
 }
 
@@ -351,26 +358,28 @@ pub(super) fn precision(m: &Measured) -> Found {
     let name = match m.precision {
         DType::F16 => "float16",
         DType::BF16 => "bfloat16",
-        _ => return (Severity::Ok, "it does".into()),
+        _ => return (Severity::Ok, "yes".into()),
     };
     let text = format!(
-        "the deployed model computes in {name}; embeddings and gradients here are computed in float32, where small \
-         gradients aren't lost. The embeddings differ by "
+        "the deployed model computes in {name}; the audit computes embeddings and gradients in float32, so that small \
+         gradients don't become zero. The embeddings differ by "
     );
     match m.parity {
         Some(e) => (Severity::Info, format!("{text}{e:.1e} of the largest value on the first images")),
         None => {
-            (Severity::Warning, text + "an unknown amount: ONNX Runtime can't run the file as it is here")
+            (Severity::Warning, text + "an unknown amount: ONNX Runtime can't run the untouched file here")
         }
     }
 }
 
 pub(super) fn estimated(m: &Measured) -> Found {
     match m.estimated {
-        false => (Severity::Ok, "formed out of the model's graph".into()),
+        false => (Severity::Ok, "exact: derived from the model's graph".into()),
         true => (
             Severity::Warning,
-            format!("gradients were estimated from forward passes ({POPULATION} a step, NES), not formed"),
+            format!(
+                "gradients were estimated from forward passes ({POPULATION} per step, NES), not derived from the graph"
+            ),
         ),
     }
 }
@@ -378,16 +387,16 @@ pub(super) fn estimated(m: &Measured) -> Found {
 /// The finding of a gradient check where no gradient was computed.
 fn unformed(m: &Measured) -> Found {
     match m.estimated {
-        true => (Severity::Info, "not looked at: gradients are estimated".into()),
-        false => (Severity::Info, "not looked at: the embeddings aren't finite".into()),
+        true => (Severity::Info, "not checked: gradients are estimated".into()),
+        false => (Severity::Info, "not checked: the embeddings aren't finite".into()),
     }
 }
 
 pub(super) fn zero(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
-    let flat = m.flat.as_ref().map_or(String::new(), |n| format!(": no gradient passes {n}"));
+    let flat = m.flat.as_ref().map_or(String::new(), |n| format!(": no gradient passes through {n}"));
     match g.zero {
-        0 => (Severity::Ok, format!("on all of {}", m.count)),
+        0 => (Severity::Ok, format!("on all {} images", m.count)),
         zero if zero == m.count => {
             (Severity::Error, format!("the gradient is zero on every image of the first batch{flat}"))
         }
@@ -404,20 +413,20 @@ pub(super) fn right(m: &Measured) -> Found {
     let flat = m
         .flat
         .as_ref()
-        .map_or(String::new(), |n| format!(". No gradient passes {n}, constant almost everywhere"));
+        .map_or(String::new(), |n| format!(". No gradient passes through {n}, constant almost everywhere"));
     match g.errors {
-        None if !g.finite || g.zero == m.count => (Severity::Info, "not looked at: there is no gradient".into()),
+        None if !g.finite || g.zero == m.count => (Severity::Info, "not checked: there is no gradient".into()),
         None => (
             Severity::Warning,
-            "the gradient couldn't be compared with finite differences: the model quantises with scales per channel or \
-             computed on the way, whose rounding can't be held still"
+            "the gradient couldn't be compared with finite differences: the model quantises with scales that are per channel or \
+             computed at run time, and finite differences need fixed rounding"
                 .into(),
         ),
         Some(e) if e.accepted() => {
-            (Severity::Ok, format!("to {}, medians of {} directional derivatives", e.said(), e.directions))
+            (Severity::Ok, format!("it differs by {}, medians of {} directional derivatives", e.said(), e.directions))
         }
         Some(e) if e.rounding => {
-            (Severity::Info, "not looked at: rounding hides what the image does to the embedding".into())
+            (Severity::Info, "not checked: rounding is larger than the image's influence on the embedding".into())
         }
         Some(e) => (
             Severity::Error,
@@ -434,19 +443,19 @@ pub(super) fn deviates(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
     let errors = match g.errors {
         Some(e) if e.accepted() => e,
-        _ => return (Severity::Info, "not looked at: the gradient isn't confirmed".into()),
+        _ => return (Severity::Info, "not checked: the gradient isn't confirmed".into()),
     };
     let apart = errors.deviations().map(|along| {
         let [off, precision] = [along.off, along.precision].map(|share| 100.0 * share);
-        format!("{off:.2} % along {}, where they are precise to {precision:.2} %", along.kind.along)
+        format!("{off:.2} % along {}, where their precision is {precision:.2} %", along.kind.along)
     });
     let apart: Vec<String> = apart.collect();
     match apart.is_empty() {
-        true => (Severity::Ok, "no difference is beyond their precision".into()),
+        true => (Severity::Ok, "no difference exceeds their precision".into()),
         false => (
             Severity::Warning,
             format!(
-                "the gradient is off from finite differences by more than these are imprecise: {}",
+                "the gradient differs from finite differences by more than their precision explains: {}",
                 apart.join("; ")
             ),
         ),
@@ -456,10 +465,10 @@ pub(super) fn deviates(m: &Measured) -> Found {
 pub(super) fn hidden(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
     match g.errors.is_some_and(|e| e.rounding) {
-        false => (Severity::Ok, "by more than float32 rounds".into()),
+        false => (Severity::Ok, "by more than float32 rounding".into()),
         true => (
             Severity::Warning,
-            "it hardly does: a change of a tenth of the range of pixels changes it by little more than float32 rounds, so \
+            "it hardly does: a change of pixels by a tenth of their range changes it by little more than float32 rounding, so \
              that no finite differences confirm the gradient"
                 .into(),
         ),
@@ -468,18 +477,22 @@ pub(super) fn hidden(m: &Measured) -> Found {
 
 pub(super) fn straight_through(m: &Measured) -> Found {
     match &m.straight_through {
-        None => (Severity::Ok, "nothing is, or nothing that a gradient is led past".into()),
+        None => (Severity::Ok, "no operator on the gradient's path rounds".into()),
         Some(nodes) => (
             Severity::Warning,
-            format!("the gradient passes {nodes} as if nothing were rounded (straight-through estimator)"),
+            format!(
+                "the gradient passes through {nodes} as if nothing were rounded (straight-through estimator)"
+            ),
         ),
     }
 }
 
 pub(super) fn flat(m: &Measured) -> Found {
     match &m.flat {
-        None => (Severity::Ok, "every operator on the way has one".into()),
-        Some(nodes) => (Severity::Warning, format!("no gradient passes {nodes}, constant almost everywhere")),
+        None => (Severity::Ok, "yes: no operator on the way has a zero gradient".into()),
+        Some(nodes) => {
+            (Severity::Warning, format!("no gradient passes through {nodes}, constant almost everywhere"))
+        }
     }
 }
 
@@ -490,10 +503,10 @@ pub(super) fn saturated(m: &Measured) -> Found {
     const UNSTEADY: f64 = 0.1;
     let Some(g) = &m.gradient else { return unformed(m) };
     if g.zero == m.count {
-        return (Severity::Info, "not looked at: there is no gradient".into());
+        return (Severity::Info, "not checked: there is no gradient".into());
     }
     let text = format!(
-        "{:.0} % of the pixels have no influence; a grey level away the gradient keeps its direction to a cosine of {:.2}",
+        "{:.0} % of the pixels have no influence; after a change of one grey level, the cosine of the gradient with itself is {:.2}",
         g.dead, g.steady
     );
     (if g.dead > MOST_DEAD || g.steady < UNSTEADY { Severity::Warning } else { Severity::Ok }, text)

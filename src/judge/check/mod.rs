@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub struct Check {
     /// The question, and the advice where the check finds a fault.
     pub reason: &'static Reason,
-    /// The function.
+    /// The input decides when it runs.
     pub run: CheckFn,
 }
 
@@ -40,18 +40,18 @@ pub enum CheckFn {
     Attacked(fn(&attacked::Outcomes) -> Found),
     /// Further attacks.
     Doctor(fn(&mut rivals::DoctorInput) -> Result<Found>),
-    /// Another attack on the same trials, which should not be better than the audit's.
+    /// Another attack on the same trials, which should not be better than the audit's own attack.
     Rival(fn(&mut rivals::DoctorInput) -> Result<Found>),
 }
 
 impl Check {
-    /// Whether the check attacks, so that the doctor alone makes it.
+    /// Whether the check runs attacks. Only the doctor makes such checks.
     pub fn attacks(&self) -> bool {
         matches!(self.run, CheckFn::Doctor(_) | CheckFn::Rival(_))
     }
 
-    /// What to do about a finding. What outdoes the strong search has other advice than what outdoes a suite's attack: no other
-    /// suite searches more, and what its members missed hides no gradient.
+    /// What to do about a finding. An attack that beats the strong search has other advice than one that beats a suite's attack: no
+    /// other suite searches more, and the strong search does not depend on one gradient, so that masking is not the cause.
     fn advice(&self, strong: bool) -> &'static str {
         match self.run {
             CheckFn::Rival(_) if strong => reason::MORE_EFFORT,
@@ -59,7 +59,7 @@ impl Check {
         }
     }
 
-    /// Makes a check that attacks; `None` for the others.
+    /// Runs a check that attacks; `None` for the others.
     pub fn examine(&self, patient: &mut rivals::DoctorInput) -> Result<Option<Finding>> {
         let (CheckFn::Doctor(examine) | CheckFn::Rival(examine)) = self.run else { return Ok(None) };
         let found = examine(patient)?;
@@ -165,10 +165,13 @@ pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
         None => Ok(()),
         Some(f) => {
             // Embeddings that are not finite cannot be attacked, so --allow-untrusted is not offered.
-            let next =
-                if f.condemns(&reason::FINITE) { "" } else { ". --allow-untrusted audits it nevertheless" };
+            let next = if f.invalidates(&reason::FINITE) {
+                ""
+            } else {
+                ". --allow-untrusted audits it all the same"
+            };
             Err(Error::untrusted(format!(
-                "{model}: {}. {}. `audit doctor` looks further{next}",
+                "{model}: {}. {}. `audit doctor` makes more checks{next}",
                 f.found, f.advice
             )))
         }
@@ -179,7 +182,7 @@ pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// The strong search has no stronger suite beside it, and what it missed is not masked.
+    /// No suite is stronger than the strong search, and an attack that beats it does not prove masked gradients.
     #[test]
     fn what_beats_the_strong_search_asks_for_more_work() {
         let rivals: Vec<&Check> = CHECKS.iter().filter(|c| matches!(c.run, CheckFn::Rival(_))).collect();

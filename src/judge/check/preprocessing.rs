@@ -12,14 +12,14 @@ use rayon::prelude::*;
 const CLASSES: usize = 24;
 const EACH: usize = 4;
 
-/// The most images of the sample.
-pub const MOST: usize = CLASSES * EACH;
+/// Images of the sample, where the data have as many.
+pub const SAMPLE_SIZE: usize = CLASSES * EACH;
 
-/// The images and the model of the check.
+/// What the check of the preprocessing reads.
 pub struct PreprocessingSample<'a> {
-    /// The images.
+    /// The images, of which at most [`SAMPLE_SIZE`] are embedded.
     pub dataset: &'a Dataset,
-    /// The model.
+    /// Embeds them; its graph contains the stated preprocessing.
     pub model: &'a mut Model,
     /// The metric of the embeddings.
     pub metric: Metric,
@@ -49,7 +49,7 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
         .filter_map(|(&i, pixels)| Some((dataset.items[i].class, pixels?.data)))
         .unzip();
     if pixels.len() < 8 {
-        return Ok((Severity::Info, "too few images to tell".into()));
+        return Ok((Severity::Info, "too few images to decide".into()));
     }
     let mut hits = |other: &Preprocessing| -> Result<Vec<bool>> {
         let mut raw: Vec<f32> = Vec::new();
@@ -76,7 +76,10 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     // At best, another preprocessing hits every query that this one misses and loses none.
     if !clearly_better(ours.len(), ours.iter().filter(|hit| !**hit).count(), 0) {
         let (r1, n) = (share(&ours), ours.len());
-        return Ok((Severity::Ok, format!("none can by much: R@1 is {r1:.0} % on a sample of {n} images")));
+        return Ok((
+            Severity::Ok,
+            format!("none can be much better: R@1 is {r1:.0} % on a sample of {n} images"),
+        ));
     }
     let mut best: Option<(i64, f64, &str)> = None;
     for (i, (name, other)) in others.iter().enumerate() {
@@ -90,7 +93,7 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
         }
     }
     Ok(match best {
-        None => (Severity::Ok, format!("of the usual ones none does, on a sample of {} images", ours.len())),
+        None => (Severity::Ok, format!("none of the common ones is, on a sample of {} images", ours.len())),
         Some((_, better, name)) => (
             Severity::Error,
             format!(

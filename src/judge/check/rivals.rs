@@ -20,27 +20,27 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 /// Random images per trial.
-const NOISE: usize = 100;
+const NOISE_IMAGES: usize = 100;
 /// Images that the attack without gradients evaluates, per trial.
-const LOOKS: usize = 300;
-/// Random starts.
-const STARTS: usize = 5;
+const RANDOM_IMAGES: usize = 300;
+/// Random starts of the check `restarts`.
+const RANDOM_STARTS: usize = 5;
 /// Smallest difference in success that counts, in points.
-const POINT: f64 = 1.0;
-/// Largest share of the trials in which a weaker attack may have the lower loss, in per cent.
-const LUCK: f64 = 1.0;
+const MIN_GAIN: f64 = 1.0;
+/// Largest share of the trials in which a weaker attack may have the lower loss by chance, in per cent.
+const CHANCE_SHARE: f64 = 1.0;
 
-/// A model and a few trials to examine.
+/// What the checks of this module attack, with the runs that several checks share.
 pub struct DoctorInput<'a> {
-    /// The model.
+    /// Attacked by every check.
     pub model: &'a mut Model,
-    /// Its clean embeddings.
+    /// The model's clean embeddings, with labels.
     pub gallery: &'a Gallery,
     /// Clean images, C·H·W, by gallery index.
     pub images: &'a ImageSource<'a>,
-    /// The trials.
+    /// What to attack, and with which objective.
     pub trials: &'a [Trial],
-    /// The audit's plan.
+    /// How the audit attacks.
     pub plan: &'a Plan,
     /// Another model for the same images, with its embeddings of them.
     pub surrogate: Option<(Model, Gallery)>,
@@ -154,11 +154,11 @@ impl<'a> DoctorInput<'a> {
     /// A finding of weight `severity` where `better` has clearly more success than `worse`.
     fn compared(&self, severity: Severity, how: &str, better: &[Shot], worse: &[Shot]) -> Found {
         let gains = self.gains(better, worse);
-        let clear: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(POINT)))
+        let clear: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(MIN_GAIN)))
             .map(|g| format!("{} {:.1}", g.what, g.by.value))
             .collect();
         match (gains.first(), clear.is_empty()) {
-            (None, _) => (Severity::Info, "no attack that can be measured".into()),
+            (None, _) => (Severity::Info, "no attack of the suite can be measured".into()),
             (Some(all), true) => {
                 (Severity::Ok, format!("{how}: {:+.1} ± {:.1} points of success", all.by.value, all.by.error))
             }
@@ -186,8 +186,8 @@ impl<'a> DoctorInput<'a> {
     }
 
     /// The perturbations whose images have less success than others, where the strong search made them: its members minimise
-    /// different losses. A rank counts as far as the rounding of embeddings leaves no doubt: where an output saturates, most
-    /// items of a gallery can be equally far from each other.
+    /// different losses. A rank counts as better only if float32 rounding of embeddings cannot explain it: where an output saturates,
+    /// most items of a gallery can be equally far from each other.
     fn beaten_by_success(&mut self, points: &Array2<f32>) -> Result<Vec<&[usize]>> {
         let base = self.base()?;
         let ours: Vec<Vec<f32>> = base.iter().map(|shot| shot.image.clone()).collect();
@@ -219,7 +219,7 @@ impl<'a> DoctorInput<'a> {
     }
 
     /// A finding of weight `severity` where images that a weaker attack found (one for each trial) are better than those of
-    /// the audit's attack in more than [`LUCK`] per cent of the trials: in the loss, and for the strong search in success.
+    /// the audit's attack in more than [`CHANCE_SHARE`] per cent of the trials: in the loss, and for the strong search in success.
     fn outdone(&mut self, severity: Severity, who: &str, images: &[Vec<f32>]) -> Result<Found> {
         let (losses, points) = self.losses(images)?;
         let strong = self.plan.effort.is_some();
@@ -236,10 +236,10 @@ impl<'a> DoctorInput<'a> {
         codes.dedup();
         let of = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
         let share = 100.0 * count as f64 / all.max(1) as f64;
-        // What the strong search missed hides no gradient: its members don't rest on one.
+        // An attack that beats the strong search does not prove masked gradients: some of its members need no gradient.
         let severity = if strong { severity.min(Severity::Warning) } else { severity };
         // With few trials one alone exceeds the share, so at least two are required.
-        let severity = if share > LUCK && count > 1 { severity } else { Severity::Ok };
+        let severity = if share > CHANCE_SHARE && count > 1 { severity } else { Severity::Ok };
         Ok((severity, format!("{who} gets {better} than the audit's attack on {count} of {all} {what}{of}")))
     }
 
@@ -319,15 +319,15 @@ pub(super) fn more_steps(p: &mut DoctorInput) -> Result<Found> {
 }
 
 pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
-    let more = Plan { restarts: p.plan.restarts.max(STARTS), ..p.alone() };
-    let how = format!("{} random starts more", more.restarts - p.plan.restarts);
+    let more = Plan { restarts: p.plan.restarts.max(RANDOM_STARTS), ..p.alone() };
+    let how = format!("{} more random starts", more.restarts - p.plan.restarts);
     let (more, base) = (p.run(more)?, p.base()?);
     Ok(p.compared(Severity::Warning, &how, &more, &base))
 }
 
 pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
     let plan = p.alone();
-    // Levels of grey are a measure for changes of pixels. Lengths, and changes as large as a patch's, are measured by ε.
+    // Step sizes are in grey levels where ε bounds pixels. For L2 lengths, and for the large changes of a patch, they are shares of ε.
     let by_eps = !plan.ball.is_box || plan.mask.is_some();
     let mut others: Vec<(String, Plan)> = [1.0f32, 2.0, 3.0]
         .map(|n| {
@@ -349,7 +349,7 @@ pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
             worst = Some(found);
         }
     }
-    Ok(worst.unwrap_or((Severity::Ok, "no other was tried".into())))
+    Ok(worst.unwrap_or((Severity::Ok, "no other step size was tried".into())))
 }
 
 pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
@@ -388,13 +388,13 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
         // The tolerance for R@1 is a point above chance and two standard errors.
         let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
         let objective = threat::Objective::find(code)?;
-        // Whether an image can come near a foreign target, nobody knows.
+        // It is unknown whether an image can come near a foreign target.
         let foreign = p.gallery.foreign().is_some() && objective.measure.takes_foreign();
         let reach = if foreign { Reach::Unknown } else { (objective.reach)(plan.form) };
         let most = match reach {
             Reach::Almost(points) => points,
             Reach::Share(points) => points + error(points / 100.0),
-            Reach::Chance => chance + POINT + error(chance / 100.0),
+            Reach::Chance => chance + MIN_GAIN + error(chance / 100.0),
             Reach::Unknown => {
                 unknown.push(code);
                 continue;
@@ -402,19 +402,19 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
         };
         asked = true;
         if 100.0 - success > most {
-            short.push(format!("{code} gets {success:.0} % of the way"));
+            short.push(format!("{code} reaches {success:.0} % of its goal"));
         }
     }
     let how = format!("with ε = {} and {} steps", plan.eps, plan.steps);
     let rest = match &unknown[..] {
         [] => String::new(),
-        codes => format!("{} not judged, as nobody knows what can be reached", codes.join(", ")),
+        codes => format!("{} not judged, as it is unknown what can be reached", codes.join(", ")),
     };
     Ok(match (&short[..], asked) {
         ([], false) => (Severity::Info, rest),
-        ([], true) if rest.is_empty() => (Severity::Ok, format!("{how} it does")),
-        ([], true) => (Severity::Ok, format!("{how} it does; {rest}")),
-        (short, _) => (Severity::Error, format!("{how}, {}", short.join(", "))),
+        ([], true) if rest.is_empty() => (Severity::Ok, format!("yes, {how}")),
+        ([], true) => (Severity::Ok, format!("yes, {how}; {rest}")),
+        (short, _) => (Severity::Error, format!("{how}, {} only", short.join(", "))),
     })
 }
 
@@ -443,12 +443,12 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
             false => format!("{last:.0} at {eps:.2}"),
         });
     }
-    let text = format!("R@1, the worst attack counting: {}", points.join(", "));
+    let text = format!("R@1 under the worst attack: {}", points.join(", "));
     let of_recall = p.trials.iter().filter(|t| t.objective.measure == Measure::Hit);
     if of_recall.clone().all(|t| (t.objective.reach)(p.plan.form) == Reach::Unknown) {
-        return Ok((Severity::Info, format!("{text}. Not judged, as nobody knows what can be reached")));
+        return Ok((Severity::Info, format!("{text}. Not judged, as it is unknown what can be reached")));
     }
-    Ok((if last > p.chance() + POINT { Severity::Warning } else { Severity::Ok }, text))
+    Ok((if last > p.chance() + MIN_GAIN { Severity::Warning } else { Severity::Ok }, text))
 }
 
 /// A perturbation that many queries share is drawn once for all of them, and the best of all is that with the lowest mean loss.
@@ -464,7 +464,7 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
         Draw::new(p.plan.seed, t.objective.code, id, threat::NOISE)
     };
     let mut draws: Vec<Draw> = p.perturbations.iter().map(draw).collect();
-    for k in 0..NOISE {
+    for k in 0..NOISE_IMAGES {
         let mut images = p.clean.clone();
         for (trials, draw) in p.perturbations.iter().zip(&mut draws) {
             let by: Vec<f32> = (0..p.model.pixels())
@@ -492,25 +492,29 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
         }
     }
     let best: Vec<Vec<f32>> = best.into_iter().map(|(_, image)| image).collect();
-    p.outdone(Severity::Error, &format!("the best of {NOISE} random images"), &best)
+    p.outdone(Severity::Error, &format!("the best of {NOISE_IMAGES} random images"), &best)
 }
 
 pub(super) fn black_box(p: &mut DoctorInput) -> Result<Found> {
-    let square = Plan { search: &threat::RANDOM, steps: LOOKS - 1, restarts: 0, ..p.alone() };
+    let square = Plan { search: &threat::RANDOM, steps: RANDOM_IMAGES - 1, restarts: 0, ..p.alone() };
     let shots = p.run(square)?;
-    p.outdone(Severity::Error, &format!("a random search of {LOOKS} images (Square)"), &images_of(&shots))
+    p.outdone(
+        Severity::Error,
+        &format!("a random search of {RANDOM_IMAGES} images (Square)"),
+        &images_of(&shots),
+    )
 }
 
 pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
     let Some((mut model, gallery)) = p.surrogate.take() else {
         return Ok((
             Severity::Info,
-            "not looked at: name another model of the same input with --surrogate".into(),
+            "not checked: name another model of the same input with --surrogate".into(),
         ));
     };
     let shots = shoot(&mut model, &gallery, p.images, p.trials, p.plan)?;
     let images: Vec<Vec<f32>> = shots.into_iter().map(|s| s.image).collect();
-    p.outdone(Severity::Warning, "an attack made for the other model", &images)
+    p.outdone(Severity::Warning, "an attack made on the other model", &images)
 }
 
 pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
@@ -529,7 +533,7 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
         .map(|g| format!("{} {:.1}", g.what, g.by.value))
         .collect();
     Ok(match lost.is_empty() {
-        true => (Severity::Ok, "rounded to 256 grey levels they do the same".into()),
+        true => (Severity::Ok, "rounded to 256 grey levels they are as effective".into()),
         false => (
             Severity::Warning,
             format!("rounded to 256 grey levels they lose points of success: {}", lost.join(", ")),

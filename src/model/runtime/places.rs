@@ -13,11 +13,11 @@ pub struct Surroundings {
     pub system: Vec<PathBuf>,
 }
 
-/// A kind of place, in the order of the search.
+/// A kind of folder that is searched.
 pub struct SearchPath {
     /// What errors call it.
     pub name: &'static str,
-    /// Its folders.
+    /// Folders to search, for the surroundings of this process.
     pub folders: fn(&Surroundings) -> Vec<PathBuf>,
 }
 

@@ -58,8 +58,8 @@ fn against(comparison: &Comparison, entry: &ComparedModel, base: &str) -> Markup
             details { summary { "Resistances, the worst classes and groups, and retrieval without attack" } (rows_of(comparison, &others)) }
         }
     };
-    let lead = "Right of the middle is more robust. The band is the 95 % interval of the difference; where it spans the \
-                middle, the models are not told apart.";
+    let lead = "Right of the middle is more robust. The band is the 95 % interval of the difference; where it includes \
+                the middle, there is no significant difference.";
     section(&format!("{} against {base}", entry.model), lead, table)
 }
 

@@ -47,7 +47,7 @@ fn first(geometry: &Geometry) -> Markup {
     let cards = html! {
         .scores {
             (card("Entanglement", two(s.entanglement), "Mean distance within classes ÷ between classes. Near 0: classes are tight and \
-                                                    apart. 1: they are not told apart."))
+                                                    apart. 1: they can't be distinguished."))
             (card("Separability", two(s.separability), "Distance between classes less distance within, ÷ the mean distance d̄. Near 0 \
                                                     after training, the model has collapsed."))
             (card("Mean distance d̄", two(s.distance), "Of all pairs. A model that shrinks it makes attacks look weak that are measured \

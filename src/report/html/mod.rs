@@ -47,7 +47,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     Ok(scripted("Robustness audit", report.model_name(), &lead.into_string(), &sections.into_string()))
 }
 
-/// What the numbers may not be taken for. It stands above everything else.
+/// How the attacks were limited, so that the numbers are not read as those of white-box attacks. Stands above everything else.
 fn alarms(report: &Report) -> Markup {
     html! {
         @if let Some(alarm) = report.alarm() { section.card.banner.fail { strong { (alarm) } } }
@@ -94,7 +94,9 @@ fn meaning(report: &Report, of: Quantity) -> String {
         Quantity::Score(ScoreName::Ars) => {
             let table = report.scores.ars.as_ref().and_then(|ars| ars.table);
             let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
-            format!("How much of what eight attacks try is withstood, relative to the clean start.{table}")
+            format!(
+                "Mean resistance to eight attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}"
+            )
         }
         Quantity::Score(ScoreName::ArsStrong) => {
             "The same as ARS, of the worst that the strong search found for each trial.".into()
@@ -111,7 +113,7 @@ fn meaning(report: &Report, of: Quantity) -> String {
             let b = &report.benign;
             let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
             format!(
-                "Retrieval that nobody attacks. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
+                "Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
                 b.r2, b.map, b.map_at_r
             )
         }
@@ -169,7 +171,12 @@ fn trust(report: &Report) -> Markup {
     gravest.sort_by_key(|w| std::cmp::Reverse(w.severity));
     let g = &report.model.gradient_check;
     let embedding = g.embedding_error.map(|e| {
-        format!("Embeddings agree with the untouched model in ONNX Runtime to {e:.0e} of the largest value. ")
+        match e {
+            0.0 => "Embeddings are exactly those of the untouched model in ONNX Runtime. ".to_string(),
+            _ => format!(
+                "Embeddings differ from those of the untouched model in ONNX Runtime by at most {e:.0e} of the largest value. "
+            ),
+        }
     });
     let gradient = g.gradient_error.map(|e| {
         format!(
@@ -181,7 +188,7 @@ fn trust(report: &Report) -> Markup {
     let refuted = report.errors().any(|w| reason::PARITY.made(w) || reason::GRADIENT.made(w));
     let lead = match report.warnings.iter().filter(|w| w.severity > Severity::Info).count() {
         _ if masked(report) && report.errors().count() == 1 => {
-            "No: the model hides its gradient, which leaves scores of attacks along it without a meaning. Read robust R@1."
+            "No: the model masks its gradient, so that scores of attacks along it are invalid. Read robust R@1."
         }
         _ if report.errors().next().is_some() => {
             "No: what is found here leaves the numbers without a meaning."

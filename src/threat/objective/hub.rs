@@ -33,7 +33,7 @@ const SAMPLE: usize = 100;
 /// The largest k at which captured queries are counted.
 pub const FIRST: usize = 10;
 /// Held-out queries are drawn from so many at most.
-const MOST: usize = 1000;
+const MAX_SAMPLE: usize = 1000;
 
 /// The queries that the sample and the held-out queries are of: the foreign targets where there are any, else the images of the gallery's
 /// hub class, or all.
@@ -129,7 +129,7 @@ fn over<'a>(
 
 /// The first items of the queries that held-out queries are drawn from. They are the same for every candidate and seed.
 pub fn heads(gallery: &Gallery) -> &Heads {
-    gallery.heads(|| Heads::new(gallery, sample_of(gallery, &asked(gallery), Some(MOST), 0), FIRST))
+    gallery.heads(|| Heads::new(gallery, sample_of(gallery, &asked(gallery), Some(MAX_SAMPLE), 0), FIRST))
 }
 
 /// What the candidate of `trial` captures where its point is `z` [D]; `None` where no query is held out.

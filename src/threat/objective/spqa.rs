@@ -9,7 +9,7 @@ use crate::threat::term;
 /// The number of kept items.
 pub const KEPT: usize = 5;
 /// The largest weight ξ of the loss of the kept items.
-const MOST: f64 = 1e9;
+const XI_MAX: f64 = 1e9;
 
 /// QA+ that keeps the nearest items.
 pub const RAISE: Objective = Objective {
@@ -71,7 +71,7 @@ pub fn keeping<'a>(
     let kept = qa::hinge(gallery, trial.query, kept(gallery, trial), Aim::First);
     Loss::Gallery(Box::new(move |d, weights| {
         let s = kept(d, 0.0, weights);
-        let xi = if adapt { (gallery.xi_k * s).exp().min(MOST) } else { 1.0 };
+        let xi = if adapt { (gallery.xi_k * s).exp().min(XI_MAX) } else { 1.0 };
         kept(d, xi, weights);
         main(d, weights) + xi * s
     }))

@@ -9,16 +9,16 @@ pub const MOST_NODES: usize = 100_000;
 /// Axes that a tensor may have.
 const RANK: i64 = 64;
 /// Sizes and counts.
-const MOST: i64 = 1 << 24;
+const MAX_SIZE: i64 = 1 << 24;
 
 /// Attributes that are axes, counts and sizes: the least and the most that they may be.
 const LIMITS: [(i64, i64, &[&str]); 6] = [
     (-RANK, RANK, &["axes", "axis", "batch_axis", "time_axis"]),
     (0, RANK, &["batch_dims", "perm"]),
-    (-MOST, MOST, &["pads"]),
-    (0, MOST, &["kv_num_heads", "output_padding", "output_shape", "p", "q_num_heads", "split"]),
-    (1, MOST, &["blocksize", "dilations", "group", "kernel_shape", "num_groups", "num_heads"]),
-    (1, MOST, &["num_outputs", "size", "strides"]),
+    (-MAX_SIZE, MAX_SIZE, &["pads"]),
+    (0, MAX_SIZE, &["kv_num_heads", "output_padding", "output_shape", "p", "q_num_heads", "split"]),
+    (1, MAX_SIZE, &["blocksize", "dilations", "group", "kernel_shape", "num_groups", "num_heads"]),
+    (1, MAX_SIZE, &["num_outputs", "size", "strides"]),
 ];
 
 /// Refuses a node of the standard set with an impossible attribute.

@@ -1,4 +1,4 @@
-//! Reasons for reserve that the audit itself sees: in model and data before the attacks, in the outcomes after them.
+//! Warnings of a report that no check of [`crate::judge::check`] makes: on model and data before the attacks, on outcomes after them.
 
 use super::selection::Asked;
 use crate::cli::AuditFlags;
@@ -16,7 +16,7 @@ use crate::threat::objective::spqa;
 use crate::threat::{Measure, Trial};
 use rayon::prelude::*;
 
-/// What a reader should know of model and data before trusting the numbers.
+/// Warnings about the model and the data.
 pub fn before_attacks(
     dataset: &Dataset,
     model: &Info,
@@ -34,16 +34,17 @@ pub fn before_attacks(
         found.push(reason::PREPROCESSING_ASSUMED.warning(format!(
             "no model card and no flags state mean and std: ImageNet's were assumed{}",
             preprocessing.resize.map_or(String::new(), |[h, w]| format!(
-                ", and images are stretched to {h} x {w} before the cut, where torchvision keeps their shape, as \
+                ", and images are resized to {h} x {w} before the centre crop. torchvision keeps their aspect ratio instead, as \
                  --resize-shorter {h} does"
             ))
         )));
     }
     if let Look::Classifier(before) = &model.look {
-        let before =
-            before.as_ref().map_or(String::new(), |value| format!(". The value before them is {value}"));
+        let before = before
+            .as_ref()
+            .map_or(String::new(), |value| format!(". The value before the classifier is {value}"));
         found.push(reason::CLASS_SCORES.warning(format!(
-            "the {} values of the output {} look like class scores: by its name, a Softmax, or their number, as of ImageNet's \
+            "the {} values of the output {} look like class scores: by the output's name, a Softmax, or the number of ImageNet's \
              classes{before}",
             model.dim, model.output
         )));
@@ -58,24 +59,24 @@ pub fn before_attacks(
     }
     if benign.nmi.is_none() {
         found.push(reason::NO_CLUSTERING.note(format!(
-            "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit. --nmi clusters them all the same",
+            "NMI and AMI are left out: clustering {} items into {} classes would take longer than the audit. Use --nmi to cluster them anyway",
             data.gallery, data.classes
         )));
     }
     found
 }
 
-/// That the strong search went without a route.
+/// A finding that the strong search ran without a backward pass.
 pub fn unformed(route: Route, why: &str) -> Finding {
     let found = format!(
-        "the {} backward pass could not be formed, and the members of the strong search that need it were left out: {why}. Robust \
-         R@1 is what the other members leave, and masked gradients can stay unseen",
+        "the {} backward pass could not be built, and the members of the strong search that need it were left out: {why}. Robust \
+         R@1 is the result of the other members, and masked gradients may go undetected",
         route.in_words()
     );
     reason::PASS_LEFT_OUT.finding((Severity::Warning, found))
 }
 
-/// What was found among the images and is none of them.
+/// A finding of files beside the images that are no images.
 pub fn of_files(dataset: &Dataset) -> Option<Finding> {
     const SHOWN: usize = 5;
     let others = &dataset.left_out;
@@ -92,8 +93,8 @@ pub fn of_files(dataset: &Dataset) -> Option<Finding> {
     })
 }
 
-/// What a reader should know of the trials before they are run.
-/// `trials` are those of this process, `asked` what the whole run asks for: what is said of a part is said of the run in the same words.
+/// Warnings about the trials before they are run. `trials` are those of this process, `asked` those of the whole run: each part of a
+/// run gives the same warnings.
 pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Warning> {
     let mut found = Vec::new();
     let candidates = || asked.iter().filter(|(objective, _)| objective.measure == Measure::CandidateRank);
@@ -107,19 +108,19 @@ pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Wa
     let keeps_few = |t: &Trial| t.objective.measure.keeps() && spqa::kept(gallery, t).len() < spqa::KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
-            "in trials of SPQA and SPFOA the nearest 1 % of the gallery has fewer than {} items besides the targets, and fewer are kept",
+            "in trials of SPQA and SPFOA the nearest 1 % of the gallery has fewer than {} items besides the targets, so that fewer are kept",
             spqa::KEPT
         )));
     }
     found
 }
 
-/// What a reader should know of how the machine computed.
+/// Warnings about how the machine computed.
 pub fn of_machine(flags: &AuditFlags, cpu_nodes: &[String]) -> Vec<Warning> {
     let mut found = Vec::new();
     if flags.compute.fast_math {
         found.push(reason::FAST_MATH.warning(
-            "--fast-math: factors of products were rounded to TensorFloat-32 (10 bits), in attacks and in what measures them",
+            "--fast-math: factors of products were rounded to TensorFloat-32 (10 bits), both in attacks and in measurements",
         ));
     }
     if !cpu_nodes.is_empty() {
@@ -132,11 +133,11 @@ pub fn of_machine(flags: &AuditFlags, cpu_nodes: &[String]) -> Vec<Warning> {
     found
 }
 
-/// What a reader should know of the trials. Depends on the report alone, whose outcomes may come from several runs.
+/// Warnings about the outcomes. They depend on the report alone, whose outcomes may come from several runs.
 pub fn after_attacks(report: &Report) -> Vec<Warning> {
     if let Some(part) = &report.part {
         return vec![reason::PART_OF_A_RUN.warning(format!(
-            "this is part {} of a run: its numbers are those of its own queries",
+            "this is part {} of a run: its numbers are of its own queries only",
             part.partition
         ))];
     }
@@ -161,8 +162,8 @@ fn small_terms(report: &Report) -> Option<Warning> {
         .collect();
     (!small.is_empty()).then(|| {
         reason::SMALL_TERMS.warning(format!(
-            "resistances that rest on fewer than {} queries say next to nothing: {}. A query counts that has something to lose: \
-             for R@1 one that is right without attack",
+            "resistances measured on fewer than {} queries say next to nothing: {}. Only queries that an attack can make worse count: \
+             for R@1, those that are right without attack",
             record::FEW,
             small.join(", ")
         ))
@@ -181,7 +182,7 @@ fn withheld(report: &Report) -> Option<Warning> {
         .collect();
     (!all.is_empty()).then(|| {
         reason::WITHHELD.warning(format!(
-            "{}: an interval wider than {WIDEST:.0} points can't tell a weak model from a strong one, so that the score is not shown",
+            "{}: an interval wider than {WIDEST:.0} points can't distinguish a weak model from a strong one, so the score is not shown",
             all.join(", ")
         ))
     })
@@ -198,8 +199,8 @@ fn rose(report: &Report) -> Option<Warning> {
         .collect();
     (!all.is_empty()).then(|| {
         reason::ROSE.note(format!(
-            "a resistance above 100 says that more queries are right after the attack than before it: {}. It is the ratio of the \
-             two, which published tables don't cut at 100 either",
+            "a resistance above 100 means that more queries are right after the attack than before it: {}. It is the ratio of the \
+             two, and published tables don't cap it at 100 either",
             all.join(", ")
         ))
     })
