@@ -482,7 +482,7 @@ fn flags_out_of_range_are_refused() {
         ("--size=4000000000", ["size is 4000000000", "32768 at most"]),
         ("--range=0,inf", ["range 0 to inf", "not finite"]),
         ("--protocol=rob29", ["rob29", "rob224"]),
-        ("--range=255,0", ["--range", "rising"]),
+        ("--range=255,0", ["--range", "increasing"]),
         ("--mean=0.5", ["--mean is stated without --std", "--std 1 means none"]),
         ("--std=0.5", ["--std is stated without --mean", "--mean 0 means none"]),
         ("--trials=nowhere.json", ["nowhere.json", "can't read"]),
@@ -645,8 +645,8 @@ fn a_wrong_command_line_leads_on() {
     told(&["rnu", "model.onnx"], USAGE, &["did you mean `run`?"]);
     told(&["help", "rnu"], USAGE, &["did you mean `run`?"]);
     told(&["model.onnx", "data"], USAGE, &["audit model.onnx --data data"]);
-    told(&["model.onnx", "--epsilon", "8/255"], USAGE, &["no flag --epsilon", "--eps 8/255"]);
-    told(&["model.onnx", "--device", "cuda"], USAGE, &["no flag --device", "--ep cuda"]);
+    told(&["model.onnx", "--epsilon", "8/255"], USAGE, &["unknown flag --epsilon", "--eps 8/255"]);
+    told(&["model.onnx", "--device", "cuda"], USAGE, &["unknown flag --device", "--ep cuda"]);
     let below = "--max-queries: expected no number below 0, found -12";
     told(&["model.onnx", "--max-queries", "-12"], USAGE, &[below]);
     told(&["model.onnx", "--max-queries=-12"], USAGE, &["not below 0, found `-12`"]);

@@ -216,7 +216,7 @@ fn a_universal_perturbation_is_looked_into() {
         says(&found(&e, check), &["on 0 of 4 perturbations"]);
     }
     for (check, why) in [
-        ("unbounded", "UAP not judged, as nobody knows what can be reached"),
+        ("unbounded", "UAP not judged, as it is unknown what can be reached"),
         ("curve", "Not judged"),
         ("unfinished", "shares its perturbation with others"),
         ("silent-success", "shares its perturbation with others"),
@@ -313,7 +313,7 @@ fn lone_and_double_images_are_told() {
         bench.audit(&[&AS_THEY_ARE[..], &["--suite", "smoke", "--strong-sample", "off"]].concat()).unwrap();
     for (id, start) in [
         ("lone-images", "1 queries have nothing to find"),
-        ("duplicates", "2 embeddings have an equal, 1 pair in all"),
+        ("duplicates", "2 embeddings equal another one, 1 pair in all"),
     ] {
         let text = warning(&report, id);
         assert!(text.starts_with(start), "{text}");

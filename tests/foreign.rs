@@ -202,7 +202,7 @@ fn queries_are_aimed_at_foreign_targets() {
     assert_eq!(text.trim(), "agrees");
 }
 
-/// The doctor attacks the audit with targets by other means. Whether an image can come near a target nobody knows, so that no attack is
+/// The doctor attacks the audit with targets by other means. It is unknown whether an image can come near a target, so that no attack is
 /// blamed for falling short of one with ε = 1: these targets are random directions, and no image comes near them.
 #[test]
 fn the_doctor_looks_into_attacks_on_foreign_targets() {
@@ -218,7 +218,7 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
     let findings = folder.json("findings.json");
     let unbounded = findings["findings"].as_array().unwrap().iter().find(|f| f["check"] == "unbounded");
     assert_eq!(unbounded.unwrap()["severity"], "info", "{}{}", found.out, found.err);
-    says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as nobody knows"]);
+    says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as it is unknown"]);
     let refused = ran(doctor.arg("--surrogate").arg(&model));
     assert_eq!(refused.code, Some(2));
     says(&refused.err, &["--targets", "the audited model's space", "leave one of the two out"]);
