@@ -221,7 +221,7 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
     says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as it is unknown"]);
     let refused = ran(doctor.arg("--surrogate").arg(&model));
     assert_eq!(refused.code, Some(2));
-    says(&refused.err, &["--targets", "the audited model's space", "leave one of the two out"]);
+    says(&refused.err, &["--targets", "another embedding space", "leave one of the two out"]);
 }
 
 /// The order of rows and the format of the file say nothing; other embeddings are another run; trials are replayed by name.
