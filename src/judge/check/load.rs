@@ -139,7 +139,7 @@ pub fn measure(
         repeat = repeat.max(difference(&file(images)?, &first));
         pass(1);
     }
-    let mut random = Random::seeded(0x726f_7567_68);
+    let mut random = Random::seeded(0x72_6f75_6768);
     let rough: Vec<f32> = images.iter().map(|v| (v + ROUGH * random.sign_unit()).clamp(0.0, 1.0)).collect();
     let of_rough = file(&rough)?;
     let both = [(images, &first), (&rough[..], &of_rough)];
