@@ -127,7 +127,7 @@ struct Norms {
 impl Norms {
     /// Those that the search for them found; `None` where the suite has none.
     fn of(report: &Report, ids: &[&str]) -> Option<Norms> {
-        let mine = report.outcomes.iter().filter(|o| o.attack == MIN.code);
+        let mine = report.outcomes.iter().filter(|o| MIN.made(o));
         let place = |id: &str| ids.binary_search(&id).ok();
         let mut sorted: Vec<(f64, usize)> = mine.filter_map(|o| Some((norm(o)?, place(&o.query)?))).collect();
         sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -8,7 +8,7 @@ const QUANTILES: usize = 19;
 
 /// What the search for the smallest perturbations found; `None` where the suite has none.
 pub fn smallest(report: &Report) -> Option<Smallest> {
-    let outcomes = report.outcomes.iter().filter(|o| o.attack == MIN.code);
+    let outcomes = report.outcomes.iter().filter(|o| MIN.made(o));
     let norms: Vec<f64> = outcomes.filter_map(norm).collect();
     if norms.is_empty() {
         return None;

@@ -67,8 +67,8 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         before.extend(tier.iter().filter(|m| exact(m)).map(|m| m.name));
         let equal = !control.is_empty();
         for member in tier.iter().filter(|m| !exact(m) && m.or != Some(Route::Exact)) {
-            // A tier of random searches alone sees what all others left. It must break more than they all did along the exact
-            // gradient.
+            // A tier without a control runs on the queries that all earlier members left. Its member must break more than all members
+            // along the exact gradient did together.
             let duel = match equal {
                 true => Duel::of(outcomes, &[member.name], &control),
                 false => Duel::over_all(outcomes, &[member.name], &before),
@@ -102,8 +102,8 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
              equal terms {second}{place}"
         ),
         false => format!(
-            "of {of} queries, {how} (`{name}`) made {first} wrong that all else had left right, and all runs along the exact \
-             gradient together {second}"
+            "of {of} queries, {how} (`{name}`) made {first} wrong that every earlier member had left right, and all members along \
+             the exact gradient together {second}"
         ),
     };
     (Severity::Error, text)
@@ -211,7 +211,7 @@ impl Duel {
         Duel::count(attacked(outcomes).filter_map(|o| Some((broke(o, first)?, broke(o, second)?))))
     }
 
-    /// The same on all queries that the second group attacked: those that the first one never saw it did not break.
+    /// The same on all queries that the second group attacked. One that the first group did not attack counts as not broken by it.
     fn over_all(outcomes: &[Outcome], first: &[&str], second: &[&str]) -> Duel {
         let of = |o| Some((broke(o, first).unwrap_or(false), broke(o, second)?));
         Duel::count(attacked(outcomes).filter_map(of))
@@ -353,13 +353,13 @@ mod tests {
         assert_eq!(soft(20, 20), Severity::Ok);
     }
 
-    /// Random search in a tier of its own has no control beside it. Of 40 queries, all runs along the exact gradient broke 3, and it
-    /// broke 20 of those that were left; against 12 it is within chance (20 of 32 heads, probability 0.11), and against 30, as on a model
-    /// that hides nothing, it is no sign at all.
+    /// Random search in a tier of its own has no control beside it. Of 50 queries, all members along the exact gradient broke
+    /// 3, and it broke 20 of those that were left. Against 12 this is within chance (20 of 32 heads, probability 0.11). Against 30, as on a
+    /// model that hides nothing, it is no sign at all.
     #[test]
     fn random_search_behind_all_others_tells_masked_gradients_too() {
         let level = |exact: usize| {
-            let all: Vec<Outcome> = (0..40 + exact.saturating_sub(20))
+            let all: Vec<Outcome> = (0..50)
                 .map(|i| {
                     let (by_exact, by_square) = (i < exact, i >= exact && i < exact + 20);
                     let seen = [("es", by_exact), ("square, from stripes", by_square)];
@@ -371,7 +371,8 @@ mod tests {
         let (severity, text) = level(3);
         assert_eq!(severity, Severity::Error);
         assert!(
-            text.contains("made 20 wrong that all else had left right") && text.contains("together 3"),
+            text.contains("made 20 wrong that every earlier member had left right")
+                && text.contains("together 3"),
             "{text}"
         );
         assert_eq!(level(12).0, Severity::Ok);

@@ -336,7 +336,7 @@ impl Plane {
 
 /// The two largest eigenvalues of a symmetric positive semidefinite matrix [n, n], descending, and their eigenvectors [n, 2]:
 /// orthogonal iteration (Golub and Van Loan, Matrix Computations, 7.3.2). Where the second and the third are nearly equal, the
-/// second vector is some mixture of theirs, which shows as much.
+/// second vector is a mixture of theirs, along which points vary as much.
 fn leading(matrix: &Array2<f64>) -> (Vec<f64>, Array2<f64>) {
     const ROUNDS: usize = 1000;
     let n = matrix.nrows();

@@ -17,8 +17,8 @@ const RUNS: usize = 5;
 const SIZES: [usize; 2] = [1, 3];
 /// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
 pub const JITTER: f32 = 0.02;
-/// Noise for the comparison of batches: as large as perturbations are, for a model may behave on the images of a data set that it knows
-/// as it does on no others.
+/// Noise for the comparison of batches, in pixel units: about as large as perturbations. A model can behave differently on images that it
+/// does not know.
 const ROUGH: f32 = 0.1;
 /// Noise that should not change the gradient's direction much: one grey level.
 const GREY_LEVEL: f32 = 1.0 / 255.0;
@@ -234,7 +234,7 @@ fn gradients(
     Ok(Gradients { finite, zero, dead: 100.0 * dead, steady: cosines[cosines.len() / 2], errors })
 }
 
-/// Largest difference, as a share of the largest value of `b`; infinite where one of two values alone is no number.
+/// Largest difference, as a share of the largest value of `b`; infinite if exactly one of two values is NaN.
 fn difference(a: &Array2<f32>, b: &Array2<f32>) -> f64 {
     let apart = |a: f64, b: f64| match (a.is_nan(), b.is_nan()) {
         (false, false) if a == b => 0.0,

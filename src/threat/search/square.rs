@@ -18,8 +18,8 @@ pub const RANDOM: Search = Search {
     begin: |setting, draw| Box::new(Square::new(setting, draw)),
 };
 
-/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A model may
-/// tell images that no file can hold from those that it may be sent, and the steps of other searches leave the grid.
+/// The same, with changes of whole grey levels: of images with 8 bits a channel it tries only such images. A model can
+/// recognise images that no such file holds, and the steps of other searches leave the grid.
 pub const RANDOM_8_BIT: Search = Search {
     name: "random, 8 bits",
     begin: |setting, draw| {
