@@ -5,11 +5,11 @@
 use super::attacks::Attacks;
 use super::prepare::{CLUSTERINGS, Purpose, Subject};
 use crate::cli::{AuditFlags, Cli, Command, StrongSample};
+use crate::data;
 use crate::files::hex;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report};
 use crate::report::{self, Destination};
-use crate::data;
 use crate::space::verification::Pair;
 use crate::threat::objective::{hub, r1::R1};
 use crate::threat::{Measure, OBJECTIVES, Trial};
