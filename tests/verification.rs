@@ -9,7 +9,7 @@ use audit::model::card::{CARDS, Card, Preprocessing};
 use audit::record::{Acceptance, Metric, Report, Verification};
 use audit::report::{self, FORMATS};
 use common::{Temp, audit, bundled, program, ran, says};
-use onnx_grad::{DType, Value as Input};
+use onnx_grad::graph::{DType, Value as Input};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
