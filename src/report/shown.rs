@@ -21,12 +21,14 @@ pub(super) struct Grid {
     pub rows: Vec<Vec<String>>,
     /// Rows that a page sets back, by number.
     quiet: Vec<usize>,
+    /// Whether the heads of numbers are strengths that the numbers were found at.
+    pub strengths: bool,
 }
 
 impl Grid {
     pub fn new(head: &[&str], text: &'static [usize], rows: impl IntoIterator<Item = Vec<String>>) -> Grid {
         let head = head.iter().map(|name| name.to_string()).collect();
-        Grid { head, text, rows: rows.into_iter().collect(), quiet: Vec::new() }
+        Grid { head, text, rows: rows.into_iter().collect(), quiet: Vec::new(), strengths: false }
     }
 
     pub fn set_back(self, quiet: Vec<usize>) -> Grid {
@@ -184,7 +186,8 @@ pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
             }
         }
     }
-    Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows).set_back(parameters)
+    let grid = Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows);
+    Grid { strengths: true, ..grid.set_back(parameters) }
 }
 
 /// Classes or groups that a report for people names of a breakdown.
