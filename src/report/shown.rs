@@ -6,7 +6,7 @@ use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{
     Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
-    Smallest, Suite,
+    Smallest, SuiteRecord,
 };
 use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
@@ -350,7 +350,7 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 /// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77.0/255)`.
-pub fn bound(suite: &Suite) -> String {
+pub fn bound(suite: &SuiteRecord) -> String {
     let eps = suite.eps;
     match Ball::find(&suite.norm) {
         Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255){}", 255.0 * eps, within(suite)),
@@ -359,13 +359,13 @@ pub fn bound(suite: &Suite) -> String {
 }
 
 /// The bound for readers who know no convention, with the norm by name in any case.
-pub(super) fn bound_in_norm(suite: &Suite) -> String {
-    let size = bound(&Suite { mask: None, ..suite.clone() });
+pub(super) fn bound_in_norm(suite: &SuiteRecord) -> String {
+    let size = bound(&SuiteRecord { mask: None, ..suite.clone() });
     format!("{size} in {}{}", suite.norm, within(suite))
 }
 
 /// The mask as a part of a sentence, where there is one.
-fn within(suite: &Suite) -> String {
+fn within(suite: &SuiteRecord) -> String {
     suite.mask.as_ref().map_or(String::new(), |mask| format!(" within {mask}"))
 }
 
