@@ -250,7 +250,7 @@ pub struct GradFlags {
     /// The model, an .onnx file
     pub model: PathBuf,
     /// File to write to, .onnx; weights of 1.5 GB or more are written to a second file, FILE.data
-    #[arg(short = 'o', long = "file", value_name = "FILE")]
+    #[arg(short = 'o', long = "report", alias = "file", value_name = "FILE")]
     pub file: PathBuf,
     /// Use the model's own input unchanged [default: pixels in [0,1], RGB or grey, channels first, with preprocessing in the graph]
     #[arg(long)]
@@ -276,7 +276,7 @@ pub struct ReportFlags {
     /// A saved report, .json
     pub report: PathBuf,
     /// File to write to; the ending chooses the format. Without one, the report is printed. May be repeated
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE", requires = "output")]
@@ -361,7 +361,7 @@ pub struct MergeFlags {
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["parts", "output"])]
     pub missing: Option<PathBuf>,
     /// File to write to; the ending chooses the format. May be repeated
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// File for the trials, .json. JSON reports then refer to this file; commands that read the report load it
     #[arg(long, value_name = "FILE", requires = "output")]
@@ -445,7 +445,7 @@ pub struct GateFlags {
     #[arg(long)]
     pub suite: Option<String>,
     /// File to write the report with the verdict to; the ending chooses the format. May be repeated
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short = 'o', long = "report", alias = "output", value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
 

@@ -26,7 +26,7 @@ pub struct AuditFlags {
     /// Layout of the data on disk [default: detected; class folders if it is no known benchmark]
     #[arg(long, value_parser = layouts())]
     pub layout: Option<String>,
-    /// Part of a benchmark: train or test [default: test]
+    /// Part of a benchmark [default: test]
     #[arg(long)]
     pub split: Option<Split>,
     /// Gallery of embeddings to search in: a .parquet file with the columns id, label and embedding, or a .npy file with ids
@@ -82,8 +82,8 @@ pub struct AuditFlags {
     /// Repeat the trials of a file or of an earlier report
     #[arg(long, value_name = "FILE")]
     pub trials: Option<PathBuf>,
-    /// Form of the definitions: published (as released code computes them) or corrected (as the papers define them)
-    #[arg(long, value_parser = form)]
+    /// Form of the definitions: as released code computes them, or as the papers define them [default: the suite's]
+    #[arg(long)]
     pub form: Option<Form>,
     /// What bounds a perturbation: linf, the largest change of a pixel, or l2, the Euclidean length of all changes [default: the
     /// suite's, mostly linf]
@@ -424,14 +424,6 @@ fn partition(text: &str) -> Result<Partition, String> {
     match text {
         "auto" => engines::partition(|name| std::env::var(name).ok()),
         _ => text.parse(),
-    }
-}
-
-fn form(text: &str) -> Result<Form, String> {
-    match text {
-        "published" => Ok(Form::Published),
-        "corrected" => Ok(Form::Corrected),
-        _ => Err("expected published or corrected".into()),
     }
 }
 

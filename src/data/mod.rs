@@ -27,11 +27,11 @@ pub mod vectors;
 
 pub use crate::record::{Interpolation, Role};
 use crate::{Error, Result};
+use clap::ValueEnum;
 pub use image::{jpeg, picture, png};
 use rayon::prelude::*;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// Seed of the image set that an audit without data uses. Scores on it compare only at equal seeds.
@@ -71,7 +71,7 @@ pub const LAYOUTS: &[Layout] = &[
 ];
 
 /// Which part of a benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Split {
     /// What models are trained on.
     Train,
@@ -85,18 +85,6 @@ impl fmt::Display for Split {
             Split::Train => "train",
             Split::Test => "test",
         })
-    }
-}
-
-impl FromStr for Split {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Split> {
-        match text {
-            "train" => Ok(Split::Train),
-            "test" => Ok(Split::Test),
-            _ => Err(Error::usage(format!("unknown split `{text}`: expected train or test"))),
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::judge::crossed::Crossed;
 use crate::judge::paired::{Difference, PairedReports};
 use crate::judge::quantity::{ARS, ERS, Quantity};
 use crate::judge::strong;
-use crate::record::{Report, Suite};
+use crate::record::{Report, SuiteRecord};
 use crate::threat::{Drawn, Objective};
 use crate::{Error, Result};
 use serde::Serialize;
@@ -98,12 +98,12 @@ fn sampled(report: &Report) -> String {
 }
 
 /// How much work the strong search did, where it took the place of one search.
-fn effort(suite: &Suite) -> String {
+fn effort(suite: &SuiteRecord) -> String {
     suite.effort.map_or("one search".into(), |n| n.to_string())
 }
 
 /// The model that the attacks were made on.
-fn made_on(suite: &Suite) -> String {
+fn made_on(suite: &SuiteRecord) -> String {
     suite.surrogate.as_ref().map_or("the audited model".into(), |s| {
         format!("another model ({}, sha256 {}…)", s.path, s.sha256.chars().take(8).collect::<String>())
     })
@@ -116,17 +116,17 @@ fn foreign(report: &Report) -> String {
     })
 }
 
-fn hub_class(suite: &Suite) -> String {
+fn hub_class(suite: &SuiteRecord) -> String {
     suite.hub_class.clone().unwrap_or_else(|| "all".into())
 }
 
 /// What the threshold is taken from.
-fn threshold(suite: &Suite) -> String {
+fn threshold(suite: &SuiteRecord) -> String {
     suite.threshold.map_or("none".into(), |stated| stated.to_string())
 }
 
 /// How strictly other items were kept at the top, where an attack does that.
-fn xi_k(suite: &Suite) -> String {
+fn xi_k(suite: &SuiteRecord) -> String {
     suite.xi_k.map_or("none".into(), |k| k.to_string())
 }
 

@@ -4,8 +4,8 @@
 use crate::judge::quantity::{ERS, Quantity};
 use crate::judge::strong;
 use crate::record::{Form, Metric, Precision, Report, ScoreName};
-use crate::threat::term::{Term, terms_of};
-use crate::threat::{BALLS, PGD};
+use crate::threat::term::{ES_R, Term, terms_of};
+use crate::threat::{BALLS, PGD, Search};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,12 +26,36 @@ const SAME: f32 = 1e-4;
 #[serde(deny_unknown_fields)]
 struct Printed {
     data: String,
-    defence: String,
+    /// `None` for a model that nobody hardened.
+    defence: Option<String>,
     /// PGD steps in training.
     steps: Option<usize>,
     score: ScoreName,
-    source: String,
+    paper: Paper,
+    /// The paper's table that prints the row.
+    table: usize,
     values: BTreeMap<String, f64>,
+}
+
+/// A paper that prints rows.
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Paper {
+    CaTride,
+    Hm,
+}
+
+impl Paper {
+    fn cited(self) -> &'static str {
+        match self {
+            Paper::CaTride => {
+                "Tian et al., \"Collapse-Aware Triplet Decoupling\", ICML 2024 (arXiv:2312.07364)"
+            }
+            Paper::Hm => {
+                "Zhou and Patel, \"Enhancing Adversarial Robustness for Deep Metric Learning\", CVPR 2022"
+            }
+        }
+    }
 }
 
 /// Published rows and the user's own.
@@ -199,19 +223,13 @@ pub const SPANS_FROM: &str = "Tian et al., ICML 2024 (arXiv:2312.07364), tables 
 pub fn spans() -> Result<Spans> {
     let printed = printed()?;
     let span = |plain: bool| {
-        let of = |table: &str, name: &str| -> [f64; 2] {
-            let rows =
-                printed.iter().filter(|p| p.source.contains("2312.07364") && p.source.ends_with(table));
-            let rows = rows.filter(|p| (p.defence == "none") == plain);
+        let of = |table: usize, name: &str| -> [f64; 2] {
+            let rows = printed.iter().filter(|p| p.paper == Paper::CaTride && p.table == table);
+            let rows = rows.filter(|p| p.defence.is_none() == plain);
             rows.filter_map(|p| p.values.get(name))
                 .fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], &v| [low.min(v), high.max(v)])
         };
-        Span {
-            clean: of("table 1", "R@1"),
-            ars: of("table 1", "ARS"),
-            after: of("table 2", "ES:R"),
-            kept: of("table 1", "ES:R"),
-        }
+        Span { clean: of(1, "R@1"), ars: of(1, "ARS"), after: of(2, ES_R.name), kept: of(1, ES_R.name) }
     };
     Ok(Spans { plain: span(true), defended: span(false) })
 }
@@ -230,7 +248,9 @@ fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
 fn theirs(printed: &Printed, columns: &[Column]) -> PaperRow {
     let steps = printed.steps.map_or(String::new(), |n| format!(", {n} steps"));
     let cells = columns.iter().map(|(name, _)| printed.values.get(name).copied()).collect();
-    row(format!("{}{steps}", printed.defence), printed.source.clone(), false, cells, columns)
+    let defence = printed.defence.as_deref().unwrap_or("none");
+    let source = format!("{}, table {}", printed.paper.cited(), printed.table);
+    row(format!("{defence}{steps}"), source, false, cells, columns)
 }
 
 fn row(name: String, source: String, own: bool, cells: Vec<Option<f64>>, columns: &[Column]) -> PaperRow {
@@ -271,7 +291,9 @@ fn departures(report: &Report, (name, images, classes): (&str, usize, usize)) ->
         unless(false, format!("the strong search (effort {effort}) in place of PGD"));
     } else {
         unless(
-            suite.schedule == PGD.name && suite.steps == steps && (suite.alpha - alpha).abs() < SAME,
+            Search::find(&suite.schedule).is_ok_and(|search| *search == PGD)
+                && suite.steps == steps
+                && (suite.alpha - alpha).abs() < SAME,
             format!(
                 "{} steps of α {:.5} ({}), where theirs are {steps} fixed ones of {alpha}",
                 suite.steps, suite.alpha, suite.schedule

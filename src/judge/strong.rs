@@ -9,6 +9,7 @@ use crate::threat::objective::r1::{CONTROLS, R1};
 use crate::threat::term::TERMS;
 use crate::threat::term::Term;
 use crate::threat::{OBJECTIVES, Objective};
+use onnx_grad::operators;
 use std::collections::{BTreeSet, HashMap};
 
 /// The code of the strong search for recall at 1.
@@ -109,9 +110,11 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     (Severity::Error, text)
 }
 
-/// The nodes most likely to mask, for a message: those that saturate or are flat before those that only bend.
+/// The nodes most likely to mask, for a message: those that saturate or are flat before those that only bend. A report names each
+/// as [`Node::label`](onnx_grad::Node::label) does, with its operator first.
 fn named(nodes: &[String]) -> String {
-    let bends = |node: &&String| ["Relu ", "LeakyRelu ", "MaxPool "].iter().any(|op| node.starts_with(op));
+    let bending: Vec<&str> = operators::all().filter(|o| o.bends).map(|o| o.name).collect();
+    let bends = |node: &&String| node.split_once(' ').is_some_and(|(op, _)| bending.contains(&op));
     let (bent, flat): (Vec<&String>, Vec<&String>) = nodes.iter().partition(bends);
     let all: Vec<&String> = flat.into_iter().chain(bent).collect();
     let shown: Vec<&str> = all.iter().take(4).map(|node| node.as_str()).collect();

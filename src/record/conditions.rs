@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Embeddings of something else than the images, such as texts, that TMA, QA± and HUB aimed at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ForeignTargets {
+#[schemars(rename = "ForeignTargets")]
+pub struct ForeignTargetsRecord {
     /// Path of the file, as given on the command line.
     pub path: String,
     /// SHA-256 over names and embeddings, by name.
@@ -47,7 +48,8 @@ impl Tool {
 
 /// The audited model.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Model {
+#[schemars(rename = "Model")]
+pub struct ModelRecord {
     /// Path of the model file, as given on the command line.
     pub path: String,
     /// SHA-256 of the model file.
@@ -99,7 +101,8 @@ pub struct Data {
 
 /// The suite that was run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Suite {
+#[schemars(rename = "Suite")]
+pub struct SuiteRecord {
     /// The suite's name.
     pub name: String,
     /// The form of the definitions.
@@ -111,7 +114,7 @@ pub struct Suite {
     pub norm: String,
     /// Where images may change; absent for everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mask: Option<Mask>,
+    pub mask: Option<MaskRecord>,
     /// Largest size ε of a perturbation in this norm, in units of the [0,1] range.
     pub eps: f32,
     /// Step size α, in the same units.
@@ -157,7 +160,8 @@ pub struct Suite {
 
 /// The part of an image that attacks may change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Mask {
+#[schemars(rename = "Mask")]
+pub struct MaskRecord {
     /// The image file that is white where pixels may change; absent for a rectangle at a place drawn for each query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -168,7 +172,7 @@ pub struct Mask {
     pub share: f64,
 }
 
-impl std::fmt::Display for Mask {
+impl std::fmt::Display for MaskRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let share = 100.0 * self.share;
         match &self.path {
@@ -196,7 +200,7 @@ fn is_linf(norm: &str) -> bool {
     norm == linf()
 }
 
-impl Suite {
+impl SuiteRecord {
     /// What a reader must know of attacks that were not made along the model's own gradient.
     pub fn caveat(&self) -> Option<String> {
         if let Some(surrogate) = &self.surrogate {
@@ -218,7 +222,7 @@ impl Suite {
     pub fn masked(&self) -> String {
         match &self.mask {
             None => "none".into(),
-            Some(Mask { sha256: Some(sha256), .. }) => format!("sha256 {sha256}"),
+            Some(MaskRecord { sha256: Some(sha256), .. }) => format!("sha256 {sha256}"),
             Some(patch) => patch.to_string(),
         }
     }

@@ -1,6 +1,6 @@
 //! What `audit geometry` finds: how embeddings lie, and how far attacks move them.
 
-use super::{Benign, Data, MapPoint, Model, Move, Severity, Suite, Tool, Warning};
+use super::{Benign, Data, MapPoint, ModelRecord, Move, Severity, SuiteRecord, Tool, Warning};
 use crate::Exit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,13 +14,13 @@ pub struct Geometry {
     /// The program that wrote it.
     pub tool: Tool,
     /// The model.
-    pub model: Model,
+    pub model: ModelRecord,
     /// The images.
     pub data: Data,
     /// Retrieval without attack, in per cent. NMI and AMI are left out.
     pub benign: Benign,
     /// Budget of the attacks.
-    pub suite: Suite,
+    pub suite: SuiteRecord,
     /// Seed of all draws.
     pub seed: u64,
     /// Distances of clean embeddings.

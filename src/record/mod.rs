@@ -21,7 +21,8 @@ mod verification;
 
 pub use choices::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use conditions::{
-    Data, ForeignTargets, GradientCheck, Mask, Model, Preprocessing, Suite, Surrogate, Timing, Tool,
+    Data, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
+    Surrogate, Timing, Tool,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};

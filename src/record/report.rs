@@ -1,9 +1,9 @@
 //! The result of an audit as one serialisable value. Every report format is a pure function of it.
 
 use super::{
-    Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, ForeignTargets, HalfPrecision, Hub,
-    Model, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped, Smallest, Suite, Timing,
-    Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
+    Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, ForeignTargetsRecord, HalfPrecision,
+    Hub, ModelRecord, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped, Smallest,
+    SuiteRecord, Timing, Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -22,11 +22,11 @@ pub struct Report {
     /// The program that wrote the report.
     pub tool: Tool,
     /// The model.
-    pub model: Model,
+    pub model: ModelRecord,
     /// The images.
     pub data: Data,
     /// The suite that was run.
-    pub suite: Suite,
+    pub suite: SuiteRecord,
     /// Seed of the trials, the random starts and the resampling.
     pub seed: u64,
     /// Whether the user accepted findings of severity error.
@@ -47,7 +47,7 @@ pub struct Report {
     pub hub: Option<Hub>,
     /// What attacks aimed at in place of images; absent where they aimed at images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub targets: Option<ForeignTargets>,
+    pub targets: Option<ForeignTargetsRecord>,
     /// R@1 by class and by group of the queries; absent where no class and no group has enough of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub breakdowns: Vec<Breakdown>,

@@ -1,7 +1,8 @@
 //! The result of a sweep: a suite over a grid of budgets.
 
 use super::{
-    Attack, Benign, Data, Model, RetrievalRow, Scores, Severity, Smallest, Suite, Timing, Tool, Warning,
+    Attack, Benign, Data, ModelRecord, RetrievalRow, Scores, Severity, Smallest, SuiteRecord, Timing, Tool,
+    Warning,
 };
 use crate::Exit;
 use schemars::JsonSchema;
@@ -15,7 +16,7 @@ pub struct Sweep {
     /// The program that wrote it.
     pub tool: Tool,
     /// The model.
-    pub model: Model,
+    pub model: ModelRecord,
     /// The images.
     pub data: Data,
     /// Retrieval without attack, in per cent.
@@ -46,7 +47,7 @@ pub struct SweepPoint {
     /// The same as numbers: sizes in units of the [0,1] range, counts.
     pub place: Vec<f64>,
     /// The suite at this point.
-    pub suite: Suite,
+    pub suite: SuiteRecord,
     /// One row per measure.
     pub attacks: Vec<Attack>,
     /// What attacked queries find; a row for each attack that moves queries.

@@ -1,6 +1,7 @@
 //! Trials as files and reports store them, and their outcomes.
 
 use super::choices::{Metric, Protocol};
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use std::fmt;
 ///   query where there is one. Corrected: the query itself.
 /// - SPFOA on more than two targets. Published: the weight ξ of the kept items is 1. Corrected: it follows their loss.
 /// - The pairwise distance of ES and GTM. Published: an offset of 1e-6 is added to each coordinate. Corrected: none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
     /// Comparable with published tables.

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use crate::judge::quantity::{ARS, Quantity};
 use crate::judge::strong;
-use crate::record::{FEW, Report, RobustR1, Suite, reason};
+use crate::record::{FEW, Report, RobustR1, SuiteRecord, reason};
 use crate::threat::Ball;
 
 /// The kind of a verdict.
@@ -168,7 +168,7 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
 }
 
 /// Why attacks are weaker than those on the published models: a smaller part of the image, or a smaller ε.
-fn smaller(suite: &Suite) -> Option<String> {
+fn smaller(suite: &SuiteRecord) -> Option<String> {
     let ball = Ball::find(&suite.norm).ok().filter(|ball| ball.is_box);
     match &suite.mask {
         Some(mask) => Some(format!("Published models were attacked on the whole image, this one on {mask}")),

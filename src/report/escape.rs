@@ -56,9 +56,31 @@ pub fn shell(word: &str) -> String {
     }
 }
 
+/// The words of a command line that [`shell`] quoted. A report states its command line as one string, and reports of earlier versions
+/// have no other record of their flags.
+pub fn words(line: &str) -> Vec<String> {
+    let (mut words, mut quoted, mut chars) = (vec![String::new()], false, line.chars());
+    while let Some(c) = chars.next() {
+        let word = words.last_mut().expect("never empty");
+        match (c, quoted) {
+            ('\'', _) => quoted = !quoted,
+            ('\\', false) => word.extend(chars.next()),
+            (' ', false) => words.push(String::new()),
+            _ => word.push(c),
+        }
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_come_back_as_they_were_quoted() {
+        let all = ["audit", "--data", "my photos/it's", "", "\\", "-o", "a=b.json"];
+        assert_eq!(words(&all.map(shell).join(" ")), all);
+    }
 
     #[test]
     fn nothing_gets_through() {

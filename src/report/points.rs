@@ -1,7 +1,7 @@
 //! What every format shows of the points of a sweep.
 
 use super::shown::{Grid, RETRIEVAL, bound, median, retrieval_rows};
-use crate::record::{Attack, Severity, Suite, Sweep, SweepPoint};
+use crate::record::{Attack, Severity, SuiteRecord, Sweep, SweepPoint};
 use crate::threat::BALLS;
 use crate::threat::term::{TERMS, Term};
 
@@ -68,7 +68,7 @@ fn scores(sweep: &Sweep) -> Vec<ScoreColumn> {
 }
 
 /// What bounds perturbations where ε is an axis of the sweep; `None` for the largest change of any pixel.
-fn bounded_by(suite: &Suite) -> Option<String> {
+fn bounded_by(suite: &SuiteRecord) -> Option<String> {
     let norm = (suite.norm != BALLS[0].name).then(|| format!("ε in {}", suite.norm));
     let mask = suite.mask.as_ref().map(|mask| format!("within {mask}"));
     Some([norm, mask].into_iter().flatten().collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())

@@ -6,7 +6,7 @@ use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{
     Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
-    Smallest, Suite,
+    Smallest, SuiteRecord,
 };
 use crate::threat::objective::hub::FIRST;
 use crate::threat::term::{R1, Term};
@@ -21,12 +21,14 @@ pub(super) struct Grid {
     pub rows: Vec<Vec<String>>,
     /// Rows that a page sets back, by number.
     quiet: Vec<usize>,
+    /// Whether the heads of numbers are strengths that the numbers were found at.
+    pub strengths: bool,
 }
 
 impl Grid {
     pub fn new(head: &[&str], text: &'static [usize], rows: impl IntoIterator<Item = Vec<String>>) -> Grid {
         let head = head.iter().map(|name| name.to_string()).collect();
-        Grid { head, text, rows: rows.into_iter().collect(), quiet: Vec::new() }
+        Grid { head, text, rows: rows.into_iter().collect(), quiet: Vec::new(), strengths: false }
     }
 
     pub fn set_back(self, quiet: Vec<usize>) -> Grid {
@@ -184,7 +186,8 @@ pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
             }
         }
     }
-    Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows).set_back(parameters)
+    let grid = Grid::new(&["corruption", "of", "1", "2", "3", "4", "5"], &[0, 1], rows);
+    Grid { strengths: true, ..grid.set_back(parameters) }
 }
 
 /// Classes or groups that a report for people names of a breakdown.
@@ -347,7 +350,7 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 /// The bound of perturbations. For the largest change of a pixel it is also a fraction: `0.30196 (77.0/255)`.
-pub fn bound(suite: &Suite) -> String {
+pub fn bound(suite: &SuiteRecord) -> String {
     let eps = suite.eps;
     match Ball::find(&suite.norm) {
         Ok(ball) if ball.is_box => format!("{eps:.5} ({:.1}/255){}", 255.0 * eps, within(suite)),
@@ -356,13 +359,13 @@ pub fn bound(suite: &Suite) -> String {
 }
 
 /// The bound for readers who know no convention, with the norm by name in any case.
-pub(super) fn bound_in_norm(suite: &Suite) -> String {
-    let size = bound(&Suite { mask: None, ..suite.clone() });
+pub(super) fn bound_in_norm(suite: &SuiteRecord) -> String {
+    let size = bound(&SuiteRecord { mask: None, ..suite.clone() });
     format!("{size} in {}{}", suite.norm, within(suite))
 }
 
 /// The mask as a part of a sentence, where there is one.
-fn within(suite: &Suite) -> String {
+fn within(suite: &SuiteRecord) -> String {
     suite.mask.as_ref().map_or(String::new(), |mask| format!(" within {mask}"))
 }
 

@@ -416,10 +416,10 @@ pub(super) fn table(grid: &Grid, width: usize, paint: Paint) -> String {
             let (text, numbers): (Vec<usize>, Vec<usize>) = (0..row.len()).partition(|i| grid.is_text(*i));
             let text: Vec<&str> =
                 text.iter().map(|i| row[*i].as_str()).filter(|cell| !cell.is_empty()).collect();
-            // A column that is a number itself stands behind its cells. No line ends within a pair.
-            let pair = |i: usize| match grid.head[i].parse::<f64>() {
-                Ok(_) => format!("{} at {}", row[i], grid.head[i]),
-                Err(_) => format!("{} {}", grid.head[i], row[i]),
+            // No line ends within a pair.
+            let pair = |i: usize| match grid.strengths {
+                true => format!("{} at {}", row[i], grid.head[i]),
+                false => format!("{} {}", grid.head[i], row[i]),
             };
             let pairs: Vec<String> = numbers.into_iter().map(|i| pair(i).replace(' ', "\u{a0}")).collect();
             wrap_in(&format!("{}: {}", text.join(", "), pairs.join(" · ")), width).replace('\u{a0}', " ")

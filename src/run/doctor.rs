@@ -33,11 +33,11 @@ pub struct Examination {
     /// What made it.
     pub tool: record::Tool,
     /// The model.
-    pub model: record::Model,
+    pub model: record::ModelRecord,
     /// The images.
     pub data: record::Data,
     /// The audit that was looked into.
-    pub suite: record::Suite,
+    pub suite: record::SuiteRecord,
     /// Fixes everything drawn.
     pub seed: u64,
     /// Whether findings of weight error were to be lived with.

@@ -9,6 +9,7 @@ use crate::data;
 use crate::files::hex;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report};
+use crate::report::escape::words;
 use crate::report::{self, Destination};
 use crate::space::verification::Pair;
 use crate::threat::objective::{hub, r1::R1};
@@ -180,21 +181,6 @@ fn again(report: &Report, path: &Path) -> Result<AuditFlags> {
     Ok(flags)
 }
 
-/// The words of a command line that a report states.
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut quoted, mut chars) = (vec![String::new()], false, line.chars());
-    while let Some(c) = chars.next() {
-        let word = words.last_mut().expect("never empty");
-        match (c, quoted) {
-            ('\'', _) => quoted = !quoted,
-            ('\\', false) => word.extend(chars.next()),
-            (' ', false) => words.push(String::new()),
-            _ => word.push(c),
-        }
-    }
-    words
-}
-
 /// The trials in the order of the report's outcomes.
 fn in_order<'t>(
     report: &Report,
@@ -287,15 +273,4 @@ fn npy(values: &[f32], [c, h, w]: [usize; 3]) -> Vec<u8> {
     bytes.extend(format!("{header:<0$}\n", length - 1).bytes());
     bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
     bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::words;
-
-    #[test]
-    fn words_come_back_as_they_were_quoted() {
-        let line = r"audit --data 'my photos/it'\''s' '' -o a=b.json";
-        assert_eq!(words(line), ["audit", "--data", "my photos/it's", "", "-o", "a=b.json"]);
-    }
 }

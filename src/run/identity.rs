@@ -1,5 +1,6 @@
 //! What makes an audit the one it is: two runs that agree in all of this give the same outcomes, trial by trial.
 
+use crate::model::runtime::Provider;
 use crate::record::{Properties, Report};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -21,7 +22,10 @@ impl Identity {
             ("version of audit", tool.version.clone()),
             ("runtime", tool.runtime.clone()),
             // Devices of a machine are as good as each other.
-            ("execution provider", tool.provider.split(':').next().unwrap_or_default().into()),
+            (
+                "execution provider",
+                tool.provider.parse().map_or(tool.provider.clone(), |p: Provider| p.name().into()),
+            ),
             ("TensorFloat-32", if tool.fast_math { "allowed" } else { "off" }.into()),
             ("batch", report.timing.batch.to_string()),
             ("model's SHA-256", model.sha256.clone()),

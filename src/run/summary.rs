@@ -143,9 +143,9 @@ pub fn tool(flags: &AuditFlags, subject: &Subject) -> record::Tool {
 const STRONG: &str = "strong";
 
 /// What is run, as reports describe it. The number of queries follows from the outcomes.
-pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) -> record::Suite {
+pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) -> record::SuiteRecord {
     let plan = &subject.plan;
-    record::Suite {
+    record::SuiteRecord {
         name: subject.settings.suite.name.clone(),
         form: plan.form,
         protocol: subject.protocol,
@@ -183,7 +183,7 @@ fn hub(trials: &[Trial], gallery: &Gallery) -> Option<record::Hub> {
 }
 
 /// The foreign targets of a gallery, read from `path`.
-fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargets> {
+fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargetsRecord> {
     let targets = gallery.foreign()?;
     let mut contents = Sha256::new();
     for (at, id) in targets.ids.iter().enumerate() {
@@ -191,7 +191,7 @@ fn foreign(path: &Path, gallery: &Gallery) -> Option<record::ForeignTargets> {
         targets.point(at).iter().for_each(|v| contents.update(v.to_le_bytes()));
     }
     let sha256 = hex(&contents.finalize());
-    Some(record::ForeignTargets { path: path.display().to_string(), sha256, count: targets.len() })
+    Some(record::ForeignTargetsRecord { path: path.display().to_string(), sha256, count: targets.len() })
 }
 
 /// How the perturbations that `trials` share are crafted, where some do.
@@ -237,9 +237,9 @@ fn attacks_keep(suite: &Suite) -> bool {
 }
 
 /// The model as reports describe it.
-pub fn model(subject: &Subject) -> record::Model {
+pub fn model(subject: &Subject) -> record::ModelRecord {
     let (info, card) = (&subject.model.info, &subject.settings.card);
-    record::Model {
+    record::ModelRecord {
         path: info.path.display().to_string(),
         sha256: info.sha256.clone(),
         inputs: info.inputs.clone(),

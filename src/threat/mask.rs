@@ -85,14 +85,16 @@ impl Mask {
     }
 
     /// The mask as reports describe it.
-    pub fn described(&self) -> record::Mask {
+    pub fn described(&self) -> record::MaskRecord {
         match self {
-            Mask::File { path, sha256, free, .. } => record::Mask {
+            Mask::File { path, sha256, free, .. } => record::MaskRecord {
                 path: Some(path.clone()),
                 sha256: Some(sha256.clone()),
                 share: free.iter().filter(|free| **free).count() as f64 / free.len() as f64,
             },
-            Mask::Patch { share } => record::Mask { path: None, sha256: None, share: f64::from(*share) },
+            Mask::Patch { share } => {
+                record::MaskRecord { path: None, sha256: None, share: f64::from(*share) }
+            }
         }
     }
 }

@@ -78,7 +78,7 @@ pub struct Tools {
 /// Flags that the matrix gives itself.
 const OWN_OF_TRAINER: [&str; 7] =
     ["--data", "--validation", "--out", "--seed", "--init", "--resume", "--threads"];
-const OWN_OF_AUDIT: [&str; 4] = ["--data", "-o", "--output", "--threads"];
+const OWN_OF_AUDIT: [&str; 4] = ["--data", "-o", "--report", "--threads"];
 
 /// Runs what is not done yet, and writes the page with a picture for each data set. Returns what to print.
 ///

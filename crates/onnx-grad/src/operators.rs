@@ -20,6 +20,8 @@ pub struct Operator {
     pub class: Class,
     /// Whether [`Pass::Softened`] gives it another slope than its own.
     pub softened: bool,
+    /// Whether it only bends its input, where others saturate or are flat: the last to suspect of masked gradients.
+    pub bends: bool,
     /// Forms of it that are refused with a message, in words; empty if there are none.
     pub refused: &'static str,
 }
@@ -33,6 +35,7 @@ pub fn all() -> impl Iterator<Item = Operator> {
         since: rule.since(),
         class: rule.class,
         softened: rule.instead(Pass::Softened).is_some(),
+        bends: rule.bends,
         refused: rule.limits,
     });
     let row = |class| {
@@ -42,6 +45,7 @@ pub fn all() -> impl Iterator<Item = Operator> {
             since: e.since,
             class,
             softened: false,
+            bends: false,
             refused: e.refused,
         }
     };

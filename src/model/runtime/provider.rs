@@ -46,11 +46,21 @@ impl FromStr for Provider {
     }
 }
 
+impl Provider {
+    /// The name without a device's number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Provider::Cpu => "cpu",
+            Provider::Cuda(_) => "cuda",
+        }
+    }
+}
+
 impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Provider::Cpu => f.write_str("cpu"),
-            Provider::Cuda(cuda) => write!(f, "cuda:{}", cuda.device),
+            Provider::Cpu => f.write_str(self.name()),
+            Provider::Cuda(cuda) => write!(f, "{}:{}", self.name(), cuda.device),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The layout that all HTML pages share.
 
-use crate::record::{Data, Model};
+use crate::record::{Data, ModelRecord};
 use crate::report::shown::{Grid, capital};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -59,7 +59,7 @@ pub(super) fn section(title: &str, lead: &str, content: Markup) -> Markup {
 }
 
 /// The section on how it was measured: model and images, and then `rows`.
-pub(super) fn conditions(m: &Model, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
+pub(super) fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
     let subject = [
         ("Model", html! { (m.path) br; code { "sha256 " (m.sha256) } }),
         ("Embedding", html! { (m.dim) " values from " (m.output) ", compared by " (m.metric) }),

@@ -27,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
         .softer(soften::hard_sigmoid, soften::hard_sigmoid_line),
     exact("HardSwish", hard_swish).leaning(|cx| soften::bent(cx, hard_swish)),
     exact("Identity", pass_through),
-    exact("LeakyRelu", leaky_relu).leaning(|cx| soften::leaky_relu(cx, leaky_relu)),
+    exact("LeakyRelu", leaky_relu).leaning(|cx| soften::leaky_relu(cx, leaky_relu)).bending(),
     exact("Log", |cx| cx.give_first(cx.div(&cx.gy(), &cx.x(0)))),
     broadcasting("Max", extreme).leaning(|cx| soften::extreme(cx, extreme)),
     broadcasting("Mean", mean),
@@ -39,7 +39,7 @@ pub(super) const RULES: &[Rule] = &[
     broadcasting("PRelu", prelu),
     broadcasting("Pow", pow),
     exact("Reciprocal", |cx| times(cx, &cx.neg(&cx.square(&cx.y(0))))),
-    exact("Relu", relu).leaning(soften::relu),
+    exact("Relu", relu).leaning(soften::relu).bending(),
     exact("Selu", selu).leaning(|cx| soften::bent(cx, selu)),
     exact("Shrink", shrink).leaning(|cx| soften::with_leak(cx, shrink)),
     exact("Sigmoid", |cx| times(cx, &cx.mul(&cx.y(0), &cx.sub(&cx.scalar(1.0), &cx.y(0)))))

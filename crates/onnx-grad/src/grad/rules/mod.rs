@@ -57,6 +57,8 @@ pub struct Rule {
     pub broadcasts: bool,
     /// Forms that are refused with a message, for the table of operators; empty if there are none.
     pub limits: &'static str,
+    /// Whether the operator only bends its input, where others saturate or are flat: the last to suspect of masked gradients.
+    pub bends: bool,
     /// What is done in place of `apply` in the passes that are not the derivative.
     softer: Option<Softer>,
 }
@@ -71,7 +73,7 @@ struct Softer {
 
 impl Rule {
     const fn new(op: &'static str, class: Class, apply: Apply) -> Rule {
-        Rule { domain: "", op, class, apply, broadcasts: false, limits: "", softer: None }
+        Rule { domain: "", op, class, apply, broadcasts: false, limits: "", bends: false, softer: None }
     }
     /// States that it is one of ONNX Runtime's own.
     const fn of_microsoft(self) -> Rule {
@@ -84,6 +86,10 @@ impl Rule {
     /// [`Rule::softer`] with one rule for all softened passes.
     const fn leaning(self, softened: Apply) -> Rule {
         self.softer(softened, softened)
+    }
+    /// States that it only bends its input.
+    const fn bending(self) -> Rule {
+        Rule { bends: true, ..self }
     }
     /// The rule that a pass puts in the place of the exact one.
     pub fn instead(&self, pass: Pass) -> Option<Apply> {

@@ -11,7 +11,8 @@ pub(super) const RULES: &[Rule] = &[
     exact("LpPool", lp_pool).but(SAME),
     exact("MaxPool", max_pool)
         .but("storage_order=1 of a window of more than 32 places; auto_pad=SAME_* with dilations")
-        .leaning(max_pool_of_softened),
+        .leaning(max_pool_of_softened)
+        .bending(),
     exact("MaxUnpool", max_unpool),
 ];
 
