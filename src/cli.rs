@@ -51,7 +51,7 @@ pub struct Cli {
     /// What to do; without a command, an audit.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// The audit.
+    /// Flags of an audit.
     #[command(flatten)]
     pub run: AuditFlags,
 }

@@ -147,9 +147,9 @@ impl Metric {
 
 /// The angle between two vectors; norms below 1e-8 count as 1e-8, as in `torch.nn.functional.cosine_similarity`.
 pub struct Angle {
-    /// Its cosine.
+    /// Cosine similarity.
     pub cosine: f64,
-    /// The norms.
+    /// ‖z‖ and ‖u‖, at least 1e-8.
     norms: [f64; 2],
 }
 

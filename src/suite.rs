@@ -109,11 +109,11 @@ pub struct Suite {
 pub enum Alpha {
     /// A size, in the norm of the ball.
     Size(f32),
-    /// A share of ε.
+    /// A multiple of ε.
     Share(f32),
 }
 
-/// An attack of a suite.
+/// An objective, and what the suite says of it.
 #[derive(Clone, Copy, Debug)]
 pub struct SuiteAttack {
     /// The objective of the attack.

@@ -366,7 +366,7 @@ pub enum Sample {
 /// How many queries the numbers without attack are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenignSample {
-    /// All.
+    /// Every query.
     All,
     /// At most this many.
     Most(usize),

@@ -19,11 +19,11 @@ pub(super) const LISTED: &str =
 /// A number in a report.
 #[derive(Clone, Copy)]
 pub enum Quantity {
-    /// A score.
+    /// ERS or ARS.
     Score(ScoreName),
     /// ARS from the ratios of means.
     Table,
-    /// Robust R@1.
+    /// R@1 under the strong search.
     Robust,
     /// Mean of a term after the attack.
     After(&'static Term),
@@ -46,7 +46,7 @@ pub enum Quantity {
 /// What corrupted queries are judged by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finds {
-    /// R@1.
+    /// Share of the queries whose nearest item has their class.
     R1,
     /// Mean average precision.
     Map,
@@ -224,7 +224,7 @@ impl Quantity {
         matches!(self, Quantity::Worst(..))
     }
 
-    /// The value in a report.
+    /// Its value, in the unit of its kind; `None` where the report doesn't have it.
     pub fn value(self, report: &Report) -> Option<f64> {
         match self {
             Quantity::Score(name) => score(report, name).map(|s| s.value),

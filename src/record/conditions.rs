@@ -247,7 +247,7 @@ pub struct Timing {
     pub gallery_s: f64,
     /// The check at load.
     pub check_s: f64,
-    /// The attacks.
+    /// Attacks of all trials, with their measures.
     pub attacks_s: f64,
     /// The whole audit.
     pub total_s: f64,
@@ -285,7 +285,7 @@ pub struct Preprocessing {
     pub width: usize,
     /// Order of dimensions.
     pub layout: Axes,
-    /// Order of channels.
+    /// Whether RGB, BGR or grey.
     pub order: Channels,
     /// Factor for the pixels of each channel, in the input's order.
     pub scale: Vec<f32>,

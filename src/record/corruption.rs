@@ -46,7 +46,7 @@ pub struct CorruptionRow {
     pub strength: usize,
     /// Its parameter, such as a standard deviation (docs/threats.md).
     pub value: f64,
-    /// R@1.
+    /// Share of the queries whose nearest item has their class.
     pub r1: f64,
     /// 95 % interval of `r1`, by bootstrap over queries.
     pub r1_interval: Option<(f64, f64)>,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct Examples {
     /// The factor that pixel differences are multiplied by in [`Example::difference`].
     pub amplification: f32,
-    /// The trials.
+    /// Trials of each attack, in the order of the suite.
     pub trials: Vec<Example>,
     /// Small pictures (base64) of the gallery items that the trials name, by id.
     pub thumbnails: BTreeMap<String, String>,

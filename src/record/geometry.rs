@@ -13,7 +13,7 @@ pub struct Geometry {
     pub schema_version: u32,
     /// The program that wrote it.
     pub tool: Tool,
-    /// The model.
+    /// The measured model.
     pub model: ModelRecord,
     /// The images.
     pub data: Data,
@@ -101,9 +101,9 @@ pub struct Histogram {
 /// A class and its neighbour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClassSpacing {
-    /// The class.
+    /// The class, as the data names it.
     pub class: String,
-    /// Its items.
+    /// Number of its items in the gallery.
     pub items: usize,
     /// Mean distance of its pairs.
     pub within: f64,
@@ -133,7 +133,7 @@ pub struct SamplerRow {
 /// How triplets were drawn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mining {
-    /// Batches.
+    /// Number of batches.
     pub batches: usize,
     /// Images of a batch, two of a class.
     pub images: usize,
@@ -197,7 +197,7 @@ pub struct ShiftRow {
     pub relative: f64,
     /// R@1 of these queries before, in per cent; absent where the attack is measured by something else.
     pub r1_before: Option<f64>,
-    /// R@1 after.
+    /// The same under attack.
     pub r1_after: Option<f64>,
 }
 

@@ -74,7 +74,7 @@ pub struct Finding {
 pub struct Warning {
     /// The reason's id.
     pub id: String,
-    /// The severity.
+    /// How far the finding invalidates the numbers.
     pub severity: Severity,
     /// What was found, and what to do about it.
     pub text: String,

@@ -21,7 +21,7 @@ pub struct Report {
     pub schema_version: u32,
     /// The program that wrote the report.
     pub tool: Tool,
-    /// The model.
+    /// The audited model.
     pub model: ModelRecord,
     /// The images.
     pub data: Data,
@@ -60,7 +60,7 @@ pub struct Report {
     /// Decisions by a threshold; absent where no attack of the suite is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
-    /// The scores.
+    /// ERS, ARS and robust R@1, with intervals.
     pub scores: Scores,
     /// Every random choice and every target, in the form that `--trials` reads.
     pub trials: TrialList,

@@ -131,9 +131,9 @@ pub struct RetrievalMeans {
     pub r1: f64,
     /// Mean average precision.
     pub map: f64,
-    /// mAP@R.
+    /// Mean average precision over the first R items, where R is the number of items of the query's class (Musgrave et al., 2020).
     pub map_at_r: f64,
-    /// mAP@C.
+    /// Share of the class among the nearest R + 1 (ADML, appendix D.3).
     pub map_at_c: f64,
     /// Normalised mutual information of the queries' classes with their clusters: the nearest centre of the k-means
     /// clustering of the clean gallery. Absent where the gallery was not clustered.
@@ -206,7 +206,7 @@ pub struct Hub {
 pub struct Smallest {
     /// The attack's code.
     pub attack: String,
-    /// The norm.
+    /// Name of the norm that measures a perturbation, `linf` or `l2`.
     pub norm: String,
     /// The largest norm that was searched, ε.
     pub most: f32,
@@ -288,7 +288,7 @@ pub struct RobustR1 {
 /// A member of the ensemble over all queries.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MemberRow {
-    /// Its name.
+    /// Name of the member (docs/strength.md).
     pub name: String,
     /// What it does.
     pub about: String,

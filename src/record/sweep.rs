@@ -15,7 +15,7 @@ pub struct Sweep {
     pub schema_version: u32,
     /// The program that wrote it.
     pub tool: Tool,
-    /// The model.
+    /// The audited model.
     pub model: ModelRecord,
     /// The images.
     pub data: Data,
@@ -39,7 +39,7 @@ impl Sweep {
     }
 }
 
-/// A point of a sweep.
+/// The result of the suite at one combination of settings.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SweepPoint {
     /// The value of each setting that varies, as it was given.
@@ -56,7 +56,7 @@ pub struct SweepPoint {
     /// The smallest perturbations that make queries wrong, where the suite looks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest: Option<Smallest>,
-    /// The scores.
+    /// ERS and ARS; absent where the suite lacks an attack of theirs.
     pub scores: Scores,
     /// Reasons to distrust the result.
     pub warnings: Vec<Warning>,

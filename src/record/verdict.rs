@@ -55,7 +55,7 @@ pub struct GateCheck {
     pub baseline: Option<f64>,
     /// 95 % interval of the change from the baseline.
     pub change_interval: Option<(f64, f64)>,
-    /// The result.
+    /// Whether the bound is met.
     pub result: CheckResult,
     /// The result in words.
     pub text: String,
@@ -84,7 +84,7 @@ impl GateCheckKind {
     }
 }
 
-/// The result of a check.
+/// Whether a bound is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckResult {

@@ -162,9 +162,9 @@ pub struct AttackedPairs {
 /// The pairs of a group that an attack was made on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairGroup {
-    /// The group.
+    /// The group that the list of pairs names.
     pub group: String,
-    /// The attack.
+    /// Code of the attack.
     pub attack: String,
     /// Number of its pairs that were attacked.
     pub pairs: usize,

@@ -4,7 +4,6 @@
 use crate::record::Report;
 use crate::threat::{OBJECTIVES, Search};
 
-/// An entry of a catalogue.
 pub(super) struct CatalogueEntry {
     /// The catalogue and its edition.
     pub catalogue: &'static str,

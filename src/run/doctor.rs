@@ -32,7 +32,7 @@ pub struct Examination {
     pub schema_version: u32,
     /// What made it.
     pub tool: record::Tool,
-    /// The model.
+    /// The examined model.
     pub model: record::ModelRecord,
     /// The images.
     pub data: record::Data,

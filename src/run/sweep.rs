@@ -17,7 +17,6 @@ const MOST_POINTS: usize = 1000;
 
 /// A setting that a sweep may vary.
 struct Axis {
-    /// Its name.
     name: &'static str,
     /// Sets a value of it and returns it as a number.
     set: fn(&mut Suite, &str) -> Result<f64>,

@@ -50,7 +50,7 @@ pub const CMC: [usize; 4] = [1, 5, 10, 20];
 /// Retrieval of one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassRetrieval {
-    /// Its label.
+    /// Number of the class.
     pub label: usize,
     /// Its queries with something to find.
     pub queries: usize,

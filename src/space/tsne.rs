@@ -13,7 +13,7 @@ const EXAGGERATION: f64 = 12.0;
 /// Effective number of neighbours of a point, where there are three times as many others.
 const PERPLEXITY: f64 = 30.0;
 
-/// A map.
+/// Places of embeddings in the plane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TsneMap {
     /// Places of the points, [N].

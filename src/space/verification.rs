@@ -33,7 +33,7 @@ pub struct Pair {
 
 /// The pairs of a gallery.
 pub struct Pairs {
-    /// The pairs.
+    /// In the order of the list, or as they were drawn.
     pub all: Vec<Pair>,
     /// Whether a list gives them. Otherwise they were drawn by class.
     pub listed: bool,
@@ -144,7 +144,7 @@ pub struct Distances {
 /// What is known of a verification by distances. Shares are in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Accuracy {
-    /// The threshold.
+    /// Largest distance at which a pair is accepted.
     pub threshold: f64,
     /// Share of the impostor pairs that it accepts.
     pub far: f64,

@@ -53,12 +53,7 @@ pub enum Layer {
         features: [i64; 2],
     },
     /// ReLU(body(x) + shortcut(x)); an empty shortcut is x itself.
-    Residual {
-        /// The layers of the body.
-        body: Vec<Layer>,
-        /// The layers of the shortcut.
-        shortcut: Vec<Layer>,
-    },
+    Residual { body: Vec<Layer>, shortcut: Vec<Layer> },
 }
 
 /// A kind of net that can be trained.

@@ -36,7 +36,7 @@ pub enum CheckFn {
     Preprocessing(fn(&mut preprocessing::PreprocessingSample) -> Result<Found>),
     /// The clean embeddings.
     Clean(fn(&clean::CleanRetrieval) -> Found),
-    /// The outcomes of the attacks.
+    /// What all trials came to.
     Attacked(fn(&attacked::Outcomes) -> Found),
     /// Further attacks.
     Doctor(fn(&mut rivals::DoctorInput) -> Result<Found>),

@@ -55,7 +55,7 @@ pub struct Defence {
 pub struct AttackDefaults {
     /// ε of photographs; 77/255 on 28-pixel images, but where it is the same for all.
     pub eps: f64,
-    /// Step size.
+    /// Step size of PGD, in units of the [0,1] range.
     pub alpha: StepSize,
     /// Number of steps.
     pub steps: u32,
