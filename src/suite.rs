@@ -10,7 +10,7 @@ use crate::space::verification::FAR;
 
 use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
-use crate::threat::{BALLS, Ball, Mask, Measure, OBJECTIVES, Objective, Plan, SEARCHES, Search};
+use crate::threat::{BALLS, Ball, Mask, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
 use crate::{Error, Result, files, yaml};
 use serde::Deserialize;
@@ -325,7 +325,7 @@ impl Suite {
 
     /// Whether all its attacks are on pairs.
     pub fn of_pairs(&self) -> bool {
-        self.attacks.iter().all(|a| a.objective.measure.pairs().is_some())
+        self.attacks.iter().all(|a| a.objective.pairs.is_some())
     }
 
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
@@ -395,7 +395,7 @@ fn corruptions(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Vec<&'s
         if found.iter().any(|c| c.name == corruption.name) {
             return Err(Error::usage(format!("{at}: {} is listed twice", corruption.name)));
         }
-        if attacks.iter().all(|a| a.objective.measure.moves_candidate()) {
+        if attacks.iter().all(|a| a.objective.measure.moves_candidate) {
             return Err(Error::usage(format!(
                 "{at}: queries of attacks are corrupted, and those of this suite change items of the gallery: add an attack on queries, such \
                  as ES"
@@ -505,9 +505,9 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
 
 /// Refuses a class of queries where no attack asks for one.
 pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Result<()> {
-    match class.is_some() && !attacks.iter().any(|a| a.objective.measure == Measure::Captured) {
+    match class.is_some() && !attacks.iter().any(|a| a.objective.measure.captures) {
         true => {
-            let hub = Objective::codes(|o| o.measure == Measure::Captured);
+            let hub = Objective::codes(|o| o.measure.captures);
             Err(Error::usage(format!(
                 "hub_class (--hub-class) names the queries that {hub} is for, and the suite has no {hub}: leave it out, or take --suite hub"
             )))
@@ -519,7 +519,7 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Resul
 /// What the threshold of attacks that are about one is taken from: what is stated, or the usual false accept rate. Refuses one where no
 /// attack is about it.
 pub fn threshold(stated: Option<Acceptance>, attacks: &[SuiteAttack]) -> Result<Option<Acceptance>> {
-    let about = attacks.iter().any(|a| a.objective.measure.decides());
+    let about = attacks.iter().any(|a| a.objective.measure.decides);
     match stated {
         Some(stated) if !about => Err(Error::usage(format!(
             "threshold (--threshold) {stated}: no attack of the suite is about a threshold. Leave it out, or take --suite faces or \

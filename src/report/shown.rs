@@ -8,7 +8,7 @@ use crate::record::{
     Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
     Smallest, Suite,
 };
-use crate::threat::objective::hub::FIRST;
+use crate::threat::measure::captured::FIRST;
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 use std::collections::BTreeSet;

@@ -51,7 +51,7 @@ pub fn select(
             let of_attack = of_pairs(flags, suite, gallery, entry.objective)?;
             let perturbed = match &of_attack {
                 Some(probes) => probes,
-                None if entry.objective.measure.moves_candidate() => &candidates,
+                None if entry.objective.measure.moves_candidate => &candidates,
                 None => queries,
             };
             asked.extend(perturbed.iter().map(|&query| (entry.objective, query)));
@@ -121,7 +121,7 @@ fn of_pairs(
     gallery: &Gallery,
     objective: &Objective,
 ) -> Result<Option<Vec<usize>>> {
-    let Some(same) = objective.measure.pairs().filter(|_| gallery.has_list()) else { return Ok(None) };
+    let Some(same) = objective.pairs.filter(|_| gallery.has_list()) else { return Ok(None) };
     if flags.sample == Sample::Correct {
         return Err(Error::usage(format!(
             "--sample correct is about queries that R@1 finds right, and {} attacks pairs: leave it out",
@@ -171,7 +171,7 @@ pub fn add_strong_sample(
 ) -> Result<()> {
     // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
     // it, unless somebody asks.
-    let of_pairs = asked.iter().all(|(objective, _)| objective.measure.pairs().is_some());
+    let of_pairs = asked.iter().all(|(objective, _)| objective.pairs.is_some());
     let pairs = flags.strong_sample.is_none() && gallery.has_list() && of_pairs;
     if flags.surrogate.is_some() || pairs {
         return Ok(());

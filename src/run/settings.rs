@@ -167,13 +167,13 @@ fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> 
 
 /// Foreign targets are of one space of embeddings and no class, and some attack must aim at them.
 fn refuse_beside_targets(flags: &AuditFlags, suite: &Suite) -> Result<()> {
-    let aims = suite.attacks.iter().any(|entry| entry.objective.measure.takes_foreign());
+    let aims = suite.attacks.iter().any(|entry| entry.objective.measure.takes_foreign);
     let refused = [
         (
             !aims,
             format!(
                 "the suite has none of the attacks that aim at targets ({}): take --suite targets or hub",
-                Objective::codes(|o| o.measure.takes_foreign())
+                Objective::codes(|o| o.measure.takes_foreign)
             ),
         ),
         (

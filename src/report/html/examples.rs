@@ -86,7 +86,7 @@ fn card(e: &Example, examples: &Examples, report: &Report) -> Markup {
 
 /// Whether retrieved items are right or wrong: not in the ranking of a foreign target, which has no class.
 fn marked(e: &Example, report: &Report) -> bool {
-    let of_target = OBJECTIVES.iter().any(|o| o.code == e.attack && o.measure.moves_candidate());
+    let of_target = OBJECTIVES.iter().any(|o| o.code == e.attack && o.measure.moves_candidate);
     report.targets.is_none() || !of_target
 }
 
