@@ -8,7 +8,6 @@ use crate::record::{Acceptance, Form, Protocol, ScoreName};
 use crate::space::XI_K;
 use crate::space::verification::FAR;
 
-use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
 use crate::threat::{BALLS, Ball, Mask, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
@@ -323,6 +322,16 @@ impl Suite {
         }
     }
 
+    /// Whether robust R@1 is one of its attacks.
+    pub fn has_robust_r1(&self) -> bool {
+        self.attacks.iter().any(|entry| entry.objective.strong_only)
+    }
+
+    /// Whether the strong search runs on any of its attacks.
+    pub fn searches_strongly(&self) -> bool {
+        self.effort.is_some() || self.has_robust_r1()
+    }
+
     /// Whether all its attacks are on pairs.
     pub fn of_pairs(&self) -> bool {
         self.attacks.iter().all(|a| a.objective.pairs.is_some())
@@ -435,7 +444,7 @@ pub fn parse_patch(text: &str) -> Result<Mask> {
 /// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation where the loss
 /// doesn't tell success, and any other search where the smallest one is asked for.
 fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
-    if objective.shared.is_some() && (strong || search.smallest()) {
+    if objective.shared.is_some() && (strong || search.smallest) {
         return Err(Error::usage(format!(
             "{} has one perturbation for many queries, which one search crafts: take it out of the suite, or state `schedule: \
              adaptive` and `restarts` in place of `effort` or another schedule",
@@ -443,10 +452,10 @@ fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<
         )));
     }
     let wants = objective.smallest;
-    if objective.strong_only || wants == (search.smallest() && !strong) {
+    if objective.strong_only || wants == (search.smallest && !strong) {
         return Ok(());
     }
-    let names: Vec<&str> = SMALLEST.iter().map(|s| s.name).collect();
+    let names: Vec<&str> = SEARCHES.iter().filter(|s| s.smallest).map(|s| s.name).collect();
     let names = names.join(" or ");
     Err(Error::usage(match wants {
         true => format!(

@@ -1308,7 +1308,7 @@ fn every_search_lowers_the_loss_within_its_bounds() {
             let gallery = gallery(&model, N, &images);
             let mut trials = trials(&gallery, Form::Corrected, &[0, 21, 42]);
             // A smallest perturbation is the result even where a larger one has a lower loss.
-            trials.retain(|t| search.smallest() == (t.objective.code == "MIN"));
+            trials.retain(|t| search.smallest == (t.objective.code == "MIN"));
             let restarts = usize::from(mask.is_some());
             let plan =
                 Plan { ball, search, steps: 128, mask: mask.clone(), restarts, ..plan(Form::Corrected) };

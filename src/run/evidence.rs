@@ -13,7 +13,7 @@ use crate::run::images;
 use crate::space::verification::Pair;
 use crate::threat::measure::captured;
 use crate::threat::objective::r1::R1;
-use crate::threat::{OBJECTIVES, Trial};
+use crate::threat::{OBJECTIVES, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
 use clap::{Parser, ValueEnum};
 use files::Archive;
@@ -129,7 +129,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
 /// follow from more than the model and the images (2).
 fn confirmable(report: &Report) -> Result<()> {
     report.whole()?;
-    let confirmed = |code: &str| OBJECTIVES.iter().any(|o| o.code == code && o.measure.confirmed);
+    let confirmed = |code: &str| Objective::find(code).is_ok_and(|of| of.measure.confirmed);
     if let Some(outcome) = report.outcomes.iter().find(|outcome| !confirmed(&outcome.attack)) {
         return Err(Error::usage(format!(
             "--bundle: the script in an archive can't confirm {}; make a report of other attacks",

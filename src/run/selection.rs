@@ -95,9 +95,9 @@ pub fn select(
     // Trials of robust R@1 are replayed too: no suite need list them.
     let asked = flags.strong_sample.is_none();
     let listed =
-        |code: &str| asked && code == R1.code || suite.attacks.iter().any(|e| e.objective.code == code);
-    selection.trials.retain(|t| listed(t.objective.code));
-    selection.skipped.retain(|s| listed(&s.attack));
+        |of: &Objective| asked && of.strong_only || suite.attacks.iter().any(|e| e.objective.code == of.code);
+    selection.trials.retain(|t| listed(t.objective));
+    selection.skipped.retain(|s| Objective::find(&s.attack).is_ok_and(listed));
     let tried = selection.trials.iter().map(|t| Ok((t.objective, t.query)));
     let skipped = selection.skipped.iter().map(|s| {
         let query =
@@ -176,7 +176,7 @@ pub fn add_strong_sample(
     if flags.surrogate.is_some() || pairs {
         return Ok(());
     }
-    let has = asked.iter().any(|(objective, _)| objective.code == R1.code);
+    let has = asked.iter().any(|(objective, _)| objective.strong_only);
     let work = plan.work_of(asked.iter().map(|&(objective, _)| objective));
     let Some(most) = strong_most(flags.strong_sample, work, plan).filter(|_| !has) else { return Ok(()) };
     let attacked: BTreeSet<usize> = asked.iter().map(|&(_, query)| query).collect();

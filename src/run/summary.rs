@@ -17,7 +17,6 @@ use crate::space::benign::{BenignRetrieval, CMC};
 use crate::space::verification::{Distances, folds};
 use crate::suite::Suite;
 use crate::threat::measure::captured;
-use crate::threat::objective::r1::R1;
 use crate::threat::{self, Mask, Objective, Selection, Trial};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,7 +97,10 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     // The bootstrap has no width where all queries agree; one share has one interval in a report.
     if let Some(robust) = &report.scores.robust_r1 {
-        let rows = report.attacks.iter_mut().filter(|row| row.code == R1.code);
+        let rows = report
+            .attacks
+            .iter_mut()
+            .filter(|row| Objective::of_term(&row.code).is_some_and(|of| of.strong_only));
         rows.for_each(|row| row.after_interval = Some(robust.interval));
     }
     report.breakdowns = breakdown::breakdowns(report);

@@ -58,7 +58,7 @@ pub struct Objective {
     pub loss: for<'a> fn(&'a Gallery, Form, &Trial) -> Loss<'a>,
     /// The members of the strong search for this objective.
     pub members: Ensemble,
-    /// Whether it is attacked by the strong search whatever the suite says.
+    /// Whether it is attacked by the strong search whatever the suite says. What is left of R@1 then is robust R@1.
     pub strong_only: bool,
     /// Whether it asks for the smallest perturbation, which only searches for that find.
     pub smallest: bool,

@@ -1,5 +1,5 @@
 //! MIN: the smallest perturbation that makes a query wrong (equation 5 of Panum et al., arXiv:2102.07265). The searches for
-//! it are those of [`crate::threat::search::SMALLEST`].
+//! it are those that look for the smallest one ([`crate::threat::Search::smallest`]).
 
 use super::{Loss, Objective, Reach, Targets, USUAL, nn, r1};
 use crate::threat::term;

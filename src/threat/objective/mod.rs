@@ -94,6 +94,11 @@ impl Objective {
         codes.join(", ")
     }
 
+    /// The objective with a term called `name`.
+    pub fn of_term(name: &str) -> Option<&'static Objective> {
+        OBJECTIVES.iter().find(|o| o.terms.iter().any(|t| t.name == name))
+    }
+
     /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no
     /// objective has this code.
     pub fn find(code: &str) -> Result<&'static Objective> {
