@@ -97,11 +97,9 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     // The bootstrap has no width where all queries agree; one share has one interval in a report.
     if let Some(robust) = &report.scores.robust_r1 {
-        let rows = report
-            .attacks
-            .iter_mut()
-            .filter(|row| Objective::of_term(&row.code).is_some_and(|of| of.strong_only));
-        rows.for_each(|row| row.after_interval = Some(robust.interval));
+        let strong =
+            |row: &&mut record::Attack| Objective::of_term(&row.code).is_some_and(|of| of.strong_only);
+        report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = Some(robust.interval));
     }
     report.breakdowns = breakdown::breakdowns(report);
     if report.part.is_none() {

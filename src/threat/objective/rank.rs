@@ -10,11 +10,7 @@ use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// mean over targets t and items x of s(±(d_t − d_x)/τ), where s(u) = ½ + ½·u/(1 + |u|) grows from 0 to 1: as τ falls to 0,
 /// the mean rank of the targets, from 0 to 1, or what is missing to the last rank. Which of the two, the objective's term says. τ is the
-/// `share` of the standard deviation of the distances that a ranking sorts, on the clean image. For objectives that measure a candidate's rank or a query's
-/// ([`CANDIDATE_RANK`], [`QUERY_RANK`]).
-///
-/// [`CANDIDATE_RANK`]: crate::threat::measure::CANDIDATE_RANK
-/// [`QUERY_RANK`]: crate::threat::measure::QUERY_RANK
+/// `share` of the standard deviation of the distances that a ranking sorts, on the clean image. For objectives that measure a mean rank.
 pub fn smooth<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, share: f64) -> Loss<'a> {
     let aim = match trial.objective.terms[0].goal {
         Goal::Lowest => Aim::First,
