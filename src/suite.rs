@@ -8,9 +8,8 @@ use crate::record::{Acceptance, Form, Protocol, ScoreName};
 use crate::space::XI_K;
 use crate::space::verification::FAR;
 
-use crate::threat::search::SMALLEST;
 use crate::threat::term::terms_of;
-use crate::threat::{BALLS, Ball, Mask, Measure, OBJECTIVES, Objective, Plan, SEARCHES, Search};
+use crate::threat::{BALLS, Ball, Mask, OBJECTIVES, Objective, Plan, SEARCHES, Search};
 use crate::yaml::Spanned;
 use crate::{Error, Result, files, yaml};
 use serde::Deserialize;
@@ -323,9 +322,19 @@ impl Suite {
         }
     }
 
+    /// Whether robust R@1 is one of its attacks.
+    pub fn has_robust_r1(&self) -> bool {
+        self.attacks.iter().any(|entry| entry.objective.strong_only)
+    }
+
+    /// Whether the strong search runs on any of its attacks.
+    pub fn searches_strongly(&self) -> bool {
+        self.effort.is_some() || self.has_robust_r1()
+    }
+
     /// Whether all its attacks are on pairs.
     pub fn of_pairs(&self) -> bool {
-        self.attacks.iter().all(|a| a.objective.measure.pairs().is_some())
+        self.attacks.iter().all(|a| a.objective.pairs.is_some())
     }
 
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
@@ -395,7 +404,7 @@ fn corruptions(file: &str, raw: &Raw, attacks: &[SuiteAttack]) -> Result<Vec<&'s
         if found.iter().any(|c| c.name == corruption.name) {
             return Err(Error::usage(format!("{at}: {} is listed twice", corruption.name)));
         }
-        if attacks.iter().all(|a| a.objective.measure.moves_candidate()) {
+        if attacks.iter().all(|a| a.objective.measure.moves_candidate) {
             return Err(Error::usage(format!(
                 "{at}: queries of attacks are corrupted, and those of this suite change items of the gallery: add an attack on queries, such \
                  as ES"
@@ -435,7 +444,7 @@ pub fn parse_patch(text: &str) -> Result<Mask> {
 /// Refuses the strong search for an attack whose trials share a perturbation, a search for the smallest perturbation where the loss
 /// doesn't tell success, and any other search where the smallest one is asked for.
 fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<()> {
-    if objective.shared.is_some() && (strong || search.smallest()) {
+    if objective.shared.is_some() && (strong || search.smallest) {
         return Err(Error::usage(format!(
             "{} has one perturbation for many queries, which one search crafts: take it out of the suite, or state `schedule: \
              adaptive` and `restarts` in place of `effort` or another schedule",
@@ -443,10 +452,10 @@ fn check_search(objective: &Objective, search: &Search, strong: bool) -> Result<
         )));
     }
     let wants = objective.smallest;
-    if objective.strong_only || wants == (search.smallest() && !strong) {
+    if objective.strong_only || wants == (search.smallest && !strong) {
         return Ok(());
     }
-    let names: Vec<&str> = SMALLEST.iter().map(|s| s.name).collect();
+    let names: Vec<&str> = SEARCHES.iter().filter(|s| s.smallest).map(|s| s.name).collect();
     let names = names.join(" or ");
     Err(Error::usage(match wants {
         true => format!(
@@ -505,9 +514,9 @@ pub fn between(count: usize, least: usize, most: usize) -> std::result::Result<(
 
 /// Refuses a class of queries where no attack asks for one.
 pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Result<()> {
-    match class.is_some() && !attacks.iter().any(|a| a.objective.measure == Measure::Captured) {
+    match class.is_some() && !attacks.iter().any(|a| a.objective.measure.captures) {
         true => {
-            let hub = Objective::codes(|o| o.measure == Measure::Captured);
+            let hub = Objective::codes(|o| o.measure.captures);
             Err(Error::usage(format!(
                 "hub_class (--hub-class) names the queries that {hub} is for, and the suite has no {hub}: leave it out, or take --suite hub"
             )))
@@ -519,7 +528,7 @@ pub fn check_hub_class(class: &Option<String>, attacks: &[SuiteAttack]) -> Resul
 /// What the threshold of attacks that are about one is taken from: what is stated, or the usual false accept rate. Refuses one where no
 /// attack is about it.
 pub fn threshold(stated: Option<Acceptance>, attacks: &[SuiteAttack]) -> Result<Option<Acceptance>> {
-    let about = attacks.iter().any(|a| a.objective.measure.decides());
+    let about = attacks.iter().any(|a| a.objective.measure.decides);
     match stated {
         Some(stated) if !about => Err(Error::usage(format!(
             "threshold (--threshold) {stated}: no attack of the suite is about a threshold. Leave it out, or take --suite faces or \

@@ -7,7 +7,7 @@ use audit::record::Report;
 use audit::record::{Form, Metric};
 use audit::report::{self, FORMATS};
 use audit::space::Gallery;
-use audit::threat::objective::hub;
+use audit::threat::measure::captured;
 use audit::threat::{Objective, Trial, measure};
 use common::{Temp, audit, bundled, program, ran, says};
 use ndarray::Array2;
@@ -196,7 +196,7 @@ fn captured_shares_agree_with_numpy() {
     for case in golden["clean"].as_array().unwrap() {
         let gallery = gallery(&case["class"]);
         for (k, expected) in [1, 10].into_iter().zip(numbers(&case["best"])) {
-            let best = hub::heads(&gallery).best(&gallery, k);
+            let best = captured::heads(&gallery).best(&gallery, k);
             assert!((best - expected).abs() < 1e-9, "{best}, expected {expected} of {case}");
         }
     }

@@ -7,16 +7,16 @@
 
 use super::division::{DIVISIONS, Division, LEAST, divided};
 use super::quantity::{Quantity, Share};
-use super::strong;
 use super::survivors::{attacked, survivors};
 use crate::record::{Breakdown, BreakdownRow, Outcome, Report};
+use crate::threat::objective::r1::R1;
 use crate::threat::{OBJECTIVES, Objective};
 
 impl Share {
     /// The code of the attack whose queries it is about.
     pub(super) fn attack(self) -> Option<&'static str> {
         match self {
-            Share::Robust => Some(strong::ATTACK),
+            Share::Robust => Some(R1.code),
             Share::After(term) => Some(OBJECTIVES.iter().find(|o| o.judged_by(term))?.code),
         }
     }

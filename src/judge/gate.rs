@@ -228,22 +228,24 @@ impl<'r> Recomputed<'r> {
         /// Share of a number by which versions of the program may differ.
         const SAME: f64 = 1e-6;
         let Some(stored) = metric.value(self.report) else { return Ok(()) };
+        let of_outcomes =
+            || self.again.replicates.first().and_then(|all| metric.in_replicate(&self.again, all));
         let now = match metric {
             Quantity::Benign(_) | Quantity::Cmc(_) => return Ok(()),
             Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
                 corruption::corruptions(self.report).and_then(|all| metric.of_corruptions(&all))
             }
-            _ => self.again.replicates.first().and_then(|all| metric.in_replicate(&self.again, all)),
+            Quantity::Score(_) | Quantity::Table | Quantity::Robust | Quantity::Worst(..) => of_outcomes(),
+            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) => of_outcomes(),
         };
         // False for NaN.
         let same = |now: f64, stored: f64| (now - stored).abs() <= SAME * stored.abs().max(1.0);
         // A bound on the worst of several is held against its interval.
-        let spread = match metric {
-            Quantity::Worst(of, by) => {
-                let now = quantity::breakdown(&self.breakdowns, of, by).map(|b| b.interval);
-                now.zip(metric.interval(self.report)).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
-            }
-            _ => true,
+        let spread = if let Quantity::Worst(of, by) = metric {
+            let now = quantity::breakdown(&self.breakdowns, of, by).map(|b| b.interval);
+            now.zip(metric.interval(self.report)).is_some_and(|(a, b)| same(a.0, b.0) && same(a.1, b.1))
+        } else {
+            true
         };
         if now.is_some_and(|now| same(now, stored)) && spread {
             return Ok(());

@@ -250,7 +250,9 @@ impl Quantity {
                 Some(if of == Finds::R1 { row.r1 } else { row.map })
             }
             Quantity::AllCorrupted(of) => Some(if of == Finds::R1 { all.mean_r1 } else { all.mean_map }),
-            _ => None,
+            Quantity::Score(_) | Quantity::Table | Quantity::Robust => None,
+            Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Worst(..) => None,
+            Quantity::Benign(_) | Quantity::Cmc(_) => None,
         }
     }
 
@@ -270,7 +272,7 @@ impl Quantity {
                 if of == Finds::R1 { all.mean_r1_interval } else { all.mean_map_interval }
             }
             Quantity::Worst(of, by) => breakdown(&report.breakdowns, of, by).map(|found| found.interval),
-            _ => None,
+            Quantity::Resistance(_) | Quantity::Ratio(_) | Quantity::Benign(_) | Quantity::Cmc(_) => None,
         }
     }
 
@@ -293,7 +295,9 @@ impl Quantity {
         match self {
             Quantity::Score(name) => score(report, name).is_some_and(|s| s.withheld),
             Quantity::Table => score(report, ScoreName::Ars).is_some_and(|s| s.withheld),
-            _ => false,
+            Quantity::Robust | Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) => false,
+            Quantity::Worst(..) | Quantity::Benign(_) | Quantity::Cmc(_) => false,
+            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => false,
         }
     }
 

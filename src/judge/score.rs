@@ -12,7 +12,7 @@ use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
 use crate::space::Gallery;
 use crate::threat::objective::r1::R1;
 use crate::threat::term::{Averaging, Term, terms_of};
-use crate::threat::{Measure, OBJECTIVES, Objective};
+use crate::threat::{OBJECTIVES, Objective};
 use std::collections::BTreeSet;
 
 /// The stream of the resamples of held-out queries and of shared perturbations, far from those of the queries.
@@ -45,7 +45,7 @@ impl Basis {
     pub fn ranked_by(&self, attack: &str) -> f64 {
         let measure = Objective::find(attack).map(|o| o.measure);
         match self.foreign {
-            Some(count) if measure.is_ok_and(|m| m == Measure::QueryRank) => count as f64,
+            Some(count) if measure.is_ok_and(|m| m.takes_foreign && m.mean_rank) => count as f64,
             _ => self.ranked as f64,
         }
     }

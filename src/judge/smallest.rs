@@ -1,14 +1,16 @@
 //! The smallest perturbations that make queries wrong: their median, and R@1 against their size, from outcomes alone.
 
 use crate::record::{CurvePoint, Outcome, Report, Smallest};
-use crate::threat::objective::min::MIN;
+use crate::threat::{OBJECTIVES, Objective};
 
 /// Quantiles of the norms that were found, from the smallest to the largest, at which the curve has points.
 const QUANTILES: usize = 19;
 
 /// What the search for the smallest perturbations found; `None` where the suite has none.
 pub fn smallest(report: &Report) -> Option<Smallest> {
-    let outcomes = report.outcomes.iter().filter(|o| MIN.made(o));
+    let made = |of: &&Objective| of.smallest && report.outcomes.iter().any(|o| of.made(o));
+    let objective = OBJECTIVES.iter().find(made)?;
+    let outcomes = report.outcomes.iter().filter(|o| objective.made(o));
     let norms: Vec<f64> = outcomes.filter_map(norm).collect();
     if norms.is_empty() {
         return None;
@@ -17,7 +19,7 @@ pub fn smallest(report: &Report) -> Option<Smallest> {
     let mut right: Vec<f64> = norms.iter().copied().filter(|n| *n > 0.0).collect();
     right.sort_unstable_by(f64::total_cmp);
     Some(Smallest {
-        attack: MIN.code.into(),
+        attack: objective.code.into(),
         norm: report.suite.norm.clone(),
         most,
         queries: norms.len(),

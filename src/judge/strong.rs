@@ -12,9 +12,6 @@ use crate::threat::{OBJECTIVES, Objective};
 use onnx_grad::operators;
 use std::collections::{BTreeSet, HashMap};
 
-/// The code of the strong search for recall at 1.
-pub const ATTACK: &str = R1.code;
-
 fn members() -> impl Iterator<Item = &'static Member> {
     R1.members.iter().flat_map(|tier| tier.iter())
 }
@@ -177,7 +174,9 @@ pub fn refuted(report: &Report, quantity: Quantity) -> Option<String> {
             terms.iter().any(|(of, _)| *of == term)
         }
         Quantity::Score(ScoreName::Ars | ScoreName::Ers) | Quantity::Table => !terms.is_empty(),
-        _ => false,
+        Quantity::Score(ScoreName::ArsStrong) | Quantity::Robust | Quantity::Worst(..) => false,
+        Quantity::Benign(_) | Quantity::Cmc(_) => false,
+        Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => false,
     };
     hit.then(|| {
         format!(

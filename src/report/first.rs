@@ -1,8 +1,9 @@
 //! What every report says first: R@1 without attack, the scores of the suite, and robust R@1; and, beside each number,
 //! what takes it back.
 
-use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity, R1};
+use crate::judge::quantity::{Quantity, R1};
 use crate::judge::strong;
+use crate::record::ScoreName::{self, Ars, ArsStrong, Ers};
 use crate::record::{MemberRow, Report, reason};
 use crate::threat::objective::r1;
 use crate::threat::{OBJECTIVES, Objective};
@@ -13,6 +14,8 @@ pub(super) struct First {
     pub quantity: Quantity,
     /// Its name for people.
     pub label: &'static str,
+    /// What it is, in a sentence or two.
+    pub meaning: String,
     /// The value; `None` where it was not measured.
     pub value: Option<f64>,
     /// Its 95 % interval.
@@ -53,9 +56,9 @@ impl First {
 pub(super) fn firsts(report: &Report) -> Vec<First> {
     // A score of attacks that don't go along the model's own gradient has another name, as it is another number.
     let scores = match (&report.suite.surrogate, report.suite.forward_passes) {
-        (Some(_), _) => [(ARS, "ARS, transfer"), (ERS, "ERS, transfer"), (ARS_STRONG, "ARS, strong")],
-        (None, Some(_)) => [(ARS, "ARS, black box"), (ERS, "ERS, black box"), (ARS_STRONG, "ARS, strong")],
-        (None, None) => [(ARS, "ARS"), (ERS, "ERS"), (ARS_STRONG, "ARS, strong")],
+        (Some(_), _) => [(Ars, "ARS, transfer"), (Ers, "ERS, transfer"), (ArsStrong, "ARS, strong")],
+        (None, Some(_)) => [(Ars, "ARS, black box"), (Ers, "ERS, black box"), (ArsStrong, "ARS, strong")],
+        (None, None) => [(Ars, "ARS"), (Ers, "ERS"), (ArsStrong, "ARS, strong")],
     };
     let mut all = vec![clean(report)];
     all.extend(scores.into_iter().filter_map(|(of, label)| score(report, of, label)));
@@ -72,9 +75,15 @@ fn clean(report: &Report) -> First {
     let void = R1.void(report);
     let of = report.benign.queries;
     let hits = (report.benign.r1 * of as f64 / 100.0).round() as usize;
+    let b = &report.benign;
+    let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
     First {
         quantity: R1,
         label: "clean R@1",
+        meaning: format!(
+            "Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
+            b.r2, b.map, b.map_at_r
+        ),
         value: Some(report.benign.r1),
         // Of all queries it is no estimate; of a sample it is.
         interval: report.benign.sampling.as_ref().map(|_| strong::wilson(hits, of)),
@@ -89,7 +98,8 @@ const UNTRUSTED: &str = "not to be trusted";
 /// The mark of a score whose interval is too wide.
 pub(super) const WITHHELD: &str = "withheld";
 
-fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<First> {
+fn score(report: &Report, name: ScoreName, label: &'static str) -> Option<First> {
+    let quantity = Quantity::Score(name);
     let value = quantity.value(report)?;
     let contradicted = strong::refuted(report, quantity).is_some();
     let void = quantity.void(report);
@@ -114,9 +124,21 @@ fn score(report: &Report, quantity: Quantity, label: &'static str) -> Option<Fir
                 .into(),
         );
     }
+    let meaning = match name {
+        Ars => {
+            let table = report.scores.ars.as_ref().and_then(|ars| ars.table);
+            let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
+            format!(
+                "Mean resistance to eight attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}"
+            )
+        }
+        ArsStrong => "The same as ARS, of the worst that the strong search found for each trial.".into(),
+        Ers => "Mean of ten after-attack results. A collapsed model can score high: read it with R@1.".into(),
+    };
     Some(First {
         quantity,
         label,
+        meaning,
         value: (!withheld).then_some(value),
         interval: quantity.interval(report),
         queries: report.suite.queries,
@@ -143,6 +165,8 @@ fn robust(report: &Report) -> First {
     First {
         quantity: Quantity::Robust,
         label: "robust R@1",
+        meaning: "Share of the queries that stay right whatever image the strong search tried. An upper bound: a better attack may lower it."
+            .into(),
         value: found.map(|r| r.value),
         interval: found.map(|r| r.interval),
         queries: found.map_or(0, |r| r.queries),
@@ -154,7 +178,7 @@ fn robust(report: &Report) -> First {
 
 /// Why there is no robust R@1.
 fn unmeasured(report: &Report) -> String {
-    match report.skipped.iter().find(|s| s.attack == r1::R1.code) {
+    match report.skipped.iter().find(|s| Objective::find(&s.attack).is_ok_and(|of| of.strong_only)) {
         Some(skipped) => format!("not measured: {}", skipped.why),
         None if report.benign.queries == 0 => {
             "not measured: no query has another image of its class in the gallery".into()
@@ -209,7 +233,7 @@ pub(super) fn for_recall(report: &Report) -> Option<StrongSummary<'_>> {
 /// What the members did on the other attacks, where the strong search ran on them. There an image counts as the result if
 /// it is the best of its trial, whether it reached the goal or not.
 pub(super) fn for_others(report: &Report) -> Vec<StrongSummary<'static>> {
-    let others = OBJECTIVES.iter().filter(|o| o.code != r1::R1.code);
+    let others = OBJECTIVES.iter().filter(|o| !o.strong_only);
     others.filter_map(|objective| search(report, objective)).collect()
 }
 

@@ -8,7 +8,7 @@ use crate::record::{
     Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
     Smallest, SuiteRecord,
 };
-use crate::threat::objective::hub::FIRST;
+use crate::threat::measure::captured::FIRST;
 use crate::threat::term::{R1, Term};
 use crate::threat::{Ball, OBJECTIVES, Objective, Search};
 use std::collections::BTreeSet;
@@ -396,7 +396,7 @@ pub(super) fn strong_sample(report: &Report) -> Option<String> {
 
 /// The strong search on the attacks with these terms. A member that several attacks have counts once.
 fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> String {
-    let attacks = terms.filter_map(|name| OBJECTIVES.iter().find(|o| o.terms.iter().any(|t| t.name == name)));
+    let attacks = terms.filter_map(Objective::of_term);
     let members = attacks.flat_map(|o| o.members.iter()).flat_map(|tier| tier.iter());
     let names: BTreeSet<&str> = members.map(|m| m.name).collect();
     format!("strong search ({} members, effort {effort})", names.len())

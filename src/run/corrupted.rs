@@ -36,7 +36,7 @@ impl<'a> Corrupting<'a> {
         trials: &[Trial],
         seed: u64,
     ) -> Corrupting<'a> {
-        let asked = trials.iter().filter(|t| !t.objective.measure.moves_candidate()).map(|t| t.query);
+        let asked = trials.iter().filter(|t| !t.objective.measure.moves_candidate).map(|t| t.query);
         let distinct: BTreeSet<usize> = asked.filter(|q| gallery.positives(*q).next().is_some()).collect();
         let mut queries: Vec<usize> = distinct.into_iter().collect();
         queries.sort_by(|&a, &b| gallery.ids[a].cmp(&gallery.ids[b]));

@@ -230,9 +230,8 @@ impl Sampled {
 pub fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, queries: usize) -> usize {
     let each = suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries));
     let own = plan.work_of(each);
-    let has = suite.attacks.iter().any(|entry| entry.objective.strong_only);
     let sample = selection::strong_most(strong, own, plan).map_or(0, |most| most.min(queries));
-    own + if has { 0 } else { sample * plan.work(&R1) }
+    own + if suite.has_robust_r1() { 0 } else { sample * plan.work(&R1) }
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ impl<'c> Legs<'c> {
 /// The strong search attacks the audited model, so that a suite of it has nothing to transfer (exit code 2).
 fn refuse_strong_suite(subject: &Subject) -> Result<()> {
     let suite = &subject.settings.suite;
-    match suite.effort.is_some() || suite.attacks.iter().any(|entry| entry.objective.strong_only) {
+    match suite.searches_strongly() {
         true => Err(Error::usage(format!(
             "suite {} runs the strong search, which attacks the audited model, so that nothing is made on the other one: choose another \
              suite, or list its attacks in one of your own with `schedule: adaptive` in place of `effort`. Robust R@1 of both models is \

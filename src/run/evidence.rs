@@ -12,8 +12,9 @@ use crate::record::{Outcome, Report};
 use crate::report::escape::words;
 use crate::report::{self, Destination};
 use crate::space::verification::Pair;
-use crate::threat::objective::{hub, r1::R1};
-use crate::threat::{Measure, OBJECTIVES, Trial};
+use crate::threat::measure::captured;
+use crate::threat::objective::r1::R1;
+use crate::threat::{OBJECTIVES, Objective, Trial};
 use crate::{Error, Result, files, interrupt};
 use clap::{Parser, ValueEnum};
 use files::Archive;
@@ -87,8 +88,8 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     }
     phase.finish();
     // The queries that hubs' places name, in this order.
-    let hubs = trials.iter().any(|t| t.objective.measure == Measure::Captured);
-    let held_out = if hubs { hub::heads(&clean.gallery).queries.clone() } else { Vec::new() };
+    let hubs = trials.iter().any(|t| t.objective.measure.captures);
+    let held_out = if hubs { captured::heads(&clean.gallery).queries.clone() } else { Vec::new() };
     // The pairs behind the threshold, by the places of their images, and whether they are genuine.
     let pair = |pair: &Pair| json!([pair.probe, pair.reference, pair.same]);
     let pairs: Vec<Value> = match &report.verification {
@@ -100,7 +101,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         "format": 1,
         "input": subject.model.input(),
         "pooling": pooling.map(|p| p.get_name().to_owned()),
-        "measures": OBJECTIVES.iter().filter_map(|o| Some((o.code.to_owned(), o.measure.evidence()?.into()))).collect::<Map<_, Value>>(),
+        "measures": OBJECTIVES.iter().filter(|o| o.measure.confirmed).map(|o| (o.code.to_owned(), o.measure.name.into())).collect::<Map<_, Value>>(),
         "held_out": held_out,
         "pairs": pairs,
         "items": items,
@@ -129,7 +130,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
 /// follow from more than the model and the images (2).
 fn confirmable(report: &Report) -> Result<()> {
     report.whole()?;
-    let confirmed = |code: &str| OBJECTIVES.iter().any(|o| o.code == code && o.measure.evidence().is_some());
+    let confirmed = |code: &str| Objective::find(code).is_ok_and(|of| of.measure.confirmed);
     if let Some(outcome) = report.outcomes.iter().find(|outcome| !confirmed(&outcome.attack)) {
         return Err(Error::usage(format!(
             "--bundle: the script in an archive can't confirm {}; make a report of other attacks",

@@ -6,7 +6,7 @@ use crate::judge::score::{Basis, withstood};
 use crate::random::Random;
 use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome};
 use crate::space::Gallery;
-use crate::threat::objective::hub;
+use crate::threat::measure::captured;
 use crate::threat::{Evidence, OBJECTIVES, Objective, Plan};
 use crate::{Error, Result};
 use base64::Engine;
@@ -218,7 +218,7 @@ fn picked(outcomes: &[&Outcome], basis: &Basis) -> Vec<usize> {
 /// The first held-out queries that an attacked image captures, by its rank.
 fn captured(gallery: &Gallery, outcome: &Outcome) -> Vec<usize> {
     let Some(found) = &outcome.after.captured else { return Vec::new() };
-    let queries = &hub::heads(gallery).queries;
+    let queries = &captured::heads(gallery).queries;
     let mut first = found.first.clone();
     first.sort_unstable_by_key(|(place, rank)| (*rank, *place));
     first.into_iter().take(NEAREST).filter_map(|(place, _)| queries.get(place).copied()).collect()
@@ -226,7 +226,7 @@ fn captured(gallery: &Gallery, outcome: &Outcome) -> Vec<usize> {
 
 /// The item whose ranking an attack is about: the first target's where the perturbed item is a candidate, otherwise the query's own.
 fn ranks(attack: &Objective, query: usize, targets: &[usize]) -> usize {
-    let of_target = if attack.measure.moves_candidate() { targets.first() } else { None };
+    let of_target = if attack.measure.moves_candidate { targets.first() } else { None };
     of_target.copied().unwrap_or(query)
 }
 

@@ -39,7 +39,7 @@ pub fn run(flags: &GeometryFlags, command: &str) -> Result<Geometry> {
     let (run, files) = settle(&flags.run)?;
     let mut subject = Subject::open(&run, Purpose::Checks)?;
     let suite = &subject.settings.suite;
-    if suite.effort.is_some() || suite.attacks.iter().any(|entry| entry.objective.strong_only) {
+    if suite.searches_strongly() {
         return Err(Error::usage(format!(
             "suite {} runs the strong search, and a geometry's attacks are of one search: choose another suite",
             suite.name

@@ -51,7 +51,7 @@ pub fn select(
             let of_attack = of_pairs(flags, suite, gallery, entry.objective)?;
             let perturbed = match &of_attack {
                 Some(probes) => probes,
-                None if entry.objective.measure.moves_candidate() => &candidates,
+                None if entry.objective.measure.moves_candidate => &candidates,
                 None => queries,
             };
             asked.extend(perturbed.iter().map(|&query| (entry.objective, query)));
@@ -95,9 +95,9 @@ pub fn select(
     // Trials of robust R@1 are replayed too: no suite need list them.
     let asked = flags.strong_sample.is_none();
     let listed =
-        |code: &str| asked && code == R1.code || suite.attacks.iter().any(|e| e.objective.code == code);
-    selection.trials.retain(|t| listed(t.objective.code));
-    selection.skipped.retain(|s| listed(&s.attack));
+        |of: &Objective| asked && of.strong_only || suite.attacks.iter().any(|e| e.objective.code == of.code);
+    selection.trials.retain(|t| listed(t.objective));
+    selection.skipped.retain(|s| Objective::find(&s.attack).is_ok_and(listed));
     let tried = selection.trials.iter().map(|t| Ok((t.objective, t.query)));
     let skipped = selection.skipped.iter().map(|s| {
         let query =
@@ -121,7 +121,7 @@ fn of_pairs(
     gallery: &Gallery,
     objective: &Objective,
 ) -> Result<Option<Vec<usize>>> {
-    let Some(same) = objective.measure.pairs().filter(|_| gallery.has_list()) else { return Ok(None) };
+    let Some(same) = objective.pairs.filter(|_| gallery.has_list()) else { return Ok(None) };
     if flags.sample == Sample::Correct {
         return Err(Error::usage(format!(
             "--sample correct is about queries that R@1 finds right, and {} attacks pairs: leave it out",
@@ -171,12 +171,12 @@ pub fn add_strong_sample(
 ) -> Result<()> {
     // Robust R@1 is a white-box number, and has no place beside those of a transfer. A list of pairs knows too little of who is who for
     // it, unless somebody asks.
-    let of_pairs = asked.iter().all(|(objective, _)| objective.measure.pairs().is_some());
+    let of_pairs = asked.iter().all(|(objective, _)| objective.pairs.is_some());
     let pairs = flags.strong_sample.is_none() && gallery.has_list() && of_pairs;
     if flags.surrogate.is_some() || pairs {
         return Ok(());
     }
-    let has = asked.iter().any(|(objective, _)| objective.code == R1.code);
+    let has = asked.iter().any(|(objective, _)| objective.strong_only);
     let work = plan.work_of(asked.iter().map(|&(objective, _)| objective));
     let Some(most) = strong_most(flags.strong_sample, work, plan).filter(|_| !has) else { return Ok(()) };
     let attacked: BTreeSet<usize> = asked.iter().map(|&(_, query)| query).collect();

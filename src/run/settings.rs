@@ -143,9 +143,11 @@ pub(super) fn refuse_without_cuda(flags: &Compute) -> Result<()> {
 
 /// What is made on another model goes along that model's gradient, in float32, by one search.
 fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> Result<()> {
-    let strong = suite.effort.is_some() || suite.attacks.iter().any(|entry| entry.objective.strong_only);
     let refused = [
-        (strong, "the suite runs the strong search, which attacks the audited model: choose another suite"),
+        (
+            suite.searches_strongly(),
+            "the suite runs the strong search, which attacks the audited model: choose another suite",
+        ),
         (
             flags.strong_sample.is_some_and(|sample| sample != StrongSample::Off),
             "--strong-sample attacks the audited model: leave one of the two out",
@@ -167,13 +169,13 @@ fn refuse_beside_surrogate(flags: &AuditFlags, suite: &Suite, rules: &Rules) -> 
 
 /// Foreign targets are of one space of embeddings and no class, and some attack must aim at them.
 fn refuse_beside_targets(flags: &AuditFlags, suite: &Suite) -> Result<()> {
-    let aims = suite.attacks.iter().any(|entry| entry.objective.measure.takes_foreign());
+    let aims = suite.attacks.iter().any(|entry| entry.objective.measure.takes_foreign);
     let refused = [
         (
             !aims,
             format!(
                 "the suite has none of the attacks that aim at targets ({}): take --suite targets or hub",
-                Objective::codes(|o| o.measure.takes_foreign())
+                Objective::codes(|o| o.measure.takes_foreign)
             ),
         ),
         (
@@ -289,8 +291,7 @@ fn settle_rules(flags: &AuditFlags, suite: &Suite) -> Result<Rules> {
             suite.name
         )));
     }
-    let strong = suite.attacks.iter().any(|entry| entry.objective.strong_only);
-    let off = flags.strong_sample == Some(StrongSample::Off) && !strong;
+    let off = flags.strong_sample == Some(StrongSample::Off) && !suite.has_robust_r1();
     if off && rules.metrics().any(|metric| metric.whole() == Quantity::Robust) {
         return Err(Error::usage(
             "the gate demands `robust_r1`, and with --strong-sample off no query is attacked by the strong search. Leave one \

@@ -16,9 +16,8 @@ use crate::space::Gallery;
 use crate::space::benign::{BenignRetrieval, CMC};
 use crate::space::verification::{Distances, folds};
 use crate::suite::Suite;
-use crate::threat::objective::hub;
-use crate::threat::objective::r1::R1;
-use crate::threat::{self, Mask, Measure, Objective, Selection, Trial};
+use crate::threat::measure::captured;
+use crate::threat::{self, Mask, Objective, Selection, Trial};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -98,8 +97,9 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
     // The bootstrap has no width where all queries agree; one share has one interval in a report.
     if let Some(robust) = &report.scores.robust_r1 {
-        let rows = report.attacks.iter_mut().filter(|row| row.code == R1.code);
-        rows.for_each(|row| row.after_interval = Some(robust.interval));
+        let strong =
+            |row: &&mut record::Attack| Objective::of_term(&row.code).is_some_and(|of| of.strong_only);
+        report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = Some(robust.interval));
     }
     report.breakdowns = breakdown::breakdowns(report);
     if report.part.is_none() {
@@ -115,7 +115,7 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
 /// other attack.
 fn queries(outcomes: &[Outcome]) -> usize {
     let perturbs_candidate =
-        |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure.moves_candidate());
+        |o: &Outcome| Objective::find(&o.attack).is_ok_and(|of| of.measure.moves_candidate);
     let count = |candidates: bool| -> usize {
         let ids = outcomes.iter().filter(|o| perturbs_candidate(o) == candidates).map(|o| &o.query);
         ids.collect::<BTreeSet<_>>().len()
@@ -175,10 +175,10 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
 
 /// What hubs are measured on, where `trials` craft some.
 fn hub(trials: &[Trial], gallery: &Gallery) -> Option<record::Hub> {
-    let crafted = trials.iter().filter(|t| t.objective.measure == Measure::Captured);
+    let crafted = trials.iter().filter(|t| t.objective.measure.captures);
     let sample = crafted.map(|t| t.targets.len()).max()?;
-    let heads = hub::heads(gallery);
-    let best_clean = [1, hub::FIRST].map(|k| 100.0 * heads.best(gallery, k));
+    let heads = captured::heads(gallery);
+    let best_clean = [1, captured::FIRST].map(|k| 100.0 * heads.best(gallery, k));
     Some(record::Hub { queries: heads.queries.len(), sample, best_clean })
 }
 
@@ -218,7 +218,7 @@ fn verification(
     found.folds = verification::of_folds(folds(gallery));
     phase.finish();
     for trial in trials.iter().filter(|_| listed) {
-        let Some(same) = trial.objective.measure.pairs() else { continue };
+        let Some(same) = trial.objective.pairs else { continue };
         let mut pairs = gallery.pairs().of(trial.query, same);
         let pair = pairs.find(|p| trial.targets == [p.reference]);
         let Some(group) = pair.and_then(|p| p.group.clone()) else { continue };
@@ -233,7 +233,7 @@ fn verification(
 
 /// Whether an attack of the suite keeps other items at the top.
 fn attacks_keep(suite: &Suite) -> bool {
-    suite.attacks.iter().any(|entry| entry.objective.measure.keeps())
+    suite.attacks.iter().any(|entry| entry.objective.measure.keeps)
 }
 
 /// The model as reports describe it.

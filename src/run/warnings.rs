@@ -12,8 +12,8 @@ use crate::model::{Info, Route};
 use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
 use crate::space::Gallery;
 use crate::space::benign::BenignRetrieval;
-use crate::threat::objective::spqa;
-use crate::threat::{Measure, Trial};
+use crate::threat::Trial;
+use crate::threat::measure::kept::{self, KEPT};
 use rayon::prelude::*;
 
 /// Warnings about the model and the data.
@@ -97,7 +97,8 @@ pub fn of_files(dataset: &Dataset) -> Option<Finding> {
 /// run gives the same warnings.
 pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Warning> {
     let mut found = Vec::new();
-    let candidates = || asked.iter().filter(|(objective, _)| objective.measure == Measure::CandidateRank);
+    let ranked = |(objective, _): &&Asked| objective.measure.moves_candidate && objective.measure.mean_rank;
+    let candidates = || asked.iter().filter(ranked);
     let outside = candidates().filter(|&&(_, query)| query >= gallery.len()).count();
     if outside > 0 {
         found.push(reason::CANDIDATES.warning(format!(
@@ -105,11 +106,11 @@ pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Wa
             candidates().count()
         )));
     }
-    let keeps_few = |t: &Trial| t.objective.measure.keeps() && spqa::kept(gallery, t).len() < spqa::KEPT;
+    let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(gallery, t).len() < KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
             "in trials of SPQA and SPFOA the nearest 1 % of the gallery has fewer than {} items besides the targets, so that fewer are kept",
-            spqa::KEPT
+            KEPT
         )));
     }
     found

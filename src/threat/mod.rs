@@ -28,7 +28,7 @@ pub mod ensemble;
 mod loss;
 mod losses;
 pub mod mask;
-mod measure;
+pub mod measure;
 pub mod objective;
 mod runner;
 mod sample;

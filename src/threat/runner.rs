@@ -54,8 +54,8 @@ pub struct Plan {
     pub restarts: usize,
     /// Seed of the random starts and of the searches' random choices.
     pub seed: u64,
-    /// Times the usual work of the strong search, where it runs on every attack instead of one search. Step size, steps,
-    /// search and restarts then are its members' own.
+    /// Times the usual work of the strong search, where it runs on every attack instead of one search. Its members have steps, searches and
+    /// restarts of their own, and most have a step size. Checks that take one search in its place use those of the plan.
     pub effort: Option<usize>,
 }
 

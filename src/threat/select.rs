@@ -115,8 +115,8 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
                 (Some(ids), true) if objective.takes_targets(ids.len()) => {
                     let targets: Vec<usize> = ids.iter().map(|id| find(at, id)).collect::<Result<_>>()?;
                     // For CA±, targets are queries. For all other attacks they must be gallery items.
-                    let by_queries = objective.measure.moves_candidate();
-                    let foreign = gallery.foreign().is_some() && objective.measure.takes_foreign();
+                    let by_queries = objective.measure.moves_candidate;
+                    let foreign = gallery.foreign().is_some() && objective.measure.takes_foreign;
                     let aimed = |t: &&usize| gallery.targets().contains(*t) != foreign;
                     if let Some(other) = targets.iter().find(aimed) {
                         let (is, wanted) =
@@ -141,7 +141,7 @@ pub fn read_trials(name: &str, json: &str, gallery: &Gallery) -> Result<TrialFil
                         "{name}: {}, row {at}, query `{}`: `targets` must list {}",
                         objective.code,
                         row.query,
-                        match objective.measure.orders() {
+                        match objective.measure.orders {
                             true => "at least two items",
                             false if objective.several.is_some() => "at least one item",
                             false => "one item",

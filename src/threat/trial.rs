@@ -1,6 +1,6 @@
-//! What a trial consists of. A trial holds its objective, an objective holds the members of its strong search, and functions of both
-//! take trials: that is why these types are in one file. The objectives themselves are rows of [`super::OBJECTIVES`], and no type here
-//! names one.
+//! What a trial consists of. A trial holds its objective, an objective holds its measure and the members of its strong search, and functions
+//! of all three take trials: that is why these types are in one file. The objectives themselves are rows of [`super::OBJECTIVES`], and no type
+//! here names one.
 
 use super::draw::Draw;
 use super::loss::Loss;
@@ -8,8 +8,9 @@ use super::search::Search;
 use super::term::Term;
 use crate::Result;
 use crate::model::Route;
-use crate::record::{Form, Outcome};
+use crate::record::{Form, Measures, Outcome};
 use crate::space::Gallery;
+use crate::space::ranks::Ask;
 use std::fmt;
 
 /// One attack on one query. Items are given by their gallery index.
@@ -23,6 +24,15 @@ pub struct Trial {
     pub targets: Vec<usize>,
 }
 
+impl Trial {
+    /// The gallery of foreign targets, and which of its items the trial aims at; `None` where it aims at images.
+    pub fn foreign<'a>(&self, gallery: &'a Gallery) -> Option<(&'a Gallery, Vec<usize>)> {
+        let (foreign, all) = (gallery.foreign()?, gallery.targets());
+        let at = self.targets.iter().map(|t| all.contains(t).then(|| t - all.start));
+        at.collect::<Option<Vec<usize>>>().filter(|at| !at.is_empty()).map(|at| (foreign, at))
+    }
+}
+
 /// An attacker's objective: its targets, the loss that it minimises as a function of the embedding, and its measure of
 /// success.
 pub struct Objective {
@@ -33,7 +43,9 @@ pub struct Objective {
     /// The terms that measure the attack, in the order of reports. The last one decides whether a trial succeeded.
     pub terms: &'static [Term],
     /// What the runner measures for these terms.
-    pub measure: Measure,
+    pub measure: &'static Measure,
+    /// For objectives about pairs: whether these are genuine pairs. `None` for others.
+    pub pairs: Option<bool>,
     /// What an attack without bounds achieves.
     pub reach: fn(Form) -> Reach,
     /// The source of the targets.
@@ -46,7 +58,7 @@ pub struct Objective {
     pub loss: for<'a> fn(&'a Gallery, Form, &Trial) -> Loss<'a>,
     /// The members of the strong search for this objective.
     pub members: Ensemble,
-    /// Whether it is attacked by the strong search whatever the suite says.
+    /// Whether it is attacked by the strong search whatever the suite says. What is left of R@1 then is robust R@1.
     pub strong_only: bool,
     /// Whether it asks for the smallest perturbation, which only searches for that find.
     pub smallest: bool,
@@ -83,7 +95,7 @@ impl Objective {
 
     /// Whether a trial may have `count` targets, for objectives whose targets are drawn.
     pub fn takes_targets(&self, count: usize) -> bool {
-        match self.measure.orders() {
+        match self.measure.orders {
             true => count > 1,
             false => count == 1 || (count > 1 && self.several.is_some()),
         }
@@ -98,94 +110,61 @@ impl Objective {
     }
 }
 
-/// What is measured for an objective's terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Mean rank of the perturbed item in the rankings of its targets.
-    CandidateRank,
-    /// Which queries rank the perturbed item among their first.
-    Captured,
-    /// Mean rank of the targets in the ranking of the perturbed query.
-    QueryRank,
-    /// Mean rank of the targets, and of the kept items, in the ranking of the perturbed query.
-    QueryRankAndKept,
-    /// The order of the targets in the ranking of the perturbed query, and the share of them among its top.
-    Order,
-    /// Both, and the mean rank of the kept items.
-    OrderAndKept,
-    /// Cosine similarity with the target.
-    Cosine,
-    /// Whether the nearest item has the query's class.
-    Hit,
-    /// Whether the target is among the nearest 4.
-    Retained,
-    /// The distance to the nearest of some items, and whether it is at most the gallery's threshold.
-    Accepted(Against),
-}
-
-impl Measure {
-    /// What the evidence calls it; `None` where its script can't confirm it.
-    pub fn evidence(self) -> Option<&'static str> {
-        match self {
-            Measure::CandidateRank => Some("candidate_rank"),
-            Measure::QueryRank => Some("query_rank"),
-            Measure::Cosine => Some("cosine"),
-            Measure::Hit => Some("hit"),
-            Measure::Retained => Some("retained"),
-            Measure::Captured => Some("captured"),
-            Measure::Accepted(Against::Reference { .. }) => Some("reference"),
-            Measure::Accepted(Against::Duplicates) => Some("duplicates"),
-            Measure::Accepted(Against::Others) => Some("others"),
-            Measure::QueryRankAndKept | Measure::Order | Measure::OrderAndKept => None,
-        }
-    }
-
+/// What is measured for an objective's terms: a row in a file of `measure/`.
+pub struct Measure {
+    /// What the evidence calls it.
+    pub name: &'static str,
+    /// Whether the script of the evidence can confirm it.
+    pub confirmed: bool,
     /// Whether the perturbed image is an item of the gallery, and its targets are queries.
-    pub fn moves_candidate(self) -> bool {
-        matches!(self, Measure::CandidateRank | Measure::Captured)
-    }
-
+    pub moves_candidate: bool,
     /// Whether the objective aims at foreign targets where there are any.
-    pub fn takes_foreign(self) -> bool {
-        matches!(self, Measure::QueryRank | Measure::Cosine | Measure::Captured)
-    }
-
-    /// Whether the objective is about a threshold.
-    pub fn decides(self) -> bool {
-        matches!(self, Measure::Accepted(_))
-    }
-
-    /// For objectives about pairs: whether these are genuine pairs. `None` for others.
-    pub fn pairs(self) -> Option<bool> {
-        match self {
-            Measure::Accepted(Against::Reference { same }) => Some(same),
-            _ => None,
-        }
-    }
-
-    /// Whether the objective orders several targets.
-    pub fn orders(self) -> bool {
-        matches!(self, Measure::Order | Measure::OrderAndKept)
-    }
-
-    /// Whether the objective keeps other items at the top.
-    pub fn keeps(self) -> bool {
-        matches!(self, Measure::QueryRankAndKept | Measure::OrderAndKept)
-    }
+    pub takes_foreign: bool,
+    /// Whether it is about a threshold.
+    pub decides: bool,
+    /// Whether it is the order of several targets.
+    pub orders: bool,
+    /// Whether it tells where kept items are.
+    pub keeps: bool,
+    /// Whether it is measured on held-out queries, which the perturbed image captures.
+    pub captures: bool,
+    /// Whether it is a mean rank and nothing else.
+    pub mean_rank: bool,
+    /// Whether the item that is taken for the query is left out, see [`Form::own_item`].
+    pub own_item: bool,
+    /// The ranks that must be known.
+    pub asks: for<'a> fn(&At<'a>) -> Vec<Ask<'a>>,
+    /// What follows from these ranks, which are in the order of the questions and their marks.
+    pub measured: fn(&At, &[usize]) -> Measures,
 }
 
-/// What the perturbed image is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Against {
-    /// One item, the trial's target, and whether it is of the same identity.
-    Reference {
-        /// Whether the pair is a genuine one.
-        same: bool,
-    },
-    /// Every other item of its class.
-    Duplicates,
-    /// Every item of another class.
-    Others,
+/// Where a trial's perturbed image lies.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    /// The gallery.
+    pub gallery: &'a Gallery,
+    /// The form of the definitions.
+    pub form: Form,
+    /// The trial.
+    pub trial: &'a Trial,
+    /// The point [D].
+    pub z: &'a [f32],
+    /// The item that is taken for the query, for measures that leave it out.
+    pub own_item: usize,
+}
+
+impl At<'_> {
+    /// The items that the query doesn't rank. The corrected form leaves its clean copy out of rankings; the published form ranks it.
+    pub(super) fn left_out(&self) -> Vec<usize> {
+        self.gallery.left_out(self.trial.query, self.form == Form::Corrected)
+    }
+
+    /// The items that the query doesn't rank where the item that is taken for it is left out.
+    pub(super) fn without_own_item(&self) -> Vec<usize> {
+        let mut left_out = self.gallery.left_out(self.trial.query, false);
+        left_out.extend((self.own_item < self.gallery.len()).then_some(self.own_item));
+        left_out
+    }
 }
 
 /// The source of an objective's targets.

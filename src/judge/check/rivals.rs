@@ -12,7 +12,7 @@ use crate::judge::score::Basis;
 use crate::model::Model;
 use crate::record::{Found, Measures, Outcome, Severity};
 use crate::space::Gallery;
-use crate::threat::{self, Bound, Draw, Event, ImageSource, Measure, Plan, Reach, Strong, Trial, measure};
+use crate::threat::{self, Bound, Draw, Event, ImageSource, Plan, Reach, Strong, Trial, measure};
 use crate::{Error, Result};
 use ndarray::Array2;
 use std::collections::BTreeMap;
@@ -389,7 +389,7 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
         let error = |share: f64| 200.0 * (share * (1.0 - share) / queries).sqrt();
         let objective = threat::Objective::find(code)?;
         // It is unknown whether an image can come near a foreign target.
-        let foreign = p.gallery.foreign().is_some() && objective.measure.takes_foreign();
+        let foreign = p.gallery.foreign().is_some() && objective.measure.takes_foreign;
         let reach = if foreign { Reach::Unknown } else { (objective.reach)(plan.form) };
         let most = match reach {
             Reach::Almost(points) => points,
@@ -423,7 +423,7 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
     let mut plans: Vec<Plan> =
         factors.iter().map(|f| Plan { eps: (f * p.plan.eps).min(p.widest()), ..p.plan.clone() }).collect();
     plans.push(without_bounds(p.plan, p.widest()));
-    let (mut points, mut last) = (Vec::new(), 100.0);
+    let (mut points, mut last, mut judged) = (Vec::new(), 100.0, false);
     for plan in plans {
         let eps = plan.eps;
         let shots = p.run(plan)?;
@@ -432,6 +432,7 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
         for (trial, shot) in p.trials.iter().zip(shots.iter()) {
             if let Some(hit) = shot.outcome.after.hit {
                 *hits.entry(trial.query).or_insert(true) &= hit;
+                judged |= (trial.objective.reach)(p.plan.form) != Reach::Unknown;
             }
         }
         if hits.is_empty() {
@@ -444,8 +445,7 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
         });
     }
     let text = format!("R@1 under the worst attack: {}", points.join(", "));
-    let of_recall = p.trials.iter().filter(|t| t.objective.measure == Measure::Hit);
-    if of_recall.clone().all(|t| (t.objective.reach)(p.plan.form) == Reach::Unknown) {
+    if !judged {
         return Ok((Severity::Info, format!("{text}. Not judged, as it is unknown what can be reached")));
     }
     Ok((if last > p.chance() + MIN_GAIN { Severity::Warning } else { Severity::Ok }, text))

@@ -4,7 +4,7 @@ use super::page::{line, section as framed, sentence};
 use crate::judge::score::withstood;
 use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome, Report};
 use crate::report::shown::about;
-use crate::threat::OBJECTIVES;
+use crate::threat::Objective;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub(super) fn image(base64: &str, alt: &str) -> Markup {
 /// What the attack came to: a class, a word, and the number that it is about, before and after.
 fn result(outcome: &Outcome, report: &Report) -> Option<(&'static str, &'static str, String)> {
     let basis = report.basis();
-    let term = OBJECTIVES.iter().find(|o| o.code == outcome.attack)?.terms.last()?;
+    let term = Objective::find(&outcome.attack).ok()?.terms.last()?;
     let (before, after) = (term.read)(outcome, basis.form)?;
     let scale = term.scale(basis.ranked_by(&outcome.attack));
     let before = before.map_or(String::new(), |v| format!("{} → ", term.show(scale * v)));
@@ -86,7 +86,7 @@ fn card(e: &Example, examples: &Examples, report: &Report) -> Markup {
 
 /// Whether retrieved items are right or wrong: not in the ranking of a foreign target, which has no class.
 fn marked(e: &Example, report: &Report) -> bool {
-    let of_target = OBJECTIVES.iter().any(|o| o.code == e.attack && o.measure.moves_candidate());
+    let of_target = Objective::find(&e.attack).is_ok_and(|of| of.measure.moves_candidate);
     report.targets.is_none() || !of_target
 }
 

@@ -27,8 +27,7 @@ pub(super) use sweep::render as sweep;
 use super::first::{First, firsts, masked};
 use super::shown::{about, bound, capital, crafted, measures, number, stepping, strong_sample};
 use crate::Result;
-use crate::judge::quantity::Quantity;
-use crate::record::{Attack, CheckResult, GateCheckKind, Report, ScoreName, Severity, Verdict, reason};
+use crate::record::{Attack, CheckResult, GateCheckKind, Report, Severity, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
 use page::{at, band, conditions, finding, scripted, section, sentence};
@@ -88,38 +87,6 @@ fn banner(gate: &Verdict) -> Markup {
     }
 }
 
-/// What a first number is, in a sentence or two.
-fn meaning(report: &Report, of: Quantity) -> String {
-    match of {
-        Quantity::Score(ScoreName::Ars) => {
-            let table = report.scores.ars.as_ref().and_then(|ars| ars.table);
-            let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
-            format!(
-                "Mean resistance to eight attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}"
-            )
-        }
-        Quantity::Score(ScoreName::ArsStrong) => {
-            "The same as ARS, of the worst that the strong search found for each trial.".into()
-        }
-        Quantity::Score(ScoreName::Ers) => {
-            "Mean of ten after-attack results. A collapsed model can score high: read it with R@1.".into()
-        }
-        Quantity::Robust => {
-            "Share of the queries that stay right whatever image the strong search tried. An upper bound: a \
-                             better attack may lower it."
-                .into()
-        }
-        _ => {
-            let b = &report.benign;
-            let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
-            format!(
-                "Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
-                b.r2, b.map, b.map_at_r
-            )
-        }
-    }
-}
-
 /// A number on its scale from 0 to 100, with its interval as a band and the baseline as a tick.
 fn score(report: &Report, first: &First) -> Markup {
     let mut drops = report.gate.iter().flat_map(|g| &g.checks).filter(|c| c.kind == GateCheckKind::Drop);
@@ -139,7 +106,7 @@ fn score(report: &Report, first: &First) -> Markup {
             @if !first.remarks.is_empty() {
                 p.remark.failed[first.mark.is_some()] { @for r in &first.remarks { (remark(r)) } }
             }
-            p.about { (meaning(report, first.quantity)) }
+            p.about { (first.meaning) }
         }
     }
 }

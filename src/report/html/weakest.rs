@@ -5,7 +5,7 @@ use crate::judge::division::LEAST;
 use crate::judge::score::withstood;
 use crate::record::{Form, Outcome, Report};
 use crate::report::shown::breakdowns;
-use crate::threat::OBJECTIVES;
+use crate::threat::Objective;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -67,15 +67,14 @@ fn right(o: &Outcome) -> Option<[bool; 2]> {
     if let (Some(before), Some(after)) = (o.before.hit, o.after.hit) {
         return Some([before, after]);
     }
-    let objective = OBJECTIVES.iter().find(|of| of.code == o.attack && of.measure.decides())?;
+    let objective = Objective::find(&o.attack).ok().filter(|of| of.measure.decides)?;
     let (before, after) = objective.success(o, Form::Corrected, 2.0)?;
     Some([before < 100.0, after < 100.0])
 }
 
 /// The section; empty where no attack moved a query.
 pub(super) fn section(report: &Report) -> Markup {
-    let moves =
-        |o: &&Outcome| OBJECTIVES.iter().any(|of| of.code == o.attack && !of.measure.moves_candidate());
+    let moves = |o: &&Outcome| Objective::find(&o.attack).is_ok_and(|of| !of.measure.moves_candidate);
     let mut by_query: BTreeMap<&str, Vec<&Outcome>> = BTreeMap::new();
     for o in report.outcomes.iter().filter(moves) {
         by_query.entry(&o.query).or_default().push(o);

@@ -8,7 +8,7 @@ use crate::space::Gallery;
 use crate::threat::ball::Bound;
 use crate::threat::draw::Draw;
 use crate::threat::measure::measure_all;
-use crate::threat::objective::{OBJECTIVES, foreign, r1};
+use crate::threat::objective::{OBJECTIVES, r1};
 use crate::threat::runner::{Event, Evidence, ImageSource, Plan, Task, Variation, Watch, load, start};
 use crate::threat::trial::{Aims, From, Member, Trial};
 use std::ops::ControlFlow;
@@ -218,7 +218,7 @@ impl<'s> Chunk<'s> {
 
     /// The attacker's success, in per cent of his way.
     fn success(&self, trial: &Trial, outcome: &Outcome) -> f64 {
-        let ranked = match foreign::ranking(self.all.gallery, trial) {
+        let ranked = match trial.foreign(self.all.gallery) {
             Some((targets, _)) => targets.len() as f64,
             None => self.all.plan.form.ranked_in(self.all.gallery) as f64,
         };

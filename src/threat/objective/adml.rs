@@ -2,7 +2,7 @@
 //! (ADML), tables 1, 4 and 5. They maximise a training objective at the query. Distances are squared Euclidean distances of
 //! embeddings on the unit sphere; under the Euclidean metric, embeddings are as the model gives them.
 
-use super::{Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, ltm};
+use super::{Draw, Drawn, Loss, Objective, Query, Reach, Targets, Trial, USUAL, ltm};
 use crate::Result;
 use crate::record::Metric;
 use crate::space::{Angle, Gallery, wide};
@@ -16,7 +16,6 @@ pub const ALIGNMENT: Objective = Objective {
     code: "ALI",
     about: "Pushes a query away from all items of its class (alignment).",
     terms: &[term::ALIGNMENT],
-    measure: Measure::Hit,
     reach: |_| Reach::Chance,
     targets: ltm::LTM.targets,
     loss: |gallery, _, trial| {

@@ -1,6 +1,6 @@
 //! CA±: the candidate is perturbed. Its targets are queries, and its rank for them is raised or lowered.
 
-use super::{Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, rank};
+use super::{Aim, Draw, Drawn, Form, Loss, Objective, Query, Reach, Targets, Trial, USUAL, measure, rank};
 use crate::Result;
 use crate::space::{Gallery, wide};
 use crate::threat::term;
@@ -10,7 +10,7 @@ pub const RAISE: Objective = Objective {
     code: "CA+",
     about: "Perturbs a candidate until random queries rank it first.",
     terms: &[term::CA_RAISE],
-    measure: Measure::CandidateRank,
+    measure: &measure::CANDIDATE_RANK,
     reach: |_| Reach::Almost(10.0),
     drawn: Drawn::Anywhere,
     several: Some(("w", 1)),
@@ -25,7 +25,7 @@ pub const LOWER: Objective = Objective {
     code: "CA-",
     about: "Perturbs a candidate until queries that it answers well rank it last.",
     terms: &[term::CA_LOWER],
-    measure: Measure::CandidateRank,
+    measure: &measure::CANDIDATE_RANK,
     drawn: Drawn::FromNeighbours,
     several: Some(("w", 1)),
     targets: near,

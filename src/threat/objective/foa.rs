@@ -3,7 +3,7 @@
 //!
 //! The targets are listed in the order asked for, nearest first. Of two, the order to be swapped is listed.
 
-use super::{Draw, Drawn, Form, Loss, Measure, Objective, Query, Targets, Trial, USUAL, spqa};
+use super::{Draw, Drawn, Form, Loss, Objective, Query, Targets, Trial, USUAL, measure, spqa};
 use crate::Result;
 use crate::space::Gallery;
 use crate::threat::term;
@@ -45,7 +45,7 @@ pub const PAIR_KEPT: Objective = Objective {
     code: "SPFOA2",
     about: "FOA2, and 5 other candidates stay at the top.",
     terms: &[term::SPFOA2_KEPT, term::SPFOA2],
-    measure: Measure::OrderAndKept,
+    measure: &measure::ORDER_AND_KEPT,
     loss: |gallery, form, trial| spqa::keeping(gallery, form, trial, swapped(trial), true),
     ..PAIR
 };
@@ -54,7 +54,7 @@ pub const FIVE_KEPT: Objective = Objective {
     code: "SPFOA5",
     about: "FOA5, and 5 other candidates stay at the top.",
     terms: &[term::SPFOA5_KEPT, term::SPFOA5_TOP, term::SPFOA5],
-    measure: Measure::OrderAndKept,
+    measure: &measure::ORDER_AND_KEPT,
     loss: keeping,
     ..FIVE
 };
@@ -63,7 +63,7 @@ pub const TEN_KEPT: Objective = Objective {
     code: "SPFOA10",
     about: "FOA10, and 5 other candidates stay at the top.",
     terms: &[term::SPFOA10_KEPT, term::SPFOA10_TOP, term::SPFOA10],
-    measure: Measure::OrderAndKept,
+    measure: &measure::ORDER_AND_KEPT,
     loss: keeping,
     ..TEN
 };
@@ -72,7 +72,7 @@ pub const MANY_KEPT: Objective = Objective {
     code: "SPFOA25",
     about: "FOA25, and 5 other candidates stay at the top.",
     terms: &[term::SPFOA25_KEPT, term::SPFOA25_TOP, term::SPFOA25],
-    measure: Measure::OrderAndKept,
+    measure: &measure::ORDER_AND_KEPT,
     loss: keeping,
     ..MANY
 };
@@ -81,7 +81,7 @@ const BASE: Objective = Objective {
     code: "",
     about: "",
     terms: &[],
-    measure: Measure::Order,
+    measure: &measure::ORDER,
     drawn: Drawn::FromNeighbours,
     targets: |query, draw| -> Result<Targets> { Ok(several(query, draw, 5)) },
     loss: |_, _, trial| Loss::Gallery(Box::new(ordered(trial))),
@@ -148,45 +148,9 @@ fn ordered<'a>(trial: &Trial) -> impl Fn(&[f32], &mut [f32]) -> f64 + Send + Syn
     }
 }
 
-/// How far distances (of the targets, in the order of the trial) are what the attacker wants: for two targets 1 where their
-/// order is swapped, otherwise 0; for more, Kendall's τ (τ-b where distances are equal; 0 where all are).
-pub fn order(d: &[f64]) -> f64 {
-    if let [nearer, farther] = d {
-        return f64::from(u8::from(farther <= nearer));
-    }
-    let (mut agree, mut tied, mut pairs) = (0.0f64, 0.0, 0.0);
-    for (i, first) in d.iter().enumerate() {
-        for second in &d[i + 1..] {
-            pairs += 1.0;
-            tied += f64::from(u8::from(first == second));
-            agree += match first.total_cmp(second) {
-                std::cmp::Ordering::Less => 1.0,
-                std::cmp::Ordering::Equal => 0.0,
-                std::cmp::Ordering::Greater => -1.0,
-            };
-        }
-    }
-    if tied == pairs { 0.0 } else { agree / (pairs * (pairs - tied)).sqrt() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Expected values: `scipy.stats.kendalltau(range(len(d)), d)`, SciPy 1.14.
-    #[test]
-    fn orders_are_judged_as_scipy_does() {
-        for (d, tau) in [
-            (&[0.1, 0.2, 0.3, 0.4, 0.5][..], 1.0),
-            (&[0.5, 0.4, 0.3, 0.2, 0.1], -1.0),
-            (&[0.2, 0.1, 0.3, 0.5, 0.4], 0.6),
-            (&[0.1, 0.1, 0.3, 0.2, 0.5], 0.737_864_787_372_622),
-            (&[0.1, 0.1, 0.1], 0.0),
-        ] {
-            assert!((order(d) - tau).abs() < 1e-12, "{d:?}: {}", order(d));
-        }
-        assert_eq!((order(&[0.1, 0.2]), order(&[0.2, 0.1]), order(&[0.1, 0.1])), (0.0, 1.0, 1.0));
-    }
 
     /// By hand: of three distances 3, 1, 2 the pairs (3, 1) and (3, 2) are in the wrong order, by 2 and by 1.
     #[test]

@@ -1,6 +1,6 @@
 //! GTM: greedy top-1 misranking. The query moves to the nearest item of another class.
 
-use super::{Draw, Form, Loss, Measure, Objective, Query, Reach, Targets, USUAL, ltm};
+use super::{Draw, Form, Loss, Objective, Query, Reach, Targets, USUAL, ltm};
 use crate::Result;
 use crate::space::wide;
 use crate::threat::term;
@@ -10,7 +10,6 @@ pub const GTM: Objective = Objective {
     code: "GTM",
     about: "Perturbs a query until the nearest item of another class comes first.",
     terms: &[term::GTM],
-    measure: Measure::Hit,
     // The published form may choose an item of the query's own class.
     reach: |form| match form {
         Form::Published => Reach::Unknown,

@@ -1,6 +1,6 @@
 //! GTT: greedy top-1 translocation. The query's best match leaves the top of its ranking.
 
-use super::{Aim, Form, Loss, Measure, Objective, Reach, Targets, Trial, USUAL, qa};
+use super::{Aim, Form, Loss, Objective, Reach, Targets, Trial, USUAL, measure, qa};
 use crate::model::Route;
 use crate::space::Gallery;
 use crate::threat::ensemble::members::{FREE, HINGE, LOST, RESTART, SOFTENED, SQUARE, STRAIGHT};
@@ -15,7 +15,7 @@ pub const GTT: Objective = Objective {
     code: "GTT",
     about: "Perturbs a query until its best match is no longer among the first 4.",
     terms: &[term::GTT],
-    measure: Measure::Retained,
+    measure: &measure::RETAINED,
     reach: |_| Reach::Share(5.0),
     targets: |query, _| {
         let d = query.distances();

@@ -1,14 +1,12 @@
 //! HUB: one item of the gallery comes among the first for as many queries as possible. It is CA+ with many targets. The
 //! image is crafted on a sample of queries and measured on others.
 
-use super::{Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, ca};
+use super::{Draw, Drawn, Loss, Objective, Query, Reach, Targets, Trial, USUAL, ca, measure};
 use crate::Result;
 use crate::model::Route;
-use crate::record::Captured;
-use crate::space::heads::Heads;
 use crate::space::{Gallery, wide};
 use crate::threat::ensemble::members::{HINGE, SQUARE};
-use crate::threat::sample::sample_of;
+use crate::threat::measure::captured::{FIRST, asked};
 use crate::threat::term;
 use crate::threat::trial::{Aims, Ensemble, From, Member};
 
@@ -17,7 +15,7 @@ pub const HUB: Objective = Objective {
     code: "HUB",
     about: "Perturbs a candidate until many queries rank it first: crafted on a sample of queries, measured on others.",
     terms: &[term::HUB_SAMPLE, term::HUB_10, term::HUB_1],
-    measure: Measure::Captured,
+    measure: &measure::CAPTURED,
     // No image need be near to all queries.
     reach: |_| Reach::Unknown,
     drawn: Drawn::Anywhere,
@@ -30,20 +28,6 @@ pub const HUB: Objective = Objective {
 
 /// Queries of a sample, unless a suite says otherwise.
 const SAMPLE: usize = 100;
-/// The largest k at which captured queries are counted.
-pub const FIRST: usize = 10;
-/// Held-out queries are drawn from so many at most.
-const MAX_SAMPLE: usize = 1000;
-
-/// The queries that the sample and the held-out queries are of: the foreign targets where there are any, else the images of the gallery's
-/// hub class, or all.
-fn asked(gallery: &Gallery) -> Vec<usize> {
-    if gallery.foreign().is_some() {
-        return gallery.targets().collect();
-    }
-    let of = |q: &usize| gallery.hub_class.is_none_or(|class| gallery.labels[*q] == class);
-    gallery.queries().iter().copied().filter(of).collect()
-}
 
 /// Draws the sample: distinct queries that rank the candidate, and at most half of them.
 fn sample(query: &Query, draw: &mut Draw) -> Result<Targets> {
@@ -125,32 +109,6 @@ fn over<'a>(
         }
         loss / n
     }))
-}
-
-/// The first items of the queries that held-out queries are drawn from. They are the same for every candidate and seed.
-pub fn heads(gallery: &Gallery) -> &Heads {
-    gallery.heads(|| Heads::new(gallery, sample_of(gallery, &asked(gallery), Some(MAX_SAMPLE), 0), FIRST))
-}
-
-/// What the candidate of `trial` captures where its point is `z` [D]; `None` where no query is held out.
-pub fn captured(gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<Captured> {
-    let heads = heads(gallery);
-    let (mut left_out, mut first) = (Vec::new(), Vec::new());
-    for (place, &q) in heads.queries.iter().enumerate() {
-        if gallery.excluded(q, trial.query) || trial.targets.contains(&q) {
-            left_out.push(place);
-        } else if let Some(rank) = heads.rank(gallery, place, z, trial.query) {
-            first.push((place, rank));
-        }
-    }
-    // The sample's queries need not be among those above.
-    let near = Heads::new(gallery, trial.targets.clone(), FIRST);
-    let ranks: Vec<usize> =
-        (0..near.queries.len()).filter_map(|place| near.rank(gallery, place, z, trial.query)).collect();
-    let within = |k: usize| ranks.iter().filter(|rank| **rank < k).count() as f64;
-    let sample = [1, FIRST].map(|k| within(k) / trial.targets.len().max(1) as f64);
-    let queries = heads.queries.len();
-    (left_out.len() < queries).then_some(Captured { sample, queries, left_out, first })
 }
 
 const FIRST_TEN: Member = Member {

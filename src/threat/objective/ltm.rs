@@ -1,7 +1,7 @@
 //! LTM: learning to misrank (Wang et al., CVPR 2020). The farthest item of other classes becomes nearer than the
 //! nearest item of the query's class.
 
-use super::{Loss, Measure, Objective, Query, Reach, Targets, USUAL};
+use super::{Loss, Objective, Query, Reach, Targets, USUAL};
 use crate::threat::term;
 
 /// Moves the query away from its class and towards the others.
@@ -9,7 +9,6 @@ pub const LTM: Objective = Objective {
     code: "LTM",
     about: "Perturbs a query until even the farthest item of other classes is nearer than any of its own.",
     terms: &[term::LTM],
-    measure: Measure::Hit,
     reach: |_| Reach::Chance,
     targets: |query, _| Ok(classes(query).map_or_else(Targets::Skip, |()| Targets::Chosen(Vec::new()))),
     // [max over other classes of d − min over own class of d]₊. In the published form the query's class contains the

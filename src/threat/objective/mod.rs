@@ -23,14 +23,13 @@ mod tma;
 pub mod universal;
 pub mod within;
 
-pub use gtt::TOP;
-
 pub use super::trial::{Aim, Drawn, Objective, Query, Reach, Targets};
 
 use super::draw::Draw;
 use super::ensemble::members;
 use super::loss::Loss;
-use super::trial::{Measure, Trial};
+use super::measure;
+use super::trial::Trial;
 use crate::record::Form;
 use crate::{Error, Result};
 
@@ -70,12 +69,13 @@ pub static OBJECTIVES: &[Objective] = &[
     within::COLLIDE,
 ];
 
-/// What most rows of [`OBJECTIVES`] have in common: no targets, the usual strong search, a perturbation for each query.
+/// What most rows of [`OBJECTIVES`] have in common: no targets, R@1, the usual strong search, a perturbation for each query.
 const USUAL: Objective = Objective {
     code: "",
     about: "",
     terms: &[],
-    measure: Measure::Hit,
+    measure: &measure::HIT,
+    pairs: None,
     reach: |_| Reach::Unknown,
     drawn: Drawn::No,
     several: None,
@@ -92,6 +92,11 @@ impl Objective {
     pub fn codes(of: impl Fn(&Objective) -> bool) -> String {
         let codes: Vec<&str> = OBJECTIVES.iter().filter(|o| of(o)).map(|o| o.code).collect();
         codes.join(", ")
+    }
+
+    /// The objective with a term called `name`.
+    pub fn of_term(name: &str) -> Option<&'static Objective> {
+        OBJECTIVES.iter().find(|o| o.terms.iter().any(|t| t.name == name))
     }
 
     /// The objective called `code`. Case is ignored, and a typographic minus sign is accepted. Errors (exit code 2): no

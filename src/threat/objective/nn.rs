@@ -2,7 +2,7 @@
 //! class is pushed away from that item. Queries whose nearest item has another class are left alone, and count as
 //! failures.
 
-use super::{Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, ltm};
+use super::{Loss, Objective, Query, Reach, Targets, Trial, USUAL, ltm};
 use crate::space::{Gallery, wide};
 use crate::threat::term;
 
@@ -11,7 +11,6 @@ pub const NN: Objective = Objective {
     code: "NN",
     about: "Pushes a query away from its nearest item, where that has its class.",
     terms: &[term::NN],
-    measure: Measure::Hit,
     // An item of the class other than x_j may be the nearest then.
     reach: |_| Reach::Unknown,
     targets: |query, _| Ok(nearest(query).map_or_else(Targets::Skip, Targets::Chosen)),

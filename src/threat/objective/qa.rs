@@ -1,7 +1,7 @@
 //! QA±: the query is perturbed. Its targets are candidates, and their rank for the query is raised or lowered.
 
 use super::{
-    Aim, Draw, Drawn, Form, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL, foreign, rank,
+    Aim, Draw, Drawn, Form, Loss, Objective, Query, Reach, Targets, Trial, USUAL, foreign, measure, rank,
 };
 use crate::space::Gallery;
 use crate::threat::term;
@@ -12,7 +12,7 @@ pub const RAISE: Objective = Objective {
     code: "QA+",
     about: "Perturbs a query until it ranks random candidates first.",
     terms: &[term::QA_RAISE],
-    measure: Measure::QueryRank,
+    measure: &measure::QUERY_RANK,
     reach: |_| Reach::Almost(10.0),
     drawn: Drawn::Anywhere,
     several: Some(("m", 1)),
@@ -27,7 +27,7 @@ pub const LOWER: Objective = Objective {
     code: "QA-",
     about: "Perturbs a query until it ranks its own best candidates last.",
     terms: &[term::QA_LOWER],
-    measure: Measure::QueryRank,
+    measure: &measure::QUERY_RANK,
     drawn: Drawn::FromNeighbours,
     several: Some(("m", 1)),
     targets: distinct_near,
@@ -53,7 +53,7 @@ fn distinct_near(query: &Query, draw: &mut Draw) -> Result<Targets> {
 
 /// mean over c, x of [±(d(q̃, c) − d(q̃, x))]₊
 pub fn loss<'a>(gallery: &'a Gallery, _: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
-    if let Some((targets, at)) = foreign::ranking(gallery, trial) {
+    if let Some((targets, at)) = trial.foreign(gallery) {
         // No target is a view of the query, which is none of them.
         let hinge = hinge(targets, usize::MAX, at, aim);
         return foreign::loss(targets, move |d, weights| hinge(d, 1.0, weights));

@@ -1,7 +1,7 @@
 //! R1: recall at 1 under the strongest attack that this program has. Robust R@1 is its term: the share of the queries
 //! for which no attack found an image that makes an item of another class the nearest.
 
-use super::{Form, Loss, Measure, Objective, Reach, Trial, USUAL, es, ltm};
+use super::{Form, Loss, Objective, Reach, Trial, USUAL, es, ltm};
 use crate::model::Route;
 use crate::space::Gallery;
 use crate::threat::ensemble::members::{FREE, HINGE, LOST, SQUARE};
@@ -14,7 +14,6 @@ pub const R1: Objective = Objective {
     code: "R1",
     about: "Perturbs a query until any item of another class comes first, by every search there is.",
     terms: &[term::R1],
-    measure: Measure::Hit,
     reach: |_| Reach::Chance,
     targets: ltm::LTM.targets,
     loss: |gallery, form, trial| margin(gallery, form, trial, None),

@@ -1,7 +1,7 @@
 //! The rank itself as a loss, made smooth, and the members of the strong search that use it. Hinges (CA±, QA±) weigh items by how
 //! far they are on the wrong side, so that the lowest hinge isn't the best rank. The strong search minimises both.
 
-use super::{Aim, Form, Loss, Measure, Trial, foreign};
+use super::{Aim, Form, Loss, Trial, foreign};
 use crate::model::Route;
 use crate::space::{Gallery, wide};
 use crate::threat::ensemble::members::{HINGE, REFINED, RESTART, SQUARE};
@@ -10,17 +10,16 @@ use crate::threat::trial::{Aims, Ensemble, From, Member};
 
 /// mean over targets t and items x of s(±(d_t − d_x)/τ), where s(u) = ½ + ½·u/(1 + |u|) grows from 0 to 1: as τ falls to 0,
 /// the mean rank of the targets, from 0 to 1, or what is missing to the last rank. Which of the two, the objective's term says. τ is the
-/// `share` of the standard deviation of the distances that a ranking sorts, on the clean image. For objectives that measure a candidate's rank or a query's
-/// ([`Measure::CandidateRank`], [`Measure::QueryRank`]).
+/// `share` of the standard deviation of the distances that a ranking sorts, on the clean image. For objectives that measure a mean rank.
 pub fn smooth<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, share: f64) -> Loss<'a> {
     let aim = match trial.objective.terms[0].goal {
         Goal::Lowest => Aim::First,
         Goal::Highest => Aim::Last,
     };
     let sign = f64::from(aim.sign());
-    match trial.objective.measure {
-        Measure::CandidateRank => of_candidate(gallery, form, trial, sign, share),
-        _ => of_targets(gallery, form, trial, sign, share),
+    match trial.objective.measure.moves_candidate {
+        true => of_candidate(gallery, form, trial, sign, share),
+        false => of_targets(gallery, form, trial, sign, share),
     }
 }
 
@@ -67,7 +66,7 @@ fn of_candidate<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, sign: f64, 
 
 fn of_targets<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, sign: f64, share: f64) -> Loss<'a> {
     let clean = gallery.point(trial.query);
-    if let Some((targets, at)) = foreign::ranking(gallery, trial) {
+    if let Some((targets, at)) = trial.foreign(gallery) {
         let all = (0..targets.len()).collect();
         return foreign::loss(targets, among(targets, clean, at, all, sign, share));
     }

@@ -1,13 +1,11 @@
 //! SPQA±: QA± that keeps the top of the query's ranking as it was (Zhou et al., T-PAMI 2024, section 3.4), so that the list
 //! still looks right while the targets move.
 
-use super::{Aim, Drawn, Form, Loss, Measure, Objective, Query, Reach, Trial, qa};
+use super::{Aim, Form, Loss, Objective, Reach, Trial, measure, qa};
 use crate::space::Gallery;
 use crate::threat::ensemble::members;
 use crate::threat::term;
 
-/// The number of kept items.
-pub const KEPT: usize = 5;
 /// The largest weight ξ of the loss of the kept items.
 const XI_MAX: f64 = 1e9;
 
@@ -16,7 +14,7 @@ pub const RAISE: Objective = Objective {
     code: "SPQA+",
     about: "Perturbs a query until it ranks random candidates first, and its best 5 stay at the top.",
     terms: &[term::SPQA_RAISE_KEPT, term::SPQA_RAISE],
-    measure: Measure::QueryRankAndKept,
+    measure: &measure::QUERY_RANK_AND_KEPT,
     reach: |_| Reach::Unknown,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::First),
     members: members::USUAL,
@@ -28,7 +26,7 @@ pub const LOWER: Objective = Objective {
     code: "SPQA-",
     about: "Perturbs a query until it ranks some of its best candidates last, and 5 others stay at the top.",
     terms: &[term::SPQA_LOWER_KEPT, term::SPQA_LOWER],
-    measure: Measure::QueryRankAndKept,
+    measure: &measure::QUERY_RANK_AND_KEPT,
     loss: |gallery, form, trial| loss(gallery, form, trial, Aim::Last),
     members: members::USUAL,
     ..qa::LOWER
@@ -37,26 +35,6 @@ pub const LOWER: Objective = Objective {
 fn loss<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, aim: Aim) -> Loss<'a> {
     let targets = qa::hinge(gallery, trial.query, trial.targets.clone(), aim);
     keeping(gallery, form, trial, move |d, weights| targets(d, 1.0, weights), true)
-}
-
-/// The items G that must stay at the top, at most [`KEPT`] of them, nearest first. Where targets are drawn from all items:
-/// the items nearest to the clean query. Where they are drawn from the nearest 1 %: the others of that 1 %, of which there
-/// may be fewer.
-pub fn kept(gallery: &Gallery, trial: &Trial) -> Vec<usize> {
-    let mut near = match trial.objective.drawn {
-        Drawn::FromNeighbours => {
-            let query = Query { gallery, index: trial.query, count: 0, form: Form::Corrected };
-            let mut near = query.top_percent();
-            near.retain(|item| !trial.targets.contains(item));
-            near
-        }
-        Drawn::Anywhere | Drawn::No => {
-            let d = gallery.distances(gallery.point(trial.query));
-            gallery.nearest(&d, KEPT, |i| !gallery.excluded(trial.query, i))
-        }
-    };
-    near.truncate(KEPT);
-    near
 }
 
 /// `main` + ξ·(QA+ loss of the kept items). The loss s of the kept items sets ξ = min(exp(k·s), 1e9) at each step, and ξ
@@ -68,7 +46,7 @@ pub fn keeping<'a>(
     main: impl Fn(&[f32], &mut [f32]) -> f64 + Send + Sync + 'a,
     adapt: bool,
 ) -> Loss<'a> {
-    let kept = qa::hinge(gallery, trial.query, kept(gallery, trial), Aim::First);
+    let kept = qa::hinge(gallery, trial.query, measure::kept::items(gallery, trial), Aim::First);
     Loss::Gallery(Box::new(move |d, weights| {
         let s = kept(d, 0.0, weights);
         let xi = if adapt { (gallery.xi_k * s).exp().min(XI_MAX) } else { 1.0 };
@@ -83,29 +61,14 @@ mod tests {
     use crate::record::Metric;
     use ndarray::Array2;
 
-    /// A query at 0 and 1,000 items at 0.01, 0.02, … on a line: the gallery's nearest 1 % are items 1 to 10.
-    fn line() -> Gallery {
-        let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
-        let ids = (0..1001).map(|i| i.to_string()).collect();
-        Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap()
-    }
-
-    #[test]
-    fn kept_are_the_nearest_or_what_is_left_of_the_nearest_percent() {
-        let gallery = line();
-        let of = |objective, targets: &[usize]| {
-            kept(&gallery, &Trial { objective, query: 0, targets: targets.to_vec() })
-        };
-        assert_eq!(of(&RAISE, &[700]), [1, 2, 3, 4, 5]);
-        assert_eq!(of(&LOWER, &[2, 4]), [1, 3, 5, 6, 7]);
-        assert_eq!(of(&LOWER, &[1, 2, 3, 4, 5, 6, 7]), [8, 9, 10]);
-    }
-
     /// ξ from the definition: at d the loss of the kept items is s, and both the value and the gradient carry
-    /// min(exp(k·s), 1e9), or 1 where it does not adapt.
+    /// min(exp(k·s), 1e9), or 1 where it does not adapt. A query is at 0 and 1,000 items are at 0.01, 0.02, … on a line: the gallery's nearest
+    /// 1 % are items 1 to 10.
     #[test]
     fn the_weight_of_kept_items_follows_their_loss() {
-        let mut gallery = line();
+        let points = Array2::from_shape_fn((1001, 1), |(i, _)| i as f32 / 100.0);
+        let ids = (0..1001).map(|i| i.to_string()).collect();
+        let mut gallery = Gallery::new(Metric::Euclidean, points, vec![0; 1001], ids).unwrap();
         let trial = Trial { objective: &LOWER, query: 0, targets: vec![2] };
         // At the point 0.035 the order of the nearest items is another one.
         let d: Vec<f32> = (0..1001).map(|i| (i as f32 / 100.0 - 0.035).abs()).collect();

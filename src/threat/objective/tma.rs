@@ -1,7 +1,7 @@
 //! TMA: targeted mismatch (Tolias et al., ICCV 2019, global descriptor loss). The query takes on the embedding of
 //! another item.
 
-use super::{Drawn, Loss, Measure, Objective, Reach, USUAL};
+use super::{Drawn, Loss, Objective, Reach, USUAL, measure};
 use crate::space::{Angle, wide};
 use crate::threat::term;
 
@@ -10,7 +10,7 @@ pub const TMA: Objective = Objective {
     code: "TMA",
     about: "Perturbs a query until its embedding points where a random item's does.",
     terms: &[term::TMA],
-    measure: Measure::Cosine,
+    measure: &measure::COSINE,
     reach: |_| Reach::Almost(10.0),
     drawn: Drawn::Anywhere,
     targets: |query, draw| Ok(query.any_targets(1, draw)),

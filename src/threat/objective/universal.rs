@@ -1,7 +1,7 @@
 //! UAP: a universal adversarial perturbation (Moosavi-Dezfooli et al., CVPR 2017). One perturbation is added to all queries. It is
 //! crafted on a sample of queries and measured on others.
 
-use super::{Measure, Objective, Query, Reach, Targets, USUAL, es};
+use super::{Objective, Query, Reach, Targets, USUAL, es};
 use crate::space::Gallery;
 use crate::threat::sample::sample_of;
 use crate::threat::trial::Shared;
@@ -12,7 +12,6 @@ pub const UNIVERSAL: Objective = Objective {
     code: "UAP",
     about: "Perturbs all queries alike: crafted on samples of queries until their embeddings move, measured on others.",
     terms: &[term::UAP_D, term::UAP_R],
-    measure: Measure::Hit,
     // No single change need suit all queries.
     reach: |_| Reach::Unknown,
     targets: |query, _| Ok(held_out(query)),

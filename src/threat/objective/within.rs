@@ -2,25 +2,27 @@
 //! the attacker's image is compared with one reference: dodging and impersonation. In filters of near-duplicates and semantic caches it is
 //! compared with all items: evasion and collision.
 
-use super::{Aim, Draw, Drawn, Loss, Measure, Objective, Query, Reach, Targets, Trial, USUAL};
+use super::{Aim, Draw, Drawn, Loss, Objective, Query, Reach, Targets, USUAL, measure};
 use crate::Result;
 use crate::model::Route;
 use crate::space::{Gallery, wide};
 use crate::threat::ensemble::members::{HINGE, LOST, THRESHOLD};
+use crate::threat::measure::{duplicates, others};
 use crate::threat::term;
-use crate::threat::trial::{Against, Aims, Ensemble, Member};
+use crate::threat::trial::{Aims, Ensemble, Member};
 
 /// A genuine pair is not accepted any more.
 pub const DODGE: Objective = Objective {
     code: "DODGE",
     about: "Perturbs a probe until it is not accepted as of the identity of its own reference.",
     terms: &[term::DODGE],
-    measure: Measure::Accepted(Against::Reference { same: true }),
+    measure: &measure::REFERENCE,
+    pairs: Some(true),
     // Nearly any other image does.
     reach: |_| Reach::Share(5.0),
     drawn: Drawn::Anywhere,
     targets: |query, draw| Ok(reference(query, draw, true)),
-    loss: |gallery, _, trial| loss(gallery, trial, Aim::Last, None),
+    loss: |gallery, _, trial| loss(gallery, trial.targets.clone(), Aim::Last),
     members: THRESHOLD,
     ..USUAL
 };
@@ -30,9 +32,9 @@ pub const IMPERSONATE: Objective = Objective {
     code: "IMPERSONATE",
     about: "Perturbs a probe until it is accepted as of another identity, that of a given reference.",
     terms: &[term::IMPERSONATE],
-    measure: Measure::Accepted(Against::Reference { same: false }),
+    pairs: Some(false),
     targets: |query, draw| Ok(reference(query, draw, false)),
-    loss: |gallery, _, trial| loss(gallery, trial, Aim::First, None),
+    loss: |gallery, _, trial| loss(gallery, trial.targets.clone(), Aim::First),
     ..DODGE
 };
 
@@ -41,9 +43,11 @@ pub const EVADE: Objective = Objective {
     code: "EVADE",
     about: "Perturbs a query until none of its duplicates, the other items of its class, is within the threshold.",
     terms: &[term::EVADE],
-    measure: Measure::Accepted(Against::Duplicates),
+    measure: &measure::DUPLICATES,
+    pairs: None,
     drawn: Drawn::No,
-    targets: |query, _| some(query, Against::Duplicates, "no other item has its class"),
+    targets: |query, _| some(&duplicates(query.gallery, query.index), "no other item has its class"),
+    loss: |gallery, _, trial| loss(gallery, duplicates(gallery, trial.query), Aim::Last),
     ..DODGE
 };
 
@@ -52,38 +56,17 @@ pub const COLLIDE: Objective = Objective {
     code: "COLLIDE",
     about: "Perturbs a query until any item of another class is within the threshold.",
     terms: &[term::COLLIDE],
-    measure: Measure::Accepted(Against::Others),
+    measure: &measure::OTHERS,
+    pairs: None,
     drawn: Drawn::No,
-    targets: |query, _| some(query, Against::Others, "no item has another class"),
-    loss: |gallery, _, trial| loss(gallery, trial, Aim::First, None),
+    targets: |query, _| some(&others(query.gallery, query.index, None), "no item has another class"),
+    loss: |gallery, _, trial| loss(gallery, others(gallery, trial.query, None), Aim::First),
     members: COLLISION,
     ..DODGE
 };
 
-impl Against {
-    /// The items. With `class` (a label) only those of that class.
-    fn items(self, gallery: &Gallery, query: usize, targets: &[usize], class: Option<usize>) -> Vec<usize> {
-        let labels = &gallery.labels;
-        let own = labels[query];
-        let other = |&i: &usize| class.map_or(labels[i] != own, |class| labels[i] == class);
-        match self {
-            Against::Reference { .. } => targets.to_vec(),
-            Against::Duplicates => gallery.positives(query).collect(),
-            Against::Others => {
-                (0..gallery.len()).filter(other).filter(|&i| !gallery.excluded(query, i)).collect()
-            }
-        }
-    }
-
-    /// The distance from the point `z` [D] to the nearest of the items; `None` where there are none.
-    pub fn distance(self, gallery: &Gallery, trial: &Trial, z: &[f32]) -> Option<f64> {
-        let items = self.items(gallery, trial.query, &trial.targets, None).into_iter();
-        items.map(|i| gallery.metric.distance(z, gallery.point(i))).min_by(f64::total_cmp)
-    }
-}
-
-fn some(query: &Query, against: Against, why: &'static str) -> Result<Targets> {
-    Ok(match against.items(query.gallery, query.index, &[], None).is_empty() {
+fn some(items: &[usize], why: &'static str) -> Result<Targets> {
+    Ok(match items.is_empty() {
         true => Targets::Skip(why),
         false => Targets::Chosen(Vec::new()),
     })
@@ -107,11 +90,8 @@ fn reference(query: &Query, draw: &mut Draw, same: bool) -> Targets {
 /// A loss is below 0 only where the distance is beyond t by this share of 1 + t, so that rounding doesn't decide.
 const CLEARLY: f64 = 1e-6;
 
-/// ±(min over the items of d − t): below 0 the attacker is successful. He wants the nearest item within t ([`Aim::First`]) or beyond it. With
-/// `class` (a label) only items of that class count: the loss of a targeted run.
-pub fn loss<'a>(gallery: &'a Gallery, trial: &Trial, aim: Aim, class: Option<usize>) -> Loss<'a> {
-    let Measure::Accepted(against) = trial.objective.measure else { return Loss::Still };
-    let items = against.items(gallery, trial.query, &trial.targets, class);
+/// ±(min over the items of d − t): below 0 the attacker is successful. He wants the nearest item within t ([`Aim::First`]) or beyond it.
+fn loss(gallery: &Gallery, items: Vec<usize>, aim: Aim) -> Loss<'_> {
     let (sign, t) = (aim.sign(), gallery.threshold());
     let value = move |d: f64| f64::from(sign) * (d - t) + CLEARLY * (1.0 + t);
     match items[..] {
@@ -138,7 +118,7 @@ const COLLISION: Ensemble = &[
     &[Member {
         name: "each class",
         about: "towards each of the nearest other classes",
-        loss: |gallery, _, trial, class| loss(gallery, trial, Aim::First, class),
+        loss: |gallery, _, trial, class| loss(gallery, others(gallery, trial.query, class), Aim::First),
         aims: Aims::Nearest(8),
         route: Route::Softened,
         or: Some(Route::Exact),

@@ -10,6 +10,7 @@ pub const APGD: Search = Search {
     needs_gradient: true,
     plain_steps: false,
     takes_alpha: false,
+    smallest: false,
     begin: |setting, _| Box::new(Apgd::new(setting)),
 };
 

@@ -13,6 +13,7 @@ pub const BISECTION: Search = Search {
     needs_gradient: true,
     plain_steps: false,
     takes_alpha: false,
+    smallest: true,
     begin: |setting, _| Box::new(Bisection::new(setting)),
 };
 

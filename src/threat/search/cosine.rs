@@ -10,6 +10,7 @@ pub const COSINE: Search = Search {
     needs_gradient: true,
     plain_steps: false,
     takes_alpha: true,
+    smallest: false,
     begin: |setting, _| Box::new(Cosine::new(setting)),
 };
 

@@ -35,6 +35,7 @@ pub const CW: Search = Search {
     needs_gradient: true,
     plain_steps: false,
     takes_alpha: false,
+    smallest: true,
     begin: |setting, _| match setting.bound.ball.is_box {
         true => Box::new(CwLinf::new(setting)),
         false => Box::new(Cw::new(setting)),

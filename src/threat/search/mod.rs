@@ -29,9 +29,6 @@ use std::f32::consts::PI;
 pub static SEARCHES: &[Search] =
     &[PGD, APGD, COSINE, RANDOM, NES, POPULATION_NES, RANDOM_START, FGSM, BISECTION, CW];
 
-/// The searches for the smallest perturbation with a loss below 0. All others look for the lowest loss in the ball.
-pub static SMALLEST: &[Search] = &[BISECTION, CW];
-
 /// An algorithm that searches for an image with a low loss.
 pub struct Search {
     /// The name as a suite's `schedule`.
@@ -45,6 +42,8 @@ pub struct Search {
     pub plain_steps: bool,
     /// Whether the search uses the step size α.
     pub takes_alpha: bool,
+    /// Whether it looks for the smallest perturbation with a loss below 0. All others look for the lowest loss in the ball.
+    pub smallest: bool,
     /// Begins a run.
     pub begin: fn(&Setting, Draw) -> Box<dyn Walk>,
 }
@@ -174,11 +173,6 @@ impl Search {
     pub fn find(name: &str) -> Result<&'static Search> {
         let found = SEARCHES.iter().find(|s| s.name.eq_ignore_ascii_case(name.trim()));
         found.ok_or_else(|| unknown("schedule", name, SEARCHES.iter().map(|s| s.name)))
-    }
-
-    /// Whether this search looks for the smallest perturbation with a loss below 0.
-    pub fn smallest(&self) -> bool {
-        SMALLEST.contains(self)
     }
 
     /// Whether a model with signed steps can perform all steps of this search on `ball`.

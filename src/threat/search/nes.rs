@@ -16,6 +16,7 @@ pub const NES: Search = Search {
     needs_gradient: false,
     plain_steps: false,
     takes_alpha: false,
+    smallest: false,
     begin: |setting, draw| Box::new(Nes::new(setting, draw)),
 };
 

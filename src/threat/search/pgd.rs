@@ -11,6 +11,7 @@ pub const PGD: Search = Search {
     needs_gradient: true,
     plain_steps: true,
     takes_alpha: true,
+    smallest: false,
     begin: |setting, _| Box::new(Pgd { alpha: setting.alpha, first: None }),
 };
 

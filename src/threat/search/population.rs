@@ -17,6 +17,7 @@ pub const POPULATION_NES: Search = Search {
     needs_gradient: false,
     plain_steps: false,
     takes_alpha: true,
+    smallest: false,
     begin: |setting, draw| Box::new(Population::new(setting, draw)),
 };
 

@@ -15,6 +15,7 @@ pub const RANDOM: Search = Search {
     needs_gradient: false,
     plain_steps: false,
     takes_alpha: false,
+    smallest: false,
     begin: |setting, draw| Box::new(Square::new(setting, draw)),
 };
 
