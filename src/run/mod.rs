@@ -50,8 +50,6 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     // Settings, model and images, and whether they can be trusted; then clean embeddings and the selection of trials.
     let mut subject = Subject::open(flags, Purpose::Audit)?;
     let mut clean = subject.embed(flags, Some(CLUSTERINGS))?;
-    subject.surrogate =
-        flags.surrogate.as_deref().map(|path| subject.open_surrogate(flags, path)).transpose()?;
     let Clean { gallery, selection, asked, .. } = &mut clean;
     selection::add_strong_sample(selection, asked, flags, &subject.plan, gallery)?;
 

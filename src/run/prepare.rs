@@ -179,7 +179,7 @@ impl Subject {
         })
     }
 
-    /// Embeds the images, checks what retrieval finds among them, and selects the trials. `clusterings` is the number of
+    /// Embeds the images, checks what retrieval finds among them, selects the trials, and opens the surrogate. `clusterings` is the number of
     /// k-means restarts behind NMI; `None` leaves NMI out, as a gallery does that is too large for it without `--nmi`.
     pub fn embed(&mut self, flags: &AuditFlags, clusterings: Option<usize>) -> Result<Clean> {
         let Subject { dataset, model, metric, .. } = self;
@@ -223,12 +223,14 @@ impl Subject {
         let Chosen { selection, asked } =
             selection::select(flags, suite, self.protocol, plan, &gallery, &queries)?;
         let sampling = selection::sampling(flags, suite, &gallery);
+        self.surrogate =
+            flags.surrogate.as_deref().map(|path| self.open_surrogate(flags, path)).transpose()?;
         Ok(Clean { gallery, data, benign, benign_sampling, selection, asked, sampling })
     }
 }
 
 impl Subject {
-    /// Another model, at `path`, with its own embeddings of the images that [`Subject::embed`] kept. Errors (exit code 2):
+    /// Another model, at `path`, with its own embeddings of the images. Errors (exit code 2):
     /// its input is another one, or the gallery is given as embeddings.
     pub fn open_surrogate(&mut self, flags: &AuditFlags, path: &Path) -> Result<SurrogateModel> {
         if flags.gallery.is_some() {

@@ -179,8 +179,6 @@ pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
         points.push((place, numbers, suite, protocol, plan));
     }
     let mut clean = subject.embed(&run, Some(CLUSTERINGS))?;
-    subject.surrogate =
-        run.surrogate.as_deref().map(|path| subject.open_surrogate(&run, path)).transpose()?;
     let (mut done, mut journals, mut first) = (Vec::new(), Vec::new(), None);
     for (i, (place, numbers, suite, protocol, plan)) in points.into_iter().enumerate() {
         (subject.settings.suite, subject.protocol, subject.plan) = (suite, protocol, plan);
