@@ -10,7 +10,7 @@ pub mod operators;
 mod wider;
 
 pub use error::{Error, Result};
-pub use grad::{Differentiated, Note, Pass, Types, Unsupported, differentiate};
-pub use graph::{Attr, AttrProto, DType, Dim, Encoded, Graph, Node, Tensor, Value};
+pub use grad::{Differentiated, Note, Pass, Unsupported, differentiate};
+pub use graph::{Attr, AttrProto, DType, Dim, Encoded, Graph, Node, Tensor, Types, Value};
 pub use prost::bytes::Bytes;
 pub use wider::Saturating;
