@@ -245,7 +245,6 @@ fn every_rule_of_sarif_has_help_and_an_address() {
     assert!(collapse["help"]["text"].as_str().unwrap().contains("preprocessing"), "{collapse}");
 }
 
-/// The table of trials as Parquet, read back by the crate's own generic reader: the same rows as in CSV, with types.
 #[test]
 fn trackers_get_flat_numbers() {
     let mut report = judged();
@@ -345,6 +344,7 @@ fn a_model_card_keeps_all_but_its_block() {
     }
 }
 
+/// The table of trials as Parquet, read back by the crate's own generic reader: the same rows as in CSV, with types.
 #[test]
 fn parquet_holds_the_rows_of_csv() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
