@@ -6,7 +6,8 @@
 use audit::model::Model;
 use audit::model::card::Card;
 use audit::model::runtime::{self, Options, Provider};
-use onnx_grad::{DType, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Node, Tensor, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 

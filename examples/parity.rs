@@ -30,7 +30,7 @@ use audit::model::{Model, Route};
 use audit::record::Severity;
 use ndarray::ArrayView2;
 use npz::NpzArchive;
-use onnx_grad::DType;
+use onnx_grad::graph::DType;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,7 +1,8 @@
 //! A small graph, made from any bytes, that is sound: each byte chooses an operator, further ones its inputs and attributes, and what
 //! doesn't fit is left out. Shapes are known by construction, as the rules of the gradient need them.
 
-use onnx_grad::{DType, Graph, Node, Pass, Tensor, Types, Value, differentiate};
+use onnx_grad::graph::{DType, Node, Tensor, Value};
+use onnx_grad::{Graph, Pass, Types, differentiate};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most numbers of a value.

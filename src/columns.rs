@@ -118,7 +118,7 @@ pub fn write<'a>(name: &str, columns: &[(&'a str, Column<'a>)]) -> Result<Vec<u8
 /// Writes a Parquet file of several groups of rows, one at a time, so that the whole need not be in memory twice. Every group has
 /// the same columns. `notes` are texts about the whole file, by their keys.
 pub fn write_in_groups<'a>(
-    to: impl Write + Send,
+    to: &'a mut (dyn Write + Send),
     name: &str,
     notes: &[(&str, String)],
     groups: impl Iterator<Item = Vec<(&'a str, Column<'a>)>>,

@@ -17,6 +17,7 @@ pub mod judge;
 pub mod model;
 pub mod name_index;
 pub mod operators;
+pub mod parallel;
 pub mod progress;
 pub mod random;
 pub mod record;

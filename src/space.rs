@@ -469,14 +469,7 @@ impl Gallery {
     /// The `k` items nearest by the distances `d` (N) among those that `keep` allows, nearest first; of equal
     /// distances the lower index comes first.
     pub fn nearest(&self, d: &[f64], k: usize, keep: impl Fn(usize) -> bool) -> Vec<usize> {
-        let mut items: Vec<usize> = (0..self.len()).filter(|&i| keep(i)).collect();
-        let by_distance = |a: &usize, b: &usize| d[*a].total_cmp(&d[*b]).then(a.cmp(b));
-        if k < items.len() {
-            items.select_nth_unstable_by(k, by_distance);
-            items.truncate(k);
-        }
-        items.sort_unstable_by(by_distance);
-        items
+        nearest((0..self.len()).filter(|&i| keep(i)).collect(), d, k)
     }
 
     /// Position of item `i` in the gallery sorted by `d` (N), 0 = nearest, ties by index; items that `keep`
@@ -577,6 +570,17 @@ impl Gallery {
 }
 
 /// ‖row‖² of each row of a row-major matrix.
+/// The `k` of `items` with the smallest distances `d`, nearest first; of equal distances the lower index comes first.
+fn nearest(mut items: Vec<usize>, d: &[f64], k: usize) -> Vec<usize> {
+    let by_distance = |a: &usize, b: &usize| d[*a].total_cmp(&d[*b]).then(a.cmp(b));
+    if k < items.len() {
+        items.select_nth_unstable_by(k, by_distance);
+        items.truncate(k);
+    }
+    items.sort_unstable_by(by_distance);
+    items
+}
+
 fn squared_norms<S: ndarray::Data<Elem = f32>>(rows: &ndarray::ArrayBase<S, ndarray::Ix2, f32>) -> Vec<f32> {
     rows.rows().into_iter().map(|r| squared_norm(r.to_slice().expect("row-major"))).collect()
 }

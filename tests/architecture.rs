@@ -13,12 +13,13 @@ const LAYERS: [&[&str]; 3] = [
         "guard",
         "yaml",
         "random",
+        "parallel",
         "interrupt",
         "progress",
         "engines",
         "name_index",
     ],
-    &["columns", "operators", "corruption", "space", "data", "model", "threat"],
+    &["columns", "operators", "space", "data", "corruption", "model", "threat"],
     &["judge", "suite", "report", "cli", "run"],
 ];
 

@@ -6,7 +6,8 @@ mod common;
 use audit::threat::OBJECTIVES;
 use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
 use common::{Temp, program, ran, run, says};
-use onnx_grad::{Attr, Encoded, Graph, Node};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, Encoded, Node};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -358,7 +359,7 @@ fn opsets_too_old_are_refused_with_a_way_out() {
 fn a_batch_that_the_model_does_not_take_is_refused() {
     let dir = stage();
     let mut graph = small();
-    graph.inputs = vec![value("image", onnx_grad::Dim::Known(4), &[1, SIDE, SIDE])];
+    graph.inputs = vec![value("image", onnx_grad::graph::Dim::Known(4), &[1, SIDE, SIDE])];
     refused_model(&dir, &graph, &["--batch", "3"], USAGE, &["--batch 3", "fixed to 4"]);
     works(&dir, "model.onnx", &[]);
     works(&dir, "model.onnx", &["--batch", "4"]);

@@ -10,7 +10,8 @@ use audit::space::{Gallery, Metric};
 use audit::threat::{self, BALLS, Objective, PGD, Plan, Trial};
 use common::models::{Bench, DIM, SIDE, Weights, grey, images, small, trunk, trunk_weights};
 use common::{CPU, Rng, Temp, bundled, flags, rendered, says, warning};
-use onnx_grad::{Graph, Node};
+use onnx_grad::Graph;
+use onnx_grad::graph::Node;
 use std::path::Path;
 
 /// Pixels as they are.

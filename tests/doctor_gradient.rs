@@ -8,7 +8,8 @@ use audit::model::card::Card;
 use common::models::{DIM, SIDE, Weights, free, grey, trunk, trunk_weights, value};
 use common::{CPU, Rng, Temp};
 use ndarray::Array2;
-use onnx_grad::{Graph, Node};
+use onnx_grad::Graph;
+use onnx_grad::graph::Node;
 
 const BATCH: usize = 8;
 

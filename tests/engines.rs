@@ -4,7 +4,7 @@ mod common;
 
 use common::models::{self, small};
 use common::{Ran, Temp, lasting_text, program, ran, says};
-use onnx_grad::Node;
+use onnx_grad::graph::Node;
 use std::path::Path;
 
 /// A small model, 6 classes of 5 images, and a short suite.

@@ -11,7 +11,8 @@ use audit::judge::check;
 use audit::model::Model;
 use audit::model::card::{Card, Pooling};
 use common::{CPU, Rng, Temp};
-use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 

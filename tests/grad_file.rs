@@ -9,7 +9,8 @@ use audit::model::runtime::{Input, Session};
 use common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights, value};
 use common::{CPU, Ran, Rng, Temp, program, ran, says};
 use ndarray::{Array2, ArrayView2};
-use onnx_grad::{DType, Dim, Graph, Node, Tensor};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Dim, Node, Tensor};
 use report_fixture::python;
 use std::path::Path;
 
@@ -110,7 +111,7 @@ fn the_bundled_model_for_any_batch() {
     common::load_runtime();
     let dir = Temp::new();
     let (said, graph) = written(&dir, PLAIN, &[]);
-    let values = |of: &[onnx_grad::Value]| -> Vec<String> {
+    let values = |of: &[onnx_grad::graph::Value]| -> Vec<String> {
         of.iter().map(|v| format!("{} {}", v.name, v.shape_text())).collect()
     };
     assert_eq!(values(&graph.inputs), ["image [batch, 1, 28, 28]", "cotangent [batch, 128]"]);

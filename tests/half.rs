@@ -14,7 +14,8 @@ use audit::{Exit, Result};
 use common::models::{Bench, DIM, Weights, grey, small, trunk_weights};
 use common::{CPU, Rng, Temp, bundled, load_runtime, says};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
-use onnx_grad::{DType, Graph, Node, Pass, Tensor, Value, differentiate, narrow::half_name};
+use onnx_grad::graph::{DType, Node, Tensor, Value};
+use onnx_grad::{Graph, Pass, differentiate, narrow::half_name};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,8 @@ mod common;
 
 use common::models::{self, Weights, free, grey, small, trunk, trunk_weights, value};
 use common::{Temp, bundled, program, ran, run, says};
-use onnx_grad::{Attr, Dim, Graph, Node, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, Dim, Node, Value};
 use serde_json::Value as Json;
 use std::path::Path;
 
@@ -321,13 +322,13 @@ fn other_weights_beside_the_same_file_are_another_model() {
     let dir = models::stage(5, 4);
     let encoded = small().encode_external();
     dir.write("model.onnx", &encoded.model);
-    dir.write(onnx_grad::Encoded::WEIGHTS, &encoded.weights);
+    dir.write(onnx_grad::graph::Encoded::WEIGHTS, &encoded.weights);
     cached(&dir, &[]);
     assert!(kept(&cached(&dir, &[]).0));
     let mut weights = encoded.weights.clone();
     let value = f32::from_le_bytes(weights[..4].try_into().unwrap());
     weights[..4].copy_from_slice(&(value * 1.01).to_le_bytes());
-    dir.write(onnx_grad::Encoded::WEIGHTS, weights);
+    dir.write(onnx_grad::graph::Encoded::WEIGHTS, weights);
     assert!(!kept(&cached(&dir, &[]).0));
 }
 

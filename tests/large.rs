@@ -7,7 +7,8 @@ use audit::model::Model;
 use audit::model::card::Card;
 use common::models::{Weights, grey};
 use common::{CPU, Rng, Temp, load_runtime};
-use onnx_grad::{Graph, Node};
+use onnx_grad::Graph;
+use onnx_grad::graph::Node;
 use std::time::{Duration, Instant};
 
 /// Residual blocks of a convolution, a tanh and a sum, about `n` nodes in a row.

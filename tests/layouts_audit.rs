@@ -9,7 +9,7 @@ use audit::model::card::{Axes, Card};
 use audit::record::Report;
 use common::models::{SIDE, Weights, free, grey, value};
 use common::{CPU, Temp, npy, says};
-use onnx_grad::Node;
+use onnx_grad::graph::Node;
 use std::fs;
 use std::path::{Path, PathBuf};
 

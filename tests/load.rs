@@ -9,7 +9,8 @@ use audit::model::runtime::Options;
 use audit::record::{Finding, Severity};
 use common::{CPU, Rng, says};
 use ndarray::Array2;
-use onnx_grad::{DType, Dim, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
 use std::path::{Path, PathBuf};
 
 const SIDE: i64 = 8;
@@ -203,7 +204,7 @@ fn a_condition_that_is_constant_is_folded() {
     let branch = |op: &str| {
         let mut g = Graph::new(vec![Node::new(op, &["map"], "chosen")], Default::default());
         g.outputs = vec![untyped("chosen")];
-        onnx_grad::Attr::Graph(Box::new(g))
+        onnx_grad::graph::Attr::Graph(Box::new(g))
     };
     let nodes = [
         // Known from the shape alone, as exporters write it.
@@ -433,7 +434,7 @@ fn what_would_take_for_ever_is_refused() {
         Value::new("v", DType::F32, &[BATCH, 1, SIDE, SIDE]),
     ];
     body.outputs = vec![untyped("again"), untyped("w")];
-    let body = onnx_grad::Attr::Graph(Box::new(body));
+    let body = onnx_grad::graph::Attr::Graph(Box::new(body));
     let repeat = Node::new("Loop", &["for_ever", "", "x"], "y").with("body", body);
     let graph = grey(BATCH, vec![repeat], &[("for_ever", Tensor::i64(&[], &[i64::MAX]))], &["y"]);
     refused("loop", &graph, None, &["Loop \"y\"", "--gradient estimate"]);
@@ -486,7 +487,7 @@ fn models_with_steps_are_unfolded() {
     body.inputs = ["state", "row"].map(|name| Value::new(name, DType::F32, &[BATCH, SIDE])).to_vec();
     body.outputs = ["next", "shown"].map(untyped).to_vec();
     let mut scan = Node::new("Scan", &["start", "t"], "").with("num_scan_inputs", 1);
-    scan.attrs.insert("body".into(), onnx_grad::Attr::Graph(Box::new(body)));
+    scan.attrs.insert("body".into(), onnx_grad::graph::Attr::Graph(Box::new(body)));
     scan.outputs = vec!["y".into(), "all".into()];
     let scanned = [rows(), vec![scan]].concat();
     let start = [&axes[..], &[("start", weights(&[BATCH, SIDE]))]].concat();

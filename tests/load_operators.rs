@@ -5,8 +5,9 @@ mod common;
 
 use audit::model::runtime::{self, Input, Optimise, Session};
 use common::{CPU, Rng, says};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use onnx_grad::operators::{self, Class};
-use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
 use std::path::Path;
 
 const CASES: u64 = 24;

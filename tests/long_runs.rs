@@ -5,7 +5,7 @@ mod common;
 
 use common::models::{self, small};
 use common::{Ran, Rng, Temp, lasting_text, program, ran, says};
-use onnx_grad::Node;
+use onnx_grad::graph::Node;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 

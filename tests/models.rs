@@ -10,7 +10,8 @@ use audit::record::Report;
 use audit::{Error, Exit};
 use common::models::{Bench, DIM, SIDE, Weights, free, grey, small, trunk, trunk_weights, value};
 use common::{CPU, Rng, Temp, audit, load_runtime, says, warning};
-use onnx_grad::{DType, Dim, Encoded, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Dim, Encoded, Node, Tensor, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 

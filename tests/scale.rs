@@ -7,7 +7,8 @@ use audit::Exit;
 use audit::record::Report;
 use common::models::{Bench, DIM, small};
 use common::{says, warning};
-use onnx_grad::{Graph, Node, Tensor};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Node, Tensor};
 
 /// The plainest model, its embedding multiplied by `scale`.
 fn scaled(scale: f32) -> Graph {

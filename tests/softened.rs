@@ -11,7 +11,8 @@ use common::models::{SIDE, Weights, grey, small};
 use common::{CPU, Temp, bundled, load_runtime, says};
 use masked::{MASKS, MISLEADING, Mask};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
-use onnx_grad::{Graph, Node};
+use onnx_grad::Graph;
+use onnx_grad::graph::Node;
 
 const BATCH: usize = 8;
 /// Height and width of the images of the bundled models.

@@ -9,7 +9,7 @@ use audit::model::card::{CARDS, Card, Preprocessing};
 use audit::record::{Acceptance, Metric, Report, Verification};
 use audit::report;
 use common::{Temp, audit, bundled, near, program, ran, rendered, says};
-use onnx_grad::{DType, Value as Input};
+use onnx_grad::graph::{DType, Value as Input};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

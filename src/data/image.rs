@@ -2,7 +2,9 @@
 
 use super::{Interpolation, Pixels, Preparation};
 use crate::{Error, Result, files};
-use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Pixel, Rgb};
+use image::codecs::jpeg::JpegEncoder;
+use image::codecs::png::PngEncoder;
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Luma, Pixel, Rgb};
 use sha2::{Digest, Sha256};
 use std::io::Cursor;
 use std::path::Path;
@@ -59,15 +61,31 @@ pub fn prepare(image: DynamicImage, prep: &Preparation) -> Result<Vec<f32>> {
     Ok(image.cut(prep.height, prep.width))
 }
 
-/// Writes planar pixels as an 8-bit PNG file, grey or RGB.
-pub fn write(path: &Path, data: &[f32], prep: &Preparation) -> ImageResult<()> {
-    let Preparation { channels, height, width, .. } = *prep;
+/// Planar values [C, H, W] in [0,1], of 1 or 3 channels, in 8 bits.
+pub fn picture(data: &[f32], [channels, height, width]: [usize; 3]) -> DynamicImage {
     let area = height * width;
-    let bytes: Vec<u8> = (0..area * channels)
-        .map(|at| (data[at % channels * area + at / channels] * 255.0).round() as u8)
-        .collect();
-    let colour = if channels == 1 { image::ColorType::L8 } else { image::ColorType::Rgb8 };
-    image::save_buffer_with_format(path, &bytes, width as u32, height as u32, colour, image::ImageFormat::Png)
+    let byte = |channel: usize, x: u32, y: u32| {
+        (data[channel * area + y as usize * width + x as usize] * BYTE).round() as u8
+    };
+    let (w, h) = (width as u32, height as u32);
+    match channels {
+        1 => ImageBuffer::from_fn(w, h, |x, y| Luma([byte(0, x, y)])).into(),
+        _ => ImageBuffer::from_fn(w, h, |x, y| Rgb([0, 1, 2].map(|c| byte(c, x, y)))).into(),
+    }
+}
+
+/// The PNG file of an image.
+pub fn png(image: &DynamicImage) -> ImageResult<Vec<u8>> {
+    let mut file = Vec::new();
+    image.write_with_encoder(PngEncoder::new(&mut file))?;
+    Ok(file)
+}
+
+/// The JPEG file of an image, of a quality from 1 to 100.
+pub fn jpeg(image: &DynamicImage, quality: u8) -> ImageResult<Vec<u8>> {
+    let mut file = Vec::new();
+    image.write_with_encoder(JpegEncoder::new_with_quality(&mut file, quality))?;
+    Ok(file)
 }
 
 /// What decodes to more is no photograph, and a few at once fill any memory.

@@ -28,6 +28,7 @@ pub mod vectors;
 pub use crate::record::{Interpolation, Role};
 use crate::{Error, Result};
 use clap::ValueEnum;
+pub use image::{jpeg, picture, png};
 use rayon::prelude::*;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -364,7 +365,9 @@ impl Dataset {
             let pixels = self.pixels(index, prep)?;
             let id = &self.items[index].id;
             let path = dir.join(if id.ends_with(".png") { id.clone() } else { format!("{id}.png") });
-            image::write(&path, &pixels.data, prep).map_err(|reason| unwritable(&path, &reason))
+            let png = png(&picture(&pixels.data, [prep.channels, prep.height, prep.width]))
+                .map_err(|reason| unwritable(&path, &reason))?;
+            std::fs::write(&path, png).map_err(|reason| unwritable(&path, &reason))
         })?;
         Ok(self.items.len())
     }

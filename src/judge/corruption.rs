@@ -3,10 +3,10 @@
 use super::score::{RESAMPLES, interval};
 use super::smallest::norm;
 use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
+use crate::parallel;
 use crate::random::Random;
 use crate::record::{Corrupted, CorruptionRow, Corruptions, Report, SameEps};
 use crate::threat::objective::min::MIN;
-use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The corruptions of a report, each at five strengths; `None` where its suite has none.
@@ -89,12 +89,12 @@ impl Mean {
     fn of(values: impl Iterator<Item = f64>, weights: &[Vec<f64>]) -> Mean {
         let values: Vec<f64> = values.collect();
         let n = values.len() as f64;
-        let weighted = |weights: &Vec<f64>| {
-            100.0 * values.iter().zip(weights).map(|(value, weight)| value * weight).sum::<f64>() / n
+        let weighted = |i: usize| {
+            100.0 * values.iter().zip(&weights[i]).map(|(value, weight)| value * weight).sum::<f64>() / n
         };
         Mean {
             value: 100.0 * values.iter().sum::<f64>() / n,
-            resampled: weights.par_iter().map(weighted).collect(),
+            resampled: parallel::each(weights.len(), &weighted),
         }
     }
 }
@@ -109,13 +109,7 @@ fn mean_of(rows: &[Row], of: impl Fn(&Row) -> &Mean) -> (f64, Option<(f64, f64)>
 
 /// How often each of `count` queries is drawn in each resample. The resamples of scores are drawn in the same way.
 fn resampled(count: usize, seed: u64) -> Vec<Vec<f64>> {
-    let one = |stream: usize| {
-        let mut random = Random::seeded(seed).stream(stream as u64);
-        let mut weights = vec![0.0; count];
-        (0..count).for_each(|_| weights[random.index(count)] += 1.0);
-        weights
-    };
-    (0..RESAMPLES).into_par_iter().map(one).collect()
+    parallel::each(RESAMPLES, &|stream| Random::seeded(seed).stream(stream as u64).resample(count))
 }
 
 /// The smallest perturbations that make queries wrong.
@@ -150,7 +144,7 @@ impl Norms {
             }
             0.0
         };
-        let mut found: Vec<f64> = weights.par_iter().map(|weights| eps(&|q| weights[q])).collect();
+        let mut found = parallel::each(weights.len(), &|i| eps(&|q| weights[i][q]));
         found.sort_unstable_by(f64::total_cmp);
         let finite = |v: f64| Some(v).filter(|v| v.is_finite());
         let last = (found.len() - 1) as f64;

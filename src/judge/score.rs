@@ -6,13 +6,13 @@
 
 use super::division::{DIVISIONS, LEAST, divided};
 use super::survivors::survivors;
+use crate::parallel;
 use crate::random::Random;
 use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
 use crate::space::Gallery;
 use crate::threat::objective::r1::R1;
 use crate::threat::term::{Averaging, Term, terms_of};
 use crate::threat::{Measure, OBJECTIVES, Objective};
-use rayon::prelude::*;
 use std::collections::BTreeSet;
 
 /// The stream of the resamples of held-out queries and of shared perturbations, far from those of the queries.
@@ -525,24 +525,14 @@ impl<'o> Table<'o> {
     /// Returns no resamples where nothing varies: a single query, and none held out.
     fn resample(&self, resamples: usize, seed: u64) -> Vec<Replicate> {
         let resamples = if self.queries.max(self.held_out) < 2 { 0 } else { resamples };
-        (0..resamples as u64)
-            .into_par_iter()
-            .map(|stream| {
-                let mut random = Random::seeded(seed).stream(stream);
-                let mut weights = vec![0.0; self.queries];
-                for _ in 0..self.queries {
-                    weights[random.index(self.queries)] += 1.0;
-                }
-                let mut random = Random::seeded(seed).stream(HELD_OUT + stream);
-                let mut resample = |count: usize| {
-                    let mut weights = vec![0.0; count];
-                    (0..count).for_each(|_| weights[random.index(count)] += 1.0);
-                    weights
-                };
-                let again = Again { held_out: resample(self.held_out), shared: resample(self.shared) };
-                self.replicate(&weights, Some(&again))
-            })
-            .collect()
+        parallel::each(resamples, &|stream| {
+            let random = |first: u64| Random::seeded(seed).stream(first + stream as u64);
+            let weights = random(0).resample(self.queries);
+            let mut random = random(HELD_OUT);
+            let again =
+                Again { held_out: random.resample(self.held_out), shared: random.resample(self.shared) };
+            self.replicate(&weights, Some(&again))
+        })
     }
 
     /// The missing scores, each with the reason.

@@ -4,7 +4,8 @@ pub use crate::record::{Axes, Channels, Preprocessing};
 use crate::record::{Interpolation, Metric};
 use crate::{Error, Result};
 use clap::ValueEnum;
-use onnx_grad::{Attr, DType, Dim, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, DType, Dim, Node, Tensor, Value};
 use serde::{Deserialize, Serialize};
 
 /// How the tokens or the positions of a feature map are pooled to one embedding.

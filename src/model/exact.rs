@@ -4,7 +4,7 @@ use super::runtime::{Binding, BoundTensor, Memory, Session};
 use super::{ALPHA, Cotangent, EMBEDDING, HIGH, IMAGE, Info, LOW, NEXT, SignedSteps};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
-use onnx_grad::{DType, Value};
+use onnx_grad::graph::{DType, Value};
 use std::sync::Arc;
 
 /// The forward and backward graphs of an exact gradient, with their tensors and bindings.

@@ -12,7 +12,8 @@ use super::{Cotangent, EMBEDDING, Info, Lanes, Model, SignedSteps, append_update
 use crate::random::Random;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
-use onnx_grad::{DType, Differentiated, Graph, Node, Tensor, Value};
+use onnx_grad::graph::{DType, Node, Tensor, Value};
+use onnx_grad::{Differentiated, Graph};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 

@@ -4,7 +4,8 @@ use super::card::Card;
 use super::runtime::{self, Optimise, Options, Session};
 use super::{IMAGE, Info, Loaded, Pass, Prepared, Taking};
 use crate::{Error, Result};
-use onnx_grad::{Attr, DType, Graph, Node};
+use onnx_grad::Graph;
+use onnx_grad::graph::{Attr, DType, Node};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -125,7 +126,7 @@ pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>)
         Ok(taken) => taken.info.look.clone(),
         Err(_) => look(&graph, &seen, card.output.as_deref(), None),
     };
-    let declared = |values: &[onnx_grad::Value]| {
+    let declared = |values: &[onnx_grad::graph::Value]| {
         values.iter().map(|v| format!("{} {}", v.name, v.shape_text())).collect::<Vec<_>>()
     };
     Ok(Inspection {
@@ -245,7 +246,7 @@ pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>)
         return Look::NoImages;
     }
     let has = |words: &[&str], name: &str| words.iter().any(|word| name.to_lowercase().contains(word));
-    let sizes = |v: &onnx_grad::Value| {
+    let sizes = |v: &onnx_grad::graph::Value| {
         seen.outputs.iter().find(|(name, _)| *name == v.name).map_or_else(|| declared(v), |s| s.1.clone())
     };
     let output = match (named, &graph.outputs[..]) {
@@ -254,7 +255,7 @@ pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>)
         _ => None,
     };
     let shares = output.is_some_and(|name| is_shares(graph, name));
-    let boxes = |o: &onnx_grad::Value| {
+    let boxes = |o: &onnx_grad::graph::Value| {
         let corners = graph.outputs.len() > 1 && corners(&sizes(o), seen);
         corners || (!shares && grid(&sizes(o), seen)) || (named.is_none() && has(&BOXES, &o.name))
     };
@@ -282,8 +283,8 @@ pub fn look(graph: &Graph, seen: &Seen, named: Option<&str>, dim: Option<usize>)
 }
 
 /// The shape that a file declares; −1 where it leaves a dimension open.
-fn declared(v: &onnx_grad::Value) -> Vec<i64> {
-    let known = |d: &onnx_grad::Dim| if let onnx_grad::Dim::Known(n) = d { *n } else { -1 };
+fn declared(v: &onnx_grad::graph::Value) -> Vec<i64> {
+    let known = |d: &onnx_grad::graph::Dim| if let onnx_grad::graph::Dim::Known(n) = d { *n } else { -1 };
     v.shape.iter().flatten().map(known).collect()
 }
 

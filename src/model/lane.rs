@@ -7,7 +7,7 @@ use super::runtime::{Binding, BoundTensor, Memory, Session};
 use super::{Cotangent, Differentiable, EMBEDDING, IMAGE, Info, Model, SignedSteps};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
-use onnx_grad::{DType, Value};
+use onnx_grad::graph::{DType, Value};
 use std::sync::Arc;
 
 /// One lane of a model. Lanes share the sessions; each lane has its own tensors. The source of gradients may be another model.

@@ -5,7 +5,8 @@ use super::card::{Axes, Card, Pooling};
 use crate::{Error, Result};
 use clap::ValueEnum;
 use ndarray::Array2;
-use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
+use onnx_grad::graph::{DType, Node, Tensor, Value};
+use onnx_grad::{Graph, Types};
 
 /// How an output's shape is interpreted, for a known batch.
 enum Reading {

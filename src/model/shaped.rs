@@ -2,7 +2,8 @@
 
 use super::{Taking, runtime};
 use crate::{Error, Result};
-use onnx_grad::{Attr, DType, Graph, Node, Types, Value};
+use onnx_grad::graph::{Attr, DType, Node, Value};
+use onnx_grad::{Graph, Types};
 
 /// How often loops may lie within loops.
 const DEEPEST: usize = 8;

@@ -8,7 +8,8 @@ use super::runtime::{Input, Optimise, Options, Session};
 use super::{Differentiable, IMAGE, Lanes, Model, Prepared, Sessions, Taking, left_to_cpu};
 use crate::random::Random;
 use crate::{Error, Result};
-use onnx_grad::{DType, Graph, Pass, Saturating, Value};
+use onnx_grad::graph::{DType, Value};
+use onnx_grad::{Graph, Pass, wider::Saturating};
 use sha2::{Digest, Sha256};
 
 /// Where a search gets its gradients.

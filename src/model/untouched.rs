@@ -7,7 +7,8 @@ use super::runtime::{Held, Input, Optimise, Options, Session};
 use super::{Info, as_f32, stack};
 use crate::{Error, Result, files};
 use ndarray::{Array2, s};
-use onnx_grad::{DType, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Node, Tensor, Value};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -56,7 +57,7 @@ enum Smooth {
 impl Untouched {
     /// `batch` is the model's own, and the file's where that is fixed.
     pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Untouched> {
-        let bytes: onnx_grad::Bytes = files::read(&info.path, files::LARGE)
+        let bytes: onnx_grad::graph::Bytes = files::read(&info.path, files::LARGE)
             .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?
             .into();
         let quantised = info.notes.iter().any(|n| n.straight_through);
@@ -199,7 +200,7 @@ impl Untouched {
     }
 }
 
-fn canonical(bytes: onnx_grad::Bytes, path: &Path, chosen: &str) -> Result<Graph> {
+fn canonical(bytes: onnx_grad::graph::Bytes, path: &Path, chosen: &str) -> Result<Graph> {
     let mut graph = Graph::decode(bytes, path)?;
     output::choose(&mut graph, chosen)?;
     super::forget_shapes(&mut graph);

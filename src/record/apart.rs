@@ -65,14 +65,14 @@ impl Report {
                 file.sha256
             ))
         };
-        let bytes =
-            files::read(&path, files::LARGE).map_err(|e| lost(format!("which can't be read: {e}")))?;
-        let found: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let text =
+            files::read_text(&path, files::LARGE).map_err(|e| lost(format!("which can't be read: {e}")))?;
+        let found = files::hex(&Sha256::digest(&text));
         if found != file.sha256 {
             return Err(lost(format!("which is not the one that it names: sha256 {found}")));
         }
         let apart: Apart =
-            serde_json::from_slice(&bytes).map_err(|e| lost(format!("which holds no trials: {e}")))?;
+            serde_json::from_str(&text).map_err(|e| lost(format!("which holds no trials: {e}")))?;
         (self.trials, self.skipped) = (apart.trials, apart.skipped);
         (self.labels, self.groups) = (apart.labels, apart.groups);
         (self.outcomes, self.corrupted, self.examples) = (apart.outcomes, apart.corrupted, apart.examples);

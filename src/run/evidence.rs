@@ -5,12 +5,12 @@
 use super::attacks::Attacks;
 use super::prepare::{CLUSTERINGS, Purpose, Subject};
 use crate::cli::{AuditFlags, Cli, Command, StrongSample};
+use crate::data;
 use crate::files::hex;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report};
 use crate::report::escape::words;
 use crate::report::{self, Destination};
-use crate::run::images;
 use crate::space::verification::Pair;
 use crate::threat::objective::{hub, r1::R1};
 use crate::threat::{Measure, OBJECTIVES, Trial};
@@ -243,14 +243,14 @@ impl Contents {
 
     /// Adds an image [C, H, W]: as PNG where 8 bits hold it exactly, else as an array. Returns its name.
     fn image(&mut self, name: &str, pixels: &[f32], shape: [usize; 3]) -> Result<String> {
-        let byte = |v: &f32| {
-            let byte = (v * 255.0).round() as u8;
-            (f32::from(byte) / 255.0 == *v).then_some(byte)
-        };
-        let bytes: Option<Vec<u8>> = pixels.iter().map(byte).collect();
-        let (name, bytes) = match bytes.filter(|_| matches!(shape[0], 1 | 3)) {
-            Some(bytes) => (format!("{name}.png"), images::png(&bytes, shape)?),
-            None => (format!("{name}.npy"), npy(pixels, shape)),
+        let exact = |v: &f32| (v * 255.0).round() / 255.0 == *v;
+        let (name, bytes) = match matches!(shape[0], 1 | 3) && pixels.iter().all(exact) {
+            true => (
+                format!("{name}.png"),
+                data::png(&data::picture(pixels, shape))
+                    .map_err(|e| Error::internal(format!("an image as PNG: {e}")))?,
+            ),
+            false => (format!("{name}.npy"), npy(pixels, shape)),
         };
         self.add(&name, &bytes)?;
         Ok(name)

@@ -1,7 +1,7 @@
 //! A few attacks to look at, gathered while the audit runs: pictures, what was retrieved, losses, and a map.
 
 use super::selection::Asked;
-use crate::data::{Dataset, Preparation};
+use crate::data::{self, Dataset, Preparation};
 use crate::judge::score::{Basis, withstood};
 use crate::random::Random;
 use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome};
@@ -11,13 +11,9 @@ use crate::threat::{Evidence, OBJECTIVES, Objective, Plan};
 use crate::{Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use image::codecs::jpeg::JpegEncoder;
-use image::codecs::png::PngEncoder;
-use image::imageops::{self, FilterType};
-use image::{DynamicImage, Luma, Rgb};
+use image::imageops::FilterType;
 use ndarray::{Array1, Array2, Axis};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Cursor;
 
 /// Trials of each attack that moved their embedding farthest, which are shown.
 const FARTHEST: usize = 2;
@@ -383,44 +379,18 @@ pub fn picture(data: &[f32], prep: &Preparation) -> Result<String> {
 }
 
 /// Planar pixels as a picture in base64, no side longer than `side`: PNG, or JPEG of a photograph ([`SMALL`]).
-fn encoded(data: &[f32], prep: &Preparation, side: usize) -> Result<String> {
+fn encoded(pixels: &[f32], prep: &Preparation, side: usize) -> Result<String> {
     let Preparation { channels, height, width, .. } = *prep;
-    let area = height * width;
-    let byte = |channel: usize, x: u32, y: u32| {
-        let at = channel.min(channels - 1) * area + y as usize * width + x as usize;
-        (data[at] * 255.0).round() as u8
-    };
-    let (w, h) = (width as u32, height as u32);
-    let image =
-        match channels {
-            1 => DynamicImage::from(image::ImageBuffer::from_fn(w, h, |x, y| Luma([byte(0, x, y)]))),
-            _ => DynamicImage::from(image::ImageBuffer::from_fn(w, h, |x, y| {
-                Rgb([0, 1, 2].map(|c| byte(c, x, y)))
-            })),
-        };
+    let image = data::picture(pixels, [channels, height, width]);
     let longer = height.max(width);
+    let scaled = |n: usize| ((n * side / longer) as u32).max(1);
     let small = match longer > side {
-        true => {
-            let scaled = |n: usize| ((n * side / longer) as u32).max(1);
-            match image {
-                DynamicImage::ImageLuma8(i) => {
-                    imageops::resize(&i, scaled(width), scaled(height), FilterType::Triangle).into()
-                }
-                other => {
-                    imageops::resize(&other.into_rgb8(), scaled(width), scaled(height), FilterType::Triangle)
-                        .into()
-                }
-            }
-        }
+        true => image.resize_exact(scaled(width), scaled(height), FilterType::Triangle),
         false => image,
     };
-    let mut bytes = Cursor::new(Vec::new());
-    let written = match longer > SMALL {
-        true => small.write_with_encoder(JpegEncoder::new_with_quality(&mut bytes, QUALITY)),
-        false => small.write_with_encoder(PngEncoder::new(&mut bytes)),
-    };
-    written.map_err(|e| Error::internal(format!("a picture for the report: {e}")))?;
-    Ok(STANDARD.encode(bytes.into_inner()))
+    let file = if longer > SMALL { data::jpeg(&small, QUALITY) } else { data::png(&small) };
+    let file = file.map_err(|e| Error::internal(format!("a picture for the report: {e}")))?;
+    Ok(STANDARD.encode(file))
 }
 
 #[cfg(test)]

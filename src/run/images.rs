@@ -13,8 +13,6 @@ use crate::progress::Phase;
 use crate::record::{self, Metric, Role};
 use crate::space::Gallery;
 use crate::{Error, Result};
-use image::codecs::png::PngEncoder;
-use image::{ExtendedColorType, ImageEncoder};
 use ndarray::Array2;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
@@ -330,18 +328,4 @@ impl Gathered {
         };
         Ok((gallery, data))
     }
-}
-
-/// An image [C, H, W] of bytes, of 1 or 3 channels, as PNG.
-pub fn png(bytes: &[u8], [channels, height, width]: [usize; 3]) -> Result<Vec<u8>> {
-    let area = height * width;
-    // PNG has the channels of a pixel side by side.
-    let interleaved: Vec<u8> =
-        (0..area).flat_map(|i| (0..channels).map(move |c| bytes[c * area + i])).collect();
-    let kind = if channels == 1 { ExtendedColorType::L8 } else { ExtendedColorType::Rgb8 };
-    let mut out = Vec::new();
-    PngEncoder::new(&mut out)
-        .write_image(&interleaved, width as u32, height as u32, kind)
-        .map_err(|e| Error::internal(format!("an image as PNG: {e}")))?;
-    Ok(out)
 }

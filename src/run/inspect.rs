@@ -15,7 +15,7 @@ use crate::report::terminal::wrap_under;
 use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators};
 use clap::ValueEnum;
-use onnx_grad::DType;
+use onnx_grad::graph::DType;
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -90,11 +90,11 @@ impl Journal {
         for line in bytes.split_inclusive(|&b| b == b'\n') {
             let Some(json) = checked(line) else { break };
             match &header {
-                None => match serde_json::from_slice::<Header>(json) {
+                None => match serde_json::from_str::<Header>(json) {
                     Ok(found) if found.journal == VERSION => header = Some(found),
                     _ => break,
                 },
-                Some(_) => match serde_json::from_slice::<(usize, Outcome)>(json) {
+                Some(_) => match serde_json::from_str::<(usize, Outcome)>(json) {
                     Ok(trial) => done.push(trial),
                     Err(_) => break,
                 },
@@ -223,8 +223,8 @@ pub fn checksum(json: &[u8]) -> String {
 }
 
 /// The JSON of a whole line.
-fn checked(line: &[u8]) -> Option<&[u8]> {
+fn checked(line: &[u8]) -> Option<&str> {
     let (sum, rest) = line.split_at_checked(CHECKSUM)?;
     let json = rest.strip_prefix(b" ")?.strip_suffix(b"\n")?;
-    (sum == checksum(json).as_bytes()).then_some(json)
+    std::str::from_utf8(json).ok().filter(|_| sum == checksum(json).as_bytes())
 }

@@ -3,6 +3,7 @@
 
 use super::sampler::{Mined, SAMPLERS, SEMIHARD, Sampler};
 use super::{CANCELLED, Gallery, Metric, squared_norms};
+use crate::parallel;
 use crate::random::Random;
 use crate::record::{ClassSpacing, Histogram, SamplerRow, Spacing, TripletState};
 use crate::{Error, Result};
@@ -282,8 +283,8 @@ pub fn state_of(parts: [ArrayView2<f32>; 3]) -> TripletState {
     let (near, far) = (each(&p), each(&n));
     let all: Vec<&Vec<f32>> = a.iter().chain(&p).chain(&n).collect();
     let pairs = |i: usize| (0..i).map(|j| distance(all[i], all[j])).sum::<f64>();
-    let sums: Vec<f64> = (0..all.len()).into_par_iter().map(pairs).collect();
-    state(&near, &far, sums.into_iter().sum(), all.len())
+    let sum = parallel::each(all.len(), &pairs).into_iter().sum();
+    state(&near, &far, sum, all.len())
 }
 
 /// Of the distances d(a,p) and d(a,n), and the sum of the distances of all pairs of `rows` embeddings.
@@ -331,8 +332,7 @@ pub fn hardness(
     let mut states = Vec::new();
     for from in (0..count).step_by(TOGETHER) {
         let to = count.min(from + TOGETHER);
-        let some: Vec<_> =
-            (from..to).into_par_iter().map(|number| of_batch(batches, number, number < shown)).collect();
+        let some = parallel::each(to - from, &|at| of_batch(batches, from + at, from + at < shown));
         for (rows, state) in some {
             seen.iter_mut().zip(rows).for_each(|(seen, row)| seen.push(row));
             states.extend(state);

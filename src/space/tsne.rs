@@ -1,10 +1,10 @@
 //! Maps of embeddings in the plane: t-SNE (van der Maaten & Hinton, JMLR 2008), exact. It compares all pairs, so that it is for
 //! up to about a thousand points.
 
+use crate::parallel;
 use crate::random::Random;
 use crate::space::sum_over;
 use ndarray::{Array2, ArrayView2};
-use rayon::prelude::*;
 
 /// Steps of gradient descent, and those of them in which attraction is exaggerated.
 const STEPS: [usize; 2] = [1000, 250];
@@ -48,14 +48,11 @@ pub fn affinities(points: ArrayView2<f32>, perplexity: f64) -> Array2<f64> {
     let own = points.as_standard_layout();
     let row = |i: usize| own.row(i).to_slice().expect("standard layout").to_vec();
     let rows: Vec<Vec<f32>> = (0..n).map(row).collect();
-    let conditional: Vec<Vec<f64>> = (0..n)
-        .into_par_iter()
-        .map(|i| {
-            let squares: Vec<f64> =
-                rows.iter().map(|other| sum_over(&rows[i], other, |a, b| (a - b) * (a - b))).collect();
-            neighbours(&squares, i, perplexity)
-        })
-        .collect();
+    let conditional = parallel::each(n, &|i| {
+        let squares: Vec<f64> =
+            rows.iter().map(|other| sum_over(&rows[i], other, |a, b| (a - b) * (a - b))).collect();
+        neighbours(&squares, i, perplexity)
+    });
     Array2::from_shape_fn((n, n), |(i, j)| (conditional[i][j] + conditional[j][i]) / (2 * n) as f64)
 }
 
@@ -127,8 +124,7 @@ fn kernel(a: [f64; 2], b: [f64; 2]) -> f64 {
 /// Σ over all pairs i ≠ j of the kernel, in a fixed order.
 fn total(places: &[[f64; 2]]) -> f64 {
     let of = |i: usize| places.iter().map(|&b| kernel(places[i], b)).sum::<f64>() - 1.0;
-    let rows: Vec<f64> = (0..places.len()).into_par_iter().map(of).collect();
-    rows.into_iter().sum::<f64>().max(f64::MIN_POSITIVE)
+    parallel::each(places.len(), &of).into_iter().sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
 /// ∂KL(factor·P‖Q)/∂place, [N] (equation 5).
@@ -143,7 +139,7 @@ pub fn gradient(p: &Array2<f64>, places: &[[f64; 2]], factor: f64) -> Vec<[f64; 
         }
         sum
     };
-    (0..places.len()).into_par_iter().map(of).collect()
+    parallel::each(places.len(), &of)
 }
 
 /// KL(P‖Q).
@@ -156,6 +152,5 @@ pub fn divergence(p: &Array2<f64>, places: &[[f64; 2]]) -> f64 {
         };
         places.iter().enumerate().map(own).sum()
     };
-    let rows: Vec<f64> = (0..places.len()).into_par_iter().map(of).collect();
-    rows.into_iter().sum()
+    parallel::each(places.len(), &of).into_iter().sum()
 }

@@ -2,6 +2,7 @@
 //! wrong, and which t has a given false accept rate.
 
 use super::Gallery;
+use crate::parallel;
 use crate::random::Random;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -198,16 +199,11 @@ impl Distances {
 
     /// The same of `resamples` bootstrap resamples of the pairs of each kind.
     pub fn resample(&self, at: At, resamples: usize, seed: u64) -> Vec<Accuracy> {
-        let one = |stream: u64| {
-            let mut random = Random::seeded(seed).stream(RESAMPLED + stream);
-            let weights = self.counts().map(|n| {
-                let mut weights = vec![0.0; n];
-                (0..n).for_each(|_| weights[random.index(n)] += 1.0);
-                weights
-            });
-            self.weighted(at, &weights)
+        let one = |stream: usize| {
+            let mut random = Random::seeded(seed).stream(RESAMPLED + stream as u64);
+            self.weighted(at, &self.counts().map(|n| random.resample(n)))
         };
-        (0..resamples as u64).into_par_iter().filter_map(one).collect()
+        parallel::each(resamples, &one).into_iter().flatten().collect()
     }
 
     /// With a weight for each genuine and each impostor pair, in their order.
@@ -279,7 +275,8 @@ fn accuracy_by_fold(mut all: Vec<(usize, bool, f64)>) -> Vec<f64> {
     if names.len() < 2 {
         return Vec::new();
     }
-    let accuracy = |&fold: &usize| {
+    let accuracy = |at: usize| {
+        let fold = names[at];
         // More decisions are right than where nothing is accepted by this many, up to each distance.
         let (mut more, mut best) = (0i64, (i64::MIN, f64::NAN));
         let mut others = all.iter().filter(|pair| pair.0 != fold).peekable();
@@ -294,7 +291,7 @@ fn accuracy_by_fold(mut all: Vec<(usize, bool, f64)>) -> Vec<f64> {
         let right = mine.clone().filter(|(_, same, d)| (*d <= best.1) == *same).count();
         right as f64 / mine.count() as f64
     };
-    names.par_iter().map(accuracy).collect()
+    parallel::each(names.len(), &accuracy)
 }
 
 /// What numbers are taken at.

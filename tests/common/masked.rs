@@ -3,7 +3,8 @@
 //! 2018). Tests and `examples/masked.rs` share this file.
 #![allow(dead_code)]
 
-use onnx_grad::{DType, Graph, Node, Tensor};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Node, Tensor};
 
 /// A mask: nodes in front of a model or behind it.
 pub struct Mask {
@@ -237,13 +238,16 @@ impl Chain {
     }
     fn with(&mut self, op: &str, input: &str, output: &str, attrs: &[(&str, f32)]) {
         let mut node = self.node(op, &[input], output);
-        node.attrs = attrs.iter().map(|&(name, v)| (name.to_string(), onnx_grad::Attr::Float(v))).collect();
+        node.attrs =
+            attrs.iter().map(|&(name, v)| (name.to_string(), onnx_grad::graph::Attr::Float(v))).collect();
         self.nodes.push(node);
     }
     fn with_ints(&mut self, op: &str, inputs: &[&str], output: &str, attrs: &[(&str, &[i64])]) {
         let mut node = self.node(op, inputs, output);
-        node.attrs =
-            attrs.iter().map(|&(name, v)| (name.to_string(), onnx_grad::Attr::Ints(v.to_vec()))).collect();
+        node.attrs = attrs
+            .iter()
+            .map(|&(name, v)| (name.to_string(), onnx_grad::graph::Attr::Ints(v.to_vec())))
+            .collect();
         self.nodes.push(node);
     }
     fn tensor(&mut self, name: &str, dims: &[i64], values: &[f32]) {

@@ -2,7 +2,8 @@
 
 use super::{Rng, Temp};
 use audit::data::{Dataset, Preparation};
-use onnx_grad::{DType, Dim, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! A one-node graph with the point to differentiate it at, and values that such points are drawn from.
 
 pub use crate::common::Rng;
-pub use onnx_grad::{Attr, DType, Graph, Node, Tensor, Value};
+pub use onnx_grad::Graph;
+pub use onnx_grad::graph::{Attr, DType, Node, Tensor, Value};
 
 /// A graph around one node, its float inputs (all differentiated) and the values to differentiate at.
 pub struct Case {

@@ -102,7 +102,7 @@ fn injected(gradient: &[Vec<f32>], r: &mut Rng) -> [Vec<Vec<f32>>; INJECTED.len(
 }
 
 fn shape(value: &Value) -> Vec<i64> {
-    use onnx_grad::Dim;
+    use onnx_grad::graph::Dim;
     let dims = value.shape.as_deref().unwrap_or_default();
     dims.iter().map(|d| if let Dim::Known(n) = d { *n } else { panic!("{value:?}") }).collect()
 }

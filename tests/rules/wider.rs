@@ -2,7 +2,8 @@
 
 use crate::common::{CPU, load_runtime};
 use audit::model::runtime::{self, Input, Optimise, Session};
-use onnx_grad::{DType, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Node, Tensor, Value};
 use std::f64::consts::FRAC_2_SQRT_PI;
 
 const X: [f32; 7] = [-300.0, -20.0, -1.5, 0.0, 2.5, 40.0, 300.0];

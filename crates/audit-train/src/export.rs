@@ -3,7 +3,8 @@
 use crate::checkpoint::replace;
 use crate::net::{EPSILON, IMAGENET, Layer, Net};
 use audit::{Error, Result};
-use onnx_grad::{DType, Dim, Graph, Node, Tensor, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Dim, Node, Tensor, Value};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -4,13 +4,13 @@
 pub mod batch;
 mod error;
 mod grad;
-mod graph;
+pub mod graph;
 pub mod narrow;
 pub mod operators;
-mod wider;
+pub mod wider;
 
 pub use error::{Error, Result};
 pub use grad::{Differentiated, Note, Pass, Unsupported, differentiate};
-pub use graph::{Attr, AttrProto, DType, Dim, Encoded, Graph, Node, Tensor, Types, Value};
-pub use prost::bytes::Bytes;
-pub use wider::Saturating;
+pub use graph::{Graph, Types};
+
+pub(crate) use graph::{Attr, Bytes, DType, Dim, Node, Tensor, Value};

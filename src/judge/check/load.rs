@@ -7,7 +7,7 @@ use crate::random::Random;
 use crate::record::{Found, GradientCheck, Severity};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
-use onnx_grad::DType;
+use onnx_grad::graph::DType;
 
 /// Largest accepted difference between two runs or two batches, as a share of the largest value.
 const SAME: f64 = 1e-4;

@@ -17,7 +17,8 @@ pub(super) use shapes::fixed_shape;
 
 use crate::files::Scratch;
 use crate::{Error, Result, guard};
-use onnx_grad::{DType, Encoded, Graph, Types, Value};
+use onnx_grad::graph::{DType, Encoded, Value};
+use onnx_grad::{Graph, Types};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{IoBinding, OutputSelector, RunOptions, SessionInputValue};
@@ -563,7 +564,7 @@ fn scratch() -> Result<Scratch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onnx_grad::Node;
+    use onnx_grad::graph::Node;
 
     /// Without a GPU every node runs on the CPU. The check for nodes that CUDA left out reads the same record.
     #[test]

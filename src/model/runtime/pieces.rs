@@ -5,7 +5,8 @@
 //! time to compile grows with the square of the number of nodes. Pieces of a bounded size take a time that grows with their
 //! number.
 
-use onnx_grad::{DType, Dim, Graph, Types, Value};
+use onnx_grad::graph::{DType, Dim, Value};
+use onnx_grad::{Graph, Types};
 use std::collections::{BTreeMap, HashMap};
 
 /// Nodes up to which a graph stays whole. Vision models have some hundreds or thousands, and their gradients two or three times as

@@ -3,7 +3,8 @@
 use super::library::preload_cuda;
 use super::{Input, Optimise, Options, Session, VERSION, builder};
 use crate::{Error, Result};
-use onnx_grad::{DType, Graph, Node, Value};
+use onnx_grad::Graph;
+use onnx_grad::graph::{DType, Node, Value};
 use ort::ep::ExecutionProvider;
 use std::fmt;
 use std::str::FromStr;

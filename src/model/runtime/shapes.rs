@@ -2,7 +2,8 @@
 
 use super::{Input, Optimise, Options, Provider, Session, builder, fault, scratch};
 use crate::{Error, Result};
-use onnx_grad::{DType, Graph, Node, Tensor, Types, Value};
+use onnx_grad::graph::{DType, Node, Tensor, Value};
+use onnx_grad::{Graph, Types};
 use ort::session::builder::GraphOptimizationLevel;
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
@@ -164,7 +165,7 @@ fn run(graph: &Graph, types: &mut Types, open: &[String]) -> Result<()> {
 }
 
 pub(in crate::model) fn fixed_shape(value: &Value) -> Result<Vec<i64>> {
-    use onnx_grad::Dim;
+    use onnx_grad::graph::Dim;
     let dims = value.shape.as_deref().unwrap_or_default();
     dims.iter()
         .map(|d| match d {

@@ -18,6 +18,7 @@ pub(crate) use canonical::MICROSOFT;
 pub(crate) use canonical::unfold::unfolded;
 pub(crate) use canonical::{Expansion, expanded};
 pub use canonical::{NEWEST, OLDEST};
+pub use prost::bytes::Bytes;
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
