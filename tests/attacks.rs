@@ -15,7 +15,7 @@ use audit::threat::{
     run_jobs, sample_queries, select,
 };
 use audit::{Error, Exit, Result};
-use common::{Temp, says};
+use common::{Temp, line, says};
 use ndarray::Array2;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -1112,13 +1112,6 @@ fn gtm_aims_as_published_or_as_defined() {
     assert_eq!(target(Form::Corrected), [4]);
     // Published: items not of class 1 are [0, 2, 3, 5]; the nearest is item 5, at place 3: item 3.
     assert_eq!(target(Form::Published), [3]);
-}
-
-/// Items on a line, called by their numbers.
-fn line<const K: usize>(at: [f32; K], classes: [usize; K]) -> Gallery {
-    let ids = (0..K).map(|i| i.to_string()).collect();
-    let raw = Array2::from_shape_vec((K, 1), at.to_vec()).unwrap();
-    Gallery::new(Metric::Euclidean, raw, classes.to_vec(), ids).unwrap()
 }
 
 #[test]

@@ -9,7 +9,7 @@ use audit::judge::paired::PairedReports;
 use audit::judge::quantity::Quantity;
 use audit::record::{Measures, Outcome, Report, TrialRow};
 use audit::report::{FORMATS, terminal};
-use common::{Ran, Temp, outcome, program, ran, says};
+use common::{Ran, Temp, outcome, program, ran, save, says};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -36,10 +36,6 @@ fn of(classes: &[(&str, usize, usize)]) -> Report {
 fn render(report: &Report, extension: &str) -> Vec<u8> {
     let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
     (format.render)(report).unwrap()
-}
-
-fn save(dir: &Temp, name: &str, report: &Report) -> String {
-    dir.write(name, render(report, "json")).to_str().unwrap().into()
 }
 
 /// Two classes of 12 and one of 9, which is too few.

@@ -5,7 +5,7 @@ mod common;
 
 use audit::threat::OBJECTIVES;
 use common::models::{self, SIDE, Weights, free, grey, images, small, trunk, trunk_weights, value};
-use common::{Ran, Temp, program, ran, says};
+use common::{Temp, program, ran, run, says};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, Encoded, Node};
 use std::path::Path;
@@ -19,15 +19,10 @@ const UNTRUSTED: i32 = 12;
 const QUICK: [&str; 8] =
     ["--suite", "smoke", "--max-queries", "3", "--data", "data", "--strong-sample", "off"];
 
-fn run(dir: &Temp, args: &[&str]) -> Ran {
-    ran(program(dir.path()).args(args))
-}
-
 /// `audit <model> <QUICK> <args>` must work; returns what it printed.
 #[track_caller]
 fn works(dir: &Temp, model: &str, args: &[&str]) -> String {
-    let ran = run(dir, &[&[model, "-q"], &QUICK[..], args].concat());
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let ran = run(dir, &[&[model, "-q"], &QUICK[..], args].concat()).ended(0);
     assert_eq!(ran.err, "");
     assert!(ran.out.contains("ARS") && ran.out.contains("ERS"), "{}", ran.out);
     ran.out
@@ -162,14 +157,13 @@ fn external_data_behind_a_link_out_of_the_folder_is_refused() {
     std::fs::remove_file(&link).unwrap();
     symlink("real", &link).unwrap();
     let ran_as = |model: &str| run(&dir, &[&[model], &flags[..]].concat());
-    assert_eq!(ran_as("sub/model.onnx").code, Some(0));
+    ran_as("sub/model.onnx").ended(0);
     dir.write("blobs/m", &model);
     dir.write("blobs/w", &weights);
     std::fs::create_dir(dir.join("snapshot")).unwrap();
     symlink("../blobs/m", dir.join("snapshot/model.onnx")).unwrap();
     symlink("../blobs/w", dir.join("snapshot").join(Encoded::WEIGHTS)).unwrap();
-    let done = ran_as("snapshot/model.onnx");
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    ran_as("snapshot/model.onnx").ended(0);
 }
 
 /// A pipe that nobody writes to and a device that never ends: each would hold the program up for ever.
@@ -461,8 +455,8 @@ fn mistakes_in_a_suite_file_are_located() {
     let args = ["model.onnx", "--suite", "arss"];
     refused(&dir, &args, USAGE, &["arss", "did you mean `ars`?"]);
     dir.write("mine.yaml", "form: published\nattacks: [ES]\nmax_queries: 3\nsteps: 2\n");
-    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let ran = run(&dir, &["model.onnx", "--data", "data", "--suite", "mine.yaml", "--strong-sample", "off"])
+        .ended(0);
     says(&ran.out, &["suite mine"]);
 }
 
@@ -558,7 +552,7 @@ fn a_file_has_one_purpose() {
     let sum = format!("{}  photos.tar", "ab".repeat(32));
     dir.write("sum.txt", &sum);
     refused(&dir, &["model.onnx", "-q", "--data", "data", "--journal", "sum.txt"], USAGE, &["no journal"]);
-    assert_eq!(std::fs::read_to_string(dir.join("sum.txt")).unwrap(), sum);
+    assert_eq!(dir.text("sum.txt"), sum);
 }
 
 #[test]
@@ -566,7 +560,7 @@ fn a_failed_audit_leaves_an_earlier_report_as_it_was() {
     let dir = stage();
     dir.write("report.json", "earlier");
     refused(&dir, &["nowhere.onnx", "-q", "-o", "report.json"], USAGE, &["nowhere.onnx"]);
-    assert_eq!(std::fs::read_to_string(dir.join("report.json")).unwrap(), "earlier");
+    assert_eq!(dir.text("report.json"), "earlier");
     works(&dir, "model.onnx", &["-o", "report.json"]);
     assert_eq!(dir.json("report.json")["schema_version"], 1);
     assert_eq!(dir.names(), ["data", "model.onnx", "report.json"]);
@@ -628,11 +622,10 @@ fn the_runtime_of_the_python_environment_serves() {
         ran(&mut command)
     };
     // A library that doesn't load is named, and the search goes on.
-    let broken = run("a/b/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.30.0", false);
-    assert_eq!(broken.code, Some(USAGE));
+    let broken =
+        run("a/b/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.30.0", false).ended(USAGE);
     assert!(broken.err.contains("libonnxruntime.so.1.30.0 doesn't load"), "{}", broken.err);
-    let found = run("a/b/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.31.1", true);
-    assert_eq!(found.code, Some(0), "{}", found.err);
+    run("a/b/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.31.1", true).ended(0);
 }
 
 /// What people try first who know other tools: each error names what leads on.
@@ -733,8 +726,7 @@ fn what_is_printed_fits_80_columns() {
 #[test]
 fn progress_goes_to_stderr_unless_quiet() {
     let dir = stage();
-    let ran = run(&dir, &[&["model.onnx"], &QUICK[..]].concat());
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let ran = run(&dir, &[&["model.onnx"], &QUICK[..]].concat()).ended(0);
     says(&ran.err, &["gallery", "attacks"]);
     works(&dir, "model.onnx", &[]); // which wants an empty stderr
 }

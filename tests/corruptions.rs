@@ -10,17 +10,13 @@ use audit::corruption::{CORRUPTIONS, Corruption, Picture};
 use audit::data::{Dataset, Preparation};
 use audit::judge::compare::mismatches;
 use audit::record::Report;
-use audit::report::{self, FORMATS};
-use common::{Temp, audit, bundled, program, ran, says};
+use audit::report;
+use common::{Temp, audit, bundled, numbers, program, ran, rendered, says};
 use report_fixture::python;
 use serde_json::Value;
 
 fn golden() -> Value {
     serde_json::from_str(include_str!("golden/corruptions.json")).unwrap()
-}
-
-fn numbers(value: &Value) -> Vec<f64> {
-    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
 }
 
 fn off(a: &[f32], b: &[f64]) -> Vec<f64> {
@@ -204,8 +200,8 @@ fn reports_gate_and_comparison_know_corruptions() {
     let checks = &found.gate.as_ref().unwrap().checks;
     let results: Vec<(&str, &str)> = checks.iter().map(|c| (c.metric.as_str(), c.result.word())).collect();
     assert_eq!(results, [("corruption.noise@1.r1", "pass"), ("corruption.map", "FAIL")]);
-    for format in FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
-        let text = String::from_utf8((format.render)(&found).unwrap()).unwrap();
+    for extension in ["html", "md"] {
+        let text = rendered(&found, extension);
         says(&text, &["atural corruptions of 24 queries, no attacker", "rotation", "ε of attack"]);
     }
     let text = std::fs::read_to_string(&page).unwrap();
@@ -252,8 +248,7 @@ fn corruptions_of_a_query_follow_from_it_alone() {
             path.to_str().unwrap().into()
         })
         .collect();
-    let merged = ran(program(&folder).args(["merge", &parts[0], &parts[1], "-o", "whole.json"]));
-    assert_eq!(merged.code, Some(0), "{}{}", merged.out, merged.err);
+    ran(program(&folder).args(["merge", &parts[0], &parts[1], "-o", "whole.json"])).ended(0);
     let merged = Report::load(&folder.join("whole.json")).unwrap();
     assert_eq!((merged.corrupted, merged.corruptions), (whole.corrupted, whole.corruptions));
     assert_eq!(CORRUPTIONS.len() * 5, merged.suite.corruptions.len() * 5);

@@ -32,8 +32,7 @@ fn done(ran: Ran) -> Ran {
 
 #[track_caller]
 fn refused(ran: Ran, code: i32, words: &[&str]) {
-    assert_eq!(ran.code, Some(code), "{}", ran.err);
-    says(&ran.err, words);
+    says(&ran.ended(code).err, words);
 }
 
 /// The report is that of a run that embeds all images itself, to the last byte but for timing and command line.

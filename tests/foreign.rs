@@ -8,18 +8,14 @@ use audit::columns::{self, Column};
 use audit::judge::compare::mismatches;
 use audit::random::Random;
 use audit::record::{Form, Metric, Report};
-use audit::report::{self, FORMATS};
+use audit::report;
 use audit::space::Gallery;
 use audit::threat::objective::rank;
 use audit::threat::{Loss, Objective, Trial, measure, select};
-use common::{Temp, audit, bundled, npy, program, ran, says};
+use common::{Temp, audit, bundled, npy, numbers, program, ran, rendered, says};
 use ndarray::Array2;
 use report_fixture::python;
 use serde_json::Value;
-
-fn numbers(value: &Value) -> Vec<f64> {
-    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
-}
 
 fn places(value: &Value) -> Vec<usize> {
     numbers(value).into_iter().map(|v| v as usize).collect()
@@ -177,8 +173,8 @@ fn queries_are_aimed_at_foreign_targets() {
     // A rank of 39 among 40 is 97.5 %.
     let worst = found.outcomes.iter().filter(|o| o.attack == "QA-").map(|o| o.before.rank.unwrap());
     assert!(worst.clone().all(|rank| rank == 0.0), "QA- aims at the nearest");
-    for format in FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
-        let text = String::from_utf8((format.render)(&found).unwrap()).unwrap();
+    for extension in ["html", "md"] {
+        let text = rendered(&found, extension);
         says(&text, &["ttacks aim at 40 targets of", "in place of images"]);
     }
     says(&report::terminal::render(&found), &["Attacks aim at 40 targets"]);
@@ -219,8 +215,7 @@ fn the_doctor_looks_into_attacks_on_foreign_targets() {
     let unbounded = findings["findings"].as_array().unwrap().iter().find(|f| f["check"] == "unbounded");
     assert_eq!(unbounded.unwrap()["severity"], "info", "{}{}", found.out, found.err);
     says(&unbounded.unwrap()["found"].to_string(), &["QA+, TMA not judged, as it is unknown"]);
-    let refused = ran(doctor.arg("--surrogate").arg(&model));
-    assert_eq!(refused.code, Some(2));
+    let refused = ran(doctor.arg("--surrogate").arg(&model)).ended(2);
     says(&refused.err, &["--targets", "another embedding space", "leave one of the two out"]);
 }
 

@@ -6,15 +6,9 @@ mod report_fixture;
 use audit::judge::quantity::Quantity;
 use audit::judge::{breakdown, corruption, score, strong};
 use audit::record::{Attack, CmcPoint, Corrupted, Measures, Outcome, Report, Resistance, Score};
-use audit::report::FORMATS;
 use audit::threat::term::{TERMS, Term};
-use common::{Ran, Temp, outcome, program, ran, says};
+use common::{Ran, Temp, outcome, program, ran, save, says};
 use std::collections::BTreeSet;
-
-fn save(dir: &Temp, name: &str, report: &Report) -> String {
-    let json = FORMATS.iter().find(|f| f.extension == "json").unwrap();
-    text(dir, name, (json.render)(report).unwrap())
-}
 
 fn text(dir: &Temp, name: &str, content: impl AsRef<[u8]>) -> String {
     dir.write(name, content).to_str().unwrap().into()

@@ -212,8 +212,7 @@ fn found(dir: &Temp, more: &[&str]) -> audit::Result<Geometry> {
 fn the_command_measures_any_model_and_writes_a_page() {
     let dir = stage(6, 5);
     let line = ["geometry", "model.onnx", "--data", "data", "-q", "--steps", "3", "--max-queries", "8"];
-    let done = ran(program(&dir).args(line).args(["-o", "g.html", "-o", "g.json"]));
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = ran(program(&dir).args(line).args(["-o", "g.html", "-o", "g.json"])).ended(0);
     says(&done.out, &["entanglement, within ÷ between", "softhard", "CAP positives", "ALI", "nearest class"]);
     let file: Geometry = serde_json::from_value(dir.json("g.json")).unwrap();
     let again = found(&dir, &["--max-queries", "8"]).unwrap();
@@ -229,7 +228,7 @@ fn the_command_measures_any_model_and_writes_a_page() {
     for row in &file.triplets.attacks {
         assert!(row.shift > 0.0 && row.state.hardness > file.triplets.clean.hardness, "{}", row.moved);
     }
-    let html = std::fs::read_to_string(dir.join("g.html")).unwrap();
+    let html = dir.text("g.html");
     says(&html, &["How are classes placed?", "Pairs by distance", "Which classes mingle?", "KL divergence"]);
     // 30 small dots on both maps, and 8 queries before and after.
     let maps =

@@ -7,7 +7,7 @@ mod common;
 
 use audit::record::{Attack, Report};
 use common::golden::Golden;
-use common::{Temp, audit, shared};
+use common::{Temp, audit, near, shared};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -41,10 +41,6 @@ fn replays_as_the_reference(model: &str) {
     ranks(&report, &mut golden);
     aggregates(&report, &golden);
     corrected_forms(&file, &data, &mut golden);
-}
-
-fn near(found: f64, expected: f64, tolerance: f64, what: &str) {
-    assert!((found - expected).abs() <= tolerance, "{what}: {found}, reference {expected} ± {tolerance}");
 }
 
 fn row<'a>(report: &'a Report, code: &str) -> &'a Attack {

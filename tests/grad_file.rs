@@ -30,8 +30,7 @@ fn grad(dir: &Temp, args: &[&str]) -> Ran {
 
 /// Writes the gradient of `model`; what was said, and the graph.
 fn written(dir: &Temp, model: &str, args: &[&str]) -> (String, Graph) {
-    let done = grad(dir, &[&[model, "-o", "model.grad.onnx"], args].concat());
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = grad(dir, &[&[model, "-o", "model.grad.onnx"], args].concat()).ended(0);
     (done.out, load(&dir.join("model.grad.onnx")))
 }
 
@@ -215,8 +214,7 @@ fn another_use_of_the_batch_is_refused_with_the_way_out() {
     nodes.push(Node::new("Cast", &["shape"], "count").with("to", DType::F32.code() as i64));
     nodes.push(Node::new("Div", &["inner", "count"], "embedding"));
     let dir = stage(&grey(nodes, trunk_weights(Weights::new(1), "", 1)));
-    let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]);
-    assert_eq!(done.code, Some(3), "{}", done.err);
+    let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]).ended(3);
     says(&done.err, &["--batch 1", "Div"]);
     assert_eq!(dir.names(), ["model.onnx"]);
     let (_, graph) = written(&dir, "model.onnx", &["--batch", "1"]);
@@ -230,8 +228,7 @@ fn a_batch_that_the_model_only_claims_to_leave_open_must_be_stated() {
     nodes.insert(0, Node::new("Reshape", &["image", "shape"], "fixed"));
     let weights = trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE]);
     let dir = stage(&grey(nodes, weights));
-    let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]);
-    assert_eq!(done.code, Some(3), "{}", done.err);
+    let done = grad(&dir, &["model.onnx", "-o", "model.grad.onnx"]).ended(3);
     says(&done.err, &["a batch of 11", "--batch"]);
     assert_eq!(done.err.matches("model.onnx").count(), 1, "{}", done.err);
     let (_, graph) = written(&dir, "model.onnx", &["--batch", "2"]);
@@ -258,8 +255,7 @@ fn wrong_use_is_an_error() {
     let done = grad(&dir, &["model.onnx", "-o", "nowhere/model.grad.onnx"]);
     assert!(done.code == Some(2) && done.err.contains("nowhere"), "{}", done.err);
     dir.write("broken.onnx", "no model");
-    let done = grad(&dir, &["broken.onnx", "-o", "model.grad.onnx"]);
-    assert_eq!(done.code, Some(3), "{}", done.err);
+    let done = grad(&dir, &["broken.onnx", "-o", "model.grad.onnx"]).ended(3);
     assert_eq!(done.err.matches("broken.onnx").count(), 1, "{}", done.err);
 }
 

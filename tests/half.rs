@@ -341,8 +341,8 @@ fn what_makes_no_sense_is_refused() {
     says(&error.message, &["--gradient estimate"]);
     let temp = Temp::new();
     let path = temp.write("model.onnx", small().encode()).display().to_string();
-    let ran = common::ran(common::program(temp.path()).args(["doctor", &path, "--attack-precision", "fp16"]));
-    assert_eq!(ran.code, Some(2));
+    let ran = common::ran(common::program(temp.path()).args(["doctor", &path, "--attack-precision", "fp16"]))
+        .ended(2);
     says(&ran.err, &["leave --attack-precision out"]);
 }
 

@@ -3,15 +3,11 @@
 mod common;
 
 use common::models::{self, Weights, free, grey, small, trunk, trunk_weights, value};
-use common::{Ran, Temp, bundled, program, ran, says};
+use common::{Temp, bundled, program, ran, run, says};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, Dim, Node, Value};
 use serde_json::Value as Json;
 use std::path::Path;
-
-fn run(dir: &Temp, args: &[&str]) -> Ran {
-    ran(program(dir.path()).args(args))
-}
 
 /// `audit inspect model.onnx` of a graph, as JSON, and its exit code.
 fn inspected(dir: &Temp, graph: &Graph, args: &[&str]) -> (Json, Option<i32>) {
@@ -154,10 +150,9 @@ fn what_is_no_embedding_is_known_by_its_shapes() {
 fn a_card_is_written_once_and_read() {
     let dir = models::stage(5, 4);
     let plain = run(&dir, &["inspect", "model.onnx", "--json"]);
-    let done = run(&dir, &["inspect", "model.onnx", "--write-card"]);
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
     says(&done.out, &["model.yaml is written"]);
-    let card = std::fs::read_to_string(dir.join("model.yaml")).unwrap();
+    let card = dir.text("model.yaml");
     says(
         &card,
         &["# ", "sha256: ", "output: \"embedding\"", "metric: normalized-euclidean", "channels: grey"],
@@ -167,8 +162,7 @@ fn a_card_is_written_once_and_read() {
     for key in ["sha256", "preprocessing", "preprocessing_assumed"] {
         assert_eq!(plain[key], carded[key], "{card}");
     }
-    let again = run(&dir, &["inspect", "model.onnx", "--write-card"]);
-    assert_eq!(again.code, Some(2));
+    let again = run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(2);
     says(&again.err, &["model.yaml is there already"]);
 }
 
@@ -184,8 +178,8 @@ fn a_card_does_not_state_what_was_assumed() {
     let mut graph = grey(nodes, Weights::new(1).normal("kernel", &[8, 3, 3, 3], 0.3));
     graph.inputs = vec![value("image", free(), &[3, 96, 96])];
     dir.write("model.onnx", graph.encode());
-    assert_eq!(run(&dir, &["inspect", "model.onnx", "--write-card"]).code, Some(0));
-    let card = std::fs::read_to_string(dir.join("model.yaml")).unwrap();
+    run(&dir, &["inspect", "model.onnx", "--write-card"]).ended(0);
+    let card = dir.text("model.yaml");
     says(&card, &["ASSUMED", "# mean: [0.485, 0.456, 0.406]", "# std: [0.229, 0.224, 0.225]"]);
     let found: Json = serde_json::from_str(&run(&dir, &["inspect", "model.onnx", "--json"]).out).unwrap();
     assert_eq!(found["preprocessing_assumed"], true);
@@ -270,8 +264,8 @@ fn retrieval_in_a_large_gallery_is_kept() {
         let done = ran(program(dir.path())
             .args(all)
             .env("XDG_CACHE_HOME", dir.join("cache"))
-            .env("HOME", dir.path()));
-        assert_eq!(done.code, Some(0), "{}", done.err);
+            .env("HOME", dir.path()))
+        .ended(0);
         let mut report = dir.json("report.json");
         report["timing"] = Json::Null;
         report["command"] = Json::Null;
@@ -342,8 +336,7 @@ fn other_weights_beside_the_same_file_are_another_model() {
 fn the_provider_is_chosen_and_the_report_says_why() {
     let dir = models::stage(5, 4);
     let report = |args: &[&str]| {
-        let done = run(&dir, &[&QUICK[..], &["-o", "report.json", "-q"], args].concat());
-        assert_eq!(done.code, Some(0), "{}", done.err);
+        let done = run(&dir, &[&QUICK[..], &["-o", "report.json", "-q"], args].concat()).ended(0);
         (dir.json("report.json"), done.out)
     };
     let (auto, text) = report(&[]);
@@ -365,8 +358,7 @@ fn the_provider_is_chosen_and_the_report_says_why() {
 fn retrieval_on_a_sample_says_so() {
     let dir = models::stage(6, 5);
     let report = |args: &[&str]| {
-        let done = run(&dir, &[&QUICK[..], &["-o", "report.json", "-q"], args].concat());
-        assert_eq!(done.code, Some(0), "{}", done.err);
+        let done = run(&dir, &[&QUICK[..], &["-o", "report.json", "-q"], args].concat()).ended(0);
         (dir.json("report.json")["benign"].clone(), done.out)
     };
     let (all, _) = report(&[]);
@@ -392,8 +384,7 @@ fn queries_that_are_right_are_preferred_on_request() {
     dir.write("suite.yaml", "form: published\nsteps: 1\nattacks: [ES]\n");
     let flags = [&model, "--suite", "suite.yaml", "--strong-sample", "off", "-q", "-o", "report.json"];
     let row = |args: &[&str]| {
-        let done = run(&dir, &[&flags[..], args].concat());
-        assert_eq!(done.code, Some(0), "{}", done.err);
+        run(&dir, &[&flags[..], args].concat()).ended(0);
         let report = dir.json("report.json");
         let row = report["attacks"].as_array().unwrap().iter().find(|a| a["code"] == "ES:R").unwrap().clone();
         (row, report["suite"]["sampling"].as_str().unwrap_or_default().to_string())
@@ -403,21 +394,18 @@ fn queries_that_are_right_are_preferred_on_request() {
     let (right, stated) = row(&["--max-queries", "100", "--sample", "correct"]);
     assert_eq!((&right["counted"], &right["before"]), (&100.into(), &100.0.into()));
     assert!(stated.contains("100 of 960 queries, those first that are right without attack"), "{stated}");
-    let idle = run(&dir, &[&flags[..], &["--sample", "correct"]].concat());
-    assert_eq!(idle.code, Some(2));
+    let idle = run(&dir, &[&flags[..], &["--sample", "correct"]].concat()).ended(2);
     says(&idle.err, &["--sample correct", "--max-queries"]);
 }
 
 #[test]
 fn a_misspelt_command_is_no_model() {
     let dir = Temp::new();
-    let done = run(&dir, &["rnu"]);
-    assert_eq!(done.code, Some(2));
+    let done = run(&dir, &["rnu"]).ended(2);
     says(&done.err, &["no file rnu", "did you mean `run`?", "inspect"]);
     // Whatever follows it.
     for words in [&["inspct", "model.onnx"][..], &["rnu", "--suite", "ars", "model.onnx"]] {
-        let done = run(&dir, words);
-        assert_eq!(done.code, Some(2));
+        let done = run(&dir, words).ended(2);
         says(&done.err, &[&format!("no file {}", words[0]), "did you mean"]);
     }
     // A command's own mistakes are told as such.
@@ -452,8 +440,7 @@ fn help_lists_layouts_and_wraps_once() {
 fn a_report_keeps_to_columns() {
     let dir = models::stage(5, 4);
     let widest = |columns: &str| {
-        let done = ran(program(dir.path()).args(QUICK).arg("-q").env("COLUMNS", columns));
-        assert_eq!(done.code, Some(0), "{}", done.err);
+        let done = ran(program(dir.path()).args(QUICK).arg("-q").env("COLUMNS", columns)).ended(0);
         done.out.lines().map(|line| line.chars().count()).max().unwrap()
     };
     let (narrow, wide) = (widest("80"), widest("200"));

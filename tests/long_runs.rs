@@ -74,8 +74,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
         command
     };
     let start = Instant::now();
-    let whole = ran(&mut command("whole"));
-    assert_eq!(whole.code, Some(0), "{}", whole.err);
+    ran(&mut command("whole")).ended(0);
     let took = start.elapsed();
 
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
@@ -118,8 +117,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
     // A torn line is taken off again, hence not ascending throughout.
     assert!(kept[3] > 0 && kept.last() > kept.get(1), "{kept:?}");
     if !dir.join("cut.json").exists() {
-        let last = ran(command("cut").arg("--resume"));
-        assert_eq!(last.code, Some(0), "{}", last.err);
+        let last = ran(command("cut").arg("--resume")).ended(0);
         assert!(last.err.contains("of 360 trials are done already"), "{}", last.err);
     }
     same(&dir, "cut.json", "whole.json");
@@ -129,7 +127,7 @@ fn a_run_killed_at_random_moments_gives_the_report_of_one() {
 #[test]
 fn a_journal_cut_anywhere_leads_to_the_same_report() {
     let dir = stage();
-    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    run(&dir, &["-o", "whole.json"]).ended(0);
     // Lines have any length: once in hundreds of times one ends just where the disk does, and another size cuts the next.
     let cut_at = |blocks: u64| {
         let _ = std::fs::remove_file(dir.join("cut.json.journal"));
@@ -151,7 +149,7 @@ fn a_journal_cut_anywhere_leads_to_the_same_report() {
     let mut damaged = journal.clone();
     damaged[journal.len() / 2] ^= 1;
     dir.write("cut.json.journal", damaged);
-    assert_eq!(run(&dir, &["-o", "cut.json", "--resume"]).code, Some(0));
+    run(&dir, &["-o", "cut.json", "--resume"]).ended(0);
     same(&dir, "cut.json", "whole.json");
 }
 
@@ -160,12 +158,12 @@ fn a_journal_cut_anywhere_leads_to_the_same_report() {
 fn shared_perturbations_are_the_same_when_a_run_goes_on() {
     let dir = stage();
     dir.write("suite.yaml", "form: corrected\nattacks: [UAP]\nschedule: adaptive\nrestarts: 1\nsteps: 6\n");
-    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    run(&dir, &["-o", "whole.json"]).ended(0);
     // The journal fits, the report doesn't, so that the journal stays.
     let blocks = std::fs::metadata(dir.join("whole.json")).unwrap().len() / 512;
     let Ran { code, err, .. } = run_short(&dir, blocks - 1, &["-o", "cut.json"]);
     assert_eq!(code, Some(1), "{err}");
-    let journal = std::fs::read_to_string(dir.join("cut.json.journal")).unwrap();
+    let journal = dir.text("cut.json.journal");
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
     assert!(lines.len() > 8, "{} lines", lines.len());
     for kept in [2, lines.len() / 2, lines.len() - 1] {
@@ -210,7 +208,7 @@ fn a_journal_of_another_run_is_refused_and_stays() {
     held.lock().unwrap();
     refused(&with(&[]), &["another audit is writing it"]);
     held.unlock().unwrap();
-    assert_eq!(run(&dir, &with(&[])).code, Some(0));
+    run(&dir, &with(&[])).ended(0);
 }
 
 #[test]
@@ -233,18 +231,18 @@ fn nobodys_file_is_taken_for_a_journal() {
         says(&err, words);
     }
     assert_eq!(dir.names(), before);
-    assert_eq!(std::fs::read_to_string(dir.join("suite.yaml")).unwrap(), SUITE);
+    assert_eq!(dir.text("suite.yaml"), SUITE);
     assert_eq!(std::fs::read(dir.join("model.onnx")).unwrap(), small().encode());
     // An audit that can't begin leaves none; nor does one that ends well, wherever its journal lies.
-    assert_eq!(run(&dir, &["--journal", "j", "--input", "nobody"]).code, Some(3));
-    assert_eq!(run(&dir, &["--journal", "j"]).code, Some(0));
+    run(&dir, &["--journal", "j", "--input", "nobody"]).ended(3);
+    run(&dir, &["--journal", "j"]).ended(0);
     assert_eq!(dir.names(), before);
 }
 
 #[test]
 fn a_full_disk_at_the_report_costs_no_trial() {
     let dir = stage();
-    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    run(&dir, &["-o", "whole.json"]).ended(0);
     let report = std::fs::metadata(dir.join("whole.json")).unwrap().len();
     let Ran { code, err, .. } = run_short(&dir, report / 512 - 2, &["-o", "cut.json"]);
     assert_eq!(code, Some(1), "{err}");
@@ -252,8 +250,7 @@ fn a_full_disk_at_the_report_costs_no_trial() {
         ["can't write cut.json", "File too large", "All trials are done", "cut.json.journal", "--resume"];
     says(&err, &words);
     assert!(dir.names().iter().all(|n| n != "cut.json" && !n.contains("partial")), "{:?}", dir.names());
-    let done = ran(program(dir.path()).args(FLAGS).args(["-o", "cut.json", "--resume"]));
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = ran(program(dir.path()).args(FLAGS).args(["-o", "cut.json", "--resume"])).ended(0);
     assert!(done.err.contains("180 of 180 trials are done already"), "{}", done.err);
     same(&dir, "cut.json", "whole.json");
 }
@@ -289,12 +286,10 @@ fn parts_make_the_report_of_one_run() {
         same(&dir, "merged.json", "whole.json");
     }
     // A part without pictures: none in the whole, and that is said.
-    let done = run(&dir, &["--partition", "hash:1/2", "-o", "bare.json"]);
-    assert_eq!(done.code, Some(0), "{}", done.err);
-    let done = merge(&["bare.json".into(), "2-2.json".into()], "bare-merged.json");
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    run(&dir, &["--partition", "hash:1/2", "-o", "bare.json"]).ended(0);
+    let done = merge(&["bare.json".into(), "2-2.json".into()], "bare-merged.json").ended(0);
     says(&done.err, &["only some of the parts hold pictures"]);
-    assert_eq!(run(&dir, &["-o", "bare-whole.json"]).code, Some(0));
+    run(&dir, &["-o", "bare-whole.json"]).ended(0);
     same(&dir, "bare-merged.json", "bare-whole.json");
     // What is missing is named, and how to make it.
     let parts = |numbers: &[usize]| numbers.iter().map(|m| format!("3-{m}.json")).collect::<Vec<_>>();
@@ -323,8 +318,8 @@ fn parts_make_the_report_of_one_run() {
 #[test]
 fn a_part_is_neither_judged_nor_compared() {
     let dir = stage();
-    assert_eq!(run(&dir, &["-o", "part.json", "--partition", "hash:1/2"]).code, Some(0));
-    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    run(&dir, &["-o", "part.json", "--partition", "hash:1/2"]).ended(0);
+    run(&dir, &["-o", "whole.json"]).ended(0);
     for args in [
         &["gate", "part.json", "--fail-under", "benign.r1=0"][..],
         &["gate", "whole.json", "--baseline", "part.json"],
@@ -335,8 +330,7 @@ fn a_part_is_neither_judged_nor_compared() {
         says(&done.err, &["hash:1/2", "audit merge"]);
     }
     for flag in ["--fail-under=benign.r1=1", "--fail-over=attack.QA-=1", "--save-baseline=b.json"] {
-        let done = run(&dir, &["-o", "part.json", "--partition", "hash:1/2", flag]);
-        assert_eq!(done.code, Some(2), "{}", done.err);
+        let done = run(&dir, &["-o", "part.json", "--partition", "hash:1/2", flag]).ended(2);
         let name = flag.split('=').next().unwrap();
         assert!(done.err.contains(name) && done.err.contains("audit gate"), "{}", done.err);
     }
@@ -372,20 +366,17 @@ fn a_baseline_with_a_lone_image_can_be_held_to() {
     let any = std::fs::read_dir(dir.join("data/class00")).unwrap().next().unwrap().unwrap().path();
     std::fs::copy(any, lone.join("one.png")).unwrap();
     let flags = ["--steps", "2"];
-    let base = run(&dir, &[&flags[..], &["-o", "base.json"]].concat());
-    assert_eq!(base.code, Some(0), "{}", base.err);
+    run(&dir, &[&flags[..], &["-o", "base.json"]].concat()).ended(0);
     assert!(!dir.json("base.json")["skipped"].as_array().unwrap().is_empty());
-    let again = run(&dir, &[&flags[..], &["-o", "again.json", "--baseline", "base.json"]].concat());
-    assert_eq!(again.code, Some(0), "{}", again.err);
+    run(&dir, &[&flags[..], &["-o", "again.json", "--baseline", "base.json"]].concat()).ended(0);
     assert_eq!(dir.json("again.json")["skipped"], dir.json("base.json")["skipped"]);
-    let held = ran(program(dir.path()).args(["gate", "again.json", "--baseline", "base.json"]));
-    assert_eq!(held.code, Some(0), "{}", held.err);
+    ran(program(dir.path()).args(["gate", "again.json", "--baseline", "base.json"])).ended(0);
 }
 
 #[test]
 fn a_baseline_of_other_conditions_is_refused_before_the_attacks() {
     let dir = stage();
-    assert_eq!(run(&dir, &["-o", "base.json"]).code, Some(0));
+    run(&dir, &["-o", "base.json"]).ended(0);
     let before = dir.names();
     // So many steps that the attacks would take minutes.
     let done = run(&dir, &["-o", "r.json", "--baseline", "base.json", "--steps", "100000"]);
@@ -398,7 +389,7 @@ fn a_baseline_of_other_conditions_is_refused_before_the_attacks() {
 #[test]
 fn a_removed_report_folder_costs_no_trial() {
     let dir = stage();
-    assert_eq!(run(&dir, &["-o", "whole.json"]).code, Some(0));
+    run(&dir, &["-o", "whole.json"]).ended(0);
     std::fs::create_dir(dir.join("out")).unwrap();
     // Removed as soon as a trial is done, in the midst of the attacks or before the report: each is answered.
     let mut command = program(dir.path());
@@ -415,8 +406,7 @@ fn a_removed_report_folder_costs_no_trial() {
     assert_eq!(done.status.code(), Some(130), "{err}");
     says(&err, &["are done and kept in out/cut.json.journal", "--resume"]);
     assert!(size() > 0, "{err}");
-    let again = run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]);
-    assert_eq!(again.code, Some(0), "{}", again.err);
+    run(&dir, &["--steps", "2000", "-o", "out/cut.json", "--resume"]).ended(0);
 }
 
 /// Nobody can tell which run the trials of such a journal are of: it is refused and stays.

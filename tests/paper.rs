@@ -127,14 +127,11 @@ fn the_command_writes_every_format() {
     let dir = Temp::new();
     report(&dir);
     let line = ["compare", "report.json", "--paper", "CARS", "-o", "t.md", "-o", "t.json", "-o", "t.html"];
-    let done = ran(program(&dir).args(line));
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = ran(program(&dir).args(line)).ended(0);
     says(&done.out, &["published: CARS: 8131 test images", "hardened.onnx", "yours", "[2] Tian et al."]);
-    let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
-    says(&text("t.md"), &["**hardened.onnx**", "| CA-TRIDE, 16 steps |"]);
-    says(&text("t.html"), &["Beside published rows", "CA-TRIDE, 16 steps"]);
+    says(&dir.text("t.md"), &["**hardened.onnx**", "| CA-TRIDE, 16 steps |"]);
+    says(&dir.text("t.html"), &["Beside published rows", "CA-TRIDE, 16 steps"]);
     assert_eq!(dir.json("t.json")["tables"][0]["rows"][0]["own"], true);
-    let one = ran(program(&dir).args(["compare", "report.json"]));
-    assert_eq!(one.code, Some(2));
+    let one = ran(program(&dir).args(["compare", "report.json"])).ended(2);
     says(&one.err, &["a comparison needs two reports or more"]);
 }

@@ -7,19 +7,12 @@ use audit::judge::retrieval;
 use audit::record::{Form, Metric, Outcome, Report, RetrievalMeans};
 use audit::space::Gallery;
 use audit::threat::{Loss, Objective, Targets, Trial, measure, select};
-use common::{audit, bundled};
+use common::{audit, bundled, line};
 use ndarray::Array2;
 use std::collections::BTreeMap;
 
 fn find(code: &str) -> &'static Objective {
     Objective::find(code).unwrap()
-}
-
-/// Items on a line, called by their numbers.
-fn line<const K: usize>(at: [f32; K], classes: [usize; K]) -> Gallery {
-    let ids = (0..K).map(|i| i.to_string()).collect();
-    let raw = Array2::from_shape_vec((K, 1), at.to_vec()).unwrap();
-    Gallery::new(Metric::Euclidean, raw, classes.to_vec(), ids).unwrap()
 }
 
 /// The targets of an attack on item `query`.

@@ -202,16 +202,14 @@ fn a_comparison_that_was_broken_off_goes_on() {
         ran(program(&dir).args(line).args(words))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
-    let broken = run("a.json", &[]);
-    assert_eq!(broken.code, Some(2), "{}", broken.err);
+    let broken = run("a.json", &[]).ended(2);
     says(&broken.err, &["1 of 4: attacks on", "a.json.journal.2", "expected a file"]);
     assert!(dir.join("a.json.journal.1").is_file() && !dir.join("a.json").exists());
     std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
     says(&run("a.json", &[]).err, &["finished trials", "--resume"]);
-    let resumed = run("a.json", &["--resume"]);
-    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    let resumed = run("a.json", &["--resume"]).ended(0);
     says(&resumed.err, &["270 of 270 trials are done already", "4 of 4: attacks made on"]);
-    assert_eq!(run("b.json", &[]).code, Some(0));
+    run("b.json", &[]).ended(0);
     let lasting = |name: &str| {
         let mut value = dir.json(name);
         for cost in value["crossed"]["costs"].as_array_mut().unwrap() {

@@ -11,7 +11,7 @@ use audit::report::{self, FORMATS, Target};
 use audit::threat::objective::r1::RECALL;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use common::{Ran, Temp, bundled, program, ran, says};
+use common::{Ran, Temp, bundled, program, ran, rendered, says};
 use report_fixture::{NASTY, PIXEL, add_strong_search, python, warning};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -24,11 +24,6 @@ fn judged() -> Report {
     let rules = Rules::settle(&[], &demands, &[], &[]).unwrap();
     report.gate = Some(Verdict::judge(&report, None, &rules).unwrap());
     report
-}
-
-fn rendered(report: &Report, extension: &str) -> String {
-    let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
-    String::from_utf8((format.render)(report).unwrap()).unwrap()
 }
 
 #[test]
@@ -66,7 +61,7 @@ fn the_files_ending_chooses_the_format() {
         Target::open(&dir.join(name)).unwrap().write(&judged()).unwrap();
         assert!(dir.join(name).is_file());
     }
-    let longest = std::fs::read_to_string(dir.join("metrics.json")).unwrap();
+    let longest = dir.text("metrics.json");
     assert!(!longest.contains("schema_version"), "not the whole report");
     for (name, word) in [("a.xml", ".junit.xml"), ("json", ".junit.xml"), ("none/a.json", "Make the folder")]
     {
@@ -250,7 +245,6 @@ fn every_rule_of_sarif_has_help_and_an_address() {
     assert!(collapse["help"]["text"].as_str().unwrap().contains("preprocessing"), "{collapse}");
 }
 
-/// The table of trials as Parquet, read back by the crate's own generic reader: the same rows as in CSV, with types.
 #[test]
 fn trackers_get_flat_numbers() {
     let mut report = judged();
@@ -350,6 +344,7 @@ fn a_model_card_keeps_all_but_its_block() {
     }
 }
 
+/// The table of trials as Parquet, read back by the crate's own generic reader: the same rows as in CSV, with types.
 #[test]
 fn parquet_holds_the_rows_of_csv() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -994,7 +989,7 @@ fn commands_read_trials_from_their_file() {
     assert_eq!(load("judged.json").outcomes.len(), load("short.json").outcomes.len());
     does("compare short.json again.json");
     does("report short.json -o whole.json -o short.csv");
-    assert_eq!(std::fs::read_to_string(dir.join("whole.json")).unwrap().matches("trials_file").count(), 0);
+    assert_eq!(dir.text("whole.json").matches("trials_file").count(), 0);
     for part in [1, 2] {
         does(&format!("{audit} --partition hash:{part}/2 -o part{part}.json --trials-out trials{part}.json"));
     }

@@ -431,7 +431,7 @@ mod interrupted {
             }
             value
         };
-        assert_eq!(ran(&mut command("whole.json", &[])).code, Some(0));
+        ran(&mut command("whole.json", &[])).ended(0);
         let whole = report("whole.json");
         let all = whole["outcomes"].as_array().unwrap().iter().filter(|o| o["attack"] == "R1").count();
         assert_eq!(all, 16);
@@ -465,8 +465,7 @@ mod interrupted {
             last.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
         for at in [ends[16], ends[ends.len() - 2] + 30, last.len()] {
             std::fs::write(&journal, &last[..at]).unwrap();
-            let done = ran(&mut command("cut.json", &["--resume"]));
-            assert_eq!(done.code, Some(0), "{}", done.err);
+            let done = ran(&mut command("cut.json", &["--resume"])).ended(0);
             says(&done.err, &["trials are done already"]);
             assert_eq!(report("cut.json"), whole, "cut at {at}");
         }

@@ -86,17 +86,15 @@ fn a_sweep_that_was_broken_off_goes_on() {
         ran(program(&dir).args(line))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
-    let broken = run("a.json", &[]);
-    assert_eq!(broken.code, Some(2), "{}", broken.err);
+    let broken = run("a.json", &[]).ended(2);
     says(&broken.err, &["a.json.journal.2", "expected a file"]);
     assert!(dir.join("a.json.journal.1").is_file() && !dir.join("a.json").exists());
     std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
     let again = run("a.json", &[]);
     says(&again.err, &["holds 120 finished trials", "--resume"]);
-    let resumed = run("a.json", &["--resume"]);
-    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    let resumed = run("a.json", &["--resume"]).ended(0);
     says(&resumed.err, &["120 of 120 trials are done already", "point 2 of 2: eps=8/255"]);
-    assert_eq!(run("b.json", &[]).code, Some(0));
+    run("b.json", &[]).ended(0);
     let lasting = |name: &str| {
         let mut value = dir.json(name);
         value.as_object_mut().unwrap().remove("command");
@@ -119,13 +117,11 @@ fn a_grid_that_has_grown_goes_on() {
         ran(program(&dir).args(line))
     };
     std::fs::create_dir(dir.join("a.json.journal.2")).unwrap();
-    assert_eq!(run("eps=2/255,8/255", &[]).code, Some(2));
+    run("eps=2/255,8/255", &[]).ended(2);
     std::fs::remove_dir(dir.join("a.json.journal.2")).unwrap();
-    let other = run("eps=0.1,2/255", &["--resume"]);
-    assert_eq!(other.code, Some(2), "{}", other.err);
+    let other = run("eps=0.1,2/255", &["--resume"]).ended(2);
     says(&other.err, &["a.json.journal.1 is the journal of another run", "differ in eps"]);
-    let grown = run("eps=2/255,8/255,0.1", &["--resume"]);
-    assert_eq!(grown.code, Some(0), "{}", grown.err);
+    let grown = run("eps=2/255,8/255,0.1", &["--resume"]).ended(0);
     says(&grown.err, &["120 of 120 trials are done already", "point 3 of 3: eps=0.1"]);
     assert_eq!(grown.err.matches("gallery done").count(), 1, "{}", grown.err);
     assert_eq!(dir.json("a.json")["points"].as_array().unwrap().len(), 3);
@@ -136,11 +132,9 @@ fn tables_and_curves_are_written() {
     let dir = bench();
     let over = ["--over", "eps=2/255,8/255", "--over", "steps=1,2"];
     let line = [&["sweep"], &RUN[..], &over, &["-q", "-o", "s.html", "-o", "s.csv", "-o", "s.json"]].concat();
-    let done = ran(program(&dir).args(line));
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    let done = ran(program(&dir).args(line)).ended(0);
     says(&done.out, &["over eps, steps", "8/255", "GTT"]);
-    let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
-    let (html, csv) = (text("s.html"), text("s.csv"));
+    let (html, csv) = (dir.text("s.html"), dir.text("s.csv"));
     // Five terms, each with a plot of two curves of two points.
     assert_eq!((html.matches("<polyline").count(), html.matches("<circle").count()), (10, 20));
     says(&html, &["One plot for each attack, along eps", "steps=2"]);
@@ -151,7 +145,7 @@ fn tables_and_curves_are_written() {
         .collect();
     assert!(!ends.is_empty() && ends.iter().all(|end| *end <= 340.0), "{ends:?}");
     assert_eq!(csv.lines().count(), 1 + 4 * 5);
-    let found: Sweep = serde_json::from_str(&text("s.json")).unwrap();
+    let found: Sweep = serde_json::from_str(&dir.text("s.json")).unwrap();
     let es = found.points[3].attacks.iter().find(|a| a.code == "ES:D").unwrap();
     let row = csv.lines().find(|line| line.starts_with("8/255,2,ES:D,")).unwrap();
     assert_eq!(row.split(',').nth(5), Some(es.after.unwrap().to_string().as_str()));
@@ -166,13 +160,12 @@ fn tables_and_curves_are_written() {
     dir.write("suite.yaml", "form: corrected\nattacks: [MIN]\nschedule: bisection\nsteps: 40\n");
     let line =
         [&["sweep"], &RUN[..], &["--over", "eps=0.0001,0.5", "-q", "-o", "m.csv", "-o", "m.json"]].concat();
-    let done = ran(program(&dir).args(line));
-    assert_eq!(done.code, Some(0), "{}", done.err);
-    let found: Sweep = serde_json::from_str(&text("m.json")).unwrap();
+    let done = ran(program(&dir).args(line)).ended(0);
+    let found: Sweep = serde_json::from_str(&dir.text("m.json")).unwrap();
     let median = found.points[1].smallest.as_ref().unwrap().median.unwrap();
     says(&done.out, &["smallest ε, median", "> 0.0001", &format!("{median:.4}")]);
     let ends: Vec<String> =
-        text("m.csv").lines().map(|line| line.rsplit(',').next().unwrap().to_string()).collect();
+        dir.text("m.csv").lines().map(|line| line.rsplit(',').next().unwrap().to_string()).collect();
     assert_eq!(ends, ["smallest_median", "", &median.to_string()]);
 }
 

@@ -22,9 +22,7 @@ fn stage() -> Temp {
 }
 
 fn run(dir: &Temp, args: &[&str]) -> Ran {
-    let done = ran(program(dir.path()).args(FLAGS).args(args));
-    assert_eq!(done.code, Some(0), "{}", done.err);
-    done
+    ran(program(dir.path()).args(FLAGS).args(args)).ended(0)
 }
 
 #[test]
@@ -111,7 +109,7 @@ fn on_a_terminal(dir: &Temp, variables: &[(&str, &str)], args: &[&str]) -> Optio
         return None;
     };
     assert!(output.status.success(), "{output:?}");
-    Some(std::fs::read_to_string(dir.join("shown")).unwrap())
+    Some(dir.text("shown"))
 }
 
 /// Whether a text sets a colour: ESC [ 3x m, ESC [ 38;...m.
@@ -174,8 +172,7 @@ fn commands() -> Vec<(String, Vec<String>)> {
 fn every_help_page_has_examples() {
     let dir = Temp::new();
     let help = |args: &[&str]| {
-        let done = ran(program(dir.path()).args(args).arg("--help"));
-        assert_eq!(done.code, Some(0), "{}", done.err);
+        let done = ran(program(dir.path()).args(args).arg("--help")).ended(0);
         done.out
     };
     let main = help(&[]);
@@ -325,7 +322,7 @@ fn completions_complete() {
 #[test]
 fn a_report_fits_every_terminal() {
     let dir = stage();
-    let done = ran(program(dir.path()).args([
+    ran(program(dir.path()).args([
         "model.onnx",
         "--data",
         "data",
@@ -336,8 +333,8 @@ fn a_report_fits_every_terminal() {
         "-q",
         "-o",
         "report.json",
-    ]));
-    assert_eq!(done.code, Some(0), "{}", done.err);
+    ]))
+    .ended(0);
     // Their tables are the widest that there are.
     for (suite, more) in [("corruptions", "4"), ("faces", "2")] {
         let name = format!("{suite}.json");
@@ -355,13 +352,11 @@ fn a_report_fits_every_terminal() {
             "-o",
         ];
         let args = args.iter().filter(|arg| suite == "faces" || !["--threshold", "far=0.1"].contains(*arg));
-        let done = ran(program(dir.path()).args(args).arg(&name));
-        assert_eq!(done.code, Some(0), "{}", done.err);
+        ran(program(dir.path()).args(args).arg(&name)).ended(0);
     }
     for width in [40usize, 60, 80, 200] {
         let shown = |args: &[&str]| {
-            let done = ran(program(dir.path()).args(args).env("COLUMNS", width.to_string()));
-            assert_eq!(done.code, Some(0), "{}", done.err);
+            let done = ran(program(dir.path()).args(args).env("COLUMNS", width.to_string())).ended(0);
             let wide: Vec<&str> = done.out.lines().filter(|line| line.chars().count() > width).collect();
             assert!(wide.is_empty(), "wider than {width}: {wide:#?}");
             done.out

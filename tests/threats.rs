@@ -5,11 +5,11 @@ mod common;
 use audit::judge::compare::mismatches;
 use audit::record::Report;
 use audit::record::{Form, Metric};
-use audit::report::{self, FORMATS};
+use audit::report;
 use audit::space::Gallery;
 use audit::threat::measure::captured;
 use audit::threat::{Objective, Trial, measure};
-use common::{Temp, audit, bundled, program, ran, says};
+use common::{Temp, audit, bundled, program, ran, rendered, says};
 use ndarray::Array2;
 use serde_json::Value;
 
@@ -62,8 +62,8 @@ fn reports_say_what_bounds_perturbations() {
     for (found, words) in words {
         let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         says(&plain(report::terminal::render(found)), &[&words]);
-        for format in FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
-            let text = String::from_utf8((format.render)(found).unwrap()).unwrap();
+        for extension in ["html", "md"] {
+            let text = rendered(found, extension);
             says(&plain(text), &[&words]);
         }
     }
@@ -105,8 +105,7 @@ fn evidence_holds_the_masks() {
     let folder = Temp::new();
     let model = bundled("plain.onnx");
     let run = |args: &[&str]| {
-        let found = ran(program(&folder).args(args));
-        assert_eq!(found.code, Some(0), "{}{}", found.out, found.err);
+        ran(program(&folder).args(args)).ended(0);
     };
     folder.write("es.yaml", "form: corrected\nattacks: [ES]\npatch: 0.2\n");
     run(&[
@@ -229,8 +228,8 @@ fn hubs_are_measured_on_queries_that_they_were_not_crafted_on() {
     assert!(low <= ten.after.unwrap() && ten.after.unwrap() <= high && low < high, "{low} {high}");
     assert!(row("HUB:S").after > row("HUB:S").before, "the attack works on its sample");
     assert_eq!(found.gate.as_ref().unwrap().checks[0].metric, "attack.HUB:10");
-    for format in FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
-        let text = String::from_utf8((format.render)(&found).unwrap()).unwrap();
+    for extension in ["html", "md"] {
+        let text = rendered(&found, extension);
         says(&text, &["HUB:10", "crafted on 40 queries", "not among them"]);
     }
     says(&report::terminal::render(&found), &["HUB:1"]);
@@ -264,8 +263,8 @@ fn a_universal_perturbation_is_measured_on_the_queries_that_are_left() {
     assert!(row("UAP:R").after < row("UAP:R").before && row("UAP:D").after.unwrap() > 0.1);
     assert!(row("UAP:R").after_interval.is_some());
     assert_eq!(found.gate.as_ref().unwrap().checks[0].metric, "attack.UAP:R");
-    for format in FORMATS.iter().filter(|f| ["html", "md"].contains(&f.extension)) {
-        let text = String::from_utf8((format.render)(&found).unwrap()).unwrap();
+    for extension in ["html", "md"] {
+        let text = rendered(&found, extension);
         says(&text, &["UAP:R", "each crafted on 100 queries", "other 560"]);
     }
     let part = run(&["--partition", "hash:1/4"]).unwrap();

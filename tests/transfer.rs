@@ -4,9 +4,9 @@
 mod common;
 
 use audit::record::{Outcome, Report};
-use audit::report::{FORMATS, terminal};
+use audit::report::terminal;
 use audit::{Exit, judge};
-use common::{Temp, audit, bundled, says};
+use common::{Temp, audit, bundled, rendered, says};
 use std::path::Path;
 
 fn path(path: &Path) -> String {
@@ -40,10 +40,9 @@ fn a_model_as_its_own_surrogate_gives_the_white_box_result() {
     says(&shown, &["ARS, transfer", "not measured: it is a white-box number"]);
     assert!(!terminal::render(&white).contains("ransfer"));
     for extension in ["html", "md", "junit.xml", "sarif"] {
-        let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
-        let page = String::from_utf8((format.render)(&black).unwrap()).unwrap();
+        let page = rendered(&black, extension);
         says(&page, &["Transfer: the attacks were made on", "ARS, transfer"]);
-        let page = String::from_utf8((format.render)(&white).unwrap()).unwrap();
+        let page = rendered(&white, extension);
         assert!(!page.contains("ransfer: the attacks"), "{extension}");
     }
 }

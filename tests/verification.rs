@@ -7,8 +7,8 @@ use audit::data::{Dataset, Preparation};
 use audit::judge::compare::mismatches;
 use audit::model::card::{CARDS, Card, Preprocessing};
 use audit::record::{Acceptance, Metric, Report, Verification};
-use audit::report::{self, FORMATS};
-use common::{Temp, audit, bundled, program, ran, says};
+use audit::report;
+use common::{Temp, audit, bundled, near, program, ran, rendered, says};
 use onnx_grad::graph::{DType, Value as Input};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,10 +61,6 @@ fn run(folder: &Temp, suite: &str, more: &[&str]) -> audit::Result<Report> {
 
 fn verification(report: &Report) -> &Verification {
     report.verification.as_ref().unwrap()
-}
-
-fn near(found: f64, expected: f64, by: f64, what: &str) {
-    assert!((found - expected).abs() <= by, "{what}: {found}, expected {expected}");
 }
 
 #[test]
@@ -171,8 +167,7 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     assert_eq!(checks, ["attack.DODGE", "attack.IMPERSONATE"]);
     assert!(gate.exit().is_some(), "some impostor was accepted");
     // What is advised fits a list of pairs.
-    let html = FORMATS.iter().find(|f| f.extension == "html").unwrap();
-    let page = String::from_utf8((html.render)(&found).unwrap()).unwrap();
+    let page = rendered(&found, "html");
     let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
     says(
         &page,
@@ -186,9 +181,9 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     let words = ["240 genuine and 1000 impostor pairs of the list", "far=0.01", "IMPERSONATE", "by group"];
     let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     says(&plain(report::terminal::render(&found)), &words);
-    for format in FORMATS.iter().filter(|f| ["html", "md", "csv"].contains(&f.extension)) {
-        let text = plain(String::from_utf8((format.render)(&found).unwrap()).unwrap());
-        says(&text, if format.extension == "csv" { &["distance_after,accepted_before"] } else { &words });
+    for extension in ["html", "md", "csv"] {
+        let text = plain(rendered(&found, extension));
+        says(&text, if extension == "csv" { &["distance_after,accepted_before"] } else { &words });
     }
     let again = Report::parse(&serde_json::to_string(&found).unwrap()).unwrap();
     assert_eq!(again.verification, found.verification);
@@ -284,8 +279,7 @@ fn folds_of_a_list_have_an_accuracy() {
         [format!("accuracy {:.2} ± {:.2} %, the mean over 4 folds", folds.mean, folds.standard_error)];
     let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     says(&plain(report::terminal::render(&found)), &[&words[0]]);
-    let html = FORMATS.iter().find(|f| f.extension == "html").unwrap();
-    says(&plain(String::from_utf8((html.render)(&found).unwrap()).unwrap()), &[&words[0]]);
+    says(&plain(rendered(&found, "html")), &[&words[0]]);
     let json: Value = serde_json::to_value(&found).unwrap();
     assert_eq!(json["verification"]["folds"]["accuracy"].as_array().unwrap().len(), 4);
     // A list without folds has none.
@@ -306,14 +300,12 @@ fn parts_make_the_whole() {
         let mut command = program(&folder);
         command.args([model.to_str().unwrap(), "-q", "--channels", "grey", "--data", data.to_str().unwrap()]);
         command.args(["--suite", suite.to_str().unwrap(), "--max-queries", "8"]);
-        let found = ran(command.args(more));
-        assert_eq!(found.code, Some(0), "{}{}", found.out, found.err);
+        ran(command.args(more)).ended(0);
     };
     args(&["-o", "whole.json"]);
     args(&["-o", "1.json", "--partition", "hash:1/2"]);
     args(&["-o", "2.json", "--partition", "hash:2/2"]);
-    let merged = ran(program(&folder).args(["merge", "1.json", "2.json", "-o", "merged.json"]));
-    assert_eq!(merged.code, Some(0), "{}", merged.err);
+    ran(program(&folder).args(["merge", "1.json", "2.json", "-o", "merged.json"])).ended(0);
     let [whole, merged] = ["whole.json", "merged.json"].map(|name| Report::load(&folder.join(name)).unwrap());
     assert_eq!(whole.verification, merged.verification);
     assert!(verification(&whole).attacked.len() == 4 && !verification(&whole).groups.is_empty());

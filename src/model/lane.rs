@@ -19,14 +19,14 @@ pub(super) struct Lane {
     /// Length of an embedding, D.
     dim: usize,
     /// The tensors of its runs.
-    look: Look,
+    look: Embedder,
     pub(super) gradient: Gradient,
     /// The float16 graphs, where attack steps run in float16.
     pub(super) half: Option<Half>,
 }
 
 /// The tensors and binding of a forward pass without a backward pass.
-struct Look {
+struct Embedder {
     image: BoundTensor,
     embedding: BoundTensor,
     run: Binding,
@@ -55,7 +55,7 @@ impl Lane {
         let mut run = forward.binding()?;
         run.input(IMAGE, &image)?;
         run.output(EMBEDDING, &mut embedding)?;
-        let look = Look { image, embedding, run };
+        let look = Embedder { image, embedding, run };
         let shape = shape.map(|d| d as usize);
         Ok(Lane { forward: forward.clone(), shape, dim: info.dim, look, gradient, half })
     }
@@ -83,7 +83,7 @@ impl Lane {
     }
 }
 
-impl Look {
+impl Embedder {
     /// Embeddings of shape `size` [B, D]. Where fewer than B images are given, the last rows belong to padding.
     fn embed(&mut self, forward: &Session, images: &[f32], size: [usize; 2]) -> Result<Array2<f32>> {
         self.image.write(images)?;

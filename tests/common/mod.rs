@@ -7,7 +7,11 @@ pub mod npz;
 
 use audit::model::runtime::{self, Options, Provider};
 use audit::random::Random;
-use audit::record::{Measures, Outcome};
+use audit::record::{Measures, Metric, Outcome, Report};
+use audit::report::FORMATS;
+use audit::space::Gallery;
+use ndarray::Array2;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -47,8 +51,12 @@ impl Temp {
         std::fs::write(&path, content).unwrap();
         path
     }
+    /// The text of a file in it.
+    pub fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.join(name)).unwrap()
+    }
     /// A JSON file in it.
-    pub fn json(&self, name: &str) -> serde_json::Value {
+    pub fn json(&self, name: &str) -> Value {
         serde_json::from_slice(&std::fs::read(self.join(name)).unwrap()).unwrap()
     }
     /// Names in it, sorted.
@@ -156,7 +164,7 @@ pub fn flags(args: &[&str]) -> audit::cli::AuditFlags {
 }
 
 /// An audit, its flags given as on the command line.
-pub fn audit(args: &[&str]) -> audit::Result<audit::record::Report> {
+pub fn audit(args: &[&str]) -> audit::Result<Report> {
     audit::run::run(&flags(args), "audit")
 }
 
@@ -165,8 +173,36 @@ pub fn outcome(attack: &str, query: &str, before: Measures, after: Measures) -> 
     Outcome { attack: attack.into(), query: query.into(), steps: 32, before, after, ..Outcome::default() }
 }
 
+/// The report in the format with this ending.
+pub fn rendered(report: &Report, extension: &str) -> String {
+    let format = FORMATS.iter().find(|f| f.extension == extension).unwrap();
+    String::from_utf8((format.render)(report).unwrap()).unwrap()
+}
+
+/// Writes the report to a .json file in the folder, and returns its path.
+pub fn save(dir: &Temp, name: &str, report: &Report) -> String {
+    dir.write(name, rendered(report, "json")).to_str().unwrap().into()
+}
+
+/// Items on a line, called by their numbers.
+pub fn line<const K: usize>(at: [f32; K], classes: [usize; K]) -> Gallery {
+    let ids = (0..K).map(|i| i.to_string()).collect();
+    let raw = Array2::from_shape_vec((K, 1), at.to_vec()).unwrap();
+    Gallery::new(Metric::Euclidean, raw, classes.to_vec(), ids).unwrap()
+}
+
+/// The numbers of a JSON list.
+pub fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+#[track_caller]
+pub fn near(found: f64, expected: f64, tolerance: f64, what: &str) {
+    assert!((found - expected).abs() <= tolerance, "{what}: {found}, expected {expected} ± {tolerance}");
+}
+
 /// A report as JSON, without its timing.
-pub fn lasting(report: &audit::record::Report) -> serde_json::Value {
+pub fn lasting(report: &Report) -> Value {
     let mut value = serde_json::to_value(report).unwrap();
     assert!(value.as_object_mut().unwrap().remove("timing").is_some());
     value
@@ -174,7 +210,7 @@ pub fn lasting(report: &audit::record::Report) -> serde_json::Value {
 
 /// What a report warns of under a name.
 #[track_caller]
-pub fn warning(report: &audit::record::Report, id: &str) -> String {
+pub fn warning(report: &Report, id: &str) -> String {
     let found = report.warnings.iter().find(|w| w.id == id);
     found.unwrap_or_else(|| panic!("no {id} in {:?}", report.warnings)).text.clone()
 }
@@ -184,6 +220,15 @@ pub struct Ran {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
+}
+
+impl Ran {
+    /// It must have ended with this exit code.
+    #[track_caller]
+    pub fn ended(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        self
+    }
 }
 
 /// The program in a folder, with the runtime that the tests use.
@@ -196,6 +241,11 @@ pub fn program(dir: &Path) -> Command {
         command.env("ORT_DYLIB_PATH", std::fs::canonicalize(folder).unwrap());
     }
     command
+}
+
+/// Runs the program in a folder to its end.
+pub fn run(dir: &Path, args: &[&str]) -> Ran {
+    ran(program(dir).args(args))
 }
 
 /// Runs it to its end.

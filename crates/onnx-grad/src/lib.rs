@@ -10,7 +10,7 @@ pub mod operators;
 pub mod wider;
 
 pub use error::{Error, Result};
-pub use grad::{Differentiated, Note, Pass, Types, Unsupported, differentiate};
-pub use graph::Graph;
+pub use grad::{Differentiated, Note, Pass, Unsupported, differentiate};
+pub use graph::{Graph, Types};
 
 pub(crate) use graph::{Attr, Bytes, DType, Dim, Node, Tensor, Value};

@@ -14,11 +14,8 @@ mod tape;
 use tape::Cx;
 pub(crate) use tape::refs;
 
-use crate::{Attr, DType, Graph, Node, Value};
+use crate::{Attr, Graph, Node, Types, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
-
-/// Element type and shape of every value of a graph, constants included.
-pub type Types = HashMap<String, (DType, Vec<i64>)>;
 
 /// The result of [`differentiate`].
 #[derive(Debug)]
@@ -261,7 +258,7 @@ fn finish(
         Value::new(name, *dtype, shape)
     };
     let mut forward = graph.clone();
-    let mut extra_types: HashMap<String, (DType, Vec<i64>)> = HashMap::new();
+    let mut extra_types = Types::new();
     for (index, slot, name, dtype, shape) in &tape.extra_outputs {
         let outputs = &mut forward.nodes[*index].outputs;
         if outputs.len() <= *slot {

@@ -1,7 +1,6 @@
 //! The words that rules are written in: a growing list of backward nodes, and the view a rule has of its node.
 
-use super::Types;
-use crate::{Attr, Bytes, DType, Graph, Node, Tensor};
+use crate::{Attr, Bytes, DType, Graph, Node, Tensor, Types};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -22,10 +22,13 @@ pub use prost::bytes::Bytes;
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The canonical version of the standard operator set, to which every graph that is loaded is rewritten. From 22 on ONNX Runtime's CUDA kernels lag behind.
 pub const OPSET: i64 = 21;
+
+/// Element type and shape of every value of a graph, constants included.
+pub type Types = HashMap<String, (DType, Vec<i64>)>;
 
 /// A graph: nodes in topological order, constants by name, inputs and outputs.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -19,7 +19,7 @@ mod versions;
 
 pub use versions::OLDEST;
 
-use super::{Attr, DType, Graph, Node, OPSET, Tensor, Value, precision};
+use super::{Attr, DType, Graph, Node, OPSET, Tensor, Types, Value, precision};
 use functions::Functions;
 use std::collections::{BTreeMap, HashSet};
 
@@ -136,7 +136,7 @@ struct Rewrite<'a> {
     inputs: &'a [Value],
     functions: &'a Functions,
     /// Shapes, where they are known already.
-    types: Option<&'a unfold::Types>,
+    types: Option<&'a Types>,
     fresh: &'a mut usize,
 }
 

@@ -6,11 +6,8 @@ mod recurrent;
 use super::functions::Functions;
 use super::{Done, Expansion, Node, Rewrite};
 use crate::graph::sane::MOST_NODES;
-use crate::graph::{DType, Graph};
-use std::collections::{HashMap, HashSet};
-
-/// Element type and shape of every value.
-pub type Types = HashMap<String, (DType, Vec<i64>)>;
+use crate::graph::{Graph, Types};
+use std::collections::HashSet;
 
 const UNFOLDED: &[&[Expansion]] = &[control::EXPANSIONS, recurrent::EXPANSIONS];
 
