@@ -22,7 +22,7 @@ pub const JPEG: Corruption = Corruption {
 fn compressed(picture: &Picture, quality: u8) -> Result<Vec<f32>> {
     let [channels, height, width] = picture.shape;
     let failed = |e: image::ImageError| Error::internal(format!("an image as JPEG: {e}"));
-    let file = data::jpeg(&data::picture(&picture.data, picture.shape), quality).map_err(failed)?;
+    let file = data::jpeg(&data::picture(picture.data, picture.shape), quality).map_err(failed)?;
     let decoder = JpegDecoder::new(Cursor::new(&file[..])).map_err(failed)?;
     let image = DynamicImage::from_decoder(decoder).map_err(failed)?;
     let bytes = if channels == 1 { image.into_luma8().into_raw() } else { image.into_rgb8().into_raw() };
