@@ -9,6 +9,7 @@ use audit::Exit;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
 use audit::record::{Outcome, Report, Severity};
 use audit::run::partition;
+use audit::threat::Objective;
 use audit::threat::ensemble::Member;
 use audit::threat::objective::r1::R1;
 use audit::threat::term;
@@ -163,6 +164,32 @@ fn more_runs_are_made_where_ranks_still_fall() {
         }
     }
     assert!(ran[0] > 0 && ran[1] > 0, "on {} trials it ran, on {} it didn't", ran[1], ran[0]);
+}
+
+/// Reports of these attacks list another term before the one that decides. The strong search looks for the worst value of the one that
+/// decides, so it gets at least as far as PGD, and attacks every query.
+#[test]
+fn attacks_with_several_terms_are_searched_by_the_one_that_decides() {
+    let temp = Temp::new();
+    let run = |how: &str| {
+        let text = format!("form: corrected\nattacks: [FOA5, SPFOA5, SPQA+, SPQA-]\n{how}\n");
+        let suite = temp.write("order.yaml", text).display().to_string();
+        let model = bundled("hardened.onnx").display().to_string();
+        audit(&[&model, "--suite", &suite, "--max-queries", "12", "--strong-sample", "off"]).unwrap()
+    };
+    let [strong, pgd] = ["effort: 1", "steps: 24"].map(run);
+    for o in strong.outcomes.iter().filter(|o| o.steps == 0) {
+        let ranked = strong.basis().ranked_by(&o.attack);
+        let success = Objective::find(&o.attack).unwrap().success(o, strong.suite.form, ranked);
+        assert_eq!(success, Some((100.0, 100.0)), "{o:?}");
+    }
+    for term in [term::FOA5, term::SPFOA5, term::SPQA_RAISE, term::SPQA_LOWER] {
+        let after =
+            |report: &Report| report.attacks.iter().find(|row| row.code == term.name).unwrap().after.unwrap();
+        let [found, usual] = [&strong, &pgd].map(|report| term.success(after(report), 100.0));
+        assert!(found >= usual, "{}: {} and {}", term.name, after(&strong), after(&pgd));
+        assert!(term.name != "FOA5" || after(&strong) > 0.5, "of 12 orders, mean τ {}", after(&strong));
+    }
 }
 
 /// A mask adds no robustness: `models/plain.onnx` has robust R@1 0, and so has it behind any mask. Expected of each: the gate

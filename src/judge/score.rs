@@ -245,12 +245,11 @@ pub fn resistance(before: f64, after: f64, goal: f64) -> Option<f64> {
     (goal != before).then(|| 100.0 * (1.0 - (after - before) / (goal - before)))
 }
 
-/// What a trial withstood of what its attacker wanted, in per cent: its [`resistance`], clamped, by the last of the attack's terms,
-/// which is the one that the attack is about. Of shares it is 0 or 100. `None` where there was nothing to lose before the attack,
+/// What a trial withstood of what its attacker wanted, in per cent: its [`resistance`], clamped, by the term that decides. Of shares it is 0 or 100. `None` where there was nothing to lose before the attack,
 /// or the attack is not known.
 pub fn withstood(outcome: &Outcome, basis: &Basis) -> Option<f64> {
     let objective = OBJECTIVES.iter().find(|o| o.code == outcome.attack)?;
-    let term = objective.terms.last()?;
+    let term = objective.decisive();
     let (before, after) = (term.read)(outcome, basis.form)?;
     let found = resistance(before?, after, term.target(basis.ranked_by(&outcome.attack)))?;
     Some(found.clamp(0.0, 100.0))

@@ -99,9 +99,7 @@ fn groups(outcomes: &[Outcome], group_of: &BTreeMap<String, BTreeMap<String, Str
     for o in outcomes {
         let group = group_of.get(&o.attack).and_then(|of| of.get(&o.query));
         let (Some(group), Ok(objective)) = (group, Objective::find(&o.attack)) else { continue };
-        let Some((Some(before), after)) =
-            objective.terms.last().and_then(|term| (term.read)(o, Form::Corrected))
-        else {
+        let Some((Some(before), after)) = (objective.decisive().read)(o, Form::Corrected) else {
             continue;
         };
         found.entry((group, objective.code)).or_default().push([before > 0.5, after > 0.5]);

@@ -40,8 +40,11 @@ pub struct Objective {
     pub code: &'static str,
     /// What the attack does, in one sentence.
     pub about: &'static str,
-    /// The terms that measure the attack, in the order of reports. The last one decides whether a trial succeeded.
+    /// The terms that measure the attack, in the order of reports, at least one. The last one decides whether a trial succeeded.
     pub terms: &'static [Term],
+    /// The term whose worst value the strong search looks for, where it isn't the one that decides: a distance, which can still grow when
+    /// R@1 is lost, or the sample of queries that a hub is crafted on.
+    pub sought: Option<&'static Term>,
     /// What the runner measures for these terms.
     pub measure: &'static Measure,
     /// For objectives about pairs: whether these are genuine pairs. `None` for others.
@@ -88,6 +91,16 @@ impl Objective {
         outcome.attack == self.code
     }
 
+    /// The term that decides whether a trial succeeded.
+    pub fn decisive(&self) -> &'static Term {
+        self.terms.last().expect("every objective has a term")
+    }
+
+    /// The term whose worst value the strong search looks for.
+    pub fn sought(&self) -> &'static Term {
+        self.sought.unwrap_or(self.decisive())
+    }
+
     /// Whether `term` is one of this objective's terms.
     pub fn judged_by(&self, term: &Term) -> bool {
         self.terms.contains(term)
@@ -104,7 +117,7 @@ impl Objective {
     /// The attacker's success before and after, in per cent: 0 is his worst value, 100 his goal. `None` where nothing
     /// was measured. `ranked` is the number of items in a ranking.
     pub fn success(&self, outcome: &Outcome, form: Form, ranked: f64) -> Option<(f64, f64)> {
-        let term = self.terms.last()?;
+        let term = self.decisive();
         let (before, after) = (term.read)(outcome, form)?;
         Some((term.success(before?, ranked), term.success(after, ranked)))
     }

@@ -47,7 +47,7 @@ fn search(report: &Report) -> Option<Markup> {
 /// What the trials of each attack withstood, sorted. Shares have no curve: each is 0 or 100.
 fn attacks(report: &Report) -> Vec<Markup> {
     let basis = report.basis();
-    let graded = |o: &&crate::threat::Objective| o.terms.last().is_some_and(|t| t.unit != Unit::Percent);
+    let graded = |o: &&crate::threat::Objective| o.decisive().unit != Unit::Percent;
     let mut all = Vec::new();
     for objective in OBJECTIVES.iter().filter(graded) {
         let mine = report.outcomes.iter().filter(|o| o.attack == objective.code);

@@ -49,7 +49,7 @@ pub(super) fn image(base64: &str, alt: &str) -> Markup {
 /// What the attack came to: a class, a word, and the number that it is about, before and after.
 fn result(outcome: &Outcome, report: &Report) -> Option<(&'static str, &'static str, String)> {
     let basis = report.basis();
-    let term = Objective::find(&outcome.attack).ok()?.terms.last()?;
+    let term = Objective::find(&outcome.attack).ok()?.decisive();
     let (before, after) = (term.read)(outcome, basis.form)?;
     let scale = term.scale(basis.ranked_by(&outcome.attack));
     let before = before.map_or(String::new(), |v| format!("{} → ", term.show(scale * v)));

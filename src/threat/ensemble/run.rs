@@ -222,7 +222,7 @@ impl<'s> Chunk<'s> {
             Some((targets, _)) => targets.len() as f64,
             None => self.all.plan.form.ranked_in(self.all.gallery) as f64,
         };
-        let term = &trial.objective.terms[0];
+        let term = trial.objective.sought();
         let read = (term.read)(outcome, Form::Corrected);
         read.map_or(0.0, |(_, after)| term.success(after, ranked))
     }
@@ -345,7 +345,7 @@ impl<'s> Chunk<'s> {
             let Aimed { trial: at, class, number } = runs[i];
             let trial = self.trial(at);
             let success = self.success(trial, &outcome);
-            let term = &trial.objective.terms[0];
+            let term = trial.objective.sought();
             let value = (term.read)(&outcome, Form::Corrected).map_or(f64::NAN, |(_, after)| after);
             let state = &mut self.states[at];
             if number == 0 {

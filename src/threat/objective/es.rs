@@ -9,6 +9,7 @@ pub const ES: Objective = Objective {
     code: "ES",
     about: "Perturbs a query until its embedding is as far from the clean one as it gets.",
     terms: &[term::ES_D, term::ES_R],
+    sought: Some(&term::ES_D),
     reach: |_| Reach::Chance,
     // −d(q̃, e0). At the clean image the distance is 0 and has no gradient, so the first step maximises the distance
     // from e0 + 1e-7. In that step e0 is z itself and not the embedding of an earlier call: the rounding difference

@@ -15,6 +15,7 @@ pub const HUB: Objective = Objective {
     code: "HUB",
     about: "Perturbs a candidate until many queries rank it first: crafted on a sample of queries, measured on others.",
     terms: &[term::HUB_SAMPLE, term::HUB_10, term::HUB_1],
+    sought: Some(&term::HUB_SAMPLE),
     measure: &measure::CAPTURED,
     // No image need be near to all queries.
     reach: |_| Reach::Unknown,

@@ -74,6 +74,7 @@ const USUAL: Objective = Objective {
     code: "",
     about: "",
     terms: &[],
+    sought: None,
     measure: &measure::HIT,
     pairs: None,
     reach: |_| Reach::Unknown,

@@ -12,7 +12,7 @@ use crate::threat::trial::{Aims, Ensemble, From, Member};
 /// the mean rank of the targets, from 0 to 1, or what is missing to the last rank. Which of the two, the objective's term says. τ is the
 /// `share` of the standard deviation of the distances that a ranking sorts, on the clean image. For objectives that measure a mean rank.
 pub fn smooth<'a>(gallery: &'a Gallery, form: Form, trial: &Trial, share: f64) -> Loss<'a> {
-    let aim = match trial.objective.terms[0].goal {
+    let aim = match trial.objective.decisive().goal {
         Goal::Lowest => Aim::First,
         Goal::Highest => Aim::Last,
     };

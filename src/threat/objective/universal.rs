@@ -12,6 +12,7 @@ pub const UNIVERSAL: Objective = Objective {
     code: "UAP",
     about: "Perturbs all queries alike: crafted on samples of queries until their embeddings move, measured on others.",
     terms: &[term::UAP_D, term::UAP_R],
+    sought: Some(&term::UAP_D),
     // No single change need suit all queries.
     reach: |_| Reach::Unknown,
     targets: |query, _| Ok(held_out(query)),
