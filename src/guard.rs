@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-/// What `work` returns, or, where it panics, the panic's words. Nothing of such a panic is printed; panics elsewhere, and
-/// those of other threads, are reported as ever.
+/// Runs `work`. A panic becomes an error with its message, and is not printed. Panics elsewhere and in other threads are printed as
+/// usual.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();

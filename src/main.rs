@@ -12,7 +12,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // What follows a misspelt command is no mistake.
+        // Only the misspelt command is reported, not the arguments after it.
         Err(wrong) => match explained(&wrong) {
             Some(error) => {
                 Mode::Auto.error(&error);
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What leads on better than clap's own words.
+/// A more helpful message than clap's, if there is one.
 fn explained(wrong: &clap::Error) -> Option<Error> {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     words.first().and_then(|word| commands::misspelt(word)).or_else(|| commands::advised(wrong, &words))

@@ -47,7 +47,7 @@ const BUILT_IN: [(&str, &str); 24] = [
 const PROTOCOLS_FILE: &str = "suites/protocols.yaml";
 const PROTOCOLS: &str = include_str!("../suites/protocols.yaml");
 
-/// The most steps of a run. Longer ones find no more, and would not end.
+/// The most steps of a run. Longer runs take too long and find nothing more.
 pub const MOST_STEPS: usize = 100_000;
 
 /// The most random starts.

@@ -88,7 +88,7 @@ fn separate_queries_and_their_gallery_as_images_or_as_embeddings() {
     assert_eq!(trials[0], trials[1]);
     // Of the gallery there are no images: CA± perturbs those of the queries, and the report says so.
     assert!(embedded.trials.attacks["ca+"].iter().all(|row| is_query(&row.query)));
-    says(&common::warning(&embedded, "candidates-outside"), &["16 of 16 trials of CA±"]);
+    says(&common::warning(&embedded, "candidates-outside"), &["16 of 16 trials of CA+, CA-"]);
     assert_eq!((embedded.benign.r1, embedded.benign.map), (whole.benign.r1, whole.benign.map));
 
     // The same gallery as Parquet.

@@ -1,7 +1,7 @@
 //! Images to audit a model with: their classes, their identities, and their pixels as the model wants them.
 //!
 //! Each layout of images on disk has one file here and one row in [`LAYOUTS`]; what it yields is a
-//! [`Dataset`], after which nobody asks where an image came from. [`Dataset::builtin`] needs no files.
+//! [`Dataset`], and no other code depends on the layout. [`Dataset::builtin`] needs no files.
 //!
 //! Layouts of published benchmarks keep the splits their papers evaluate on: classes of the test split are in
 //! no case among those of the train split.
@@ -25,6 +25,7 @@ mod reid;
 mod sop;
 pub mod vectors;
 
+use crate::error::unknown;
 pub use crate::record::{Interpolation, Role};
 use crate::{Error, Result};
 use clap::ValueEnum;
@@ -376,10 +377,8 @@ impl Dataset {
 impl Layout {
     /// The layout called `name`.
     pub fn find(name: &str) -> Result<&'static Layout> {
-        LAYOUTS.iter().find(|row| row.name == name).ok_or_else(|| {
-            let known: Vec<_> = LAYOUTS.iter().map(|row| row.name).collect();
-            Error::usage(format!("layout `{name}` is unknown. Known are {}", known.join(", ")))
-        })
+        let found = LAYOUTS.iter().find(|row| row.name == name);
+        found.ok_or_else(|| unknown("layout", name, LAYOUTS.iter().map(|row| row.name)))
     }
 
     /// The one layout that `path` looks like; class folders where it looks like none.

@@ -42,31 +42,17 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
             found.push(format!("data: {} and {}", roles(a), roles(b)));
         }
     }
-    let (s, t) = (&a.suite, &b.suite);
-    for (what, x, y) in [
-        ("protocol", s.protocol.to_string(), t.protocol.to_string()),
-        ("form", s.form.to_string(), t.form.to_string()),
-        ("norm", s.norm.clone(), t.norm.clone()),
-        ("mask", s.masked(), t.masked()),
-        ("eps", s.eps.to_string(), t.eps.to_string()),
-        ("alpha", s.alpha.to_string(), t.alpha.to_string()),
-        ("steps", s.steps.to_string(), t.steps.to_string()),
-        ("schedule", s.schedule.clone(), t.schedule.clone()),
-        ("restarts", s.restarts.to_string(), t.restarts.to_string()),
-        ("effort", effort(s), effort(t)),
-        ("attacks made on", made_on(s), made_on(t)),
-        ("targets of another kind", foreign(a), foreign(b)),
-        ("hub class", hub_class(s), hub_class(t)),
-        ("threshold", threshold(s), threshold(t)),
-        ("xi_k", xi_k(s), xi_k(t)),
-        ("attack precision", s.attack_precision.to_string(), t.attack_precision.to_string()),
-        ("queries of R@1", sampled(a), sampled(b)),
-        ("metric", a.model.metric.to_string(), b.model.metric.to_string()),
-    ] {
-        if x != y {
-            found.push(format!("{what}: {x} and {y}"));
-        }
-    }
+    let facts = |r: &Report| {
+        let own = [
+            ("attacks made on", made_on(&r.suite)),
+            ("targets of another kind", foreign(r)),
+            ("queries of R@1", r.benign.sampling.clone().unwrap_or_else(|| "all".into())),
+            ("metric", r.model.metric.to_string()),
+        ];
+        r.suite.settings().into_iter().chain(own)
+    };
+    let differ = facts(a).zip(facts(b)).filter(|((_, x), (_, y))| x != y);
+    found.extend(differ.map(|((what, x), (_, y))| format!("{what}: {x} and {y}")));
     let regrouped =
         a.groups.iter().any(|(query, group)| b.groups.get(query).is_some_and(|other| other != group));
     if regrouped {
@@ -92,16 +78,6 @@ fn differences(a: &Report, b: &Report) -> (Vec<String>, Vec<String>) {
     (found, codes.into_iter().cloned().collect())
 }
 
-/// Which queries the numbers without attack are about.
-fn sampled(report: &Report) -> String {
-    report.benign.sampling.clone().unwrap_or_else(|| "all".into())
-}
-
-/// How much work the strong search did, where it took the place of one search.
-fn effort(suite: &SuiteRecord) -> String {
-    suite.effort.map_or("one search".into(), |n| n.to_string())
-}
-
 /// The model that the attacks were made on.
 fn made_on(suite: &SuiteRecord) -> String {
     suite.surrogate.as_ref().map_or("the audited model".into(), |s| {
@@ -114,20 +90,6 @@ fn foreign(report: &Report) -> String {
     report.targets.as_ref().map_or("none".into(), |t| {
         format!("{} of {} (sha256 {}…)", t.count, t.path, t.sha256.chars().take(8).collect::<String>())
     })
-}
-
-fn hub_class(suite: &SuiteRecord) -> String {
-    suite.hub_class.clone().unwrap_or_else(|| "all".into())
-}
-
-/// What the threshold is taken from.
-fn threshold(suite: &SuiteRecord) -> String {
-    suite.threshold.map_or("none".into(), |stated| stated.to_string())
-}
-
-/// How strictly other items were kept at the top, where an attack does that.
-fn xi_k(suite: &SuiteRecord) -> String {
-    suite.xi_k.map_or("none".into(), |k| k.to_string())
 }
 
 /// The trials of a report, for comparison.

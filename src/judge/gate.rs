@@ -11,7 +11,7 @@ use crate::error::nearest;
 use crate::judge::breakdown::{self, breakdowns};
 use crate::judge::compare::mismatches;
 use crate::judge::paired::{Difference, PairedReports};
-use crate::judge::quantity::{self, ARS, ARS_STRONG, ERS, LISTED, Quantity, R1};
+use crate::judge::quantity::{self, ARS, ARS_STRONG, CLEAN_R1, ERS, LISTED, Quantity};
 use crate::judge::score::{self, Resampled};
 use crate::judge::{corruption, strong};
 use crate::record::{Baseline, Breakdown, CheckResult, GateCheck, GateCheckKind, Level, Report, Verdict};
@@ -29,7 +29,7 @@ const ROUNDING: f64 = 1e-9;
 const WATCHED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, ARS_STRONG];
 
 /// The metric that is always checked against a baseline.
-const ALWAYS: Quantity = R1;
+const ALWAYS: Quantity = CLEAN_R1;
 
 /// The bounds of one metric, as in a suite's `gate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

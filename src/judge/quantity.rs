@@ -85,8 +85,8 @@ pub struct RetrievalMeasure {
     read: fn(&Benign) -> Option<f64>,
 }
 
-/// Recall at 1.
-pub const R1: Quantity = Quantity::Benign(&RETRIEVAL[0]);
+/// R@1 without attack.
+pub const CLEAN_R1: Quantity = Quantity::Benign(&RETRIEVAL[0]);
 /// The adversarial resistance score.
 pub const ARS: Quantity = Quantity::Score(ScoreName::Ars);
 /// ARS of what the strong search found.

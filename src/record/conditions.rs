@@ -218,8 +218,29 @@ impl SuiteRecord {
         })
     }
 
+    /// The settings of the attacks, by the names that messages use.
+    pub fn settings(&self) -> [(&'static str, String); 14] {
+        let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.into());
+        [
+            ("protocol", self.protocol.to_string()),
+            ("form", self.form.to_string()),
+            ("norm", self.norm.clone()),
+            ("mask", self.masked()),
+            ("eps", self.eps.to_string()),
+            ("alpha", self.alpha.to_string()),
+            ("steps", self.steps.to_string()),
+            ("schedule", self.schedule.clone()),
+            ("restarts", self.restarts.to_string()),
+            ("effort", or(self.effort.map(|n| n.to_string()), "one search")),
+            ("hub class", or(self.hub_class.clone(), "all")),
+            ("threshold", or(self.threshold.map(|stated| stated.to_string()), "none")),
+            ("xi_k", or(self.xi_k.map(|k| k.to_string()), "none")),
+            ("attack precision", self.attack_precision.to_string()),
+        ]
+    }
+
     /// What distinguishes the mask from others: its contents, not its path.
-    pub fn masked(&self) -> String {
+    fn masked(&self) -> String {
         match &self.mask {
             None => "none".into(),
             Some(MaskRecord { sha256: Some(sha256), .. }) => format!("sha256 {sha256}"),

@@ -35,7 +35,7 @@ pub type Found = (Severity, String);
 
 /// A reason to distrust a result: a row of [`REASONS`].
 #[derive(Debug)]
-#[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
+#[expect(clippy::manual_non_exhaustive, reason = "the private field forces creation through the table")]
 pub struct Reason {
     /// Stable identifier of its findings.
     pub id: &'static str,
@@ -52,7 +52,7 @@ pub struct Reason {
 
 /// The result of checking a reason, with advice. [`Reason::finding`] creates it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
+#[expect(clippy::manual_non_exhaustive, reason = "the private field forces creation through the table")]
 pub struct Finding {
     /// The reason's id.
     pub check: String,
@@ -70,7 +70,7 @@ pub struct Finding {
 
 /// A finding in a report. [`Finding::warning`] creates it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[expect(clippy::manual_non_exhaustive, reason = "nobody else in this crate makes one either")]
+#[expect(clippy::manual_non_exhaustive, reason = "the private field forces creation through the table")]
 pub struct Warning {
     /// The reason's id.
     pub id: String,

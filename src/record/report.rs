@@ -204,7 +204,7 @@ impl Report {
     /// What a reader must know before any number: that the attacks were not made along the model's own gradient.
     pub fn caveat(&self) -> Option<String> {
         let estimated = || {
-            "Gradients were estimated, not formed: attacks are weaker so, and these scores flatter the model"
+            "Gradients were estimated from forward passes. The attacks are weaker, so these scores are too high"
                 .into()
         };
         self.suite.caveat().or_else(|| self.estimated().then(estimated))

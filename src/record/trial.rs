@@ -37,7 +37,7 @@ impl Form {
     /// gallery.
     pub fn ranked(self, n: usize, outside: bool) -> usize {
         match self {
-            Form::Corrected if !outside => n - 1,
+            Form::Corrected if !outside => n.saturating_sub(1),
             _ => n,
         }
     }

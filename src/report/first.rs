@@ -1,11 +1,12 @@
 //! What every report says first: R@1 without attack, the scores of the suite, and robust R@1; and, beside each number,
 //! what takes it back.
 
-use crate::judge::quantity::{Quantity, R1};
+use crate::judge::quantity::{CLEAN_R1, Quantity};
 use crate::judge::strong;
 use crate::record::ScoreName::{self, Ars, ArsStrong, Ers};
 use crate::record::{MemberRow, Report, reason};
 use crate::threat::objective::r1;
+use crate::threat::term::TERMS;
 use crate::threat::{OBJECTIVES, Objective};
 
 /// One of the first numbers.
@@ -72,13 +73,13 @@ pub(super) fn masked(report: &Report) -> bool {
 }
 
 fn clean(report: &Report) -> First {
-    let void = R1.void(report);
+    let void = CLEAN_R1.void(report);
     let of = report.benign.queries;
     let hits = (report.benign.r1 * of as f64 / 100.0).round() as usize;
     let b = &report.benign;
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
     First {
-        quantity: R1,
+        quantity: CLEAN_R1,
         label: "clean R@1",
         meaning: format!(
             "Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
@@ -124,16 +125,21 @@ fn score(report: &Report, name: ScoreName, label: &'static str) -> Option<First>
                 .into(),
         );
     }
+    let counted = |score| TERMS.iter().filter(|term| term.weight(score) > 0).count();
     let meaning = match name {
         Ars => {
             let table = report.scores.ars.as_ref().and_then(|ars| ars.table);
             let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
             format!(
-                "Mean resistance to eight attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}"
+                "Mean resistance to {} attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}",
+                counted(name)
             )
         }
         ArsStrong => "The same as ARS, of the worst that the strong search found for each trial.".into(),
-        Ers => "Mean of ten after-attack results. A collapsed model can score high: read it with R@1.".into(),
+        Ers => format!(
+            "Mean of {} after-attack results. A collapsed model can score high: read it with R@1.",
+            counted(name)
+        ),
     };
     Some(First {
         quantity,
@@ -197,7 +203,7 @@ fn unmeasured(report: &Report) -> String {
 pub(super) struct StrongSummary<'r> {
     /// The attack's code.
     pub attack: &'r str,
-    /// Its trials; of R1 those of queries that are right without attack, because members attack no others.
+    /// Number of its trials. For R1, only those of queries that are right without attack: members attack no others.
     pub trials: usize,
     /// A row for each member.
     pub members: Vec<MemberRow>,

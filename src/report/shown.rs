@@ -263,8 +263,8 @@ pub(super) fn crafted(report: &Report) -> Vec<String> {
     });
     let targets = report.targets.as_ref().map(|of| {
         format!(
-            "attacks aim at {} targets of {} in place of images: TMA at the embedding of one, QA± at its rank among all; of hubs they \
-             are the queries",
+            "attacks aim at {} targets of {} in place of images: TMA at the embedding of one, QA± at its rank among all; for \
+             hubs, the targets are the queries",
             of.count, of.path
         )
     });
@@ -403,7 +403,7 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
 }
 
 /// The numbers that a comparison shows of each model first.
-pub(super) const COMPARED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, quantity::R1];
+pub(super) const COMPARED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, quantity::CLEAN_R1];
 
 /// The cells that every format shows of a row: value, the base's value, change, interval.
 pub(super) fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
@@ -476,7 +476,7 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
             of.same_first, of.queries, of.r1[0], of.r1[1], of.r1_difference.value
         ),
         format!(
-            "base {}, other {}, in this audit, which computes gradients and doesn't run the graph as a deployment would",
+            "base {}, other {}, as measured in this audit, which also computes gradients",
             cost(base),
             cost(other)
         ),
@@ -498,7 +498,7 @@ pub(super) fn word(row: &ComparedValue) -> &'static str {
 pub(super) fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&ComparedValue>) {
     let first = |row: &&ComparedValue| {
         matches!(row.metric, Quantity::Score(_) | Quantity::Robust | Quantity::After(_))
-            || row.metric == quantity::R1
+            || row.metric == quantity::CLEAN_R1
     };
     entry.rows.iter().filter(|r| !r.metric.as_published()).partition(first)
 }

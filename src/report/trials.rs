@@ -93,7 +93,7 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
             "held_out",
             Column::Whole(values(report, |o| {
                 let captured = o.after.captured.as_ref()?;
-                i64::try_from(captured.queries - captured.left_out.len()).ok()
+                i64::try_from(captured.queries.saturating_sub(captured.left_out.len())).ok()
             })),
         ),
         ("shared", Column::Whole(values(report, |o| i64::try_from(o.shared?).ok()))),

@@ -39,29 +39,15 @@ impl Identity {
             // Stands for whatever else shapes the embeddings. Rounded: processors differ in the last digits.
             ("retrieval before the attacks", format!("R@1 {:.2}, mAP {:.2}", benign.r1, benign.map)),
             ("suite", suite.name.clone()),
-            ("form", suite.form.to_string()),
-            ("protocol", suite.protocol.to_string()),
-            ("norm", suite.norm.clone()),
-            ("mask", suite.masked()),
-            ("eps", suite.eps.to_string()),
-            ("alpha", suite.alpha.to_string()),
-            ("steps", suite.steps.to_string()),
-            ("schedule", suite.schedule.clone()),
-            ("restarts", suite.restarts.to_string()),
-            ("effort", suite.effort.map_or("one search".into(), |n| n.to_string())),
             ("surrogate's SHA-256", suite.surrogate.as_ref().map_or("none".into(), |s| s.sha256.clone())),
             ("targets of another kind", report.targets.as_ref().map_or("none".into(), |t| t.sha256.clone())),
-            ("hub class", suite.hub_class.clone().unwrap_or_else(|| "all".into())),
             ("corruptions", suite.corruptions.join(", ")),
-            ("threshold", suite.threshold.map_or("none".into(), |stated| stated.to_string())),
-            ("xi_k", suite.xi_k.map_or("none".into(), |k| k.to_string())),
-            ("attack precision", suite.attack_precision.to_string()),
             ("sampling", suite.sampling.clone().unwrap_or_else(|| "all queries".into())),
             ("seed", report.seed.to_string()),
             ("trials' SHA-256", trials),
         ];
         let groups = (!report.groups.is_empty()).then(|| ("groups of queries", groups_hash(report)));
-        Identity(all.into_iter().chain(groups).collect())
+        Identity(all.into_iter().chain(suite.settings()).chain(groups).collect())
     }
 
     /// The identity of what one process runs: where that is a part, its own trials too.

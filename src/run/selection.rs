@@ -142,7 +142,7 @@ fn candidates(flags: &AuditFlags, gallery: &Gallery, queries: &[usize]) -> Vec<u
     }
 }
 
-/// At most `most` queries in the order of samples, those first that are right without attack. Ascending.
+/// Up to `most` queries, in ascending order. Queries that are right without attack come first, then others, in the order of samples.
 fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>> {
     const BATCH: usize = 256;
     let (mut right, mut others) = (Vec::new(), Vec::new());
@@ -161,7 +161,7 @@ fn prefer_right(gallery: &Gallery, most: usize, seed: u64) -> Result<Vec<usize>>
 }
 
 /// Adds the trials of robust R@1 to those of a run, unless it has some: the strong search on a sample of the queries that
-/// the suite attacks. What one query's attack turns out to be says nothing of the sample, so that every part finds the same one.
+/// the suite attacks. The sample does not depend on outcomes, so that every part draws the same one.
 pub fn add_strong_sample(
     selection: &mut Selection,
     asked: &mut Vec<Asked>,

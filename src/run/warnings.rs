@@ -12,8 +12,8 @@ use crate::model::{Info, Route};
 use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
 use crate::space::Gallery;
 use crate::space::benign::BenignRetrieval;
-use crate::threat::Trial;
 use crate::threat::measure::kept::{self, KEPT};
+use crate::threat::{Objective, Trial};
 use rayon::prelude::*;
 
 /// Warnings about the model and the data.
@@ -97,20 +97,21 @@ pub fn of_files(dataset: &Dataset) -> Option<Finding> {
 /// run gives the same warnings.
 pub fn of_trials(gallery: &Gallery, trials: &[Trial], asked: &[Asked]) -> Vec<Warning> {
     let mut found = Vec::new();
-    let ranked = |(objective, _): &&Asked| objective.measure.moves_candidate && objective.measure.mean_rank;
-    let candidates = || asked.iter().filter(ranked);
+    let ranked = |o: &Objective| o.measure.moves_candidate && o.measure.mean_rank;
+    let candidates = || asked.iter().filter(|(objective, _)| ranked(objective));
     let outside = candidates().filter(|&&(_, query)| query >= gallery.len()).count();
     if outside > 0 {
         found.push(reason::CANDIDATES.warning(format!(
-            "{outside} of {} trials of CA± perturb the image of a query that is not in the gallery, as if it were added there",
-            candidates().count()
+            "{outside} of {} trials of {} perturb the image of a query that is not in the gallery, as if it were added there",
+            candidates().count(),
+            Objective::codes(ranked)
         )));
     }
     let keeps_few = |t: &Trial| t.objective.measure.keeps && kept::items(gallery, t).len() < KEPT;
     if trials.par_iter().any(keeps_few) {
         found.push(reason::KEPT_ITEMS.warning(format!(
-            "in trials of SPQA and SPFOA the nearest 1 % of the gallery has fewer than {} items besides the targets, so that fewer are kept",
-            KEPT
+            "in trials of {} the nearest 1 % of the gallery has fewer than {KEPT} items besides the targets, so that fewer are kept",
+            Objective::codes(|o| o.measure.keeps)
         )));
     }
     found

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// The usual false accept rate.
 pub const FAR: f64 = 1e-3;
-/// Pairs of each kind that are taken of a gallery that has no list of pairs, at most.
+/// The largest number of pairs of each kind that are drawn from a gallery without a list of pairs.
 const DRAWN: usize = 50_000;
 /// The stream of these draws. They are the same for every seed, so that t is.
 const SEED: u64 = 0x5041_4952_0000_0000;
@@ -257,9 +257,9 @@ impl Distances {
     }
 }
 
-/// Accuracy by folds, as LFW's protocol has it (Huang et al., "Labeled Faces in the Wild", 2007): of each fold the share of its pairs that are
-/// decided rightly at the distance of a pair of the other folds, the smallest one, that decides most of these rightly. A fold without
-/// pairs is left out; empty where there are fewer than two.
+/// Accuracy by LFW's protocol (Huang et al., "Labeled Faces in the Wild", 2007): for each fold, the share of its pairs that are decided
+/// rightly. The threshold is the smallest distance that is best on the pairs of the other folds. A fold without pairs is left out; empty
+/// where there are fewer than two folds.
 pub fn folds(gallery: &Gallery) -> Vec<f64> {
     let far = |p: &Pair| gallery.metric.distance(gallery.point(p.probe), gallery.point(p.reference));
     let all = gallery.pairs().all.iter().filter_map(|p| Some((p.fold?, p.same, far(p))));

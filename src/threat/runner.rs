@@ -848,8 +848,8 @@ impl<'a> Task<'a> {
         Ok(Some(Crafted { runs, delta, loss, free }))
     }
 
-    /// Where a further start of a common perturbation begins: at the best of a random search, [`SEARCHED_PER_STEP`] perturbations for each step that
-    /// follows. Gradients of a mean loss lead to poor optima from points inside the ball, where a corner of it often is a good one. `None` where all
+    /// The first point of an additional start of a shared perturbation: the best point of a random search, which tries
+    /// [`SEARCHED_PER_STEP`] perturbations for each step that follows. Gradients of a mean loss lead to poor optima from points inside the ball, where a corner of it often is a good one. `None` where all
     /// threads must stop.
     fn random_search(
         &self,

@@ -303,7 +303,7 @@ pub const SPFOA25: Term = Term { name: "SPFOA25", ..FOA5 };
 /// As [`SPFOA2_KEPT`].
 pub const SPFOA25_KEPT: Term = Term { name: "SPFOA25:G", source: source::ORDER_ATTACK, ..KEPT };
 
-/// Share of the targets that are still among the nearest 1 % from which they were drawn: whoever looks at the order looks there.
+/// Share of the targets that are still among the nearest 1 %, from which they were drawn. Items farther down are seen by nobody.
 const TOP: Term = Term {
     label: "targets in the top 1 %, %",
     read: |o, _| Some((Some(o.before.top?), o.after.top?)),
@@ -331,7 +331,7 @@ const APART: Term = Term { ers: None, weights: [0, 0], ..SHARE };
 pub const NN: Term = Term { name: "NN", source: source::PANUM, ..APART };
 /// R@1 after the attack on the anchor.
 pub const ANCHOR: Term = Term { name: "ANC", source: source::PANUM, ..APART };
-/// R@1 where each query has the smallest perturbation that makes it wrong, as far as one within ε was found.
+/// R@1 after the smallest perturbation that was found within ε. A query for which none was found stays right.
 pub const MIN: Term = Term { name: "MIN", source: source::PANUM, ..APART };
 /// R@1 after the alignment attack.
 pub const ALIGNMENT: Term = Term { name: "ALI", source: source::ALIGNMENT_UNIFORMITY, ..APART };

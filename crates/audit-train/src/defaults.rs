@@ -146,14 +146,14 @@ fn check_method(flags: &Flags, defence: &Defence, loss: &str) -> Result<()> {
         let who: Vec<_> = DEFENCES.iter().filter(|d| d.flags.contains(&flag)).map(|d| d.name).collect();
         refuse_if!(
             given && !defence.flags.contains(&flag),
-            "--{flag} is for {}; {method} has nothing of the kind",
+            "--{flag} is for {}; {method} has no such flag",
             who.join(", ")
         );
     }
     let budget = flags.eps.is_some() || flags.alpha.is_some() || flags.pgd_steps.is_some();
     refuse_if!(
         defence.attack.is_none() && (budget || flags.random_start.is_some() || flags.progressive.is_some()),
-        "{method} has no attack: --eps, --alpha, --pgd-steps, --random-start and --progressive say nothing to it"
+        "{method} has no attack: --eps, --alpha, --pgd-steps, --random-start and --progressive have no effect on it"
     );
     refuse_if!(
         !losses.contains(&loss),

@@ -1,7 +1,7 @@
 //! What came of the models: read from audit-train's logs and audit's reports.
 
 use crate::Spec;
-use audit::record::{Report, Score};
+use audit::record::{Report, Score, ScoreName};
 use audit::threat::term::TERMS;
 use audit::{Error, Result};
 use serde::Deserialize;
@@ -46,7 +46,7 @@ impl AuditScores {
     /// The one place that reads scores from a report.
     fn of(report: &Report) -> AuditScores {
         let (benign, scores) = (&report.benign, &report.scores);
-        let in_ars = |code: &str| TERMS.iter().any(|t| t.name == code && t.weights[0] > 0);
+        let in_ars = |code: &str| TERMS.iter().any(|t| t.name == code && t.weight(ScoreName::Ars) > 0);
         let value = |score: &Option<Score>| score.as_ref().map(|s| s.value);
         let attacks = || report.attacks.iter();
         AuditScores {

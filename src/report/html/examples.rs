@@ -20,10 +20,14 @@ pub(super) fn section(report: &Report) -> Markup {
             }
         };
     };
-    let lead = "For each attack the two images whose embedding it moved farthest, and of the others the one that withstood most, each \
+    let lead = format!(
+        "For each attack the two images whose embedding it moved farthest, and of the others the one that withstood most, each \
                 with the five images retrieved before and after. ✓ marks the query's own class, ✗ another; an outer frame marks the \
-                attack's target. Where an attack moves a candidate (CA+, CA-), the ranking is that of the query that it is moved for, \
-                and the frame marks the candidate. A hub (HUB) also has the first held-out queries that it captures. Photographs are shown small, as JPEG.";
+                attack's target. Where an attack moves a candidate ({}), the ranking is that of the query that it is moved for, \
+                and the frame marks the candidate. A hub ({}) also has the first held-out queries that it captures. Photographs are shown small, as JPEG.",
+        Objective::codes(|o| o.measure.moves_candidate && o.measure.mean_rank),
+        Objective::codes(|o| o.measure.captures)
+    );
     let groups = examples.trials.chunk_by(|a, b| a.attack == b.attack);
     let content = html! {
         @for group in groups {
@@ -34,7 +38,7 @@ pub(super) fn section(report: &Report) -> Markup {
             }
         }
     };
-    html! { (framed("Show me", lead, content)) (map(&examples.map)) }
+    html! { (framed("Show me", &lead, content)) (map(&examples.map)) }
 }
 
 /// An image. Anything but base64 is refused, because the text may come from a file.

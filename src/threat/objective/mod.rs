@@ -30,8 +30,9 @@ use super::ensemble::members;
 use super::loss::Loss;
 use super::measure;
 use super::trial::Trial;
+use crate::Result;
+use crate::error::unknown;
 use crate::record::Form;
-use crate::{Error, Result};
 
 /// Every objective, in the order of reports.
 pub static OBJECTIVES: &[Objective] = &[
@@ -104,8 +105,7 @@ impl Objective {
     /// objective has this code.
     pub fn find(code: &str) -> Result<&'static Objective> {
         let plain = code.trim().replace('\u{2212}', "-");
-        OBJECTIVES.iter().find(|a| a.code.eq_ignore_ascii_case(&plain)).ok_or_else(|| {
-            Error::usage(format!("unknown attack `{code}`: expected one of {}", Objective::codes(|_| true)))
-        })
+        let found = OBJECTIVES.iter().find(|o| o.code.eq_ignore_ascii_case(&plain));
+        found.ok_or_else(|| unknown("attack", code, OBJECTIVES.iter().map(|o| o.code)))
     }
 }

@@ -76,7 +76,7 @@ pub enum StepSize {
     PerBox(f64),
 }
 
-/// Steps of a published size that can't cross the box are made so large that all of them together are so many times ε.
+/// Where steps of the published size cannot cross the box, the lengths of all steps together are this many times ε.
 const REACH: f64 = 2.5;
 
 impl StepSize {
