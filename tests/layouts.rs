@@ -404,7 +404,7 @@ fn class_folders_and_detection() {
     root.write("list_query.txt", "");
     root.write("list_gallery.txt", "");
     refused(&root, &["may be any of sop, msmt17", "--layout"]);
-    refused_as(Some("sopp"), &root, &["layout `sopp` is unknown", "market-1501"]);
+    refused_as(Some("sopp"), &root, &["unknown layout `sopp` (did you mean `sop`?)", "market-1501"]);
     refused(&root.join("none"), &["Give the folder"]);
     root.write("a.zip", "");
     refused(&root.join("a.zip"), &["zip archive", "Unpack it"]);

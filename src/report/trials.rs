@@ -4,7 +4,7 @@
 use super::escape;
 use crate::Result;
 use crate::columns::{self, Column};
-use crate::record::{Outcome, Report, Retrieval};
+use crate::record::{Measures, Outcome, Report};
 
 /// The trials as named columns: first those that were run, then those that could not be run. No column of text has gaps, and yes
 /// and no are 1 and 0, so that no program has to guess a type.
@@ -22,12 +22,20 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     let label = |id: &String| report.labels.get(id).cloned().unwrap_or_default();
     let whole = |of: fn(&Outcome) -> usize| Column::Whole(values(report, |o| i64::try_from(of(o)).ok()));
     let double = |of: fn(&Outcome) -> f64| Column::Double(values(report, |o| Some(of(o))));
-    let number = |of: &dyn Fn(&Outcome) -> Option<f64>| Column::Double(values(report, of));
-    let flag =
-        |of: &dyn Fn(&Outcome) -> Option<bool>| Column::Whole(values(report, |o| of(o).map(i64::from)));
-    let cluster = |of: &dyn Fn(&Outcome) -> Option<Retrieval>| {
-        Column::Whole(values(report, |o| i64::try_from(of(o)?.cluster?).ok()))
+    let whole_if = |of: &dyn Fn(&Outcome) -> Option<usize>| {
+        Column::Whole(values(report, |o| i64::try_from(of(o)?).ok()))
     };
+    // Of each measure two columns, without and with the attack.
+    let numbers = |names: [&'static str; 2], of: &dyn Fn(&Measures) -> Option<f64>| {
+        let column =
+            |after: bool| Column::Double(values(report, |o| of(if after { &o.after } else { &o.before })));
+        names.into_iter().zip([column(false), column(true)])
+    };
+    let counts = |names: [&'static str; 2], of: &dyn Fn(&Measures) -> Option<usize>| {
+        let column = |after: bool| whole_if(&|o| of(if after { &o.after } else { &o.before }));
+        names.into_iter().zip([column(false), column(true)])
+    };
+    let flags = |names, of: &dyn Fn(&Measures) -> Option<bool>| counts(names, &|m| of(m).map(usize::from));
     let targets = || run.iter().map(|o| o.targets.clone()).chain(skipped.iter().map(|_| Vec::new()));
     let labels = targets().map(|ids| ids.iter().map(label).collect());
     let queries = || run.iter().map(|o| &o.query).chain(skipped.iter().map(|s| &s.query));
@@ -35,7 +43,7 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
     let attacks = run.iter().map(|o| &o.attack).chain(skipped.iter().map(|s| &s.attack));
     let ranked = attacks.map(|attack| Some(basis.ranked_by(attack) as i64)).collect();
     let group = |id: &String| report.groups.get(id).cloned().unwrap_or_default();
-    vec![
+    let mut all = vec![
         ("model", same(report.model_name())),
         ("model_sha256", same(&report.model.sha256)),
         ("data", same(&report.data.source)),
@@ -58,49 +66,33 @@ fn table(report: &Report) -> Vec<(&'static str, Column<'_>)> {
         ("shift", double(|o| o.shift)),
         ("linf", Column::Single(values(report, |o| Some(o.linf)))),
         ("size", Column::Single(values(report, |o| o.size))),
-        ("rank_before", number(&|o| o.before.rank)),
-        ("rank_after", number(&|o| o.after.rank)),
-        ("rank_total", Column::Whole(ranked)),
-        ("cosine_before", number(&|o| o.before.cosine)),
-        ("cosine_after", number(&|o| o.after.cosine)),
-        ("hit_before", flag(&|o| o.before.hit)),
-        ("hit_after", flag(&|o| o.after.hit)),
-        ("retained_before", flag(&|o| o.before.retained)),
-        ("retained_after", flag(&|o| o.after.retained)),
-        ("distance_before", number(&|o| o.before.distance)),
-        ("distance_after", number(&|o| o.after.distance)),
-        ("accepted_before", flag(&|o| o.before.accepted)),
-        ("accepted_after", flag(&|o| o.after.accepted)),
-        ("kept_before", number(&|o| o.before.kept)),
-        ("kept_after", number(&|o| o.after.kept)),
-        ("order_before", number(&|o| o.before.order)),
-        ("order_after", number(&|o| o.after.order)),
-        ("top_before", number(&|o| o.before.top)),
-        ("top_after", number(&|o| o.after.top)),
-        ("first_before", flag(&|o| o.before.retrieval.map(|r| r.first))),
-        ("first_after", flag(&|o| o.after.retrieval.map(|r| r.first))),
-        ("ap_before", number(&|o| o.before.retrieval.map(|r| r.ap))),
-        ("ap_after", number(&|o| o.after.retrieval.map(|r| r.ap))),
-        ("ap_at_r_before", number(&|o| o.before.retrieval.map(|r| r.ap_at_r))),
-        ("ap_at_r_after", number(&|o| o.after.retrieval.map(|r| r.ap_at_r))),
-        ("at_c_before", number(&|o| o.before.retrieval.map(|r| r.at_c))),
-        ("at_c_after", number(&|o| o.after.retrieval.map(|r| r.at_c))),
-        ("captured_1_before", number(&|o| o.before.captured.as_ref()?.share(1, |_| 1.0))),
-        ("captured_1_after", number(&|o| o.after.captured.as_ref()?.share(1, |_| 1.0))),
-        ("captured_10_before", number(&|o| o.before.captured.as_ref()?.share(10, |_| 1.0))),
-        ("captured_10_after", number(&|o| o.after.captured.as_ref()?.share(10, |_| 1.0))),
-        (
-            "held_out",
-            Column::Whole(values(report, |o| {
-                let captured = o.after.captured.as_ref()?;
-                i64::try_from(captured.queries.saturating_sub(captured.left_out.len())).ok()
-            })),
-        ),
-        ("shared", Column::Whole(values(report, |o| i64::try_from(o.shared?).ok()))),
-        ("cluster_before", cluster(&|o| o.before.retrieval)),
-        ("cluster_after", cluster(&|o| o.after.retrieval)),
-        ("query_group", Column::Text(queries().map(group).map(Some).collect())),
-    ]
+    ];
+    all.extend(numbers(["rank_before", "rank_after"], &|m| m.rank));
+    all.push(("rank_total", Column::Whole(ranked)));
+    all.extend(numbers(["cosine_before", "cosine_after"], &|m| m.cosine));
+    all.extend(flags(["hit_before", "hit_after"], &|m| m.hit));
+    all.extend(flags(["retained_before", "retained_after"], &|m| m.retained));
+    all.extend(numbers(["distance_before", "distance_after"], &|m| m.distance));
+    all.extend(flags(["accepted_before", "accepted_after"], &|m| m.accepted));
+    all.extend(numbers(["kept_before", "kept_after"], &|m| m.kept));
+    all.extend(numbers(["order_before", "order_after"], &|m| m.order));
+    all.extend(numbers(["top_before", "top_after"], &|m| m.top));
+    all.extend(flags(["first_before", "first_after"], &|m| Some(m.retrieval?.first)));
+    all.extend(numbers(["ap_before", "ap_after"], &|m| Some(m.retrieval?.ap)));
+    all.extend(numbers(["ap_at_r_before", "ap_at_r_after"], &|m| Some(m.retrieval?.ap_at_r)));
+    all.extend(numbers(["at_c_before", "at_c_after"], &|m| Some(m.retrieval?.at_c)));
+    let captured = |k: usize| move |m: &Measures| m.captured.as_ref()?.share(k, |_| 1.0);
+    all.extend(numbers(["captured_1_before", "captured_1_after"], &captured(1)));
+    all.extend(numbers(["captured_10_before", "captured_10_after"], &captured(10)));
+    let held_out = |o: &Outcome| {
+        let captured = o.after.captured.as_ref()?;
+        Some(captured.queries.saturating_sub(captured.left_out.len()))
+    };
+    all.push(("held_out", whole_if(&held_out)));
+    all.push(("shared", whole_if(&|o| o.shared)));
+    all.extend(counts(["cluster_before", "cluster_after"], &|m| m.retrieval?.cluster));
+    all.push(("query_group", Column::Text(queries().map(group).map(Some).collect())));
+    all
 }
 
 /// The table as Parquet.
