@@ -53,7 +53,12 @@ pub enum Layer {
         features: [i64; 2],
     },
     /// ReLU(body(x) + shortcut(x)); an empty shortcut is x itself.
-    Residual { body: Vec<Layer>, shortcut: Vec<Layer> },
+    Residual {
+        /// Layers in their order.
+        body: Vec<Layer>,
+        /// None where input and output have the same shape.
+        shortcut: Vec<Layer>,
+    },
 }
 
 /// A kind of net that can be trained.
