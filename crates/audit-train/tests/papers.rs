@@ -270,6 +270,8 @@ fn an_attack_of_anp_begins_without_the_clean_anchors() {
         }
     }
     if apart == 0 {
-        eprintln!("skipped in part: this processor rounds alike in batches of all these sizes, so that the fault would not show");
+        eprintln!(
+            "skipped in part: this processor rounds alike in batches of all these sizes, so that the fault would not show"
+        );
     }
 }
