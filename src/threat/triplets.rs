@@ -2,7 +2,8 @@
 //! as it gets. What moves is what CA-TRIDE compares in its figure 5.
 
 use super::ball::Bound;
-use super::runner::{ImageSource, Plan};
+use super::plan::Plan;
+use super::runner::ImageSource;
 use crate::model::Model;
 use crate::space::{Gallery, geometry};
 use crate::{Error, Result};

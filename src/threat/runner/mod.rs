@@ -5,109 +5,30 @@
 //! so the batch stays full until the list is empty. Each thread has its own batch, and all threads take trials from one
 //! list, so that no thread waits for another.
 
-use super::ball::{Ball, Bound};
+mod shared;
+mod slots;
+
+use super::ball::Bound;
 use super::draw::{Draw, NOISE};
-use super::ensemble::members;
 use super::loss::Loss;
 use super::losses::{Losses, check_embeddings, check_loss};
-use super::mask::Mask;
 use super::measure::measure_all;
-use super::search::{RANDOM, Scaled, Search, Setting, Walk};
-use super::trial::{Objective, Shared, Trial};
+use super::plan::Plan;
+use super::search::{Scaled, Setting, Walk};
+use super::trial::Trial;
 use crate::model::Differentiable;
-use crate::record::{Form, Measures, Outcome};
+use crate::record::{Measures, Outcome};
 use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, concatenate};
 use rayon::prelude::*;
+use slots::Slots;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of last steps over which a converged run should hardly improve ([`Outcome::late_fall`]).
 pub const LAST: usize = 10;
-
-/// Perturbations that a random search tries before a further start of a shared one, for each step that follows. Without a gradient they cost
-/// about as much.
-const SEARCHED_PER_STEP: usize = 3;
-
-/// How trials are run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// The form of the definitions.
-    pub form: Form,
-    /// The norm that bounds a perturbation.
-    pub ball: &'static Ball,
-    /// Largest size ε of a perturbation in the ball's norm, in units of the [0,1] range.
-    pub eps: f32,
-    /// Where images may change; `None` for everywhere.
-    pub mask: Option<Mask>,
-    /// Step size α of searches that use it. A single step has size ε instead (FGSM).
-    pub alpha: f32,
-    /// Number of steps T.
-    pub steps: usize,
-    /// The search algorithm.
-    pub search: &'static Search,
-    /// Number of additional runs of each trial, from uniform random starts in the ball. The run with the lowest final
-    /// loss counts. Those of a perturbation that many queries share begin where a random search ends, and the one with most success on its
-    /// sample counts.
-    pub restarts: usize,
-    /// Seed of the random starts and of the searches' random choices.
-    pub seed: u64,
-    /// Times the usual work of the strong search, where it runs on every attack instead of one search. Its members have steps, searches and
-    /// restarts of their own, and most have a step size. Checks that take one search in its place use those of the plan.
-    pub effort: Option<usize>,
-}
-
-impl Plan {
-    /// The set that contains images near `centre` [P], of which the values in `free` may change.
-    fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
-        Bound { ball: self.ball, eps: self.eps, centre, pixels: true, free: free.as_deref() }
-    }
-
-    /// Which values of an image of `shape` [C, H, W] may change in a trial of `objective` on the query called `id`; `None` for
-    /// all. A shared perturbation has one place for all queries. Errors: those of [`Mask::free`].
-    pub fn free(&self, shape: [usize; 3], objective: &Objective, id: &str) -> Result<Option<Vec<bool>>> {
-        let id = if objective.shared.is_some() { objective.code } else { id };
-        self.mask.as_ref().map(|mask| mask.free(shape, self.seed, id)).transpose()
-    }
-
-    /// How often the strong search's usual work is done on an attack; `None` where one search runs on it.
-    pub fn strong(&self, objective: &Objective) -> Option<usize> {
-        self.effort.or(objective.strong_only.then_some(1))
-    }
-
-    /// Image steps of an attack on one query: as many as there are at most, or for the strong search as many as it usually
-    /// makes.
-    pub fn work(&self, objective: &Objective) -> usize {
-        match self.strong(objective) {
-            Some(effort) => members::usual(objective.members, effort),
-            // Further starts of a shared perturbation begin with as much random search.
-            None if objective.shared.is_some() => self.steps * (2 * self.restarts + 1),
-            None => self.steps * (self.restarts + 1),
-        }
-    }
-
-    /// Image steps of the attacks of some trials together, which share the work where they share perturbations.
-    pub fn work_of<'o>(&self, trials: impl Iterator<Item = &'o Objective>) -> usize {
-        let (mut work, mut shared) = (0, BTreeMap::<&str, (usize, &Shared, usize)>::new());
-        for objective in trials {
-            let each = self.work(objective);
-            match objective.shared {
-                None => work += each,
-                Some(by) => shared.entry(objective.code).or_insert((each, by, 0)).2 += 1,
-            }
-        }
-        let crafted = |(each, by, queries): (usize, &Shared, usize)| (by.crafting)(queries) * each + queries;
-        work + shared.into_values().map(crafted).sum::<usize>()
-    }
-
-    /// Image steps of an attack on one query at most.
-    pub fn most_work(&self, objective: &Objective) -> usize {
-        self.strong(objective)
-            .map_or_else(|| self.work(objective), |effort| members::cost(objective.members, effort))
-    }
-}
 
 /// Progress of a run.
 pub enum Event<'a> {
@@ -348,83 +269,6 @@ impl Run<'_> {
     /// The clean image with a perturbation [P].
     fn moved(&self, delta: &[f32]) -> Vec<f32> {
         self.clean.iter().zip(delta).map(|(x, d)| (x + d).clamp(0.0, 1.0)).collect()
-    }
-}
-
-/// A perturbation of several trials from one start.
-struct Crafted<'a> {
-    runs: Vec<Option<Run<'a>>>,
-    /// The perturbation [P].
-    delta: Vec<f32>,
-    /// The mean loss of the trials under it.
-    loss: f64,
-    /// Which of its values may differ from 0; `None` for all.
-    free: Option<Vec<bool>>,
-}
-
-/// A batch of images. A slot holds the images that one run tries at once; in all but long random searches that is one.
-struct Slots {
-    /// Whether the model moves the images itself; then `x` is not used.
-    in_place: bool,
-    /// The images of each slot.
-    each: usize,
-    /// The images, [B, P], those of a slot one behind the other.
-    x: Vec<f32>,
-    /// ∂L/∂x, [B, P].
-    gradient: Vec<f32>,
-    /// Largest change that a pixel of each image may make, [B]; 0 in empty slots.
-    reach: Vec<f32>,
-    /// Step size of each image, [B]; 0 in empty slots.
-    alpha: Vec<f32>,
-    pixels: usize,
-}
-
-impl Slots {
-    fn new(count: usize, each: usize, pixels: usize, in_place: bool) -> Slots {
-        let all = if in_place { 0 } else { count * each * pixels };
-        let (x, gradient) = (vec![0.0; all], vec![0.0; all]);
-        Slots { in_place, each, x, gradient, reach: vec![0.0; count], alpha: vec![0.0; count], pixels }
-    }
-
-    /// Empties all slots.
-    fn clear(&mut self) {
-        [&mut self.x, &mut self.reach, &mut self.alpha].into_iter().for_each(|values| values.fill(0.0));
-    }
-
-    /// Where the first image of a slot lies.
-    fn at(&self, slot: usize) -> std::ops::Range<usize> {
-        self.at_of(slot, 0)
-    }
-
-    /// Where image k of a slot lies.
-    fn at_of(&self, slot: usize, k: usize) -> std::ops::Range<usize> {
-        let image = slot * self.each + k;
-        image * self.pixels..(image + 1) * self.pixels
-    }
-
-    /// Stores an image in a slot.
-    fn put(&mut self, model: &mut dyn Differentiable, slot: usize, x: &[f32], bound: &Bound) -> Result<()> {
-        let (low, high) = bound.limits();
-        self.reach[slot] = low.iter().zip(&high).fold(0.0f32, |m, (low, high)| m.max(high - low));
-        match model.signed_steps().filter(|_| self.in_place) {
-            Some(steps) => steps.put(slot, x, &low, &high)?,
-            None => {
-                for k in 0..self.each {
-                    let at = self.at_of(slot, k);
-                    self.x[at].copy_from_slice(x);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Empties a slot and returns its image.
-    fn take(&mut self, model: &mut dyn Differentiable, slot: usize) -> Result<Vec<f32>> {
-        (self.alpha[slot], self.reach[slot]) = (0.0, 0.0);
-        match model.signed_steps().filter(|_| self.in_place) {
-            Some(steps) => Ok(steps.get(slot)?.to_vec()),
-            None => Ok(self.x[self.at(slot)].to_vec()),
-        }
     }
 }
 
@@ -716,238 +560,6 @@ impl<'a> Task<'a> {
             }
         }
         Ok(steps)
-    }
-
-    /// Runs a job of several trials from one start, or from all where its perturbation is then applied to other trials.
-    fn work_together(
-        &self,
-        job: usize,
-        start: usize,
-        clean: Vec<Vec<f32>>,
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-        shared: &Mutex<State>,
-    ) -> Result<()> {
-        let applied = self.applied(job);
-        if applied.is_empty() {
-            let crafted = self.craft([job, start], clean, model, buffers, shared)?;
-            let Some(Crafted { runs, delta, .. }) = crafted else { return Ok(()) };
-            let mut waiting: Vec<_> = (runs.into_iter().flatten())
-                .map(|run| {
-                    let image = run.moved(&delta);
-                    (run, image)
-                })
-                .collect();
-            return self.measure(&mut waiting, true, model, buffers, shared);
-        }
-        // Of all starts the one with the most success on the sample counts, and of equal ones that with the lowest loss. The queries
-        // that the perturbation is measured on have no part in the choice.
-        let mut best: Option<(f64, usize, Crafted)> = None;
-        for start in 0..=self.plan.restarts {
-            let Some(found) = self.craft([job, start], clean.clone(), model, buffers, shared)? else {
-                return Ok(());
-            };
-            let success = self.mean_success(&found, model, buffers)?;
-            let better = |(most, _, best): &(f64, usize, Crafted)| {
-                success > *most || (success == *most && found.loss < best.loss)
-            };
-            if best.as_ref().is_none_or(better) {
-                best = Some((success, start, found));
-            }
-        }
-        let Some((_, start, Crafted { delta, free, .. })) = best else { return Ok(()) };
-        let mut waiting = Vec::new();
-        for &trial in applied {
-            let clean = load(self.gallery, self.images, self.trials[trial].query, model.pixels())?;
-            let run = self.member([job, start], trial, clean, free.clone());
-            let image = run.moved(&delta);
-            waiting.push((run, image));
-            self.measure(&mut waiting, false, model, buffers, shared)?;
-            if locked(shared).ended {
-                return Ok(());
-            }
-        }
-        self.measure(&mut waiting, true, model, buffers, shared)
-    }
-
-    /// Crafts the common perturbation of a job's trials from one start: the mean of their losses moves it. `None` where all
-    /// threads must stop.
-    fn craft(
-        &self,
-        [job, start]: [usize; 2],
-        clean: Vec<Vec<f32>>,
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-        shared: &Mutex<State>,
-    ) -> Result<Option<Crafted<'a>>> {
-        let Task { gallery, trials, jobs, plan, .. } = *self;
-        let (count, pixels) = (model.batch(), model.pixels());
-        let members: Vec<&Trial> = jobs[job].iter().map(|&trial| &trials[trial]).collect();
-        // Random draws depend on which queries share the perturbation, and not on their order.
-        let mut ids: Vec<&str> = members.iter().map(|t| gallery.ids[t.query].as_str()).collect();
-        ids.sort_unstable();
-        let all = ids.join("\0");
-        let draw = |stream| Draw::new(plan.seed, members[0].objective.code, &all, stream);
-        let zero = vec![0.0; pixels];
-        let free = plan.free(model.shape(), members[0].objective, &all)?;
-        let bound = Bound { pixels: false, ..plan.bound(&zero, &free) };
-        let mut runs: Vec<Option<Run>> = (jobs[job].iter().zip(clean))
-            .map(|(&trial, clean)| Some(self.member([job, start], trial, clean, free.clone())))
-            .collect();
-        let first = draw(start as u64);
-        let x = match start {
-            0 => Some(zero.clone()),
-            _ => self.random_search(&runs, &bound, first, model, buffers, shared)?,
-        };
-        let Some(x) = x else { return Ok(None) };
-        let draw = draw(NOISE + 1 + start as u64);
-        let (mut delta, mut walk, own) = self.walk(bound, x, start > 0, draw, model.shape());
-        runs.iter_mut().flatten().for_each(|run| run.begins_clean &= !own);
-        let mut slots = Slots::new(count, 1, pixels, false);
-        // The mean loss and the mean gradient [P]. Pixels that are clipped at 0 or 1 contribute no gradient.
-        let mut mean = |runs: &mut [Option<Run<'a>>], delta: &[f32], model: &mut dyn Differentiable| {
-            let (mut loss, mut gradient) = (0.0, vec![0.0f32; pixels]);
-            let per = 1.0 / runs.len() as f32;
-            for runs in runs.chunks_mut(count) {
-                slots.clear();
-                for (slot, run) in runs.iter().flatten().enumerate() {
-                    let at = slots.at(slot);
-                    slots.x[at].copy_from_slice(&run.moved(delta));
-                    slots.reach[slot] = 2.0 * plan.eps;
-                }
-                let mut padded: Vec<Option<Run>> = runs.iter_mut().map(Option::take).collect();
-                padded.resize_with(count, || None);
-                self.step(&mut padded, &mut slots, model, buffers)?;
-                for (slot, (place, run)) in runs.iter_mut().zip(padded).enumerate() {
-                    let Some(mut run) = run else { continue };
-                    run.step += 1;
-                    loss += run.losses.last().copied().unwrap_or(f64::NAN) * f64::from(per);
-                    let found = &slots.gradient[slots.at(slot)];
-                    for (i, g) in gradient.iter_mut().enumerate() {
-                        if (0.0..=1.0).contains(&(run.clean[i] + delta[i])) {
-                            *g += per * found[i] / run.scale;
-                        }
-                    }
-                    *place = Some(run);
-                }
-            }
-            Ok::<_, Error>((loss, gradient))
-        };
-        for _ in 0..plan.steps {
-            let (loss, gradient) = mean(&mut runs, &delta, model)?;
-            walk.step(&mut delta, &bound, loss, Scaled::of(&gradient));
-            if self.stepped_together(&runs, shared) {
-                return Ok(None);
-            }
-        }
-        let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&delta)).collect();
-        let mut loss = self.mean_loss(&runs, &images, model, buffers)?;
-        if let Some((best, at)) = walk.best().filter(|(best, _)| *best < loss) {
-            (loss, delta) = (best, at);
-        }
-        Ok(Some(Crafted { runs, delta, loss, free }))
-    }
-
-    /// The first point of an additional start of a shared perturbation: the best point of a random search, which tries
-    /// [`SEARCHED_PER_STEP`] perturbations for each step that follows. Gradients of a mean loss lead to poor optima from points inside the ball, where a corner of it often is a good one. `None` where all
-    /// threads must stop.
-    fn random_search(
-        &self,
-        runs: &[Option<Run>],
-        bound: &Bound,
-        draw: Draw,
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-        shared: &Mutex<State>,
-    ) -> Result<Option<Vec<f32>>> {
-        let steps = SEARCHED_PER_STEP * self.plan.steps;
-        let mut x = vec![0.0; model.pixels()];
-        let setting = Setting {
-            bound: *bound,
-            start: &x,
-            warm: false,
-            shape: model.shape(),
-            steps,
-            alpha: self.alpha(),
-        };
-        let mut search = (RANDOM.begin)(&setting, draw);
-        x = search.first().unwrap_or(x);
-        for look in 1..=steps {
-            let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
-            let loss = self.mean_loss(runs, &images, model, buffers)?;
-            search.step(&mut x, bound, loss, Scaled::of(&[]));
-            if look.is_multiple_of(SEARCHED_PER_STEP) && self.stepped_together(runs, shared) {
-                return Ok(None);
-            }
-        }
-        Ok(Some(search.best().map_or(x, |(_, best)| best)))
-    }
-
-    /// Counts a step of trials that share a perturbation. Returns whether all threads must stop.
-    fn stepped_together(&self, runs: &[Option<Run>], shared: &Mutex<State>) -> bool {
-        let Some(run) = runs.iter().flatten().next() else { return false };
-        // Work is counted in steps of the trials that are measured.
-        let counted = match self.applied(run.job) {
-            [] => runs.len(),
-            applied => applied.len(),
-        };
-        locked(shared).stepped(counted, Some((&self.trials[run.trial], run.step)))
-    }
-
-    /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent, as their last term measures it.
-    fn mean_success(
-        &self,
-        found: &Crafted<'a>,
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-    ) -> Result<f64> {
-        let Task { gallery, trials, plan, .. } = *self;
-        let (count, ranked) = (model.batch(), plan.form.ranked_in(gallery) as f64);
-        let runs: Vec<&Run> = found.runs.iter().flatten().collect();
-        let mut sum = 0.0;
-        for some in runs.chunks(count) {
-            let images: Vec<Vec<f32>> = some.iter().map(|run| run.moved(&found.delta)).collect();
-            let raw = model.embed(&images.concat())?;
-            check_embeddings(
-                raw.view(),
-                some.len(),
-                gallery,
-                some.iter().map(|r| &trials[r.trial]).enumerate(),
-            )?;
-            buffers.place(raw.view(), gallery);
-            let points = |i: usize| buffers.point(i, gallery);
-            let trial = |i: usize| &trials[some[i].trial];
-            let clean = |i: usize| (trial(i), gallery.point(trial(i).query));
-            let before = measure_all(gallery, plan.form, &Vec::from_iter((0..some.len()).map(clean)));
-            let attacked = (0..some.len()).map(|i| (trial(i), points(i)));
-            let after = measure_all(gallery, plan.form, &Vec::from_iter(attacked));
-            for (i, states) in before.into_iter().zip(after).enumerate() {
-                let outcome = self.outcome(some[i], &images[i], points(i), found.loss, states)?;
-                let success = trial(i).objective.success(&outcome, plan.form, ranked);
-                sum += success.map_or(0.0, |(_, after)| after);
-            }
-        }
-        Ok(sum / runs.len().max(1) as f64)
-    }
-
-    /// The mean loss of `runs` at `images`, one image per run.
-    fn mean_loss(
-        &self,
-        runs: &[Option<Run>],
-        images: &[Vec<f32>],
-        model: &mut dyn Differentiable,
-        buffers: &mut Losses,
-    ) -> Result<f64> {
-        let mut sum = 0.0;
-        for (runs, images) in runs.chunks(model.batch()).zip(images.chunks(model.batch())) {
-            let raw = model.embed(&images.concat())?;
-            let whose = runs.iter().flatten().map(|run| &self.trials[run.trial]).enumerate();
-            check_embeddings(raw.view(), runs.len(), self.gallery, whose)?;
-            buffers.place(raw.view(), self.gallery);
-            buffers.evaluate(self.gallery, &|i| runs.get(i)?.as_ref().map(|run| (&run.loss, false)));
-            sum += buffers.losses.iter().sum::<f64>();
-        }
-        Ok(sum / runs.len().max(1) as f64)
     }
 }
 
