@@ -109,3 +109,16 @@ impl Objective {
         found.ok_or_else(|| unknown("attack", code, OBJECTIVES.iter().map(|o| o.code)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_objective_is_judged_and_searched_by_terms_of_its_own() {
+        for objective in OBJECTIVES {
+            assert!(objective.terms.contains(objective.decisive()), "{objective:?}");
+            assert!(objective.terms.contains(objective.sought()), "{objective:?}");
+        }
+    }
+}

@@ -123,6 +123,12 @@ pub fn objective(
     }
 }
 
+/// Whether the clean anchors count in step `at` (from 0) of an attack. They don't before anything moved the anchors: their distance from
+/// themselves is only rounding.
+pub fn counts_clean_anchors(at: u32, random_start: bool) -> bool {
+    at > 0 || random_start
+}
+
 fn train(step: &mut Step) -> Result<Update> {
     let sides = Defence::find(&step.recipe.settings.method)?.sides;
     let side = sides[step.at as usize % sides.len()];
@@ -141,7 +147,7 @@ fn train(step: &mut Step) -> Result<Update> {
     let before = triplets.of(&clean);
     let random_start = s.random_start;
     let (images, moved) = step.attack_triplets(&clean, &triplets, moving, |now, at| {
-        let origin = (at > 0 || random_start).then_some(&before[0]);
+        let origin = counts_clean_anchors(at, random_start).then_some(&before[0]);
         objective(now, origin, side, reading, lambda, term)
     });
     let (after, rest) = step.embed_triplets(&images);
