@@ -182,7 +182,7 @@ fn suites() -> Result<String, audit::Error> {
         let mut budget = vec![format!("norm {}", suite.ball.name)];
         budget.extend(suite.eps.map(|eps| format!("ε {eps}")));
         budget.extend(suite.alpha.map(|alpha| match alpha {
-            Alpha::Size(alpha) => format!("α {alpha}"),
+            Alpha::Size(alpha) | Alpha::For { size: alpha, .. } => format!("α {alpha}"),
             Alpha::Share(share) => format!("α {share} ε"),
         }));
         budget.extend(suite.steps.map(|steps| format!("{steps} step{}", if steps == 1 { "" } else { "s" })));

@@ -174,12 +174,13 @@ pub struct DoctorFlags {
 #[command(
     after_help = "Examples:\n  audit sweep model.onnx --data photos/ --over eps=1/255,2/255,4/255,8/255 -o sweep.html\n  audit sweep \
     model.onnx --suite ars --over m=1,2,5,10 --over w=1,2,5,10 --max-queries 200 -o sweep.json -o sweep.csv\n\nThe last setting \
-    varies fastest. All other settings, the step size too, come from the suite or the flags. --resume continues an interrupted \
-    sweep",
+    varies fastest. All other settings come from the suite or the flags; the step size follows ε in proportion, unless --alpha states it. \
+    --resume continues an interrupted sweep",
     mut_args(hiding(GATE)),
     mut_args(hiding(&["partition", "trials", "trials_out", "attack_precision"])),
     mut_arg("reports", |a| a.help("File to write to: .html, .json or .csv. May be repeated")),
-    mut_arg("strong_sample", |a| a.help("Queries that the strong search attacks at each point, for robust R@1 [default: off]"))
+    mut_arg("strong_sample", |a| a.help("Number of queries that the strong search attacks at each point, for robust R@1, or off [default: as \
+    many as in an audit]"))
 )]
 pub struct SweepFlags {
     /// The audit at each point.

@@ -4,7 +4,7 @@ use crate::corruption::Corruption;
 use crate::error::did_you_mean;
 use crate::judge::gate::{self, Demand, Rule};
 use crate::judge::quantity::Quantity;
-use crate::record::{Acceptance, Form, Protocol, ScoreName};
+use crate::record::{Acceptance, EpsAlpha, Form, Protocol, ScoreName};
 use crate::space::XI_K;
 use crate::space::verification::FAR;
 
@@ -77,7 +77,7 @@ pub struct Suite {
     pub mask: Option<Mask>,
     /// Largest size ε of a perturbation, in place of the protocol's.
     pub eps: Option<f32>,
-    /// Step size α, in place of the protocol's.
+    /// Step size α, in place of the one that follows from the protocol's and ε.
     pub alpha: Option<Alpha>,
     /// Number of steps, in place of the protocol's.
     pub steps: Option<usize>,
@@ -106,11 +106,21 @@ pub struct Suite {
 /// A step size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Alpha {
-    /// A size, in the norm of the ball.
+    /// The size that a flag states, in the norm of the ball. It is the same at every ε.
     Size(f32),
-    /// A multiple of ε.
+    /// The size that a suite states, for the ε that it states, or else the usual one. At another ε it follows in proportion.
+    For {
+        /// The size, in the norm of the ball.
+        size: f32,
+        /// The suite's own ε.
+        eps: Option<f32>,
+    },
+    /// A share of ε.
     Share(f32),
 }
+
+/// Largest relative difference between two ε that count as one: protocols have truncated decimals, such as 0.03137 for 8/255.
+const SAME_EPS: f32 = 1e-3;
 
 /// An objective, and what the suite says of it.
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +251,8 @@ impl Suite {
             )));
         }
         refuse_beside_effort(file, &raw)?;
-        let alpha = raw.alpha.as_ref().map(|text| alpha(file, text, ball)).transpose()?;
+        let eps = number(&raw.eps, "eps")?;
+        let alpha = raw.alpha.as_ref().map(|text| alpha(file, text, eps, ball)).transpose()?;
         let within = |value: &Option<Spanned<usize>>, key, least, most| match value {
             Some(v) => between(v.value, least, most)
                 .map_err(|why| Error::usage(format!("{}: `{key}` {why}", at(file, v))))
@@ -291,7 +302,7 @@ impl Suite {
             protocol: raw.protocol,
             ball,
             mask,
-            eps: number(&raw.eps, "eps")?,
+            eps,
             alpha,
             steps: within(&raw.steps, "steps", 1, MOST_STEPS)?,
             search,
@@ -340,40 +351,32 @@ impl Suite {
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
     /// input, in pixels.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {
-        let protocols: Protocols = yaml::read(PROTOCOLS_FILE, PROTOCOLS)?;
+        let protocols = Protocols::read()?;
         let protocol = match self.protocol {
             Protocol::Auto if side <= protocols.small_side => Protocol::Rob28,
             Protocol::Auto => Protocol::Rob224,
             named => named,
         };
-        let forms = if protocol == Protocol::Rob28 { protocols.rob28 } else { protocols.rob224 };
-        let budget = match self.form {
-            Form::Published => forms.published,
-            Form::Corrected => forms.corrected,
-        };
+        let budget = protocols.budget(protocol, self.form);
         let steps = self.steps.unwrap_or(budget.steps);
-        // The protocols' sizes are for the largest change of any pixel.
-        let as_protocol = self.ball.is_box && self.mask.is_none();
-        let usual = |key, text| fraction(PROTOCOLS_FILE, key, text, &BALLS[0]);
-        let eps = match self.eps {
-            Some(eps) => eps,
-            None if as_protocol => usual("eps", &budget.eps)?,
-            None if self.ball.is_box => 1.0,
-            None => {
-                let (suite, norm) = (&self.name, self.ball.name);
-                return Err(Error::usage(format!(
-                    "suite {suite} bounds perturbations by {norm}, and the protocols' ε is the largest change of a \
-                     pixel: state `eps` too, such as 2.0, or --eps 2.0"
-                )));
-            }
-        };
-        let alpha = match self.alpha {
-            Some(Alpha::Size(alpha)) => alpha,
-            Some(Alpha::Share(share)) => share * eps,
-            None if as_protocol => usual("alpha", &budget.alpha)?,
+        let usual = self.usual(&budget)?;
+        let eps = self.eps.or(usual.as_ref().map(|usual| usual.eps)).ok_or_else(|| {
+            let (suite, norm) = (&self.name, self.ball.name);
+            Error::usage(format!(
+                "suite {suite} bounds perturbations by {norm}, and the protocols' ε is the largest change of a \
+                 pixel: state `eps` too, such as 2.0, or --eps 2.0"
+            ))
+        })?;
+        let from = self.proportion(usual);
+        let alpha = match (self.alpha, from) {
+            (Some(Alpha::Size(alpha)), _) => alpha,
+            (Some(Alpha::Share(share)), _) => share * eps,
+            (_, Some(from)) => from.alpha_at(eps),
+            (Some(Alpha::For { size, .. }), None) => size,
             // With this step size an image can reach the boundary and still change direction (Madry et al., ICLR 2018).
-            None => 2.5 * eps / steps as f32,
+            (None, None) => (2.5 * eps / steps as f32).min(eps),
         };
+        self.refuse_long_steps(alpha, eps)?;
         let plan = Plan {
             form: self.form,
             ball: self.ball,
@@ -388,6 +391,106 @@ impl Suite {
         };
         Ok((protocol, plan))
     }
+
+    /// The ε and α that the α of this suite's plan is in proportion to; `None` if α was stated for the plan's ε, or for any.
+    pub fn scaled_from(&self, protocol: Protocol, plan: &Plan) -> Result<Option<EpsAlpha>> {
+        if matches!(self.alpha, Some(Alpha::Size(_) | Alpha::Share(_))) {
+            return Ok(None);
+        }
+        let from = self.proportion(self.usual(&Protocols::read()?.budget(protocol, self.form))?);
+        Ok(from.filter(|from| !from.is_for(plan.eps)))
+    }
+
+    /// The usual ε of this suite's ball, with the step size for it where the protocols have one; `None` if the ball has no usual ε.
+    fn usual(&self, budget: &Budget) -> Result<Option<Usual>> {
+        // The protocols' sizes are for the largest change of any pixel, anywhere.
+        let size = |key, text| fraction(PROTOCOLS_FILE, key, text, &BALLS[0]);
+        Ok(match (self.ball.is_box, &self.mask) {
+            (true, None) => {
+                Some(Usual { eps: size("eps", &budget.eps)?, alpha: Some(size("alpha", &budget.alpha)?) })
+            }
+            (true, Some(_)) => Some(Usual { eps: 1.0, alpha: None }),
+            (false, _) => None,
+        })
+    }
+
+    /// The pair that α keeps the proportion of: the suite's α with its own ε or the usual one, or else the protocol's pair.
+    fn proportion(&self, usual: Option<Usual>) -> Option<EpsAlpha> {
+        let pair = |eps: Option<f32>, alpha: Option<f32>| Some(EpsAlpha { eps: eps?, alpha: alpha? });
+        match self.alpha {
+            Some(Alpha::For { size, eps }) => pair(eps.or(usual.map(|usual| usual.eps)), Some(size)),
+            _ => pair(usual.as_ref().map(|usual| usual.eps), usual.and_then(|usual| usual.alpha)),
+        }
+    }
+
+    /// Whether its search has a step size. Most members of the strong search have their own.
+    fn takes_alpha(&self) -> bool {
+        self.search.takes_alpha && self.effort.is_none()
+    }
+
+    /// Refuses a step that would leave the ball (exit code 2). Only one that a person states is so long.
+    fn refuse_long_steps(&self, alpha: f32, eps: f32) -> Result<()> {
+        let stated = match self.alpha {
+            Some(Alpha::Size(_)) => "--alpha",
+            _ => "`alpha`",
+        };
+        match self.takes_alpha() && alpha > eps {
+            true => Err(Error::usage(too_long(stated, alpha, eps, self.ball))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A usual ε, with the step size for it.
+#[derive(Clone, Copy)]
+struct Usual {
+    eps: f32,
+    alpha: Option<f32>,
+}
+
+impl EpsAlpha {
+    /// Whether `eps` is the ε of this pair, but for rounding.
+    fn is_for(&self, eps: f32) -> bool {
+        (eps / self.eps - 1.0).abs() <= SAME_EPS
+    }
+
+    /// The step size at `eps`, in proportion.
+    fn alpha_at(&self, eps: f32) -> f32 {
+        match self.is_for(eps) && self.alpha <= eps {
+            true => self.alpha,
+            // In double precision, a step as long as ε stays so.
+            false => (f64::from(self.alpha) * f64::from(eps) / f64::from(self.eps)) as f32,
+        }
+    }
+}
+
+impl Protocols {
+    fn read() -> Result<Protocols> {
+        yaml::read(PROTOCOLS_FILE, PROTOCOLS)
+    }
+
+    /// The budget of a protocol. `auto` is one for large images.
+    fn budget(self, protocol: Protocol, form: Form) -> Budget {
+        let forms = if protocol == Protocol::Rob28 { self.rob28 } else { self.rob224 };
+        match form {
+            Form::Published => forms.published,
+            Form::Corrected => forms.corrected,
+        }
+    }
+}
+
+/// What is wrong with a step size above ε, and what to do.
+fn too_long(stated: &str, alpha: f32, eps: f32, ball: &Ball) -> String {
+    let size = |v: f32| match ball.is_box {
+        true => format!("{v:.5} ({:.1}/255)", 255.0 * v),
+        false => format!("{v:.5}"),
+    };
+    format!(
+        "{stated}: the step size {} is larger than ε, {}, so that one step leaves the allowed changes. Leave {stated} out: the step size \
+         then follows from ε. Or state one of at most ε",
+        size(alpha),
+        size(eps)
+    )
 }
 
 /// Where a value of a file is, for messages.
@@ -598,15 +701,22 @@ pub fn parse_size(text: &str, ball: &Ball) -> Result<f32> {
     })
 }
 
-/// Parses a step size: a size as [`parse_size`] takes it, or a share of ε such as "2/5 of eps", above 0 and at most 2.
-fn alpha(file: &str, text: &Spanned<String>, ball: &Ball) -> Result<Alpha> {
+/// Parses a step size: a size as [`parse_size`] takes it, at most the suite's own ε; or a share of ε such as "2/5 of eps", above 0 and
+/// at most 1.
+fn alpha(file: &str, text: &Spanned<String>, eps: Option<f32>, ball: &Ball) -> Result<Alpha> {
     let Some(share) = text.value.strip_suffix(" of eps") else {
-        return fraction(file, "alpha", text, ball).map(Alpha::Size);
+        let size = fraction(file, "alpha", text, ball)?;
+        return match eps.filter(|eps| size > *eps) {
+            Some(eps) => {
+                Err(Error::usage(format!("{}: {}", at(file, text), too_long("`alpha`", size, eps, ball))))
+            }
+            None => Ok(Alpha::For { size, eps }),
+        };
     };
-    let share = number(share).map(|v| v as f32).filter(|v| *v > 0.0 && *v <= 2.0);
+    let share = number(share).map(|v| v as f32).filter(|v| *v > 0.0 && *v <= 1.0);
     share.map(Alpha::Share).ok_or_else(|| {
         Error::usage(format!(
-            "{}: alpha: `{}`: expected a share of ε above 0 and at most 2, such as `2/5 of eps`",
+            "{}: alpha: `{}`: expected a share of ε above 0 and at most 1, such as `2/5 of eps`",
             at(file, text),
             text.value
         ))
@@ -677,11 +787,83 @@ mod tests {
         assert_eq!(plan("ars-strict", 28).1.eps, (77.0f64 / 255.0) as f32);
         assert_eq!(plan("smoke", 224).1.steps, 4);
         let own =
-            Suite::parse("my.yaml", &format!("{BASE}eps: 2/255\nalpha: 0.5\nprotocol: rob28\n")).unwrap();
+            Suite::parse("my.yaml", &format!("{BASE}eps: 2/255\nalpha: 0.005\nprotocol: rob28\n")).unwrap();
         let (protocol, own) = own.plan(224, 1).unwrap();
         assert_eq!(
             (protocol, own.eps, own.alpha, own.steps),
-            (Protocol::Rob28, (2.0f64 / 255.0) as f32, 0.5, 32)
+            (Protocol::Rob28, (2.0f64 / 255.0) as f32, 0.005, 32)
+        );
+    }
+
+    /// Steps keep their proportion to ε: the protocol's, or that of the suite's own pair. A size that a flag states stands.
+    #[test]
+    fn the_step_size_follows_eps() {
+        let pixel = |n: f64| (n / 255.0) as f32;
+        let near = |a: f32, b: f32| (a / b - 1.0).abs() < 2e-3;
+        let at = |suite: &Suite, eps: f32| {
+            let suite = Suite { eps: Some(eps), ..suite.clone() };
+            let (protocol, plan) = suite.plan(224, 1).unwrap();
+            (plan.alpha, suite.scaled_from(protocol, &plan).unwrap())
+        };
+        let ars = Suite::load("ars").unwrap();
+        for n in [0.5, 1.0, 4.0, 16.0, 255.0] {
+            let (alpha, from) = at(&ars, pixel(n));
+            assert!(near(alpha, pixel(n * 3.0 / 8.0)), "{n}: {alpha}");
+            assert_eq!(from, Some(EpsAlpha { eps: 0.03137, alpha: 0.011764 }), "{n}");
+        }
+        // The protocol's ε, truncated or not, has the protocol's α to the bit.
+        for eps in [0.03137, pixel(8.0)] {
+            assert_eq!(at(&ars, eps), (0.011764, None));
+        }
+        // Both are the suite's own.
+        let own = Suite::parse("my.yaml", &format!("{BASE}eps: 4/255\nalpha: 1/255\n")).unwrap();
+        assert_eq!(at(&own, pixel(4.0)), (pixel(1.0), None));
+        let (alpha, from) = at(&own, pixel(2.0));
+        assert!(near(alpha, pixel(0.5)) && from == Some(EpsAlpha { eps: pixel(4.0), alpha: pixel(1.0) }));
+        // The suite's α without an ε is for the protocol's.
+        let alone = Suite::parse("my.yaml", &format!("{BASE}alpha: 2/255\n")).unwrap();
+        assert!(near(at(&alone, pixel(4.0)).0, pixel(1.0)));
+        // The suite's ε without an α takes the protocol's proportion.
+        let only = Suite::parse("my.yaml", &format!("{BASE}eps: 16/255\n")).unwrap();
+        assert!(near(only.plan(224, 1).unwrap().1.alpha, pixel(6.0)));
+        let stated = Suite { alpha: Some(Alpha::Size(pixel(1.0))), ..ars.clone() };
+        assert_eq!(at(&stated, pixel(2.0)), (pixel(1.0), None));
+        // A search that finds its own steps refuses none.
+        let adaptive = Suite { alpha: Some(Alpha::Size(0.5)), ..Suite::load("ars-strict").unwrap() };
+        assert_eq!(at(&adaptive, pixel(1.0)), (0.5, None));
+        // One member of the strong search has the steps of the protocol.
+        assert!(near(at(&Suite::load("strong").unwrap(), pixel(1.0)).0, pixel(3.0 / 8.0)));
+        // In another norm and within a mask, steps were in proportion already.
+        for more in ["norm: l2\n", "patch: 0.1\n"] {
+            let suite = Suite::parse("my.yaml", &format!("{BASE}{more}")).unwrap();
+            assert_eq!(at(&suite, 0.5), (2.5 * 0.5 / 32.0, None));
+            let few = Suite { steps: Some(2), ..suite };
+            assert_eq!(at(&few, 0.5), (0.5, None), "never longer than ε");
+        }
+    }
+
+    #[test]
+    fn a_step_longer_than_eps_is_refused() {
+        refused(
+            &format!("{BASE}eps: 1/255\nalpha: 3/255\n"),
+            &["line 4", "0.01176 (3.0/255)", "0.00392 (1.0/255)", "Leave `alpha` out"],
+        );
+        refused(&format!("{BASE}norm: l2\neps: 1\nalpha: 2\n"), &["line 5", "2.00000 is larger"]);
+        refused(&format!("{BASE}alpha: 6/5 of eps\n"), &["line 3", "at most 1"]);
+        let long = Suite { alpha: Some(Alpha::Size(0.5)), ..Suite::load("ars").unwrap() };
+        let error = long.plan(28, 1).unwrap_err();
+        assert!(error.exit == crate::Exit::Usage && error.message.contains("Leave --alpha out"), "{error}");
+        // Without an ε of its own, the suite's step is for the protocol's.
+        let alone = Suite::parse("my.yaml", &format!("{BASE}alpha: 0.5\n")).unwrap();
+        assert!(alone.plan(28, 1).unwrap_err().message.contains("Leave `alpha` out"));
+        assert_eq!(
+            Suite::parse("my.yaml", &format!("{BASE}eps: 0.1\nalpha: 0.1\n"))
+                .unwrap()
+                .plan(28, 1)
+                .unwrap()
+                .1
+                .alpha,
+            0.1
         );
     }
 
@@ -775,7 +957,7 @@ mod tests {
         assert_eq!((adml.eps, adml.alpha, adml.steps), ((8.0f64 / 255.0) as f32, 0.007, 7));
         assert_eq!((plan("panum-fgsm").search.name, plan("panum-cw").search.name), ("fgsm", "cw"));
         assert_eq!(plan("minimum").search.name, "bisection");
-        for alpha in ["0 of eps", "2.1 of eps", "x of eps", "1/2 of ε"] {
+        for alpha in ["0 of eps", "1.1 of eps", "x of eps", "1/2 of ε"] {
             refused(&format!("{BASE}alpha: {alpha}\n"), &["line 3", alpha]);
         }
     }

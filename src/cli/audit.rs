@@ -96,11 +96,11 @@ pub struct AuditFlags {
     /// --eps says otherwise
     #[arg(long, value_name = "SHARE")]
     pub patch: Option<String>,
-    /// Largest size of a perturbation: for linf the largest change of a pixel, such as 8/255; for l2 a length, such as 2.0
-    /// [default: by protocol; none for l2]
+    /// Largest size of a perturbation: for linf the largest change of a pixel, such as 8/255; for l2 a length, such as 2.0. If it is not
+    /// the protocol's or the suite's, the step size follows in proportion [default: by protocol; none for l2]
     #[arg(long)]
     pub eps: Option<String>,
-    /// Step size, such as 3/255 [default: by protocol]
+    /// Step size, such as 3/255, at most ε [default: by protocol, in proportion to ε]
     #[arg(long)]
     pub alpha: Option<String>,
     /// PGD steps [default: by protocol]

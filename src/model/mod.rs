@@ -325,12 +325,17 @@ impl Model {
         self.others.iter().filter_map(|(route, model)| Some((*route, model.as_ref().err()?.as_str())))
     }
 
-    /// Labels of the nodes that the backward passes asked for so far soften, in the order of the graph.
-    pub fn softened_nodes(&self) -> Vec<String> {
+    /// The routes that were asked for so far, besides the exact gradient.
+    pub fn asked_routes(&self) -> Vec<Route> {
+        self.others.iter().map(|(route, _)| *route).collect()
+    }
+
+    /// Labels of the nodes that the backward passes of some routes soften, in the order of the graph. `of` chooses among the routes that
+    /// were asked for.
+    pub fn softened_nodes(&self, of: impl Fn(Route) -> bool) -> Vec<String> {
         let mut nodes: Vec<String> = Vec::new();
-        for node in
-            self.others.iter().filter_map(|(_, model)| model.as_ref().ok()?.as_ref()).flat_map(|m| &m.nodes)
-        {
+        let chosen = self.others.iter().filter(|(route, _)| of(*route));
+        for node in chosen.filter_map(|(_, model)| model.as_ref().ok()?.as_ref()).flat_map(|m| &m.nodes) {
             if !nodes.contains(node) {
                 nodes.push(node.clone());
             }

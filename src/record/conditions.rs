@@ -99,6 +99,15 @@ pub struct Data {
     pub unreadable: Vec<String>,
 }
 
+/// A bound of perturbations, with the step size that was stated for it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EpsAlpha {
+    /// Largest size ε of a perturbation, in units of the [0,1] range.
+    pub eps: f32,
+    /// Step size α, in the same units.
+    pub alpha: f32,
+}
+
 /// The suite that was run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Suite")]
@@ -119,6 +128,9 @@ pub struct SuiteRecord {
     pub eps: f32,
     /// Step size α, in the same units.
     pub alpha: f32,
+    /// The ε and α, of the protocol or the suite, that `alpha` is in proportion to; absent if `alpha` was stated for this ε.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alpha_scaled_from: Option<EpsAlpha>,
     /// Steps per run.
     pub steps: usize,
     /// The search algorithm, by its name as a suite's `schedule`.

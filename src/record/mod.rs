@@ -21,7 +21,7 @@ mod verification;
 
 pub use choices::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use conditions::{
-    Data, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
+    Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
     Surrogate, Timing, Tool,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};

@@ -5,7 +5,7 @@
 //! of another model, or with smaller perturbations than those of the published models. The threshold is the share of R@1 that ES
 //! leaves of the weakest published defence.
 
-use super::escape::shell;
+use super::again::Again;
 use super::first::masked;
 use super::shown::bound;
 use crate::Result;
@@ -52,7 +52,7 @@ pub fn assess(report: &Report) -> Result<Assessment> {
     if masked(report) {
         reasons.push("The model masks its gradient, so that scores of attacks along it mean nothing".into());
     }
-    Ok(Assessment { standing, headline, reasons, next: next(report, standing) })
+    Ok(Assessment { standing, headline, reasons, next: next(report, standing)? })
 }
 
 /// The verdict where the numbers are valid. Where they are not, an alarm says so and why. Errors: as [`assess`].
@@ -204,70 +204,97 @@ fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     (Standing::Open, "No verdict yet: no strong search was run".into(), reasons)
 }
 
-/// The suite that commands take where none is named.
-const USUAL: &str = "ars";
-
 /// Whether its images came as a list of pairs. The list does not identify every image, so that R@1 says little.
 fn of_list(report: &Report) -> bool {
     report.verification.as_ref().is_some_and(|found| found.listed)
 }
 
-/// What to do next.
-fn next(report: &Report, standing: Standing) -> Vec<(String, Option<String>)> {
-    let model = shell(&report.model.path);
+/// Queries of a further audit that measures more than a report did.
+const MORE: usize = 200;
+/// A step of several verdicts.
+const DISTRUST: &str = "Run all checks for reasons to distrust the numbers";
+/// Queries of a search for the smallest changes, which takes hundreds of steps for each.
+const SMALLEST: usize = 50;
+
+/// What to do next. Each command can be pasted and run; a step that needs another program, or files that are not there yet, is a sentence.
+fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<String>)>> {
+    let mut again = Again::of(report);
     let built_in = report.warnings.iter().any(|w| reason::BUILT_IN_DATA.made(w));
-    let data = match of_list(report) {
-        true => " --data PAIRS",
-        false if built_in => "",
-        false => " --data FOLDER",
-    };
-    // The doctor examines the attacks of a suite. A suite of the user's own has no built-in name.
-    let suite = Some(&report.suite.name).filter(|name| crate::suite::Suite::knows(name) && *name != USUAL);
-    let suite = suite.map_or(String::new(), |name| format!(" --suite {name}"));
     let has = |of: &reason::Reason| report.warnings.iter().any(|w| of.made(w));
     let mut steps: Vec<(String, Option<String>)> = Vec::new();
     let mut step = |text: &str, command: Option<String>| steps.push((text.into(), command));
-    let doctor = Some(format!("audit doctor{suite} {model}{data}"));
-    let strong = |more: &str| Some(format!("audit --suite strong {model}{data}{more} -o strong.html"));
+    // A report without the command line of its audit names the command, or the flag.
+    let or = |text: &str, name: &str, command: &Option<String>| match command {
+        Some(_) => text.to_string(),
+        None => format!("{text} (`{name}`)"),
+    };
+    let doctor = again.as_ref().map(Again::doctor);
+    // The strong search on more queries than here; none if all were attacked.
+    let robust = report.scores.robust_r1.as_ref().map_or(0, |robust| robust.queries);
+    let more = MORE.max(2 * robust);
+    let left = report.data.queries == 0 || robust + report.benign.without_positive < report.data.queries;
+    let mut strong = |most: Option<usize>| match again.as_mut() {
+        Some(again) if left => again.strong(most).map(Some),
+        _ => Ok(None),
+    };
     match standing {
         Standing::Void => {
             step("Correct what is marked ERROR below, and audit again", None);
-            step("Run all checks to find the cause", doctor);
+            step(&or("Run all checks to find the cause", "audit doctor", &doctor), doctor);
         }
         Standing::Open if report.part.is_some() => {
-            step("Combine the parts", Some("audit merge part*.json -o report.json -o report.html".into()));
+            step("Combine the reports of all parts with `audit merge`", None);
         }
         Standing::Open | Standing::Between if of_list(report) => {
             if report.suite.sampling.is_some() {
-                let more = format!("audit{suite} {model}{data} --max-queries 200 -o pairs.html");
-                step("Attack more pairs than here", Some(more));
+                let pairs =
+                    again.as_mut().map(|again| again.on_more(MORE.max(2 * report.suite.queries), "pairs"));
+                step(&or("Attack more pairs than here", "--max-queries", &pairs), pairs);
             }
-            step("Run all checks for reasons to distrust the numbers", doctor);
+            step(&or(DISTRUST, "audit doctor", &doctor), doctor);
         }
         Standing::Open | Standing::Between => {
-            step("Run the strong search on more queries than here", strong(" --max-queries 200"));
-            step("Run all checks for reasons to distrust the numbers", doctor);
+            if left {
+                let strong = strong(Some(more))?;
+                step(
+                    &or("Run the strong search on more queries than here", "--suite strong", &strong),
+                    strong,
+                );
+            }
+            step(&or(DISTRUST, "audit doctor", &doctor), doctor);
         }
         Standing::Falls => {
             step(
-                "Harden the model: adversarial training on your own images (docs/training.md)",
-                Some("audit-train ca-tride --data FOLDER --out hardened.onnx".into()),
+                "Harden the model by adversarial training on your own images. The trainer, audit-train, is built apart from this program: \
+                 see docs/training.md",
+                None,
             );
             step(
-                "Then make the same attacks on the hardened model, and compare",
-                Some(format!("audit hardened.onnx{data} --trials report.json -o hardened.json")),
+                "Then audit the hardened model with the flags of this audit and with `--trials` and this report as JSON, so that both have \
+                 the same attacks, and compare both reports: see docs/tutorials/harden.md",
+                None,
             );
+            if report.smallest.is_none() && !of_list(report) {
+                let smallest = again.as_mut().and_then(|again| again.smallest(SMALLEST));
+                step(
+                    &or("Measure how small a change breaks a query", "--suite minimum", &smallest),
+                    smallest,
+                );
+            }
             step("Until then: a table below lists the weakest classes and queries", None);
         }
         Standing::Stands => {
-            step("Try to refute this verdict: all checks, and other attacks", doctor);
-            step("Attack every query with the strong search", strong(""));
+            step(
+                &or("Try to refute this verdict: all checks, and other attacks", "audit doctor", &doctor),
+                doctor,
+            );
+            if left {
+                let strong = strong(None)?;
+                step(&or("Attack every query with the strong search", "--suite strong", &strong), strong);
+            }
             if let Some(robust) = &report.scores.robust_r1 {
-                let least = robust.interval.0.floor();
-                step(
-                    "Check later versions against this result",
-                    Some(format!("audit gate report.json --fail-under robust_r1={least}")),
-                );
+                let gated = again.as_ref().map(|again| again.gated(robust.interval.0.floor()));
+                step(&or("Hold later versions to this result with a gate", "--fail-under", &gated), gated);
             }
         }
     }
@@ -275,13 +302,12 @@ fn next(report: &Report, standing: Standing) -> Vec<(String, Option<String>)> {
         step("Audit the model without the layer that masks its gradient", None);
     }
     if has(&reason::PREPROCESSING_ASSUMED) {
-        step(
-            "State the preprocessing in a model card: here it was assumed",
-            Some(format!("audit inspect {model} --write-card")),
-        );
+        let inspect = again.as_ref().map(Again::inspect);
+        let text = "State the preprocessing in a model card: here it was assumed. `--write-card` begins one";
+        step(&or(text, "audit inspect", &inspect), inspect);
     }
     if built_in {
-        step("Audit on your own images: add --data FOLDER", None);
+        step("Audit on your own images: add `--data` and a folder with one folder for each class", None);
     }
-    steps
+    Ok(steps)
 }

@@ -1,7 +1,7 @@
 //! What every format shows of a model's geometry: its tables, and what it was measured on.
 
 use super::shown::Grid;
-use super::shown::bound;
+use super::shown::{bound, scaled};
 use crate::record::{Geometry, Severity, TripletState};
 use crate::threat::Objective;
 
@@ -138,7 +138,7 @@ pub(super) fn mapped(geometry: &Geometry) -> String {
 /// The budget of the attacks, in words.
 pub(super) fn budget(geometry: &Geometry) -> String {
     let s = &geometry.suite;
-    format!("ε {}, {} steps of {:.5}", bound(s), s.steps, s.alpha)
+    format!("ε {}, {} steps of {:.5}{}", bound(s), s.steps, s.alpha, scaled(s))
 }
 
 /// What was measured, in a line.

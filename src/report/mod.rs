@@ -1,5 +1,6 @@
 //! A report in every format: each is a pure function of [`crate::record::Report`].
 
+pub mod again;
 mod assessment;
 mod catalogues;
 pub mod compare;

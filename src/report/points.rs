@@ -1,9 +1,9 @@
 //! What every format shows of the points of a sweep.
 
-use super::shown::{Grid, RETRIEVAL, bound, median, retrieval_rows};
-use crate::record::{Attack, Severity, SuiteRecord, Sweep, SweepPoint};
+use super::shown::{Grid, RETRIEVAL, bound, in_proportion, median, retrieval_rows, scaled, takes_alpha};
+use crate::record::{Attack, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
 use crate::threat::BALLS;
-use crate::threat::term::{TERMS, Term};
+use crate::threat::term::{R1, TERMS, Term};
 
 /// The terms that a point measured, in the order of reports.
 pub(super) fn terms(sweep: &Sweep) -> Vec<&'static Term> {
@@ -11,34 +11,86 @@ pub(super) fn terms(sweep: &Sweep) -> Vec<&'static Term> {
     TERMS.iter().filter(measured).collect()
 }
 
+/// The terms that have a curve: robust R@1 first, which is the one to read.
+pub(super) fn curves(sweep: &Sweep) -> Vec<&'static Term> {
+    let (robust, others): (Vec<_>, Vec<_>) = terms(sweep).into_iter().partition(|term| **term == R1);
+    robust.into_iter().chain(others).collect()
+}
+
+/// A term after the attack at a point, with its interval. That of the strong search is robust R@1: a query is lost if any attack of
+/// the point makes it wrong.
+pub(super) fn after(point: &SweepPoint, term: &Term) -> Option<(f64, Option<(f64, f64)>)> {
+    match &point.scores.robust_r1 {
+        Some(robust) if *term == R1 => Some((robust.value, Some(robust.interval))),
+        _ => row(point, term).and_then(|row| Some((row.after?, row.after_interval))),
+    }
+}
+
 /// The row of a term at a point.
 pub(super) fn row<'p>(point: &'p SweepPoint, term: &Term) -> Option<&'p Attack> {
     point.attacks.iter().find(|a| a.code == term.name)
 }
 
-/// A row for each point: its place, the scores, each term after the attack, and the median of the smallest perturbations where the
-/// suite looks for them.
-pub(super) fn table(sweep: &Sweep) -> Grid {
-    let scores = scores(sweep).into_iter().map(|(name, _)| name);
-    let terms = terms(sweep).into_iter().map(|t| t.name);
-    let smallest = smallest(sweep).then_some("smallest ε, median");
-    let axes = sweep.axes.iter().map(String::as_str);
-    let head: Vec<&str> = axes.chain(scores).chain(terms).chain(smallest).collect();
-    Grid::new(&head, &[], sweep.points.iter().map(|point| cells(sweep, point)))
+/// A column of a table of points.
+struct Column {
+    name: &'static str,
+    /// The cell of a point; `None` if the point doesn't have it.
+    cell: Box<dyn Fn(&SweepPoint) -> Option<String>>,
 }
 
-fn cells(sweep: &Sweep, point: &SweepPoint) -> Vec<String> {
-    let dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
-    let scores = scores(sweep).into_iter().map(|(_, of)| dash(of(point).map(|v| format!("{v:.1}"))));
-    let after = |t: &'static Term| dash(row(point, t).and_then(|a| a.after).map(|v| t.show(v)));
-    let smallest = smallest(sweep).then(|| dash(point.smallest.as_ref().map(median)));
-    let terms = terms(sweep).into_iter().map(after);
-    point.at.iter().cloned().chain(scores).chain(terms).chain(smallest).collect()
+/// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if points differ in it; `None` if
+/// there is nothing of these.
+pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
+    let within = |value: f64, interval: Option<(f64, f64)>| {
+        let interval = interval.map_or(String::new(), |(low, high)| format!(" ({low:.1} – {high:.1})"));
+        format!("{value:.1}{interval}")
+    };
+    let score = |name: &'static str, of: ScoreName| Column {
+        name,
+        cell: Box::new(move |p| {
+            p.scores.get(of).filter(|s| !s.withheld).map(|s| within(s.value, s.interval))
+        }),
+    };
+    let robust = Column {
+        name: "robust R@1",
+        cell: Box::new(move |p| p.scores.robust_r1.as_ref().map(|r| within(r.value, Some(r.interval)))),
+    };
+    let alpha = Column { name: "α", cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
+    let (ars, ers) = (score("ARS", ScoreName::Ars), score("ERS", ScoreName::Ers));
+    let columns = vec![robust, ars, ers, score("ARS, strong", ScoreName::ArsStrong)];
+    grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
 }
 
-/// Whether some point looked for the smallest perturbations.
-fn smallest(sweep: &Sweep) -> bool {
-    sweep.points.iter().any(|p| p.smallest.is_some())
+/// A row for each point: its place, each term after the attack, and the median of the smallest perturbations if the suite looks for them;
+/// `None` if there is nothing of these. Robust R@1 is among the scores.
+pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
+    let terms = terms(sweep).into_iter().filter(|term| **term != R1);
+    let terms = terms.map(|term| Column {
+        name: term.name,
+        cell: Box::new(move |p| after(p, term).map(|(value, _)| term.show(value))),
+    });
+    let smallest =
+        Column { name: "smallest ε, median", cell: Box::new(|p| p.smallest.as_ref().map(median)) };
+    grid(sweep, terms.chain([smallest]).collect())
+}
+
+/// The axes and those columns that some point has; `None` if no point has any.
+fn grid(sweep: &Sweep, columns: Vec<Column>) -> Option<Grid> {
+    let some = |column: &Column| sweep.points.iter().any(|p| (column.cell)(p).is_some());
+    let columns: Vec<Column> = columns.into_iter().filter(some).collect();
+    let head = sweep.axes.iter().map(String::as_str).chain(columns.iter().map(|column| column.name));
+    let row = |point: &SweepPoint| {
+        let cells = columns.iter().map(|column| (column.cell)(point).unwrap_or_else(|| "–".into()));
+        point.at.iter().cloned().chain(cells).collect()
+    };
+    let head: Vec<&str> = head.collect();
+    (!columns.is_empty()).then(|| Grid::new(&head, &[], sweep.points.iter().map(row)))
+}
+
+/// Whether steps have a size, and points have different ones.
+fn alphas(sweep: &Sweep) -> bool {
+    let size = |p: &SweepPoint| takes_alpha(&p.suite).then_some(p.suite.alpha);
+    sweep.points.iter().any(|p| size(p).is_some() && size(p) != sweep.points.first().and_then(size))
 }
 
 /// What attacked queries find at each point; `None` where no attack moves queries.
@@ -51,20 +103,6 @@ pub(super) fn retrieval(sweep: &Sweep) -> Option<Grid> {
         rows.extend(found.into_iter().map(|cells| [point.at.clone(), cells].concat()));
     }
     (!rows.is_empty()).then(|| Grid::new(&head, &[], rows).set_back(without_attack))
-}
-
-/// A score by name, and where a point has it.
-type ScoreColumn = (&'static str, fn(&SweepPoint) -> Option<f64>);
-
-/// The scores that some point has.
-fn scores(sweep: &Sweep) -> Vec<ScoreColumn> {
-    let all: [ScoreColumn; 4] = [
-        ("robust R@1", |p| p.scores.robust_r1.as_ref().map(|r| r.value)),
-        ("ARS", |p| p.scores.ars.as_ref().map(|s| s.value)),
-        ("ERS", |p| p.scores.ers.as_ref().map(|s| s.value)),
-        ("ARS, strong", |p| p.scores.ars_strong.as_ref().map(|s| s.value)),
-    ];
-    all.into_iter().filter(|(_, of)| sweep.points.iter().any(|p| of(p).is_some())).collect()
 }
 
 /// What bounds perturbations where ε is an axis of the sweep; `None` for the largest change of any pixel.
@@ -81,8 +119,9 @@ pub(super) fn what(sweep: &Sweep) -> String {
     let parts: Vec<String> = [
         constant("eps", format!("ε {}", bound(suite))).or_else(|| bounded_by(suite)),
         constant("steps", format!("{} steps", suite.steps)),
-        Some(format!("α {:.5}", suite.alpha)),
+        steps(sweep, suite),
         Some(suite.asked()),
+        robust(sweep),
     ]
     .into_iter()
     .flatten()
@@ -97,6 +136,68 @@ pub(super) fn what(sweep: &Sweep) -> String {
         sweep.axes.join(", "),
         parts.join(" · ")
     )
+}
+
+/// The step size of all points, or what it follows; `None` where the search has none.
+fn steps(sweep: &Sweep, suite: &SuiteRecord) -> Option<String> {
+    let from = sweep.points.iter().find_map(|p| p.suite.alpha_scaled_from);
+    takes_alpha(suite).then(|| match (alphas(sweep), from) {
+        (false, _) => format!("α {:.5}{}", suite.alpha, scaled(suite)),
+        (true, Some(from)) => in_proportion(from),
+        (true, None) => "α in proportion to ε".into(),
+    })
+}
+
+/// How many queries the strong search attacked for robust R@1.
+fn robust(sweep: &Sweep) -> Option<String> {
+    let mut counts: Vec<usize> =
+        sweep.points.iter().filter_map(|p| Some(p.scores.robust_r1.as_ref()?.queries)).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    match counts[..] {
+        [] => None,
+        [one] => Some(format!("robust R@1 of {one} queries")),
+        [least, .., most] => Some(format!("robust R@1 of {least} to {most} queries")),
+    }
+}
+
+/// A finding, with the points that have it in the same words.
+pub(super) struct SweepFinding<'s> {
+    pub id: &'s str,
+    pub severity: Severity,
+    pub text: &'s str,
+    /// The points in words: "all points", or their places.
+    pub places: Vec<String>,
+}
+
+impl SweepFinding<'_> {
+    /// The points in one text.
+    pub fn at(&self) -> String {
+        self.places.join(", ")
+    }
+}
+
+/// The findings of all points. Those of one reason are together, in the order of the first point that has it.
+pub(super) fn findings(sweep: &Sweep) -> Vec<SweepFinding<'_>> {
+    let mut found: Vec<SweepFinding> = Vec::new();
+    for point in &sweep.points {
+        for w in &point.warnings {
+            let place = place(sweep, point);
+            let same = |f: &&mut SweepFinding| f.id == w.id && f.text == w.text && f.severity == w.severity;
+            if let Some(known) = found.iter_mut().find(same) {
+                known.places.push(place);
+                continue;
+            }
+            let after = found.iter().rposition(|f| f.id == w.id).map_or(found.len(), |last| last + 1);
+            let one = SweepFinding { id: &w.id, severity: w.severity, text: &w.text, places: vec![place] };
+            found.insert(after, one);
+        }
+    }
+    let all = sweep.points.len();
+    for finding in found.iter_mut().filter(|f| all > 1 && f.places.len() == all) {
+        finding.places = vec!["all points".into()];
+    }
+    found
 }
 
 /// What takes the numbers of some points back: each finding of severity error once, with its points.

@@ -5,8 +5,8 @@ use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
 use crate::judge::division::{DIVISIONS, Division};
 use crate::judge::quantity::{self, ARS, ERS, Quantity};
 use crate::record::{
-    Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
-    Smallest, SuiteRecord,
+    Attack, Breakdown, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow,
+    SameEps, Smallest, SuiteRecord,
 };
 use crate::threat::measure::captured::FIRST;
 use crate::threat::term::{R1, Term};
@@ -384,7 +384,23 @@ pub(super) fn stepping(report: &Report) -> String {
         1 => ", 1 random start".into(),
         n => format!(", {n} random starts"),
     };
-    format!("{steps}{}{starts}", suite.in_half())
+    format!("{steps}{}{starts}{}", suite.in_half(), scaled(suite))
+}
+
+/// What the step size is in proportion to, as an addition to the steps, where it was not stated for this ε.
+pub(super) fn scaled(suite: &SuiteRecord) -> String {
+    let from = suite.alpha_scaled_from.filter(|_| takes_alpha(suite));
+    from.map_or(String::new(), |from| format!(", {}", in_proportion(from)))
+}
+
+/// Where a step size comes from that follows ε.
+pub(super) fn in_proportion(from: EpsAlpha) -> String {
+    format!("α in proportion to ε ({:.5} at {:.5})", from.alpha, from.eps)
+}
+
+/// Whether the search of the suite has a step size.
+pub(super) fn takes_alpha(suite: &SuiteRecord) -> bool {
+    suite.effort.is_none() && Search::find(&suite.schedule).is_ok_and(|search| search.takes_alpha)
 }
 
 /// How robust R@1 was measured, where a suite of other attacks ran.

@@ -1,6 +1,7 @@
 //! A sweep, for a terminal and as files: one table with a row for each point.
 
-use super::points::{alarms, retrieval, row, table, terms, what};
+use super::points::{self, alarms, retrieval, row, scores, table, terms, what};
+use super::shown::Grid;
 use super::terminal::{self, Paint};
 use super::{Output, Rendering, escape, html};
 use crate::record::Sweep;
@@ -32,21 +33,47 @@ pub fn terminal(sweep: &Sweep) -> String {
     }
     out += &terminal::wrap(&what(sweep));
     out += &format!("\nbefore any attack: R@1 {:.1}\n", sweep.benign.r1);
-    out += &terminal::table(&table(sweep), terminal::width(), Paint(false));
-    out += "\nterms after the attack; ranks and shares in per cent\n";
+    let shown = |grid: &Grid| terminal::table(grid, terminal::width(), Paint(false));
+    if let Some(scores) = scores(sweep) {
+        out += &format!("{}\nin brackets 95 % intervals\n", shown(&scores));
+    }
+    if let Some(table) = table(sweep) {
+        out += &format!("{}\nterms after the attack; ranks and shares in per cent\n", shown(&table));
+    }
+    out += &findings(sweep);
     if let Some(found) = retrieval(sweep) {
         out += "\nwhat attacked queries find, in per cent\n";
-        out += &terminal::table(&found, terminal::width(), Paint(false));
+        out += &shown(&found);
         out.push('\n');
     }
     out
 }
 
-/// A row for each point and term: the term, what queries find after its attack, and the median of the smallest perturbations.
+/// The findings, each with its points: what was found at the first of them, and which other points have it in other words. The page and
+/// the JSON have these words too.
+fn findings(sweep: &Sweep) -> String {
+    let mut out = String::new();
+    for same in points::findings(sweep).chunk_by(|a, b| a.id == b.id) {
+        let first = &same[0];
+        let others: Vec<String> = same[1..].iter().flat_map(|f| f.places.clone()).collect();
+        let also = match &others[..] {
+            [] => String::new(),
+            others => format!(". Also at {}, with other numbers", others.join(", ")),
+        };
+        let at = if sweep.points.len() > 1 { format!(" at {}", first.at()) } else { String::new() };
+        let text = format!("{} [{}]{at}: {}{also}", first.severity.word(), first.id, first.text);
+        out += &(terminal::wrap(&text) + "\n");
+    }
+    out
+}
+
+/// A row for each point and term: the term, what queries find after its attack, the median of the smallest perturbations, and what holds
+/// for the whole point: robust R@1, ε, α and the ids of its findings.
 fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
     let mut out = sweep.axes.iter().map(|a| escape::csv(a)).collect::<Vec<_>>().join(",");
     out += ",attack,queries,before,after,after_low,after_high,resistance,";
-    out += "r1_after,map_after,map_at_r_after,map_at_c_after,nmi_after,smallest_median\n";
+    out += "r1_after,map_after,map_at_r_after,map_at_c_after,nmi_after,smallest_median,";
+    out += "robust_r1,robust_r1_low,robust_r1_high,robust_r1_queries,point_eps,point_alpha,findings\n";
     let number = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
     for point in &sweep.points {
         for term in terms(sweep) {
@@ -65,6 +92,17 @@ fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
                 number(after.map(|m| m.map_at_c)),
                 number(after.and_then(|m| m.nmi)),
                 number(point.smallest.as_ref().filter(|s| found(&s.attack)).and_then(|s| s.median)),
+            ]);
+            let robust = point.scores.robust_r1.as_ref();
+            let ids: Vec<&str> = point.warnings.iter().map(|w| w.id.as_str()).collect();
+            cells.extend([
+                number(robust.map(|r| r.value)),
+                number(robust.map(|r| r.interval.0)),
+                number(robust.map(|r| r.interval.1)),
+                robust.map_or(String::new(), |r| r.queries.to_string()),
+                point.suite.eps.to_string(),
+                point.suite.alpha.to_string(),
+                escape::csv(&ids.join(" ")),
             ]);
             out += &cells.join(",");
             out.push('\n');

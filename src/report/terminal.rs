@@ -422,7 +422,8 @@ pub(super) fn table(grid: &Grid, width: usize, paint: Paint) -> String {
                 false => format!("{} {}", grid.head[i], row[i]),
             };
             let pairs: Vec<String> = numbers.into_iter().map(|i| pair(i).replace(' ', "\u{a0}")).collect();
-            wrap_in(&format!("{}: {}", text.join(", "), pairs.join(" · ")), width).replace('\u{a0}', " ")
+            let text = if text.is_empty() { String::new() } else { format!("{}: ", text.join(", ")) };
+            wrap_in(&format!("{text}{}", pairs.join(" · ")), width).replace('\u{a0}', " ")
         };
         return grid.rows.iter().map(paragraph).collect::<Vec<_>>().join("\n");
     }

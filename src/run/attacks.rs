@@ -62,6 +62,18 @@ pub fn earlier(
 }
 
 impl Attacks<'_> {
+    /// Those of the outcomes `known` that are of trials of this run, by place.
+    pub fn of_known(&self, known: &[Outcome]) -> Vec<(usize, Outcome)> {
+        let key = |o: &Outcome| (o.attack.clone(), o.query.clone(), o.targets.clone());
+        let known: HashMap<_, &Outcome> = known.iter().map(|o| (key(o), o)).collect();
+        let id = |i: usize| self.gallery.ids[i].clone();
+        let of = |t: &Trial| {
+            (t.objective.code.to_string(), id(t.query), t.targets.iter().map(|&i| id(i)).collect::<Vec<_>>())
+        };
+        let trials = self.trials.iter().enumerate();
+        trials.filter_map(|(place, trial)| Some((place, (*known.get(&of(trial))?).clone()))).collect()
+    }
+
     /// Runs the trials but for those that are `done`, and returns the outcomes of all, in their order. A trial goes to the
     /// journal as soon as it is finished. Errors: what ended the attacks (exit code 130 where somebody asked for
     /// an end), with what to do next.

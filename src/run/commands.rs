@@ -49,7 +49,7 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         }
         Some(Command::Inspect(flags)) => {
             limit(flags.compute.runtime.threads);
-            inspect::run(&flags)
+            inspect::run(&flags, &command_line(words))
         }
         Some(Command::Report(flags)) => render(&flags),
         Some(Command::Gate(flags)) => gate(&flags),

@@ -116,7 +116,7 @@ impl<'c> Legs<'c> {
         let resume = self.resume && file.as_ref().is_some_and(|file| file.is_file());
         let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
         let flags = AuditFlags { resume, ..flags.clone() };
-        let report = attacked(&flags, self.command, subject, clean, &mut journal)?;
+        let report = attacked(&flags, self.command, subject, clean, &mut journal, &[])?;
         self.journals.extend(journal);
         Ok(report)
     }

@@ -11,6 +11,8 @@ use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Inspection, Taken, inspect};
 use crate::progress::{Mode, Phase};
 use crate::report::Destination;
+use crate::report::again::first_audit;
+use crate::report::escape::words;
 use crate::report::terminal::wrap_under;
 use crate::suite::Suite;
 use crate::{Error, Exit, Result, interrupt, operators};
@@ -107,8 +109,8 @@ pub struct AuditCost {
     pub attacks_50_least_s: f64,
 }
 
-/// Examines the model. Returns the findings as text, and exit code 3 where an audit would refuse the model.
-pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
+/// Examines the model. Returns the findings as text, and exit code 3 where an audit would refuse the model. `command` is the command line.
+pub fn run(flags: &InspectFlags, command: &str) -> Result<(String, Option<Exit>)> {
     refuse_without_cuda(&flags.compute)?;
     let path = flags.model.as_path();
     let said = Card { metric: flags.metric, ..flags.described.card()? };
@@ -117,7 +119,7 @@ pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
     let suite = Suite::load(&flags.suite)?;
     let machine = Machine::choose(&flags.compute)?;
     let found = watched(path, &card, &machine, flags.compute.batch)?;
-    let mut findings = findings(flags, &machine, &card, &suite, &found)?;
+    let mut findings = findings(flags, command, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {
         to.write(write_card(path, &card, taken).as_bytes())?;
         let text = format!("{} is written. Read its comments, and correct what was assumed", file.display());
@@ -147,6 +149,7 @@ fn watched(path: &Path, card: &Card, machine: &Machine, batch: Option<usize>) ->
 
 fn findings(
     flags: &InspectFlags,
+    command: &str,
     machine: &Machine,
     card: &Card,
     suite: &Suite,
@@ -162,15 +165,17 @@ fn findings(
         Ok(taken) => taken.without_gradient.clone(),
     };
     let mut next: Vec<String> = (!fix.is_empty()).then_some(fix).into_iter().collect();
-    let name = flags.model.display();
     if problem.is_none() && next.is_empty() {
         if info.is_some_and(|i| i.preprocessing.assumed) {
             next.push("state how images are prepared, in a card: --write-card begins one".into());
         }
-        next.push(format!("audit {name} --data FOLDER --max-queries {QUERIES} -o report.html"));
+        let (model, taken) = (flags.model.to_string_lossy(), |name: &str| Path::new(name).exists());
+        next.push(first_audit(&model, &words(command), QUERIES, &taken));
+        let own = "this takes generated images; for your own add --data and a folder that has one folder for each class";
+        next.push(own.into());
     }
     Ok(Findings {
-        model: name.to_string(),
+        model: flags.model.display().to_string(),
         bytes: found.bytes,
         sha256: info.map(|i| i.sha256.clone()),
         looks_like: looks_like.into(),

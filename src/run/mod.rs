@@ -32,9 +32,9 @@ use crate::cli::AuditFlags;
 use crate::judge::check;
 use crate::judge::gate::{self, Rules};
 use crate::judge::strong;
-use crate::model::Model;
+use crate::model::{Model, Route};
 use crate::progress::Phase;
-use crate::record::{Finding, Report, Verdict};
+use crate::record::{Finding, Outcome, Report, Verdict};
 use crate::report::{self, Target};
 use crate::run::examples::Collector;
 use crate::{Error, Exit, Result};
@@ -75,7 +75,7 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
         plan: &plan,
         surrogate: surrogate.as_ref(),
     };
-    execute(&attacks, &mut model, flags, &mut report, &mut journal, &mut collector)?;
+    execute(&attacks, &mut model, flags, &mut report, &mut journal, &mut collector, &[])?;
     report.timing.attacks_s = clock.lap();
 
     // What follows from their outcomes.
@@ -106,13 +106,15 @@ pub fn run(flags: &AuditFlags, command: &str) -> Result<Report> {
     Ok(report)
 }
 
-/// The report of the trials that `clean` selects, run on a subject of several such reports. It is written to no file.
+/// The report of the trials that `clean` selects, run on a subject of several such reports. It is written to no file. `known` are
+/// outcomes of trials of such a report that ran under the same plan.
 fn attacked(
     flags: &AuditFlags,
     command: &str,
     subject: &mut Subject,
     clean: &Clean,
     journal: &mut Option<Journal>,
+    known: &[Outcome],
 ) -> Result<Report> {
     let mut report = summary::begin(flags, command, subject, clean);
     let Subject { settings, dataset, model, surrogate, prep, plan, clock, .. } = subject;
@@ -125,13 +127,13 @@ fn attacked(
         plan,
         surrogate: surrogate.as_ref(),
     };
-    execute(&attacks, model, flags, &mut report, journal, &mut None)?;
+    execute(&attacks, model, flags, &mut report, journal, &mut None, known)?;
     report.timing.attacks_s = clock.lap();
     summary::conclude(&mut report, &settings.suite.scores);
     Ok(report)
 }
 
-/// Runs the attacks, but for trials that the journal holds, and puts their outcomes into the report.
+/// Runs the attacks, but for trials that the journal holds or that are `known`, and puts their outcomes into the report.
 fn execute(
     attacks: &Attacks,
     model: &mut Model,
@@ -139,19 +141,30 @@ fn execute(
     report: &mut Report,
     journal: &mut Option<Journal>,
     collector: &mut Option<Collector>,
+    known: &[Outcome],
 ) -> Result<()> {
+    let before = model.asked_routes();
     let mut phase = Phase::new("attacks", 0, flags.mode());
-    let done = attacks::earlier(journal, flags, report, attacks.trials.len())?;
+    let mut done = attacks::earlier(journal, flags, report, attacks.trials.len())?;
+    done.extend(attacks.of_known(known));
     report.outcomes = attacks.run(model, journal, done, collector, &mut phase)?;
     phase.finish();
-    // A report names the nodes whether this process or an earlier one used the passes.
+    // A report names the nodes whether this process or an earlier one used the passes, and none that only another report of this model
+    // asked for.
+    let mut used = Vec::new();
     for (route, or) in strong::routes(&report.outcomes) {
+        used.push(route);
         if let (true, Some(or)) = (model.lanes_with(route).is_none(), or) {
+            used.push(or);
             model.lanes_with(or);
         }
     }
-    report.model.softened = model.softened_nodes();
-    let unformed = model.unformed().map(|(route, why)| warnings::unformed(route, why));
+    // Straight-through lanes are formed after softened ones.
+    let follows = |route| route == Route::Softened && used.contains(&Route::StraightThrough);
+    let own = |route| used.contains(&route) || follows(route) || !before.contains(&route);
+    report.model.softened = model.softened_nodes(own);
+    let unformed = model.unformed().filter(|(route, _)| own(*route));
+    let unformed = unformed.map(|(route, why)| warnings::unformed(route, why));
     report.warnings.extend(unformed.filter_map(Finding::warning));
     report.timing.image_steps = attacks::image_steps(report, attacks.plan);
     Ok(())

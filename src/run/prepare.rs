@@ -19,7 +19,8 @@ use crate::model::Model;
 use crate::model::card::Card;
 use crate::progress::{Meter, Mode, Phase};
 use crate::record::{
-    self, Acceptance, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role, Timing,
+    self, Acceptance, EpsAlpha, Finding, GradientCheck, HalfPrecision, Metric, Precision, Protocol, Role,
+    Timing,
 };
 use crate::report::terminal::wrap;
 use crate::space::Gallery;
@@ -57,6 +58,8 @@ pub struct Subject {
     /// What the suite's `auto` came to.
     pub protocol: Protocol,
     pub plan: Plan,
+    /// The ε and α that the plan's α is in proportion to, where it was not stated for the plan's ε.
+    pub alpha_scaled_from: Option<EpsAlpha>,
     pub gradient_check: GradientCheck,
     /// The scale of float16 steps, where they were asked for.
     pub in_half: Option<HalfPrecision>,
@@ -110,6 +113,7 @@ impl Subject {
         let prep = images::preparation(preprocessing);
         let side = preprocessing.height.max(preprocessing.width);
         let (protocol, plan) = settings.suite.plan(side, flags.seed)?;
+        let alpha_scaled_from = settings.suite.scaled_from(protocol, &plan)?;
         if let Some(mask) = &plan.mask {
             mask.fits(model.shape())?;
         }
@@ -171,6 +175,7 @@ impl Subject {
             prep,
             protocol,
             plan,
+            alpha_scaled_from,
             gradient_check,
             in_half,
             findings,

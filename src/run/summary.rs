@@ -153,6 +153,7 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         mask: plan.mask.as_ref().map(Mask::described),
         eps: plan.eps,
         alpha: plan.alpha,
+        alpha_scaled_from: subject.alpha_scaled_from,
         steps: if plan.effort.is_some() { 0 } else { plan.steps },
         schedule: if plan.effort.is_some() { STRONG } else { plan.search.name }.into(),
         effort: plan.effort,

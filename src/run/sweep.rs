@@ -6,9 +6,11 @@ use super::prepare::{CLUSTERINGS, Clean, Purpose, Subject};
 use super::selection::Chosen;
 use super::{attacked, selection};
 use crate::cli::{AuditFlags, SweepFlags};
-use crate::record::{self, Precision, Report, Sweep, SweepPoint};
+use crate::record::{self, Outcome, Precision, Report, Sweep, SweepPoint};
 use crate::report::{self, Output};
 use crate::suite::{self, Suite};
+use crate::threat::Plan;
+use crate::threat::objective::r1::R1;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -145,6 +147,13 @@ impl Grid {
         Some(self.places.first()?[axis].clone())
     }
 
+    /// A place in words: `eps=8/255 steps=32`.
+    fn named(&self, place: &GridPoint) -> String {
+        let parts: Vec<String> =
+            self.axes.iter().zip(place).map(|(axis, value)| format!("{}={value}", axis.name)).collect();
+        parts.join(" ")
+    }
+
     /// The suite at a place, and the place in numbers.
     fn at(&self, place: &GridPoint, suite: &Suite) -> Result<(Suite, Vec<f64>)> {
         let mut suite = suite.clone();
@@ -175,20 +184,23 @@ pub fn run(flags: &SweepFlags, command: &str) -> Result<Sweep> {
     let mut points = Vec::new();
     for place in &grid.places {
         let (suite, numbers) = grid.at(place, &base)?;
-        let (protocol, plan) = suite.plan(side, run.seed)?;
-        points.push((place, numbers, suite, protocol, plan));
+        let (protocol, plan) =
+            suite.plan(side, run.seed).map_err(|e| e.context(format!("--over {}", grid.named(place))))?;
+        let from = suite.scaled_from(protocol, &plan)?;
+        points.push((place, numbers, suite, protocol, plan, from));
     }
     let mut clean = subject.embed(&run, Some(CLUSTERINGS))?;
     let (mut done, mut journals, mut first) = (Vec::new(), Vec::new(), None);
-    for (i, (place, numbers, suite, protocol, plan)) in points.into_iter().enumerate() {
+    let mut strong = StrongOutcomes::default();
+    for (i, (place, numbers, suite, protocol, plan, from)) in points.into_iter().enumerate() {
         (subject.settings.suite, subject.protocol, subject.plan) = (suite, protocol, plan);
-        let what: Vec<String> = grid.axes.iter().zip(place).map(|(a, v)| format!("{}={v}", a.name)).collect();
-        run.mode().note(&format!("point {} of {}: {}", i + 1, grid.places.len(), what.join(" ")));
+        subject.alpha_scaled_from = from;
+        run.mode().note(&format!("point {} of {}: {}", i + 1, grid.places.len(), grid.named(place)));
         let file = journal.as_ref().map(|base| named(base, &(i + 1).to_string()));
         let exists = file.as_ref().is_some_and(|file| file.is_file());
         let mut journal = file.map(|file| Journal::open(&file, resume)).transpose()?;
         let run = AuditFlags { resume: resume && exists, ..run.clone() };
-        let report = point(&run, command, &mut subject, &mut clean, &mut journal)?;
+        let report = point(&run, command, &mut subject, &mut clean, &mut journal, &mut strong)?;
         journals.extend(journal);
         let Report { suite, attacks, retrieval, smallest, scores, warnings, timing, .. } = report.clone();
         done.push(SweepPoint {
@@ -260,7 +272,6 @@ fn settle(flags: &AuditFlags) -> Result<Settled> {
     }
     run.reports.clear();
     let resume = std::mem::replace(&mut run.resume, false);
-    run.strong_sample = run.strong_sample.or(Some(crate::cli::StrongSample::Off));
     Ok(Settled { run, files, journal, resume })
 }
 
@@ -284,6 +295,23 @@ pub(super) fn named(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// Outcomes of the strong search for robust R@1, by the budget that they were found with. Steps, starts and targets of a suite have no
+/// part in it, so that points which differ in these alone share them.
+#[derive(Default)]
+struct StrongOutcomes(Vec<((f32, f32), Vec<Outcome>)>);
+
+impl StrongOutcomes {
+    fn of(&self, plan: &Plan) -> Vec<Outcome> {
+        let found = self.0.iter().filter(|(budget, _)| *budget == (plan.eps, plan.alpha));
+        found.flat_map(|(_, outcomes)| outcomes).cloned().collect()
+    }
+
+    fn add(&mut self, plan: &Plan, report: &Report) {
+        let strong = report.outcomes.iter().filter(|o| R1.made(o)).cloned().collect();
+        self.0.push(((plan.eps, plan.alpha), strong));
+    }
+}
+
 /// The report of one point, for which `subject` holds suite and plan.
 fn point(
     flags: &AuditFlags,
@@ -291,6 +319,7 @@ fn point(
     subject: &mut Subject,
     clean: &mut Clean,
     journal: &mut Option<Journal>,
+    strong: &mut StrongOutcomes,
 ) -> Result<Report> {
     let suite = &subject.settings.suite;
     let gallery = &clean.gallery;
@@ -299,5 +328,8 @@ fn point(
         selection::select(flags, suite, subject.protocol, &subject.plan, gallery, &queries)?;
     selection::add_strong_sample(&mut selection, &mut asked, flags, &subject.plan, gallery)?;
     (clean.selection, clean.asked) = (selection, asked);
-    attacked(flags, command, subject, clean, journal)
+    let known = strong.of(&subject.plan);
+    let report = attacked(flags, command, subject, clean, journal, &known)?;
+    strong.add(&subject.plan, &report);
+    Ok(report)
 }

@@ -38,6 +38,13 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The same attack within another ε. The step size keeps its proportion to ε: steps that are too long for the ball, or too short to
+    /// cross it, would say nothing of the model.
+    pub fn within(&self, eps: f32) -> Plan {
+        let alpha = f64::from(self.alpha) * f64::from(eps) / f64::from(self.eps);
+        Plan { eps, alpha: alpha as f32, ..self.clone() }
+    }
+
     /// The set that contains images near `centre` [P], of which the values in `free` may change.
     pub(super) fn bound<'b>(&self, centre: &'b [f32], free: &'b Option<Vec<bool>>) -> Bound<'b> {
         Bound { ball: self.ball, eps: self.eps, centre, pixels: true, free: free.as_deref() }

@@ -8,6 +8,7 @@
 //! well suit a single query better.
 
 use super::attacked::{Mean, arrived};
+use crate::judge::published::PUBLISHED_EPS;
 use crate::judge::score::Basis;
 use crate::model::Model;
 use crate::record::{Found, Measures, Outcome, Severity};
@@ -327,8 +328,9 @@ pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
 
 pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
     let plan = p.alone();
-    // Step sizes are in grey levels where ε bounds pixels. For L2 lengths, and for the large changes of a patch, they are shares of ε.
-    let by_eps = !plan.ball.is_box || plan.mask.is_some();
+    // Step sizes are in grey levels where ε bounds pixels. For L2 lengths, for the large changes of a patch, and where ε is itself but a
+    // few grey levels, they are shares of ε.
+    let by_eps = !plan.ball.is_box || plan.mask.is_some() || plan.eps < PUBLISHED_EPS;
     let mut others: Vec<(String, Plan)> = [1.0f32, 2.0, 3.0]
         .map(|n| {
             let (alpha, how) = match by_eps {
@@ -361,7 +363,7 @@ pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
 /// smaller ε, it could never be worse.
 pub(super) fn budget(p: &mut DoctorInput) -> Result<Found> {
     let widest = p.widest();
-    let at = |factor: f32| Plan { eps: (factor * p.plan.eps).min(widest), ..p.plan.clone() };
+    let at = |factor: f32| p.plan.within((factor * p.plan.eps).min(widest));
     let (half, twice) = (p.run(at(0.5))?, p.run(at(2.0))?);
     let base = p.base()?;
     let first = p.compared(Severity::Error, "ε/2 instead of ε", &half, &base);
@@ -421,7 +423,7 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
 pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
     let factors = [0.25f32, 0.5, 1.0, 2.0, 4.0];
     let mut plans: Vec<Plan> =
-        factors.iter().map(|f| Plan { eps: (f * p.plan.eps).min(p.widest()), ..p.plan.clone() }).collect();
+        factors.iter().map(|f| p.plan.within((f * p.plan.eps).min(p.widest()))).collect();
     plans.push(without_bounds(p.plan, p.widest()));
     let (mut points, mut last, mut judged) = (Vec::new(), 100.0, false);
     for plan in plans {

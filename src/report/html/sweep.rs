@@ -1,8 +1,8 @@
 //! The page of a sweep: the table, and a curve for each attack.
 
-use super::page::{finding, page, section, table};
+use super::page::{finding, page, section, sentence, table};
 use crate::Result;
-use crate::record::{Sweep, SweepPoint};
+use crate::record::{Severity, Sweep, SweepPoint};
 use crate::report::{escape, points as shown};
 use crate::threat::term::Term;
 use maud::{Markup, html};
@@ -20,9 +20,23 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
     let alarms = shown::alarms(sweep);
     let caveat = sweep.points.first().and_then(|p| p.suite.caveat());
     let found = shown::retrieval(sweep).map(|found| html! { .card { (table(&found)) } });
-    let table = html! { .card { (table(&shown::table(sweep))) } };
+    let tables = [shown::scores(sweep), shown::table(sweep)];
+    let tables = html! { @for grid in tables.iter().flatten() { .card { (table(grid)) } } };
     let curves = html! {
-        .scores.plots { @for term in shown::terms(sweep) { (plot(sweep, term)) } }
+        .scores.plots { @for term in shown::curves(sweep) { (plot(sweep, term)) } }
+    };
+    let findings = shown::findings(sweep);
+    let trust = html! {
+        .card {
+            @for f in &findings {
+                @let (class, word) = match f.severity {
+                    Severity::Error => ("failed", "ERROR"),
+                    Severity::Warning => ("warned", "WARNING"),
+                    Severity::Info | Severity::Ok => ("quiet", "NOTE"),
+                };
+                (finding(class, word, html! { (sentence(f.text)) ". " b { (f.at()) } " " code { (f.id) } }))
+            }
+        }
     };
     let sections = html! {
         @if !alarms.is_empty() || caveat.is_some() {
@@ -30,7 +44,10 @@ pub fn render(sweep: &Sweep) -> Result<Vec<u8>> {
                 @for text in alarms.iter().chain(&caveat) { (finding("failed", "CAUTION", html! { (text) })) }
             }
         }
-        (section("All points", "Terms after the attack; ranks and shares in per cent.", table))
+        (section("All points", "In brackets 95 % intervals. Terms after the attack; ranks and shares in per cent.", tables))
+        @if !findings.is_empty() {
+            (section("Can I trust the result?", "What an audit at each point finds, and the points that it is found at.", trust))
+        }
         @if let Some(found) = found {
             (section("What do attacked queries find?", "Retrieval in the clean gallery, in per cent.", found))
         }
@@ -122,8 +139,8 @@ fn curve(
     y: &dyn Fn(f64) -> f64,
     colour: &str,
 ) -> Markup {
-    let found = points.iter().filter_map(|p| Some((p.place[axis], shown::row(p, term)?)));
-    let at: Vec<_> = found.filter_map(|(place, a)| Some((x(place), y(a.after?), a.after_interval))).collect();
+    let found = points.iter().filter_map(|p| Some((p.place[axis], shown::after(p, term)?)));
+    let at: Vec<_> = found.map(|(place, (value, interval))| (x(place), y(value), interval)).collect();
     let line: Vec<String> = at.iter().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
     let stroke = format!("var(--{colour})");
     html! {
