@@ -257,6 +257,30 @@ fn a_larger_budget_that_does_not_help_is_caught() {
     fires(&e, Severity::Warning, &["restarts"]);
 }
 
+/// Each point of the curve is what an audit at this ε finds: its steps follow ε there too.
+#[test]
+fn the_curve_is_that_of_audits() {
+    let bench = Bench::new(&small(), 12, 6, 1);
+    let line =
+        [&[bench.model.as_str(), "--data", &bench.data, "--max-queries", "8"], &AS_THEY_ARE[..]].concat();
+    let run = flags(&line);
+    let found = doctor::run(&audit::cli::DoctorFlags { run, only: vec!["curve".into()] }).unwrap();
+    let text = &found.findings.iter().find(|f| f.check == "curve").unwrap().found;
+    let mut expected = Vec::new();
+    for factor in [0.25, 0.5, 2.0] {
+        let eps = (factor * 0.30196f32).to_string();
+        let more = ["--eps", &eps, "--strong-sample", "off"];
+        let report = common::audit(&[&line[..], &more].concat()).unwrap();
+        let lost: std::collections::BTreeSet<&str> = (report.outcomes.iter())
+            .filter(|o| o.after.hit == Some(false))
+            .map(|o| o.query.as_str())
+            .collect();
+        let left = 100.0 * (report.suite.queries - lost.len()) as f64 / report.suite.queries as f64;
+        expected.push(format!("{left:.0} at {:.0}/255", 255.0 * report.suite.eps));
+    }
+    says(text, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
 /// Between grey levels the net sees waves that no saved image has.
 #[test]
 fn attacks_that_no_file_holds_are_caught() {

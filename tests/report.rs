@@ -869,7 +869,7 @@ fn a_report_begins_with_a_verdict() {
     left(&mut report, 30.0);
     says(
         &top(&report),
-        &["30 of 32 queries stay right under every attack that was tried", "upper bound", "audit gate"],
+        &["30 of 32 queries stay right under every attack that was tried", "upper bound", "--fail-under"],
     );
     left(&mut report, 12.0);
     says(
@@ -893,7 +893,7 @@ fn a_report_begins_with_a_verdict() {
     report.suite.eps = 1.0 / 255.0;
     says(&top(&report), &["Neither broken nor robust: 30 of 32", "with ε 8/255, this one with less"]);
     // Without the strong search a high score settles nothing, and a low one does.
-    says(&top(&judged()), &["No verdict yet: no strong search was run", "audit --suite strong"]);
+    says(&top(&judged()), &["No verdict yet: no strong search was run", "--suite strong"]);
     let mut low = report_fixture::report(0.05);
     low.scores.ars.as_mut().unwrap().interval = Some((1.0, 9.0));
     says(&top(&low), &["Not robust: the attacks of the suite mostly reach"]);

@@ -128,6 +128,39 @@ fn evidence_holds_the_masks() {
     assert!(names("masks/000002.png") > 0 && names("masks/000003.png") == 0);
 }
 
+/// Steps keep their proportion to ε, and reports say so. A step that a person states stands, as long as it doesn't leave the ball.
+#[test]
+fn the_step_size_follows_eps() {
+    let folder = Temp::new();
+    let small = audited(&folder, &["--eps", "1/255"]).unwrap();
+    let from = small.suite.alpha_scaled_from.unwrap();
+    let near = |a: f32, b: f32| (a / b - 1.0).abs() < 1e-5;
+    assert!(near(from.alpha, 3.0 / 255.0) && near(from.eps, 77.0 / 255.0), "{from:?}");
+    assert!(near(small.suite.alpha, 3.0 / 77.0 / 255.0), "{}", small.suite.alpha);
+    let words = "α 0.00015, 8 steps, α in proportion to ε (0.01176 at 0.30196)";
+    says(&report::terminal::render_in(&small, 300), &[words]);
+    says(&rendered(&small, "html"), &[words]);
+    let json: Value = serde_json::from_str(&rendered(&small, "json")).unwrap();
+    assert!(json["suite"]["alpha_scaled_from"]["eps"].is_number());
+    // At the protocol's ε nothing is said, and nothing is different.
+    for eps in [&[][..], &["--eps", "77/255"]] {
+        let usual = audited(&folder, eps).unwrap();
+        assert_eq!((usual.suite.alpha, usual.suite.alpha_scaled_from), (3.0 / 255.0, None));
+        assert!(!rendered(&usual, "json").contains("alpha_scaled_from"));
+    }
+    // A proportion is the same wherever it comes from.
+    let stated = audited(&folder, &["--eps", "1/255", "--alpha", &format!("{}", small.suite.alpha)]).unwrap();
+    assert_eq!((&stated.outcomes, stated.suite.alpha_scaled_from), (&small.outcomes, None));
+    let long = audited(&folder, &["--eps", "1/255", "--alpha", "3/255"]).unwrap_err();
+    assert_eq!(long.exit, audit::Exit::Usage);
+    says(
+        &long.message,
+        &["--alpha", "0.01176 (3.0/255) is larger than ε, 0.00392 (1.0/255)", "Leave --alpha out"],
+    );
+    let long = audited(&folder, &["--norm", "l2", "--eps", "1", "--alpha", "2"]).unwrap_err();
+    says(&long.message, &["--alpha", "2.00000 is larger than ε, 1.00000"]);
+}
+
 /// What can't be is refused by name, with the next step.
 #[test]
 fn impossible_bounds_are_refused() {

@@ -167,14 +167,18 @@ fn a_list_of_pairs_is_attacked_and_reported() {
     assert_eq!(checks, ["attack.DODGE", "attack.IMPERSONATE"]);
     assert!(gate.exit().is_some(), "some impostor was accepted");
     // What is advised fits a list of pairs.
-    let page = rendered(&found, "html");
+    let said = Report {
+        command: Some(format!("audit {} --data pairs.csv --suite faces", found.model.path)),
+        ..found.clone()
+    };
+    let page = rendered(&said, "html");
     let page = page.replace("<span class=\"flag\">", "").replace("</span>", "");
     says(
         &page,
         &[
             "a list of pairs has no robust R@1",
-            "audit doctor --suite faces",
-            "--data PAIRS --max-queries 200",
+            &format!("audit doctor {} --data pairs.csv --suite faces", found.model.path),
+            "--data pairs.csv --suite faces --max-queries 200 -o ",
         ],
     );
     assert!(!page.contains("--suite strong") && gate.note.is_none());

@@ -104,7 +104,9 @@ pub(super) struct Again<'r> {
 impl<'r> Again<'r> {
     /// `None` if the report doesn't state the command line of one audit: it was merged from parts, or is a baseline.
     pub fn of(report: &'r Report) -> Option<Again<'r>> {
-        let line = words(report.command.as_deref()?);
+        // No page shows control characters as they are.
+        let line = report.command.as_deref().filter(|line| !line.contains(char::is_control))?;
+        let line = words(line);
         let mut rest = line.get(1..)?.iter().peekable();
         // The first word is a flag, the model, or the name of a command.
         let first = *rest.peek()?;
@@ -207,10 +209,10 @@ fn within(report: &Report) -> Result<Vec<String>> {
     Ok(flags)
 }
 
-/// A size as a flag takes it: as a fraction of grey levels if it is one.
+/// A size as a flag takes it: in grey levels if it is some of them.
 fn size(eps: f32) -> String {
     let levels = (255.0 * f64::from(eps)).round();
-    match levels >= 1.0 && (levels / 255.0) as f32 == eps {
+    match (1.0..255.0).contains(&levels) && (levels / 255.0) as f32 == eps {
         true => format!("{levels}/255"),
         false => eps.to_string(),
     }

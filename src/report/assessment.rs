@@ -243,7 +243,7 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
             step(&or("Run all checks to find the cause", "audit doctor", &doctor), doctor);
         }
         Standing::Open if report.part.is_some() => {
-            step("Combine the reports of all parts with `audit merge`", None);
+            step("Combine the parts: `audit merge` takes the reports of all, as JSON", None);
         }
         Standing::Open | Standing::Between if of_list(report) => {
             if report.suite.sampling.is_some() {
