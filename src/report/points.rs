@@ -31,11 +31,13 @@ pub(super) fn row<'p>(point: &'p SweepPoint, term: &Term) -> Option<&'p Attack> 
     point.attacks.iter().find(|a| a.code == term.name)
 }
 
+/// The cell of a point; `None` if the point doesn't have it.
+type Cell = dyn Fn(&SweepPoint) -> Option<String>;
+
 /// A column of a table of points.
 struct Column {
     name: &'static str,
-    /// The cell of a point; `None` if the point doesn't have it.
-    cell: Box<dyn Fn(&SweepPoint) -> Option<String>>,
+    cell: Box<Cell>,
 }
 
 /// A row for each point: its place, robust R@1 and the scores with their intervals, and the step size if points differ in it; `None` if
