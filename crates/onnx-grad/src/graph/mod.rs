@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of gradients or ONNX Runtime.
 
+mod apart;
 mod canonical;
-
+mod external;
 mod load;
 mod precision;
 #[rustfmt::skip]
@@ -17,7 +18,9 @@ mod tensor;
 pub(crate) use canonical::MICROSOFT;
 pub(crate) use canonical::unfold::unfolded;
 pub(crate) use canonical::{Expansion, expanded};
+pub use apart::{Apart, TensorData};
 pub use canonical::{NEWEST, OLDEST};
+pub use external::ExternalRange;
 pub use prost::bytes::Bytes;
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
