@@ -54,7 +54,8 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     contents.add("report.json", &report::json(report)?)?;
     let (dataset, prep) = (&subject.dataset, &subject.prep);
     // The folder that paths of images begin in: that of a list, if the data are a list.
-    let root = flags.data.as_deref().map(|data| if data.is_dir() { data } else { data.parent().unwrap_or(data) });
+    let root =
+        flags.data.as_deref().map(|data| if data.is_dir() { data } else { data.parent().unwrap_or(data) });
     let shape = subject.model.shape();
     let mut items = Vec::new();
     let mut pictures = Vec::new();
@@ -73,7 +74,8 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     }
     // As the hash of the data takes them: the fold is left out where the list has none.
     let listed = dataset.pairs.iter().map(|ListedPair { probe, reference, same, group, fold }| {
-        let parts = [json!(probe), json!(reference), json!(same), json!(group.as_deref().unwrap_or_default())];
+        let parts =
+            [json!(probe), json!(reference), json!(same), json!(group.as_deref().unwrap_or_default())];
         parts.into_iter().chain(fold.map(|fold| json!(fold))).collect()
     });
     let listed: Vec<Value> = listed.collect();

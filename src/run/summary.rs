@@ -158,7 +158,10 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         effort: plan.effort,
         surrogate: subject.surrogate.as_ref().map(|surrogate| {
             let (other, _) = &*surrogate.lock().unwrap_or_else(PoisonError::into_inner);
-            Surrogate { path: other.info.path.display().to_string(), sha256: other.info.identity.sha256.clone() }
+            Surrogate {
+                path: other.info.path.display().to_string(),
+                sha256: other.info.identity.sha256.clone(),
+            }
         }),
         forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
             .then_some((plan.steps + 1) * (plan.restarts + 1)),

@@ -78,13 +78,17 @@ def external(data, kind="model"):  # location, offset and length of the data tha
 
 def model_hash(path):  # over the file, and over each range of another one after its length (8 bytes, little-endian)
     digest = hashlib.sha256(model := path.read_bytes())
-    for entry in external(memoryview(model)):
-        place = Path(entry["location"])
+    try:
+        entries = list(external(memoryview(model)))
+    except (IndexError, KeyError, RecursionError, ValueError):
+        raise SystemExit(f"refused: {path} is no ONNX file, or a damaged one") from None
+    for entry in entries:
+        place = Path(entry.get("location", ""))
         check(not place.is_absolute() and ".." not in place.parts, f"{place} is not beside the model")
         check((path.parent / place).is_file(), f"{place} is missing beside the model")
         with open(path.parent / place, "rb") as file:
             offset = int(entry.get("offset", 0))
-            left = int(entry.get("length", file.seek(0, 2) - offset))
+            left = int(entry.get("length", max(0, file.seek(0, 2) - offset)))
             digest.update(left.to_bytes(8, "little"))
             file.seek(offset)
             while left:

@@ -97,3 +97,127 @@ impl Taker<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::{
+        AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto,
+        StringStringEntryProto, TensorProto,
+    };
+    use super::*;
+
+    /// A file of ten bytes, whose name no other test has.
+    fn folder(test: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("onnx-grad-apart-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("w"), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+        folder
+    }
+
+    fn external(entries: &[(&str, &str)]) -> TensorProto {
+        let entry = |(key, value): &(&str, &str)| StringStringEntryProto {
+            key: (*key).into(),
+            value: (*value).into(),
+        };
+        let external_data = entries.iter().map(entry).collect();
+        TensorProto { name: "t".into(), data_type: 2, data_location: 1, external_data, ..Default::default() }
+    }
+
+    fn at(offset: &str) -> TensorProto {
+        external(&[("location", "w"), ("offset", offset), ("length", "1")])
+    }
+
+    fn with(attribute: AttributeProto) -> NodeProto {
+        NodeProto { attribute: vec![attribute], ..Default::default() }
+    }
+
+    /// Every place of a tensor, in the order that the documentation states.
+    #[test]
+    fn all_places_of_tensors_are_found_in_order() {
+        let folder = folder("order");
+        let sparse =
+            |a, b| SparseTensorProto { values: Some(at(a)), indices: Some(at(b)), ..Default::default() };
+        let inner = GraphProto { initializer: vec![at("0")], ..Default::default() };
+        let attribute = AttributeProto {
+            t: Some(at("1")),
+            g: Some(GraphProto {
+                node: vec![with(AttributeProto { g: Some(inner), ..Default::default() })],
+                ..Default::default()
+            }),
+            tensors: vec![at("2")],
+            graphs: vec![GraphProto { initializer: vec![at("3")], ..Default::default() }],
+            sparse_tensor: Some(sparse("4", "5")),
+            ..Default::default()
+        };
+        let graph = GraphProto {
+            node: vec![with(attribute)],
+            initializer: vec![at("6"), at("7")],
+            sparse_initializer: vec![sparse("8", "9")],
+            ..Default::default()
+        };
+        let function = FunctionProto {
+            node: vec![with(AttributeProto { t: Some(at("9")), ..Default::default() })],
+            ..Default::default()
+        };
+        let model = ModelProto { graph: Some(graph), functions: vec![function], ..Default::default() };
+        let apart = Apart::decode(model.encode_to_vec().into(), &folder.join("m.onnx")).unwrap();
+        let offset = |data: &TensorData| match data {
+            TensorData::External(range) => range.read().unwrap()[0],
+            TensorData::Inline(_) => panic!("all data are external"),
+        };
+        let found: Vec<u8> = apart.data.iter().map(offset).collect();
+        assert_eq!(found, [1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 9]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Numbers and bytes, inside and outside: one message and one value.
+    #[test]
+    fn data_are_the_same_in_every_form() {
+        let folder = folder("form");
+        let tensor = |t: TensorProto| TensorProto { name: "t".into(), data_type: 2, ..t };
+        let forms = [
+            tensor(TensorProto { raw_data: vec![2, 3].into(), ..Default::default() }),
+            tensor(TensorProto { int32_data: vec![2, 3], ..Default::default() }),
+            external(&[("location", "w"), ("offset", "2"), ("length", "2")]),
+        ];
+        let apart = forms.map(|t| {
+            let graph = GraphProto { initializer: vec![t], ..Default::default() };
+            let model = ModelProto { graph: Some(graph), ..Default::default() };
+            let Apart { message, data } =
+                Apart::decode(model.encode_to_vec().into(), &folder.join("m.onnx")).unwrap();
+            let [data] = data.try_into().unwrap_or_else(|_| panic!("one tensor"));
+            match data {
+                TensorData::Inline(bytes) => (message, bytes.to_vec()),
+                TensorData::External(range) => (message, range.read().unwrap()),
+            }
+        });
+        assert_eq!(apart[0].1, [2, 3]);
+        assert!(apart[0] == apart[1] && apart[1] == apart[2]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_two_readers_may_read_differently_is_refused() {
+        let folder = folder("twice");
+        let refused = |t: TensorProto, words: &str| {
+            let graph = GraphProto { initializer: vec![t], ..Default::default() };
+            let model = ModelProto { graph: Some(graph), ..Default::default() };
+            let bytes: Bytes = model.encode_to_vec().into();
+            let Err(Error::Model(e)) = Apart::decode(bytes, &folder.join("m.onnx")) else {
+                panic!("{words}")
+            };
+            assert!(e.contains("m.onnx: tensor \"t\"") && e.contains(words), "{e}");
+        };
+        refused(
+            external(&[("location", "w"), ("location", "v")]),
+            "states the location of its external data twice",
+        );
+        refused(external(&[("location", "w"), ("offset", "0"), ("offset", "1")]), "states the offset");
+        refused(external(&[("location", "w"), ("offset", "-1")]), "external offset");
+        refused(external(&[("location", "w"), ("offset", "11"), ("length", "1")]), "too short");
+        refused(external(&[("location", "/etc/passwd")]), "not a file beside the model");
+        refused(external(&[("location", "../w")]), "not a file beside the model");
+        refused(external(&[("location", "v")]), "Put that file beside the model");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

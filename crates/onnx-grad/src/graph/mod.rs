@@ -15,10 +15,10 @@ pub(crate) mod sane;
 mod save;
 mod tensor;
 
+pub use apart::{Apart, TensorData};
 pub(crate) use canonical::MICROSOFT;
 pub(crate) use canonical::unfold::unfolded;
 pub(crate) use canonical::{Expansion, expanded};
-pub use apart::{Apart, TensorData};
 pub use canonical::{NEWEST, OLDEST};
 pub use external::ExternalRange;
 pub use prost::bytes::Bytes;

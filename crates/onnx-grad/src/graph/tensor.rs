@@ -123,7 +123,10 @@ pub(super) fn take_inline(p: &mut proto::TensorProto) -> Bytes {
         DType::I64 => bytes(&mut p.int64_data, i64::to_le_bytes),
         DType::U32 => bytes(&mut p.uint64_data, |v| (v as u32).to_le_bytes()),
         DType::U64 => bytes(&mut p.uint64_data, u64::to_le_bytes),
-        _ => std::mem::take(&mut p.int32_data).into_iter().flat_map(|v| v.to_le_bytes().into_iter().take(size)).collect(),
+        _ => std::mem::take(&mut p.int32_data)
+            .into_iter()
+            .flat_map(|v| v.to_le_bytes().into_iter().take(size))
+            .collect(),
     }
 }
 
