@@ -82,7 +82,7 @@ def main(archive, file):
     script = types.ModuleType("verify")
     exec(zipfile.ZipFile(archive).read("verify.py"), script.__dict__)
     files, manifest, report = script.unpack(bundle)
-    net = script.Model(open(file, "rb").read(), report, manifest)
+    net = script.Model(file, report, manifest)
     embed = lambda names: net.points([script.pixels(name, files[name]) for name in names]).astype(np.float32)
     clean, attacked = embed(manifest["images"]), embed(manifest["attacked"])
     gallery, held_out = clean[: report["data"]["gallery"]], manifest["held_out"]

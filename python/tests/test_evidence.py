@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import random
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -51,14 +52,14 @@ def test_the_script_is_short_and_in_the_archive(bundle: bytes):
         assert archive.read("verify.py") == SCRIPT.read_bytes()
         assert archive.testzip() is None
     text = SCRIPT.read_text()
-    assert len(text.splitlines()) < 150
+    assert len(text.splitlines()) < 235
     lines = [line.split() for line in text.splitlines() if line.startswith(("import ", "from "))]
     imported = {word.strip(",") for [how, *words] in lines for word in (words if how == "import" else words[:1])} - {"as", "np"}
-    assert imported <= {"hashlib", "io", "json", "sys", "zipfile", "numpy", "onnxruntime", "PIL"}
+    assert imported <= {"hashlib", "io", "json", "sys", "zipfile", "pathlib", "numpy", "onnxruntime", "PIL"}
 
 
 def test_the_truth_is_confirmed(bundle: bytes, plain: Path):
-    assert verify.verify(bundle, plain.read_bytes()).startswith("confirmed: 40 outcomes")
+    assert verify.verify(bundle, plain).startswith("confirmed: 40 outcomes")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_the_truth_is_confirmed(bundle: bytes, plain: Path):
 def test_other_definitions(flags, plain: Path, images: Path, tmp_path: Path):
     """Every objective, in the other form and under the other metrics."""
     found = evidence(tmp_path, plain, images, suite="full", steps=3, **flags)
-    assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
+    assert verify.verify(found, plain).startswith("confirmed")
 
 
 def test_separate_queries_and_cameras(plain: Path, images: Path, tmp_path: Path):
@@ -78,7 +79,7 @@ def test_separate_queries_and_cameras(plain: Path, images: Path, tmp_path: Path)
     with open(tmp_path / "list.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
     found = evidence(tmp_path, plain, tmp_path / "list.csv", suite="full", steps=3)
-    assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
+    assert verify.verify(found, plain, tmp_path).startswith("confirmed")
 
 
 def test_colour_models_of_another_layout(images: Path, tmp_path: Path):
@@ -100,10 +101,10 @@ def test_colour_models_of_another_layout(images: Path, tmp_path: Path):
     onnx.save(model, tmp_path / "m.onnx")
     said = {"channels": "bgr", "range": [0, 255], "mean": [100, 110, 120], "std": [1, 1, 2], "image_layout": "nhwc", "pooling": "max"}
     found = evidence(tmp_path, tmp_path / "m.onnx", images, allow_untrusted=True, **said)
-    assert verify.verify(found, (tmp_path / "m.onnx").read_bytes()).startswith("confirmed")
+    assert verify.verify(found, tmp_path / "m.onnx").startswith("confirmed")
 
 
-def refuses(bundle: bytes, model: bytes) -> bool:
+def refuses(bundle: bytes, model: Path) -> bool:
     try:
         verify.verify(bundle, model)
     except SystemExit as error:
@@ -172,7 +173,7 @@ def forged(bundle: bytes, rng: random.Random) -> bytes:
 
 def test_a_thousand_changes_are_refused(bundle: bytes, plain: Path):
     """900 damages of any byte, and 100 forgeries whose hashes are right."""
-    rng, model = random.Random(21), plain.read_bytes()
+    rng, model = random.Random(21), plain
     passed = [i for i in range(900) if (changed := damaged(bundle, rng)) != bundle and not refuses(changed, model)]
     assert passed == []
     assert [i for i in range(100) if not refuses(forged(bundle, rng), model)] == []
@@ -182,11 +183,11 @@ def test_a_forger_who_changes_nothing_is_confirmed(bundle: bytes, plain: Path):
     """The forgeries above are refused for what they claim, and not for how they are packed."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
-    assert not refuses(sealed(files, json.loads(files["manifest.json"])), plain.read_bytes())
+    assert not refuses(sealed(files, json.loads(files["manifest.json"])), plain)
 
 
 def test_another_model_is_refused(bundle: bytes, plain: Path):
-    assert refuses(bundle, plain.with_name("hardened.onnx").read_bytes())
+    assert refuses(bundle, plain.with_name("hardened.onnx"))
 
 
 def test_what_cannot_be_bundled_is_said(plain: Path, images: Path, tmp_path: Path):
@@ -207,6 +208,109 @@ def test_what_cannot_be_bundled_is_said(plain: Path, images: Path, tmp_path: Pat
     refused(lambda d: d["outcomes"][0].update(shift=0.5), "otherwise than in the report")
 
 
+def test_weights_beside_the_model_are_verified(plain: Path, images: Path, tmp_path: Path):
+    """A net with external data is confirmed; with the weights of another net of the same graph it is refused."""
+    onnx = pytest.importorskip("onnx")
+    model = tmp_path / "m.onnx"
+    save = lambda net, path: onnx.save(net, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    save(onnx.load(plain), model)
+    found = evidence(tmp_path, model, images)
+    assert verify.verify(found, model).startswith("confirmed")
+    assert refuses(found, plain), "the report is of another file"
+    weights = bytearray((tmp_path / "m.data").read_bytes())
+    # A change that hardly moves an embedding.
+    weights[0] ^= 1
+    (tmp_path / "m.data").write_bytes(weights)
+    with pytest.raises(SystemExit, match="the model has sha256"):
+        verify.verify(found, model)
+    (tmp_path / "m.data").write_bytes(weights[:-1])
+    with pytest.raises(SystemExit, match="m.data is too short"):
+        verify.verify(found, model)
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(SystemExit, match="m.data is missing"):
+        verify.verify(found, model)
+    model.write_bytes(b"no model")
+    with pytest.raises(SystemExit, match="no ONNX file"):
+        verify.verify(found, model)
+
+
+def test_the_script_hashes_models_as_audit_does(tmp_path: Path):
+    """External data of initializers, of constants and in branches, whole files and shared ranges."""
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    (tmp_path / "w").write_bytes(rng.bytes(4 * 144 * 8 + 64))
+
+    def tensor(name: str, dims: list[int], **place) -> TensorProto:
+        made = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
+        for key, value in place.items():
+            made.external_data.add(key=key, value=str(value))
+        return made
+
+    (tmp_path / "whole").write_bytes(np.arange(8, dtype=np.float32).tobytes())
+    value = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    branch = lambda name, offset: helper.make_graph(
+        [helper.make_node("Constant", [], [name], value=tensor("c", [8], location="w", offset=offset, length=32))], "b", [], [value(name, [8])]
+    )
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "m"], ["product"]),
+        helper.make_node("If", ["yes"], ["one"], then_branch=branch("a", 32), else_branch=branch("b", 0)),
+        helper.make_node("Add", ["product", "one"], ["sum"]),
+        helper.make_node("Add", ["sum", "s"], ["twice"]),
+        helper.make_node("Add", ["twice", "t"], ["y"]),
+    ]
+    weights = [
+        tensor("m", [144, 8], location="w", offset=64, length=4 * 144 * 8),
+        numpy_helper.from_array(np.array(True), "yes"),
+        tensor("s", [8], location="whole"),
+        tensor("t", [8], location="w", offset=32, length=32),
+    ]
+    graph = helper.make_graph(nodes, "g", [value("x", ["n", 1, 12, 12])], [value("y", ["n", 8])], weights)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    seen = json.loads(binary.checked(["inspect", path, "--json"]))
+    assert seen["sha256"] == verify.model_hash(path)
+    # The range that `a` and `t` share counts once.
+    assert seen["bytes"] == path.stat().st_size + 4 * 144 * 8 + 64 + 32
+    assert seen["external_data"] == ["w", "whole"]
+
+
+def test_other_images_are_refused(bundle: bytes, plain: Path, images: Path, tmp_path: Path):
+    """Whatever the hash of the data covers, and the files themselves where they are at hand."""
+    files, manifest, report = verify.unpack(bundle)
+    said = verify.verify(bundle, plain, images)
+    assert "24 image files are the report's" in said and f"data sha256 {report['data']['sha256']}" in said
+    assert "not given" in verify.verify(bundle, plain)
+
+    def refused(change) -> None:
+        changed = json.loads(json.dumps(manifest))
+        change(changed)
+        with pytest.raises(SystemExit, match="the data has sha256"):
+            verify.verify(sealed(files, changed), plain)
+
+    refused(lambda m: m["items"][0].update(sha256="0" * 64))
+    refused(lambda m: m["items"][0].update(camera=1))
+    refused(lambda m: m["items"][0].update(role=1))
+    refused(lambda m: m["items"].reverse())
+    refused(lambda m: m["listed"].append(["a", "b", True, ""]))
+    for item in manifest["items"]:
+        item["label"] += " "
+    refused(lambda m: None)
+
+    other = tmp_path / "other"
+    shutil.copytree(images, other)
+    assert verify.verify(bundle, plain, other).startswith("confirmed")
+    [first, second, *_] = sorted(other.glob("*/*.png"))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(SystemExit, match="is another file than the report's"):
+        verify.verify(bundle, plain, other)
+    first.unlink()
+    with pytest.raises(SystemExit, match="has no file in"):
+        verify.verify(bundle, plain, other)
+
+
 @pytest.mark.parametrize("suite", ["HUB s=30", "UAP"])
 def test_what_is_crafted_on_samples(suite: str, plain: Path, images: Path, tmp_path: Path):
     """Captured queries of hubs, and queries under perturbations that they share."""
@@ -214,7 +318,7 @@ def test_what_is_crafted_on_samples(suite: str, plain: Path, images: Path, tmp_p
     (tmp_path / "own.yaml").write_text(f"form: corrected\nattacks: [{suite}]\nmax_queries: {2 if effort == 'effort: 1' else 96}\n{effort}\n")
     flags = {"suite": tmp_path / "own.yaml", "steps": None, "max_queries": None, "strong_sample": "off"}
     found = evidence(tmp_path, plain, images, **flags)
-    assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
+    assert verify.verify(found, plain).startswith("confirmed")
     if suite == "UAP":
         return
 
@@ -223,7 +327,7 @@ def test_what_is_crafted_on_samples(suite: str, plain: Path, images: Path, tmp_p
         forge(report["outcomes"][0]["after"]["captured"])
         forged = sealed({**files, "report.json": json.dumps(report).encode()}, manifest)
         with pytest.raises(SystemExit, match=why):
-            verify.verify(forged, plain.read_bytes())
+            verify.verify(forged, plain)
 
     def one_more(captured):
         taken = {*captured["left_out"], *dict(captured["first"])}
@@ -248,13 +352,13 @@ def test_decisions_by_a_threshold(listed: bool, plain: Path, images: Path, tmp_p
     found = evidence(tmp_path, plain, tmp_path / "pairs.csv" if listed else images, **flags)
     files, manifest, report = verify.unpack(found)
     assert len(report["outcomes"]) > 20 and len(manifest["pairs"]) == report["verification"]["genuine"] + report["verification"]["impostor"]
-    assert verify.verify(found, plain.read_bytes()).startswith("confirmed")
+    assert verify.verify(found, plain).startswith("confirmed")
 
     def refused(forge, why: str):
         report = json.loads(files["report.json"])
         forge(report)
         with pytest.raises(SystemExit, match=why):
-            verify.verify(sealed({**files, "report.json": json.dumps(report).encode()}, manifest), plain.read_bytes())
+            verify.verify(sealed({**files, "report.json": json.dumps(report).encode()}, manifest), plain)
 
     far = [i for i, o in enumerate(report["outcomes"]) if abs(o["after"]["distance"] - report["verification"]["threshold"]) > 0.01]
     for attack in ("DODGE", "IMPERSONATE", "EVADE", "COLLIDE"):

@@ -76,7 +76,7 @@ pub struct Cosines {
 /// What a model takes.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelCost {
-    /// Bytes of the file, without weights in files beside it.
+    /// Bytes of the file and of the external data that it refers to.
     pub bytes: u64,
     /// Image steps of attacks a second, in this audit.
     pub image_steps_per_second: f64,

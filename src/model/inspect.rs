@@ -1,6 +1,7 @@
 //! What a model file is, without an audit: what goes in and comes out, what it looks like, and how long a pass takes.
 
 use super::card::Card;
+use super::identity::ModelIdentity;
 use super::runtime::{self, Optimise, Options, Session};
 use super::{IMAGE, Info, Loaded, Pass, Prepared, Taking};
 use crate::{Error, Result};
@@ -87,8 +88,8 @@ pub struct Seen {
 
 /// What was found out about a file.
 pub struct Inspection {
-    /// Bytes of the file, without those of weights beside it.
-    pub bytes: usize,
+    /// Its hashes and size.
+    pub identity: ModelIdentity,
     /// Inputs and outputs as the file declares them.
     pub inputs: Vec<String>,
     /// See `inputs`.
@@ -117,7 +118,7 @@ pub struct Taken {
 /// part of the result.
 pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Inspection> {
     let file = Loaded::read(path)?;
-    let size = file.bytes;
+    let identity = file.identity.clone();
     // Weights are shared by the copies of a graph.
     let graph = file.graph.clone();
     let mut seen = Seen::default();
@@ -130,7 +131,7 @@ pub fn inspect(path: &Path, card: &Card, options: Options, batch: Option<usize>)
         values.iter().map(|v| format!("{} {}", v.name, v.shape_text())).collect::<Vec<_>>()
     };
     Ok(Inspection {
-        bytes: size,
+        identity,
         inputs: declared(&graph.inputs),
         outputs: declared(&graph.outputs),
         precision: graph.precision,

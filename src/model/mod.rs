@@ -5,6 +5,7 @@ mod differentiable;
 pub mod estimate;
 mod exact;
 pub mod half;
+pub mod identity;
 pub mod inspect;
 pub mod joined;
 mod lane;
@@ -15,7 +16,7 @@ mod shaped;
 mod softened;
 pub mod untouched;
 
-use crate::files::{self, hex};
+use crate::files;
 use crate::record::Metric;
 use crate::{Error, Result};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
@@ -24,14 +25,14 @@ pub use softened::{Route, Softened};
 use card::{Card, Pooling, Preprocessing, image_like};
 use estimate::Estimator;
 use exact::Exact;
+use identity::ModelIdentity;
 use inspect::{Look, Seen};
 use lane::{Gradient, Lane};
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
-use onnx_grad::graph::{DType, Node, Value};
+use onnx_grad::graph::{Bytes, DType, Node, Value};
 use onnx_grad::{Differentiated, Graph, Note, Pass, Types, differentiate};
 use rayon::prelude::*;
 use runtime::{Optimise, Options, Provider, Session};
-use sha2::{Digest, Sha256};
 pub use shaped::shaped;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,10 +73,8 @@ const MOST_VALUES: usize = 1 << 29;
 pub struct Info {
     /// Path of the model file.
     pub path: PathBuf,
-    /// SHA-256 of the file, hexadecimal.
-    pub sha256: String,
-    /// SHA-256 of the weights, hexadecimal, where some lie in files beside the model's; `None` where `sha256` covers all.
-    pub weights_sha256: Option<String>,
+    /// Hashes and size.
+    pub identity: ModelIdentity,
     /// The inputs and their shapes, as the file declares them.
     pub inputs: Vec<String>,
     /// Name of the value that is the embedding.
@@ -147,14 +146,10 @@ struct Lanes {
     each: usize,
 }
 
-/// A model's file, decoded.
+/// A model's file, decoded. Copies share the weights.
+#[derive(Clone)]
 struct Loaded {
-    /// Bytes of the file, without those of weights beside it.
-    bytes: usize,
-    /// See [`Info::sha256`].
-    sha256: String,
-    /// See [`Info::weights_sha256`].
-    weights_sha256: Option<String>,
+    identity: ModelIdentity,
     graph: Graph,
 }
 
@@ -201,12 +196,16 @@ impl Model {
         tell: &dyn Fn(usize),
     ) -> Result<Model> {
         tell(0);
-        let mut prepared = Prepared::read(path, card, options, batch, Taking::default())?;
+        let file = Loaded::read(path)?;
+        let prepare = |file: Loaded, batch| {
+            Prepared::of(file, path, card, options, batch, Taking::default(), &mut Seen::default())
+        };
+        let mut prepared = prepare(file.clone(), batch)?;
         let free = prepared.free && batch.is_none();
         let available = memory::available(options.provider);
         let lanes = prepared.lanes.fitting(free, prepared.bytes(), available);
         if lanes.each < prepared.lanes.each {
-            prepared = Prepared::read(path, card, options, Some(lanes.each), Taking::default())?;
+            prepared = prepare(file, Some(lanes.each))?;
         }
         prepared.lanes = lanes;
         tell(1);
@@ -489,15 +488,10 @@ impl Loaded {
                 path.display()
             ))
         })?;
-        let size = bytes.len();
-        let sha256 = hex(&Sha256::digest(&bytes));
-        let beside = memchr::memmem::find(&bytes, EXTERNAL).is_some();
-        let graph = Graph::decode(bytes.into(), path)?;
-        let weights_sha256 = beside.then(|| {
-            let all = graph.encode_external();
-            hex(&Sha256::new().chain_update(&all.model).chain_update(&all.weights).finalize())
-        });
-        Ok(Loaded { bytes: size, sha256, weights_sha256, graph })
+        let bytes = Bytes::from(bytes);
+        // First, since its errors say more of a damaged file.
+        let graph = Graph::decode(bytes.clone(), path)?;
+        Ok(Loaded { identity: ModelIdentity::of(bytes, path)?, graph })
     }
 }
 
@@ -523,11 +517,13 @@ impl Prepared {
         taking: Taking,
         seen: &mut Seen,
     ) -> Result<Prepared> {
-        let Loaded { sha256, weights_sha256, mut graph, .. } = file;
-        if let Some(stated) = card.sha256.as_ref().filter(|s| !s.eq_ignore_ascii_case(&sha256)) {
+        let Loaded { identity, mut graph } = file;
+        if let Some(stated) = card.sha256.as_ref().filter(|s| !identity.is(s)) {
             return Err(Error::usage(format!(
-                "the model card is of another file: it states sha256 {stated}, and {} has {sha256}",
-                path.display()
+                "the model card is of another file: it states sha256 {stated}, and {}{} has {}",
+                path.display(),
+                identity.with_beside(),
+                identity.sha256
             )));
         }
         let named = |e: Error| e.context(path.display());
@@ -569,8 +565,7 @@ impl Prepared {
         operators.dedup();
         let info = Info {
             path: path.to_path_buf(),
-            sha256,
-            weights_sha256,
+            identity,
             inputs,
             output,
             output_why,
@@ -630,9 +625,6 @@ fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
         _ => Ok(nodes),
     }
 }
-
-/// A key that every tensor has whose data lie in another file.
-const EXTERNAL: &[u8] = b"location";
 
 impl Info {
     /// The embedding, the input and the preprocessing in one line.

@@ -81,12 +81,12 @@ impl Model {
         }
         let (path, each) = (&self.info.path, self.batch());
         let mut prepared = Prepared::read(path, &self.card, self.options, Some(each), Taking::default())?;
-        if prepared.info.sha256 != self.info.sha256 {
+        if prepared.info.identity != self.info.identity {
             return Err(Error::usage(format!(
                 "{}: the file has changed since it was loaded. Its sha256 was {} and is {}. Start again",
                 path.display(),
-                self.info.sha256,
-                prepared.info.sha256
+                self.info.identity.sha256,
+                prepared.info.identity.sha256
             )));
         }
         let named = |e: Error| e.context(format!("{}, {}", path.display(), route.in_words()));

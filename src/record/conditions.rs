@@ -52,8 +52,15 @@ impl Tool {
 pub struct ModelRecord {
     /// Path of the model file, as given on the command line.
     pub path: String,
-    /// SHA-256 of the model file.
+    /// SHA-256 of the model file, and of the external data that it refers to if there are any (docs/formats.md).
     pub sha256: String,
+    /// SHA-256 of the net, the same whether its weights lie in the model file or beside it; absent in reports of versions that did not
+    /// compute it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub net_sha256: Option<String>,
+    /// Bytes of the model file and of the external data that it refers to; absent in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
     /// Inputs with their shapes.
     pub inputs: Vec<String>,
     /// Name of the value that is the embedding.
@@ -76,6 +83,24 @@ pub struct ModelRecord {
     /// Nodes that softened backward passes change, as far as the strong search used such passes.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub softened: Vec<String>,
+}
+
+impl ModelRecord {
+    /// Its hashes in full, each with its name.
+    pub fn hashes(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let net = self.net_sha256.as_deref().map(|net| ("net sha256", net));
+        std::iter::once(("sha256", self.sha256.as_str())).chain(net)
+    }
+
+    /// The path and the size, where it is known.
+    pub fn file_in_words(&self) -> String {
+        self.bytes.map_or(self.path.clone(), |bytes| format!("{}, {}", self.path, megabytes(bytes)))
+    }
+}
+
+/// A size in megabytes.
+pub fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
 /// The images of the audit.
@@ -199,7 +224,7 @@ impl std::fmt::Display for MaskRecord {
 pub struct Surrogate {
     /// Path of the file, as given on the command line.
     pub path: String,
-    /// SHA-256 of the file.
+    /// The model's SHA-256.
     pub sha256: String,
 }
 

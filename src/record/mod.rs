@@ -22,7 +22,7 @@ mod verification;
 pub use choices::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use conditions::{
     Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
-    Surrogate, Timing, Tool,
+    Surrogate, Timing, Tool, megabytes,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};

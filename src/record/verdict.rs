@@ -34,7 +34,7 @@ pub struct Verdict {
 pub struct Baseline {
     /// The model's path.
     pub model: String,
-    /// SHA-256 of the model file.
+    /// The model's SHA-256.
     pub sha256: String,
 }
 

@@ -20,6 +20,10 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         property("queries", &report.suite.asked()),
         property("runtime", &report.tool.in_words()),
     ];
+    if let (Some(net), Some(bytes)) = (&model.net_sha256, model.bytes) {
+        properties.push(property("net_sha256", net));
+        properties.push(property("bytes", &bytes.to_string()));
+    }
     properties.extend(references(report).map(|r| property("reference", &r.line())));
     let mut component = json!({
         "type": "machine-learning-model",

@@ -3,7 +3,7 @@
 
 use super::catalogues::references;
 use crate::Result;
-use crate::record::{CheckResult, Report, Severity};
+use crate::record::{CheckResult, ModelRecord, Report, Severity};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     };
     super::json::pretty(&json!({
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{ "name": report.model_name(), "digest": { "sha256": report.model.sha256 } }],
+        "subject": [subject(&report.model, report.model_name())],
         "predicateType": "https://in-toto.io/attestation/test-result/v0.1",
         "predicate": {
             "result": result,
@@ -42,6 +42,16 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             "failedTests": failed
         }
     }))
+}
+
+/// The model. A net with external data is no single file: its digest is that of docs/formats.md, and `net_sha256` names the net
+/// however it is saved.
+fn subject(model: &ModelRecord, name: impl Into<Value>) -> Value {
+    let mut subject = json!({ "name": name.into(), "digest": { "sha256": model.sha256 } });
+    if let (Some(net), Some(bytes)) = (&model.net_sha256, model.bytes) {
+        subject["annotations"] = json!({ "net_sha256": net, "bytes": bytes });
+    }
+    subject
 }
 
 /// What was run: the suite with its settings, the images, and the program.

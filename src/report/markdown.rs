@@ -69,9 +69,11 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     }
     out += &searches(report);
     let s = &report.suite;
+    let hashes: Vec<String> =
+        report.model.hashes().map(|(name, hash)| format!("{name} {}", escape(hash))).collect();
     out += &format!(
         "<details><summary>How it was measured</summary>\n\nsuite {} ({} form), {}: ε {}, {}{}; images {}; {} on {} images of {} \
-         classes ({}); seed {}. {}. Model sha256 {}, data sha256 {}.{}\n\n</details>\n",
+         classes ({}); seed {}. {}. Model {}: {}; data sha256 {}.{}\n\n</details>\n",
         escape(&s.name),
         s.form,
         s.protocol,
@@ -85,7 +87,8 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         escape(&report.data.source),
         report.seed,
         escape(&report.tool.in_words()),
-        escape(&report.model.sha256),
+        escape(&report.model.file_in_words()),
+        hashes.join(", "),
         escape(&report.data.sha256),
         read_on(report),
     );

@@ -31,6 +31,7 @@ pub fn run(models: [&Path; 2], flags: &AuditFlags, command: &str) -> Result<(Com
     refuse_corruptions(&a)?;
     let mut b = Subject::open(&second, Purpose::Checks)?;
     refuse_other_input(&names, [&a, &b])?;
+    let bytes = [&a, &b].map(|subject| subject.model.info.identity.bytes);
     let mut clean_a = a.embed(&first, Some(CLUSTERINGS))?;
     let mut clean_b = b.embed(&second, Some(CLUSTERINGS))?;
     let Clean { gallery, selection, asked, .. } = &mut clean_a;
@@ -61,7 +62,7 @@ pub fn run(models: [&Path; 2], flags: &AuditFlags, command: &str) -> Result<(Com
     let on_a = legs.run(&what(&names[1], &names[0]), &first, &mut a, &clean_a)?;
 
     let transfer = crossed::transfers([&own_a, &own_b], [&on_a, &on_b]);
-    let costs = [cost(models[0], &own_a)?, cost(models[1], &own_b)?];
+    let costs = [cost(bytes[0], &own_a), cost(bytes[1], &own_b)];
     let exit = [&own_a, &own_b].into_iter().find_map(Report::exit);
     let caveats =
         [(&names[0], &own_a), (&names[1], &own_b)].map(|(name, report)| caveats(name, report)).concat();
@@ -180,13 +181,10 @@ fn taken(subject: &mut Subject) -> Result<(Model, Gallery)> {
     Ok(surrogate.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What the model took.
-fn cost(path: &Path, report: &Report) -> Result<ModelCost> {
-    let bytes = std::fs::metadata(path)
-        .map_err(|e| Error::usage(format!("can't read {}: {e}", path.display())))?
-        .len();
+/// What a model of so many bytes took.
+fn cost(bytes: u64, report: &Report) -> ModelCost {
     let Timing { image_steps, attacks_s, .. } = report.timing;
-    Ok(ModelCost { bytes, image_steps_per_second: image_steps as f64 / attacks_s.max(1e-9) })
+    ModelCost { bytes, image_steps_per_second: image_steps as f64 / attacks_s.max(1e-9) }
 }
 
 /// What a reader must know of a model's arithmetic: rounded operators, and another precision than the file's.

@@ -5,7 +5,7 @@
 use super::attacks::Attacks;
 use super::prepare::{CLUSTERINGS, Purpose, Subject};
 use crate::cli::{AuditFlags, Cli, Command, StrongSample};
-use crate::data;
+use crate::data::{self, ListedPair};
 use crate::files::hex;
 use crate::progress::Phase;
 use crate::record::{Outcome, Report};
@@ -37,7 +37,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     let destination = Destination::open("--bundle", to)?;
     interrupt::listen()?;
     let mut subject = Subject::open(&flags, Purpose::Checks)?;
-    same("model", &subject.model.info.sha256, &report.model.sha256)?;
+    same("model", &subject.model.info.identity.sha256, &report.model.sha256)?;
     // Outcomes hold the clusters of their queries.
     let clean = subject.embed(&flags, Some(CLUSTERINGS))?;
     same("data", &clean.data.sha256, &report.data.sha256)?;
@@ -53,13 +53,32 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     contents.add("verify.py", VERIFY.as_bytes())?;
     contents.add("report.json", &report::json(report)?)?;
     let (dataset, prep) = (&subject.dataset, &subject.prep);
+    // The folder that paths of images begin in: that of a list, if the data are a list.
+    let root =
+        flags.data.as_deref().map(|data| if data.is_dir() { data } else { data.parent().unwrap_or(data) });
     let shape = subject.model.shape();
     let mut items = Vec::new();
     let mut pictures = Vec::new();
-    for (i, item) in dataset.items.iter().enumerate() {
-        items.push(json!({ "id": item.id, "label": dataset.classes[item.class], "camera": item.camera() }));
-        pictures.push(contents.image(&format!("images/{i:06}"), &dataset.pixels(i, prep)?.data, shape)?);
+    for (i, (item, role)) in dataset.items.iter().zip(dataset.roles()).enumerate() {
+        let pixels = dataset.pixels(i, prep)?;
+        let below = |path| root.and_then(|root| Path::strip_prefix(path, root).ok()).unwrap_or(path);
+        items.push(json!({
+            "id": item.id,
+            "label": dataset.classes[item.class],
+            "camera": item.camera(),
+            "role": role as u8,
+            "file": item.file().map(below),
+            "sha256": hex(&pixels.digest)
+        }));
+        pictures.push(contents.image(&format!("images/{i:06}"), &pixels.data, shape)?);
     }
+    // As the hash of the data takes them: the fold is left out where the list has none.
+    let listed = dataset.pairs.iter().map(|ListedPair { probe, reference, same, group, fold }| {
+        let parts =
+            [json!(probe), json!(reference), json!(same), json!(group.as_deref().unwrap_or_default())];
+        parts.into_iter().chain(fold.map(|fold| json!(fold))).collect()
+    });
+    let listed: Vec<Value> = listed.collect();
     let trials = in_order(report, &clean.selection.trials, |t| clean.gallery.ids[t.query].as_str())?;
     let attacks = Attacks {
         dataset,
@@ -104,6 +123,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
         "measures": OBJECTIVES.iter().filter(|o| o.measure.confirmed).map(|o| (o.code.to_owned(), o.measure.name.into())).collect::<Map<_, Value>>(),
         "held_out": held_out,
         "pairs": pairs,
+        "listed": listed,
         "items": items,
         "images": pictures,
         "attacked": attacked,

@@ -175,7 +175,7 @@ fn describe(joined: &mut Joined, raw: bool) {
     let all = [
         ("audit.version", env!("CARGO_PKG_VERSION").to_string()),
         ("audit.model", name),
-        ("audit.model_sha256", info.sha256.clone()),
+        ("audit.model_sha256", info.identity.sha256.clone()),
         ("audit.embedding", info.output.clone()),
         ("audit.image", image(joined, raw)),
         ("audit.preprocessing", if raw { String::new() } else { info.preprocessing.words() }),

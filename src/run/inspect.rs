@@ -10,6 +10,7 @@ use crate::data::{BUILTIN_SEED, Dataset};
 use crate::model::card::{Card, Preprocessing};
 use crate::model::inspect::{Inspection, Taken, inspect};
 use crate::progress::{Mode, Phase};
+use crate::record::megabytes;
 use crate::report::Destination;
 use crate::report::again::first_audit;
 use crate::report::escape::words;
@@ -34,10 +35,14 @@ const SHOWN: usize = 8;
 pub struct Findings {
     /// Path of the file.
     pub model: String,
-    /// Bytes of the file.
-    pub bytes: usize,
-    /// SHA-256 of the file; absent where an audit would refuse it.
-    pub sha256: Option<String>,
+    /// Bytes of the file and of the external data that it refers to.
+    pub bytes: u64,
+    /// SHA-256 of the file, and of the external data that it refers to if there are any.
+    pub sha256: String,
+    /// SHA-256 of the net, the same whether its weights lie in the file or beside it.
+    pub net_sha256: String,
+    /// Files with external data, as the model names them.
+    pub external_data: Vec<String>,
     /// What it looks like, in words.
     pub looks_like: String,
     /// Inputs and outputs with their shapes, as declared.
@@ -175,9 +180,11 @@ fn findings(
         next.push(own.into());
     }
     Ok(Findings {
-        model: flags.model.display().to_string(),
-        bytes: found.bytes,
-        sha256: info.map(|i| i.sha256.clone()),
+            model: flags.model.display().to_string(),
+            bytes: found.identity.bytes,
+            sha256: found.identity.sha256.clone(),
+            net_sha256: found.identity.net_sha256.clone(),
+            external_data: found.identity.beside.clone(),
         looks_like: looks_like.into(),
         inputs: found.inputs.clone(),
         outputs: found.outputs.clone(),
@@ -230,9 +237,22 @@ impl Findings {
     /// The lines for a terminal: a name and what is to be said, wrapped beside it.
     fn render(&self) -> String {
         let mut lines: Vec<(&str, String)> = Vec::new();
-        let sha =
-            self.sha256.as_ref().map_or(String::new(), |s| format!(" · sha256 {}…", &s[..12.min(s.len())]));
-        lines.push(("file", format!("{} · {:.1} MB{sha}", self.model, self.bytes as f64 / 1e6)));
+        let short = |hash: &str| format!("{}…", &hash[..12.min(hash.len())]);
+        let beside = if self.external_data.is_empty() {
+            String::new()
+        } else {
+            format!(" with {}", self.external_data.join(", "))
+        };
+        lines.push((
+            "file",
+            format!(
+                "{}{beside} · {} · sha256 {} · net {}",
+                self.model,
+                megabytes(self.bytes),
+                short(&self.sha256),
+                short(&self.net_sha256)
+            ),
+        ));
         lines.push(("looks like", self.looks_like.clone()));
         let batch = match (self.fixed_batch, &self.embedding) {
             (Some(n), _) => format!(" · the batch is fixed to {n}"),
@@ -320,7 +340,7 @@ fn write_card(path: &Path, card: &Card, taken: &Taken) -> String {
         path.file_name().unwrap_or_default().to_string_lossy()
     );
     out += "# The file that this card belongs to. An audit of another one is refused.\n";
-    out += &format!("sha256: {}\n\n", info.sha256);
+    out += &format!("sha256: {}\n\n", info.identity.sha256);
     out += "# The value that is the embedding, and how tokens or a feature map become one vector (cls, mean, max).\n";
     out += &format!("output: {}\n", quoted(&info.output));
     match info.pooling {

@@ -39,8 +39,8 @@ struct Basis {
     /// ONNX Runtime's version and build.
     runtime: String,
     processor: String,
-    /// SHA-256 of the model file, and of the weights beside it.
-    model: [String; 2],
+    /// The model's SHA-256.
+    model: String,
     /// As JSON.
     card: String,
     /// Threads, images per run, and the source of gradients.
@@ -84,7 +84,7 @@ impl CheckCache {
             program: program()?,
             runtime: format!("{} {}", runtime::version(), runtime::build()),
             processor: processor(),
-            model: [model.info.sha256.clone(), model.info.weights_sha256.clone().unwrap_or_default()],
+            model: model.info.identity.sha256.clone(),
             card: serde_json::to_string(card).ok()?,
             options: format!(
                 "{threads} threads of {}, batch {batch}, {source}, seed {seed}, precision {}, {count} images",

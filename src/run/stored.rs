@@ -68,7 +68,7 @@ pub fn made(flags: &AuditFlags, model: &Model) -> Properties {
         // A graph that keeps what its gradient needs is optimised otherwise, and rounds otherwise.
         ("gradient", if flags.gradient == GradientSource::Exact { "exact" } else { "estimated" }.into()),
         ("batch", model.batch().to_string()),
-        ("model's SHA-256", info.sha256.clone()),
+        ("model's SHA-256", info.identity.sha256.clone()),
         ("model's output", format!("{} of {}", info.output, info.dim)),
         ("pooling", pooling),
         ("preprocessing", serde_json::to_string(&info.preprocessing).unwrap_or_default()),

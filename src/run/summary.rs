@@ -159,7 +159,10 @@ pub fn suite(subject: &Subject, precision: Precision, sampling: Option<String>) 
         effort: plan.effort,
         surrogate: subject.surrogate.as_ref().map(|surrogate| {
             let (other, _) = &*surrogate.lock().unwrap_or_else(PoisonError::into_inner);
-            Surrogate { path: other.info.path.display().to_string(), sha256: other.info.sha256.clone() }
+            Surrogate {
+                path: other.info.path.display().to_string(),
+                sha256: other.info.identity.sha256.clone(),
+            }
         }),
         forward_passes: (plan.effort.is_none() && !plan.search.needs_gradient)
             .then_some((plan.steps + 1) * (plan.restarts + 1)),
@@ -242,7 +245,9 @@ pub fn model(subject: &Subject) -> record::ModelRecord {
     let (info, card) = (&subject.model.info, &subject.settings.card);
     record::ModelRecord {
         path: info.path.display().to_string(),
-        sha256: info.sha256.clone(),
+        sha256: info.identity.sha256.clone(),
+        net_sha256: Some(info.identity.net_sha256.clone()),
+        bytes: Some(info.identity.bytes),
         inputs: info.inputs.clone(),
         output: info.output.clone(),
         output_why: Some(info.output_why.clone()),

@@ -1,14 +1,25 @@
-"""Confirms the outcomes of an audit from the untouched model:  python verify.py evidence.zip model.onnx
+"""Confirms the outcomes of an audit from the untouched model:  python verify.py evidence.zip model.onnx [photos/]
 
-Needs numpy, Pillow and onnxruntime, nothing of audit. Every image goes through the model once. What comes out must be what the report says of each
-trial, robust R@1, and FAR and TAR of a threshold; what lies within SLACK of a border may be on either side. Exit code 0: all confirmed."""
+Needs numpy, Pillow and onnxruntime, nothing of audit. The model, with its weights beside it, must have the report's SHA-256. Every image goes
+through it once. What comes out must be what the report says of each trial, robust R@1, and FAR and TAR of a threshold; what lies within SLACK of a
+border may be on either side. The SHA-256 of the data must be that of the listed images; with their folder, each file is hashed. Exit code 0: all confirmed."""
 
 import hashlib, io, json, sys, zipfile
+from pathlib import Path
 import numpy as np
 import onnxruntime
 from PIL import Image
 
 SLACK, TOP = 1e-4, 4  # a share of the length of an embedding; GTT's target is kept where it is among so many
+PARTS = {  # the fields of ONNX's messages that lead to tensors, by their numbers
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 
 
@@ -36,6 +47,72 @@ def unpack(bundle):  # the files of the archive, which may hold no byte more tha
     return files, manifest, json.loads(files["report.json"])
 
 
+def number(data, at):  # of protobuf: its value, and where it ends
+    value = shift = 0
+    while True:
+        value, shift, at = value | (data[at] & 127) << shift, shift + 7, at + 1
+        if data[at - 1] < 128:
+            return value, at
+
+
+def fields(data):  # of a message of protobuf: their numbers and values, by number; empty for numbers of fixed length
+    found, at = [], 0
+    while at < len(data):
+        key, at = number(data, at)
+        value, at = number(data, at) if key & 7 in (0, 2) else (b"", at)
+        end = at + {0: 0, 1: 8, 2: value, 5: 4}[key & 7]
+        found.append((key >> 3, data[at:end] if key & 7 == 2 else value))
+        at = end
+    return sorted(found, key=lambda field: field[0])
+
+
+def external(data, kind="model"):  # location, offset and length of the data that tensors have in other files
+    for field, value in (inner := fields(data)):
+        if kind == "tensor" and (field, value) == (14, 1):
+            entries = [tuple(bytes(text).decode() for _, text in fields(entry)) for field, entry in inner if field == 13]
+            check(len(entries) == len(dict(entries)), "external data are stated twice")
+            yield dict(entries)
+        elif field in PARTS.get(kind, {}):
+            yield from external(value, PARTS[kind][field])
+
+
+def model_hash(path):  # over the file, and over each range of another one after its length (8 bytes, little-endian)
+    digest = hashlib.sha256(model := path.read_bytes())
+    try:
+        entries = list(external(memoryview(model)))
+    except (IndexError, KeyError, RecursionError, ValueError):
+        raise SystemExit(f"refused: {path} is no ONNX file, or a damaged one") from None
+    for entry in entries:
+        place = Path(entry.get("location", ""))
+        check(not place.is_absolute() and ".." not in place.parts, f"{place} is not beside the model")
+        check((path.parent / place).is_file(), f"{place} is missing beside the model")
+        with open(path.parent / place, "rb") as file:
+            offset = int(entry.get("offset", 0))
+            left = int(entry.get("length", max(0, file.seek(0, 2) - offset)))
+            digest.update(left.to_bytes(8, "little"))
+            file.seek(offset)
+            while left:
+                check(chunk := file.read(min(left, 1 << 20)), f"{place} is too short")
+                digest.update(chunk)
+                left -= len(chunk)
+    return digest.hexdigest()
+
+
+def data_hash(items, listed, folder):  # over ids, classes and hashes of files, then roles and cameras if there are any, then listed pairs
+    digest, tabbed = hashlib.sha256(), lambda *texts: "".join(f"{text}\t" for text in texts).encode()
+    for item in items:
+        if folder:
+            check(item["file"] and (file := folder / item["file"]).is_file(), f"{item['id']} has no file in {folder}")
+            check(hashlib.sha256(file.read_bytes()).hexdigest() == item["sha256"], f"{file} is another file than the report's")
+        digest.update(tabbed(item["id"], item["label"]) + bytes.fromhex(item["sha256"]))
+    if any(item["role"] or item["camera"] is not None for item in items):
+        for item in items:
+            digest.update(tabbed(item["role"], "" if item["camera"] is None else item["camera"]))
+    for probe, reference, same, group, *fold in listed:
+        digest.update(tabbed(probe, reference, str(same).lower(), group, *fold))
+    return digest.hexdigest()
+
+
 def pixels(name, data):  # an image [C, H, W] in [0, 1]
     if name.endswith(".npy"):
         return np.load(io.BytesIO(data), allow_pickle=False)
@@ -44,7 +121,7 @@ def pixels(name, data):  # an image [C, H, W] in [0, 1]
 
 class Model:  # images [B, C, H, W] to points of the metric space [B, D], by the file as it is
     def __init__(self, file, report, manifest):
-        self.session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        self.session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
         self.input = next(i for i in self.session.get_inputs() if i.name == manifest["input"])
         self.model, self.pre, self.pooling = report["model"], report["model"]["preprocessing"], manifest["pooling"]
         self.batch = self.input.shape[0] if isinstance(self.input.shape[0], int) else 32
@@ -112,10 +189,12 @@ class Judge:  # measures points [D] by the definitions of the report's form
         return *np.array(found).T, [dict(claimed["first"]).get(i, 10) for i in range(len(many))] + claimed["sample"]
 
 
-def verify(bundle, model):
+def verify(bundle, model, folder=None):
     files, manifest, report = unpack(bundle)
     outcomes, suite, measures = report["outcomes"], report["suite"], manifest["measures"]
-    check(hashlib.sha256(model).hexdigest() == report["model"]["sha256"], "the model is another one than the report's")
+    hashes = {"model": model_hash(Path(model)), "data": data_hash(manifest["items"], manifest["listed"], folder and Path(folder))}
+    for what, found in hashes.items():
+        check(found == report[what]["sha256"], f"the {what} has sha256 {found}, and the report's has {report[what]['sha256']}")
     check(len(outcomes) == len(manifest["attacked"]), "trials are missing, or there are others")
     net = Model(model, report, manifest)
     clean, attacked = ([pixels(n, files[n]) for n in names] for names in (manifest["images"], manifest["attacked"]))
@@ -141,9 +220,11 @@ def verify(bundle, model):
         check(low <= judge.decisions[share] <= high, f"{share} is stated as {judge.decisions[share]}, where {low} to {high} is found")
     robust, hits = report["scores"].get("robust_r1"), [o["after"].get("hit") for o in outcomes if o["attack"] == "R1"]
     check(robust is None or abs(100 * np.mean([hit for hit in hits if hit is not None]) - robust["value"]) < 1e-6, "robust R@1 is not that of its trials")
-    return f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}, evidence sha256 {hashlib.sha256(bundle).hexdigest()}"
+    hashes["evidence"] = hashlib.sha256(bundle).hexdigest()
+    of_files = f"{len(manifest['items'])} image files are the report's" if folder else "image files were not given, so their hashes are as listed"
+    return "\n  ".join([f"confirmed: {len(outcomes)} outcomes of {report['model']['path']}", *(f"{k} sha256 {v}" for k, v in hashes.items()), of_files])
 
 
 if __name__ == "__main__":
-    check(len(sys.argv) == 3, "expected two arguments, evidence.zip and model.onnx")
-    print(verify(*(open(path, "rb").read() for path in sys.argv[1:])))
+    check(len(sys.argv) in (3, 4), "expected evidence.zip, model.onnx, and the folder of the images if they are at hand")
+    print(verify(Path(sys.argv[1]).read_bytes(), *sys.argv[2:]))

@@ -61,7 +61,10 @@ pub(super) fn section(title: &str, lead: &str, content: Markup) -> Markup {
 /// The section on how it was measured: model and images, and then `rows`.
 pub(super) fn conditions(m: &ModelRecord, d: &Data, rows: Vec<(&str, Markup)>, lead: &str) -> Markup {
     let subject = [
-        ("Model", html! { (m.path) br; code { "sha256 " (m.sha256) } }),
+        (
+            "Model",
+            html! { (m.file_in_words()) @for (name, hash) in m.hashes() { br; code { (name) " " (hash) } } },
+        ),
         ("Embedding", html! { (m.dim) " values from " (m.output) ", compared by " (m.metric) }),
         ("Preprocessing", html! { (m.preprocessing.words()) }),
         (

@@ -1,10 +1,10 @@
 //! `.onnx` file → [`Graph`].
 
+use super::external::{ExternalRange, regular};
 use super::{Graph, canonical, proto, read};
 use crate::{Error, Result};
 use prost::{Message, bytes::Bytes};
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Component, Path};
+use std::path::Path;
 
 impl Graph {
     /// Loads a model and rewrites it to the canonical opset ([`super::OPSET`]).
@@ -43,9 +43,7 @@ impl Graph {
         if model.opset_import.is_empty() {
             return Err(bad("is truncated: it names no operator set. Copy or export it again".into()));
         }
-        let external = move |location: &str, offset: u64, length: Option<u64>| {
-            read_external(path, location, offset, length)
-        };
+        let external = |tensor: &proto::TensorProto| ExternalRange::of(tensor, path)?.read();
         let mut graph = read::graph(&mut g, &external).map_err(bad)?;
         graph.opsets = opsets;
         graph.functions = model.functions;
@@ -71,58 +69,4 @@ fn not_onnx(bytes: &[u8], error: Option<&prost::DecodeError>) -> String {
         }
         None => "is truncated: it ends before its graph. Copy or export it again".into(),
     }
-}
-
-/// Refuses pipes and devices, which may never end.
-fn regular(path: &Path) -> std::io::Result<()> {
-    let kind = std::fs::metadata(path)?;
-    match kind.is_file() || kind.is_dir() {
-        true => Ok(()),
-        false => Err(std::io::Error::other("expected a regular file, found a pipe or a device")),
-    }
-}
-
-fn read_external(
-    model: &Path,
-    location: &str,
-    offset: u64,
-    length: Option<u64>,
-) -> std::result::Result<Vec<u8>, String> {
-    // A model file is somebody else's: it may not name files outside of its own folder.
-    let relative = Path::new(location);
-    if location.is_empty()
-        || relative.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir))
-    {
-        return Err(format!("has external data at {location:?}, which is not a file beside the model"));
-    }
-    let path = model.parent().unwrap_or(Path::new("")).join(relative);
-    let fail = |e: std::io::Error| {
-        format!("has external data in {}: {e}. Put that file beside the model", path.display())
-    };
-    // Nor by way of a link. Where the model is a link itself, as in caches of downloads, the folder of its target counts too.
-    let real = path.canonicalize().map_err(fail)?;
-    let beside = |model: &Path| {
-        let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        folder.canonicalize().is_ok_and(|folder| real.starts_with(folder))
-    };
-    if !beside(model) && !model.canonicalize().is_ok_and(|model| beside(&model)) {
-        return Err(format!(
-            "has external data at {location:?}, which is a link out of the model's folder. Copy the file itself there"
-        ));
-    }
-    regular(&path).map_err(fail)?;
-    let mut file = std::fs::File::open(&path).map_err(fail)?;
-    let available = file.metadata().map_err(fail)?.len().saturating_sub(offset);
-    let length = length.unwrap_or(available);
-    if length > available {
-        return Err(format!(
-            "has external data in {}, which is too short: {length} bytes wanted at offset {offset}, {available} there. \
-             Copy it again",
-            path.display()
-        ));
-    }
-    file.seek(SeekFrom::Start(offset)).map_err(fail)?;
-    let mut bytes = vec![0; length as usize];
-    file.read_exact(&mut bytes).map_err(fail)?;
-    Ok(bytes)
 }

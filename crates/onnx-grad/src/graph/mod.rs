@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of gradients or ONNX Runtime.
 
+mod apart;
 mod canonical;
-
+mod external;
 mod load;
 mod precision;
 #[rustfmt::skip]
@@ -14,10 +15,12 @@ pub(crate) mod sane;
 mod save;
 mod tensor;
 
+pub use apart::{Apart, TensorData};
 pub(crate) use canonical::MICROSOFT;
 pub(crate) use canonical::unfold::unfolded;
 pub(crate) use canonical::{Expansion, expanded};
 pub use canonical::{NEWEST, OLDEST};
+pub use external::ExternalRange;
 pub use prost::bytes::Bytes;
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};

@@ -1,11 +1,12 @@
 //! Constant tensors of a graph: an element type, a shape and little-endian bytes.
 
+use super::external::is_external;
 use super::proto;
 use half::{bf16, f16};
 use prost::bytes::Bytes;
 
-/// Reads external data: (location, offset, length) → bytes.
-pub(super) type External<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> std::result::Result<Vec<u8>, String>;
+/// Reads the external data of a tensor.
+pub(super) type External<'a> = &'a dyn Fn(&proto::TensorProto) -> std::result::Result<Vec<u8>, String>;
 
 /// Element types by their ONNX code (`TensorProto.DataType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -104,6 +105,31 @@ pub(super) fn narrow(code: i32) -> Option<(u32, &'static str)> {
     }
 }
 
+/// Takes the data out of a tensor that has them in the file: bytes as they are, numbers little-endian. Strings and complex numbers
+/// stay where they are.
+pub(super) fn take_inline(p: &mut proto::TensorProto) -> Bytes {
+    if !p.raw_data.is_empty() {
+        return std::mem::take(&mut p.raw_data);
+    }
+    let dtype = DType::from_code(p.data_type);
+    // int32_data carries every narrower type, one element each; of those of less than a byte, one byte each.
+    let size = dtype.size().unwrap_or(1);
+    fn bytes<T, const N: usize>(values: &mut Vec<T>, f: impl Fn(T) -> [u8; N]) -> Bytes {
+        std::mem::take(values).into_iter().flat_map(f).collect()
+    }
+    match dtype {
+        DType::F32 => bytes(&mut p.float_data, f32::to_le_bytes),
+        DType::F64 => bytes(&mut p.double_data, f64::to_le_bytes),
+        DType::I64 => bytes(&mut p.int64_data, i64::to_le_bytes),
+        DType::U32 => bytes(&mut p.uint64_data, |v| (v as u32).to_le_bytes()),
+        DType::U64 => bytes(&mut p.uint64_data, u64::to_le_bytes),
+        _ => std::mem::take(&mut p.int32_data)
+            .into_iter()
+            .flat_map(|v| v.to_le_bytes().into_iter().take(size))
+            .collect(),
+    }
+}
+
 impl Tensor {
     /// A float32 tensor.
     pub fn f32(shape: &[i64], values: &[f32]) -> Self {
@@ -170,7 +196,6 @@ impl Tensor {
         if dtype.bytes(1).is_none() {
             return Err(format!("has element type {}, which is not supported", p.data_type));
         }
-        let size = dtype.size().unwrap_or(1);
         let shape = p.dims.clone();
         if shape.iter().any(|&d| d < 0) {
             return Err(format!("has shape {shape:?}"));
@@ -180,24 +205,9 @@ impl Tensor {
             .try_fold(1u64, |n, &d| n.checked_mul(d as u64))
             .filter(|n| dtype.bytes(*n).is_some_and(|bytes| bytes < 1 << 40))
             .ok_or_else(|| format!("has shape {shape:?}"))?;
-        let bytes: Bytes = if p.data_location == proto::tensor_proto::DataLocation::External as i32 {
-            let entry = |key: &str| p.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
-            let number = |key: &str| entry(key).map(str::parse::<u64>).transpose();
-            let offset = number("offset").map_err(|e| format!("external offset: {e}"))?.unwrap_or(0);
-            let length = number("length").map_err(|e| format!("external length: {e}"))?;
-            external(entry("location").unwrap_or(""), offset, length)?.into()
-        } else if !p.raw_data.is_empty() {
-            std::mem::take(&mut p.raw_data)
-        } else {
-            match dtype {
-                DType::F32 => p.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                DType::F64 => p.double_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                DType::I64 => p.int64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                DType::U32 => p.uint64_data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
-                DType::U64 => p.uint64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                // int32_data carries every narrower type, one element each.
-                _ => p.int32_data.iter().flat_map(|v| v.to_le_bytes()[..size].to_vec()).collect(),
-            }
+        let bytes: Bytes = match is_external(p) {
+            true => external(p)?.into(),
+            false => take_inline(p),
         };
         let expected = dtype.bytes(count).unwrap_or(0);
         if bytes.len() as u64 != expected {
@@ -216,10 +226,7 @@ impl Tensor {
             .try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?))
             .filter(|n| *n < 1 << 40);
         let count = count.ok_or_else(|| format!("has shape {shape:?}"))?;
-        let packed: Vec<u8> = match p.raw_data.is_empty() {
-            false => p.raw_data.to_vec(),
-            true => p.int32_data.iter().map(|v| *v as u8).collect(),
-        };
+        let packed = take_inline(p);
         if packed.len() != count.div_ceil(per_byte) {
             let (expected, found) = (count.div_ceil(per_byte), packed.len());
             return Err(format!("of shape {shape:?} should hold {expected} bytes and holds {found}"));

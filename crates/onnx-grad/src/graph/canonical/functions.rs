@@ -54,7 +54,7 @@ impl Functions {
                 ));
             }
             // External data is for initializers, which functions don't have.
-            let external = |_: &str, _, _| Err("is kept outside of the file".to_string());
+            let external = |_: &proto::TensorProto| Err("is kept outside of the file".to_string());
             let mut defaults = BTreeMap::new();
             for a in &mut f.attribute_proto {
                 let value =

@@ -1,0 +1,109 @@
+//! Data that a tensor has in a file beside the model.
+
+use super::proto::{TensorProto, tensor_proto::DataLocation};
+use std::fs::File;
+use std::io::{Error, Read, Seek, SeekFrom, Take};
+use std::path::{Component, Path, PathBuf};
+
+/// The bytes of a file beside the model that a tensor refers to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExternalRange {
+    /// Path of the file as the model names it, relative to the model's folder.
+    pub location: String,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub length: u64,
+    path: PathBuf,
+}
+
+/// Whether the tensor's data lie in another file.
+pub(super) fn is_external(tensor: &TensorProto) -> bool {
+    tensor.data_location == DataLocation::External as i32
+}
+
+impl ExternalRange {
+    /// The range that a tensor of `model` refers to. Errors: it leads out of the model's folder, or to bytes that aren't there.
+    pub(super) fn of(tensor: &TensorProto, model: &Path) -> Result<ExternalRange, String> {
+        let location = entry(tensor, "location")?.unwrap_or_default();
+        let number = |key: &str| {
+            let text = entry(tensor, key)?;
+            text.map(str::parse::<u64>).transpose().map_err(|e| format!("external {key}: {e}"))
+        };
+        let offset = number("offset")?.unwrap_or(0);
+        let path = beside(model, location)?;
+        let fail = |e| unreadable(&path, e);
+        regular(&path).map_err(fail)?;
+        let size = std::fs::metadata(&path).map_err(fail)?.len();
+        let available = size.saturating_sub(offset);
+        let length = number("length")?.unwrap_or(available);
+        if length > available {
+            return Err(format!(
+                "has external data in {}, which is too short: {length} bytes wanted at offset {offset}, {available} there. \
+                 Copy it again",
+                path.display()
+            ));
+        }
+        Ok(ExternalRange { location: location.into(), offset, length, path })
+    }
+
+    /// Its bytes, to be read one after the other.
+    pub fn open(&self) -> Result<Take<File>, String> {
+        let fail = |e| unreadable(&self.path, e);
+        let mut file = File::open(&self.path).map_err(fail)?;
+        file.seek(SeekFrom::Start(self.offset)).map_err(fail)?;
+        Ok(file.take(self.length))
+    }
+
+    /// Its bytes, all at once.
+    pub(super) fn read(&self) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; self.length as usize];
+        self.open()?.read_exact(&mut bytes).map_err(|e| unreadable(&self.path, e))?;
+        Ok(bytes)
+    }
+}
+
+/// The value of a key. A second one is refused, since readers differ in which of them they take.
+fn entry<'t>(tensor: &'t TensorProto, key: &str) -> Result<Option<&'t str>, String> {
+    let mut values = tensor.external_data.iter().filter(|e| e.key == key).map(|e| e.value.as_str());
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        _ => Err(format!("states the {key} of its external data twice. Export the model again")),
+    }
+}
+
+/// The file at `location`. A model file is somebody else's: it may not name files outside of its own folder.
+fn beside(model: &Path, location: &str) -> Result<PathBuf, String> {
+    let relative = Path::new(location);
+    if location.is_empty()
+        || relative.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir))
+    {
+        return Err(format!("has external data at {location:?}, which is not a file beside the model"));
+    }
+    let path = model.parent().unwrap_or(Path::new("")).join(relative);
+    // Nor by way of a link. If the model is a link itself, as in caches of downloads, the folder of its target counts too.
+    let real = path.canonicalize().map_err(|e| unreadable(&path, e))?;
+    let inside = |model: &Path| {
+        let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        folder.canonicalize().is_ok_and(|folder| real.starts_with(folder))
+    };
+    if !inside(model) && !model.canonicalize().is_ok_and(|model| inside(&model)) {
+        return Err(format!(
+            "has external data at {location:?}, which is a link out of the model's folder. Copy the file itself there"
+        ));
+    }
+    Ok(path)
+}
+
+fn unreadable(path: &Path, e: Error) -> String {
+    format!("has external data in {}: {e}. Put that file beside the model", path.display())
+}
+
+/// Refuses pipes and devices, which may never end.
+pub(super) fn regular(path: &Path) -> std::io::Result<()> {
+    let kind = std::fs::metadata(path)?;
+    match kind.is_file() || kind.is_dir() {
+        true => Ok(()),
+        false => Err(Error::other("expected a regular file, found a pipe or a device")),
+    }
+}
