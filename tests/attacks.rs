@@ -731,7 +731,7 @@ fn batches_stay_full_and_closed_trials_leave() {
     let (mut last, mut finished) = (0, 0);
     let mut watch = |event: Event| {
         match event {
-            Event::Step { done, at } => {
+            Event::Step { done, at, .. } => {
                 assert!(done >= last && at.is_none_or(|(_, step)| step < 16));
                 last = done;
             }
