@@ -9,7 +9,7 @@ from typing import Any
 from .binary import Event
 
 #: A bar without the time left that tqdm computes from the mean rate: steps that end early make it rise.
-FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+FORMAT = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 
 
 def span(seconds: float) -> str:
@@ -70,14 +70,14 @@ class _Bar:
             # An upper bound; the program tells none before it knows one.
             if event.get("seconds_left") is not None:
                 words.append(f"at most {span(event['seconds_left'])} left")
+            self.bar.n = event["done"]
             self.bar.set_postfix_str(", ".join(words))
-            self.bar.update(event["done"] - self.bar.n)
         elif kind in ("note", "warning"):
             self.tqdm.write(event["text"], file=sys.stderr)
         elif kind in ("end", "error") and self.bar is not None:
             if kind == "end" and self.bar.total is not None:
                 # Steps that were left out needn't be done.
-                self.bar.set_postfix_str("", refresh=False)
-                self.bar.update(self.bar.total - self.bar.n)
+                self.bar.n = self.bar.total
+                self.bar.set_postfix_str("")
             if kind == "error" or event["phase"] == "attacks":
                 self.bar.close()
