@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The values of `--progress`.
@@ -485,8 +485,8 @@ mod tests {
         let halved = drive((0..=150).map(|t| (made(t), 1000.0 - made(t), made(t) as u64)));
         honest(&halved);
         assert!(halved[49].left.is_some());
-        assert!(halved[60..].iter().any(|s| s.left.is_none()));
-        bounds(&halved[60..], 90);
+        assert!(halved[61..].iter().any(|s| s.left.is_none()));
+        bounds(&halved[61..], 89);
     }
 
     /// A run that goes on where another one ended, and one whose trials all ended.
@@ -498,7 +498,10 @@ mod tests {
         assert_eq!(resumed.end().percent(), 100);
         let at = Position { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
         let event = resumed.end().event("attacks", Some(at.ended()));
-        assert_eq!((&event["done"], &event["total"], &event["seconds_left"]), (&json!(1000), &json!(1000), &json!(0.0)));
+        assert_eq!(
+            (&event["done"], &event["total"], &event["seconds_left"]),
+            (&json!(1000), &json!(1000), &json!(0.0))
+        );
         assert_eq!((&event["step"], &event["queries_done"]), (&json!(32), &json!(60)));
     }
 

@@ -76,10 +76,15 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
     let first: Vec<&str> = R1.members.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.name).collect();
     let left = correct().filter(|o| broke(o, &first) != Some(true)).count();
     if (left as f64) < MATERIAL * right as f64 {
-        return Found::passed(format!("the exact gradient alone makes {} of {right} correct queries wrong", right - left));
+        return Found::passed(format!(
+            "the exact gradient alone makes {} of {right} correct queries wrong",
+            right - left
+        ));
     }
     if !beyond_chance(left, 0) {
-        let why = format!("the exact gradient left {left} of {right} correct queries, too few to tell a difference from chance");
+        let why = format!(
+            "the exact gradient left {left} of {right} correct queries, too few to tell a difference from chance"
+        );
         return Found::not_checked(why, MORE_QUERIES);
     }
     let mut found: Option<(Duel, &Member, bool)> = None;
@@ -167,7 +172,9 @@ impl Beside {
             };
             // One perturbation for many queries is another threat than one for each, and no weak search for the same.
             for o in outcomes.iter().filter(judged).filter(|o| !R1.made(o)) {
-                let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else { continue };
+                let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else {
+                    continue;
+                };
                 found.of += 1;
                 found.left += usize::from(hit);
                 found.only[0] += usize::from(hit && !robust);
@@ -203,18 +210,23 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     let Some(robust) = robust_r1(outcomes) else { return no_strong_search() };
     let all = Beside::all(outcomes);
     if all.is_empty() {
-        return Found::not_checked("no other attack of the suite is on R@1, so that there is nothing to confirm", "");
+        return Found::not_checked(
+            "no other attack of the suite is on R@1, so that there is nothing to confirm",
+            "",
+        );
     }
     let terms = contradicted_terms(outcomes);
     if terms.is_empty() {
-        let few: Vec<&str> = all.iter().filter(|beside| !beside.decides()).map(|beside| beside.term.name).collect();
-        let why = || format!("{} left too few correct queries to tell a difference from chance", few.join(", "));
-        return match few.len() {
-            0 => Found::passed("a stronger attack finds little more than the suite's"),
-            n if n < all.len() => {
-                Found::passed(format!("a stronger attack finds little more than the suite's; not judged: {}", why()))
-            }
-            _ => Found::not_checked(why(), MORE_QUERIES),
+        let few: Vec<&str> =
+            all.iter().filter(|beside| !beside.decides()).map(|beside| beside.term.name).collect();
+        let why =
+            || format!("{} left too few correct queries to tell a difference from chance", few.join(", "));
+        let told = all.iter().any(|beside| beyond_chance(beside.left, 0));
+        let little = "a stronger attack finds little more than the suite's";
+        return match (few.is_empty(), told) {
+            (true, _) => Found::passed(little),
+            (false, true) => Found::passed(format!("{little}; not judged: {}", why())),
+            (false, false) => Found::not_checked(why(), MORE_QUERIES),
         };
     }
     let (low, high) = robust.interval;
@@ -542,9 +554,12 @@ mod tests {
         let left = |of: usize, left: usize| -> Vec<Outcome> {
             (0..of).map(|i| trial("R1", i, false, Some(&[("es", i >= left)]))).collect()
         };
-        for (of, survivors, expected) in
-            [(16, 1, State::Passed), (16, 6, State::NotChecked), (16, 7, State::Passed), (100, 6, State::Passed)]
-        {
+        for (of, survivors, expected) in [
+            (16, 1, State::Passed),
+            (16, 6, State::NotChecked),
+            (16, 7, State::Passed),
+            (100, 6, State::Passed),
+        ] {
             let found = masked(&left(of, survivors), &[]);
             assert_eq!(found.state(), expected, "{survivors} of {of}: {found:?}");
         }

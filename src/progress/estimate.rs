@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 
 /// Seconds over which a rate is measured.
-const WINDOW: f64 = 1.0;
+const WINDOW: f64 = 0.5;
 /// Windows that are looked back at, and those before a bound is told.
-const WINDOWS: usize = 20;
+const WINDOWS: usize = 40;
 const FIRST: usize = 3;
+/// Windows of the rate at which the work now goes on.
+const RECENT: usize = 10;
 /// How much slower than in the slowest of these windows the rest may be.
 const MARGIN: f64 = 1.5;
 
@@ -18,7 +20,7 @@ pub(super) struct Estimate {
     marks: VecDeque<(f64, f64)>,
     /// When the work is done at the latest, of all that was told.
     latest: f64,
-    /// When it is done at the average rate of late.
+    /// When it is done at the rate of the latest windows.
     likely: f64,
 }
 
@@ -48,9 +50,8 @@ impl Estimate {
         let rate = |from: &(f64, f64), to: &(f64, f64)| (to.0 - from.0) / (to.1 - from.1);
         let windows = self.marks.iter().zip(self.marks.iter().skip(1));
         let slowest = windows.map(|(from, to)| rate(from, to)).fold(0.0, f64::max);
-        if let (true, Some(first), Some(last)) =
-            (self.marks.len() > FIRST, self.marks.front(), self.marks.back())
-        {
+        let recent = self.marks.get(self.marks.len().saturating_sub(RECENT + 1));
+        if let (true, Some(first), Some(last)) = (self.marks.len() > FIRST, recent, self.marks.back()) {
             self.latest = self.latest.min(now + MARGIN * slowest * left);
             self.likely = now + rate(first, last) * left;
         }
@@ -60,6 +61,6 @@ impl Estimate {
     /// The seconds left at most; `None` if too little is known, or if the work takes longer than was told.
     pub(super) fn left(&self, now: f64) -> Option<f64> {
         let holds = self.latest.is_finite() && self.likely <= self.latest && now <= self.latest;
-        holds.then(|| self.latest - now)
+        holds.then_some(self.latest - now)
     }
 }

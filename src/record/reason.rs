@@ -265,7 +265,8 @@ pub const MORE_EFFORT: &str = "The strong search did not find the best attacks, 
                                `effort: 10` in the suite file";
 
 /// Advice where another attack beats the suite's. The check `masked-gradients` decides which of the two it is; see [`Masking`].
-pub const WEAK_OR_MASKED: &str = "The attack of the suite is too weak, or gradients are masked, so its score is too high";
+pub const WEAK_OR_MASKED: &str =
+    "The attack of the suite is too weak, or gradients are masked. Its score is too high";
 
 /// What the check `masked-gradients` says of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,15 +304,16 @@ impl Masking {
                  R@1, or audit with more --steps or `--suite ars-strict`"
             }
             Masking::Unknown => {
-                "The attack of the suite is too weak, or gradients are masked, so its score is too high. The check \
-                 `masked-gradients` decides which of the two it is, and did not run"
+                "The attack of the suite is too weak, or gradients are masked. Its score is too high. The check `masked-gradients` \
+                 tells which of the two it is, and was not checked"
             }
         }
     }
 }
 
 /// How checks of the gradient run after all, if gradients are estimated.
-pub const EXACT_GRADIENT: &str = "Leave --gradient estimate out, if every operator of the model has a gradient rule";
+pub const EXACT_GRADIENT: &str =
+    "Leave --gradient estimate out, if every operator of the model has a gradient rule";
 
 /// Defines a constant and a row of the table for each reason: its id, its source, when it is checked, its
 /// question, its advice.

@@ -48,7 +48,8 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             out += &format!("> {mark} **{}**: {}\n\n", escape(&w.id), escape(&w.text));
         }
     }
-    let gaps = report.warnings.iter().filter(|w| w.state == State::NotChecked && w.severity <= Severity::Info);
+    let gaps =
+        report.warnings.iter().filter(|w| w.state == State::NotChecked && w.severity <= Severity::Info);
     for w in gaps {
         out += &format!("> {NOT_CHECKED}, **{}**: {}\n\n", escape(&w.id), escape(&w.text));
     }

@@ -9,7 +9,9 @@ use crate::progress::{Mode, Phase, Position, span};
 use crate::record::{Outcome, Report};
 use crate::run::examples::Collector;
 use crate::space::Gallery;
-use crate::threat::{self, Event, Evidence, ImageSource, Objective, Passes, Plan, Room, Strong, Trial, Watch};
+use crate::threat::{
+    self, Event, Evidence, ImageSource, Objective, Passes, Plan, Room, Strong, Trial, Watch,
+};
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -421,8 +423,11 @@ fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<Stri
         let most = most.map_or(String::new(), |most| format!(", at most {}", span(most * share)));
         format!("{}{most}", span(left * share))
     };
-    let fewer =
-        if few < 10 { String::new() } else { format!("; --max-queries {few} would take about {}", both(share)) };
+    let fewer = if few < 10 {
+        String::new()
+    } else {
+        format!("; --max-queries {few} would take about {}", both(share))
+    };
     let lost = if kept { "" } else { "; without -o or --journal nothing is kept if it is interrupted" };
     (left > PATIENCE).then(|| format!("this takes about {} more{fewer}{lost}", both(1.0)))
 }

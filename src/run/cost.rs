@@ -8,8 +8,8 @@ use crate::model::Model;
 use crate::model::inspect::fastest;
 use crate::progress::span;
 use crate::suite::Suite;
-use crate::threat::{GRADIENT_PASSES, Plan, Room};
 use crate::threat::objective::r1::R1;
+use crate::threat::{GRADIENT_PASSES, Plan, Room};
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 use serde::Serialize;
@@ -121,7 +121,8 @@ impl Outlook {
         let steps = |queries: usize| image_steps(suite, plan, flags.strong, queries) as f64;
         let least = image_steps(suite, plan, Some(StrongSample::Off), queries) as f64 * speed.step_s;
         let attacks = steps(queries) * speed.step_s;
-        let most_s = speed.of_passes(most_passes(suite, plan, flags.strong, queries, speed.room)).max(attacks);
+        let most_s =
+            speed.of_passes(most_passes(suite, plan, flags.strong, queries, speed.room)).max(attacks);
         let [query_s, least_s] = [attacks, least].map(|all| all / queries.max(1) as f64);
         let check = if amount.checked {
             Ahead { phase: "check", seconds: 0.0, shorter: "kept from an earlier audit".into() }
@@ -297,9 +298,9 @@ fn most_passes(
     queries: usize,
     room: Room,
 ) -> usize {
-    let own: usize =
-        suite.attacks.iter().map(|entry| plan.most_passes(entry.objective, queries, room)).sum();
-    let work = plan.work_of(suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries)));
+    let own: usize = suite.attacks.iter().map(|entry| plan.most_passes(entry.objective, queries, room)).sum();
+    let work =
+        plan.work_of(suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries)));
     let sample = selection::strong_most(strong, work, plan).map_or(0, |most| most.min(queries));
     own + if suite.has_robust_r1() { 0 } else { plan.most_passes(&R1, sample, room) }
 }

@@ -200,6 +200,11 @@ fn attacks(
     let mut findings = check::of_outcomes(&all);
     // Whether gradients are masked decides what it means that another attack is better.
     let masking = Masking::of(&findings);
+    let left_out = |f: &Finding| {
+        let check = CHECKS.iter().find(|c| c.reason.id == f.check && c.attacks());
+        check.is_some_and(|c| !asked.iter().any(|a| a.reason.id == c.reason.id))
+    };
+    findings.retain(|f| !left_out(f));
     for (i, c) in asked.iter().enumerate() {
         meter.set(i, names.len());
         progress.stage(&meter, &names);
@@ -237,7 +242,11 @@ fn strong_search(run: &AuditFlags, subject: &mut Subject, clean: &Clean) -> Resu
 }
 
 /// A row for each check that has none yet: it did not run, because of `why`.
-fn not_run(findings: &[Finding], asked: &[&check::Check], why: impl Fn(&check::Check) -> Unchecked) -> Vec<Finding> {
+fn not_run(
+    findings: &[Finding],
+    asked: &[&check::Check],
+    why: impl Fn(&check::Check) -> Unchecked,
+) -> Vec<Finding> {
     let has = |c: &check::Check| findings.iter().any(|f| f.check == c.reason.id);
     let listed = |c: &check::Check| !c.attacks() || asked.iter().any(|a| a.reason.id == c.reason.id);
     let missing = CHECKS.iter().filter(|c| !has(c) && listed(c));
@@ -284,7 +293,9 @@ impl Examination {
             (0, 0, true) => "Nothing casts doubt on an audit of this model",
             (0, 0, false) => "No check that ran casts doubt on an audit of this model",
             (0, ..) => "An audit of this model means something; read it with the warnings",
-            _ => "A score of this model is not what it seems: by the errors above, it flatters or means nothing",
+            _ => {
+                "A score of this model is not what it seems: by the errors above, it flatters or means nothing"
+            }
         };
         if !gaps.is_empty() {
             text += &format!(". Not checked: {}", gaps.join(", "));

@@ -9,7 +9,7 @@ use crate::judge::score::WIDEST;
 use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
-use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Found, Warning, reason};
+use crate::record::{self, Attack, Data, Finding, Found, Report, ScoreName, Warning, reason};
 use crate::space::Gallery;
 use crate::space::benign::BenignRetrieval;
 use crate::threat::measure::kept::{self, KEPT};

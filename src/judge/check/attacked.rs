@@ -197,7 +197,9 @@ fn no_course(all: &Outcomes, outcomes: &[&Outcome]) -> Option<Found> {
     let why = match () {
         () if all.outcomes.is_empty() => return Some(no_attack()),
         () if outcomes.is_empty() => "each trial has many searches, or shares its perturbation with others",
-        () if all.gradient_free => "a search without gradients tries images at random, some outside its bounds",
+        () if all.gradient_free => {
+            "a search without gradients tries images at random, some outside its bounds"
+        }
         () => return None,
     };
     Some(Found::not_checked(why, ""))

@@ -139,7 +139,9 @@ pub(super) fn zero(r: &CleanRetrieval) -> Found {
     let severity = match zero.len() {
         0 => return Found::passed("none is zero"),
         n if !g.metric.normalizes() => {
-            return Found::passed(format!("{n} of {all} embeddings are zero, and this metric needs no direction"));
+            return Found::passed(format!(
+                "{n} of {all} embeddings are zero, and this metric needs no direction"
+            ));
         }
         n if n as f64 > MAX_ZERO_SHARE * all as f64 => Severity::Error,
         _ => Severity::Warning,

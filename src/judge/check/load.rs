@@ -299,7 +299,10 @@ pub(super) fn repeatable(m: &Measured) -> Found {
 
 /// The result of a check that compares with the file, if ONNX Runtime refuses the file as it is.
 fn no_file() -> Found {
-    Found::not_checked("ONNX Runtime can't run the untouched file here, so there is nothing to compare with", "")
+    Found::not_checked(
+        "ONNX Runtime can't run the untouched file here, so there is nothing to compare with",
+        "",
+    )
 }
 
 pub(super) fn parity(m: &Measured) -> Found {
@@ -570,7 +573,10 @@ mod tests {
         let gradient = |zero| Gradients { finite: true, zero, dead: 0.0, steady: 1.0, errors: None };
         let quantised = unmeasured(false, Some(gradient(0)));
         assert_eq!(states(&quantised, &[right, deviates, hidden]), [State::NotChecked; 3]);
-        assert_eq!((right(&quantised).severity(), zero(&quantised).state()), (Severity::Warning, State::Passed));
+        assert_eq!(
+            (right(&quantised).severity(), zero(&quantised).state()),
+            (Severity::Warning, State::Passed)
+        );
         let flat_everywhere = unmeasured(false, Some(gradient(8)));
         assert_eq!(states(&flat_everywhere, &[right, deviates, hidden, saturated]), [State::NotChecked; 4]);
     }

@@ -214,7 +214,12 @@ mod tests {
         for check in CHECKS.iter().filter(|c| !c.strong()) {
             let said = |masking| check.advice(false, masking);
             for certain in ["are masked, so", "gradient is masked", "masks", "invalid"] {
-                assert!(!check.reason.advice.contains(certain), "{}: {}", check.reason.id, check.reason.advice);
+                assert!(
+                    !check.reason.advice.contains(certain),
+                    "{}: {}",
+                    check.reason.id,
+                    check.reason.advice
+                );
                 for masking in [Masking::NotFound, Masking::Unknown] {
                     assert!(!said(masking).contains(certain), "{}: {}", check.reason.id, said(masking));
                 }
@@ -224,7 +229,10 @@ mod tests {
         for id in ["one-step", "budget", "noise", "black-box", "transfer"] {
             let said = |masking| check(id).advice(false, masking);
             assert!(said(Masking::Found).contains("the gradient is masked"), "{id}");
-            assert!(said(Masking::NotFound).contains("too weak") && said(Masking::NotFound).contains("no masking"));
+            assert!(
+                said(Masking::NotFound).contains("too weak")
+                    && said(Masking::NotFound).contains("no masking")
+            );
             assert!(said(Masking::Unknown).contains("too weak, or gradients are masked"), "{id}");
         }
     }
@@ -237,9 +245,16 @@ mod tests {
         assert_eq!((passed.word(), passed.state, passed.severity), ("ok", State::Passed, Severity::Ok));
         assert!(passed.advice.is_empty() && passed.warning().is_none());
         let failed = finding(Found::warning("5 of 8"));
-        assert_eq!((failed.word(), failed.state, failed.severity), ("warning", State::Failed, Severity::Warning));
+        assert_eq!(
+            (failed.word(), failed.state, failed.severity),
+            ("warning", State::Failed, Severity::Warning)
+        );
         let failed = failed.warning().unwrap();
-        assert!(failed.text.starts_with("5 of 8. The attack of the suite is too weak, or"), "{}", failed.text);
+        assert!(
+            failed.text.starts_with("5 of 8. The attack of the suite is too weak, or"),
+            "{}",
+            failed.text
+        );
         assert_eq!(serde_json::to_value(&failed).unwrap().get("state"), None);
         let gap = finding(Found::not_checked("there is no other model", "Name one: --surrogate"));
         assert_eq!((gap.word(), gap.severity), ("not checked", Severity::Info));
@@ -247,7 +262,10 @@ mod tests {
         let json = serde_json::to_value(&gap).unwrap();
         assert_eq!((&json["state"], &json["severity"]), (&"not-checked".into(), &"info".into()));
         let gap = gap.warning().unwrap();
-        assert_eq!((gap.word(), gap.text.as_str()), ("not checked", "there is no other model. Name one: --surrogate"));
+        assert_eq!(
+            (gap.word(), gap.text.as_str()),
+            ("not checked", "there is no other model. Name one: --surrogate")
+        );
         assert_eq!(serde_json::to_value(&gap).unwrap()["state"], "not-checked");
         // A gap that weighs as much as a warning is one in formats that know warnings alone.
         let grave = finding(Found::not_checked("no file", "").weighing(Severity::Warning)).warning().unwrap();

@@ -77,7 +77,9 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     // At best, another preprocessing hits every query that this one misses and loses none.
     if !clearly_better(ours.len(), ours.iter().filter(|hit| !**hit).count(), 0) {
         let (r1, n) = (share(&ours), ours.len());
-        return Ok(Found::passed(format!("none can be much better: R@1 is {r1:.0} % on a sample of {n} images")));
+        return Ok(Found::passed(format!(
+            "none can be much better: R@1 is {r1:.0} % on a sample of {n} images"
+        )));
     }
     let mut best: Option<(i64, f64, &str)> = None;
     for (i, (name, other)) in others.iter().enumerate() {

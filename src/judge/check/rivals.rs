@@ -503,7 +503,10 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
     }
     let text = format!("R@1 under the worst attack: {}", points.join(", "));
     if !judged {
-        return Ok(Found::not_checked(format!("{text}. Not judged, as it is unknown what can be reached"), ""));
+        return Ok(Found::not_checked(
+            format!("{text}. Not judged, as it is unknown what can be reached"),
+            "",
+        ));
     }
     Ok(Found::judged(last > p.chance() + MIN_GAIN, Severity::Warning, text))
 }
@@ -582,7 +585,9 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
         return Ok(unmeasured());
     }
     if !gained.iter().any(|gain| *gain > MOST_LOST) {
-        let why = format!("no attack gains more than {MOST_LOST:.0} points of success that rounding could take away");
+        let why = format!(
+            "no attack gains more than {MOST_LOST:.0} points of success that rounding could take away"
+        );
         return Ok(Found::not_checked(why, ""));
     }
     let images: Vec<Vec<f32>> =

@@ -160,6 +160,7 @@ pub(super) fn start(
         room,
         queued: task.queued(),
         lanes: vec![Passes::default(); models.len()],
+        most: usize::MAX,
         measured: HashMap::new(),
         best: HashMap::new(),
         outcomes: Vec::new(),
@@ -233,6 +234,8 @@ struct State<'a, 'w> {
     queued: [usize; 2],
     /// What each lane has made, and what its current runs may still need.
     lanes: Vec<Passes>,
+    /// The passes of the whole run at most, as far as was known at any time.
+    most: usize,
     /// By (job, start): the measured trials of runs whose other trials are not measured yet.
     measured: HashMap<[usize; 2], Vec<Measured>>,
     /// By job, for jobs with runs left: the number of runs measured so far, and the best of them.
@@ -375,7 +378,8 @@ impl<'a> Task<'a> {
             }
             let steps = self.advance(&mut active, &mut slots, model, &mut waiting)?;
             let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
-            let first = active.iter().flatten().map(|run| run.step).chain((!ready.is_empty()).then_some(0)).min();
+            let first =
+                active.iter().flatten().map(|run| run.step).chain((!ready.is_empty()).then_some(0)).min();
             let rounds = first.map_or(0, |step| (plan.steps - step).div_ceil(each));
             let of_round = Room { lanes: 1, batch: model.batch() }.of_round(each, plan.search);
             let passes = Passes { made: of_round, left: of_round * rounds };
@@ -632,14 +636,17 @@ impl State<'_, '_> {
         self.ended
     }
 
-    /// What all lanes have made, and what is left at most: the longest of the runs that have begun, then the others.
-    fn passes(&self) -> Passes {
+    /// What all lanes have made, and what is left at most: the longest of the runs that have begun, then the others. Once some slots
+    /// have begun a new run this is more than before, although nothing was added: the least counts.
+    fn passes(&mut self) -> Passes {
         let Task { plan, .. } = self.task;
         let most = |of: fn(&Passes) -> usize| self.lanes.iter().map(of).max().unwrap_or(0);
+        let (made, begun) = (most(|lane| lane.made), most(|lane| lane.left));
         let [alone, together] = self.queued;
         let alone = self.room.passes(alone, plan.steps, self.task.at_once(), plan.search);
         let together = together.div_ceil(self.room.lanes) * self.task.passes_together(self.room.batch);
-        Passes { made: most(|lane| lane.made), left: most(|lane| lane.left) + alone + together }
+        self.most = self.most.min(made + begun + alone + together);
+        Passes { made, left: self.most.saturating_sub(made).max(begun) }
     }
 
     /// Records the result of one trial in one run. After the last trial of the last run of a job, the outcomes of its

@@ -108,7 +108,7 @@ impl<'a> Task<'a> {
         let first = draw(start as u64);
         let x = match start {
             0 => Some(zero.clone()),
-            _ => self.random_search(&runs, &bound, first, model, lane, buffers, shared)?,
+            _ => self.random_search(&runs, &bound, first, (&mut *model, lane), buffers, shared)?,
         };
         let Some(x) = x else { return Ok(None) };
         let draw = draw(NOISE + 1 + start as u64);
@@ -167,8 +167,7 @@ impl<'a> Task<'a> {
         runs: &[Option<Run>],
         bound: &Bound,
         draw: Draw,
-        model: &mut dyn Differentiable,
-        lane: usize,
+        (model, lane): (&mut dyn Differentiable, usize),
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<Option<Vec<f32>>> {
@@ -200,7 +199,8 @@ impl<'a> Task<'a> {
 
     /// The forward passes of the longest run of a job of several trials, in batches of `batch` images.
     pub(super) fn passes_together(&self, batch: usize) -> usize {
-        let most = (0..self.jobs.len()).filter(|&job| self.is_together(job)).map(|job| self.jobs[job].len()).max();
+        let most =
+            (0..self.jobs.len()).filter(|&job| self.is_together(job)).map(|job| self.jobs[job].len()).max();
         let starts = self.plan.restarts;
         // Further starts begin with as much random search. Those of an applied perturbation are one run.
         let times = if self.applied.is_empty() { 1 + starts.min(1) } else { 1 + 2 * starts };
