@@ -1,12 +1,17 @@
 //! Progress on stderr: a bar with the time left on a terminal, a line every few seconds elsewhere (CI logs), JSON lines
 //! for programs, or nothing. Notes and errors use the same mode, so that JSON output contains only JSON.
+//!
+//! The time left is an upper bound and never rises: see [`Estimate`].
 
-use indicatif::{ProgressBar, ProgressStyle};
+mod estimate;
+
+use estimate::Estimate;
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The values of `--progress`.
@@ -101,6 +106,11 @@ impl fmt::Display for Position {
 }
 
 impl Position {
+    /// The end of the attack.
+    fn ended(self) -> Position {
+        Position { step: self.steps, queries: self.of, ..self }
+    }
+
     /// Adds the position to an event.
     fn describe(&self, event: &mut Value) {
         event["attack"] = self.attack.into();
@@ -127,14 +137,87 @@ impl Meter {
     }
 }
 
+/// How far a phase is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shown {
+    /// Steps that are done, with those of an earlier process.
+    done: u64,
+    /// All steps.
+    total: u64,
+    /// Seconds left at most; `None` where no bound is known, or the one that was told doesn't hold.
+    left: Option<f64>,
+}
+
+impl Shown {
+    fn percent(&self) -> u64 {
+        100 * self.done / self.total.max(1)
+    }
+
+    /// The time left, in words.
+    fn time(&self) -> String {
+        self.left.map_or(String::new(), |left| format!("at most {} left", span(left)))
+    }
+
+    /// A line for people.
+    fn line(&self, phase: &str, at: Option<Position>) -> String {
+        let at = at.map_or(String::new(), |at| format!("{at}, "));
+        let time = if self.left.is_some() { format!(", {}", self.time()) } else { String::new() };
+        format!("{phase}: {at}{} %{time}", self.percent())
+    }
+
+    /// An event for programs.
+    fn event(&self, phase: &str, at: Option<Position>) -> Value {
+        let mut event = json!({ "event": "progress", "phase": phase, "done": self.done, "total": self.total,
+            "seconds_left": self.left.map(f64::round) });
+        if let Some(at) = at {
+            at.describe(&mut event);
+        }
+        event
+    }
+}
+
+/// What is known of a phase's steps. Seconds count from its beginning.
+#[derive(Clone, Debug, Default)]
+struct Track {
+    total: u64,
+    /// Steps done before this process started.
+    earlier: u64,
+    done: u64,
+    estimate: Estimate,
+}
+
+impl Track {
+    fn new(total: u64, earlier: u64) -> Track {
+        Track { total, earlier, ..Track::default() }
+    }
+
+    /// `done` steps are done. The steps that are counted tell the time only where they take equally long; `work` is [made, left at most]
+    /// in units that do, if it isn't the steps.
+    fn at(&mut self, now: f64, done: u64, work: Option<[f64; 2]>) -> Shown {
+        let position = (self.earlier + done).min(self.total);
+        // Steps never come back.
+        self.done = self.done.max(position);
+        let [made, left] = work.unwrap_or([done as f64, (self.total - position) as f64]);
+        Shown { done: self.done, total: self.total, left: self.estimate.see(now, made, left) }
+    }
+
+    /// The phase is over, whatever it has left out.
+    fn end(&mut self) -> Shown {
+        self.done = self.total;
+        Shown { done: self.total, total: self.total, left: Some(0.0) }
+    }
+}
+
 /// One phase of an audit. A phase of 0 steps shows the time spent, until [`Phase::begin`] states how many there are.
 pub struct Phase {
     name: &'static str,
     mode: Mode,
     bar: Option<ProgressBar>,
-    total: u64,
-    /// Steps done before this process started.
-    earlier: u64,
+    /// The time left, as the bar shows it.
+    time: Arc<Mutex<String>>,
+    track: Track,
+    /// Where the attacks were when it was last told.
+    told: Option<Option<Position>>,
     since: Instant,
     last: Instant,
 }
@@ -142,14 +225,16 @@ pub struct Phase {
 impl Phase {
     /// Begins a phase of `total` steps.
     pub fn new(name: &'static str, total: u64, mode: Mode) -> Phase {
+        let time = Arc::new(Mutex::new(String::new()));
         let bar = (mode == Mode::Auto && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(total);
-            bar.set_style(style(total));
+            bar.set_style(style(total, &time));
             bar.set_prefix(name);
             bar
         });
         let now = Instant::now();
-        let phase = Phase { name, mode, bar, total, earlier: 0, since: now, last: now };
+        let phase =
+            Phase { name, mode, bar, time, track: Track::new(total, 0), told: None, since: now, last: now };
         match mode {
             Mode::Json => line(json!({ "event": "start", "phase": name })),
             Mode::Auto | Mode::Plain if phase.bar.is_none() => say(format_args!("{name} ...")),
@@ -160,21 +245,30 @@ impl Phase {
 
     /// Sets the number of steps to `total`, of which another process has done `earlier`.
     pub fn begin(&mut self, total: u64, earlier: u64) {
-        (self.total, self.earlier) = (total, earlier);
+        self.track = Track::new(total, earlier);
         self.since = Instant::now();
         if let Some(bar) = &self.bar {
-            bar.set_style(style(total));
+            bar.set_style(style(total, &self.time));
             bar.set_length(total);
             bar.set_position(earlier);
-            bar.reset_eta();
         }
     }
 
-    /// Reports that this process has done `done` steps.
+    /// Reports that this process has done `done` steps, which take equally long.
     pub fn set(&mut self, done: u64, at: Option<Position>) {
-        let position = (self.earlier + done).min(self.total);
+        self.show(done, None, at);
+    }
+
+    /// Reports that this process has done `done` steps, which don't tell the time: `made` of the work is done, and `left` is left at most.
+    pub fn advance(&mut self, done: u64, [made, left]: [usize; 2], at: Option<Position>) {
+        self.show(done, Some([made as f64, left as f64]), at);
+    }
+
+    fn show(&mut self, done: u64, work: Option<[f64; 2]>, at: Option<Position>) {
+        let shown = self.track.at(self.since.elapsed().as_secs_f64(), done, work);
         if let Some(bar) = &self.bar {
-            bar.set_position(position);
+            *self.time.lock().unwrap_or_else(PoisonError::into_inner) = shown.time();
+            bar.set_position(shown.done);
             if let Some(at) = at {
                 bar.set_message(at.to_string());
             }
@@ -184,17 +278,11 @@ impl Phase {
             return;
         }
         self.last = Instant::now();
-        let left = self.since.elapsed().as_secs_f64() * (self.total - position) as f64 / done as f64;
-        if self.mode == Mode::Json {
-            let mut event = json!({ "event": "progress", "phase": self.name, "done": position, "total": self.total,
-                "seconds_left": left.round() });
-            if let Some(at) = at {
-                at.describe(&mut event);
-            }
-            return line(event);
+        self.told = Some(at);
+        match self.mode {
+            Mode::Json => line(shown.event(self.name, at)),
+            _ => say(shown.line(self.name, at)),
         }
-        let at = at.map_or(String::new(), |at| format!("{at}, "));
-        say(format_args!("{}: {at}{} %, {} left", self.name, 100 * position / self.total.max(1), span(left)));
     }
 
     /// Says that the phase goes on, where it has no steps to count.
@@ -243,17 +331,18 @@ impl Phase {
         if total == 0 {
             return self.beat();
         }
-        if total != self.total {
+        if total != self.track.total {
             self.begin(total, 0);
         }
         self.set(done, None);
     }
 
-    /// Returns the seconds that this process has spent, and the seconds left, estimated from `done` steps.
-    pub fn times(&self, done: u64) -> (f64, f64) {
+    /// Returns the seconds that this process has spent; those left if the other steps take as long as the `done` ones; and those left at
+    /// most, if that is known.
+    pub fn times(&self, done: u64) -> (f64, f64, Option<f64>) {
         let spent = self.since.elapsed().as_secs_f64();
-        let left = (self.total - (self.earlier + done).min(self.total)) as f64;
-        (spent, spent * left / done.max(1) as f64)
+        let left = (self.track.total - (self.track.earlier + done).min(self.track.total)) as f64;
+        (spent, spent * left / done.max(1) as f64, self.track.estimate.left(spent))
     }
 
     /// Prints a note like [`Mode::note`], without disturbing the bar.
@@ -264,13 +353,23 @@ impl Phase {
         }
     }
 
-    /// Ends the phase.
-    pub fn finish(self) {
+    /// Ends the phase: all of its steps are done, or needn't be.
+    pub fn finish(mut self) {
         let seconds = self.since.elapsed().as_secs_f64();
+        let shown = self.track.end();
         match (&self.bar, self.mode) {
-            (Some(bar), _) => bar.finish_and_clear(),
+            (Some(bar), _) => {
+                self.time.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                bar.set_position(shown.total);
+                bar.finish_and_clear();
+            }
             (None, Mode::None) => {}
-            (None, Mode::Json) => line(json!({ "event": "end", "phase": self.name, "seconds": seconds })),
+            (None, Mode::Json) => {
+                if let Some(at) = self.told.take() {
+                    line(shown.event(self.name, at.map(Position::ended)));
+                }
+                line(json!({ "event": "end", "phase": self.name, "seconds": seconds }));
+            }
             (None, _) => say(format_args!("{} done, {seconds:.1} s", self.name)),
         }
     }
@@ -285,11 +384,15 @@ impl Drop for Phase {
     }
 }
 
-/// How a bar of `total` steps looks.
-fn style(total: u64) -> ProgressStyle {
+/// How a bar of `total` steps looks, with the time left in words.
+fn style(total: u64, time: &Arc<Mutex<String>>) -> ProgressStyle {
+    let time = time.clone();
     styled(match total {
         0 => "{prefix} {spinner} {elapsed}",
-        _ => "{prefix} {msg} {wide_bar:.cyan/dim} {percent:>3} %  {eta} left",
+        _ => "{prefix} {msg} {wide_bar:.cyan/dim} {percent:>3} %  {time}",
+    })
+    .with_key("time", move |_: &ProgressState, out: &mut dyn fmt::Write| {
+        let _ = out.write_str(&time.lock().unwrap_or_else(PoisonError::into_inner));
     })
 }
 
@@ -308,8 +411,99 @@ pub fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Position;
+    use super::{Position, Shown, Track};
     use serde_json::json;
+
+    /// A run of a phase: at each second the work that is done, the work that is left at most, and the steps of 1000 that are done.
+    fn drive(sequence: impl IntoIterator<Item = (f64, f64, u64)>) -> Vec<Shown> {
+        let mut track = Track::new(1000, 0);
+        let seconds = sequence.into_iter().enumerate();
+        let mut shown: Vec<Shown> =
+            seconds.map(|(i, (made, left, done))| track.at(i as f64, done, Some([made, left]))).collect();
+        shown.push(track.end());
+        shown
+    }
+
+    /// Neither the time left nor the per cent go back, and the phase ends at 100 % and with no time left. Where a time is told, it is
+    /// called a bound.
+    #[track_caller]
+    fn honest(shown: &[Shown]) {
+        let told: Vec<f64> = shown.iter().filter_map(|s| s.left).collect();
+        assert!(told.windows(2).all(|pair| pair[1] <= pair[0]), "{told:?}");
+        assert!(shown.windows(2).all(|pair| pair[1].percent() >= pair[0].percent()), "{shown:?}");
+        let last = shown.last().unwrap();
+        assert_eq!((last.percent(), last.left), (100, Some(0.0)));
+        for s in shown {
+            let text = s.line("attacks", None);
+            assert_eq!(text.contains("at most") && text.ends_with(" left"), s.left.is_some(), "{text}");
+            assert_eq!(s.event("attacks", None)["seconds_left"].is_number(), s.left.is_some());
+        }
+    }
+
+    /// A phase whose seconds left are known at each second: no bound is below the truth.
+    #[track_caller]
+    fn bounds(shown: &[Shown], seconds: usize) {
+        for (i, s) in shown[..shown.len() - 1].iter().enumerate() {
+            assert!(s.left.is_none_or(|left| left >= (seconds - i) as f64), "{s:?} at {i} of {seconds}");
+        }
+    }
+
+    #[test]
+    fn an_even_phase_is_told_its_time() {
+        let even = drive((0..=100).map(|t| (10.0 * t as f64, 1000.0 - 10.0 * t as f64, 10 * t)));
+        honest(&even);
+        bounds(&even, 100);
+        // A bound and not ten times the truth.
+        assert!(even[10].left.unwrap() <= 2.0 * 90.0, "{:?}", even[10]);
+        assert!(even[..100].iter().skip(5).all(|s| s.left.is_some()));
+    }
+
+    /// The strong search: most trials end long before their last step, so that most of the work that is left at most is never done. The
+    /// bound falls with it, and at the end the phase is at 100 % although a third of its steps was left out.
+    #[test]
+    fn trials_that_end_early_take_time_away() {
+        let left = |t: u64| if t < 20 { 20_000.0 - 10.0 * t as f64 } else { 1000.0 - 10.0 * t as f64 };
+        let early = drive((0..=60).map(|t| (10.0 * t as f64, left(t), if t < 20 { t } else { 10 * t })));
+        honest(&early);
+        bounds(&early, 60);
+        assert!(early[19].left.unwrap() > 1900.0 && early[21].left.unwrap() <= 150.0);
+    }
+
+    /// The first seconds take ten times as long, as where memory is allocated and kernels are chosen.
+    #[test]
+    fn a_slow_start_gives_a_bound_that_falls() {
+        let made = |t: u64| if t < 10 { t as f64 } else { 10.0 + 10.0 * (t - 10) as f64 };
+        let slow = drive((0..=109).map(|t| (made(t), 1000.0 - made(t), made(t) as u64)));
+        honest(&slow);
+        bounds(&slow, 109);
+    }
+
+    /// Another program takes half of the machine from the middle on: what was told no longer holds, and nothing is told until it does.
+    #[test]
+    fn a_rate_that_halves_takes_the_bound_back() {
+        let made = |t: u64| if t < 50 { 10.0 * t as f64 } else { 500.0 + 5.0 * (t - 50) as f64 };
+        let halved = drive((0..=150).map(|t| (made(t), 1000.0 - made(t), made(t) as u64)));
+        honest(&halved);
+        assert!(halved[49].left.is_some());
+        assert!(halved[61..].iter().any(|s| s.left.is_none()));
+        bounds(&halved[61..], 89);
+    }
+
+    /// A run that goes on where another one ended, and one whose trials all ended.
+    #[test]
+    fn a_phase_ends_its_bar() {
+        let mut resumed = Track::new(1000, 900);
+        assert_eq!(resumed.at(1.0, 10, None).percent(), 91);
+        assert_eq!(resumed.at(2.0, 5, None).percent(), 91);
+        assert_eq!(resumed.end().percent(), 100);
+        let at = Position { attack: "ES", step: 5, steps: 32, queries: 3, of: 60 };
+        let event = resumed.end().event("attacks", Some(at.ended()));
+        assert_eq!(
+            (&event["done"], &event["total"], &event["seconds_left"]),
+            (&json!(1000), &json!(1000), &json!(0.0))
+        );
+        assert_eq!((&event["step"], &event["queries_done"]), (&json!(32), &json!(60)));
+    }
 
     /// A trial of the strong search has no number of steps to count up to.
     #[test]

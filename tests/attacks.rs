@@ -10,8 +10,8 @@ use audit::threat::objective::{es, r1, universal};
 use audit::threat::search::{COSINE, NES};
 use audit::threat::term::{Goal, Unit};
 use audit::threat::{
-    APGD, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective, PGD, Plan,
-    Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure, read_trials, run,
+    APGD, BALLS, Draw, Drawn, Event, Evidence, ImageSource, Loss, Mask, OBJECTIVES, Objective, PGD, Passes,
+    Plan, Query, RANDOM, SEARCHES, Selection, Strong, Targets, Trial, Watch, list, measure, read_trials, run,
     run_jobs, sample_queries, select,
 };
 use audit::{Error, Exit, Result};
@@ -279,6 +279,29 @@ fn go(
 }
 
 /// Runs the strong search; what came of each trial, in their order.
+/// What a run says of the work that is left.
+#[derive(Default)]
+struct Ahead {
+    last: Option<Passes>,
+    /// The least that the whole run was said to take at most.
+    most: Option<usize>,
+}
+
+impl Ahead {
+    /// What is left at most never grows, and no more is made than was said.
+    fn see(&mut self, passes: Passes) {
+        let Passes { made, left } = passes;
+        assert!(
+            self.last.is_none_or(|last| made > last.made && left <= last.left),
+            "{:?} {passes:?}",
+            self.last
+        );
+        assert!(self.most.is_none_or(|most| made + left <= most), "{:?} {passes:?}", self.most);
+        self.last = Some(passes);
+        self.most = Some(made + left);
+    }
+}
+
 fn go_strong(
     model: &mut Linear,
     gallery: &Gallery,
@@ -290,9 +313,11 @@ fn go_strong(
     let image = |i: usize| Ok(images[i].clone());
     let strong = Strong { gallery, images: &image, trials, plan, effort, shape: model.shape() };
     let mut found: Vec<Option<(Outcome, Evidence)>> = vec![None; trials.len()];
+    let mut ahead = Ahead::default();
     let mut see = |event: Event| {
-        if let Event::Done(i, outcome, evidence) = event {
-            found[i] = Some((outcome.clone(), evidence.clone()));
+        match event {
+            Event::Step { passes, .. } => ahead.see(passes),
+            Event::Done(i, outcome, evidence) => found[i] = Some((outcome.clone(), evidence.clone())),
         }
         ControlFlow::Continue(())
     };
@@ -729,9 +754,11 @@ fn batches_stay_full_and_closed_trials_leave() {
     let trial = |query| Trial { objective: find("QA+"), query, targets: vec![target(query)] };
     let trials: Vec<Trial> = (0..20).map(trial).collect();
     let (mut last, mut finished) = (0, 0);
+    let mut ahead = Ahead::default();
     let mut watch = |event: Event| {
         match event {
-            Event::Step { done, at } => {
+            Event::Step { done, passes, at } => {
+                ahead.see(passes);
                 assert!(done >= last && at.is_none_or(|(_, step)| step < 16));
                 last = done;
             }
@@ -743,6 +770,7 @@ fn batches_stay_full_and_closed_trials_leave() {
     let outcomes = run(vec![&mut model], &gallery, &image, &trials, &plan, &mut watch).unwrap();
     assert_eq!(last, 20 * 16);
     assert_eq!(finished, 20);
+    assert_eq!(ahead.last.unwrap().left, 0);
     for (q, o) in outcomes.iter().enumerate() {
         if q % 2 == 0 {
             assert_eq!((o.steps, o.linf, o.loss_last), (0, 0.0, 0.0), "{o:?}");

@@ -4,7 +4,7 @@ mod common;
 
 use audit::model::Model;
 use audit::model::card::Card;
-use audit::record::{Form, Severity};
+use audit::record::{Form, Severity, State};
 use audit::run::doctor::{self, Examination};
 use audit::space::{Gallery, Metric};
 use audit::threat::{self, BALLS, Objective, PGD, Plan, Trial};
@@ -20,6 +20,11 @@ const PIXELS: usize = (SIDE * SIDE) as usize;
 
 /// The doctor's findings on `graph`, over twelve classes of six small images.
 fn examine(graph: &Graph, more: &[&str], surrogate: Option<&Graph>) -> Examination {
+    examine_only(graph, more, surrogate, &[])
+}
+
+/// The same of the checks `only`, or of all.
+fn examine_only(graph: &Graph, more: &[&str], surrogate: Option<&Graph>, only: &[&str]) -> Examination {
     let bench = Bench::new(graph, 12, 6, 1);
     let surrogate = surrogate.map(|g| bench.temp.write("surrogate.onnx", g.encode()));
     let mut all = vec![bench.model.as_str(), "--data", &bench.data];
@@ -29,7 +34,7 @@ fn examine(graph: &Graph, more: &[&str], surrogate: Option<&Graph>) -> Examinati
     }
     all.extend(more);
     let run = audit::cli::AuditFlags { surrogate, ..flags(&all) };
-    let flags = audit::cli::DoctorFlags { run, only: Vec::new() };
+    let flags = audit::cli::DoctorFlags { run, only: only.iter().map(|c| c.to_string()).collect() };
     doctor::run(&flags).unwrap()
 }
 
@@ -53,9 +58,20 @@ fn errors(e: &Examination) -> Vec<&str> {
 fn sound(e: &Examination) {
     assert!(errors(e).is_empty(), "{}", e.render());
     assert_eq!(e.exit(), None);
-    // One finding for each check, but for that of the preprocessing where the images are our own.
-    assert!(e.findings.len() + 1 >= audit::judge::check::CHECKS.len());
-    assert!(e.findings.iter().all(|f| f.severity > Severity::Info || f.advice.is_empty()));
+    // A row for each check, whether it ran or not.
+    for check in audit::judge::check::CHECKS {
+        level(e, check.reason.id);
+    }
+    let advised = |f: &audit::record::Finding| f.severity > Severity::Info || f.state == State::NotChecked;
+    assert!(e.findings.iter().all(|f| advised(f) || f.advice.is_empty()));
+}
+
+/// The check did not run, and the table says why and so in words.
+#[track_caller]
+fn unchecked(e: &Examination, check: &str, why: &str) {
+    let found = e.findings.iter().find(|f| f.check == check).unwrap_or_else(|| panic!("no {check}"));
+    assert_eq!((found.state, found.word()), (State::NotChecked, "not checked"), "{check}\n{}", e.render());
+    assert!(found.found.contains(why), "{check}: {}", found.found);
 }
 
 fn linear() -> Graph {
@@ -103,7 +119,17 @@ fn named_checks_are_made_alone() {
     let has = |id: &str| found.findings.iter().any(|f| f.check == id);
     assert!(has("one-step") && has("gradient") && !has("noise") && !has("more-steps"));
     let error = only(&["gradient"]).unwrap_err();
-    says(&error.message, &["--only gradient", "expected some of more-steps", "black-box"]);
+    says(
+        &error.message,
+        &["--only gradient", "expected some of masked-gradients", "more-steps", "black-box"],
+    );
+    // The strong search is left out with its checks, and nothing says that all is well.
+    assert!(!has("masked-gradients") && !has("contradicted"), "{}", found.render());
+    let table = found.render();
+    assert!(table.contains("--only left out") && !table.contains("Nothing casts doubt"), "{table}");
+    let strong = only(&["masked-gradients"]).unwrap();
+    let state = |id: &str| strong.findings.iter().find(|f| f.check == id).map(|f| f.state);
+    assert_eq!((state("masked-gradients"), state("one-step")), (Some(State::Passed), None));
 }
 
 #[test]
@@ -128,6 +154,23 @@ fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
     let e = examine_bundled("hardened.onnx", None);
     fires(&e, Severity::Error, &["black-box"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
+    // The doctor runs the strong search itself. It finds no masked gradient, so that no check says that there is one.
+    fires(&e, Severity::Ok, &["masked-gradients"]);
+    fires(&e, Severity::Warning, &["contradicted"]);
+    let found = e.findings.iter().find(|f| f.check == "black-box").unwrap();
+    says(&found.found, &["a random search of 300 images (Square)", "than the audit's 32 steps on"]);
+    says(&found.advice, &["too weak", "`masked-gradients` finds no masking"]);
+    let masked = |text: &str| ["is masked", "are masked", "masks"].iter().any(|word| text.contains(word));
+    assert!(!e.findings.iter().any(|f| masked(&f.found) || masked(&f.advice)), "{}", e.render());
+    // Three states, each counted.
+    unchecked(&e, "transfer", "no other model");
+    unchecked(&e, "preprocessing-doubtful", "generated");
+    let count = |state| e.findings.iter().filter(|f| f.state == state).count();
+    let [passed, failed, gaps] = [State::Passed, State::Failed, State::NotChecked].map(count);
+    assert_eq!((passed + failed + gaps, gaps), (e.findings.len(), 2));
+    let table = e.render().replace("\n  ", " ");
+    says(&table, &[&format!("{passed} passed, {failed} failed ("), "2 not checked", "not checked   "]);
+    assert!(!table.contains("Nothing casts doubt"), "{table}");
 }
 
 /// Eight grey levels in front.
@@ -175,7 +218,9 @@ fn values_that_are_not_finite_are_caught_and_nothing_is_attacked() {
     let nodes = vec![Node::new("Div", &["e", "zero"], "embedding")];
     let e = examine(&before(nodes, Weights::new(1).floats("zero", &[], &[0.0])), &[], None);
     assert_eq!(errors(&e)[0], "finite");
-    assert!(e.findings.iter().all(|f| f.check != "noise"));
+    for check in ["noise", "masked-gradients", "bounds"] {
+        unchecked(&e, check, "nothing was attacked");
+    }
 }
 
 /// Saturated in front: paper turns to ink at a seventh of the way, with a slope of exactly zero on either side.
@@ -197,6 +242,39 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     let e = examine(&saturating(), &[], Some(&bare));
     fires(&e, Severity::Error, &["noise", "black-box", "unbounded"]);
     fires(&e, Severity::Warning, &["transfer", "curve"]);
+}
+
+/// Where the strong search finds that the gradient is masked, that is what it means that another attack is better.
+#[test]
+fn masked_gradients_are_found_by_the_doctor_itself() {
+    let only = ["masked-gradients", "black-box"];
+    let e = examine_only(&saturating(), &["--max-queries", "72"], None, &only);
+    fires(&e, Severity::Error, &["masked-gradients", "black-box"]);
+    let found = e.findings.iter().find(|f| f.check == "black-box").unwrap();
+    says(&found.advice, &["`masked-gradients` finds that the gradient is masked"]);
+}
+
+/// What a suite gives no check to look at is not checked. An attack of the suite that is itself a random search isn't compared with one.
+#[test]
+fn what_a_suite_leaves_unexamined_is_not_checked() {
+    let folder = Temp::new();
+    let text = "form: corrected\nattacks: [TMA]\nschedule: random\nsteps: 20\nrestarts: 5\n";
+    let suite = folder.write("ranks.yaml", text);
+    let more = ["--suite", suite.to_str().unwrap(), "--max-queries", "2"];
+    let e = examine_only(&small(), &more, None, &["black-box", "restarts", "curve"]);
+    for (check, why) in [
+        ("direction", "too few trials"),
+        ("unfinished", "a search without gradients"),
+        ("silent-success", "a search without gradients"),
+        ("worst-case", "fewer than two attacks on R@1"),
+        ("black-box", "is this random search"),
+        ("restarts", "5 random starts itself"),
+        ("curve", "no attack on R@1"),
+    ] {
+        unchecked(&e, check, why);
+    }
+    let e = examine_only(&small(), &["--steps", "2", "--max-queries", "3"], None, &["masked-gradients"]);
+    unchecked(&e, "unfinished", "2 steps are too few");
 }
 
 /// A perturbation of many queries is compared as a whole: with noise, random search and another model's perturbation that are shared by

@@ -379,6 +379,7 @@ fn compared(difference: f64, interval: (f64, f64), single: (f64, f64)) -> Severi
         basis: Basis { ranked: 100, form: Form::Published, metric: Metric::Cosine, foreign: None },
         half,
         softened: &[],
+        estimated: false,
     };
     check::of_outcomes(&all).into_iter().find(|f| f.check == "half-precision").unwrap().severity
 }

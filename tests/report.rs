@@ -6,7 +6,7 @@ mod report_fixture;
 use audit::judge::gate::Rules;
 use audit::judge::quantity::Quantity;
 use audit::record::reason::{MASKED_GRADIENTS, REASONS};
-use audit::record::{Example, Report, Retrieval, Severity, Verdict};
+use audit::record::{Example, Found, Report, Retrieval, Verdict};
 use audit::report::{self, FORMATS, Target};
 use audit::threat::objective::r1::RECALL;
 use base64::Engine;
@@ -629,7 +629,7 @@ fn the_terminal_is_kept_to() {
         assert!(at("error [") < at("warning [") && at("warning [") < at("note ["));
         let findings: Vec<_> = REASONS
             .iter()
-            .map(|r| r.finding((Severity::Warning, "something was found here, as it happens".into())))
+            .map(|r| r.finding(Found::warning("something was found here, as it happens")))
             .collect();
         let table = report::terminal::findings_in(&findings, width);
         assert!(table.lines().all(|l| l.chars().count() <= width), "{width}\n{table}");
@@ -748,7 +748,7 @@ fn searched() -> Report {
 
 /// The finding that the strong search makes of hidden gradients.
 fn hidden(report: &mut Report) {
-    let finding = MASKED_GRADIENTS.finding((Severity::Error, "softened gradients do better".into()));
+    let finding = MASKED_GRADIENTS.finding(Found::error("softened gradients do better"));
     report.warnings.extend(finding.warning());
 }
 

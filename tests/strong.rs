@@ -7,7 +7,7 @@ mod masked;
 
 use audit::Exit;
 use audit::data::{BUILTIN_SEED, Dataset, Preparation};
-use audit::record::{Outcome, Report, Severity};
+use audit::record::{Outcome, Report, Severity, State};
 use audit::run::partition;
 use audit::threat::Objective;
 use audit::threat::ensemble::Member;
@@ -36,7 +36,7 @@ fn attacked(report: &Report) -> Vec<&Outcome> {
 }
 
 fn finding(report: &Report, id: &str) -> Option<Severity> {
-    report.warnings.iter().find(|w| w.id == id).map(|w| w.severity)
+    report.warnings.iter().find(|w| w.id == id && w.state == State::Failed).map(|w| w.severity)
 }
 
 /// `models/plain.onnx` behind a mask, with its card, in a folder.

@@ -418,7 +418,7 @@ def doctor_table(found):
     """What the doctor's checks find beyond the strong search."""
     rows = []
     for name, checks in found.items():
-        shown = [checks.get(check, "–").replace("than the audit's attack ", "") for check in CHECKS]
+        shown = [checks.get(check, "–").replace("than the strong search ", "") for check in CHECKS]
         rows.append([name, *shown])
     return table(["model", *CHECKS], rows, right=1 + len(CHECKS))
 

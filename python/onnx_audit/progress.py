@@ -8,6 +8,20 @@ from typing import Any
 
 from .binary import Event
 
+#: A bar without the time left that tqdm computes from the mean rate: steps that end early make it rise.
+FORMAT = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+
+
+def span(seconds: float) -> str:
+    """A duration in words, as the program writes it: "40 s", "12 min", "3 h 20 min"."""
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    if whole < 6000:
+        return f"{-(-whole // 60)} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 #: What callers may say of progress: shown where somebody looks, shown, not shown, or given to a function.
 Progress = bool | Callable[[Event], None] | None
 
@@ -45,16 +59,25 @@ class _Bar:
         kind = event["event"]
         if kind == "start":
             if self.bar is None:
-                self.bar = self.tqdm(unit="step", leave=False)
+                self.bar = self.tqdm(unit="step", leave=False, bar_format=FORMAT)
             self.bar.reset(total=None)
             self.bar.set_description(event["phase"])
         elif kind == "progress" and self.bar is not None:
             self.bar.total = event["total"]
+            words = []
             if "attack" in event:
-                self.bar.set_postfix_str(f"{event['attack']} {event['queries_done']}/{event['queries']} queries")
-            self.bar.update(event["done"] - self.bar.n)
+                words.append(f"{event['attack']} {event['queries_done']}/{event['queries']} queries")
+            # An upper bound; the program tells none before it knows one.
+            if event.get("seconds_left") is not None:
+                words.append(f"at most {span(event['seconds_left'])} left")
+            self.bar.n = event["done"]
+            self.bar.set_postfix_str(", ".join(words))
         elif kind in ("note", "warning"):
             self.tqdm.write(event["text"], file=sys.stderr)
-        elif kind == "error" or (kind == "end" and event["phase"] == "attacks"):
-            if self.bar is not None:
+        elif kind in ("end", "error") and self.bar is not None:
+            if kind == "end" and self.bar.total is not None:
+                # Steps that were left out needn't be done.
+                self.bar.n = self.bar.total
+                self.bar.set_postfix_str("")
+            if kind == "error" or event["phase"] == "attacks":
                 self.bar.close()

@@ -95,8 +95,16 @@ class Report(_Document):
 
     @property
     def findings(self) -> list[dict[str, str]]:
-        """Reasons to distrust the numbers: ``id``, ``severity`` (info, warning, error) and ``text``."""
+        """Reasons to distrust the numbers: ``id``, ``severity`` (info, warning, error) and ``text``.
+
+        Those of ``not_checked`` are among them.
+        """
         return list(self.json["warnings"])
+
+    @property
+    def not_checked(self) -> list[dict[str, str]]:
+        """The checks that did not run: those of ``findings`` whose ``state`` is ``not-checked``. The text says why, and what to do."""
+        return [finding for finding in self.findings if finding.get("state") == "not-checked"]
 
     @property
     def passed(self) -> bool | None:

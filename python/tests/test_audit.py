@@ -116,6 +116,32 @@ def test_a_bar_follows_the_events(capsys: pytest.CaptureFixture[str]):
     watch({"event": "end", "phase": "attacks", "seconds": 1})
     said = capsys.readouterr().err
     assert "5/20" in said and "ES 3/60 queries" in said and "this takes long" in said
+    # The program's bound, by its name, and no time left of tqdm's own; a phase that ends early ends its bar.
+    assert "at most 9 s left" in said and "?it/s" not in said and "<" not in said
+    assert "100%" in said and "20/20" in said
+
+
+def test_a_bar_shows_no_time_that_is_not_known(capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("tqdm")
+    from onnx_audit.progress import span, watcher
+
+    watch = watcher(True)
+    assert watch is not None
+    watch({"event": "start", "phase": "gallery"})
+    watch({"event": "progress", "phase": "gallery", "done": 5, "total": 20, "seconds_left": None})
+    watch({"event": "end", "phase": "gallery", "seconds": 1})
+    watch({"event": "end", "phase": "attacks", "seconds": 1})
+    said = capsys.readouterr().err
+    assert "5/20" in said and " left" not in said
+    assert [span(s) for s in (0.4, 99, 100, 5400, 12_000)] == ["0 s", "99 s", "2 min", "90 min", "3 h 20 min"]
+
+
+def test_checks_that_did_not_run_are_named(plain: Path, images: Path):
+    report = onnx_audit.audit(plain, images, **QUICK)
+    names = {finding["id"] for finding in report.not_checked}
+    assert {"masked-gradients", "contradicted"} <= names
+    assert all(finding["text"] for finding in report.not_checked)
+    assert all(finding in report.findings for finding in report.not_checked)
 
 
 @pytest.mark.parametrize(

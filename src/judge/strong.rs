@@ -3,7 +3,7 @@
 use super::quantity::Quantity;
 use super::survivors::{attacked, survivors};
 use crate::model::Route;
-use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
+use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName};
 use crate::threat::ensemble::Member;
 use crate::threat::objective::r1::{CONTROLS, R1};
 use crate::threat::term::TERMS;
@@ -49,12 +49,43 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
     })
 }
 
+/// The result of a check of the strong search, if it attacked nothing.
+fn no_strong_search() -> Found {
+    Found::not_checked(
+        "no query was attacked by the strong search",
+        "Leave --strong-sample off, --surrogate and --only out",
+    )
+}
+
+/// How a check that counts queries sees more of them.
+const MORE_QUERIES: &str = "Attack more queries: --max-queries";
+
 /// Whether a softened or gradient-free member broke more queries than the exact gradient did in the same tier, on the
 /// same queries, beyond chance. `softened` are the nodes that softened backward passes change.
 pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
-    let right = attacked(outcomes).filter(|o| o.before.hit == Some(true)).count();
+    if attacked(outcomes).next().is_none() {
+        return no_strong_search();
+    }
+    let correct = || attacked(outcomes).filter(|o| o.before.hit == Some(true));
+    let right = correct().count();
     if right == 0 {
-        return (Severity::Ok, "no query was attacked by the strong search".into());
+        let why = "no query that the strong search attacked is correct without an attack";
+        return Found::not_checked(why, MORE_QUERIES);
+    }
+    // The first tier goes along the exact gradient alone. What another member can break beyond it are the queries that it left.
+    let first: Vec<&str> = R1.members.iter().take(1).flat_map(|tier| tier.iter()).map(|m| m.name).collect();
+    let left = correct().filter(|o| broke(o, &first) != Some(true)).count();
+    if (left as f64) < MATERIAL * right as f64 {
+        return Found::passed(format!(
+            "the exact gradient alone makes {} of {right} correct queries wrong",
+            right - left
+        ));
+    }
+    if !beyond_chance(left, 0) {
+        let why = format!(
+            "the exact gradient left {left} of {right} correct queries, too few to tell a difference from chance"
+        );
+        return Found::not_checked(why, MORE_QUERIES);
     }
     let mut found: Option<(Duel, &Member, bool)> = None;
     let mut before: Vec<&str> = Vec::new();
@@ -81,7 +112,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
         }
     }
     let Some((duel, member, equal)) = found else {
-        return (Severity::Ok, "no other backward pass and no search without gradients does better".into());
+        return Found::passed("no other backward pass and no search without gradients does better");
     };
     let how = if member.gradient_free() {
         "a search without gradients".to_string()
@@ -104,7 +135,7 @@ pub fn masked(outcomes: &[Outcome], softened: &[String]) -> Found {
              the exact gradient together {second}"
         ),
     };
-    (Severity::Error, text)
+    Found::error(text)
 }
 
 /// The nodes most likely to mask, for a message: those that saturate or are flat before those that only bend. A report names each
@@ -119,49 +150,94 @@ fn named(nodes: &[String]) -> String {
     shown.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
+/// A term of R@1 beside the strong search, on the queries that both attacked.
+struct Beside {
+    term: &'static Term,
+    /// Queries that both attacked, and those of them that the term's attack left correct.
+    of: usize,
+    left: usize,
+    /// Queries that only the strong search broke, and only the attack.
+    only: [usize; 2],
+}
+
+impl Beside {
+    /// Each term that an attack of the outcomes is judged by.
+    fn all(outcomes: &[Outcome]) -> Vec<Beside> {
+        let strong: HashMap<&str, bool> =
+            attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
+        let beside = |term: &'static Term| {
+            let mut found = Beside { term, of: 0, left: 0, only: [0, 0] };
+            let judged = |o: &&Outcome| {
+                Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term) && of.shared.is_none())
+            };
+            // One perturbation for many queries is another threat than one for each, and no weak search for the same.
+            for o in outcomes.iter().filter(judged).filter(|o| !R1.made(o)) {
+                let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else {
+                    continue;
+                };
+                found.of += 1;
+                found.left += usize::from(hit);
+                found.only[0] += usize::from(hit && !robust);
+                found.only[1] += usize::from(!hit && robust);
+            }
+            (found.of > 0).then_some(found)
+        };
+        TERMS.iter().filter(|term| term.recall).filter_map(beside).collect()
+    }
+
+    /// Whether the strong search broke more queries, beyond chance and by a tenth of them or more.
+    fn contradicted(&self) -> bool {
+        let material = self.only[0] as f64 - self.only[1] as f64 >= MATERIAL * self.of as f64;
+        material && beyond_chance(self.only[0], self.only[1])
+    }
+
+    /// Whether the attack left enough queries for the strong search to break a tenth of them beyond chance, or too few to matter.
+    fn decides(&self) -> bool {
+        beyond_chance(self.left, 0) || (self.left as f64) < MATERIAL * self.of as f64
+    }
+}
+
 /// The terms of R@1 that the strong search contradicts: it broke more queries than the attack did, of the same ones,
 /// beyond chance and by a tenth of them or more. Each with what its attack left of these queries, in per cent.
 pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
-    let strong: HashMap<&str, bool> =
-        attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
-    let contradicted = |term: &&'static Term| {
-        let (mut of, mut left, mut only) = (0, 0, [0, 0]);
-        let judged = |o: &&Outcome| {
-            Objective::find(&o.attack).is_ok_and(|of| of.judged_by(term) && of.shared.is_none())
-        };
-        // One perturbation for many queries is another threat than one for each, and no weak search for the same.
-        for o in outcomes.iter().filter(judged) {
-            let (Some(hit), Some(&robust)) = (o.after.hit, strong.get(o.query.as_str())) else { continue };
-            of += 1;
-            left += usize::from(hit);
-            only[0] += usize::from(hit && !robust);
-            only[1] += usize::from(!hit && robust);
-        }
-        let material = only[0] as f64 - only[1] as f64 >= MATERIAL * of as f64;
-        (material && beyond_chance(only[0], only[1])).then(|| (*term, 100.0 * left as f64 / of as f64))
-    };
-    TERMS.iter().filter(|term| term.recall).filter_map(|t| contradicted(&t)).collect()
+    let all = Beside::all(outcomes);
+    let contradicted = all.iter().filter(|beside| beside.contradicted());
+    contradicted.map(|b| (b.term, 100.0 * b.left as f64 / b.of as f64)).collect()
 }
 
 /// Whether robust R@1 is below what the suite's own attacks leave of the same queries, beyond chance.
 pub fn contradicted(outcomes: &[Outcome]) -> Found {
-    let Some(robust) = robust_r1(outcomes) else {
-        return (Severity::Ok, "no query was attacked by the strong search".into());
-    };
+    let Some(robust) = robust_r1(outcomes) else { return no_strong_search() };
+    let all = Beside::all(outcomes);
+    if all.is_empty() {
+        return Found::not_checked(
+            "no other attack of the suite is on R@1, so that there is nothing to confirm",
+            "",
+        );
+    }
     let terms = contradicted_terms(outcomes);
     if terms.is_empty() {
-        return (Severity::Ok, "a stronger attack finds little more than the suite's".into());
+        let few: Vec<&str> =
+            all.iter().filter(|beside| !beside.decides()).map(|beside| beside.term.name).collect();
+        let why =
+            || format!("{} left too few correct queries to tell a difference from chance", few.join(", "));
+        let told = all.iter().any(|beside| beyond_chance(beside.left, 0));
+        let little = "a stronger attack finds little more than the suite's";
+        return match (few.is_empty(), told) {
+            (true, _) => Found::passed(little),
+            (false, true) => Found::passed(format!("{little}; not judged: {}", why())),
+            (false, false) => Found::not_checked(why(), MORE_QUERIES),
+        };
     }
     let (low, high) = robust.interval;
     let each: Vec<String> = terms.iter().map(|(term, left)| format!("{} {left:.0} %", term.name)).collect();
-    let text = format!(
+    Found::warning(format!(
         "under a stronger attack R@1 falls to {:.1} % (95 % {low:.1} – {high:.1}, {} queries); the suite's attacks leave more of \
          the same queries: {}. Scores of these attacks say how strong they are, more than how robust the model is",
         robust.value,
         robust.queries,
         each.join(", ")
-    );
-    (Severity::Warning, text)
+    ))
 }
 
 /// Why a bound on a quantity can't be passed: the strong search contradicts the number. `None` where it doesn't, and for
@@ -293,6 +369,7 @@ pub fn wilson(hits: usize, of: usize) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Severity, State};
 
     /// Expected values: Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine
     /// 1998, table I, method 3.
@@ -339,7 +416,7 @@ mod tests {
         let broke = |i: usize| [(member, i < wins), (control, i >= of - losses)];
         let all: Vec<Outcome> =
             (0..of).map(|i| trial("R1", i, i >= wins && i < of - losses, Some(&broke(i)))).collect();
-        masked(&all, &[]).0
+        masked(&all, &[]).severity()
     }
 
     /// Expected by hand: that of n coins all fall on one side has the chance 2^-n, 0.0156 for 6 and 0.0078 for 7; that of
@@ -370,15 +447,13 @@ mod tests {
                 .collect();
             masked(&all, &[])
         };
-        let (severity, text) = level(3);
-        assert_eq!(severity, Severity::Error);
+        let Found::Failed(Severity::Error, text) = level(3) else { panic!() };
         assert!(
             text.contains("made 20 wrong that every earlier member had left right")
                 && text.contains("together 3"),
             "{text}"
         );
-        assert_eq!(level(12).0, Severity::Ok);
-        assert_eq!(level(30).0, Severity::Ok);
+        assert_eq!([12, 30].map(|exact| level(exact).state()), [State::Passed; 2]);
     }
 
     /// A tenth of the queries that were right without attack: 7 of 60, and not of 80.
@@ -413,15 +488,13 @@ mod tests {
         let broke = [("es, softened", true), (CONTROLS[0], false)];
         let all: Vec<Outcome> = (0..10).map(|i| trial("R1", i, false, Some(&broke))).collect();
         let nodes = ["Relu \"a\"", "Sigmoid \"mask\"", "MaxPool \"b\""].map(String::from);
-        let (severity, text) = masked(&all, &nodes);
-        assert_eq!(severity, Severity::Error);
+        let Found::Failed(Severity::Error, text) = masked(&all, &nodes) else { panic!() };
         // What is flat comes before what only bends.
         assert!(text.contains("Sigmoid \"mask\", Relu \"a\", MaxPool \"b\""), "{text}");
         assert!(
             text.contains("of 10 queries") && text.contains("made 10 wrong") && text.contains("softened"),
             "{text}"
         );
-        assert!(masked(&[], &nodes).0 == Severity::Ok);
         // A tier asks for the passes of all its members.
         let asked = [Route::Exact, Route::Softened, Route::StraightThrough];
         assert_eq!(routes(&all), asked.map(|route| (route, None)));
@@ -447,8 +520,8 @@ mod tests {
             (40, 0, 20, Severity::Ok),
         ] {
             let outcomes = both(of, wins, losses);
-            let (severity, text) = contradicted(&outcomes);
-            assert_eq!(severity, found, "{wins} to {losses} of {of}: {text}");
+            let result = contradicted(&outcomes);
+            assert_eq!(result.severity(), found, "{wins} to {losses} of {of}: {result:?}");
             assert_eq!(contradicted_terms(&outcomes).is_empty(), found == Severity::Ok);
         }
         // Only the attack that leaves more is contradicted.
@@ -459,7 +532,7 @@ mod tests {
             terms.iter().map(|(term, left)| (term.name, *left)).collect::<Vec<_>>(),
             [("ES:R", 100.0)]
         );
-        let (_, text) = contradicted(&outcomes);
+        let Found::Failed(_, text) = contradicted(&outcomes) else { panic!() };
         assert!(text.contains("R@1 falls to 50.0 %") && text.contains("ES:R 100 %"), "{text}");
         // A perturbation that all queries share may well leave more of them than one for each.
         let shared = (0..40).map(|i| Outcome { shared: Some(0), ..trial("UAP", i, true, None) });
@@ -467,8 +540,42 @@ mod tests {
         assert_eq!(contradicted_terms(&outcomes).len(), 1);
         // Queries that the strong search didn't attack say nothing.
         outcomes.retain(|o| o.attack != "R1" || o.query == "q1");
-        assert_eq!(contradicted(&outcomes).0, Severity::Ok);
-        assert_eq!(contradicted(&[]).0, Severity::Ok);
+        assert_eq!(contradicted(&outcomes).state(), State::NotChecked);
+    }
+
+    /// What the strong search didn't attack, or attacked on too few queries for the sign test, is not checked. By hand: 7 to 0 is the
+    /// least that is beyond chance, and a tenth is the least that counts.
+    #[test]
+    fn what_can_t_be_told_is_not_checked() {
+        let state = |found: Found| found.state();
+        assert_eq!(state(masked(&[], &[])), State::NotChecked);
+        assert_eq!(state(contradicted(&[])), State::NotChecked);
+        // Of `of` queries ES as the first member broke all but `left`.
+        let left = |of: usize, left: usize| -> Vec<Outcome> {
+            (0..of).map(|i| trial("R1", i, false, Some(&[("es", i >= left)]))).collect()
+        };
+        for (of, survivors, expected) in [
+            (16, 1, State::Passed),
+            (16, 6, State::NotChecked),
+            (16, 7, State::Passed),
+            (100, 6, State::Passed),
+        ] {
+            let found = masked(&left(of, survivors), &[]);
+            assert_eq!(found.state(), expected, "{survivors} of {of}: {found:?}");
+        }
+        let mut wrong = left(16, 16);
+        wrong.iter_mut().for_each(|o| o.before.hit = Some(false));
+        assert_eq!(state(masked(&wrong, &[])), State::NotChecked);
+        // ES as an attack of the suite, which leaves `survivors` of 16 queries; the strong search leaves as many.
+        for (survivors, expected) in [(1, State::Passed), (6, State::NotChecked), (7, State::Passed)] {
+            let strong = (0..16).map(|i| trial("R1", i, i < survivors, Some(&[])));
+            let all: Vec<Outcome> =
+                strong.chain((0..16).map(|i| trial("ES", i, i < survivors, None))).collect();
+            assert_eq!(state(contradicted(&all)), expected, "{survivors}");
+        }
+        // Beside no attack on R@1 there is nothing to confirm.
+        let alone: Vec<Outcome> = (0..16).map(|i| trial("R1", i, true, Some(&[]))).collect();
+        assert_eq!(state(contradicted(&alone)), State::NotChecked);
     }
 
     /// By hand: of 10 queries the strong search breaks 4 and ES 3 others; 3 are left.

@@ -33,7 +33,7 @@ pub use geometry::{
 };
 pub use partition::Partition;
 pub use properties::Properties;
-pub use reason::{Finding, Found, Reason, Severity, Warning};
+pub use reason::{Finding, Found, Masking, Reason, Severity, State, Unchecked, Warning};
 pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
 pub use results::{
     Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, FEW, Hub, MemberRow, Resistance,

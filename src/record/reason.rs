@@ -30,8 +30,109 @@ impl Severity {
     }
 }
 
-/// The result of a check: its severity and a text.
-pub type Found = (Severity, String);
+/// What a check came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// The check ran, or what it asks follows from the file and the flags, and there is nothing to say against the numbers.
+    Passed,
+    /// The check ran and found something; the severity says how grave it is.
+    #[default]
+    Failed,
+    /// Nothing was examined.
+    NotChecked,
+}
+
+impl State {
+    fn failed(&self) -> bool {
+        *self == State::Failed
+    }
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// Nothing casts doubt, and what was seen.
+    Passed(String),
+    /// A fault: its severity, and what was seen.
+    Failed(Severity, String),
+    /// Nothing was examined.
+    NotChecked(Unchecked),
+}
+
+/// Why a check did not run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unchecked {
+    /// The reason, without a full stop.
+    pub why: String,
+    /// What to do so that it runs; empty if nothing does.
+    pub how: String,
+    /// How far the gap itself casts doubt: reports leave out `Ok`.
+    pub severity: Severity,
+}
+
+impl Found {
+    /// Nothing casts doubt.
+    pub fn passed(seen: impl Into<String>) -> Found {
+        Found::Passed(seen.into())
+    }
+
+    /// A fault that invalidates the scores.
+    pub fn error(seen: impl Into<String>) -> Found {
+        Found::Failed(Severity::Error, seen.into())
+    }
+
+    /// A fault by which scores may mislead.
+    pub fn warning(seen: impl Into<String>) -> Found {
+        Found::Failed(Severity::Warning, seen.into())
+    }
+
+    /// A fact that helps to interpret the scores.
+    pub fn note(seen: impl Into<String>) -> Found {
+        Found::Failed(Severity::Info, seen.into())
+    }
+
+    /// A fault of `severity` if `fault`; otherwise nothing casts doubt.
+    pub fn judged(fault: bool, severity: Severity, seen: String) -> Found {
+        if fault { Found::Failed(severity, seen) } else { Found::Passed(seen) }
+    }
+
+    /// Nothing was examined, because of `why`; `how` to change that.
+    pub fn not_checked(why: impl Into<String>, how: impl Into<String>) -> Found {
+        Found::NotChecked(Unchecked { why: why.into(), how: how.into(), severity: Severity::Info })
+    }
+
+    /// The same where the gap is as much of a doubt as a finding of `severity`.
+    pub fn weighing(self, severity: Severity) -> Found {
+        match self {
+            Found::NotChecked(unchecked) => Found::NotChecked(Unchecked { severity, ..unchecked }),
+            found => found,
+        }
+    }
+
+    /// How grave it is.
+    pub fn severity(&self) -> Severity {
+        match self {
+            Found::Passed(_) => Severity::Ok,
+            Found::Failed(severity, _) | Found::NotChecked(Unchecked { severity, .. }) => *severity,
+        }
+    }
+
+    /// What came of the check.
+    pub fn state(&self) -> State {
+        match self {
+            Found::Passed(_) => State::Passed,
+            Found::Failed(..) => State::Failed,
+            Found::NotChecked(_) => State::NotChecked,
+        }
+    }
+
+    /// The graver of two results of one check. One that was not checked gives way to any that was.
+    pub fn or_graver(self, other: Found) -> Found {
+        let rank = |found: &Found| (found.state() != State::NotChecked, found.severity());
+        if rank(&other) > rank(&self) { other } else { self }
+    }
+}
 
 /// A reason to distrust a result: a row of [`REASONS`].
 #[derive(Debug)]
@@ -58,9 +159,11 @@ pub struct Finding {
     pub check: String,
     /// The reason's question.
     pub asks: String,
-    /// The severity: ok, info, warning or error.
+    /// Whether the check passed, failed or did not run.
+    pub state: State,
+    /// The severity: ok, info, warning or error. Of a check that did not run it says how far the gap casts doubt.
     pub severity: Severity,
-    /// What was found.
+    /// What was found, or why nothing was examined.
     pub found: String,
     /// What to do about it; empty where no action is needed.
     pub advice: String,
@@ -76,7 +179,10 @@ pub struct Warning {
     pub id: String,
     /// How far the finding invalidates the numbers.
     pub severity: Severity,
-    /// What was found, and what to do about it.
+    /// `not-checked` for a check that did not run; absent for findings.
+    #[serde(default, skip_serializing_if = "State::failed")]
+    pub state: State,
+    /// What was found, or why nothing was examined, and what to do about it.
     pub text: String,
     #[serde(skip)]
     row: (),
@@ -89,26 +195,24 @@ impl Reason {
     }
 
     /// Creates a finding with `advice` in place of the table's.
-    pub fn advising(&self, advice: &'static str, (severity, found): Found) -> Finding {
-        let advice = if severity > Severity::Info { advice } else { "" };
-        Finding {
-            check: self.id.into(),
-            asks: self.asks.into(),
-            severity,
-            found,
-            advice: advice.into(),
-            row: (),
-        }
+    pub fn advising(&self, advice: &str, found: Found) -> Finding {
+        let (state, severity) = (found.state(), found.severity());
+        let (found, advice) = match found {
+            Found::Failed(severity, seen) if severity > Severity::Info => (seen, advice.into()),
+            Found::Passed(seen) | Found::Failed(_, seen) => (seen, String::new()),
+            Found::NotChecked(Unchecked { why, how, .. }) => (why, how),
+        };
+        Finding { check: self.id.into(), asks: self.asks.into(), state, severity, found, advice, row: () }
     }
 
     /// Creates a finding of severity `warning`, for a report.
     pub fn warning(&self, found: impl Into<String>) -> Warning {
-        self.finding((Severity::Warning, found.into())).into_warning()
+        self.finding(Found::warning(found)).into_warning()
     }
 
     /// Creates a finding of severity `info`, for a report.
     pub fn note(&self, found: impl Into<String>) -> Warning {
-        self.finding((Severity::Info, found.into())).into_warning()
+        self.finding(Found::note(found)).into_warning()
     }
 
     /// Whether a finding of a report belongs to this reason.
@@ -123,26 +227,98 @@ impl Finding {
         self.check == reason.id && self.severity == Severity::Error
     }
 
-    /// Converts the finding for a report; `None` where no fault was found.
+    /// The result as a word, for people: "ok", "note", "warning", "error" or "not checked".
+    pub fn word(&self) -> &'static str {
+        if self.state == State::NotChecked { NOT_CHECKED } else { self.severity.word() }
+    }
+
+    /// Converts the finding for a report; `None` if it casts no doubt.
     pub fn warning(self) -> Option<Warning> {
         (self.severity > Severity::Ok).then(|| self.into_warning())
     }
 
     fn into_warning(self) -> Warning {
-        let Finding { check: id, severity, found, advice, .. } = self;
+        let Finding { check: id, state, severity, found, advice, .. } = self;
         let text = if advice.is_empty() { found } else { format!("{found}. {advice}") };
-        Warning { id, severity, text, row: () }
+        // Formats that show warnings alone show no states.
+        let said = state == State::NotChecked && severity > Severity::Info;
+        let text = if said { format!("{NOT_CHECKED}: {text}") } else { text };
+        Warning { id, severity, state, text, row: () }
     }
 }
+
+impl Warning {
+    /// What it is, as a word for people: "note", "warning", "error" or "not checked".
+    pub fn word(&self) -> &'static str {
+        match (self.state, self.severity) {
+            (State::NotChecked, Severity::Ok | Severity::Info) => NOT_CHECKED,
+            (_, severity) => severity.word(),
+        }
+    }
+}
+
+/// What surfaces call a check that did not run.
+pub const NOT_CHECKED: &str = "not checked";
 
 /// Advice where another attack outdoes the strong search.
 pub const MORE_EFFORT: &str = "The strong search did not find the best attacks, so its numbers are too high. Give it more work: \
                                `effort: 10` in the suite file";
 
+/// Advice where another attack beats the suite's. The check `masked-gradients` decides which of the two it is; see [`Masking`].
+pub const WEAK_OR_MASKED: &str =
+    "The attack of the suite is too weak, or gradients are masked. Its score is too high";
+
+/// What the check `masked-gradients` says of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Masking {
+    /// The exact gradient is masked.
+    Found,
+    /// No masking was found.
+    NotFound,
+    /// The check did not run.
+    Unknown,
+}
+
+impl Masking {
+    /// Reads it off the findings of a model.
+    pub fn of(findings: &[Finding]) -> Masking {
+        let found = findings.iter().find(|f| f.check == MASKED_GRADIENTS.id);
+        match found.map(|f| f.state) {
+            Some(State::Failed) => Masking::Found,
+            Some(State::Passed) => Masking::NotFound,
+            Some(State::NotChecked) | None => Masking::Unknown,
+        }
+    }
+
+    /// `advice` with what is known, if it is [`WEAK_OR_MASKED`].
+    pub fn decides(self, advice: &'static str) -> &'static str {
+        if advice != WEAK_OR_MASKED {
+            return advice;
+        }
+        match self {
+            Masking::Found => {
+                "The check `masked-gradients` finds that the gradient is masked, so the score is invalid. Read robust R@1"
+            }
+            Masking::NotFound => {
+                "The attack of the suite is too weak, so its score is too high: `masked-gradients` finds no masking. Read robust \
+                 R@1, or audit with more --steps or `--suite ars-strict`"
+            }
+            Masking::Unknown => {
+                "The attack of the suite is too weak, or gradients are masked. Its score is too high. The check `masked-gradients` \
+                 tells which of the two it is, and was not checked"
+            }
+        }
+    }
+}
+
+/// How checks of the gradient run after all, if gradients are estimated.
+pub const EXACT_GRADIENT: &str =
+    "Leave --gradient estimate out, if every operator of the model has a gradient rule";
+
 /// Defines a constant and a row of the table for each reason: its id, its source, when it is checked, its
 /// question, its advice.
 macro_rules! reasons {
-    ($($name:ident = $id:literal, $source:expr, $when:literal, $asks:literal, $advice:literal;)*) => {
+    ($($name:ident = $id:literal, $source:expr, $when:literal, $asks:literal, $advice:expr;)*) => {
         $(#[doc = $asks] pub static $name: Reason =
             Reason { id: $id, when: $when, asks: $asks, advice: $advice, source: $source, _row: () };)*
 
@@ -231,20 +407,20 @@ reasons! {
     STEP_SIZE = "step-size", source::ENSEMBLE, "doctor", "Do other step sizes find no more?",
         "Audit with adaptive steps: `--suite ars-strict`, or `schedule: adaptive` in a suite file";
     ONE_STEP = "one-step", source::MASKING, "doctor", "Are many steps better than one?",
-        "One step finds better images than the whole attack. The gradients are masked, so the score is invalid";
+        WEAK_OR_MASKED;
     BUDGET = "budget", source::MASKING, "doctor", "Does a larger ε make attacks stronger?",
-        "A larger ε cannot weaken a working attack. The gradients are masked, so the score is invalid";
+        WEAK_OR_MASKED;
     UNBOUNDED = "unbounded", source::MASKING, "doctor", "Does an attack without bounds reach its goal?",
         "Without bounds an attack can turn one image into another, so no model resists it. That it misses its goal is a fault of \
          the attack, not robustness of the model";
     CURVE = "curve", source::EVALUATING, "doctor", "Does R@1 fall to chance as ε grows?",
         "Audit at several --eps, and read the whole curve";
     NOISE = "noise", source::MASKING, "doctor", "Is random noise weaker than the attack?",
-        "Random images are better than the attack along the gradient. The gradients are masked, so the score is invalid";
+        WEAK_OR_MASKED;
     BLACK_BOX = "black-box", source::MASKING, "doctor", "Is an attack without gradients weaker?",
-        "The gradients are masked, so the score is invalid. Audit with --gradient estimate to see by how much";
+        WEAK_OR_MASKED;
     TRANSFER = "transfer", source::ATTACK_FAILURE, "doctor, with `--surrogate`", "Is an attack made on another model weaker?",
-        "Gradients are masked: an attack made on the other model works better";
+        WEAK_OR_MASKED;
     EIGHT_BIT = "eight-bit", source::FGSM, "doctor", "Do attacked images stay effective when they are saved in 8 bits?",
         "The attack depends on changes smaller than one grey level, which 8-bit images cannot store";
     CANDIDATES = "candidates-outside", source::RANKING_ATTACK, "always", "Are the candidates of CA± items of the gallery?",

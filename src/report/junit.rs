@@ -5,7 +5,7 @@ use super::escape::markup as escape;
 use super::first::firsts;
 use super::shown::{measures, number};
 use crate::Result;
-use crate::record::{CheckResult, Report, Severity};
+use crate::record::{CheckResult, Report, Severity, State, Warning};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let model = escape(report.model_name());
@@ -56,13 +56,15 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
             format!("    <testcase classname=\"{model}.attacks\" name=\"{code}\">{inside}</testcase>\n")
         })
         .collect();
-    let trust: Vec<String> = (report.warnings.iter().filter(|w| w.severity > Severity::Info))
+    let gap = |w: &Warning| w.state == State::NotChecked;
+    let trust: Vec<String> = (report.warnings.iter().filter(|w| w.severity > Severity::Info || gap(w)))
         .map(|w| {
             let (id, text) = (escape(&w.id), escape(&w.text));
             let inside = match w.severity {
                 Severity::Error if !report.allow_untrusted => {
                     format!("<failure type=\"untrusted\" message=\"{text}\">{text}</failure>")
                 }
+                _ if gap(w) => format!("<skipped message=\"{text}\"/>"),
                 severity => format!("<system-out>{}: {text}</system-out>", severity.word()),
             };
             format!("    <testcase classname=\"{model}.trust\" name=\"{id}\">{inside}</testcase>\n")
@@ -70,6 +72,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         .collect();
     let untrusted = if report.allow_untrusted { 0 } else { report.errors().count() };
     let skipped = report.attacks.iter().filter(|a| a.after.is_none()).count();
+    let unchecked = report.warnings.iter().filter(|w| gap(w) && w.severity < Severity::Error).count();
     let unmeasured = first.iter().filter(|f| f.value.is_none()).count();
     let note = report.gate.as_ref().and_then(|gate| gate.note.as_ref());
     let note = note.map_or(String::new(), |note| format!("    <system-out>{}</system-out>\n", escape(note)));
@@ -88,7 +91,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         failures + untrusted,
         suite("scores", &scores, 0, unmeasured, ""),
         suite("gate", &gate, failures, 0, &note),
-        suite("trust", &trust, untrusted, 0, ""),
+        suite("trust", &trust, untrusted, unchecked, ""),
         suite("attacks", &attacks, 0, skipped, ""),
     );
     Ok(out.into_bytes())

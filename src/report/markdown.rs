@@ -9,7 +9,8 @@ use super::shown::{
     smallest, stepping, strong_sample, verification, weakest,
 };
 use crate::Result;
-use crate::record::{CheckResult, Report, Severity, Verdict};
+use crate::record::reason::NOT_CHECKED;
+use crate::record::{CheckResult, Report, Severity, State, Verdict};
 
 /// The largest number of characters of one text, so that all texts together fit into a comment.
 const LONGEST: usize = 500;
@@ -46,6 +47,11 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
             out += &format!("> {mark} **{}**: {}\n\n", escape(&w.id), escape(&w.text));
         }
+    }
+    let gaps =
+        report.warnings.iter().filter(|w| w.state == State::NotChecked && w.severity <= Severity::Info);
+    for w in gaps {
+        out += &format!("> {NOT_CHECKED}, **{}**: {}\n\n", escape(&w.id), escape(&w.text));
     }
     out += &by_attack(report);
     if let Some(table) = retrieval(report) {

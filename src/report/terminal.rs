@@ -7,7 +7,7 @@ use super::shown::{
     Grid, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval, smallest,
     stepping, verification, weakest,
 };
-use crate::record::{CheckResult, Finding, Report, Severity, Verdict};
+use crate::record::{CheckResult, Finding, Report, Severity, State, Verdict};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
@@ -176,7 +176,7 @@ pub fn render_with(report: &Report, width: usize, paint: Paint) -> String {
     // Findings are ordered by severity, the most severe first, and within it as the checks.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         for w in report.warnings.iter().filter(|w| w.severity == severity) {
-            let text = wrap(&format!("{} [{}]: {}", severity.word(), w.id, w.text));
+            let text = wrap(&format!("{} [{}]: {}", w.word(), w.id, w.text));
             line(style_of(severity).map_or(text.clone(), |style| paint.lines(style, &text)));
         }
     }
@@ -455,8 +455,9 @@ fn findings_with(findings: &[Finding], width: usize, paint: Paint) -> String {
     for f in findings {
         let advice = if f.advice.is_empty() { String::new() } else { format!("\n→ {}", f.advice) };
         let asked = format!("{} {}{advice}", f.asks, capital(&f.found));
-        let level = Cell::new(f.severity.word());
+        let level = Cell::new(f.word());
         let level = match f.severity {
+            _ if f.state == State::NotChecked => level.add_attribute(Attribute::Dim),
             Severity::Error => level.fg(Color::Red).add_attribute(Attribute::Bold),
             Severity::Warning => level.fg(Color::Yellow),
             Severity::Info | Severity::Ok => level,

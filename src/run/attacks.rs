@@ -9,7 +9,9 @@ use crate::progress::{Mode, Phase, Position, span};
 use crate::record::{Outcome, Report};
 use crate::run::examples::Collector;
 use crate::space::Gallery;
-use crate::threat::{self, Event, Evidence, ImageSource, Objective, Plan, Strong, Trial, Watch};
+use crate::threat::{
+    self, Event, Evidence, ImageSource, Objective, Passes, Plan, Room, Strong, Trial, Watch,
+};
 use crate::{Error, Exit, Result, interrupt};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -151,8 +153,8 @@ impl Attacks<'_> {
         let mut end = Ok(());
         let ran = self.search(model.lanes(), &places, &mut |event| {
             match event {
-                Event::Step { done, .. } => {
-                    progress.set(done as u64, None);
+                Event::Step { done, passes, .. } => {
+                    progress.advance(done as u64, [passes.made, passes.left], None);
                     end = interrupted(" while a sample was repeated in float32");
                 }
                 Event::Done(at, outcome, _) => outcomes[at] = Some(outcome.clone()),
@@ -194,18 +196,18 @@ impl Attacks<'_> {
             match event {
                 // Batches are measured to their end even where the journal couldn't take one of their trials.
                 _ if end.is_err() => {}
-                Event::Step { done, at } => {
+                Event::Step { done, passes, at } => {
                     let at = at.map(|(trial, step)| {
                         let (done, of) = queries[trial.objective.code];
                         let steps =
                             if self.plan.strong(trial.objective).is_some() { 0 } else { self.plan.steps };
                         Position { attack: trial.objective.code, step, steps, queries: done, of }
                     });
-                    progress.set(done as u64, at);
-                    let (spent, more) = progress.times(done as u64);
+                    progress.advance(done as u64, [passes.made, passes.left], at);
+                    let (spent, more, most) = progress.times(done as u64);
                     if !told && spent > SETTLED {
                         told = true;
-                        if let Some(text) = long(more, asked, kept) {
+                        if let Some(text) = long(more, most, asked, kept) {
                             progress.note(&text);
                         }
                     }
@@ -237,20 +239,27 @@ impl Attacks<'_> {
         let (strong, plain): (Vec<usize>, Vec<usize>) =
             (0..places.len()).partition(|&at| self.plan.strong(self.trials[places[at]].objective).is_some());
         let whole = |of: &[usize]| of.iter().map(|&at| places[at]).collect::<Vec<usize>>();
-        let (mut before, mut ended) = (0, false);
+        let room = Room { lanes: model.at_once() / model.batch().max(1), batch: model.batch() };
+        let mut after = self.most_passes(strong.iter().map(|&at| places[at]), room);
+        let (mut before, mut made, mut ended) = (0, 0, false);
         for (of, is_strong) in [(plain, false), (strong, true)] {
+            if is_strong {
+                after = 0;
+            }
             // The strong search counts the steps that it makes at most. Shown are those that it usually makes.
             let work = |most: bool| -> usize {
                 let of = of.iter().map(|&at| self.trials[places[at]].objective);
                 of.map(|o| if most { self.plan.most_work(o) } else { self.plan.work(o) }).sum()
             };
             let (usual, most) = (work(false) as u64, work(true).max(1) as u64);
-            let mut latest = 0;
+            let (mut latest, mut now) = (0, made);
             let mut mapped = |event: Event| {
                 let flow = match event {
-                    Event::Step { done, at } => {
+                    Event::Step { done, passes, at } => {
                         latest = (done as u64 * usual / most) as usize;
-                        watch(Event::Step { done: before + latest, at })
+                        now = made + passes.made;
+                        let passes = Passes { made: now, left: passes.left + after };
+                        watch(Event::Step { done: before + latest, passes, at })
                     }
                     Event::Done(i, outcome, evidence) => watch(Event::Done(of[i], outcome, evidence)),
                 };
@@ -265,6 +274,7 @@ impl Attacks<'_> {
                 self.search(lanes, &whole(&of), &mut mapped)?;
             }
             before += latest;
+            made = now;
             if ended {
                 break;
             }
@@ -283,15 +293,21 @@ impl Attacks<'_> {
         watch: &mut Watch,
     ) -> Result<()> {
         let (form, mut before, mut at) = (self.plan.form, 0, 0);
-        for some in places.chunks(TOGETHER) {
+        let room = Room { lanes: other.at_once() / other.batch().max(1), batch: other.batch() };
+        let mut spent = 0;
+        for (chunk, some) in places.chunks(TOGETHER).enumerate() {
+            let later = self.most_passes(places.iter().skip((chunk + 1) * TOGETHER).copied(), room);
+            let mut now = spent;
             let trials: Vec<Trial> = some.iter().map(|&i| self.trials[i].clone()).collect();
             let mut made: Vec<(usize, Outcome, Evidence)> = Vec::new();
             let (mut latest, pixels) = (0, other.pixels());
             self.with_images(&trials, pixels, |images| {
                 let mut collect = |event: Event| match event {
-                    Event::Step { done, at } => {
+                    Event::Step { done, passes, at } => {
                         latest = done;
-                        watch(Event::Step { done: before + done, at })
+                        now = spent + passes.made;
+                        let passes = Passes { made: now, left: passes.left + later };
+                        watch(Event::Step { done: before + done, passes, at })
                     }
                     Event::Done(i, outcome, evidence) => {
                         made.push((i, outcome.clone(), evidence.clone()));
@@ -324,9 +340,19 @@ impl Attacks<'_> {
             if !whole {
                 return Ok(());
             }
-            (before, at) = (before + latest, at + some.len());
+            (before, at, spent) = (before + latest, at + some.len(), now);
         }
         Ok(())
+    }
+
+    /// The forward passes that the trials at `places` take at most.
+    fn most_passes(&self, places: impl Iterator<Item = usize>, room: Room) -> usize {
+        let mut queries: BTreeMap<&str, (&Objective, usize)> = BTreeMap::new();
+        for place in places {
+            let objective = self.trials[place].objective;
+            queries.entry(objective.code).or_insert((objective, 0)).1 += 1;
+        }
+        queries.into_values().map(|(objective, count)| self.plan.most_passes(objective, count, room)).sum()
     }
 
     /// Runs the plan's search on the trials at `places`.
@@ -400,16 +426,22 @@ const SETTLED: f64 = 20.0;
 /// Seconds that nobody minds waiting for.
 const PATIENCE: f64 = 900.0;
 
-/// What somebody should hear whose audit takes long: `left` seconds for `queries` queries, and whether trials are kept.
-fn long(left: f64, queries: usize, kept: bool) -> Option<String> {
+/// What somebody should hear whose audit takes long: some `left` seconds for `queries` queries, `most` at most, and whether trials are kept.
+fn long(left: f64, most: Option<f64>, queries: usize, kept: bool) -> Option<String> {
     let few = (queries as f64 * PATIENCE / left) as usize / 10 * 10;
+    let share = few as f64 / queries as f64;
+    let most = most.map(|most| most.max(left));
+    let both = |share: f64| {
+        let most = most.map_or(String::new(), |most| format!(", at most {}", span(most * share)));
+        format!("{}{most}", span(left * share))
+    };
     let fewer = if few < 10 {
         String::new()
     } else {
-        format!("; --max-queries {few} would take some {}", span(left * few as f64 / queries as f64))
+        format!("; --max-queries {few} would take about {}", both(share))
     };
     let lost = if kept { "" } else { "; without -o or --journal nothing is kept if it is interrupted" };
-    (left > PATIENCE).then(|| format!("this takes about {} more{fewer}{lost}", span(left)))
+    (left > PATIENCE).then(|| format!("this takes about {} more{fewer}{lost}", both(1.0)))
 }
 
 /// An error, where somebody asked for an end; `when` says where the work was.
@@ -453,14 +485,14 @@ mod tests {
 
     #[test]
     fn long_audits_say_what_shortens_them() {
-        assert_eq!(long(600.0, 960, false), None);
-        let text = long(13_000.0, 960, false).unwrap();
+        assert_eq!(long(600.0, Some(2000.0), 960, false), None);
+        let text = long(13_000.0, Some(26_000.0), 960, false).unwrap();
         assert_eq!(
             text,
-            "this takes about 3 h 36 min more; --max-queries 60 would take some 14 min; without -o or --journal nothing is \
-             kept if it is interrupted"
+            "this takes about 3 h 36 min, at most 7 h 13 min more; --max-queries 60 would take about 14 min, at most 28 min; without \
+             -o or --journal nothing is kept if it is interrupted"
         );
         // Of a few queries fewer are no audit.
-        assert_eq!(long(100_000.0, 50, true).unwrap(), "this takes about 27 h 46 min more");
+        assert_eq!(long(100_000.0, None, 50, true).unwrap(), "this takes about 27 h 46 min more");
     }
 }

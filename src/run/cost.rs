@@ -8,8 +8,8 @@ use crate::model::Model;
 use crate::model::inspect::fastest;
 use crate::progress::span;
 use crate::suite::Suite;
-use crate::threat::Plan;
 use crate::threat::objective::r1::R1;
+use crate::threat::{GRADIENT_PASSES, Plan, Room};
 use crate::{Error, Result};
 use ndarray::ArrayView2;
 use serde::Serialize;
@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 /// How fast a model is on this machine, all its lanes at work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
+    /// The batches that are at work at the same time.
+    pub room: Room,
     /// Seconds to embed an image.
     pub embed_s: f64,
     /// Seconds of a step of one image: forward, backward and update.
@@ -25,28 +27,35 @@ pub struct Speed {
 }
 
 /// Forward passes that take about as long as a step.
-pub const STEP: f64 = 3.0;
+pub const STEP: f64 = GRADIENT_PASSES as f64;
 
 impl Speed {
     /// Times rounds of all lanes.
     pub fn measure(model: &mut Model) -> Result<Speed> {
         let (count, dim) = (model.at_once(), model.info.dim);
+        let room = Room { lanes: count / model.batch().max(1), batch: model.batch() };
         let images = vec![0.5; count * model.pixels()];
         let embed_s = fastest(|| model.embed(&images).map(drop))? / count as f64;
         if model.info.estimated {
             let passes = crate::model::estimate::POPULATION as f64;
-            return Ok(Speed { embed_s, step_s: passes * embed_s });
+            return Ok(Speed { room, embed_s, step_s: passes * embed_s });
         }
         let ones = vec![1.0; count * dim];
         let cotangent = ArrayView2::from_shape((count, dim), &ones)
             .map_err(|e| Error::internal(format!("cotangent: {e}")))?;
         let step_s = fastest(|| model.gradient(&images, cotangent).map(drop))? / count as f64;
-        Ok(Speed { embed_s, step_s })
+        Ok(Speed { room, embed_s, step_s })
     }
 
     /// A guess from the forward pass alone.
     pub fn guess(embed_s: f64) -> Speed {
-        Speed { embed_s, step_s: STEP * embed_s }
+        Speed { room: Room { lanes: 1, batch: 1 }, embed_s, step_s: STEP * embed_s }
+    }
+
+    /// Seconds of forward passes of all lanes, whether their batches are full or not.
+    fn of_passes(&self, passes: usize) -> f64 {
+        let Room { lanes, batch } = self.room;
+        passes as f64 * (lanes * batch) as f64 * self.embed_s.max(self.step_s / STEP)
     }
 }
 
@@ -72,6 +81,8 @@ pub struct Outlook {
     pub query_s: f64,
     /// The same where the strong search succeeds at once. Its work depends on the model, and nobody knows it beforehand.
     pub least_s: f64,
+    /// Seconds of the attacks on all queries at most: no query is lost before the last step of the strong search.
+    pub most_s: f64,
 }
 
 /// The amount of an audit.
@@ -110,6 +121,8 @@ impl Outlook {
         let steps = |queries: usize| image_steps(suite, plan, flags.strong, queries) as f64;
         let least = image_steps(suite, plan, Some(StrongSample::Off), queries) as f64 * speed.step_s;
         let attacks = steps(queries) * speed.step_s;
+        let most_s =
+            speed.of_passes(most_passes(suite, plan, flags.strong, queries, speed.room)).max(attacks);
         let [query_s, least_s] = [attacks, least].map(|all| all / queries.max(1) as f64);
         let check = if amount.checked {
             Ahead { phase: "check", seconds: 0.0, shorter: "kept from an earlier audit".into() }
@@ -140,7 +153,7 @@ impl Outlook {
             let seconds = corrupted as f64 * speed.embed_s;
             phases.push(Ahead { phase: "corruptions", seconds, shorter: String::new() });
         }
-        Outlook { phases, queries, query_s, least_s }
+        Outlook { phases, queries, query_s, least_s, most_s }
     }
 
     /// Seconds of all phases.
@@ -148,7 +161,7 @@ impl Outlook {
         self.phases.iter().map(|p| p.seconds).sum()
     }
 
-    /// Seconds of the attacks: the least and the most.
+    /// Seconds of the attacks, if the strong search succeeds at once, and as long as they usually take.
     pub fn attacks(&self) -> [f64; 2] {
         [self.least_s, self.query_s].map(|s| s * self.queries as f64)
     }
@@ -158,10 +171,11 @@ impl Outlook {
         let phase = |p: &Ahead| {
             let what = match p.phase {
                 ATTACKS => format!(
-                    "attacks on {} quer{} {}, {} a query{}",
+                    "attacks on {} quer{} {}{}, {} a query{}",
                     self.queries,
                     if self.queries == 1 { "y" } else { "ies" },
                     range(self.attacks(), span),
+                    at_most(self.attacks()[1], self.most_s, span),
                     range([self.least_s, self.query_s], seconds),
                     if self.least_s < self.query_s { SOONER } else { "" }
                 ),
@@ -172,14 +186,17 @@ impl Outlook {
         let all: Vec<String> = self.phases.iter().filter(|p| p.seconds >= 1.0).map(phase).collect();
         (self.total() >= WAIT).then(|| {
             let [least, most] = self.attacks();
-            let total = range([self.total() - most + least, self.total()], span);
-            format!("plan: about {total} in all: {}", all.join(" · "))
+            let others = self.total() - most;
+            let total = range([others + least, self.total()], span);
+            let most = at_most(self.total(), others + self.most_s, span);
+            format!("plan: about {total}{most} in all: {}", all.join(" · "))
         })
     }
 
     /// The plan for programs.
     pub fn event(&self) -> Value {
-        json!({ "event": "plan", "seconds": self.total().round(), "queries": self.queries,
+        let most = self.total() - self.attacks()[1] + self.most_s;
+        json!({ "event": "plan", "seconds": self.total().round(), "seconds_at_most": most.round(), "queries": self.queries,
             "seconds_a_query": self.query_s, "phases": self.phases })
     }
 }
@@ -188,6 +205,45 @@ const ATTACKS: &str = "attacks";
 
 /// What an estimate with a range depends on.
 pub const SOONER: &str = ", the less the sooner the strong search succeeds";
+
+/// The strong search on the sample of `audit doctor`: seconds that it usually takes, and at most.
+#[derive(Clone, Copy, Debug)]
+pub struct StrongCost {
+    queries: usize,
+    usual_s: f64,
+    most_s: f64,
+}
+
+/// What the strong search for R@1 costs on some queries.
+pub fn strong(speed: Speed, plan: &Plan, queries: usize) -> StrongCost {
+    let usual_s = (queries * plan.work(&R1)) as f64 * speed.step_s;
+    let most_s = speed.of_passes(plan.most_passes(&R1, queries, speed.room)).max(usual_s);
+    StrongCost { queries, usual_s, most_s }
+}
+
+impl StrongCost {
+    /// For people.
+    pub fn text(&self) -> String {
+        format!(
+            "plan: the strong search on {} queries takes about {}{}; the checks that attack again follow",
+            self.queries,
+            seconds(self.usual_s),
+            at_most(self.usual_s, self.most_s, seconds)
+        )
+    }
+
+    /// For programs.
+    pub fn event(&self) -> Value {
+        json!({ "event": "plan", "phase": "strong search", "queries": self.queries,
+            "seconds": self.usual_s.round(), "seconds_at_most": self.most_s.round() })
+    }
+}
+
+/// The most in words, behind what is usual, unless they read alike.
+pub fn at_most(usual: f64, most: f64, words: fn(f64) -> String) -> String {
+    let [usual, most] = [usual, most].map(words);
+    if usual == most { String::new() } else { format!(", at most {most}") }
+}
 
 /// The least and the most in words, once where they read alike.
 pub fn range(ends: [f64; 2], words: fn(f64) -> String) -> String {
@@ -234,6 +290,21 @@ pub fn image_steps(suite: &Suite, plan: &Plan, strong: Option<StrongSample>, que
     own + if suite.has_robust_r1() { 0 } else { sample * plan.work(&R1) }
 }
 
+/// Forward passes of all lanes that a suite and the strong search beside it take at most.
+fn most_passes(
+    suite: &Suite,
+    plan: &Plan,
+    strong: Option<StrongSample>,
+    queries: usize,
+    room: Room,
+) -> usize {
+    let own: usize = suite.attacks.iter().map(|entry| plan.most_passes(entry.objective, queries, room)).sum();
+    let work =
+        plan.work_of(suite.attacks.iter().flat_map(|entry| std::iter::repeat_n(entry.objective, queries)));
+    let sample = selection::strong_most(strong, work, plan).map_or(0, |most| most.min(queries));
+    own + if suite.has_robust_r1() { 0 } else { plan.most_passes(&R1, sample, room) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,7 +315,7 @@ mod tests {
     fn the_plan_adds_up() {
         let suite = Suite::load("ars").unwrap();
         let (_, plan) = suite.plan(28, 0).unwrap();
-        let speed = Speed { embed_s: 0.001, step_s: 0.01 };
+        let speed = Speed { room: Room { lanes: 1, batch: 1 }, embed_s: 0.001, step_s: 0.01 };
         let amount = Amount { images: 1000, queries: 1000, checked: false, first: 8, tried: 0, ranking: 0.0 };
         let outlook = |max_queries| {
             Outlook::of(
@@ -266,6 +337,8 @@ mod tests {
         assert_eq!(many.phases.last().unwrap().shorter, "--max-queries 350: 15 min");
         let text = many.text().unwrap();
         assert!(text.contains("attacks on 1000 queries 43 min, 2.6 s a query"), "{text}");
+        // Without the strong search every trial takes all its steps.
+        assert!((many.most_s - 1000.0 * many.query_s).abs() < 1e-6);
         // The strong search takes as long as the suite, or 32 queries of it.
         let all =
             Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: None, strong: None });
@@ -273,6 +346,11 @@ mod tests {
         assert!((1.8..=2.01).contains(&ratio), "{ratio}");
         // Where it succeeds at once, an audit takes as long as without it.
         assert_eq!(all.least_s, many.query_s);
+        // Where it breaks no query before its last step, it takes much longer than usual, and this is told.
+        let usual = 1000.0 * all.query_s;
+        assert!(all.most_s > 2.0 * usual, "{} against {usual}", all.most_s);
+        assert_eq!(all.event()["seconds_at_most"], (all.total() - usual + all.most_s).round());
+        assert!(all.text().unwrap().contains(", at most "), "{:?}", all.text());
         let text = all.text().unwrap();
         let words = [
             "in all",
@@ -287,7 +365,7 @@ mod tests {
     fn nobody_is_told_of_a_short_wait() {
         let suite = Suite::load("smoke").unwrap();
         let (_, plan) = suite.plan(28, 0).unwrap();
-        let speed = Speed { embed_s: 1e-5, step_s: 3e-5 };
+        let speed = Speed { room: Room { lanes: 1, batch: 1 }, embed_s: 1e-5, step_s: 3e-5 };
         let amount = Amount { images: 100, queries: 100, checked: true, first: 8, tried: 0, ranking: 0.0 };
         let outlook =
             Outlook::of(speed, amount, false, &suite, &plan, Sampled { max_queries: Some(5), strong: None });

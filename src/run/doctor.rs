@@ -1,18 +1,21 @@
 //! `audit doctor`: every check there is on one model and the audit that the flags describe, as a table.
 
+use super::attacks::Attacks;
 use super::prepare::{Clean, Purpose, Subject};
-use super::summary;
-use super::warnings;
+use super::selection::Asked;
+use super::{cost, selection, summary, warnings};
 use crate::cli::{AuditFlags, DoctorFlags};
 use crate::error::did_you_mean;
 use crate::judge::check::attacked::Outcomes;
 use crate::judge::check::rivals::DoctorInput;
-use crate::judge::check::{self, CHECKS};
+use crate::judge::check::{self, CHECKS, CheckFn};
 use crate::judge::score::Basis;
-use crate::progress::Phase;
-use crate::record::{self, Finding, Precision, Severity, reason};
+use crate::progress::{Meter, Phase};
+use crate::record::{self, Finding, Found, Masking, Outcome, Precision, Severity, State, Unchecked, reason};
 use crate::report::terminal::wrap;
 use crate::report::{self, Destination};
+use crate::threat::Selection;
+use crate::threat::objective::r1::R1;
 use crate::{Error, Exit, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -77,7 +80,22 @@ pub fn run(flags: &DoctorFlags) -> Result<Examination> {
         let found = attacks(&run, surrogate.as_deref(), &asked, &mut subject, &clean)?;
         subject.findings.extend(found);
     }
+    let missing = not_run(&subject.findings, &asked, |c| match c.run {
+        CheckFn::Preprocessing(_) => Unchecked {
+            why: "the images are generated ones, which no model was trained on".into(),
+            how: "Give your own images: --data".into(),
+            severity: Severity::Info,
+        },
+        _ => Unchecked {
+            why: "embeddings or gradient aren't finite, so that nothing was attacked".into(),
+            how: String::new(),
+            severity: Severity::Info,
+        },
+    });
     examination.findings = subject.findings;
+    examination.findings.extend(missing);
+    let place = |f: &Finding| CHECKS.iter().position(|c| c.reason.id == f.check).unwrap_or(CHECKS.len());
+    examination.findings.sort_by_key(place);
     for file in files {
         let mut bytes = serde_json::to_vec_pretty(&examination)
             .map_err(|e| Error::internal(format!("the findings as JSON: {e}")))?;
@@ -116,7 +134,7 @@ fn settle(flags: &AuditFlags) -> Result<(AuditFlags, Vec<Destination>)> {
         (run.trials_out.is_some(), "the doctor saves findings and no trials: leave --trials-out out"),
         (
             run.strong_sample.is_some() || run.nmi,
-            "the doctor examines only the attacks of the suite: leave --strong-sample and --nmi out",
+            "the doctor runs the strong search on all of its queries, and examines attacks: leave --strong-sample and --nmi out",
         ),
     ];
     match refused.into_iter().find(|(asked, _)| *asked) {
@@ -149,12 +167,25 @@ fn attacks(
 ) -> Result<Vec<Finding>> {
     let other = other.map(|path| subject.open_surrogate(run, path)).transpose()?;
     let other = other.map(|other| other.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let strong = match asked.iter().any(|c| c.strong()) {
+        true => strong_search(run, subject, clean)?,
+        false => Vec::new(),
+    };
     let Subject { model, dataset, prep, plan, .. } = subject;
     let Clean { gallery, selection, .. } = clean;
+    let (softened, estimated) = (model.softened_nodes(), model.info.estimated);
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
     let mut patient = DoctorInput::new(model, gallery, &pixels, &selection.trials, plan, other)?;
-    let mut progress = Phase::new("checks", asked.len() as u64, run.mode());
-    let outcomes = patient.outcomes()?;
+    // The checks don't take equally long, so that no time left is told.
+    let names: Vec<&'static str> = asked.iter().map(|c| c.reason.id).collect();
+    let meter = Meter::default();
+    let mut progress = Phase::new("checks", 0, run.mode());
+    let mut outcomes = patient.outcomes()?;
+    if !strong.is_empty() {
+        // One of the suite's own attacks by one search is no strong search.
+        outcomes.retain(|o| !R1.made(o));
+        outcomes.extend(strong);
+    }
     let all = Outcomes {
         outcomes: &outcomes,
         ball: plan.ball,
@@ -163,16 +194,63 @@ fn attacks(
         steps: plan.steps,
         basis: Basis::of(gallery, plan.form),
         half: None,
-        softened: &[],
+        softened: &softened,
+        estimated,
     };
     let mut findings = check::of_outcomes(&all);
+    // Whether gradients are masked decides what it means that another attack is better.
+    let masking = Masking::of(&findings);
+    let left_out = |f: &Finding| {
+        let check = CHECKS.iter().find(|c| c.reason.id == f.check && c.attacks());
+        check.is_some_and(|c| !asked.iter().any(|a| a.reason.id == c.reason.id))
+    };
+    findings.retain(|f| !left_out(f));
     for (i, c) in asked.iter().enumerate() {
-        progress.set(i as u64, None);
-        findings.extend(c.examine(&mut patient)?);
+        meter.set(i, names.len());
+        progress.stage(&meter, &names);
+        findings.extend(c.examine(&mut patient, masking)?);
     }
     progress.finish();
     findings.extend(patient.model.unformed().map(|(route, why)| warnings::unformed(route, why)));
     Ok(findings)
+}
+
+/// The strong search for R@1 on the queries of the suite's attacks, as an audit of the suite makes it. Nothing where the suite is one of
+/// the strong search itself, or has no attack on queries.
+fn strong_search(run: &AuditFlags, subject: &mut Subject, clean: &Clean) -> Result<Vec<Outcome>> {
+    let Subject { model, dataset, prep, plan, speed, .. } = subject;
+    let Clean { gallery, selection, asked, .. } = clean;
+    if plan.effort.is_some() && selection.trials.iter().any(|t| t.objective.strong_only) {
+        return Ok(Vec::new());
+    }
+    let mut sample = Selection::default();
+    let mut asked: Vec<Asked> = asked.iter().copied().filter(|(of, _)| !of.strong_only).collect();
+    selection::add_strong_sample(&mut sample, &mut asked, run, plan, gallery)?;
+    if sample.trials.is_empty() {
+        return Ok(Vec::new());
+    }
+    if let Some(speed) = speed {
+        let ahead = cost::strong(*speed, plan, sample.trials.len());
+        run.mode().plan(Some(&wrap(&ahead.text())), ahead.event());
+    }
+    let trials = &sample.trials;
+    let attacks = Attacks { dataset, prep, gallery, trials, plan, surrogate: None };
+    let mut phase = Phase::new("strong search", 0, run.mode());
+    let outcomes = attacks.run(model, &mut None, Vec::new(), &mut None, &mut phase)?;
+    phase.finish();
+    Ok(outcomes)
+}
+
+/// A row for each check that has none yet: it did not run, because of `why`.
+fn not_run(
+    findings: &[Finding],
+    asked: &[&check::Check],
+    why: impl Fn(&check::Check) -> Unchecked,
+) -> Vec<Finding> {
+    let has = |c: &check::Check| findings.iter().any(|f| f.check == c.reason.id);
+    let listed = |c: &check::Check| !c.attacks() || asked.iter().any(|a| a.reason.id == c.reason.id);
+    let missing = CHECKS.iter().filter(|c| !has(c) && listed(c));
+    missing.map(|c| c.reason.finding(Found::NotChecked(why(c)))).collect()
 }
 
 fn json_file(path: std::path::PathBuf) -> Result<Destination> {
@@ -187,6 +265,45 @@ impl Examination {
     pub fn exit(&self) -> Option<Exit> {
         let errors = self.findings.iter().any(|f| f.severity == Severity::Error);
         (errors && !self.allow_untrusted).then_some(Exit::Untrusted)
+    }
+
+    /// How many checks passed, failed and did not run, and what this means, in two or three sentences.
+    fn conclusion(&self) -> String {
+        let failed = |of: Severity| {
+            self.findings.iter().filter(|f| f.state == State::Failed && f.severity == of).count()
+        };
+        let [errors, warnings, notes] = [Severity::Error, Severity::Warning, Severity::Info].map(failed);
+        let passed = self.findings.iter().filter(|f| f.state == State::Passed).count();
+        let gaps: Vec<&str> =
+            self.findings.iter().filter(|f| f.state == State::NotChecked).map(|f| f.check.as_str()).collect();
+        let has = |id: &str| self.findings.iter().any(|f| f.check == id);
+        let left_out = CHECKS.iter().filter(|c| !has(c.reason.id)).count();
+        let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let kinds = [(errors, "error"), (warnings, "warning"), (notes, "note")];
+        let kinds: Vec<String> =
+            kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| counted(*n, what)).collect();
+        let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+        let mut text = format!(
+            "{} checks: {passed} passed, {} failed{kinds}, {} not checked. ",
+            self.findings.len(),
+            errors + warnings + notes,
+            gaps.len()
+        );
+        text += match (errors, warnings, gaps.is_empty() && left_out == 0) {
+            (0, 0, true) => "Nothing casts doubt on an audit of this model",
+            (0, 0, false) => "No check that ran casts doubt on an audit of this model",
+            (0, ..) => "An audit of this model means something; read it with the warnings",
+            _ => {
+                "A score of this model is not what it seems: by the errors above, it flatters or means nothing"
+            }
+        };
+        if !gaps.is_empty() {
+            text += &format!(". Not checked: {}", gaps.join(", "));
+        }
+        if left_out > 0 {
+            text += &format!(". --only left out {}", counted(left_out, "check"));
+        }
+        text
     }
 
     /// The table, and what to do.
@@ -209,20 +326,7 @@ impl Examination {
         ));
         out.push('\n');
         out += &report::terminal::findings(&self.findings);
-        let count = |of: Severity| self.findings.iter().filter(|f| f.severity == of).count();
-        let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        out += &wrap(&format!(
-            "{} checks: {}, {}. {}",
-            self.findings.len(),
-            counted(count(Severity::Error), "error"),
-            counted(count(Severity::Warning), "warning"),
-            match (count(Severity::Error), count(Severity::Warning)) {
-                (0, 0) => "Nothing casts doubt on an audit of this model",
-                (0, _) => "An audit of this model means something; read it with the warnings",
-                _ =>
-                    "A score of this model is not what it seems: by the errors above, it flatters or means nothing",
-            }
-        ));
+        out += &wrap(&self.conclusion());
         out.push('\n');
         out
     }

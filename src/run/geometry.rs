@@ -231,7 +231,7 @@ fn shifted(
     let (mut after, mut end, mut ended) = (After::new(), Ok(()), BTreeMap::<String, usize>::new());
     let ran = threat::run(model.lanes(), gallery, &images, &trials, plan, &mut |event| {
         match event {
-            Event::Step { done, at } => {
+            Event::Step { done, passes, at } => {
                 let at = at.map(|(trial, step)| Position {
                     attack: trial.objective.code,
                     step,
@@ -239,7 +239,7 @@ fn shifted(
                     queries: ended.get(trial.objective.code).copied().unwrap_or(0),
                     of: queries.len(),
                 });
-                phase.set(done as u64, at);
+                phase.advance(done as u64, [passes.made, passes.left], at);
                 end = interrupted("");
             }
             Event::Done(_, outcome, evidence) => {

@@ -1,6 +1,6 @@
 //! `audit inspect`: what a model file is, whether it can be audited, and what an audit of it costs on this machine.
 
-use super::cost::{Amount, Outlook, SOONER, Sampled, Speed, range, seconds};
+use super::cost::{Amount, Outlook, SOONER, Sampled, Speed, at_most, range, seconds};
 use super::machine::Machine;
 use super::prepare::metric;
 use super::settings::refuse_without_cuda;
@@ -112,6 +112,8 @@ pub struct AuditCost {
     pub attacks_50_s: f64,
     /// Seconds to attack 50 queries if the strong search succeeds at once.
     pub attacks_50_least_s: f64,
+    /// Seconds to attack 50 queries at most.
+    pub attacks_50_most_s: f64,
 }
 
 /// Examines the model. Returns the findings as text, and exit code 3 where an audit would refuse the model. `command` is the command line.
@@ -230,6 +232,7 @@ fn cost(taken: &Taken, suite: &Suite) -> Result<AuditCost> {
         query_s: outlook.query_s,
         attacks_50_s: outlook.attacks()[1],
         attacks_50_least_s: outlook.attacks()[0],
+        attacks_50_most_s: outlook.most_s,
     })
 }
 
@@ -274,13 +277,14 @@ impl Findings {
             lines.push((
                 "an audit",
                 format!(
-                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}{SOONER}. Estimated \
+                    "suite {}: {} for the check at load (once), {} for 1000 images, {} a query; {QUERIES} queries {}{}{SOONER}. Estimated \
                      from forward passes",
                     c.suite,
                     seconds(c.check_s),
                     seconds(1000.0 * c.image_s),
                     range([c.attacks_50_least_s, c.attacks_50_s].map(|s| s / QUERIES as f64), seconds),
-                    range([c.attacks_50_least_s, c.attacks_50_s], seconds)
+                    range([c.attacks_50_least_s, c.attacks_50_s], seconds),
+                    at_most(c.attacks_50_s, c.attacks_50_most_s, seconds)
                 ),
             ));
         }

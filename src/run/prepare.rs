@@ -67,6 +67,8 @@ pub struct Subject {
     pub findings: Vec<Finding>,
     pub timing: Timing,
     pub clock: Clock,
+    /// How fast the model is; `None` where nobody is told.
+    pub speed: Option<Speed>,
 }
 
 /// The gallery, what retrieval finds in it without attack, and which of its queries are attacked.
@@ -181,6 +183,7 @@ impl Subject {
             findings,
             timing,
             clock,
+            speed,
         })
     }
 

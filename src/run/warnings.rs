@@ -9,7 +9,7 @@ use crate::judge::score::WIDEST;
 use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
-use crate::record::{self, Attack, Data, Finding, Report, ScoreName, Severity, Warning, reason};
+use crate::record::{self, Attack, Data, Finding, Found, Report, ScoreName, Warning, reason};
 use crate::space::Gallery;
 use crate::space::benign::BenignRetrieval;
 use crate::threat::measure::kept::{self, KEPT};
@@ -73,7 +73,7 @@ pub fn unformed(route: Route, why: &str) -> Finding {
          R@1 is the result of the other members, and masked gradients may go undetected",
         route.in_words()
     );
-    reason::PASS_LEFT_OUT.finding((Severity::Warning, found))
+    reason::PASS_LEFT_OUT.finding(Found::warning(found))
 }
 
 /// A finding of files beside the images that are no images.
@@ -89,7 +89,7 @@ pub fn of_files(dataset: &Dataset) -> Option<Finding> {
             others.len(),
             some.join(", ")
         );
-        reason::OTHER_FILES.finding((Severity::Warning, found))
+        reason::OTHER_FILES.finding(Found::warning(found))
     })
 }
 

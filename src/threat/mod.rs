@@ -47,7 +47,7 @@ pub use losses::losses;
 pub use mask::Mask;
 pub use measure::{measure, measure_all, rank_bounds, retrievals};
 pub use objective::OBJECTIVES;
-pub use plan::Plan;
+pub use plan::{GRADIENT_PASSES, Passes, Plan, Room};
 pub use runner::{Event, Evidence, ImageSource, LAST, Watch, run, run_jobs, together};
 pub use sample::{order, sample_candidates, sample_of, sample_queries};
 pub use search::{APGD, PGD, RANDOM, SEARCHES, Search};

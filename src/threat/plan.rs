@@ -9,6 +9,42 @@ use crate::Result;
 use crate::record::Form;
 use std::collections::BTreeMap;
 
+/// Forward passes of a batch that take about as long as a step along a gradient.
+pub const GRADIENT_PASSES: usize = 3;
+
+/// The batches that are at work at the same time. What a run costs in time are its rounds: a batch of one image takes nearly as long as a full
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Batches at the same time.
+    pub lanes: usize,
+    /// Images in each.
+    pub batch: usize,
+}
+
+impl Room {
+    /// The forward passes of all lanes that `runs` runs of `steps` steps take at most, if each tries `each` images at once.
+    pub fn passes(self, runs: usize, steps: usize, each: usize, search: &Search) -> usize {
+        let slots = self.lanes * (self.batch / each).max(1);
+        runs.div_ceil(slots.max(1)) * steps.div_ceil(each) * self.of_round(each, search)
+    }
+
+    /// The forward passes of a round.
+    pub fn of_round(self, each: usize, search: &Search) -> usize {
+        if search.needs_gradient { GRADIENT_PASSES } else { each.div_ceil(self.batch.max(1)) }
+    }
+}
+
+/// Forward passes of all lanes: those that are made, and those that are left at most. They tell the time better than image steps do: at the
+/// end of a long search most of a batch is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    /// Made so far.
+    pub made: usize,
+    /// Left at most.
+    pub left: usize,
+}
+
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -85,6 +121,19 @@ impl Plan {
         }
         let crafted = |(each, by, queries): (usize, &Shared, usize)| (by.crafting)(queries) * each + queries;
         work + shared.into_values().map(crafted).sum::<usize>()
+    }
+
+    /// Forward passes of all lanes that an attack on `queries` queries takes at most.
+    pub fn most_passes(&self, objective: &Objective, queries: usize, room: Room) -> usize {
+        match (self.strong(objective), objective.shared) {
+            (Some(effort), _) => members::passes(objective.members, effort, queries, room),
+            // Each perturbation is crafted in one lane. Further starts of it begin with as much random search.
+            (None, Some(by)) => {
+                let crafted = (by.crafting)(queries).div_ceil(room.batch.max(1));
+                GRADIENT_PASSES * crafted * self.steps * (2 * self.restarts + 1)
+            }
+            (None, None) => room.passes(queries * (self.restarts + 1), self.steps, 1, self.search),
+        }
     }
 
     /// Image steps of an attack on one query at most.

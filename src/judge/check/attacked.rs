@@ -32,6 +32,8 @@ pub struct Outcomes<'a> {
     pub half: Option<&'a HalfPrecision>,
     /// Nodes that softened backward passes change, as far as the strong search used such passes.
     pub softened: &'a [String],
+    /// Whether gradients are estimated from forward passes.
+    pub estimated: bool,
 }
 
 impl<'a> From<&'a Report> for Outcomes<'a> {
@@ -45,6 +47,7 @@ impl<'a> From<&'a Report> for Outcomes<'a> {
             basis: r.basis(),
             half: r.half_precision.as_ref(),
             softened: &r.model.softened,
+            estimated: r.estimated(),
         }
     }
 }
@@ -91,16 +94,30 @@ fn by_attack<'a>(all: &Outcomes<'a>) -> BTreeMap<&'static str, (&'static Objecti
 }
 
 pub(super) fn bounds(all: &Outcomes) -> Found {
+    if all.outcomes.is_empty() {
+        return no_attack();
+    }
     let eps = all.eps;
     let most = all.outcomes.iter().fold(0.0f32, |m, o| m.max(o.size.unwrap_or(o.linf)));
     let what =
         if all.outcomes.iter().any(|o| o.size.is_some()) { "perturbation" } else { "change of a pixel" };
     let text = format!("the largest {what} is {most:.5}, ε is {eps:.5}; all pixels lie in [0, 1]");
-    (if most <= eps + all.ball.rounding(eps) { Severity::Ok } else { Severity::Error }, text)
+    // This form of the condition is true for NaN too.
+    let inside = most <= eps + all.ball.rounding(eps);
+    Found::judged(!inside, Severity::Error, text)
+}
+
+/// The result of a check on outcomes, if there are none.
+fn no_attack() -> Found {
+    Found::not_checked("no attack was run", "")
 }
 
 pub(super) fn direction(all: &Outcomes) -> Found {
+    if all.outcomes.is_empty() {
+        return no_attack();
+    }
     let (mut backwards, mut still, mut partly) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut judged, mut few) = (false, Vec::new());
     for (code, (objective, outcomes)) in by_attack(all) {
         let moved: Vec<f64> = outcomes
             .iter()
@@ -108,8 +125,10 @@ pub(super) fn direction(all: &Outcomes) -> Found {
             .map(|(before, after)| after - before)
             .collect();
         let away = Mean::of(&moved).is_some_and(|m| Mean { value: -m.value, ..m }.clearly_above(1.0));
-        if away && moved.len() >= ENOUGH {
-            backwards.push(code);
+        match moved.len() >= ENOUGH {
+            true if away => backwards.push(code),
+            true => judged = true,
+            false => few.push(code),
         }
         // A trial with a closed hinge at the start has no gradient and is not judged. A trial whose loss is not zero
         // but whose embedding did not move is, and one under a perturbation that was crafted on others.
@@ -124,23 +143,37 @@ pub(super) fn direction(all: &Outcomes) -> Found {
         }
     }
     match (&backwards[..], &still[..]) {
-        ([], []) if partly.is_empty() => (Severity::Ok, "yes".into()),
+        ([], []) if partly.is_empty() => {
+            let why = || format!("{} on fewer than {ENOUGH} trials", few.join(", "));
+            match (judged, few.is_empty()) {
+                (true, true) => Found::passed("yes"),
+                (true, false) => Found::passed(format!("yes; not judged: {}", why())),
+                (false, _) => Found::not_checked(
+                    format!("the suite's attacks ran on too few trials to tell their direction: {}", why()),
+                    "Attack more queries: --max-queries",
+                ),
+            }
+        }
         ([], []) => {
             let text = format!(
                 "in {} the embedding did not move: the gradient at the first image is zero, as where the target is a copy of the \
                  image. They count as resisted; `ars-strict` and `ers-strict` also start from other images",
                 partly.join(", ")
             );
-            (Severity::Warning, text)
+            Found::warning(text)
         }
-        ([], still) => (Severity::Error, format!("{} moved no embedding at all", still.join(", "))),
+        ([], still) => Found::error(format!("{} moved no embedding at all", still.join(", "))),
         (backwards, _) => {
-            (Severity::Error, format!("{} moved the measure away from the goal", backwards.join(", ")))
+            Found::error(format!("{} moved the measure away from the goal", backwards.join(", ")))
         }
     }
 }
 
 pub(super) fn masked(all: &Outcomes) -> Found {
+    if all.estimated {
+        let why = "gradients are estimated, so that no exact gradient is there to be compared";
+        return Found::not_checked(why, reason::EXACT_GRADIENT);
+    }
     strong::masked(all.outcomes, all.softened)
 }
 
@@ -159,22 +192,27 @@ fn of_own_search<'a>(all: &'a Outcomes) -> Vec<&'a Outcome> {
     of_one_search(all).into_iter().filter(|o| o.shared.is_none()).collect()
 }
 
-/// The finding where no outcome has a loss curve of its own.
-const NO_COURSE: &str = "not judged: each trial has many searches, or shares its perturbation with others";
-
-/// The finding where the search uses no gradients, so that its loss curve does not show convergence.
-const SHOTS: &str = "not judged: a search without gradients tries images at random, some outside its bounds";
+/// Why the courses of the losses show nothing; `None` if they do.
+fn no_course(all: &Outcomes, outcomes: &[&Outcome]) -> Option<Found> {
+    let why = match () {
+        () if all.outcomes.is_empty() => return Some(no_attack()),
+        () if outcomes.is_empty() => "each trial has many searches, or shares its perturbation with others",
+        () if all.gradient_free => {
+            "a search without gradients tries images at random, some outside its bounds"
+        }
+        () => return None,
+    };
+    Some(Found::not_checked(why, ""))
+}
 
 pub(super) fn unfinished(all: &Outcomes) -> Found {
     let outcomes = of_own_search(all);
-    if outcomes.is_empty() {
-        return (Severity::Ok, NO_COURSE.into());
-    }
-    if all.gradient_free {
-        return (Severity::Ok, SHOTS.into());
+    if let Some(found) = no_course(all, &outcomes) {
+        return found;
     }
     if all.steps < 2 * LAST {
-        return (Severity::Info, format!("{} steps are too few to decide", all.steps));
+        let why = format!("{} steps are too few to decide", all.steps);
+        return Found::not_checked(why, format!("Attack with {} steps or more: --steps", 2 * LAST));
     }
     let late = outcomes.iter().filter(|o| o.late_fall > LATE && !arrived(o, &all.basis)).count();
     let share = 100.0 * late as f64 / outcomes.len().max(1) as f64;
@@ -184,24 +222,21 @@ pub(super) fn unfinished(all: &Outcomes) -> Found {
         100.0 * LATE,
         all.steps
     );
-    (if share > 10.0 { Severity::Warning } else { Severity::Ok }, text)
+    Found::judged(share > 10.0, Severity::Warning, text)
 }
 
 pub(super) fn silent(all: &Outcomes) -> Found {
-    if all.gradient_free {
-        return (Severity::Ok, SHOTS.into());
-    }
     let better = |o: &Outcome| o.loss_last - o.loss_best > 0.01 * (o.loss_first - o.loss_best).abs();
     let outcomes = of_own_search(all);
-    if outcomes.is_empty() {
-        return (Severity::Ok, NO_COURSE.into());
+    if let Some(found) = no_course(all, &outcomes) {
+        return found;
     }
     let count = outcomes.iter().filter(|o| better(o) && !arrived(o, &all.basis)).count();
     let share = 100.0 * count as f64 / outcomes.len().max(1) as f64;
     let text = format!(
         "in {share:.0} % of the trials, short of the goal, an earlier image had a loss lower by 1 % of its fall or more"
     );
-    (if share > 10.0 { Severity::Warning } else { Severity::Ok }, text)
+    Found::judged(share > 10.0, Severity::Warning, text)
 }
 
 pub(super) fn worst_case(all: &Outcomes) -> Found {
@@ -217,14 +252,13 @@ pub(super) fn worst_case(all: &Outcomes) -> Found {
         entry.1.push(&o.attack);
     }
     if codes.len() < 2 {
-        return (Severity::Ok, "the suite has fewer than two attacks on R@1".into());
+        // A note at best, so that nothing is lost without it.
+        let why = "the suite has fewer than two attacks on R@1";
+        return Found::not_checked(why, "").weighing(Severity::Ok);
     }
     let left = hits.values().filter(|(hit, _)| *hit).count();
     let share = 100.0 * left as f64 / hits.len().max(1) as f64;
-    (
-        Severity::Info,
-        format!("R@1 is {share:.1} % if the worst of {} counts for each query", codes.join(", ")),
-    )
+    Found::note(format!("R@1 is {share:.1} % if the worst of {} counts for each query", codes.join(", ")))
 }
 
 /// Warns where the interval of a drop is wider than a gate's tolerance. The gate cannot detect a drop of that size.
@@ -277,8 +311,9 @@ mod tests {
                 },
                 half: None,
                 softened: &[],
+                estimated: false,
             })
-            .0
+            .severity()
         };
         assert_eq!(level(bounds, outcome(8.0 / 255.0, 0.5)), Severity::Ok);
         assert_eq!(level(bounds, outcome(8.1 / 255.0, 0.5)), Severity::Error);

@@ -99,22 +99,26 @@ pub(super) fn collapse(r: &CleanRetrieval) -> Found {
     // The cosine distance 1 − cos of two points at this Euclidean distance.
     let close = if r.gallery.metric == Metric::Cosine { CLOSE * CLOSE / 2.0 } else { CLOSE };
     // R@1 up to about twice chance where chance is small is low; never above 1.
-    let low = r.benign.queries > 0 && r1 < chance + chance * (1.0 - chance);
+    let low = r1 < chance + chance * (1.0 - chance);
     let above = surely_above(r1, r.benign.queries, chance);
-    let verdict = |severity, lead: &str| (severity, format!("{lead}{text}"));
+    let led = |lead: &str| format!("{lead}{text}");
     if distance < close {
-        return verdict(Severity::Error, "all embeddings are nearly the same: ");
+        return Found::error(led("all embeddings are nearly the same: "));
+    }
+    if r.benign.queries == 0 {
+        let why = "no query has an image of its class to find, so that there is no R@1";
+        return Found::not_checked(why, "Give each class two images or more").weighing(Severity::Warning);
     }
     if low && !above {
-        return verdict(Severity::Error, "R@1 before any attack is not significantly above chance: ");
+        return Found::error(led("R@1 before any attack is not significantly above chance: "));
     }
     if low {
-        return verdict(Severity::Warning, "R@1 before any attack is above chance, but low: ");
+        return Found::warning(led("R@1 before any attack is above chance, but low: "));
     }
     if dimensions < 2.0 && r.gallery.dim() > 2 {
-        return verdict(Severity::Warning, "embeddings lie almost on a line: ");
+        return Found::warning(led("embeddings lie almost on a line: "));
     }
-    verdict(Severity::Ok, "")
+    Found::passed(text)
 }
 
 /// Whether the 95 % interval of a share of so many queries lies above `chance`.
@@ -127,20 +131,22 @@ pub(super) fn zero(r: &CleanRetrieval) -> Found {
     /// Largest share of zero embeddings at which the scores still have a meaning.
     const MAX_ZERO_SHARE: f64 = 0.1;
     let g = r.gallery;
-    if !g.metric.normalizes() {
-        return (Severity::Ok, "this metric needs no direction".into());
-    }
     let all = g.labels.len();
     let zero: Vec<&str> =
         (0..all).filter(|&i| g.point(i).iter().all(|v| *v == 0.0)).map(|i| g.ids[i].as_str()).collect();
     let some: Vec<String> = zero.iter().take(5).map(|id| format!("`{id}`")).collect();
     let more = if zero.len() > 5 { format!(" and {} more", zero.len() - 5) } else { String::new() };
     let severity = match zero.len() {
-        0 => return (Severity::Ok, "none is zero".into()),
+        0 => return Found::passed("none is zero"),
+        n if !g.metric.normalizes() => {
+            return Found::passed(format!(
+                "{n} of {all} embeddings are zero, and this metric needs no direction"
+            ));
+        }
         n if n as f64 > MAX_ZERO_SHARE * all as f64 => Severity::Error,
         _ => Severity::Warning,
     };
-    (severity, format!("{} of {all} embeddings are zero: {}{more}", zero.len(), some.join(", ")))
+    Found::Failed(severity, format!("{} of {all} embeddings are zero: {}{more}", zero.len(), some.join(", ")))
 }
 
 pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
@@ -154,7 +160,7 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
     }
     let groups: Vec<Vec<usize>> = groups.into_values().filter(|items| items.len() > 1).collect();
     if groups.is_empty() {
-        return (Severity::Ok, "no two embeddings are equal".into());
+        return Found::passed("no two embeddings are equal");
     }
     let pairs: usize = groups.iter().map(|items| items.len() * (items.len() - 1) / 2).sum();
     // If a query has equal embeddings in the gallery, one of them ranks first. Its class then is the query's always,
@@ -174,27 +180,21 @@ pub(super) fn duplicates(r: &CleanRetrieval) -> Found {
     let queries = r.benign.queries.max(1) as f64;
     let at = |n: usize| 100.0 * (r.benign.r_at_1 + (n as f64 - found as f64) / queries);
     let items: usize = groups.iter().map(Vec::len).sum();
-    (
-        Severity::Warning,
-        format!(
-            "{items} embeddings equal another one, {pairs} pair{} in all; with ties broken for or against the model, R@1 lies \
-             between {:.1} and {:.1} %",
-            if pairs == 1 { "" } else { "s" },
-            at(surely),
-            at(perhaps)
-        ),
-    )
+    Found::warning(format!(
+        "{items} embeddings equal another one, {pairs} pair{} in all; with ties broken for or against the model, R@1 lies \
+         between {:.1} and {:.1} %",
+        if pairs == 1 { "" } else { "s" },
+        at(surely),
+        at(perhaps)
+    ))
 }
 
 pub(super) fn lone(r: &CleanRetrieval) -> Found {
     match r.benign.without_positive {
-        0 => (Severity::Ok, "all do".into()),
-        lone => (
-            Severity::Warning,
-            format!(
-                "{lone} queries have nothing to find: no other image of their class, or none from another camera"
-            ),
-        ),
+        0 => Found::passed("all do"),
+        lone => Found::warning(format!(
+            "{lone} queries have nothing to find: no other image of their class, or none from another camera"
+        )),
     }
 }
 

@@ -4,7 +4,7 @@
 use super::attacked::Outcomes;
 use crate::judge::score::{self, ComputedScores, Replicate, Summary};
 use crate::model::half::Calibration;
-use crate::record::{Found, HalfComparison, HalfPrecision, HalfTerm, Outcome, Report, Severity};
+use crate::record::{Found, HalfComparison, HalfPrecision, HalfTerm, Outcome, Report, Severity, reason};
 use crate::space::Gallery;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -150,20 +150,18 @@ fn deviation(values: &[f64]) -> f64 {
 /// thousand leads to a different image. Where an attack is close to success, some trials then end differently, in both
 /// directions (on a hardened net, 64 queries give ± 1.7 points). The finding states what the sample cannot decide.
 pub(super) fn weaker(all: &Outcomes) -> Found {
-    let Some(half) = all.half else { return (Severity::Ok, "they ran in float32".into()) };
+    let Some(half) = all.half else { return Found::passed("they ran in float32") };
     let ran = format!(
         "the attacks' steps ran in float16 (cotangents times {}; on the first images {:.1} % of the gradient's signs are \
          those of float32, and {:.1} % of it is zero, in float32 {:.1} %), and every outcome was measured in float32",
         half.loss_scale, half.sign_agreement, half.zero, half.zero_full
     );
     let Some(c) = &half.comparison else {
-        return (
-            Severity::Warning,
-            format!(
-                "{ran}. No trial was repeated with float32 steps that a score could be made \
-                 of: nothing shows that the attacks are as strong as with those"
-            ),
+        let why = format!(
+            "{ran}. No trial was repeated with float32 steps that a score could be made of: nothing shows that the attacks are \
+             as strong as with those"
         );
+        return Found::not_checked(why, reason::HALF_PRECISION.advice).weighing(Severity::Warning);
     };
     let interval = c.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:+.2} to {high:+.2})"));
     let text = format!(
@@ -177,17 +175,18 @@ pub(super) fn weaker(all: &Outcomes) -> Found {
     let blunter = if weaker.is_empty() { String::new() } else { format!(" ({})", weaker.join(", ")) };
     let (low, high) = c.interval.unwrap_or((c.difference, f64::INFINITY));
     if (c.difference > POINTS && low > 0.0) || !weaker.is_empty() {
-        return (Severity::Error, format!("{text}: float16 made the attacks weaker{blunter}"));
+        return Found::error(format!("{text}: float16 made the attacks weaker{blunter}"));
     }
     if c.difference < -POINTS && high < 0.0 {
         let text = format!("{text}: float16 made the attacks stronger. Compare only with audits in float16");
-        return (Severity::Warning, text);
+        return Found::warning(text);
     }
     if high > POINTS {
-        let text = format!(
-            "{text}: too few queries to decide whether float16 made the attacks weaker by {POINTS} points. Attack more of them"
+        let why = format!(
+            "{text}: too few queries to decide whether float16 made the attacks weaker by {POINTS} points"
         );
-        return (Severity::Warning, text);
+        let how = format!("Attack more of them. {}", reason::HALF_PRECISION.advice);
+        return Found::not_checked(why, how).weighing(Severity::Warning);
     }
-    (Severity::Info, text)
+    Found::note(text)
 }

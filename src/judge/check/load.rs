@@ -4,7 +4,7 @@ use super::gradient::{self, Errors};
 use crate::model::Model;
 use crate::model::estimate::POPULATION;
 use crate::random::Random;
-use crate::record::{Found, GradientCheck, Severity};
+use crate::record::{Found, GradientCheck, Severity, reason};
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
 use onnx_grad::graph::DType;
@@ -82,6 +82,13 @@ struct Gradients {
     steady: f64,
     /// `None` where finite differences are not possible.
     errors: Option<Errors>,
+}
+
+impl Gradients {
+    /// Whether there is none to be compared with anything, on `count` images.
+    fn is_none(&self, count: usize) -> bool {
+        !self.finite || self.zero == count
+    }
 }
 
 impl Measured {
@@ -269,88 +276,75 @@ fn noted(model: &Model, straight_through: bool) -> Option<String> {
 
 pub(super) fn finite(m: &Measured) -> Found {
     match &m.gradient {
-        _ if !m.finite => (Severity::Error, "embeddings hold NaN or infinite values on real images".into()),
-        Some(g) if !g.finite => (
-            Severity::Error,
-            "the gradient has NaN or infinite values on real images. White-box attacks could not move there"
-                .into(),
+        _ if !m.finite => Found::error("embeddings hold NaN or infinite values on real images"),
+        Some(g) if !g.finite => Found::error(
+            "the gradient has NaN or infinite values on real images. White-box attacks could not move there",
         ),
-        _ => (Severity::Ok, "yes, on the first images".into()),
+        Some(_) => Found::passed("yes, on the first images"),
+        None => Found::passed("embeddings are, on the first images, and gradients are estimated from them"),
     }
 }
 
 pub(super) fn repeatable(m: &Measured) -> Found {
     match m.repeat {
-        r if r > SAME => (
-            Severity::Error,
-            format!(
-                "{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"
-            ),
-        ),
-        0.0 => (Severity::Ok, format!("bit for bit, in {RUNS} runs")),
-        r => (
-            Severity::Warning,
-            format!(
-                "{RUNS} runs of the same images differ in the last bits, by {r:.1e} of the largest value"
-            ),
-        ),
+        r if r > SAME => Found::error(format!(
+            "{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"
+        )),
+        0.0 => Found::passed(format!("bit for bit, in {RUNS} runs")),
+        r => Found::warning(format!(
+            "{RUNS} runs of the same images differ in the last bits, by {r:.1e} of the largest value"
+        )),
     }
+}
+
+/// The result of a check that compares with the file, if ONNX Runtime refuses the file as it is.
+fn no_file() -> Found {
+    Found::not_checked(
+        "ONNX Runtime can't run the untouched file here, so there is nothing to compare with",
+        "",
+    )
 }
 
 pub(super) fn parity(m: &Measured) -> Found {
     match m.parity {
-        None => (
-            Severity::Warning,
-            "ONNX Runtime can't run the untouched file here, so there is nothing to compare with".into(),
-        ),
+        None => no_file().weighing(Severity::Warning),
         // This form of the condition is false for NaN too.
-        Some(e) if e <= m.tolerance => (Severity::Ok, agreement(e)),
-        Some(e) => (
-            Severity::Error,
-            format!(
-                "our embeddings differ from ONNX Runtime's by {e:.1e} of the largest value ({:.0e} is accepted)",
-                m.tolerance
-            ),
-        ),
+        Some(e) if e <= m.tolerance => Found::passed(agreement(e)),
+        Some(e) => Found::error(format!(
+            "our embeddings differ from ONNX Runtime's by {e:.1e} of the largest value ({:.0e} is accepted)",
+            m.tolerance
+        )),
     }
 }
 
 pub(super) fn shipped(m: &Measured) -> Found {
     match m.shipped {
-        Some(e) if e > m.tolerance => (
-            Severity::Warning,
-            format!(
-                "ONNX Runtime's graph optimiser changes this model's embeddings by {e:.1e} of the largest value"
-            ),
-        ),
-        Some(e) => (Severity::Ok, agreement(e)),
-        None => (Severity::Info, "ONNX Runtime can't run the untouched file here".into()),
+        Some(e) if e > m.tolerance => Found::warning(format!(
+            "ONNX Runtime's graph optimiser changes this model's embeddings by {e:.1e} of the largest value"
+        )),
+        Some(e) => Found::passed(agreement(e)),
+        None => no_file(),
     }
 }
 
 pub(super) fn company(m: &Measured) -> Found {
     match m.company {
-        None => (Severity::Ok, "the model takes one image at a time".into()),
-        Some(e) if e > SAME => (
-            Severity::Warning,
-            format!(
-                "an image's embedding changes by {e:.1e} of its largest value if the other images of the batch change"
-            ),
-        ),
-        Some(e) => (Severity::Ok, agreement(e)),
+        None => Found::passed("the model takes one image at a time"),
+        Some(e) if e > SAME => Found::warning(format!(
+            "an image's embedding changes by {e:.1e} of its largest value if the other images of the batch change"
+        )),
+        Some(e) => Found::passed(agreement(e)),
     }
 }
 
 pub(super) fn batch_size(m: &Measured) -> Found {
     match m.sizes {
-        None => (Severity::Ok, "the file's batch is fixed".into()),
-        Some((each, e)) if e > SAME.max(m.tolerance) => (
-            Severity::Error,
-            format!(
-                "in batches of {each} the same images have embeddings that differ by {e:.1e} of the largest value"
-            ),
-        ),
-        Some((_, e)) => (Severity::Ok, agreement(e)),
+        None if m.parity.is_none() => no_file(),
+        None => Found::passed("the file's batch is fixed"),
+        Some((each, e)) if e > SAME.max(m.tolerance) => Found::error(format!(
+            "in batches of {each} the same images have embeddings that differ by {e:.1e} of the largest value"
+        )),
+        Some((_, e)) => Found::passed(agreement(e)),
     }
 }
 
@@ -358,52 +352,61 @@ pub(super) fn precision(m: &Measured) -> Found {
     let name = match m.precision {
         DType::F16 => "float16",
         DType::BF16 => "bfloat16",
-        _ => return (Severity::Ok, "yes".into()),
+        _ => return Found::passed("yes"),
     };
     let text = format!(
         "the deployed model computes in {name}; the audit computes embeddings and gradients in float32, so that small \
          gradients don't become zero. The embeddings differ by "
     );
     match m.parity {
-        Some(e) => (Severity::Info, format!("{text}{e:.1e} of the largest value on the first images")),
-        None => {
-            (Severity::Warning, text + "an unknown amount: ONNX Runtime can't run the untouched file here")
-        }
+        Some(e) => Found::note(format!("{text}{e:.1e} of the largest value on the first images")),
+        None => Found::warning(text + "an unknown amount: ONNX Runtime can't run the untouched file here"),
     }
 }
 
 pub(super) fn estimated(m: &Measured) -> Found {
     match m.estimated {
-        false => (Severity::Ok, "exact: derived from the model's graph".into()),
-        true => (
-            Severity::Warning,
-            format!(
-                "gradients were estimated from forward passes ({POPULATION} per step, NES), not derived from the graph"
-            ),
-        ),
+        false => Found::passed("exact: derived from the model's graph"),
+        true => Found::warning(format!(
+            "gradients were estimated from forward passes ({POPULATION} per step, NES), not derived from the graph"
+        )),
     }
 }
 
-/// The finding of a gradient check where no gradient was computed.
+/// The result of a check of the gradient, if none was computed.
 fn unformed(m: &Measured) -> Found {
     match m.estimated {
-        true => (Severity::Info, "not checked: gradients are estimated".into()),
-        false => (Severity::Info, "not checked: the embeddings aren't finite".into()),
+        true => Found::not_checked("gradients are estimated", reason::EXACT_GRADIENT),
+        false => Found::not_checked("the embeddings aren't finite, so that no gradient was computed", ""),
     }
+}
+
+/// The result of a check of the gradient, if it is zero on every image.
+fn no_gradient() -> Found {
+    Found::not_checked("the gradient isn't finite, or zero on every image", "")
+}
+
+/// The result of a check that needs finite differences, if there are none.
+fn no_differences() -> Found {
+    Found::not_checked(
+        "the gradient couldn't be compared with finite differences: the model quantises with scales that are per channel or \
+         computed at run time, and finite differences need fixed rounding",
+        "",
+    )
 }
 
 pub(super) fn zero(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
     let flat = m.flat.as_ref().map_or(String::new(), |n| format!(": no gradient passes through {n}"));
     match g.zero {
-        0 => (Severity::Ok, format!("on all {} images", m.count)),
+        0 => Found::passed(format!("on all {} images", m.count)),
         zero if zero == m.count => {
-            (Severity::Error, format!("the gradient is zero on every image of the first batch{flat}"))
+            Found::error(format!("the gradient is zero on every image of the first batch{flat}"))
         }
         zero => {
             // In a batch of eight, one image without gradient may be chance; two are not.
             let severity = if zero > 1 { Severity::Error } else { Severity::Warning };
-            (severity, format!("the gradient is zero on {zero} of {} images{flat}", m.count))
+            Found::Failed(severity, format!("the gradient is zero on {zero} of {} images{flat}", m.count))
         }
     }
 }
@@ -415,27 +418,21 @@ pub(super) fn right(m: &Measured) -> Found {
         .as_ref()
         .map_or(String::new(), |n| format!(". No gradient passes through {n}, constant almost everywhere"));
     match g.errors {
-        None if !g.finite || g.zero == m.count => (Severity::Info, "not checked: there is no gradient".into()),
-        None => (
-            Severity::Warning,
-            "the gradient couldn't be compared with finite differences: the model quantises with scales that are per channel or \
-             computed at run time, and finite differences need fixed rounding"
-                .into(),
-        ),
-        Some(e) if e.accepted() => {
-            (Severity::Ok, format!("it differs by {}, medians of {} directional derivatives", e.said(), e.directions))
-        }
+        None if g.is_none(m.count) => no_gradient(),
+        None => no_differences().weighing(Severity::Warning),
+        Some(e) if e.accepted() => Found::passed(format!(
+            "it differs by {}, medians of {} directional derivatives",
+            e.said(),
+            e.directions
+        )),
         Some(e) if e.rounding => {
-            (Severity::Info, "not checked: rounding is larger than the image's influence on the embedding".into())
+            Found::not_checked("rounding is larger than the image's influence on the embedding", "")
         }
-        Some(e) => (
-            Severity::Error,
-            format!(
-                "the gradient fails its check: directional derivatives differ from finite differences of the model by {} ({}){flat}",
-                e.said(),
-                Errors::limits()
-            ),
-        ),
+        Some(e) => Found::error(format!(
+            "the gradient fails its check: directional derivatives differ from finite differences of the model by {} ({}){flat}",
+            e.said(),
+            Errors::limits()
+        )),
     }
 }
 
@@ -443,7 +440,7 @@ pub(super) fn deviates(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
     let errors = match g.errors {
         Some(e) if e.accepted() => e,
-        _ => return (Severity::Info, "not checked: the gradient isn't confirmed".into()),
+        _ => return Found::not_checked("the gradient isn't confirmed", ""),
     };
     let apart = errors.deviations().map(|along| {
         let [off, precision] = [along.off, along.precision].map(|share| 100.0 * share);
@@ -451,48 +448,44 @@ pub(super) fn deviates(m: &Measured) -> Found {
     });
     let apart: Vec<String> = apart.collect();
     match apart.is_empty() {
-        true => (Severity::Ok, "no difference exceeds their precision".into()),
-        false => (
-            Severity::Warning,
-            format!(
-                "the gradient differs from finite differences by more than their precision explains: {}",
-                apart.join("; ")
-            ),
-        ),
+        true => Found::passed("no difference exceeds their precision"),
+        false => Found::warning(format!(
+            "the gradient differs from finite differences by more than their precision explains: {}",
+            apart.join("; ")
+        )),
     }
 }
 
 pub(super) fn hidden(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
-    match g.errors.is_some_and(|e| e.rounding) {
-        false => (Severity::Ok, "by more than float32 rounding".into()),
-        true => (
-            Severity::Warning,
+    match g.errors {
+        Some(e) if e.rounding => Found::warning(
             "it hardly does: a change of pixels by a tenth of their range changes it by little more than float32 rounding, so \
-             that no finite differences confirm the gradient"
-                .into(),
+             that no finite differences confirm the gradient",
         ),
+        Some(_) => Found::passed("by more than float32 rounding"),
+        None if g.is_none(m.count) => no_gradient(),
+        None => no_differences(),
     }
 }
 
 pub(super) fn straight_through(m: &Measured) -> Found {
     match &m.straight_through {
-        None => (Severity::Ok, "no operator on the gradient's path rounds".into()),
-        Some(nodes) => (
-            Severity::Warning,
-            format!(
-                "the gradient passes through {nodes} as if nothing were rounded (straight-through estimator)"
-            ),
-        ),
+        Some(nodes) => Found::warning(format!(
+            "the gradient passes through {nodes} as if nothing were rounded (straight-through estimator)"
+        )),
+        None if m.estimated => unformed(m),
+        None => Found::passed("no operator on the gradient's path rounds"),
     }
 }
 
 pub(super) fn flat(m: &Measured) -> Found {
     match &m.flat {
-        None => (Severity::Ok, "yes: no operator on the way has a zero gradient".into()),
         Some(nodes) => {
-            (Severity::Warning, format!("no gradient passes through {nodes}, constant almost everywhere"))
+            Found::warning(format!("no gradient passes through {nodes}, constant almost everywhere"))
         }
+        None if m.estimated => unformed(m),
+        None => Found::passed("yes: no operator on the way has a zero gradient"),
     }
 }
 
@@ -502,19 +495,20 @@ pub(super) fn saturated(m: &Measured) -> Found {
     /// Cosine below which the gradient's direction counts as lost.
     const UNSTEADY: f64 = 0.1;
     let Some(g) = &m.gradient else { return unformed(m) };
-    if g.zero == m.count {
-        return (Severity::Info, "not checked: there is no gradient".into());
+    if g.is_none(m.count) {
+        return no_gradient();
     }
     let text = format!(
         "{:.0} % of the pixels have no influence; after a change of one grey level, the cosine of the gradient with itself is {:.2}",
         g.dead, g.steady
     );
-    (if g.dead > MOST_DEAD || g.steady < UNSTEADY { Severity::Warning } else { Severity::Ok }, text)
+    Found::judged(g.dead > MOST_DEAD || g.steady < UNSTEADY, Severity::Warning, text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::State;
 
     /// Only a fault of this program makes its embeddings differ from the file's, so the test constructs the
     /// measurement.
@@ -536,11 +530,54 @@ mod tests {
                 straight_through: None,
                 flat: None,
             })
-            .0
+            .severity()
         };
         assert_eq!(level(1e-5, DType::F32), Severity::Ok);
         assert_eq!(level(1e-3, DType::F32), Severity::Error);
         assert_eq!(level(1e-3, DType::F16), Severity::Ok);
         assert_eq!(level(f64::NAN, DType::F32), Severity::Error);
+    }
+
+    /// What a check at load says of measurements that are missing: nothing was examined. Properties that follow from the file or from
+    /// the batch hold without a measurement.
+    #[test]
+    fn nothing_passes_that_was_not_measured() {
+        let unmeasured = |estimated, gradient: Option<Gradients>| Measured {
+            finite: true,
+            parity: None,
+            tolerance: 1e-4,
+            shipped: None,
+            repeat: 0.0,
+            company: None,
+            sizes: None,
+            precision: DType::F32,
+            estimated,
+            count: 8,
+            gradient,
+            straight_through: None,
+            flat: None,
+        };
+        let states = |m: &Measured, checks: &[fn(&Measured) -> Found]| {
+            checks.iter().map(|check| check(m).state()).collect::<Vec<State>>()
+        };
+        let of_gradient: [fn(&Measured) -> Found; 7] =
+            [zero, right, deviates, hidden, saturated, straight_through, flat];
+        let estimated = unmeasured(true, None);
+        assert_eq!(states(&estimated, &of_gradient), [State::NotChecked; 7]);
+        let Found::NotChecked(unchecked) = zero(&estimated) else { panic!() };
+        assert!(unchecked.how.contains("--gradient"), "{}", unchecked.how);
+        assert_eq!(states(&estimated, &[parity, shipped, batch_size]), [State::NotChecked; 3]);
+        assert_eq!(states(&estimated, &[finite, repeatable, company]), [State::Passed; 3]);
+        assert_eq!(parity(&estimated).severity(), Severity::Warning);
+        // Finite differences are impossible where scales of quantisation depend on the image.
+        let gradient = |zero| Gradients { finite: true, zero, dead: 0.0, steady: 1.0, errors: None };
+        let quantised = unmeasured(false, Some(gradient(0)));
+        assert_eq!(states(&quantised, &[right, deviates, hidden]), [State::NotChecked; 3]);
+        assert_eq!(
+            (right(&quantised).severity(), zero(&quantised).state()),
+            (Severity::Warning, State::Passed)
+        );
+        let flat_everywhere = unmeasured(false, Some(gradient(8)));
+        assert_eq!(states(&flat_everywhere, &[right, deviates, hidden, saturated]), [State::NotChecked; 4]);
     }
 }

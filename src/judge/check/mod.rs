@@ -17,7 +17,7 @@ pub mod load;
 pub mod preprocessing;
 pub mod rivals;
 
-use crate::record::{Finding, Found, Reason, Severity, Warning, reason};
+use crate::record::{Finding, Found, Masking, Reason, Severity, Warning, reason};
 use crate::{Error, Result};
 
 /// A check: its question and its function.
@@ -38,6 +38,8 @@ pub enum CheckFn {
     Clean(fn(&clean::CleanRetrieval) -> Found),
     /// What all trials came to.
     Attacked(fn(&attacked::Outcomes) -> Found),
+    /// The same, for what the trials of the strong search came to.
+    Strong(fn(&attacked::Outcomes) -> Found),
     /// Further attacks.
     Doctor(fn(&mut rivals::DoctorInput) -> Result<Found>),
     /// Another attack on the same trials, which should not be better than the audit's own attack.
@@ -45,25 +47,31 @@ pub enum CheckFn {
 }
 
 impl Check {
-    /// Whether the check runs attacks. Only the doctor makes such checks.
+    /// Whether the doctor attacks for this check alone.
     pub fn attacks(&self) -> bool {
-        matches!(self.run, CheckFn::Doctor(_) | CheckFn::Rival(_))
+        self.strong() || matches!(self.run, CheckFn::Doctor(_) | CheckFn::Rival(_))
+    }
+
+    /// Whether it needs the strong search.
+    pub fn strong(&self) -> bool {
+        matches!(self.run, CheckFn::Strong(_))
     }
 
     /// What to do about a finding. An attack that beats the strong search has other advice than one that beats a suite's attack: no
-    /// other suite searches more, and the strong search does not depend on one gradient, so that masking is not the cause.
-    fn advice(&self, strong: bool) -> &'static str {
+    /// other suite searches more, and the strong search does not depend on one gradient, so that masking is not the cause. If an attack
+    /// beats a suite's, `masking` says whether it may be the cause.
+    fn advice(&self, strong: bool, masking: Masking) -> &'static str {
         match self.run {
             CheckFn::Rival(_) if strong => reason::MORE_EFFORT,
-            _ => self.reason.advice,
+            _ => masking.decides(self.reason.advice),
         }
     }
 
-    /// Runs a check that attacks; `None` for the others.
-    pub fn examine(&self, patient: &mut rivals::DoctorInput) -> Result<Option<Finding>> {
+    /// Runs a check that attacks again; `None` for the others. `masking` is what is known of the model's gradient.
+    pub fn examine(&self, patient: &mut rivals::DoctorInput, masking: Masking) -> Result<Option<Finding>> {
         let (CheckFn::Doctor(examine) | CheckFn::Rival(examine)) = self.run else { return Ok(None) };
         let found = examine(patient)?;
-        Ok(Some(self.reason.advising(self.advice(patient.plan.effort.is_some()), found)))
+        Ok(Some(self.reason.advising(self.advice(patient.plan.effort.is_some(), masking), found)))
     }
 }
 
@@ -99,8 +107,8 @@ pub static CHECKS: &[Check] = &[
     check(&reason::SILENT_SUCCESS, CheckFn::Attacked(attacked::silent)),
     check(&reason::HALF_PRECISION, CheckFn::Attacked(float16::weaker)),
     check(&reason::WORST_CASE, CheckFn::Attacked(attacked::worst_case)),
-    check(&reason::MASKED_GRADIENTS, CheckFn::Attacked(attacked::masked)),
-    check(&reason::CONTRADICTED, CheckFn::Attacked(attacked::contradicted)),
+    check(&reason::MASKED_GRADIENTS, CheckFn::Strong(attacked::masked)),
+    check(&reason::CONTRADICTED, CheckFn::Strong(attacked::contradicted)),
     check(&reason::MORE_STEPS, CheckFn::Rival(rivals::more_steps)),
     check(&reason::RESTARTS, CheckFn::Rival(rivals::restarts)),
     check(&reason::STEP_SIZE, CheckFn::Rival(rivals::step_size)),
@@ -149,7 +157,7 @@ pub fn of_retrieval(retrieval: &clean::CleanRetrieval) -> Vec<Finding> {
 /// Runs the checks on outcomes.
 pub fn of_outcomes(outcomes: &attacked::Outcomes) -> Vec<Finding> {
     findings(|run| match run {
-        CheckFn::Attacked(check) => Some(check(outcomes)),
+        CheckFn::Attacked(check) | CheckFn::Strong(check) => Some(check(outcomes)),
         _ => None,
     })
 }
@@ -181,6 +189,7 @@ pub fn admit(model: &str, findings: &[Finding]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::State;
 
     /// No suite is stronger than the strong search, and an attack that beats it does not prove masked gradients.
     #[test]
@@ -188,14 +197,82 @@ mod tests {
         let rivals: Vec<&Check> = CHECKS.iter().filter(|c| matches!(c.run, CheckFn::Rival(_))).collect();
         assert!(rivals.iter().any(|c| c.reason.id == "black-box"));
         for rival in rivals {
-            assert_eq!(rival.advice(false), rival.reason.advice);
-            let strong = rival.advice(true);
+            let strong = rival.advice(true, Masking::Unknown);
             assert!(
                 strong.contains("effort") && !strong.contains("strict") && !strong.contains("masked"),
                 "{strong}"
             );
         }
         let eight_bit = CHECKS.iter().find(|c| c.reason.id == "eight-bit").unwrap();
-        assert_eq!(eight_bit.advice(true), eight_bit.reason.advice);
+        assert_eq!(eight_bit.advice(true, Masking::NotFound), eight_bit.reason.advice);
+    }
+
+    /// That an attack is better than the suite's has two possible causes. Only the check `masked-gradients` tells which one it is, so no
+    /// other check concludes that gradients are masked, and none says it of a model that masks nothing.
+    #[test]
+    fn only_one_check_concludes_that_gradients_are_masked() {
+        for check in CHECKS.iter().filter(|c| !c.strong()) {
+            let said = |masking| check.advice(false, masking);
+            for certain in ["are masked, so", "gradient is masked", "masks", "invalid"] {
+                assert!(
+                    !check.reason.advice.contains(certain),
+                    "{}: {}",
+                    check.reason.id,
+                    check.reason.advice
+                );
+                for masking in [Masking::NotFound, Masking::Unknown] {
+                    assert!(!said(masking).contains(certain), "{}: {}", check.reason.id, said(masking));
+                }
+            }
+        }
+        let check = |id: &str| CHECKS.iter().find(|c| c.reason.id == id).unwrap();
+        for id in ["one-step", "budget", "noise", "black-box", "transfer"] {
+            let said = |masking| check(id).advice(false, masking);
+            assert!(said(Masking::Found).contains("the gradient is masked"), "{id}");
+            assert!(
+                said(Masking::NotFound).contains("too weak")
+                    && said(Masking::NotFound).contains("no masking")
+            );
+            assert!(said(Masking::Unknown).contains("too weak, or gradients are masked"), "{id}");
+        }
+    }
+
+    /// Each state has its word in tables and its place in reports.
+    #[test]
+    fn the_three_states_are_told_apart() {
+        let finding = |found| reason::TRANSFER.finding(found);
+        let passed = finding(Found::passed("0 of 8"));
+        assert_eq!((passed.word(), passed.state, passed.severity), ("ok", State::Passed, Severity::Ok));
+        assert!(passed.advice.is_empty() && passed.warning().is_none());
+        let failed = finding(Found::warning("5 of 8"));
+        assert_eq!(
+            (failed.word(), failed.state, failed.severity),
+            ("warning", State::Failed, Severity::Warning)
+        );
+        let failed = failed.warning().unwrap();
+        assert!(
+            failed.text.starts_with("5 of 8. The attack of the suite is too weak, or"),
+            "{}",
+            failed.text
+        );
+        assert_eq!(serde_json::to_value(&failed).unwrap().get("state"), None);
+        let gap = finding(Found::not_checked("there is no other model", "Name one: --surrogate"));
+        assert_eq!((gap.word(), gap.severity), ("not checked", Severity::Info));
+        assert_eq!(gap.advice, "Name one: --surrogate");
+        let json = serde_json::to_value(&gap).unwrap();
+        assert_eq!((&json["state"], &json["severity"]), (&"not-checked".into(), &"info".into()));
+        let gap = gap.warning().unwrap();
+        assert_eq!(
+            (gap.word(), gap.text.as_str()),
+            ("not checked", "there is no other model. Name one: --surrogate")
+        );
+        assert_eq!(serde_json::to_value(&gap).unwrap()["state"], "not-checked");
+        // A gap that weighs as much as a warning is one in formats that know warnings alone.
+        let grave = finding(Found::not_checked("no file", "").weighing(Severity::Warning)).warning().unwrap();
+        assert_eq!((grave.word(), grave.text.as_str()), ("warning", "not checked: no file"));
+        // A report of an older version has no states.
+        let old: Warning =
+            serde_json::from_str(r#"{"id": "noise", "severity": "error", "text": "8 of 128"}"#).unwrap();
+        assert_eq!((old.state, old.word()), (State::Failed, "error"));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::data::{Dataset, Preparation};
 use crate::model::Model;
-use crate::record::{Found, Metric, Preprocessing, Severity};
+use crate::record::{Found, Metric, Preprocessing};
 use crate::space::Gallery;
 use crate::{Error, Result};
 use ndarray::Array2;
@@ -49,7 +49,8 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
         .filter_map(|(&i, pixels)| Some((dataset.items[i].class, pixels?.data)))
         .unzip();
     if pixels.len() < 8 {
-        return Ok((Severity::Info, "too few images to decide".into()));
+        let why = format!("{} images of classes with two or more are too few to decide", pixels.len());
+        return Ok(Found::not_checked(why, "Give more images, two or more of each class"));
     }
     let mut hits = |other: &Preprocessing| -> Result<Vec<bool>> {
         let mut raw: Vec<f32> = Vec::new();
@@ -76,10 +77,9 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
     // At best, another preprocessing hits every query that this one misses and loses none.
     if !clearly_better(ours.len(), ours.iter().filter(|hit| !**hit).count(), 0) {
         let (r1, n) = (share(&ours), ours.len());
-        return Ok((
-            Severity::Ok,
-            format!("none can be much better: R@1 is {r1:.0} % on a sample of {n} images"),
-        ));
+        return Ok(Found::passed(format!(
+            "none can be much better: R@1 is {r1:.0} % on a sample of {n} images"
+        )));
     }
     let mut best: Option<(i64, f64, &str)> = None;
     for (i, (name, other)) in others.iter().enumerate() {
@@ -93,16 +93,13 @@ pub(super) fn doubtful(sample: &mut PreprocessingSample) -> Result<Found> {
         }
     }
     Ok(match best {
-        None => (Severity::Ok, format!("none of the common ones is, on a sample of {} images", ours.len())),
-        Some((_, better, name)) => (
-            Severity::Error,
-            format!(
-                "on a sample of {} images R@1 is {:.0} %, and {:.0} % with {name}",
-                ours.len(),
-                share(&ours),
-                better
-            ),
-        ),
+        None => Found::passed(format!("none of the common ones is, on a sample of {} images", ours.len())),
+        Some((_, better, name)) => Found::error(format!(
+            "on a sample of {} images R@1 is {:.0} %, and {:.0} % with {name}",
+            ours.len(),
+            share(&ours),
+            better
+        )),
     })
 }
 

@@ -16,7 +16,7 @@ use crate::space::Gallery;
 use crate::threat::{self, Bound, Draw, Event, ImageSource, Plan, Reach, Strong, Trial, measure};
 use crate::{Error, Result};
 use ndarray::Array2;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -30,6 +30,8 @@ const RANDOM_STARTS: usize = 5;
 const MIN_GAIN: f64 = 1.0;
 /// Largest share of the trials in which a weaker attack may have the lower loss by chance, in per cent.
 const CHANCE_SHARE: f64 = 1.0;
+/// Largest loss of success by rounding to grey levels, in points.
+const MOST_LOST: f64 = 5.0;
 
 /// What the checks of this module attack, with the runs that several checks share.
 pub struct DoctorInput<'a> {
@@ -131,6 +133,17 @@ impl<'a> DoctorInput<'a> {
         all.into_iter().filter_map(|(code, v)| Some((code, mean(v)?))).collect()
     }
 
+    /// The points of success that each attack gained, on average.
+    fn gained(&self, shots: &[Shot]) -> Vec<f64> {
+        let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+        for (i, shot) in shots.iter().enumerate() {
+            let (form, objective) = (self.plan.form, self.trials[i].objective);
+            let success = objective.success(&shot.outcome, form, form.ranked_in(self.gallery) as f64);
+            all.entry(objective.code).or_default().extend(success.map(|(before, after)| after - before));
+        }
+        all.into_values().filter_map(|gains| Mean::of(&gains)).map(|mean| mean.value).collect()
+    }
+
     /// The gain of `better` over `worse`, in points of success: first over all attacks, paired by query, then of each
     /// attack. A shared perturbation is one gain, with the first query that it is measured on.
     fn gains(&self, better: &[Shot], worse: &[Shot]) -> Vec<Gain> {
@@ -155,16 +168,26 @@ impl<'a> DoctorInput<'a> {
     /// A finding of weight `severity` where `better` has clearly more success than `worse`.
     fn compared(&self, severity: Severity, how: &str, better: &[Shot], worse: &[Shot]) -> Found {
         let gains = self.gains(better, worse);
+        if self.queries() < 2 {
+            return Found::not_checked("one query can't tell a difference from chance", MORE_QUERIES);
+        }
         let clear: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(MIN_GAIN)))
             .map(|g| format!("{} {:.1}", g.what, g.by.value))
             .collect();
         match (gains.first(), clear.is_empty()) {
-            (None, _) => (Severity::Info, "no attack of the suite can be measured".into()),
+            (None, _) => unmeasured(),
             (Some(all), true) => {
-                (Severity::Ok, format!("{how}: {:+.1} ± {:.1} points of success", all.by.value, all.by.error))
+                Found::passed(format!("{how}: {:+.1} ± {:.1} points of success", all.by.value, all.by.error))
             }
-            (_, false) => (severity, format!("{how}, points of success gained: {}", clear.join(", "))),
+            (_, false) => {
+                Found::Failed(severity, format!("{how}, points of success gained: {}", clear.join(", ")))
+            }
         }
+    }
+
+    /// The number of queries.
+    fn queries(&self) -> usize {
+        self.trials.iter().map(|t| t.query).collect::<BTreeSet<_>>().len()
     }
 
     /// The perturbations with which the base attack misses its goal and `losses` decrease by more than its loss, by a margin of
@@ -222,9 +245,17 @@ impl<'a> DoctorInput<'a> {
     /// A finding of weight `severity` where images that a weaker attack found (one for each trial) are better than those of
     /// the audit's attack in more than [`CHANCE_SHARE`] per cent of the trials: in the loss, and for the strong search in success.
     fn outdone(&mut self, severity: Severity, who: &str, images: &[Vec<f32>]) -> Result<Found> {
-        let (losses, points) = self.losses(images)?;
-        let strong = self.plan.effort.is_some();
         let all = self.perturbations.len();
+        if all < 2 {
+            let why = "a single perturbation can't tell a better attack from chance";
+            return Ok(Found::not_checked(why, MORE_QUERIES));
+        }
+        let strong = self.plan.effort.is_some();
+        let base = self.base()?;
+        if strong && self.means(&base).is_empty() {
+            return Ok(unmeasured());
+        }
+        let (losses, points) = self.losses(images)?;
         let what = if all < self.trials.len() { "perturbations" } else { "trials" };
         let (beaten, better) = match strong {
             true => (self.beaten_by_success(&points)?, "more success"),
@@ -240,8 +271,18 @@ impl<'a> DoctorInput<'a> {
         // An attack that beats the strong search does not prove masked gradients: some of its members need no gradient.
         let severity = if strong { severity.min(Severity::Warning) } else { severity };
         // With few trials one alone exceeds the share, so at least two are required.
-        let severity = if share > CHANCE_SHARE && count > 1 { severity } else { Severity::Ok };
-        Ok((severity, format!("{who} gets {better} than the audit's attack on {count} of {all} {what}{of}")))
+        let fault = share > CHANCE_SHARE && count > 1;
+        let text = format!("{who} gets {better} than {} on {count} of {all} {what}{of}", self.own_attack());
+        Ok(Found::judged(fault, severity, text))
+    }
+
+    /// The audit's own attack, in words.
+    fn own_attack(&self) -> String {
+        match self.plan {
+            Plan { effort: Some(_), .. } => "the strong search".into(),
+            Plan { steps: 1, .. } => "the audit's single step".into(),
+            Plan { steps, .. } => format!("the audit's {steps} steps"),
+        }
     }
 
     /// The loss of one image per trial, and its point [n, D].
@@ -262,10 +303,18 @@ impl<'a> DoctorInput<'a> {
     /// R@1 by chance, in per cent. This much remains after a successful attack.
     fn chance(&self) -> f64 {
         let g = self.gallery;
-        let queries: std::collections::BTreeSet<usize> = self.trials.iter().map(|t| t.query).collect();
+        let queries: BTreeSet<usize> = self.trials.iter().map(|t| t.query).collect();
         let shares = queries.iter().map(|&q| g.positives(q).count() as f64 / g.len() as f64);
         100.0 * shares.sum::<f64>() / queries.len().max(1) as f64
     }
+}
+
+/// How a check that counts queries sees more of them.
+const MORE_QUERIES: &str = "Attack more queries: --max-queries";
+
+/// The result of a check that compares success, if no attack has any.
+fn unmeasured() -> Found {
+    Found::not_checked("no attack of the suite can be measured", "")
 }
 
 fn shoot(
@@ -320,6 +369,10 @@ pub(super) fn more_steps(p: &mut DoctorInput) -> Result<Found> {
 }
 
 pub(super) fn restarts(p: &mut DoctorInput) -> Result<Found> {
+    if p.plan.effort.is_none() && p.plan.restarts >= RANDOM_STARTS {
+        let why = format!("the suite has {} random starts itself", p.plan.restarts);
+        return Ok(Found::not_checked(why, ""));
+    }
     let more = Plan { restarts: p.plan.restarts.max(RANDOM_STARTS), ..p.alone() };
     let how = format!("{} more random starts", more.restarts - p.plan.restarts);
     let (more, base) = (p.run(more)?, p.base()?);
@@ -347,11 +400,9 @@ pub(super) fn step_size(p: &mut DoctorInput) -> Result<Found> {
     for (how, plan) in others {
         let shots = p.run(plan)?;
         let found = p.compared(Severity::Warning, &how, &shots, &base);
-        if worst.as_ref().is_none_or(|w| found.0 > w.0) {
-            worst = Some(found);
-        }
+        worst = Some(worst.map_or(found.clone(), |worst| worst.or_graver(found)));
     }
-    Ok(worst.unwrap_or((Severity::Ok, "no other step size was tried".into())))
+    Ok(worst.unwrap_or_else(|| Found::not_checked("no other step size was tried", "")))
 }
 
 pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
@@ -364,11 +415,16 @@ pub(super) fn one_step(p: &mut DoctorInput) -> Result<Found> {
 pub(super) fn budget(p: &mut DoctorInput) -> Result<Found> {
     let widest = p.widest();
     let at = |factor: f32| p.plan.within((factor * p.plan.eps).min(widest));
-    let (half, twice) = (p.run(at(0.5))?, p.run(at(2.0))?);
+    let half = p.run(at(0.5))?;
     let base = p.base()?;
     let first = p.compared(Severity::Error, "ε/2 instead of ε", &half, &base);
+    // Nothing lies beyond the largest distance of two images.
+    if p.plan.eps >= widest {
+        return Ok(first);
+    }
+    let twice = p.run(at(2.0))?;
     let second = p.compared(Severity::Error, "ε instead of 2ε", &base, &twice);
-    Ok(if second.0 > first.0 { second } else { first })
+    Ok(first.or_graver(second))
 }
 
 /// The plan of an attack that may turn an image into any other; `widest` is the largest distance between two.
@@ -413,10 +469,11 @@ pub(super) fn unbounded(p: &mut DoctorInput) -> Result<Found> {
         codes => format!("{} not judged, as it is unknown what can be reached", codes.join(", ")),
     };
     Ok(match (&short[..], asked) {
-        ([], false) => (Severity::Info, rest),
-        ([], true) if rest.is_empty() => (Severity::Ok, format!("yes, {how}")),
-        ([], true) => (Severity::Ok, format!("yes, {how}; {rest}")),
-        (short, _) => (Severity::Error, format!("{how}, {} only", short.join(", "))),
+        ([], false) if rest.is_empty() => unmeasured(),
+        ([], false) => Found::not_checked(rest, ""),
+        ([], true) if rest.is_empty() => Found::passed(format!("yes, {how}")),
+        ([], true) => Found::passed(format!("yes, {how}; {rest}")),
+        (short, _) => Found::error(format!("{how}, {} only", short.join(", "))),
     })
 }
 
@@ -438,7 +495,7 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
             }
         }
         if hits.is_empty() {
-            return Ok((Severity::Info, "the suite has no attack on R@1".into()));
+            return Ok(Found::not_checked("the suite has no attack on R@1", ""));
         }
         last = 100.0 * hits.values().filter(|hit| **hit).count() as f64 / hits.len() as f64;
         points.push(match p.plan.ball.is_box {
@@ -448,9 +505,12 @@ pub(super) fn curve(p: &mut DoctorInput) -> Result<Found> {
     }
     let text = format!("R@1 under the worst attack: {}", points.join(", "));
     if !judged {
-        return Ok((Severity::Info, format!("{text}. Not judged, as it is unknown what can be reached")));
+        return Ok(Found::not_checked(
+            format!("{text}. Not judged, as it is unknown what can be reached"),
+            "",
+        ));
     }
-    Ok((if last > p.chance() + MIN_GAIN { Severity::Warning } else { Severity::Ok }, text))
+    Ok(Found::judged(last > p.chance() + MIN_GAIN, Severity::Warning, text))
 }
 
 /// A perturbation that many queries share is drawn once for all of them, and the best of all is that with the lowest mean loss.
@@ -498,6 +558,9 @@ pub(super) fn noise(p: &mut DoctorInput) -> Result<Found> {
 }
 
 pub(super) fn black_box(p: &mut DoctorInput) -> Result<Found> {
+    if p.plan.effort.is_none() && *p.plan.search == threat::RANDOM {
+        return Ok(Found::not_checked("the suite's own attack is this random search", ""));
+    }
     let square = Plan { search: &threat::RANDOM, steps: RANDOM_IMAGES - 1, restarts: 0, ..p.alone() };
     let shots = p.run(square)?;
     p.outdone(
@@ -509,10 +572,8 @@ pub(super) fn black_box(p: &mut DoctorInput) -> Result<Found> {
 
 pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
     let Some((mut model, gallery)) = p.surrogate.take() else {
-        return Ok((
-            Severity::Info,
-            "not checked: name another model of the same input with --surrogate".into(),
-        ));
+        let how = "Name another model of the same input: --surrogate";
+        return Ok(Found::not_checked("there is no other model", how));
     };
     let shots = shoot(&mut model, &gallery, p.images, p.trials, p.plan)?;
     let images: Vec<Vec<f32>> = shots.into_iter().map(|s| s.image).collect();
@@ -521,6 +582,16 @@ pub(super) fn transfer(p: &mut DoctorInput) -> Result<Found> {
 
 pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
     let base = p.base()?;
+    let gained = p.gained(&base);
+    if gained.is_empty() {
+        return Ok(unmeasured());
+    }
+    if !gained.iter().any(|gain| *gain > MOST_LOST) {
+        let why = format!(
+            "no attack gains more than {MOST_LOST:.0} points of success that rounding could take away"
+        );
+        return Ok(Found::not_checked(why, ""));
+    }
     let images: Vec<Vec<f32>> =
         base.iter().map(|s| s.image.iter().map(|v| (255.0 * v).round() / 255.0).collect()).collect();
     let (_, points) = threat::losses(p.model.lanes(), p.gallery, p.plan.form, p.trials, &images)?;
@@ -531,14 +602,14 @@ pub(super) fn eight_bit(p: &mut DoctorInput) -> Result<Found> {
         })
         .collect();
     let gains = p.gains(&base, &rounded);
-    let lost: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(5.0)))
+    let lost: Vec<String> = (gains.iter().filter(|g| g.by.clearly_above(MOST_LOST)))
         .map(|g| format!("{} {:.1}", g.what, g.by.value))
         .collect();
     Ok(match lost.is_empty() {
-        true => (Severity::Ok, "rounded to 256 grey levels they are as effective".into()),
-        false => (
-            Severity::Warning,
-            format!("rounded to 256 grey levels they lose points of success: {}", lost.join(", ")),
-        ),
+        true => Found::passed("rounded to 256 grey levels they are as effective"),
+        false => Found::warning(format!(
+            "rounded to 256 grey levels they lose points of success: {}",
+            lost.join(", ")
+        )),
     })
 }

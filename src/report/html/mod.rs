@@ -27,7 +27,7 @@ pub(super) use sweep::render as sweep;
 use super::first::{First, firsts, masked};
 use super::shown::{about, bound, capital, crafted, measures, number, stepping, strong_sample};
 use crate::Result;
-use crate::record::{Attack, CheckResult, GateCheckKind, Report, Severity, Verdict, reason};
+use crate::record::{Attack, CheckResult, GateCheckKind, Report, Severity, State, Verdict, reason};
 use crate::threat::term::Term;
 use maud::{Markup, html};
 use page::{at, band, conditions, finding, scripted, section, sentence};
@@ -153,6 +153,7 @@ fn trust(report: &Report) -> Markup {
         )
     });
     let refuted = report.errors().any(|w| reason::PARITY.made(w) || reason::GRADIENT.made(w));
+    let gaps = report.warnings.iter().any(|w| w.state == State::NotChecked);
     let lead = match report.warnings.iter().filter(|w| w.severity > Severity::Info).count() {
         _ if masked(report) && report.errors().count() == 1 => {
             "No: the model masks its gradient, so that scores of attacks along it are invalid. Read robust R@1."
@@ -160,6 +161,7 @@ fn trust(report: &Report) -> Markup {
         _ if report.errors().next().is_some() => {
             "No: what is found here leaves the numbers without a meaning."
         }
+        0 if gaps => "No check that ran casts doubt on the numbers. Some checks did not run.",
         0 => "Nothing found that casts doubt on the numbers.",
         1 => "One reason to be careful with the numbers.",
         _ => "Some reasons to be careful with the numbers.",
@@ -167,12 +169,12 @@ fn trust(report: &Report) -> Markup {
     let rows = html! {
         .card {
             @for w in gravest {
-                @let (class, word) = match w.severity {
-                    Severity::Error => ("failed", "ERROR"),
-                    Severity::Warning => ("warned", "WARNING"),
-                    Severity::Info | Severity::Ok => ("quiet", "NOTE"),
+                @let class = match w.severity {
+                    Severity::Error => "failed",
+                    Severity::Warning => "warned",
+                    Severity::Info | Severity::Ok => "quiet",
                 };
-                (finding(class, word, html! { (sentence(&w.text)) " " code { (w.id) } }))
+                (finding(class, &w.word().to_uppercase(), html! { (sentence(&w.text)) " " code { (w.id) } }))
             }
             @if !refuted && (embedding.is_some() || gradient.is_some()) {
                 @let gradient = gradient.as_deref().unwrap_or("The gradient was not checked.");

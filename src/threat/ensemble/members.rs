@@ -2,6 +2,7 @@
 //! with members of its own has them in its file.
 
 use crate::model::Route;
+use crate::threat::plan::Room;
 use crate::threat::search::{COSINE, NES, RANDOM};
 use crate::threat::trial::{Aims, Ensemble, From, Member};
 
@@ -103,11 +104,21 @@ impl Member {
 
     /// The largest number of image steps that it makes for a trial.
     pub(super) fn cost(&self, effort: usize) -> usize {
-        let runs = match self.aims {
+        self.steps_at(effort) * self.runs(effort)
+    }
+
+    /// The forward passes of all lanes that it takes at most on some trials.
+    pub(super) fn passes(&self, effort: usize, trials: usize, room: Room) -> usize {
+        room.passes(trials * self.runs(effort), self.steps_at(effort), self.at_once, self.search)
+    }
+
+    /// The largest number of its runs on a trial.
+    fn runs(&self, effort: usize) -> usize {
+        let aims = match self.aims {
             Aims::One => 1,
             Aims::Several(n) | Aims::Nearest(n) | Aims::Best(n) => n,
         };
-        self.steps_at(effort) * runs * self.repeats(effort)
+        aims * self.repeats(effort)
     }
 
     /// How often it runs on each aim.
@@ -127,6 +138,11 @@ pub(super) fn telling(ensemble: Ensemble) -> bool {
 /// The largest number of image steps that an ensemble makes for a trial.
 pub fn cost(ensemble: Ensemble, effort: usize) -> usize {
     ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.cost(effort)).sum()
+}
+
+/// The forward passes of all lanes that an ensemble takes at most on some trials. One member runs after the other.
+pub fn passes(ensemble: Ensemble, effort: usize, trials: usize, room: Room) -> usize {
+    ensemble.iter().flat_map(|tier| tier.iter()).map(|m| m.passes(effort, trials, room)).sum()
 }
 
 /// Image steps that an ensemble usually makes for a trial: a quarter of the trials survive its first tier, and members for

@@ -1,6 +1,6 @@
 //! Runs the members of ensembles on trials, and keeps the best image of each.
 
-use super::members::{cost, telling};
+use super::members::{cost, passes, telling};
 use crate::Result;
 use crate::model::{Differentiable, OnLanes, Route};
 use crate::record::{Form, MemberResult, Outcome};
@@ -9,7 +9,7 @@ use crate::threat::ball::Bound;
 use crate::threat::draw::Draw;
 use crate::threat::measure::measure_all;
 use crate::threat::objective::{OBJECTIVES, r1};
-use crate::threat::plan::Plan;
+use crate::threat::plan::{Passes, Plan, Room};
 use crate::threat::runner::{Event, Evidence, ImageSource, Task, Variation, Watch, load, start};
 use crate::threat::trial::{Aims, From, Member, Trial};
 use std::ops::ControlFlow;
@@ -111,15 +111,35 @@ impl Strong<'_> {
             let mine: Vec<usize> = (0..self.trials.len()).filter(of).collect();
             groups.extend(mine.chunks(chunk).map(<[usize]>::to_vec));
         }
-        let mut done = 0;
-        for group in groups {
-            if Chunk::new(self, &group, done).run(lanes, watch)?.is_break() {
+        let room = room(lanes)?;
+        let (mut done, mut made) = (0, 0);
+        for (i, group) in groups.iter().enumerate() {
+            let later = groups[i + 1..].iter().map(|later| self.most_passes(later, room)).sum();
+            let mut chunk = Chunk::new(self, group, room, done, Passes { made, left: later });
+            if chunk.run(lanes, watch)?.is_break() {
                 return Ok(());
             }
+            made = chunk.passes.made;
             done += group.iter().map(|&i| cost(self.trials[i].objective.members, self.effort)).sum::<usize>();
         }
         Ok(())
     }
+
+    /// The forward passes that trials of one objective take at most.
+    fn most_passes(&self, group: &[usize], room: Room) -> usize {
+        let first = group.first().map(|&i| self.trials[i].objective.members);
+        first.map_or(0, |members| passes(members, self.effort, group.len(), room))
+    }
+}
+
+/// The batches that the lanes of a model have. The others have the same.
+fn room(lanes: &mut LaneSource) -> Result<Room> {
+    let mut room = Room { lanes: 1, batch: 1 };
+    lanes(Route::Exact, &mut |lanes| {
+        room = Room { lanes: lanes.len(), batch: lanes.first().map_or(1, |lane| lane.batch()) };
+        Ok(())
+    })?;
+    Ok(room)
 }
 
 /// Some trials of one objective.
@@ -128,14 +148,23 @@ struct Chunk<'s> {
     /// The places of the trials in the whole list.
     places: &'s [usize],
     states: Vec<State>,
+    room: Room,
     /// Image steps of earlier chunks.
     earlier: usize,
+    /// Passes that were made so far, and those of later chunks.
+    passes: Passes,
     /// Trials whose result was reported.
     told: usize,
 }
 
 impl<'s> Chunk<'s> {
-    fn new(all: &'s Strong<'s>, places: &'s [usize], earlier: usize) -> Chunk<'s> {
+    fn new(
+        all: &'s Strong<'s>,
+        places: &'s [usize],
+        room: Room,
+        earlier: usize,
+        passes: Passes,
+    ) -> Chunk<'s> {
         let state = |_| State {
             best: None,
             classes: Vec::new(),
@@ -146,14 +175,14 @@ impl<'s> Chunk<'s> {
             closing: false,
             reached: false,
         };
-        Chunk { all, places, states: places.iter().map(state).collect(), earlier, told: 0 }
+        Chunk { all, places, states: places.iter().map(state).collect(), room, earlier, passes, told: 0 }
     }
 
     fn trial(&self, i: usize) -> &'s Trial {
         &self.all.trials[self.places[i]]
     }
 
-    fn run(mut self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<ControlFlow<()>> {
+    fn run(&mut self, lanes: &mut LaneSource, watch: &mut Watch) -> Result<ControlFlow<()>> {
         let Some(first) = self.places.first() else { return Ok(ControlFlow::Continue(())) };
         let ensemble = self.all.trials[*first].objective.members;
         if self.without_attack(watch)?.is_break() {
@@ -161,6 +190,8 @@ impl<'s> Chunk<'s> {
         }
         let whole = cost(ensemble, self.all.effort);
         let mut before = 0;
+        let members: Vec<&Member> = ensemble.iter().flat_map(|tier| tier.iter()).collect();
+        let mut next = 0;
         for tier in ensemble {
             let standing: Vec<usize> = (0..self.states.len()).filter(|&i| !self.states[i].reached).collect();
             for &i in &standing {
@@ -168,7 +199,11 @@ impl<'s> Chunk<'s> {
             }
             for member in *tier {
                 let base = self.earlier + whole * self.told + before * standing.len();
-                let ended = self.member(member, &standing, base, lanes, watch)?;
+                next += 1;
+                // All of these trials may need all later members.
+                let most = |member: &&Member| member.passes(self.all.effort, standing.len(), self.room);
+                let later = members[next..].iter().map(most).sum();
+                let ended = self.member(member, &standing, [base, later], lanes, watch)?;
                 if ended.is_break() {
                     return Ok(ended);
                 }
@@ -248,12 +283,13 @@ impl<'s> Chunk<'s> {
         runs
     }
 
-    /// Runs one member on the `standing` trials. `base` counts the image steps before.
+    /// Runs one member on the `standing` trials. `base` counts the image steps before, and `later` the passes that members after it take
+    /// at most.
     fn member(
         &mut self,
         member: &Member,
         standing: &[usize],
-        base: usize,
+        [base, later]: [usize; 2],
         lanes: &mut LaneSource,
         watch: &mut Watch,
     ) -> Result<ControlFlow<()>> {
@@ -283,6 +319,8 @@ impl<'s> Chunk<'s> {
         let stream = |i: usize| (kind + runs[i].number as u64) & 0xFFFF_FFFF;
         let found: Mutex<Vec<(usize, Outcome, Evidence)>> = Mutex::new(Vec::new());
         let mut ended = ControlFlow::Continue(());
+        let before = Passes { left: self.passes.left + later, ..self.passes };
+        let mut made = before.made;
         {
             let states = &self.states;
             let draw = |i: usize| {
@@ -316,8 +354,10 @@ impl<'s> Chunk<'s> {
             };
             let mut see = |event: Event| {
                 match event {
-                    Event::Step { done, at } => {
-                        ended = watch(Event::Step { done: base + done, at });
+                    Event::Step { done, passes, at } => {
+                        made = before.made + passes.made;
+                        let passes = Passes { made, left: before.left + passes.left };
+                        ended = watch(Event::Step { done: base + done, passes, at });
                     }
                     Event::Done(i, outcome, evidence) => {
                         let mut found = found.lock().unwrap_or_else(|e| e.into_inner());
@@ -331,6 +371,7 @@ impl<'s> Chunk<'s> {
                 lanes(other, &mut work)?;
             }
         }
+        self.passes.made = made;
         if ended.is_break() {
             return Ok(ended);
         }

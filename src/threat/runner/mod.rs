@@ -13,7 +13,7 @@ use super::draw::{Draw, NOISE};
 use super::loss::Loss;
 use super::losses::{Losses, check_embeddings, check_loss};
 use super::measure::measure_all;
-use super::plan::Plan;
+use super::plan::{Passes, Plan, Room};
 use super::search::{Scaled, Setting, Walk};
 use super::trial::Trial;
 use crate::model::Differentiable;
@@ -36,6 +36,8 @@ pub enum Event<'a> {
     Step {
         /// Steps of single images so far. A trial that ends early counts with all its steps.
         done: usize,
+        /// What tells the time.
+        passes: Passes,
         /// One of the running trials and its step, if any is left.
         at: Option<(&'a Trial, usize)>,
     },
@@ -147,10 +149,18 @@ pub(super) fn start(
     task: Task,
     watch: &mut Watch,
 ) -> Result<Vec<Outcome>> {
+    let room = Room {
+        lanes: models.len().clamp(1, rayon::current_num_threads()),
+        batch: models.first().map_or(1, |model| model.batch()),
+    };
     let shared = Mutex::new(State {
         task,
         next: 0,
         steps: 0,
+        room,
+        queued: task.queued(),
+        lanes: vec![Passes::default(); models.len()],
+        most: usize::MAX,
         measured: HashMap::new(),
         best: HashMap::new(),
         outcomes: Vec::new(),
@@ -160,9 +170,9 @@ pub(super) fn start(
     let models: Vec<Mutex<&mut dyn Differentiable>> = models.into_iter().map(Mutex::new).collect();
     // Each lane runs in a thread of the pool, so that parallel work within a step finds that thread's queue first.
     let ran = rayon::broadcast(|thread| {
-        let mine = models.iter().skip(thread.index()).step_by(thread.num_threads());
-        mine.into_iter().try_for_each(|model| {
-            let result = task.work(&mut **locked(model), models.len() == 1, &shared);
+        let mine = models.iter().enumerate().skip(thread.index()).step_by(thread.num_threads());
+        mine.into_iter().try_for_each(|(lane, model)| {
+            let result = task.work(&mut **locked(model), lane, models.len() == 1, &shared);
             locked(&shared).ended |= result.is_err();
             result
         })
@@ -218,6 +228,14 @@ struct State<'a, 'w> {
     next: usize,
     /// Steps of single images so far.
     steps: usize,
+    /// The batches at work.
+    room: Room,
+    /// Runs that have not begun: those of one trial, and those of several.
+    queued: [usize; 2],
+    /// What each lane has made, and what its current runs may still need.
+    lanes: Vec<Passes>,
+    /// The passes of the whole run at most, as far as was known at any time.
+    most: usize,
     /// By (job, start): the measured trials of runs whose other trials are not measured yet.
     measured: HashMap<[usize; 2], Vec<Measured>>,
     /// By job, for jobs with runs left: the number of runs measured so far, and the best of them.
@@ -283,8 +301,31 @@ impl<'a> Task<'a> {
         self.how.map_or(1, |how| how.at_once)
     }
 
+    /// The runs of one trial and of several.
+    fn queued(&self) -> [usize; 2] {
+        let starts = self.plan.restarts + 1;
+        let mut queued = [0, 0];
+        for job in 0..self.jobs.len() {
+            // Those of a perturbation that is applied to other trials are one.
+            let runs = if self.applied(job).is_empty() { starts } else { 1 };
+            queued[usize::from(self.is_together(job))] += runs;
+        }
+        queued
+    }
+
+    /// Whether a job is crafted on several trials, or applied to others.
+    fn is_together(&self, job: usize) -> bool {
+        self.jobs[job].len() > 1 || !self.applied(job).is_empty()
+    }
+
     /// Runs one lane until no runs are left. `alone` says that this is the only lane.
-    fn work(&self, model: &mut dyn Differentiable, alone: bool, shared: &Mutex<State>) -> Result<()> {
+    fn work(
+        &self,
+        model: &mut dyn Differentiable,
+        lane: usize,
+        alone: bool,
+        shared: &Mutex<State>,
+    ) -> Result<()> {
         let Task { gallery, images, trials, jobs, plan, .. } = *self;
         let each = self.at_once();
         let (count, pixels) = ((model.batch() / each).max(1), model.pixels());
@@ -310,8 +351,8 @@ impl<'a> Task<'a> {
             while let Some(&slot) = free.front() {
                 let Some((job, start, clean)) = ready.pop_front() else { break };
                 let mut clean = clean?;
-                if clean.len() > 1 || !self.applied(job).is_empty() {
-                    self.work_together(job, start, clean, model, &mut buffers, shared)?;
+                if self.is_together(job) {
+                    self.work_together([job, start], clean, model, lane, &mut buffers, shared)?;
                     ready.extend(next().map(fetch));
                     continue;
                 }
@@ -337,7 +378,12 @@ impl<'a> Task<'a> {
             }
             let steps = self.advance(&mut active, &mut slots, model, &mut waiting)?;
             let at = active.iter().flatten().next().map(|run| (&trials[run.trial], run.step));
-            if locked(shared).stepped(steps, at) {
+            let first =
+                active.iter().flatten().map(|run| run.step).chain((!ready.is_empty()).then_some(0)).min();
+            let rounds = first.map_or(0, |step| (plan.steps - step).div_ceil(each));
+            let of_round = Room { lanes: 1, batch: model.batch() }.of_round(each, plan.search);
+            let passes = Passes { made: of_round, left: of_round * rounds };
+            if locked(shared).stepped(lane, steps, passes, at) {
                 return Ok(());
             }
             self.measure(&mut waiting, false, model, &mut buffers, shared)?;
@@ -574,14 +620,33 @@ impl State<'_, '_> {
         if start > 0 && !self.task.applied(job).is_empty() {
             return self.next();
         }
+        let kind = &mut self.queued[usize::from(self.task.is_together(job))];
+        *kind = kind.saturating_sub(1);
         Some((job, start))
     }
 
-    /// Counts steps. Returns whether all threads must stop.
-    fn stepped(&mut self, steps: usize, at: Option<(&Trial, usize)>) -> bool {
+    /// Counts steps of a lane, which made passes, and may need others for the runs that it has begun. Returns whether all threads must
+    /// stop.
+    fn stepped(&mut self, lane: usize, steps: usize, passes: Passes, at: Option<(&Trial, usize)>) -> bool {
         self.steps += steps;
-        self.ended = self.ended || (self.watch)(Event::Step { done: self.steps, at }).is_break();
+        let mine = &mut self.lanes[lane];
+        *mine = Passes { made: mine.made + passes.made, left: passes.left };
+        let event = Event::Step { done: self.steps, passes: self.passes(), at };
+        self.ended = self.ended || (self.watch)(event).is_break();
         self.ended
+    }
+
+    /// What all lanes have made, and what is left at most: the longest of the runs that have begun, then the others. Once some slots
+    /// have begun a new run this is more than before, although nothing was added: the least counts.
+    fn passes(&mut self) -> Passes {
+        let Task { plan, .. } = self.task;
+        let most = |of: fn(&Passes) -> usize| self.lanes.iter().map(of).max().unwrap_or(0);
+        let (made, begun) = (most(|lane| lane.made), most(|lane| lane.left));
+        let [alone, together] = self.queued;
+        let alone = self.room.passes(alone, plan.steps, self.task.at_once(), plan.search);
+        let together = together.div_ceil(self.room.lanes) * self.task.passes_together(self.room.batch);
+        self.most = self.most.min(made + begun + alone + together);
+        Passes { made, left: self.most.saturating_sub(made).max(begun) }
     }
 
     /// Records the result of one trial in one run. After the last trial of the last run of a job, the outcomes of its

@@ -6,6 +6,7 @@ use crate::threat::ball::Bound;
 use crate::threat::draw::{Draw, NOISE};
 use crate::threat::losses::{Losses, check_embeddings};
 use crate::threat::measure::measure_all;
+use crate::threat::plan::{GRADIENT_PASSES, Passes};
 use crate::threat::search::{RANDOM, Scaled, Setting};
 use crate::threat::trial::Trial;
 use crate::{Error, Result};
@@ -30,16 +31,16 @@ impl<'a> Task<'a> {
     /// Runs a job of several trials from one start, or from all where its perturbation is then applied to other trials.
     pub(super) fn work_together(
         &self,
-        job: usize,
-        start: usize,
+        [job, start]: [usize; 2],
         clean: Vec<Vec<f32>>,
         model: &mut dyn Differentiable,
+        lane: usize,
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<()> {
         let applied = self.applied(job);
         if applied.is_empty() {
-            let crafted = self.craft([job, start], clean, model, buffers, shared)?;
+            let crafted = self.craft([job, start], clean, model, lane, buffers, shared)?;
             let Some(Crafted { runs, delta, .. }) = crafted else { return Ok(()) };
             let mut waiting: Vec<_> = (runs.into_iter().flatten())
                 .map(|run| {
@@ -53,7 +54,7 @@ impl<'a> Task<'a> {
         // that the perturbation is measured on have no part in the choice.
         let mut best: Option<(f64, usize, Crafted)> = None;
         for start in 0..=self.plan.restarts {
-            let Some(found) = self.craft([job, start], clean.clone(), model, buffers, shared)? else {
+            let Some(found) = self.craft([job, start], clean.clone(), model, lane, buffers, shared)? else {
                 return Ok(());
             };
             let success = self.mean_success(&found, model, buffers)?;
@@ -86,6 +87,7 @@ impl<'a> Task<'a> {
         [job, start]: [usize; 2],
         clean: Vec<Vec<f32>>,
         model: &mut dyn Differentiable,
+        lane: usize,
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<Option<Crafted<'a>>> {
@@ -106,7 +108,7 @@ impl<'a> Task<'a> {
         let first = draw(start as u64);
         let x = match start {
             0 => Some(zero.clone()),
-            _ => self.random_search(&runs, &bound, first, model, buffers, shared)?,
+            _ => self.random_search(&runs, &bound, first, (&mut *model, lane), buffers, shared)?,
         };
         let Some(x) = x else { return Ok(None) };
         let draw = draw(NOISE + 1 + start as u64);
@@ -142,10 +144,10 @@ impl<'a> Task<'a> {
             }
             Ok::<_, Error>((loss, gradient))
         };
-        for _ in 0..plan.steps {
+        for step in 0..plan.steps {
             let (loss, gradient) = mean(&mut runs, &delta, model)?;
             walk.step(&mut delta, &bound, loss, Scaled::of(&gradient));
-            if self.stepped_together(&runs, shared) {
+            if self.stepped_together(&runs, plan.steps - step - 1, count, lane, shared) {
                 return Ok(None);
             }
         }
@@ -165,7 +167,7 @@ impl<'a> Task<'a> {
         runs: &[Option<Run>],
         bound: &Bound,
         draw: Draw,
-        model: &mut dyn Differentiable,
+        (model, lane): (&mut dyn Differentiable, usize),
         buffers: &mut Losses,
         shared: &Mutex<State>,
     ) -> Result<Option<Vec<f32>>> {
@@ -185,22 +187,49 @@ impl<'a> Task<'a> {
             let images: Vec<Vec<f32>> = runs.iter().flatten().map(|run| run.moved(&x)).collect();
             let loss = self.mean_loss(runs, &images, model, buffers)?;
             search.step(&mut x, bound, loss, Scaled::of(&[]));
-            if look.is_multiple_of(SEARCHED_PER_STEP) && self.stepped_together(runs, shared) {
+            let left = self.plan.steps + (steps - look) / SEARCHED_PER_STEP;
+            if look.is_multiple_of(SEARCHED_PER_STEP)
+                && self.stepped_together(runs, left, model.batch(), lane, shared)
+            {
                 return Ok(None);
             }
         }
         Ok(Some(search.best().map_or(x, |(_, best)| best)))
     }
 
-    /// Counts a step of trials that share a perturbation. Returns whether all threads must stop.
-    fn stepped_together(&self, runs: &[Option<Run>], shared: &Mutex<State>) -> bool {
+    /// The forward passes of the longest run of a job of several trials, in batches of `batch` images.
+    pub(super) fn passes_together(&self, batch: usize) -> usize {
+        let most =
+            (0..self.jobs.len()).filter(|&job| self.is_together(job)).map(|job| self.jobs[job].len()).max();
+        let starts = self.plan.restarts;
+        // Further starts begin with as much random search. Those of an applied perturbation are one run.
+        let times = if self.applied.is_empty() { 1 + starts.min(1) } else { 1 + 2 * starts };
+        most.map_or(0, |most| GRADIENT_PASSES * most.div_ceil(batch) * self.plan.steps * times)
+    }
+
+    /// Counts a step of trials that share a perturbation, in batches of `batch` images; `left` are left from this start. Returns whether
+    /// all threads must stop.
+    fn stepped_together(
+        &self,
+        runs: &[Option<Run>],
+        left: usize,
+        batch: usize,
+        lane: usize,
+        shared: &Mutex<State>,
+    ) -> bool {
         let Some(run) = runs.iter().flatten().next() else { return false };
         // Work is counted in steps of the trials that are measured.
         let counted = match self.applied(run.job) {
             [] => runs.len(),
             applied => applied.len(),
         };
-        locked(shared).stepped(counted, Some((&self.trials[run.trial], run.step)))
+        let of_step = GRADIENT_PASSES * runs.len().div_ceil(batch);
+        let later = match self.applied(run.job) {
+            [] => 0,
+            _ => 2 * self.plan.steps * self.plan.restarts.saturating_sub(run.start),
+        };
+        let passes = Passes { made: of_step, left: of_step * (left + later) };
+        locked(shared).stepped(lane, counted, passes, Some((&self.trials[run.trial], run.step)))
     }
 
     /// The attacker's mean success on the trials that a perturbation was crafted on, in per cent, as their last term measures it.
