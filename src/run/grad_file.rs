@@ -41,11 +41,42 @@ pub fn run(flags: &GradFlags) -> Result<String> {
     let to = Destination::open("-o", &flags.file)?;
     runtime::load(flags.runtime.ort_lib.as_deref())?;
     let options = Options { provider: Provider::Cpu, threads: flags.runtime.threads };
-    let mut joined = Joined::form(path, &card, options, flags.batch, flags.raw)?;
+    let audited = Audited::open(path, &card, options, flags.batch)?;
+    let batch = flags.batch.or(audited.model.info.fixed_batch);
+    let mut joined = Joined::form(path, &card, options, batch, flags.raw)?;
     describe(&mut joined, flags.raw);
-    let checked = check(&joined, path, &card, options, flags.raw)?;
+    let checked = check(&joined, audited, path, options, flags.raw)?;
     let written = write(&joined.graph, to, &flags.file)?;
     Ok(render(&joined, &written, flags.raw, &checked))
+}
+
+/// The model as an audit takes it, and images in [0,1] to run it on: one batch, of which the first `real` are no filling.
+struct Audited {
+    model: Model,
+    images: Vec<f32>,
+    real: usize,
+}
+
+impl Audited {
+    /// Errors: those of [`Model::open`]; the embedding is drawn at random, or depends on the other images of its batch (exit code 12).
+    fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Audited> {
+        let open = |batch| Model::open(path, card, options, batch);
+        let most = BATCHES[BATCHES.len() - 1];
+        let mut model = match batch {
+            Some(n) => open(Some(n))?,
+            // The file may fix its batch.
+            None => open(Some(most)).or_else(|_| open(None))?,
+        };
+        model.info.refuse_drawn()?;
+        let count = model.batch();
+        let dataset = Dataset::generated(0, count.min(IMAGES), 1);
+        let (mut images, real) = first_batch(&dataset, &model)?;
+        images.truncate(count * model.pixels());
+        if let Some(mixing) = model.mixing(&images)? {
+            return Err(mixing.error(path, model.info.fixed_batch));
+        }
+        Ok(Audited { model, images, real: real.min(count) })
+    }
 }
 
 /// What was found when the file was run.
@@ -58,12 +89,15 @@ struct Checked {
 }
 
 /// Runs the graph as users will, and compares.
-fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool) -> Result<Checked> {
-    let count = joined.batch.unwrap_or(BATCHES[BATCHES.len() - 1]);
-    let mut model = Model::open(path, card, options, Some(count))?;
-    let dataset = Dataset::generated(0, count.min(IMAGES), 1);
-    let (mut images, real) = first_batch(&dataset, &model)?;
-    images.truncate(count * model.pixels());
+fn check(
+    joined: &Joined,
+    Audited { model, mut images, real }: Audited,
+    path: &Path,
+    options: Options,
+    raw: bool,
+) -> Result<Checked> {
+    let mut model = model;
+    let count = model.batch();
     let mut random = Random::seeded(0x6772_6164);
     images.iter_mut().for_each(|v| *v += JITTER * random.sign_unit());
     let cotangent: Vec<f32> = (0..count * model.info.dim).map(|_| random.sign_unit()).collect();
@@ -72,7 +106,6 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
     let (embedding, gradient) = model.gradient(&images, view)?;
 
     let pre = &joined.info.preprocessing;
-    let real = real.min(count);
     let shape = pre.pixel_shape(real).map(|d| d as usize);
     let pixels = real * model.pixels();
     let errors = gradient::compare(

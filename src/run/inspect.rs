@@ -50,6 +50,8 @@ pub struct Findings {
     pub preprocessing_assumed: Option<bool>,
     /// The batch, where the file fixes it.
     pub fixed_batch: Option<usize>,
+    /// Why the model takes one image at a time, if its input leaves the batch open and its nodes fix it.
+    pub one_at_a_time: Option<String>,
     /// The narrowest float type that the file computes in.
     pub precision: String,
     /// Operators on the way to the embedding, with the number of their nodes and the class of their gradient.
@@ -107,7 +109,8 @@ pub struct AuditCost {
     pub attacks_50_least_s: f64,
 }
 
-/// Examines the model. Returns the findings as text, and exit code 3 where an audit would refuse the model.
+/// Examines the model. Returns the findings as text, and the exit code with which an audit would refuse the model: 12 if its embedding is
+/// drawn at random or depends on the other images of a batch, 3 otherwise.
 pub fn run(flags: &InspectFlags) -> Result<(String, Option<Exit>)> {
     refuse_without_cuda(&flags.compute)?;
     let path = flags.model.as_path();
@@ -158,16 +161,27 @@ fn findings(
     let class = |op: &str| operators::class_of(op).unwrap_or_default();
     let operators = taken.into_iter().flat_map(|t| &t.operators);
     let problem = match &found.taken {
-        Err(e) => Some(e.message.clone()),
-        Ok(taken) => taken.without_gradient.clone(),
+        Err(e) => Some(e),
+        Ok(taken) => taken.refused.as_ref(),
     };
-    let mut next: Vec<String> = (!fix.is_empty()).then_some(fix).into_iter().collect();
     let name = flags.model.display();
+    let audit = |more: &str| format!("audit {name}{more} --data FOLDER --max-queries {QUERIES} -o report.html");
+    // What the output looks like is nothing if an audit refuses it.
+    let untrusted = problem.is_some_and(|e| e.exit == Exit::Untrusted);
+    let mut next: Vec<String> = (!fix.is_empty() && !untrusted).then_some(fix).into_iter().collect();
+    if let (true, Some(info)) = (untrusted, info) {
+        let instead = info.drawn.as_ref().map(|drawn| drawn.instead.as_ref());
+        next.extend(match (instead, info.fixed_batch) {
+            (Some(instead), _) => instead.map(|value| audit(&format!(" --output {value}"))),
+            (None, None) => Some(audit(" --batch 1")),
+            (None, Some(_)) => None,
+        });
+    }
     if problem.is_none() && next.is_empty() {
         if info.is_some_and(|i| i.preprocessing.assumed) {
             next.push("state how images are prepared, in a card: --write-card begins one".into());
         }
-        next.push(format!("audit {name} --data FOLDER --max-queries {QUERIES} -o report.html"));
+        next.push(audit(""));
     }
     Ok(Findings {
         model: name.to_string(),
@@ -180,15 +194,16 @@ fn findings(
         preprocessing: info.map(|i| i.preprocessing.words()),
         preprocessing_assumed: info.map(|i| i.preprocessing.assumed),
         fixed_batch: info.and_then(|i| i.fixed_batch),
+        one_at_a_time: info.and_then(|i| i.alone.clone()),
         precision: precision(found.precision).into(),
         operators: operators
             .map(|(op, n)| OperatorCount { name: op.clone(), nodes: *n, gradient: class(op).into() })
             .collect(),
         no_derivative: info.map_or(Vec::new(), |i| i.notes.iter().map(|n| n.node.clone()).collect()),
         machine: format!("{}, {}", machine.in_words(), metric(card)),
-        cost: taken.filter(|t| t.without_gradient.is_none()).map(|t| cost(t, suite)).transpose()?,
-        exit: problem.is_some().then_some(Exit::Model),
-        problem,
+        cost: taken.filter(|t| t.refused.is_none()).map(|t| cost(t, suite)).transpose()?,
+        exit: problem.map(|_| if untrusted { Exit::Untrusted } else { Exit::Model }),
+        problem: problem.map(|e| e.message.clone()),
         next,
     })
 }
@@ -229,10 +244,11 @@ impl Findings {
             self.sha256.as_ref().map_or(String::new(), |s| format!(" · sha256 {}…", &s[..12.min(s.len())]));
         lines.push(("file", format!("{} · {:.1} MB{sha}", self.model, self.bytes as f64 / 1e6)));
         lines.push(("looks like", self.looks_like.clone()));
-        let batch = match (self.fixed_batch, &self.embedding) {
-            (Some(n), _) => format!(" · the batch is fixed to {n}"),
-            (None, Some(_)) => " · any batch".into(),
-            (None, None) => String::new(),
+        let batch = match (&self.one_at_a_time, self.fixed_batch, &self.embedding) {
+            (Some(why), ..) => format!(" · one image at a time: {why}"),
+            (None, Some(n), _) => format!(" · the batch is fixed to {n}"),
+            (None, None, Some(_)) => " · any batch".into(),
+            (None, None, None) => String::new(),
         };
         lines.push(("inputs", self.inputs.join(", ") + &batch));
         lines.push(("outputs", self.outputs.join(", ")));
@@ -278,9 +294,9 @@ impl Findings {
             self.operators.iter().filter(|o| o.gradient.is_empty()).map(|o| o.name.as_str()).collect();
         let gradient = match (&self.problem, self.no_derivative.len()) {
             (Some(_), _) if !without.is_empty() => format!("; without a gradient: {}", without.join(", ")),
-            (Some(_), _) => "; the gradient can't be formed".into(),
-            (None, 0) => "; each has its gradient".into(),
-            (None, n) => format!("; each has its gradient, but {n} nodes round or are flat: {}", {
+            (Some(_), _) if self.exit == Some(Exit::Model) => "; the gradient can't be formed".into(),
+            (_, 0) => "; each has its gradient".into(),
+            (_, n) => format!("; each has its gradient, but {n} nodes round or are flat: {}", {
                 let some: Vec<&str> = self.no_derivative.iter().take(3).map(String::as_str).collect();
                 some.join(", ")
             }),

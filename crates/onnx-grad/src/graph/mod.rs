@@ -9,6 +9,7 @@ mod precision;
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod proto;
+mod random;
 mod read;
 pub(crate) mod sane;
 mod save;
@@ -19,6 +20,7 @@ pub(crate) use canonical::unfold::unfolded;
 pub(crate) use canonical::{Expansion, expanded};
 pub use canonical::{NEWEST, OLDEST};
 pub use prost::bytes::Bytes;
+pub use random::Drawn;
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 
