@@ -3,9 +3,9 @@
 
 mod common;
 
+use audit::data::{Dataset, Preparation};
 use common::models::{DIM, SIDE, Weights, grey, small, trunk, trunk_weights};
 use common::{Ran, Rng, Temp, program, ran, run, says, warning};
-use audit::data::{Dataset, Preparation};
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, DType, Node, Tensor, Value};
 use serde_json::Value as Json;
@@ -38,7 +38,7 @@ impl Stage {
     fn commands(&self, more: &[&str]) -> Vec<(&'static str, Ran)> {
         let data = ["--data", "data", "--no-cache", "--max-queries", "2", "--mean", "0", "--std", "1"];
         let short = ["--steps", "2", "--strong-sample", "off"];
-        let doctor = ["doctor", "model.onnx", "--only", "eight-bit", "--steps", "2"];
+        let doctor = ["doctor", "model.onnx", "--only", "eight-bit", "--steps", "2", "-o", "doctor.json"];
         let all: [(&str, Vec<&str>); 8] = [
             ("audit", [&["model.onnx"], &data[..], &short].concat()),
             ("inspect", vec!["inspect", "model.onnx"]),
@@ -46,10 +46,17 @@ impl Stage {
             ("grad", vec!["grad", "model.onnx", "-o", "out.onnx"]),
             ("doctor", [&doctor[..], &data].concat()),
             ("compare", [&["compare", "model.onnx", "model.onnx"], &data[..], &short].concat()),
-            ("geometry", [&["geometry", "model.onnx"], &data[..4], &["--steps", "2"]].concat()),
+            ("geometry", [&["geometry", "model.onnx"], &data[..], &short[..2]].concat()),
             ("sweep", [&["sweep", "model.onnx", "--over", "steps=1,2"], &data[..], &short[2..]].concat()),
         ];
-        let run = |(name, args): (&'static str, Vec<&str>)| (name, ran(program(&self.0).args(args).args(more)));
+        let run = |(name, args): (&'static str, Vec<&str>)| {
+            let mut done = ran(program(&self.0).args(args).args(more));
+            // Its table breaks sentences off.
+            if name == "doctor" && self.0.join("doctor.json").exists() {
+                done.out += &self.0.text("doctor.json").replace("\\\"", "\"");
+            }
+            (name, done)
+        };
         all.into_iter().map(run).collect()
     }
 
@@ -68,12 +75,13 @@ impl Stage {
         assert!(self.0.names().iter().all(|name| !name.starts_with("out")), "{:?}", self.0.names());
     }
 
-    /// Every command takes the model; the doctor may find fault with the untrained net.
+    /// Every command takes the model. An untrained net may count as collapsed, and the doctor may find more.
     #[track_caller]
     fn taken(&self, more: &[&str]) -> Vec<(&'static str, String)> {
         let said = self.commands(more).into_iter().map(|(name, done)| {
             let said = format!("{}{}", done.out, done.err);
-            assert!(done.code == Some(0) || name == "doctor", "{name} {:?}: {said}", done.code);
+            let collapsed = done.code == Some(12) && said.contains("(collapse)");
+            assert!(done.code == Some(0) || name == "doctor" || collapsed, "{name} {:?}: {said}", done.code);
             plain(name, &said);
             (name, said.split_whitespace().collect::<Vec<_>>().join(" "))
         });
@@ -115,7 +123,8 @@ fn a_dropout_that_trains_is_refused_by_every_command() {
     says(found["next"][0].as_str().unwrap(), &["--output fl"]);
     stage.taken(&["--output", "fl"]);
     // Whoever insists gets a report that says so.
-    let insisted = ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+    let insisted =
+        ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
     let done = run(&stage.0, &[&insisted[..], &["--allow-untrusted", "--no-cache"]].concat()).ended(0);
     says(&done.out, &["[randomised]"]);
 }
@@ -141,15 +150,17 @@ fn other_random_operators_are_refused_alike() {
     uniform[0].attrs.insert("shape".into(), shape);
     let mut masked = vec![Node::new("Sigmoid", &["e"], "p"), Node::new("Bernoulli", &["p"], "n")];
     masked.push(Node::new("Mul", &["e", "n"], "embedding"));
-    for (operator, nodes) in
-        [("RandomUniformLike", scaled("RandomUniformLike", &["e"])), ("RandomUniform", uniform), ("Bernoulli", masked)]
-    {
+    for (operator, nodes) in [
+        ("RandomUniformLike", scaled("RandomUniformLike", &["e"])),
+        ("RandomUniform", uniform),
+        ("Bernoulli", masked),
+    ] {
         let stage = Stage::grey(&behind(nodes, half(Weights::new(1))));
         stage.refused(&["drawn at random", operator, "--output e"]);
     }
     // Within a branch that may be taken.
     let branch = |nodes: Vec<Node>| {
-        let mut g = Graph { nodes, ..Graph::default() };
+        let mut g = Graph::new(nodes, [].into());
         g.outputs = vec![Value { name: "r".into(), dtype: DType::F32, shape: None }];
         Attr::Graph(Box::new(g))
     };
@@ -191,7 +202,10 @@ fn images_that_change_each_others_embeddings_are_told_first() {
             assert_eq!(severity, "info", "{check}: {found}");
             says(&found, &["not checked"]);
         }
-        stage.taken(&["--batch", "1"]);
+        // The deviation of one image from its own mean is zero.
+        if name != "mixbatch2" {
+            stage.taken(&["--batch", "1"]);
+        }
         let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
         assert_eq!(severity, "warning", "{found}");
         says(&found, &["one image at a time", node]);
@@ -217,7 +231,11 @@ fn other_operators_that_mix_images_are_told_alike() {
         stage.taken(&["--batch", "1"]);
     }
     let stage = Stage::grey(&dynamic());
-    stage.refused(&["images of a batch change each other's embeddings", "DynamicQuantizeLinear", "--batch 1"]);
+    stage.refused(&[
+        "images of a batch change each other's embeddings",
+        "DynamicQuantizeLinear",
+        "--batch 1",
+    ]);
     stage.taken(&["--batch", "1"]);
     let (severity, found) = stage.found("batch-dependence", &["--batch", "1"]);
     assert_eq!(severity, "warning", "{found}");
@@ -246,9 +264,9 @@ fn dynamic() -> Graph {
     graph
 }
 
-/// Weights between −100 and 100.
+/// Weights between −112 and 112.
 fn int8(shape: &[i64], rng: &mut Rng) -> Tensor {
-    let bytes: Vec<u8> = (0..shape.iter().product()).map(|_| rng.int(-100, 100) as i8 as u8).collect();
+    let bytes: Vec<u8> = (0..shape.iter().product()).map(|_| rng.int(-112, 112) as i8 as u8).collect();
     Tensor { dtype: DType::I8, shape: shape.to_vec(), bytes: bytes.into() }
 }
 
@@ -261,7 +279,8 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
             let word = if command == "grad" { "float32 [1, 3," } else { "one image at a time" };
             assert!(said.contains(word), "{command}: {said}");
         }
-        let quiet = ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+        let quiet =
+            ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
         let done = run(&stage.0, &[&quiet[..], &["-q", "-o", "report.json"]].concat()).ended(0);
         says(&done.out, &["[batch-size]", "one image at a time"]);
         says(&stage.found("batch-size", &[]).1, &["one image at a time"]);
@@ -273,11 +292,12 @@ fn a_model_that_takes_one_image_is_taken_one_at_a_time() {
 fn a_batch_that_must_be_stated_is_asked_for_in_plain_words() {
     let mut nodes = trunk("fixed", "embedding", "");
     nodes.insert(0, Node::new("Reshape", &["image", "shape"], "fixed"));
-    let stage = Stage::grey(&grey(nodes, trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE])));
+    let stage =
+        Stage::grey(&grey(nodes, trunk_weights(Weights::new(1), "", 1).ints("shape", &[2, 1, SIDE, SIDE])));
     for (name, done) in stage.commands(&[]) {
         let said = format!("{}{}", done.out, done.err).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(done.code, Some(3), "{name}: {said}");
-        says(&said, &["Reshape", "--batch N"]);
+        says(&said, &[if name == "inspect" { "embedding [2, 8]" } else { "Reshape" }, "--batch N"]);
         plain(name, &said);
     }
     stage.taken(&["--batch", "2"]);
@@ -291,7 +311,8 @@ const LAYERS: usize = 12;
 fn deep(integers: bool) -> Graph {
     let mut rng = Rng::new(11);
     let weights = Weights::new(3).normal("head", &[DIM, 8 * SIDE * SIDE], 0.05);
-    let weights = weights.floats("s", &[], &[0.1]).floats("ws", &[], &[1.0 / 512.0]);
+    let scales = [("s", 0.1), ("ws0", 1.0 / 64.0), ("ws", 1.0 / 512.0)];
+    let weights = scales.into_iter().fold(weights, |all, (name, scale)| all.floats(name, &[], &[scale]));
     let mut nodes = vec![Node::new("QuantizeLinear", &["image", "s", "z"], "q0")];
     let plain = |name: &str| format!("{name}/float");
     let float = |nodes: &mut Vec<Node>, name: &str, scale: &str, zero: &str| {
@@ -301,13 +322,14 @@ fn deep(integers: bool) -> Graph {
     for k in 0..LAYERS {
         let (x, w, y) = (format!("q{k}"), format!("w{k}"), format!("q{}", k + 1));
         constants.push((w.clone(), int8(&[8, if k == 0 { 1 } else { 8 }, 3, 3], &mut rng)));
+        let ws = if k == 0 { "ws0" } else { "ws" };
         let pads: Attr = vec![1i64, 1, 1, 1].into();
         if integers {
-            let inputs = [&x, "s", "z", &w, "ws", "wz", "s", "z"];
+            let inputs = [&x, "s", "z", &w, ws, "wz", "s", "z"];
             nodes.push(Node::new("QLinearConv", &inputs, &y).with("pads", pads));
         } else {
             float(&mut nodes, &x, "s", "z");
-            float(&mut nodes, &w, "ws", "wz");
+            float(&mut nodes, &w, ws, "wz");
             nodes.push(Node::new("Conv", &[&plain(&x), &plain(&w)], &format!("c{k}")).with("pads", pads));
             nodes.push(Node::new("QuantizeLinear", &[&format!("c{k}"), "s", "z"], &y));
         }
@@ -341,14 +363,15 @@ fn integer_kernels_are_audited_as_the_same_net_in_float_between_quantisers() {
     for integers in [false, true] {
         let stage = Stage::grey(&deep(integers));
         stage.taken(&[]);
-        let args = ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
-        for more in [&[][..], &["--gradient", "estimate"]] {
-            run(&stage.0, &[&args[..], more, &["-q", "--no-cache", "-o", "report.json"]].concat()).ended(0);
-            let report = audit::record::Report::load(&stage.0.join("report.json")).unwrap();
-            let said = warning(&report, "runtime-optimiser");
-            says(&said, &["integer kernels", "of the largest value", "cosine at least 0.9"]);
-            found.push(said);
-        }
+        let args =
+            ["model.onnx", "--data", "data", "--max-queries", "2", "--steps", "2", "--strong-sample", "off"];
+        run(&stage.0, &[&args[..], &["-q", "--no-cache", "-o", "report.json"]].concat()).ended(0);
+        let report = audit::record::Report::load(&stage.0.join("report.json")).unwrap();
+        let said = warning(&report, "runtime-optimiser");
+        says(&said, &["integer kernels", "of the largest value", "cosine at least 0.9"]);
+        found.push(said);
+        // Without a backward pass, this program computes with integer kernels too.
+        run(&stage.0, &[&args[..], &["--gradient", "estimate", "--no-cache"]].concat()).ended(0);
         let (severity, parity) = stage.found("parity", &[]);
         assert_eq!(severity, if integers { "info" } else { "ok" }, "{parity}");
     }

@@ -4,6 +4,7 @@ use super::card::{Axes, Pooling};
 use super::output;
 use crate::Error;
 use crate::record::reason;
+use onnx_grad::graph::Node;
 use onnx_grad::{Graph, Types};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -38,7 +39,7 @@ impl DrawnEmbedding {
             graph.inputs.iter().map(|i| i.name.as_str()).filter(|name| !name.is_empty()).collect();
         // Values that depend on an input.
         for node in &graph.nodes {
-            if node.inputs.iter().any(|name| seen.contains(name.as_str())) {
+            if read_by(node).iter().any(|name| seen.contains(name.as_str())) {
                 seen.extend(node.outputs.iter().map(String::as_str));
             }
         }
@@ -52,15 +53,16 @@ impl DrawnEmbedding {
             };
             of_file && seen.contains(name) && !drawn.contains_key(name) && fits()
         };
-        let (mut queue, mut visited) = (VecDeque::from([output]), HashSet::from([output]));
+        let (mut queue, mut visited) =
+            (VecDeque::from([output.to_string()]), HashSet::from([output.to_string()]));
         let mut instead = None;
         while let Some(name) = queue.pop_front() {
-            if suits(name) {
-                instead = Some(name.to_string());
+            if suits(&name) {
+                instead = Some(name);
                 break;
             }
-            let inputs = made.get(name).into_iter().flat_map(|node| &node.inputs).map(String::as_str);
-            queue.extend(inputs.filter(|name| !name.is_empty() && visited.insert(name)));
+            let inputs = made.get(name.as_str()).map(|node| read_by(node)).unwrap_or_default();
+            queue.extend(inputs.into_iter().filter(|name| !name.is_empty() && visited.insert(name.clone())));
         }
         Some(DrawnEmbedding {
             output: output.to_string(),
@@ -91,4 +93,11 @@ impl DrawnEmbedding {
     pub fn error(&self, path: &Path) -> Error {
         Error::untrusted(format!("{}: {}. {}", path.display(), self.found(), reason::RANDOMISED.advice))
     }
+}
+
+/// The values that a node reads, those that graphs within it read included.
+fn read_by(node: &Node) -> Vec<String> {
+    let mut names = node.inputs.clone();
+    node.each_captured(&mut |name| names.push(name.to_string()));
+    names
 }

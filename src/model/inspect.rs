@@ -166,31 +166,37 @@ fn take(
             Err(e) => (Vec::new(), Some(e)),
         };
     let named = |e: Error| e.context(path.display());
-    let mut session = Session::new(&prepared.graph, prepared.lanes.options(options), Optimise::All).map_err(named)?;
+    let mut session =
+        Session::new(&prepared.graph, prepared.lanes.options(options), Optimise::All).map_err(named)?;
     let embed_s = forward_seconds(&prepared, &mut session).map_err(named)?;
     let drawn = prepared.info.refuse_drawn().err();
-    let mixing = if drawn.is_some() { None } else { mixing(&prepared, &mut session, options)? };
+    let mixing = if drawn.is_some() || without_gradient.is_some() {
+        None
+    } else {
+        mixing(&prepared, &mut session, options)?
+    };
     let mut info = prepared.info;
     info.notes = notes;
     let mixing = mixing.map(|mixing| mixing.error(path, info.fixed_batch));
-    Ok(Taken { operators, refused: drawn.or(mixing).or(without_gradient), info, embed_s })
+    Ok(Taken { operators, refused: drawn.or(without_gradient).or(mixing), info, embed_s })
 }
 
-/// Looks whether images of a batch change each other's embeddings. The images are noise: one of full range, the others dark, and bright
-/// in the second run.
+/// Looks whether images of a batch change each other's embeddings. The images are noise, the second half of them dark, and bright in
+/// the second run.
 fn mixing(prepared: &Prepared, session: &mut Session, options: Options) -> Result<Option<Mixing>> {
     let (info, each) = (&prepared.info, prepared.lanes.each);
     let pixels = info.preprocessing.pixels();
     let mut random = Random::seeded(0);
     let images: Vec<f32> = (0..each * pixels)
-        .map(|i| random.unit() * if i < pixels { 1.0 } else { 0.1 })
+        .map(|i| random.unit() * if i < pixels * each.div_ceil(2) { 1.0 } else { 0.1 })
         .collect();
     let shape = info.preprocessing.pixel_shape(each);
     let options = Options { provider: Provider::Cpu, ..options };
     mixing::look(&images, info, &prepared.input, options, &mut |images| {
         let found = session.run(&[(IMAGE, Input::Host(&shape, images))], &[super::EMBEDDING])?;
         let values = found[0].floats()?.1.to_vec();
-        Array2::from_shape_vec((each, info.dim), values).map_err(|e| Error::internal(format!("embeddings: {e}")))
+        Array2::from_shape_vec((each, info.dim), values)
+            .map_err(|e| Error::internal(format!("embeddings: {e}")))
     })
 }
 

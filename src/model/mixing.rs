@@ -7,6 +7,7 @@ use crate::record::reason;
 use crate::{Error, Result};
 use ndarray::{Array2, s};
 use onnx_grad::graph::{DType, Value};
+use std::ops::Range;
 use std::path::Path;
 
 /// Images in the batch in which the node is looked for: few values have this first dimension by chance.
@@ -41,7 +42,12 @@ impl Mixing {
     /// The refusal (exit code 12) of the model at `path`, of which `fixed` is the batch if its file fixes it.
     pub fn error(&self, path: &Path, fixed: Option<usize>) -> Error {
         let out = way_out(fixed);
-        Error::untrusted(format!("{}: {}. {out}. {}", path.display(), self.found(), reason::BATCH_DEPENDENCE.advice))
+        Error::untrusted(format!(
+            "{}: {}. {out}. {}",
+            path.display(),
+            self.found(),
+            reason::BATCH_DEPENDENCE.advice
+        ))
     }
 }
 
@@ -53,23 +59,30 @@ pub fn way_out(fixed: Option<usize>) -> String {
     }
 }
 
-/// Change of the first image's embedding if the other images of its batch change, as a share of its largest value. `images` are [n, P]
-/// in [0,1], `usual` their embeddings, and `embed` embeds them in one batch.
+/// Change of the embeddings of the first half of some images if the second half changes, as a share of their largest value. `images` are
+/// [n, P] in [0,1], `usual` their embeddings, and `embed` embeds them in one batch.
 pub fn change(
     images: &[f32],
     pixels: usize,
     usual: &Array2<f32>,
     embed: &mut dyn FnMut(&[f32]) -> Result<Array2<f32>>,
 ) -> Result<f64> {
-    let row = |e: &Array2<f32>| e.slice(s![..1, ..]).to_owned();
-    Ok(difference(&row(&embed(&others(images, pixels))?), &row(usual)))
+    let half = |e: &Array2<f32>| e.slice(s![..first_half(e.nrows()), ..]).to_owned();
+    let count = images.len() / pixels;
+    let found = embed(&inverted(images, pixels, first_half(count)..count))?;
+    Ok(difference(&half(&found), &half(usual)))
 }
 
-/// The images with all but the first inverted.
-fn others(images: &[f32], pixels: usize) -> Vec<f32> {
-    let mut others: Vec<f32> = images.iter().map(|v| 1.0 - v).collect();
-    others[..pixels].copy_from_slice(&images[..pixels]);
-    others
+/// Images in the first half of a batch.
+fn first_half(count: usize) -> usize {
+    count.div_ceil(2)
+}
+
+/// The images, those of a range inverted.
+fn inverted(images: &[f32], pixels: usize, range: Range<usize>) -> Vec<f32> {
+    let mut images = images.to_vec();
+    images[range.start * pixels..range.end * pixels].iter_mut().for_each(|v| *v = 1.0 - *v);
+    images
 }
 
 /// Looks whether images of a batch change each other's embeddings. `images` are one batch, and `embed` embeds it.
@@ -89,7 +102,7 @@ pub(super) fn look(
     Ok(found.matters().then(|| Mixing { node: node(images, info, input, options), ..found }))
 }
 
-/// The first node of the file whose result for an image depends on other images; `None` if it can't be told.
+/// The first node of the file at which images of a batch meet; `None` if it can't be told.
 pub(super) fn node(images: &[f32], info: &Info, input: &str, options: Options) -> Option<String> {
     let count = images.len() / info.preprocessing.pixels();
     let few = match info.fixed_batch {
@@ -122,35 +135,32 @@ fn node_in(images: &[f32], n: usize, info: &Info, input: &str, options: Options)
     let asked: Vec<&str> = types.iter().map(|(name, ..)| name.as_str()).collect();
     let pixels = p.pixels();
     let mut base = images[..images.len().min(n * pixels)].to_vec();
+    let count = base.len() / pixels;
     base.resize(n * pixels, 0.5);
-    let mut first = base.clone();
-    first[..pixels].iter_mut().for_each(|v| *v = 1.0 - *v);
     let shape = p.input_shape(n);
     let mut run = |images: &[f32]| session.run(&[(input, Input::Host(&shape, &p.apply(images)))], &asked);
-    let (usual, by_others, by_first) = (run(&base)?, run(&others(&base, pixels))?, run(&first)?);
+    let half = first_half(count);
+    let usual = run(&base)?;
+    let [first, second] = [0..half, half..count].map(|range| run(&inverted(&base, pixels, range)));
+    let (first, second) = (first?, second?);
     let mixed = |name: &String| {
         let Some(at) = asked.iter().position(|asked| asked == name) else { return false };
-        mixes([&usual[at], &by_others[at], &by_first[at]], n)
+        mixes([&usual[at], &first[at], &second[at]], half, n)
     };
     let found = nodes.iter().find(|(_, outputs)| outputs.iter().any(mixed));
     Ok(found.map(|(label, _)| label.clone()))
 }
 
-/// Whether a value mixes images of a batch of `n`: a number in it changes both with the first image and with the others, or the
-/// first of its `n` parts changes with the others. `runs` are the value for some images, for other images but the same first, and for
-/// another first image.
-fn mixes([usual, by_others, by_first]: [&Held; 3], n: usize) -> bool {
-    let (Some((shape, usual)), Some((_, others)), Some((_, first))) =
-        (usual.numbers(), by_others.numbers(), by_first.numbers())
-    else {
+/// Whether a value mixes images of a batch of `n`: a number in it changes both with the first `half` of them and with others, or its part
+/// of the first changes with the others. `runs` are the value for some images, for another first half, and for others.
+fn mixes(runs: [&Held; 3], half: usize, n: usize) -> bool {
+    let [Some((shape, usual)), Some((_, by_first)), Some((_, by_second))] = runs.map(Held::numbers) else {
         return false;
     };
-    if usual.len() != others.len() || usual.len() != first.len() {
+    if [&by_first, &by_second].iter().any(|values| values.len() != usual.len()) {
         return false;
     }
     let differ = |a: f32, b: f32| a.to_bits() != b.to_bits();
-    let part = if shape.first() == Some(&(n as i64)) { usual.len() / n } else { 0 };
-    (0..usual.len()).any(|i| {
-        differ(usual[i], others[i]) && (i < part || differ(usual[i], first[i]))
-    })
+    let part = if shape.first() == Some(&(n as i64)) { usual.len() / n * half } else { 0 };
+    (0..usual.len()).any(|i| differ(usual[i], by_second[i]) && (i < part || differ(usual[i], by_first[i])))
 }

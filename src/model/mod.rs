@@ -408,7 +408,7 @@ impl Model {
         mixing::node(images, &self.info, &self.input, Options { provider: Provider::Cpu, ..self.options })
     }
 
-    /// Looks whether images of a batch change each other's embeddings, by those of `images` ([n, P]) that make one batch.
+    /// Looks whether images of a batch change each other's embeddings, by those of `images` ([n, P]) that go into one batch.
     pub fn mixing(&mut self, images: &[f32]) -> Result<Option<Mixing>> {
         let one = images.len().min(self.batch() * self.pixels());
         let options = Options { provider: Provider::Cpu, ..self.options };
@@ -563,7 +563,10 @@ impl Prepared {
                 Ok(prepared)
             }
             _ => {
-                if let (true, Some([batch, ..])) = (runtime::is_failed_run(&error), seen.images) {
+                // Outputs of one shape in every batch are of a batch that the nodes fix.
+                let same = !seen.outputs.is_empty() && seen.outputs == alone.outputs;
+                let fixed = same || runtime::is_failed_run(&error);
+                if let (true, Some([batch, ..])) = (fixed, seen.images) {
                     error.message += &format!(
                         ".\nThis was in a batch of {batch}, because the file leaves its batch open. If its nodes fix it, state it: \
                          --batch N"
@@ -624,8 +627,7 @@ impl Prepared {
         let (output, dim) =
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
         let output_why = output::why(&outputs, card, &output);
-        let drawn =
-            DrawnEmbedding::of(&as_read, &types, &output, batch, card.pooling, preprocessing.layout);
+        let drawn = DrawnEmbedding::of(&as_read, &types, &output, batch, card.pooling, preprocessing.layout);
         let look = inspect::look(&as_read, seen, Some(&output), Some(dim));
         let mut operators: Vec<String> = graph.nodes.iter().map(|n| n.op.clone()).collect();
         operators.sort();

@@ -159,8 +159,7 @@ reasons! {
         "Export the model in inference mode, without random operators. An attack on a model whose output changes at random \
          proves nothing";
     BATCH_DEPENDENCE = "batch-dependence", source::BATCH_NORMALISATION, "always", "Does an embedding stay the same if the other images of its batch change?",
-        "Dynamic quantisation, batch normalisation in training mode and a Reshape that takes a batch for one image are the usual causes. \
-         A model that embeds each image by itself has to be exported without them";
+        "Usual causes are dynamic quantisation, batch normalisation in training mode, and a Reshape that takes a batch for one image";
     PARITY = "parity", source::ONNX_OPERATORS, "always", "Do our embeddings agree with the untouched file's?",
         "An audit would examine another model than the file's. Please report this with the model's architecture";
     RUNTIME_OPTIMISER = "runtime-optimiser", source::GRAPH_OPTIMISATIONS, "always", "Does ONNX Runtime's optimiser leave the embeddings unchanged?",

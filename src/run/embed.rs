@@ -35,8 +35,8 @@ pub fn run(flags: &AuditFlags) -> Result<String> {
         flags.mode().note(&format!("{}: one image at a time ({why})", file.display()));
     }
     if !flags.allow_untrusted {
-        let (images, _) = images::first_batch(&dataset, &model)?;
-        if let Some(mixing) = model.mixing(&images)? {
+        let (images, count) = images::first_batch(&dataset, &model)?;
+        if let Some(mixing) = model.mixing(&images[..count * model.pixels()])? {
             return Err(mixing.error(&file, model.info.fixed_batch));
         }
     }

@@ -165,7 +165,8 @@ fn findings(
         Ok(taken) => taken.refused.as_ref(),
     };
     let name = flags.model.display();
-    let audit = |more: &str| format!("audit {name}{more} --data FOLDER --max-queries {QUERIES} -o report.html");
+    let audit =
+        |more: &str| format!("audit {name}{more} --data FOLDER --max-queries {QUERIES} -o report.html");
     // What the output looks like is nothing if an audit refuses it.
     let untrusted = problem.is_some_and(|e| e.exit == Exit::Untrusted);
     let mut next: Vec<String> = (!fix.is_empty() && !untrusted).then_some(fix).into_iter().collect();

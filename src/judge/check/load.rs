@@ -9,7 +9,7 @@ use crate::model::untouched::Untouched;
 use crate::random::Random;
 use crate::record::{Found, GradientCheck, Severity};
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, s};
 use onnx_grad::graph::DType;
 
 /// Runs of the same batch.
@@ -94,7 +94,7 @@ pub struct Measured {
     quantised: bool,
     /// Largest difference between runs of the same batch.
     repeat: f64,
-    /// How the first image's embedding changes with the other images of a batch; `None` if the file takes one image.
+    /// How embeddings change with the other images of their batch; `None` if the file takes one image.
     company: Option<Mixing>,
     /// Images in a batch of the audit.
     batch: usize,
@@ -253,18 +253,21 @@ fn by_file(reference: &mut Untouched, model: &mut Model, images: &[f32]) -> Resu
     }
 }
 
-/// Change of the first image's embedding, which is usually the first of `usual`, if the other images of its batch change; `None` if the
-/// file takes one image at a time.
+/// Change of embeddings, which are usually `usual`, if other images of their batch change; `None` if the file takes one image at a
+/// time.
 fn change(
     reference: &mut Untouched,
     model: &mut Model,
     images: &[f32],
     usual: &Array2<f32>,
 ) -> Result<Option<f64>> {
-    let pixels = model.pixels();
-    if model.batch() > 1 {
+    let (pixels, batch) = (model.pixels(), model.batch());
+    if batch > 1 {
         let mut embed = |images: &[f32]| by_file(reference, model, images);
-        return mixing::change(images, pixels, usual, &mut embed).map(Some);
+        // As many as are in one batch.
+        let few = (images.len() / pixels).min(batch);
+        let usual = usual.slice(s![..few, ..]).to_owned();
+        return mixing::change(&images[..few * pixels], pixels, &usual, &mut embed).map(Some);
     }
     // The audit takes one image at a time. The file may take more.
     let few = &images[..images.len().min(TOGETHER * pixels)];
@@ -359,7 +362,9 @@ pub(super) fn repeatable(m: &Measured) -> Found {
     let runs = match m.repeat {
         0.0 => format!("bit for bit, in {RUNS} runs"),
         r if r > SAME => {
-            format!("{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value")
+            format!(
+                "{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"
+            )
         }
         r => {
             format!("{RUNS} runs of the same images differ in the last bits, by {r:.1e} of the largest value")
@@ -386,7 +391,10 @@ pub(super) fn parity(m: &Measured) -> Found {
         Some(apart) if apart.share <= m.tolerance => (Severity::Ok, agreement(apart.share)),
         Some(apart) if m.quantised && apart.is_rounding() => (
             Severity::Info,
-            format!("as far as rounding lets them: the file's integer kernels differ by {}", apart.in_words()),
+            format!(
+                "as far as rounding lets them: integer kernels and float arithmetic differ by {}",
+                apart.in_words()
+            ),
         ),
         Some(apart) => (
             Severity::Error,
@@ -433,9 +441,10 @@ pub(super) fn company(m: &Measured) -> Found {
         Some(mixing) if m.mixes() => {
             (Severity::Error, format!("{}. {}", mixing.found(), mixing::way_out(m.fixed)))
         }
-        Some(mixing) => {
-            (Severity::Warning, format!("the audit takes one image at a time; in larger batches, {}", mixing.found()))
-        }
+        Some(mixing) => (
+            Severity::Warning,
+            format!("the audit takes one image at a time; in larger batches, {}", mixing.found()),
+        ),
     }
 }
 
@@ -454,7 +463,10 @@ pub(super) fn batch_size(m: &Measured) -> Found {
         }
         (None, Some((each, apart))) if apart.share > SAME.max(m.tolerance) => (
             if m.quantised && apart.is_rounding() { Severity::Warning } else { Severity::Error },
-            format!("in batches of {each} the same images have embeddings that differ by {}", apart.in_words()),
+            format!(
+                "in batches of {each} the same images have embeddings that differ by {}",
+                apart.in_words()
+            ),
         ),
         (None, Some((_, apart))) => (Severity::Ok, agreement(apart.share)),
     }
