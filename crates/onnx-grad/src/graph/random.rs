@@ -12,8 +12,11 @@ struct Scope<'g, 's> {
     outer: Option<&'s Scope<'g, 's>>,
 }
 
-/// Operators that draw random numbers, and whether a node of them does.
-const DRAWING: &[(&str, fn(&Node, &Scope) -> bool)] = &[
+/// Whether a node of an operator draws.
+type Draws = fn(&Node, &Scope) -> bool;
+
+/// Operators that draw random numbers.
+const DRAWING: &[(&str, Draws)] = &[
     ("Bernoulli", |_, _| true),
     ("Dropout", |node, scope| {
         let trains = node.input(2).is_some_and(|mode| scope.truth(mode) != Some(false));
