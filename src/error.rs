@@ -104,6 +104,12 @@ impl Error {
     pub fn interrupted(message: impl Into<String>) -> Self {
         Self::new(Exit::Interrupted, message)
     }
+    /// Its first sentence, without the path of the file in front.
+    pub fn brief(&self, path: &std::path::Path) -> String {
+        let path = format!("{}: ", path.display());
+        let message = self.message.strip_prefix(&path).unwrap_or(&self.message);
+        message.split(". ").next().unwrap_or_default().lines().next().unwrap_or_default().to_string()
+    }
     /// The same error with what was being done in front of it.
     pub fn context(mut self, doing: impl fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message);

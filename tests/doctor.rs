@@ -314,7 +314,10 @@ fn a_universal_perturbation_is_looked_into() {
 fn dependence_on_the_batch_is_caught() {
     let mean = Node::new("ReduceMean", &["e", "first"], "mean").with("keepdims", 1i64);
     let nodes = vec![mean, Node::new("Sub", &["e", "mean"], "embedding")];
-    let e = examine(&before(nodes, Weights::new(1).ints("first", &[0])), &[], None);
+    let graph = before(nodes, Weights::new(1).ints("first", &[0]));
+    let e = examine(&graph, &[], None);
+    fires(&e, Severity::Error, &["batch-dependence"]);
+    let e = examine(&graph, &["--batch", "1"], None);
     fires(&e, Severity::Warning, &["batch-dependence"]);
 }
 

@@ -387,6 +387,22 @@ fn local_functions_compute_what_onnx_runtime_makes_of_them() {
     agrees(&mut model, BATCH, 4);
 }
 
+/// A function may draw too: the embedding is refused at once, exact or estimated.
+#[test]
+fn a_function_that_draws_random_numbers_is_found() {
+    let mut graph =
+        mapped(BATCH, &[call("Noisy", "map", "t"), Node::new("GlobalAveragePool", &["t"], "y")], &[], &["y"]);
+    graph.opsets.insert("local".into(), 1);
+    let noisy = [inner("", "RandomNormalLike", &["v"], "n", &[]), inner("", "Add", &["n", "v"], "w", &[])];
+    let path = write("noisy", &[graph.encode(), function("Noisy", &noisy)].concat());
+    common::load_runtime();
+    let error = Model::open(&path, &Card::default(), CPU, None).err().unwrap();
+    assert_eq!(error.exit, audit::Exit::Untrusted);
+    says(&error.message, &["`y` is drawn at random", "RandomNormalLike"]);
+    let estimated = Model::open_estimated(&path, &Card::default(), CPU, None, 0).unwrap();
+    assert_eq!(estimated.info.refuse_drawn().unwrap_err().exit, audit::Exit::Untrusted);
+}
+
 /// A window larger than what it slides over leaves nothing. That may be one path of several, which then has no gradient.
 #[test]
 fn a_pool_over_too_small_an_image_leaves_nothing() {

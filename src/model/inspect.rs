@@ -2,9 +2,12 @@
 
 use super::card::Card;
 use super::identity::ModelIdentity;
-use super::runtime::{self, Optimise, Options, Session};
+use super::mixing::{self, Mixing};
+use super::runtime::{self, Input, Optimise, Options, Provider, Session};
 use super::{IMAGE, Info, Loaded, Pass, Prepared, Taking};
+use crate::random::Random;
 use crate::{Error, Result};
+use ndarray::Array2;
 use onnx_grad::Graph;
 use onnx_grad::graph::{Attr, DType, Node};
 use std::collections::BTreeMap;
@@ -108,8 +111,9 @@ pub struct Taken {
     pub info: Info,
     /// Operators on the way to the embedding, with the number of their nodes; the most frequent first.
     pub operators: Vec<(String, usize)>,
-    /// Why there is no gradient; `None` where there is one.
-    pub without_gradient: Option<String>,
+    /// Why an audit refuses it: its embedding is drawn at random or depends on the other images of a batch (exit code 12), or has no
+    /// gradient.
+    pub refused: Option<Error>,
     /// Seconds that a forward pass of one image takes, with all lanes at work.
     pub embed_s: f64,
 }
@@ -160,23 +164,51 @@ fn take(
     let (notes, without_gradient) =
         match without_weights.or_else(|_| prepared.differentiate(IMAGE, Pass::Exact)) {
             Ok(g) => (g.notes, None),
-            Err(e) => (Vec::new(), Some(e.message)),
+            Err(e) => (Vec::new(), Some(e)),
         };
-    let embed_s = forward_seconds(&prepared, options).map_err(|e| e.context(path.display()))?;
+    let named = |e: Error| e.context(path.display());
+    let mut session =
+        Session::new(&prepared.graph, prepared.lanes.options(options), Optimise::All).map_err(named)?;
+    let embed_s = forward_seconds(&prepared, &mut session).map_err(named)?;
+    let drawn = prepared.info.refuse_drawn().err();
+    let mixing = if drawn.is_some() || without_gradient.is_some() {
+        None
+    } else {
+        mixing(&prepared, &mut session, options)?
+    };
     let mut info = prepared.info;
     info.notes = notes;
-    Ok(Taken { info, operators, without_gradient, embed_s })
+    let mixing = mixing.map(|mixing| mixing.error(path, info.fixed_batch));
+    Ok(Taken { operators, refused: drawn.or(without_gradient).or(mixing), info, embed_s })
+}
+
+/// Looks whether images of a batch change each other's embeddings. The images are noise, the second half of them dark, and bright in
+/// the second run.
+fn mixing(prepared: &Prepared, session: &mut Session, options: Options) -> Result<Option<Mixing>> {
+    let (info, each) = (&prepared.info, prepared.lanes.each);
+    let pixels = info.preprocessing.pixels();
+    let mut random = Random::seeded(0);
+    let images: Vec<f32> = (0..each * pixels)
+        .map(|i| random.unit() * if i < pixels * each.div_ceil(2) { 1.0 } else { 0.1 })
+        .collect();
+    let shape = info.preprocessing.pixel_shape(each);
+    let options = Options { provider: Provider::Cpu, ..options };
+    mixing::look(&images, info, &prepared.input, options, &mut |images| {
+        let found = session.run(&[(IMAGE, Input::Host(&shape, images))], &[super::EMBEDDING])?;
+        let values = found[0].floats()?.1.to_vec();
+        Array2::from_shape_vec((each, info.dim), values)
+            .map_err(|e| Error::internal(format!("embeddings: {e}")))
+    })
 }
 
 /// Seconds of a forward pass of an image, where every lane runs at once as one of them does here alone.
-fn forward_seconds(prepared: &Prepared, options: Options) -> Result<f64> {
-    let Prepared { graph, info, lanes, .. } = prepared;
-    let mut session = Session::new(graph, lanes.options(options), Optimise::All)?;
+fn forward_seconds(prepared: &Prepared, session: &mut Session) -> Result<f64> {
+    let Prepared { info, lanes, .. } = prepared;
     let shape = info.preprocessing.pixel_shape(lanes.each);
     let images = vec![0.5; lanes.each * info.preprocessing.pixels()];
     let pass = || {
         session
-            .run(&[(IMAGE, super::runtime::Input::Host(&shape, &images))], &[super::EMBEDDING])
+            .run(&[(IMAGE, Input::Host(&shape, &images))], &[super::EMBEDDING])
             // The first run also rejects graphs that inference accepts and kernels do not.
             .map_err(|e| Error::model(e.message))
             .map(drop)

@@ -1,7 +1,7 @@
 //! A model and its gradient, joined into one graph of standard operators.
 
 use super::runtime::Options;
-use super::{Card, EMBEDDING, Info, Prepared, Taking, pick_input};
+use super::{Card, EMBEDDING, Info, Prepared, Taking};
 use crate::{Error, Exit, Result};
 use onnx_grad::{Graph, Pass, batch};
 use std::path::Path;
@@ -39,8 +39,8 @@ impl Joined {
         let batch = match batch {
             Some(n) => Some(n),
             None => {
-                let graph = Graph::load(path)?;
-                pick_input(&graph, card).map_err(|e| e.context(path.display()))?.fixed_batch()
+                let taking = Taking { raw, ..Taking::default() };
+                Prepared::read(path, card, options, None, taking)?.info.fixed_batch
             }
         };
         let of = |n: usize| -> Result<(Info, Graph)> {

@@ -1,7 +1,9 @@
 //! An ONNX model that embeds images and whose embedding can be differentiated.
 
+pub mod apart;
 pub mod card;
 mod differentiable;
+mod drawn;
 pub mod estimate;
 mod exact;
 pub mod half;
@@ -10,6 +12,7 @@ pub mod inspect;
 pub mod joined;
 mod lane;
 pub mod memory;
+pub mod mixing;
 pub mod output;
 pub mod runtime;
 mod shaped;
@@ -18,16 +21,18 @@ pub mod untouched;
 
 use crate::files;
 use crate::record::Metric;
-use crate::{Error, Result};
+use crate::{Error, Exit, Result};
 pub use differentiable::{Cotangent, Differentiable, OnLanes, SignedSteps};
 pub use softened::{Route, Softened};
 
 use card::{Card, Pooling, Preprocessing, image_like};
+use drawn::DrawnEmbedding;
 use estimate::Estimator;
 use exact::Exact;
 use identity::ModelIdentity;
 use inspect::{Look, Seen};
 use lane::{Gradient, Lane};
+use mixing::Mixing;
 use ndarray::{Array2, ArrayView2, Axis, concatenate, s};
 use onnx_grad::graph::{Bytes, DType, Node, Value};
 use onnx_grad::{Differentiated, Graph, Note, Pass, Types, differentiate};
@@ -83,6 +88,10 @@ pub struct Info {
     pub output_why: String,
     /// The batch, where the file fixes it.
     pub fixed_batch: Option<usize>,
+    /// Why the model takes one image at a time, if its input leaves the batch open and its nodes fix it.
+    pub alone: Option<String>,
+    /// How the embedding is drawn at random; `None` if it is not.
+    pub drawn: Option<DrawnEmbedding>,
     /// How tokens or a feature map are pooled to one vector per image; `None` where the output already is one vector.
     pub pooling: Option<Pooling>,
     /// Length D of an embedding.
@@ -396,6 +405,20 @@ impl Model {
         Untouched::open(&self.info, &self.input, self.batch(), options)
     }
 
+    /// Label of the first node whose result for an image depends on the other images of its batch, by images [n, P]; `None` if it can't
+    /// be told.
+    pub fn mixing_node(&self, images: &[f32]) -> Option<String> {
+        mixing::node(images, &self.info, &self.input, Options { provider: Provider::Cpu, ..self.options })
+    }
+
+    /// Looks whether images of a batch change each other's embeddings, by those of `images` ([n, P]) that go into one batch.
+    pub fn mixing(&mut self, images: &[f32]) -> Result<Option<Mixing>> {
+        let one = images.len().min(self.batch() * self.pixels());
+        let options = Options { provider: Provider::Cpu, ..self.options };
+        let (info, input) = (self.info.clone(), self.input.clone());
+        mixing::look(&images[..one], &info, &input, options, &mut |images| self.embed(images))
+    }
+
     /// Whether matrix products may round their factors to TensorFloat-32.
     pub fn tf32(&self) -> bool {
         matches!(self.options.provider, Provider::Cuda(cuda) if cuda.tf32)
@@ -508,7 +531,52 @@ impl Prepared {
     }
 
     /// [`Prepared::read`] of a file that was read from `path`. `seen` gets what was found out of it, also before an error.
+    ///
+    /// Exporters leave the batch of an input open although a constant further in fixes it to 1. So a model that takes no usual batch
+    /// is taken one image at a time, if it takes that.
     fn of(
+        file: Loaded,
+        path: &Path,
+        card: &Card,
+        options: Options,
+        batch: Option<usize>,
+        taking: Taking,
+        seen: &mut Seen,
+    ) -> Result<Prepared> {
+        let again = file.clone();
+        let mut error = match Prepared::at(file, path, card, options, batch, taking, seen) {
+            Err(e) if batch.is_none() && e.exit == Exit::Model => e,
+            done => return done,
+        };
+        // The batch of a file that fixes it is no other here.
+        let mut alone = Seen::default();
+        match Prepared::at(again, path, card, options, Some(1), taking, &mut alone) {
+            Ok(mut prepared) if prepared.free => {
+                let usual = seen.images.map_or(0, |[batch, ..]| batch);
+                let why = error.brief(path);
+                prepared.info.alone = Some(format!("in batches of {usual}, {why}"));
+                prepared.info.fixed_batch = Some(1);
+                prepared.free = false;
+                *seen = alone;
+                Ok(prepared)
+            }
+            _ => {
+                // Outputs of one shape in every batch are of a batch that the nodes fix.
+                let same = !seen.outputs.is_empty() && seen.outputs == alone.outputs;
+                let fixed = same || runtime::is_failed_run(&error);
+                if let (true, Some([batch, ..])) = (fixed, seen.images) {
+                    error.message += &format!(
+                        ".\nThis was in a batch of {batch}, because the file leaves its batch open. If its nodes fix it, state it: \
+                         --batch N"
+                    );
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// [`Prepared::of`] at one batch.
+    fn at(
         file: Loaded,
         path: &Path,
         card: &Card,
@@ -559,6 +627,7 @@ impl Prepared {
         let (output, dim) =
             output::pick(&mut graph, &mut types, batch, card.pooling, preprocessing.layout).map_err(named)?;
         let output_why = output::why(&outputs, card, &output);
+        let drawn = DrawnEmbedding::of(&as_read, &types, &output, batch, card.pooling, preprocessing.layout);
         let look = inspect::look(&as_read, seen, Some(&output), Some(dim));
         let mut operators: Vec<String> = graph.nodes.iter().map(|n| n.op.clone()).collect();
         operators.sort();
@@ -570,6 +639,8 @@ impl Prepared {
             output,
             output_why,
             fixed_batch: input.fixed_batch(),
+            alone: None,
+            drawn,
             pooling: card.pooling,
             dim,
             look,
@@ -592,6 +663,10 @@ impl Prepared {
     /// [`Prepared::differentiate`] of a form of its graph.
     fn differentiate_as(&self, graph: &Graph, image: &str, pass: Pass) -> Result<Differentiated> {
         differentiate(graph, &self.types, &[image], pass).map_err(|missing| {
+            // That it is drawn at random is worse.
+            if let Some(drawn) = &self.info.drawn {
+                return drawn.error(&self.info.path);
+            }
             Error::model(format!(
                 "{}: no gradient can be formed, so white-box attacks can't be run.\n{missing}\n\
                  Export the model with other operators, or ask for these: `audit ops` lists what is covered. \
@@ -627,9 +702,25 @@ fn left_to_cpu(sessions: &[&Session], options: Options) -> Result<Vec<String>> {
 }
 
 impl Info {
+    /// Refuses an embedding that is drawn at random (exit code 12).
+    pub fn refuse_drawn(&self) -> Result<()> {
+        self.drawn.as_ref().map_or(Ok(()), |drawn| Err(drawn.error(&self.path)))
+    }
+
+    /// Whether values are quantised on the way to the embedding.
+    pub fn quantised(&self) -> bool {
+        const ROUND: [&str; 2] = ["QuantizeLinear", "DynamicQuantizeLinear"];
+        self.notes.iter().any(|n| n.straight_through)
+            || self.operators.iter().any(|op| ROUND.contains(&op.as_str()))
+    }
+
     /// The embedding, the input and the preprocessing in one line.
     pub fn in_words(&self, metric: Metric) -> String {
-        let batch = self.fixed_batch.map_or(String::new(), |n| format!(", batch fixed to {n}"));
+        let batch = match (&self.alone, self.fixed_batch) {
+            (Some(why), _) => format!(", one image at a time ({why})"),
+            (None, Some(n)) => format!(", batch fixed to {n}"),
+            (None, None) => String::new(),
+        };
         format!(
             "{}: embedding `{}` of {} ({}), {metric} · input {}{batch} · {}",
             self.path.display(),

@@ -34,6 +34,15 @@ fn read(shape: &[i64], batch: usize, layout: Axes) -> Option<Reading> {
     }
 }
 
+/// Whether a value of this shape can be the embedding: a vector for each image, or a map if it is pooled.
+pub(super) fn fits(shape: &[i64], batch: usize, pooling: Option<Pooling>, layout: Axes) -> bool {
+    match read(shape, batch, layout) {
+        Some(Reading::Vector) => pooling.is_none(),
+        Some(Reading::Places(..)) => pooling.is_some(),
+        None => false,
+    }
+}
+
 /// Makes a value of a graph its only output. Errors (exit code 3): no node computes a value of that name.
 pub(super) fn choose(graph: &mut Graph, name: &str) -> Result<()> {
     let exists = graph.nodes.iter().any(|n| n.outputs.iter().any(|o| o == name));

@@ -8,9 +8,8 @@ use super::{Info, as_f32, stack};
 use crate::{Error, Result, files};
 use ndarray::{Array2, s};
 use onnx_grad::Graph;
-use onnx_grad::graph::{DType, Node, Tensor, Value};
+use onnx_grad::graph::{Bytes, DType, Node, Tensor, Value};
 use std::collections::HashSet;
-use std::path::Path;
 
 /// The model file as it is, apart from the output chosen, with preprocessing and pooling done on the CPU.
 pub struct Untouched {
@@ -57,16 +56,10 @@ enum Smooth {
 impl Untouched {
     /// `batch` is the model's own, and the file's where that is fixed.
     pub(super) fn open(info: &Info, input: &str, batch: usize, options: Options) -> Result<Untouched> {
-        let bytes: onnx_grad::graph::Bytes = files::read(&info.path, files::LARGE)
-            .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))?
-            .into();
+        let bytes = read(info)?;
         let quantised = info.notes.iter().any(|n| n.straight_through);
-        let mut file = Graph::decode_as_is(bytes.clone(), &info.path)?;
+        let mut file = chosen(Graph::decode_as_is(bytes.clone(), &info.path)?, &info.output)?;
         let free = file.inputs.iter().find(|i| i.name == input).is_none_or(|i| i.fixed_batch().is_none());
-        output::choose(&mut file, &info.output)?;
-        super::forget_shapes(&mut file);
-        file.prune();
-        file.prune_inputs();
         if info.precision != DType::F32 {
             as_f32(&mut file, input, &info.output);
         }
@@ -80,13 +73,10 @@ impl Untouched {
             Err(e) => return Err(e),
         };
         let smooth = if quantised {
-            Smooth::freeze(canonical(bytes, &info.path, &info.output)?, input, options)?
+            Smooth::freeze(chosen(Graph::decode(bytes, &info.path)?, &info.output)?, input, options)?
         } else if info.precision != DType::F32 {
-            Smooth::Widened(Session::new(
-                &canonical(bytes, &info.path, &info.output)?,
-                options,
-                Optimise::Off,
-            )?)
+            let widened = chosen(Graph::decode(bytes, &info.path)?, &info.output)?;
+            Smooth::Widened(Session::new(&widened, options, Optimise::Off)?)
         } else {
             Smooth::File
         };
@@ -200,11 +190,28 @@ impl Untouched {
     }
 }
 
-fn canonical(bytes: onnx_grad::graph::Bytes, path: &Path, chosen: &str) -> Result<Graph> {
-    let mut graph = Graph::decode(bytes, path)?;
-    output::choose(&mut graph, chosen)?;
+/// The file as it is, with the embedding as its only output, or its float32 form.
+pub(super) fn file(info: &Info, widened: bool) -> Result<Graph> {
+    let bytes = read(info)?;
+    let graph = match widened {
+        false => Graph::decode_as_is(bytes, &info.path)?,
+        true => Graph::decode(bytes, &info.path)?,
+    };
+    chosen(graph, &info.output)
+}
+
+fn read(info: &Info) -> Result<Bytes> {
+    files::read(&info.path, files::LARGE)
+        .map(Bytes::from)
+        .map_err(|e| Error::internal(format!("can't read {} again: {e}", info.path.display())))
+}
+
+/// A graph with the value `output` as its only output.
+fn chosen(mut graph: Graph, output: &str) -> Result<Graph> {
+    output::choose(&mut graph, output)?;
     super::forget_shapes(&mut graph);
     graph.prune();
+    graph.prune_inputs();
     Ok(graph)
 }
 

@@ -334,14 +334,13 @@ reasons! {
     RANDOMISED = "randomised", source::MASKING, "always", "Does the same image give the same embedding?",
         "Export the model in inference mode, without random operators. An attack on a model whose output changes at random \
          proves nothing";
+    BATCH_DEPENDENCE = "batch-dependence", source::BATCH_NORMALISATION, "always", "Does an embedding stay the same if the other images of its batch change?",
+        "Usual causes are dynamic quantisation, batch normalisation in training mode, and a Reshape that takes a batch for one image";
     PARITY = "parity", source::ONNX_OPERATORS, "always", "Do our embeddings agree with the untouched file's?",
         "An audit would examine another model than the file's. Please report this with the model's architecture";
     RUNTIME_OPTIMISER = "runtime-optimiser", source::GRAPH_OPTIMISATIONS, "always", "Does ONNX Runtime's optimiser leave the embeddings unchanged?",
         "The audit examines the model as the file states it. With ONNX Runtime's default options, the deployed model computes other \
          embeddings";
-    BATCH_DEPENDENCE = "batch-dependence", source::BATCH_NORMALISATION, "always", "Does an embedding stay the same if the other images of its batch change?",
-        "Batch normalisation exported in training mode is the usual cause: export the model in inference \
-         mode";
     BATCH_SIZE = "batch-size", source::BATCH_NORMALISATION, "always", "Does an embedding stay the same if the size of its batch changes?",
         "The audit examines the model at one batch size. At other batch sizes the model computes other embeddings. Look for \
          nodes that read the size of the batch, and export the model without them";

@@ -173,7 +173,7 @@ fn attacks(
     };
     let Subject { model, dataset, prep, plan, .. } = subject;
     let Clean { gallery, selection, .. } = clean;
-    let (softened, estimated) = (model.softened_nodes(), model.info.estimated);
+    let (softened, estimated) = (model.softened_nodes(|_| true), model.info.estimated);
     let pixels = |i: usize| dataset.pixels(i, prep).map(|p| p.data);
     let mut patient = DoctorInput::new(model, gallery, &pixels, &selection.trials, plan, other)?;
     // The checks don't take equally long, so that no time left is told.

@@ -8,7 +8,8 @@ use crate::progress::Phase;
 use crate::report::Destination;
 use crate::{Error, Result};
 
-/// Writes the file; what it says. Errors: those of the model and the images; a file name that doesn't end in .parquet.
+/// Writes the file; what it says. Errors: those of the model and the images; a file name that doesn't end in .parquet;
+/// an embedding that is drawn at random or depends on the other images of its batch (exit code 12).
 pub fn run(flags: &AuditFlags) -> Result<String> {
     let [path] = &flags.reports[..] else {
         return Err(Error::usage("name one file to write to: -o gallery.parquet"));
@@ -30,6 +31,15 @@ pub fn run(flags: &AuditFlags) -> Result<String> {
     let mut phase = Phase::new("model", 0, flags.mode());
     let mut model = Machine::choose(&flags.compute)?.open(flags, &file, &card, &mut phase)?;
     phase.finish();
+    if let Some(why) = &model.info.alone {
+        flags.mode().note(&format!("{}: one image at a time ({why})", file.display()));
+    }
+    if !flags.allow_untrusted {
+        let (images, count) = images::first_batch(&dataset, &model)?;
+        if let Some(mixing) = model.mixing(&images[..count * model.pixels()])? {
+            return Err(mixing.error(&file, model.info.fixed_batch));
+        }
+    }
     let embedded = images::embed_all(flags, &dataset, &mut model)?;
     let (rows, unreadable) = (embedded.images.len(), embedded.unreadable.len());
     embedded.write(path)?;

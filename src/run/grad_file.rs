@@ -7,7 +7,7 @@ use crate::judge::check::load::JITTER;
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::joined::{Joined, NAMES};
-use crate::model::runtime::{self, INLINE_LIMIT, Input, Options, Provider, Session};
+use crate::model::runtime::{self, INLINE_LIMIT, Input, Optimise, Options, Provider, Session};
 use crate::random::Random;
 use crate::report::Destination;
 use crate::run::images::first_batch;
@@ -41,11 +41,43 @@ pub fn run(flags: &GradFlags) -> Result<String> {
     let to = Destination::open("-o", &flags.file)?;
     runtime::load(flags.runtime.ort_lib.as_deref())?;
     let options = Options { provider: Provider::Cpu, threads: flags.runtime.threads };
-    let mut joined = Joined::form(path, &card, options, flags.batch, flags.raw)?;
+    let audited = Audited::open(path, &card, options, flags.batch)?;
+    let batch = flags.batch.or(audited.model.info.fixed_batch);
+    let mut joined = Joined::form(path, &card, options, batch, flags.raw)?;
     describe(&mut joined, flags.raw);
-    let checked = check(&joined, path, &card, options, flags.raw)?;
+    let checked = check(&joined, audited, path, options, flags.raw)?;
     let written = write(&joined.graph, to, &flags.file)?;
     Ok(render(&joined, &written, flags.raw, &checked))
+}
+
+/// The model as an audit takes it, and images in [0,1] to run it on: one batch, of which the first `real` are no filling.
+struct Audited {
+    model: Model,
+    images: Vec<f32>,
+    real: usize,
+}
+
+impl Audited {
+    /// Errors: those of [`Model::open`]; the embedding is drawn at random, or depends on the other images of its batch (exit code 12).
+    fn open(path: &Path, card: &Card, options: Options, batch: Option<usize>) -> Result<Audited> {
+        let open = |batch| Model::open(path, card, options, batch);
+        let most = BATCHES[BATCHES.len() - 1];
+        let mut model = match batch {
+            Some(n) => open(Some(n))?,
+            // The file may fix its batch.
+            None => open(Some(most)).or_else(|_| open(None))?,
+        };
+        model.info.refuse_drawn()?;
+        let count = model.batch();
+        let dataset = Dataset::generated(0, count.min(IMAGES), 1);
+        let (mut images, real) = first_batch(&dataset, &model)?;
+        images.truncate(count * model.pixels());
+        let real = real.min(count);
+        if let Some(mixing) = model.mixing(&images[..real * model.pixels()])? {
+            return Err(mixing.error(path, model.info.fixed_batch));
+        }
+        Ok(Audited { model, images, real })
+    }
 }
 
 /// What was found when the file was run.
@@ -53,17 +85,22 @@ struct Checked {
     batches: Vec<usize>,
     /// Largest difference from the audit's gradient, as a share of its length.
     difference: f64,
+    /// The same of the embedding alone if ONNX Runtime computes with integer kernels; `None` if no values are quantised.
+    kernels: Option<f64>,
     /// Of the audit's gradient from finite differences of the untouched model; `None` where there is nothing to compare with.
     finite: Option<f64>,
 }
 
 /// Runs the graph as users will, and compares.
-fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool) -> Result<Checked> {
-    let count = joined.batch.unwrap_or(BATCHES[BATCHES.len() - 1]);
-    let mut model = Model::open(path, card, options, Some(count))?;
-    let dataset = Dataset::generated(0, count.min(IMAGES), 1);
-    let (mut images, real) = first_batch(&dataset, &model)?;
-    images.truncate(count * model.pixels());
+fn check(
+    joined: &Joined,
+    Audited { model, mut images, real }: Audited,
+    path: &Path,
+    options: Options,
+    raw: bool,
+) -> Result<Checked> {
+    let mut model = model;
+    let count = model.batch();
     let mut random = Random::seeded(0x6772_6164);
     images.iter_mut().for_each(|v| *v += JITTER * random.sign_unit());
     let cotangent: Vec<f32> = (0..count * model.info.dim).map(|_| random.sign_unit()).collect();
@@ -72,7 +109,6 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
     let (embedding, gradient) = model.gradient(&images, view)?;
 
     let pre = &joined.info.preprocessing;
-    let real = real.min(count);
     let shape = pre.pixel_shape(real).map(|d| d as usize);
     let pixels = real * model.pixels();
     let errors = gradient::compare(
@@ -105,12 +141,22 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
             (pre.apply(&images), inverse.apply(&gradient))
         }
     };
-    let mut session = Session::as_shipped(&joined.graph, options)
-        .map_err(|e| e.context(format!("{}, the graph to be written", path.display())))?;
+    let quantised = model.info.quantised();
+    // Integer kernels are an optimisation, and round in other places.
+    let session = |shipped| {
+        let session = if shipped {
+            Session::as_shipped(&joined.graph, options)
+        } else {
+            Session::new(&joined.graph, options, Optimise::Off)
+        };
+        session.map_err(|e| e.context(format!("{}, the graph to be written", path.display())))
+    };
+    let mut session_of_kernels = if quantised { Some(session(true)?) } else { None };
+    let mut session = session(!quantised)?;
     let batches = joined.batch.map_or(BATCHES.to_vec(), |n| vec![n]);
     let (dim, pixels) = (model.info.dim, model.pixels());
-    let accepted = if model.info.notes.iter().any(|n| n.straight_through) { SAME_QUANTISED } else { SAME };
-    let mut difference = 0.0f64;
+    let accepted = if quantised { SAME_QUANTISED } else { SAME };
+    let (mut difference, mut kernels) = (0.0f64, None);
     for &n in &batches {
         let shape = if raw { pre.input_shape(n) } else { pre.pixel_shape(n) };
         let feed = [
@@ -142,8 +188,12 @@ fn check(joined: &Joined, path: &Path, card: &Card, options: Options, raw: bool)
             )));
         }
         difference = difference.max(worst);
+        if let Some(session) = &mut session_of_kernels {
+            let found = session.run(&feed, &NAMES[2..3])?;
+            kernels = Some(worse(apart(found[0].floats()?.1, &own[..n * dim], dim), kernels.unwrap_or(0.0)));
+        }
     }
-    Ok(Checked { batches, difference, finite: errors.map(|e| e.smooth()) })
+    Ok(Checked { batches, difference, kernels, finite: errors.map(|e| e.smooth()) })
 }
 
 /// The largest ‖a − b‖ / ‖b‖ over rows of a length.
@@ -240,6 +290,12 @@ fn render(joined: &Joined, written: &[PathBuf], raw: bool, checked: &Checked) ->
         Some(e) => format!("That gradient is within {:.2} % of finite differences of the model\n", 100.0 * e),
         None => "There are no finite differences to compare that gradient with\n".to_string(),
     };
+    if let Some(kernels) = checked.kernels {
+        text += &format!(
+            "With its default optimisation ONNX Runtime quantises by integer kernels, which round in other places: the embedding is then \
+             within {kernels:.0e} (relative)\n"
+        );
+    }
     for (straight_through, meaning) in [
         (true, "Straight through (the derivative as if nothing were rounded)"),
         (false, "Gradient of zero (constant almost everywhere)"),

@@ -57,6 +57,8 @@ pub struct Findings {
     pub preprocessing_assumed: Option<bool>,
     /// The batch, where the file fixes it.
     pub fixed_batch: Option<usize>,
+    /// Why the model takes one image at a time, if its input leaves the batch open and its nodes fix it.
+    pub one_at_a_time: Option<String>,
     /// The narrowest float type that the file computes in.
     pub precision: String,
     /// Operators on the way to the embedding, with the number of their nodes and the class of their gradient.
@@ -116,7 +118,8 @@ pub struct AuditCost {
     pub attacks_50_most_s: f64,
 }
 
-/// Examines the model. Returns the findings as text, and exit code 3 where an audit would refuse the model. `command` is the command line.
+/// Examines the model. Returns the findings as text, and the exit code with which an audit would refuse the model: 12 if its embedding is
+/// drawn at random or depends on the other images of a batch, 3 otherwise. `command` is the command line.
 pub fn run(flags: &InspectFlags, command: &str) -> Result<(String, Option<Exit>)> {
     refuse_without_cuda(&flags.compute)?;
     let path = flags.model.as_path();
@@ -168,25 +171,39 @@ fn findings(
     let class = |op: &str| operators::class_of(op).unwrap_or_default();
     let operators = taken.into_iter().flat_map(|t| &t.operators);
     let problem = match &found.taken {
-        Err(e) => Some(e.message.clone()),
-        Ok(taken) => taken.without_gradient.clone(),
+        Err(e) => Some(e),
+        Ok(taken) => taken.refused.as_ref(),
     };
-    let mut next: Vec<String> = (!fix.is_empty()).then_some(fix).into_iter().collect();
+    let (model, exists) = (flags.model.to_string_lossy(), |name: &str| Path::new(name).exists());
+    let audit = |more: &[&str]| {
+        let line = words(command).into_iter().chain(more.iter().map(|word| word.to_string()));
+        first_audit(&model, &line.collect::<Vec<_>>(), QUERIES, &exists)
+    };
+    // What the output looks like is nothing if an audit refuses it.
+    let untrusted = problem.is_some_and(|e| e.exit == Exit::Untrusted);
+    let mut next: Vec<String> = (!fix.is_empty() && !untrusted).then_some(fix).into_iter().collect();
+    if let (true, Some(info)) = (untrusted, info) {
+        let instead = info.drawn.as_ref().map(|drawn| drawn.instead.as_ref());
+        next.extend(match (instead, info.fixed_batch) {
+            (Some(instead), _) => instead.map(|value| audit(&["--output", value])),
+            (None, None) => Some(audit(&["--batch", "1"])),
+            (None, Some(_)) => None,
+        });
+    }
     if problem.is_none() && next.is_empty() {
         if info.is_some_and(|i| i.preprocessing.assumed) {
             next.push("state how images are prepared, in a card: --write-card begins one".into());
         }
-        let (model, taken) = (flags.model.to_string_lossy(), |name: &str| Path::new(name).exists());
-        next.push(first_audit(&model, &words(command), QUERIES, &taken));
+        next.push(audit(&[]));
         let own = "this takes generated images; for your own add --data and a folder that has one folder for each class";
         next.push(own.into());
     }
     Ok(Findings {
-            model: flags.model.display().to_string(),
-            bytes: found.identity.bytes,
-            sha256: found.identity.sha256.clone(),
-            net_sha256: found.identity.net_sha256.clone(),
-            external_data: found.identity.beside.clone(),
+        model: flags.model.display().to_string(),
+        bytes: found.identity.bytes,
+        sha256: found.identity.sha256.clone(),
+        net_sha256: found.identity.net_sha256.clone(),
+        external_data: found.identity.beside.clone(),
         looks_like: looks_like.into(),
         inputs: found.inputs.clone(),
         outputs: found.outputs.clone(),
@@ -194,15 +211,16 @@ fn findings(
         preprocessing: info.map(|i| i.preprocessing.words()),
         preprocessing_assumed: info.map(|i| i.preprocessing.assumed),
         fixed_batch: info.and_then(|i| i.fixed_batch),
+        one_at_a_time: info.and_then(|i| i.alone.clone()),
         precision: precision(found.precision).into(),
         operators: operators
             .map(|(op, n)| OperatorCount { name: op.clone(), nodes: *n, gradient: class(op).into() })
             .collect(),
         no_derivative: info.map_or(Vec::new(), |i| i.notes.iter().map(|n| n.node.clone()).collect()),
         machine: format!("{}, {}", machine.in_words(), metric(card)),
-        cost: taken.filter(|t| t.without_gradient.is_none()).map(|t| cost(t, suite)).transpose()?,
-        exit: problem.is_some().then_some(Exit::Model),
-        problem,
+        cost: taken.filter(|t| t.refused.is_none()).map(|t| cost(t, suite)).transpose()?,
+        exit: problem.map(|_| if untrusted { Exit::Untrusted } else { Exit::Model }),
+        problem: problem.map(|e| e.message.clone()),
         next,
     })
 }
@@ -257,10 +275,11 @@ impl Findings {
             ),
         ));
         lines.push(("looks like", self.looks_like.clone()));
-        let batch = match (self.fixed_batch, &self.embedding) {
-            (Some(n), _) => format!(" · the batch is fixed to {n}"),
-            (None, Some(_)) => " · any batch".into(),
-            (None, None) => String::new(),
+        let batch = match (&self.one_at_a_time, self.fixed_batch, &self.embedding) {
+            (Some(why), ..) => format!(" · one image at a time: {why}"),
+            (None, Some(n), _) => format!(" · the batch is fixed to {n}"),
+            (None, None, Some(_)) => " · any batch".into(),
+            (None, None, None) => String::new(),
         };
         lines.push(("inputs", self.inputs.join(", ") + &batch));
         lines.push(("outputs", self.outputs.join(", ")));
@@ -307,9 +326,9 @@ impl Findings {
             self.operators.iter().filter(|o| o.gradient.is_empty()).map(|o| o.name.as_str()).collect();
         let gradient = match (&self.problem, self.no_derivative.len()) {
             (Some(_), _) if !without.is_empty() => format!("; without a gradient: {}", without.join(", ")),
-            (Some(_), _) => "; the gradient can't be formed".into(),
-            (None, 0) => "; each has its gradient".into(),
-            (None, n) => format!("; each has its gradient, but {n} nodes round or are flat: {}", {
+            (Some(_), _) if self.exit == Some(Exit::Model) => "; the gradient can't be formed".into(),
+            (_, 0) => "; each has its gradient".into(),
+            (_, n) => format!("; each has its gradient, but {n} nodes round or are flat: {}", {
                 let some: Vec<&str> = self.no_derivative.iter().take(3).map(String::as_str).collect();
                 some.join(", ")
             }),

@@ -6,7 +6,7 @@ use crate::model::runtime::{self, Options, Provider};
 use crate::model::{self, Model};
 use crate::progress::{Meter, Phase};
 use crate::record::Precision;
-use crate::{Error, Exit, Result, interrupt};
+use crate::{Exit, Result, interrupt};
 use std::path::Path;
 
 /// The stages of the phase `model`: those of opening it, and a few timed runs.
@@ -39,8 +39,23 @@ impl Machine {
         }
     }
 
-    /// Opens a model. Where CUDA was chosen and not asked for, a model that it can't run is opened on the CPU.
+    /// Opens a model. Where CUDA was chosen and not asked for, a model that it can't run is opened on the CPU. Errors: those of
+    /// [`Model::open`]; its embedding is drawn at random (exit code 12), unless `--allow-untrusted`.
     pub fn open(&mut self, flags: &AuditFlags, path: &Path, card: &Card, phase: &mut Phase) -> Result<Model> {
+        let opened = self.open_anywhere(flags, path, card, phase)?;
+        if !flags.allow_untrusted {
+            opened.info.refuse_drawn()?;
+        }
+        Ok(opened)
+    }
+
+    fn open_anywhere(
+        &mut self,
+        flags: &AuditFlags,
+        path: &Path,
+        card: &Card,
+        phase: &mut Phase,
+    ) -> Result<Model> {
         let opened = open_on(flags, self.options, path, card, phase);
         match opened {
             Err(e)
@@ -48,7 +63,7 @@ impl Machine {
             {
                 let options = flags.compute.options(Provider::Cpu);
                 let model = open_on(flags, options, path, card, phase)?;
-                *self = Machine { options, why: Some(format!("not on CUDA: {}", brief(&e))) };
+                *self = Machine { options, why: Some(format!("not on CUDA: {}", e.brief(path))) };
                 Ok(model)
             }
             opened => opened,
@@ -64,11 +79,6 @@ impl Machine {
             other => format!("{other}{why}"),
         }
     }
-}
-
-/// The first sentence of an error.
-fn brief(e: &Error) -> String {
-    e.message.split(". ").next().unwrap_or_default().lines().next().unwrap_or_default().to_string()
 }
 
 fn open_on(

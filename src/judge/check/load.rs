@@ -2,19 +2,22 @@
 
 use super::gradient::{self, Errors};
 use crate::model::Model;
+use crate::model::apart::{SAME, cosine, difference, largest};
 use crate::model::estimate::POPULATION;
+use crate::model::mixing::{self, Mixing};
+use crate::model::untouched::Untouched;
 use crate::random::Random;
 use crate::record::{Found, GradientCheck, Severity, reason};
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, s};
 use onnx_grad::graph::DType;
 
-/// Largest accepted difference between two runs or two batches, as a share of the largest value.
-const SAME: f64 = 1e-4;
 /// Runs of the same batch.
 const RUNS: usize = 5;
 /// Batch sizes that are tried besides the audit's own: 1, as in a service that answers single requests, and one other.
 const SIZES: [usize; 2] = [1, 3];
+/// Images whose embeddings are compared in a batch if the audit takes one image at a time.
+const TOGETHER: usize = 3;
 /// Noise added to the images at which derivatives are compared, in pixel units: a few grey levels.
 pub const JITTER: f32 = 0.02;
 /// Noise for the comparison of batches, in pixel units: about as large as perturbations. A model can behave differently on images that it
@@ -39,6 +42,34 @@ fn embedding_tolerance(precision: DType, quantised: bool, tf32: bool) -> f64 {
     }
 }
 
+/// What rounding to integers may add up to from layer to layer: a difference, as a share of the largest value, and a cosine. Deep nets
+/// reach 0.1 and 0.993. With another scale or zero point, embeddings differ by more.
+const ROUNDING: (f64, f64) = (0.25, 0.98);
+
+/// How far embeddings of the same images are apart.
+#[derive(Clone, Copy, Debug)]
+struct Apart {
+    /// The largest difference, as a share of the largest value.
+    share: f64,
+    /// The smallest cosine.
+    cosine: f64,
+}
+
+impl Apart {
+    fn of(a: &Array2<f32>, b: &Array2<f32>) -> Apart {
+        Apart { share: difference(a, b), cosine: cosine(a, b) }
+    }
+
+    /// Whether rounding to integers may have added up to this.
+    fn is_rounding(&self) -> bool {
+        self.share <= ROUNDING.0 && self.cosine >= ROUNDING.1
+    }
+
+    fn in_words(&self) -> String {
+        format!("{:.1e} of the largest value, cosine at least {:.4}", self.share, self.cosine)
+    }
+}
+
 /// Forward passes that take about as long as a gradient.
 const GRADIENT: usize = 3;
 
@@ -51,17 +82,28 @@ pub fn passes(estimated: bool, count: usize) -> usize {
 /// Measurements on the first batch. Differences are shares of the largest value.
 pub struct Measured {
     finite: bool,
-    /// Difference between this program's embeddings and the file's.
-    parity: Option<f64>,
+    /// How the embedding is drawn at random.
+    drawn: Option<String>,
+    /// This program's embeddings and the file's.
+    parity: Option<Apart>,
     tolerance: f64,
-    /// Difference between the file's embeddings without optimisation and with ONNX Runtime's defaults.
-    shipped: Option<f64>,
+    /// The file's embeddings without optimisation and with ONNX Runtime's defaults; those of this program and with the defaults if
+    /// values are quantised, since integer kernels are an optimisation of one form of file, and stand in the other.
+    shipped: Option<Apart>,
+    /// Whether values are quantised.
+    quantised: bool,
     /// Largest difference between runs of the same batch.
     repeat: f64,
-    /// Difference of the first image's embedding when the other images change; `None` where a batch is one image.
-    company: Option<f64>,
+    /// How embeddings change with the other images of their batch; `None` if the file takes one image.
+    company: Option<Mixing>,
+    /// Images in a batch of the audit.
+    batch: usize,
+    /// The batch, if the file fixes it.
+    fixed: Option<usize>,
+    /// Why the model takes one image at a time, although the file leaves the batch open.
+    alone: Option<String>,
     /// The largest difference of embeddings in batches of another size, and that size; `None` where the batch is fixed.
-    sizes: Option<(usize, f64)>,
+    sizes: Option<(usize, Apart)>,
     precision: DType,
     estimated: bool,
     /// Number of images.
@@ -92,12 +134,27 @@ impl Gradients {
 }
 
 impl Measured {
+    /// Whether images of an audit's batch change each other's embeddings.
+    fn mixes(&self) -> bool {
+        self.batch > 1 && self.company.as_ref().is_some_and(Mixing::matters)
+    }
+
+    /// The finding of a check that compares embeddings of the same images, if they change with the run or with their batch.
+    fn incomparable(&self) -> Option<Found> {
+        let why = match self {
+            m if m.repeat > SAME => "the same images have other embeddings at every run",
+            m if m.mixes() => "images of a batch change each other's embeddings",
+            _ => return None,
+        };
+        Some(Found::not_checked(why, ""))
+    }
+
     /// The part that reports keep.
     pub fn summary(&self) -> GradientCheck {
         // Where rounding hides the differences, their distance from the gradient says nothing of it.
         let errors = self.gradient.as_ref().and_then(|g| g.errors).filter(|e| !e.rounding);
         GradientCheck {
-            embedding_error: self.parity,
+            embedding_error: self.parity.map(|apart| apart.share),
             gradient_error: errors.map(|e| e.smooth()),
             own_error: errors.map(|e| e.own()),
             directions: errors.map_or(0, |e| e.directions),
@@ -121,7 +178,6 @@ pub fn measure(
         tell(done, total);
     };
     pass(0);
-    let alone = model.batch() == 1;
     let pixels = model.pixels();
     let (batches, images) = (images, &images[..count * pixels]);
     let mut reference = model.reference()?;
@@ -130,59 +186,62 @@ pub fn measure(
     let theirs = reference.embed(images)?;
     pass(1);
     let finite = theirs.iter().flatten().chain(&ours).all(|v| v.is_finite());
-    let parity = theirs.as_ref().map(|theirs| difference(&ours, theirs));
+    let quantised = model.info.quantised();
+    let parity = theirs.as_ref().map(|theirs| Apart::of(&ours, theirs));
     let shipped = match (&theirs, reference.embed_optimised(images)?) {
-        (Some(theirs), Some(shipped)) => Some(difference(&shipped, theirs)),
+        (Some(_), Some(shipped)) if quantised => Some(Apart::of(&shipped, &ours)),
+        (Some(theirs), Some(shipped)) => Some(Apart::of(&shipped, theirs)),
         _ => None,
     };
     pass(1);
-    let mut file = |images: &[f32]| match reference.embed(images)? {
-        Some(e) => Ok(e),
-        None => model.embed(images),
-    };
     let first = theirs.unwrap_or(ours);
     let mut repeat = 0.0f64;
     for _ in 1..RUNS {
-        repeat = repeat.max(difference(&file(images)?, &first));
+        repeat = repeat.max(difference(&by_file(&mut reference, model, images)?, &first));
         pass(1);
     }
     let mut random = Random::seeded(0x72_6f75_6768);
     let rough: Vec<f32> = images.iter().map(|v| (v + ROUGH * random.sign_unit()).clamp(0.0, 1.0)).collect();
-    let of_rough = file(&rough)?;
+    let of_rough = by_file(&mut reference, model, &rough)?;
     let both = [(images, &first), (&rough[..], &of_rough)];
-    let mut company: Option<f64> = None;
-    if !alone {
-        for (images, usual) in both {
-            pass(1);
-            let mut others: Vec<f32> = images.iter().map(|v| 1.0 - v).collect();
-            others[..pixels].copy_from_slice(&images[..pixels]);
-            let row = |e: &Array2<f32>| e.slice(ndarray::s![..1, ..]).to_owned();
-            let apart = difference(&row(&file(&others)?), &row(usual));
-            company = Some(company.map_or(apart, |most| most.max(apart)));
-        }
+    let mut changes: Vec<(f64, &[f32])> = Vec::new();
+    for (images, usual) in both {
+        pass(1);
+        let change = change(&mut reference, model, images, usual)?;
+        changes.extend(change.map(|change| (change, images)));
     }
-    let mut sizes: Option<(usize, f64)> = None;
+    let most = changes.into_iter().reduce(|a, b| if b.0 > a.0 { b } else { a });
+    let company = most.map(|(change, images)| {
+        let mixing = Mixing { change, node: None };
+        let node = if repeat <= SAME && mixing.matters() { model.mixing_node(images) } else { None };
+        Mixing { node, ..mixing }
+    });
+    let mut sizes: Option<(usize, Apart)> = None;
     for each in SIZES {
         for (images, usual) in both {
             pass(1);
             if let Some(found) = reference.embed_in_batches(images, each)? {
-                let apart = difference(&found, usual);
-                sizes = sizes.filter(|(_, most)| *most >= apart).or(Some((each, apart)));
+                let apart = Apart::of(&found, usual);
+                sizes = sizes.filter(|(_, most)| most.share >= apart.share).or(Some((each, apart)));
             }
         }
     }
-    let quantised = model.info.notes.iter().any(|n| n.straight_through);
     let gradient = match finite && !model.info.estimated {
         true => Some(gradients(model, &mut reference, batches, count, largest(&first), &mut pass)?),
         false => None,
     };
     Ok(Measured {
         finite,
+        drawn: model.info.drawn.as_ref().map(|drawn| drawn.found()),
         parity,
         tolerance: embedding_tolerance(model.info.precision, quantised, model.tf32()),
         shipped,
+        quantised,
         repeat,
         company,
+        batch: model.batch(),
+        fixed: model.info.fixed_batch,
+        alone: model.info.alone.clone(),
         sizes,
         precision: model.info.precision,
         estimated: model.info.estimated,
@@ -193,10 +252,46 @@ pub fn measure(
     })
 }
 
+/// Embeddings by the file, or by this program if ONNX Runtime can't run the file.
+fn by_file(reference: &mut Untouched, model: &mut Model, images: &[f32]) -> Result<Array2<f32>> {
+    match reference.embed(images)? {
+        Some(e) => Ok(e),
+        None => model.embed(images),
+    }
+}
+
+/// Change of embeddings, which are usually `usual`, if other images of their batch change; `None` if the file takes one image at a
+/// time.
+fn change(
+    reference: &mut Untouched,
+    model: &mut Model,
+    images: &[f32],
+    usual: &Array2<f32>,
+) -> Result<Option<f64>> {
+    let (pixels, batch) = (model.pixels(), model.batch());
+    if batch > 1 {
+        let mut embed = |images: &[f32]| by_file(reference, model, images);
+        // As many as are in one batch.
+        let few = (images.len() / pixels).min(batch);
+        let usual = usual.slice(s![..few, ..]).to_owned();
+        return mixing::change(&images[..few * pixels], pixels, &usual, &mut embed).map(Some);
+    }
+    // The audit takes one image at a time. The file may take more.
+    let few = &images[..images.len().min(TOGETHER * pixels)];
+    let count = few.len() / pixels;
+    let usual = if count > 1 { reference.embed_in_batches(few, count)? } else { None };
+    let Some(usual) = usual else { return Ok(None) };
+    let mut embed = |images: &[f32]| {
+        let found = reference.embed_in_batches(images, count)?;
+        found.ok_or_else(|| Error::internal(format!("a batch of {count} ran, and did not run again")))
+    };
+    mixing::change(few, pixels, &usual, &mut embed).map(Some)
+}
+
 /// Measures the gradient. `images` fill batches; the first `count` are real. `scale` is the embeddings' largest value.
 fn gradients(
     model: &mut Model,
-    reference: &mut crate::model::untouched::Untouched,
+    reference: &mut Untouched,
     images: &[f32],
     count: usize,
     scale: f64,
@@ -241,22 +336,6 @@ fn gradients(
     Ok(Gradients { finite, zero, dead: 100.0 * dead, steady: cosines[cosines.len() / 2], errors })
 }
 
-/// Largest difference, as a share of the largest value of `b`; infinite if exactly one of two values is NaN.
-fn difference(a: &Array2<f32>, b: &Array2<f32>) -> f64 {
-    let apart = |a: f64, b: f64| match (a.is_nan(), b.is_nan()) {
-        (false, false) if a == b => 0.0,
-        (false, false) => (a - b).abs(),
-        (one, other) if one == other => 0.0,
-        _ => f64::INFINITY,
-    };
-    a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max(apart(f64::from(*a), f64::from(*b)))) / largest(b)
-}
-
-/// The largest absolute value; never 0.
-fn largest(values: &Array2<f32>) -> f64 {
-    values.iter().fold(0.0f64, |m, v| m.max(v.abs() as f64)).max(f64::MIN_POSITIVE)
-}
-
 /// How well embeddings agree whose largest difference is `e`, as a share of the largest value.
 fn agreement(e: f64) -> String {
     match e {
@@ -286,14 +365,22 @@ pub(super) fn finite(m: &Measured) -> Found {
 }
 
 pub(super) fn repeatable(m: &Measured) -> Found {
-    match m.repeat {
-        r if r > SAME => Found::error(format!(
-            "{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"
-        )),
-        0.0 => Found::passed(format!("bit for bit, in {RUNS} runs")),
-        r => Found::warning(format!(
-            "{RUNS} runs of the same images differ in the last bits, by {r:.1e} of the largest value"
-        )),
+    let runs = match m.repeat {
+        0.0 => format!("bit for bit, in {RUNS} runs"),
+        r if r > SAME => {
+            format!(
+                "{RUNS} runs of the same images give embeddings that differ by {r:.1e} of the largest value"
+            )
+        }
+        r => {
+            format!("{RUNS} runs of the same images differ in the last bits, by {r:.1e} of the largest value")
+        }
+    };
+    match (&m.drawn, m.repeat) {
+        (Some(drawn), _) => Found::error(format!("{drawn}. {runs}")),
+        (None, r) if r > SAME => Found::error(runs),
+        (None, 0.0) => Found::passed(runs),
+        _ => Found::warning(runs),
     }
 }
 
@@ -306,45 +393,82 @@ fn no_file() -> Found {
 }
 
 pub(super) fn parity(m: &Measured) -> Found {
+    if let Some(found) = m.incomparable() {
+        return found;
+    }
     match m.parity {
         None => no_file().weighing(Severity::Warning),
         // This form of the condition is false for NaN too.
-        Some(e) if e <= m.tolerance => Found::passed(agreement(e)),
-        Some(e) => Found::error(format!(
-            "our embeddings differ from ONNX Runtime's by {e:.1e} of the largest value ({:.0e} is accepted)",
-            m.tolerance
+        Some(apart) if apart.share <= m.tolerance => Found::passed(agreement(apart.share)),
+        Some(apart) if m.quantised && apart.is_rounding() => Found::note(format!(
+            "as far as rounding lets them: integer kernels and float arithmetic differ by {}",
+            apart.in_words()
+        )),
+        Some(apart) => Found::error(format!(
+            "our embeddings differ from ONNX Runtime's by {:.1e} of the largest value ({:.0e} is accepted)",
+            apart.share, m.tolerance
         )),
     }
 }
 
 pub(super) fn shipped(m: &Measured) -> Found {
+    if let Some(found) = m.incomparable() {
+        return found;
+    }
     match m.shipped {
-        Some(e) if e > m.tolerance => Found::warning(format!(
-            "ONNX Runtime's graph optimiser changes this model's embeddings by {e:.1e} of the largest value"
-        )),
-        Some(e) => Found::passed(agreement(e)),
         None => no_file(),
+        Some(apart) if apart.share <= m.tolerance => Found::passed(agreement(apart.share)),
+        Some(apart) if m.quantised => Found::Failed(
+            if apart.is_rounding() { Severity::Warning } else { Severity::Error },
+            format!(
+                "ONNX Runtime's integer kernels give other embeddings than the float arithmetic of the audit: they differ by {}",
+                apart.in_words()
+            ),
+        ),
+        // NaN too.
+        Some(apart) => Found::warning(format!(
+            "ONNX Runtime's graph optimiser changes this model's embeddings by {:.1e} of the largest value",
+            apart.share
+        )),
     }
 }
 
 pub(super) fn company(m: &Measured) -> Found {
-    match m.company {
+    match &m.company {
+        _ if m.repeat > SAME => Found::not_checked("the same images have other embeddings at every run", ""),
         None => Found::passed("the model takes one image at a time"),
-        Some(e) if e > SAME => Found::warning(format!(
-            "an image's embedding changes by {e:.1e} of its largest value if the other images of the batch change"
+        Some(mixing) if !mixing.matters() => Found::passed(agreement(mixing.change)),
+        Some(mixing) if m.mixes() => {
+            Found::error(format!("{}. {}", mixing.found(), mixing::way_out(m.fixed)))
+        }
+        Some(mixing) => Found::warning(format!(
+            "the audit takes one image at a time; in larger batches, {}",
+            mixing.found()
         )),
-        Some(e) => Found::passed(agreement(e)),
     }
 }
 
 pub(super) fn batch_size(m: &Measured) -> Found {
-    match m.sizes {
-        None if m.parity.is_none() => no_file(),
-        None => Found::passed("the file's batch is fixed"),
-        Some((each, e)) if e > SAME.max(m.tolerance) => Found::error(format!(
-            "in batches of {each} the same images have embeddings that differ by {e:.1e} of the largest value"
+    if let Some(found) = m.incomparable() {
+        return found;
+    }
+    match (&m.alone, m.sizes) {
+        (Some(why), _) => Found::note(format!(
+            "the model takes one image at a time, although the file leaves the batch open: {why}"
         )),
-        Some((_, e)) => Found::passed(agreement(e)),
+        (None, None) if m.parity.is_none() => no_file(),
+        (None, None) => Found::passed("the file's batch is fixed"),
+        _ if m.company.as_ref().is_some_and(Mixing::matters) => {
+            Found::not_checked("in larger batches, images change each other's embeddings", "")
+        }
+        (None, Some((each, apart))) if apart.share > SAME.max(m.tolerance) => Found::Failed(
+            if m.quantised && apart.is_rounding() { Severity::Warning } else { Severity::Error },
+            format!(
+                "in batches of {each} the same images have embeddings that differ by {}",
+                apart.in_words()
+            ),
+        ),
+        (None, Some((_, apart))) => Found::passed(agreement(apart.share)),
     }
 }
 
@@ -359,7 +483,9 @@ pub(super) fn precision(m: &Measured) -> Found {
          gradients don't become zero. The embeddings differ by "
     );
     match m.parity {
-        Some(e) => Found::note(format!("{text}{e:.1e} of the largest value on the first images")),
+        Some(apart) => {
+            Found::note(format!("{text}{:.1e} of the largest value on the first images", apart.share))
+        }
         None => Found::warning(text + "an unknown amount: ONNX Runtime can't run the untouched file here"),
     }
 }
@@ -413,6 +539,9 @@ pub(super) fn zero(m: &Measured) -> Found {
 
 pub(super) fn right(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
+    if let Some(found) = m.incomparable() {
+        return found;
+    }
     let flat = m
         .flat
         .as_ref()
@@ -438,6 +567,9 @@ pub(super) fn right(m: &Measured) -> Found {
 
 pub(super) fn deviates(m: &Measured) -> Found {
     let Some(g) = &m.gradient else { return unformed(m) };
+    if let Some(found) = m.incomparable() {
+        return found;
+    }
     let errors = match g.errors {
         Some(e) if e.accepted() => e,
         _ => return Found::not_checked("the gradient isn't confirmed", ""),
@@ -514,14 +646,19 @@ mod tests {
     /// measurement.
     #[test]
     fn embeddings_of_another_model_are_found() {
-        let level = |error: f64, precision: DType| {
+        let level = |error: f64, cosine: f64, precision: DType, quantised: bool| {
             parity(&Measured {
                 finite: true,
-                parity: Some(error),
-                tolerance: embedding_tolerance(precision, false, false),
+                drawn: None,
+                parity: Some(Apart { share: error, cosine }),
+                tolerance: embedding_tolerance(precision, quantised, false),
                 shipped: None,
+                quantised,
                 repeat: 0.0,
                 company: None,
+                batch: 8,
+                fixed: None,
+                alone: None,
                 sizes: None,
                 precision,
                 estimated: false,
@@ -532,10 +669,19 @@ mod tests {
             })
             .severity()
         };
-        assert_eq!(level(1e-5, DType::F32), Severity::Ok);
-        assert_eq!(level(1e-3, DType::F32), Severity::Error);
-        assert_eq!(level(1e-3, DType::F16), Severity::Ok);
-        assert_eq!(level(f64::NAN, DType::F32), Severity::Error);
+        let float = |error, precision| level(error, 1.0, precision, false);
+        assert_eq!(float(1e-5, DType::F32), Severity::Ok);
+        assert_eq!(float(1e-3, DType::F32), Severity::Error);
+        assert_eq!(float(1e-3, DType::F16), Severity::Ok);
+        assert_eq!(float(f64::NAN, DType::F32), Severity::Error);
+        // Rounding to integers adds up, and another scale or zero point is more than that.
+        let integers = |error, cosine| level(error, cosine, DType::F32, true);
+        assert_eq!(integers(1e-2, 0.9999), Severity::Ok);
+        assert_eq!(integers(0.1, 0.993), Severity::Info);
+        assert_eq!(integers(0.1, 0.9), Severity::Error);
+        assert_eq!(integers(0.5, 1.0), Severity::Error);
+        assert_eq!(integers(0.1, f64::NAN), Severity::Error);
+        assert_eq!(level(0.1, 0.993, DType::F32, false), Severity::Error);
     }
 
     /// What a check at load says of measurements that are missing: nothing was examined. Properties that follow from the file or from
@@ -544,11 +690,16 @@ mod tests {
     fn nothing_passes_that_was_not_measured() {
         let unmeasured = |estimated, gradient: Option<Gradients>| Measured {
             finite: true,
+            drawn: None,
             parity: None,
             tolerance: 1e-4,
             shipped: None,
+            quantised: false,
             repeat: 0.0,
             company: None,
+            batch: 8,
+            fixed: None,
+            alone: None,
             sizes: None,
             precision: DType::F32,
             estimated,

@@ -83,9 +83,9 @@ const fn check(reason: &'static Reason, run: CheckFn) -> Check {
 pub static CHECKS: &[Check] = &[
     check(&reason::FINITE, CheckFn::Load(load::finite)),
     check(&reason::RANDOMISED, CheckFn::Load(load::repeatable)),
+    check(&reason::BATCH_DEPENDENCE, CheckFn::Load(load::company)),
     check(&reason::PARITY, CheckFn::Load(load::parity)),
     check(&reason::RUNTIME_OPTIMISER, CheckFn::Load(load::shipped)),
-    check(&reason::BATCH_DEPENDENCE, CheckFn::Load(load::company)),
     check(&reason::BATCH_SIZE, CheckFn::Load(load::batch_size)),
     check(&reason::PRECISION, CheckFn::Load(load::precision)),
     check(&reason::GRADIENT_ESTIMATED, CheckFn::Load(load::estimated)),

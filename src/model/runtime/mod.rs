@@ -67,6 +67,18 @@ fn fault(doing: &str) -> impl Fn(ort::Error) -> Error {
     }
 }
 
+/// What every error of a run begins with.
+const FAILED_RUN: &str = "ONNX Runtime failed while running the graph: ";
+
+fn failed_run(e: ort::Error) -> Error {
+    Error::internal(format!("{FAILED_RUN}{}", run_in_words(&e.to_string())))
+}
+
+/// Whether an error is that a graph failed while it ran.
+pub fn is_failed_run(e: &Error) -> bool {
+    e.message.contains(FAILED_RUN)
+}
+
 /// `nodes`: how many the graph has.
 fn builder(options: Options, optimise: Optimise, nodes: usize) -> Result<SessionBuilder> {
     let environment = library::environment()?;
@@ -277,7 +289,7 @@ impl Session {
                 })
                 .collect()
         };
-        run().map_err(fault("running the graph"))
+        run().map_err(failed_run)
     }
 
     /// Allocates a tensor for a value of fixed shape. Its initial content is undefined. Errors: no memory.
@@ -330,7 +342,7 @@ impl Session {
             }
             Ok(())
         };
-        run().map_err(fault("running the graph"))
+        run().map_err(failed_run)
     }
 
     /// Name, element type and shape (−1 where unknown) of each output that is a tensor.
@@ -352,6 +364,30 @@ impl Held {
     pub fn floats(&self) -> Result<(&[i64], &[f32])> {
         let (shape, values) = self.0.try_extract_tensor::<f32>().map_err(fault("reading a result"))?;
         Ok((shape, values))
+    }
+
+    /// Shape and values, converted to float32; `None` of a type that is no number or half of one.
+    pub fn numbers(&self) -> Option<(Vec<i64>, Vec<f32>)> {
+        fn convert<T: ort::value::PrimitiveTensorElementType + Copy>(
+            value: &DynValue,
+            number: impl Fn(T) -> f32,
+        ) -> Option<(Vec<i64>, Vec<f32>)> {
+            let (shape, values) = value.try_extract_tensor::<T>().ok()?;
+            Some((shape.to_vec(), values.iter().map(|v| number(*v)).collect()))
+        }
+        let ValueType::Tensor { ty, .. } = self.0.dtype() else { return None };
+        match dtype(*ty) {
+            DType::F32 => convert::<f32>(&self.0, |v| v),
+            DType::F64 => convert::<f64>(&self.0, |v| v as f32),
+            DType::I64 => convert::<i64>(&self.0, |v| v as f32),
+            DType::I32 => convert::<i32>(&self.0, |v| v as f32),
+            DType::I16 => convert::<i16>(&self.0, f32::from),
+            DType::I8 => convert::<i8>(&self.0, f32::from),
+            DType::U16 => convert::<u16>(&self.0, f32::from),
+            DType::U8 => convert::<u8>(&self.0, f32::from),
+            DType::Bool => convert::<bool>(&self.0, f32::from),
+            _ => None,
+        }
     }
 
     fn ints(&self) -> Result<Vec<i64>> {
@@ -547,12 +583,29 @@ fn in_words(reason: &str) -> String {
     if reason.contains("OrtValue indexes should have been populated") {
         return "its output is a constant: it doesn't depend on the input. Choose another output with --output".into();
     }
-    // Of a failed check, the file, the line and the signature of the function come first.
-    let plain = match reason.split_once(" was false. ") {
-        Some((_, words)) if reason.contains("/onnxruntime_src/") => words,
-        _ => reason,
+    format!("ONNX Runtime doesn't take the graph: {}", without_source(reason))
+}
+
+/// ONNX Runtime's reason why a node failed in a run, without the C++ around it.
+fn run_in_words(reason: &str) -> String {
+    let between = |from: &str, to: &str| Some(reason.split_once(from)?.1.split_once(to)?.0);
+    let words = match (between("while running ", " node."), reason.split_once("Status Message: ")) {
+        (Some(operator), Some((_, status))) => {
+            let name = between("Name:'", "'").filter(|name| !name.is_empty());
+            let name = name.map_or(String::new(), |name| format!(" \"{name}\""));
+            format!("{operator}{name}: {}", without_source(status))
+        }
+        _ => without_source(reason).to_string(),
     };
-    format!("ONNX Runtime doesn't take the graph: {plain}")
+    words.trim().trim_end_matches('.').to_string()
+}
+
+/// A message of ONNX Runtime without the place in its source: file, line, signature of the function, and the condition that failed.
+fn without_source(message: &str) -> &str {
+    let Some((before, source)) = message.split_once("/onnxruntime_src/") else { return message };
+    let words = source.split_once(" was false. ").or_else(|| source.split_once(") ")).map(|(_, words)| words);
+    // Without words there is only what stands in front.
+    words.unwrap_or(before)
 }
 
 fn scratch() -> Result<Scratch> {

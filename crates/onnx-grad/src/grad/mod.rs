@@ -324,10 +324,8 @@ fn recomputed(graph: &Graph, backward: &[Node]) -> Vec<Node> {
         let known = |name: &String| {
             name.is_empty() || graph.constants.contains_key(name) || constant.contains_key(name.as_str())
         };
-        let fixed =
-            !node.op.starts_with("Random") && !matches!(node.op.as_str(), "Bernoulli" | "Multinomial");
         let plain = !node.attrs.values().any(|a| matches!(a, Attr::Graph(_)));
-        if fixed && plain && node.inputs.iter().all(known) {
+        if !node.may_draw() && plain && node.inputs.iter().all(known) {
             constant.extend(node.outputs.iter().filter(|o| !o.is_empty()).map(|o| (o.as_str(), i)));
         }
     }

@@ -10,6 +10,7 @@ mod precision;
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod proto;
+mod random;
 mod read;
 pub(crate) mod sane;
 mod save;
@@ -22,6 +23,7 @@ pub(crate) use canonical::{Expansion, expanded};
 pub use canonical::{NEWEST, OLDEST};
 pub use external::ExternalRange;
 pub use prost::bytes::Bytes;
+pub use random::Drawn;
 pub use save::Encoded;
 pub use tensor::{DType, Tensor};
 

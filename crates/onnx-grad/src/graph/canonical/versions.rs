@@ -151,8 +151,12 @@ fn axes(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
     Ok(Raised::Changed)
 }
 
-/// An exported model is an inference graph: dropout is the identity there, whatever the file says.
+/// Dropout is the identity, unless the file says that it trains.
 fn dropout(rw: &mut Rewrite, node: &mut Node) -> Result<Raised, String> {
+    let off = |mode: &str| rw.constants.get(mode).and_then(Tensor::to_i64s).is_some_and(|mode| mode == [0]);
+    if node.input(2).is_some_and(|mode| !off(mode)) {
+        return Ok(Raised::Changed);
+    }
     if let Some(mask) = node.output(1) {
         // Nothing is dropped.
         let shape = rw.op("Shape", &[&node.x(0)?]);
