@@ -28,7 +28,7 @@ pub fn run(flags: &AuditFlags) -> Result<String> {
         dataset.keep(|at| mine[at]);
     }
     let mut phase = Phase::new("model", 0, flags.mode());
-    let mut model = Machine::choose(&flags.compute)?.open(flags, &file, &card, &mut phase)?;
+    let mut model = Machine::choose(&flags.compute, flags.mode())?.open(flags, &file, &card, &mut phase)?;
     phase.finish();
     let embedded = images::embed_all(flags, &dataset, &mut model)?;
     let (rows, unreadable) = (embedded.images.len(), embedded.unreadable.len());
