@@ -475,6 +475,7 @@ fn an_end_is_heard_while_the_model_is_loaded() {
 
 /// A run that takes minutes, whose journal holds a trial or more.
 fn under_way(dir: &Temp, args: &[&str]) -> std::process::Child {
+    let _ = std::fs::remove_file(dir.join("cut.json.journal"));
     let mut command = program(dir.path());
     command.args(FLAGS).args(["--steps", "3000", "-o", "cut.json"]).args(args);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -503,7 +504,7 @@ fn ended(child: std::process::Child) -> (Option<i32>, String) {
 fn every_signal_that_ends_a_run_says_where_its_trials_are() {
     let dir = stage();
     for signal in ["INT", "TERM", "HUP"] {
-        let child = under_way(&dir, &["-q", "--resume"]);
+        let child = under_way(&dir, &["-q"]);
         send(&child, &[signal]);
         let (code, said) = ended(child);
         assert_eq!(code, Some(130), "{signal}: {said}");
@@ -516,13 +517,13 @@ fn every_signal_that_ends_a_run_says_where_its_trials_are() {
 fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
     let dir = stage();
     for (i, signals) in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]].iter().enumerate() {
-        let child = under_way(&dir, &["-q", "--resume"]);
+        let child = under_way(&dir, &["-q"]);
         send(&child, signals);
         let (code, said) = ended(child);
         assert_eq!(code, Some(130), "{i}: {said}");
         says(&said, &["audit: interrupted", "cut.json.journal", "--resume"]);
     }
-    let child = under_way(&dir, &["--progress", "json", "--resume"]);
+    let child = under_way(&dir, &["--progress", "json"]);
     send(&child, &["INT", "HUP"]);
     let (code, said) = ended(child);
     let event: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
@@ -555,7 +556,7 @@ fn other_commands_say_that_they_were_interrupted() {
     let dir = stage();
     for signal in ["INT", "TERM", "HUP"] {
         let mut command = program(dir.path());
-        command.args(["doctor"]).args(FLAGS.iter().take(7)).args(["--steps", "1000000"]);
+        command.args(["doctor"]).args(FLAGS.iter().take(7)).args(["--steps", "100000"]);
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         answering(&mut child);
         // It answers one after the other.
@@ -575,7 +576,7 @@ fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
     let program = program(dir.path());
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(program.get_program());
-    shell.args(FLAGS).args(["-q", "--steps", "1000000"]).current_dir(dir.path());
+    shell.args(FLAGS).args(["-q", "--steps", "100000"]).current_dir(dir.path());
     for (key, value) in program.get_envs() {
         shell.env(key, value.unwrap());
     }
