@@ -534,8 +534,13 @@ fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
 /// Waits until a process answers SIGINT, and returns which signals it answers and which it ignores, as /proc has them.
 #[cfg(target_os = "linux")]
 fn answering(child: &mut std::process::Child) -> [u64; 2] {
+    let start = Instant::now();
     loop {
         assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it doesn't answer SIGINT");
+        }
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let mask = |key: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();

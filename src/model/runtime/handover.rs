@@ -24,11 +24,14 @@ mod pipes {
         format!("/dev/fd/{}", end.as_raw_fd()).into()
     }
 
-    /// What `open` returns, which finds `bytes` at the path that it gets and reads them once, from start to end.
-    pub fn send<T>(bytes: Vec<u8>, open: impl FnOnce(&Path) -> T) -> Result<T> {
+    /// What `open` returns, which finds `parts` at the path that it gets, one after the other, and reads them once, from start to end.
+    pub fn send<T>(
+        mut parts: impl Iterator<Item = Vec<u8>> + Send + 'static,
+        open: impl FnOnce(&Path) -> T,
+    ) -> Result<T> {
         let (reader, mut writer) = ends()?;
-        // It fails if the reader goes before the end, and who reads knows why. The memory is free again when all is read.
-        let feeder = thread::spawn(move || drop(writer.write_all(&bytes)));
+        // It fails if the reader goes before the end, and who reads knows why.
+        let feeder = thread::spawn(move || drop(parts.try_for_each(|part| writer.write_all(&part))));
         let opened = open(&path(&reader));
         drop(reader);
         let _ = feeder.join();
@@ -55,18 +58,17 @@ mod pipes {
 mod folder {
     use crate::files::Scratch;
     use crate::{Error, Result};
-    use std::io::{Error as Failure, ErrorKind};
+    use std::fs::File;
+    use std::io::{Error as Failure, ErrorKind, Write};
     use std::path::Path;
 
-    pub fn send<T>(bytes: Vec<u8>, open: impl FnOnce(&Path) -> T) -> Result<T> {
+    pub fn send<T>(mut parts: impl Iterator<Item = Vec<u8>>, open: impl FnOnce(&Path) -> T) -> Result<T> {
         let folder = Scratch::new().map_err(failed)?;
-        let file = folder.join("model.onnx");
-        std::fs::write(&file, &bytes).map_err(|e| {
-            let megabytes = bytes.len().div_ceil(1_000_000);
-            failed(Failure::new(e.kind(), format!("{e}, with {megabytes} MB to be written")))
-        })?;
-        drop(bytes);
-        Ok(open(&file))
+        let path = folder.join("model.onnx");
+        let mut file = File::create_new(&path).map_err(failed)?;
+        parts.try_for_each(|part| file.write_all(&part)).map_err(failed)?;
+        drop(file);
+        Ok(open(&path))
     }
 
     pub fn receive<T>(write: impl FnOnce(&Path) -> T) -> Result<(T, Vec<u8>)> {
@@ -82,7 +84,7 @@ mod folder {
     fn failed(e: Failure) -> Error {
         Error::internal(format!(
             "temporary folder {}: {e}. The model passes through a file there on its way to and from ONNX Runtime, and the file is \
-             removed afterwards. fix: make room there for a copy of the model, or set TMP to another folder",
+             removed afterwards. fix: make room there for two copies of the model, or set TMP to another folder",
             std::env::temp_dir().display()
         ))
     }
@@ -98,12 +100,17 @@ mod tests {
         (0..1_000_000u32).flat_map(u32::to_le_bytes).collect()
     }
 
+    fn parts() -> impl Iterator<Item = Vec<u8>> + Send {
+        let parts: Vec<Vec<u8>> = large().chunks(999_999).map(<[u8]>::to_vec).collect();
+        parts.into_iter()
+    }
+
     #[test]
     fn bytes_arrive_whole() {
         let read = |path: &Path| std::fs::read(path).unwrap();
         let write = |path: &Path| std::fs::write(path, large()).unwrap();
-        assert!(send(large(), read).unwrap() == large());
-        assert!(folder::send(large(), read).unwrap() == large());
+        assert!(send(parts(), read).unwrap() == large());
+        assert!(folder::send(parts(), read).unwrap() == large());
         assert!(receive(write).unwrap().1 == large());
         assert!(folder::receive(write).unwrap().1 == large());
     }
@@ -113,7 +120,7 @@ mod tests {
     fn nobody_waits_for_who_stops_early() {
         use std::io::Read;
         let some = |path: &Path| std::fs::File::open(path).unwrap().take(10).bytes().count();
-        assert_eq!((send(large(), some).unwrap(), send(large(), |_| 0).unwrap()), (10, 0));
+        assert_eq!((send(parts(), some).unwrap(), send(parts(), |_| 0).unwrap()), (10, 0));
         assert!(receive(|_| ()).unwrap().1.is_empty() && folder::receive(|_| ()).unwrap().1.is_empty());
     }
 }

@@ -204,7 +204,7 @@ impl Session {
                 return Ok(b.commit_from_memory(&graph.encode()));
             }
             if weights < INLINE_LIMIT {
-                return handover::send(graph.encode(), |path| b.commit_from_file(path));
+                return handover::send(graph.encode_parts(), |path| b.commit_from_file(path));
             }
             let encoded = graph.encode_external();
             let b = b.with_external_initializer_file_in_memory(Encoded::WEIGHTS, encoded.weights.into());
