@@ -19,6 +19,8 @@ COPY . .
 RUN python3 -m venv /tools && /tools/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim-bookworm AS base
+# For whatever else of the image loads ONNX Runtime; audit sets it itself (docs/privacy.md).
+ENV ORT_DISABLE_TELEMETRY=1
 RUN useradd --create-home --uid 1000 audit
 COPY --from=build /wheels /wheels
 WORKDIR /work

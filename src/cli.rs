@@ -1,10 +1,13 @@
 //! The command line as flags. No logic.
 
 mod audit;
+mod writes;
 
 pub use audit::{
     AuditFlags, BenignSample, Compute, Demands, Described, Ep, GradientSource, Runtime, Sample, StrongSample,
 };
+
+pub use writes::{WRITTEN, Written};
 
 use crate::progress::Mode;
 use crate::record::Metric;
@@ -41,6 +44,7 @@ Exit codes: 0 done · 1 internal error · 2 usage · 3 model can't be audited ·
 #[derive(Debug, Parser)]
 #[command(
     version,
+    long_version = writes::version(),
     about,
     max_term_width = 100,
     args_conflicts_with_subcommands = true,

@@ -1,31 +1,107 @@
-//! Ctrl-C, and what CI systems send to end a job: the first asks for a clean end, the second ends at once.
+//! Ctrl-C, and what ends a job: SIGTERM of schedulers and CI systems, SIGHUP of a terminal that closes. The first asks a command
+//! that listens for a clean end. A second one, or the first during any other command, ends the process at once; a sentence says what is
+//! saved.
 
 use crate::{Error, Exit, Result, files};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
-use std::sync::atomic::{AtomicBool, Ordering};
+use signal_hook::low_level;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static LISTENING: AtomicBool = AtomicBool::new(false);
+static ASKED: AtomicBool = AtomicBool::new(false);
+/// An error as a line on stderr.
+type Line = Box<dyn Fn(&Error) -> String + Send + Sync>;
+static LINE: OnceLock<Line> = OnceLock::new();
+/// What is printed if the process ends at once. A signal handler may neither allocate nor lock, so the text is prepared, and is never
+/// freed.
+static LAST_WORDS: AtomicPtr<String> = AtomicPtr::new(null_mut());
 
-/// Begins to listen, for the rest of the process.
-pub fn listen() -> Result<()> {
-    let asked = ASKED.get_or_init(Arc::default);
-    let failed = |e: std::io::Error| Error::internal(format!("can't listen for Ctrl-C: {e}"));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the second signal finds the flag up.
-        flag::register_conditional_shutdown(signal, Exit::Interrupted as i32, asked.clone())
-            .map_err(failed)?;
-        flag::register(signal, asked.clone()).map_err(failed)?;
+/// Answers signals, for the rest of the process. `line` makes of an error what is printed.
+#[allow(unsafe_code)]
+pub fn answer(line: impl Fn(&Error) -> String + Send + Sync + 'static) -> Result<()> {
+    let failed = |e: std::io::Error| Error::internal(format!("can't answer Ctrl-C: {e}"));
+    let stderr = Arc::new(stderr().map_err(failed)?);
+    let _ = LINE.set(Box::new(line));
+    saved_in(None);
+    let handle = move || {
+        if LISTENING.load(Ordering::SeqCst) && !ASKED.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // SAFETY: the pointer is null or of a string that is never freed.
+        if let Some(words) = unsafe { LAST_WORDS.load(Ordering::SeqCst).as_ref() } {
+            let _ = (&*stderr).write_all(words.as_bytes());
+        }
+        low_level::exit(Exit::Interrupted as i32);
+    };
+    for signal in signals() {
+        // SAFETY: the handler reads and writes atomics, writes to a file descriptor without a buffer, and ends the process.
+        unsafe { low_level::register(signal, handle.clone()) }.map_err(failed)?;
     }
     Ok(())
+}
+/// The signals that are answered. SIGHUP is left out where it is ignored: `nohup audit …` outlives its terminal.
+#[cfg(unix)]
+#[allow(unsafe_code)]
+fn signals() -> Vec<i32> {
+    use signal_hook::consts::SIGHUP;
+    // SAFETY: `before` is a local; without a new action the call only reads.
+    let ignored = unsafe {
+        let mut before = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(SIGHUP, std::ptr::null(), &mut before) == 0 && before.sa_sigaction == libc::SIG_IGN
+    };
+    [SIGINT, SIGTERM].into_iter().chain((!ignored).then_some(SIGHUP)).collect()
+}
+
+#[cfg(not(unix))]
+fn signals() -> Vec<i32> {
+    vec![SIGINT, SIGTERM]
+}
+
+/// Standard error without Rust's lock.
+fn stderr() -> std::io::Result<File> {
+    #[cfg(unix)]
+    use std::os::fd::AsFd as _;
+    #[cfg(windows)]
+    use std::os::windows::io::AsHandle as _;
+    let stderr = std::io::stderr();
+    #[cfg(unix)]
+    let owned = stderr.as_fd().try_clone_to_owned();
+    #[cfg(windows)]
+    let owned = stderr.as_handle().try_clone_to_owned();
+    owned.map(File::from)
+}
+
+/// From now on the first signal asks for a clean end: the command looks at [`asked`].
+pub fn listen() {
+    LISTENING.store(true, Ordering::SeqCst);
 }
 
 /// Whether somebody asked for an end.
 pub fn asked() -> bool {
-    ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// Says in which journal finished trials are saved, `None` if in none, for the case that the process ends at once.
+pub fn saved_in(journal: Option<&Path>) {
+    let Some(line) = LINE.get() else { return };
+    let left = match journal {
+        Some(path) => format!(
+            "Finished trials are saved in {}: the same command with --resume goes on from there",
+            path.display()
+        ),
+        None => "Run the same command again; it starts from the beginning".into(),
+    };
+    // A terminal shows ^C, and perhaps a bar, in this line.
+    let start = if std::io::stderr().is_terminal() { "\n" } else { "" };
+    let words = format!("{start}{}\n", line(&Error::interrupted(format!("interrupted. {left}"))));
+    LAST_WORDS.store(Box::into_raw(Box::new(words)), Ordering::SeqCst);
 }
 
 /// Bytes of the stack of [`watched`]'s thread: as much as a main thread has.

@@ -10,6 +10,8 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before there are threads.
+    audit::model::runtime::disable_telemetry();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Only the misspelt command is reported, not the arguments after it.
@@ -22,7 +24,8 @@ fn main() -> ExitCode {
         },
     };
     let mode = cli.mode();
-    match commands::run(cli, std::env::args_os().skip(1)).and_then(print) {
+    let answering = audit::interrupt::answer(move |error| mode.error_line(error));
+    match answering.and_then(|()| commands::run(cli, std::env::args_os().skip(1))).and_then(print) {
         Ok(exit) => exit.map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8)),
         Err(error) => {
             mode.error(&error);

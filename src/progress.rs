@@ -57,11 +57,16 @@ impl Mode {
 
     /// Prints the error that ends the process.
     pub fn error(self, error: &crate::Error) {
+        say(self.error_line(error));
+    }
+
+    /// The line that [`Mode::error`] prints.
+    pub fn error_line(self, error: &crate::Error) -> String {
         match self {
             Mode::Json => {
-                line(json!({ "event": "error", "exit": error.exit as i32, "text": error.message }));
+                json!({ "event": "error", "exit": error.exit as i32, "text": error.message }).to_string()
             }
-            _ => say(format_args!("audit: {error}")),
+            _ => format!("audit: {error}"),
         }
     }
 

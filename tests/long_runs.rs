@@ -472,3 +472,127 @@ fn an_end_is_heard_while_the_model_is_loaded() {
     let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("audit-")).collect();
     assert!(left.is_empty(), "temporary folders stay: {left:?}");
 }
+
+/// A run that takes minutes, whose journal holds a trial or more.
+fn under_way(dir: &Temp, args: &[&str]) -> std::process::Child {
+    let _ = std::fs::remove_file(dir.join("cut.json.journal"));
+    let mut command = program(dir.path());
+    command.args(FLAGS).args(["--steps", "3000", "-o", "cut.json"]).args(args);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    // The header takes some two thousand bytes.
+    while std::fs::metadata(dir.join("cut.json.journal")).map_or(0, |m| m.len()) < 5000 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child
+}
+
+fn send(child: &std::process::Child, signals: &[&str]) {
+    let kills: Vec<String> = signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
+    assert!(Command::new("sh").args(["-c", &kills.join("; ")]).status().unwrap().success());
+}
+
+/// How a process ended, and the last line that it wrote.
+fn ended(child: std::process::Child) -> (Option<i32>, String) {
+    let done = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&done.stderr);
+    (done.status.code(), err.lines().last().unwrap_or_default().to_string())
+}
+
+/// Ctrl-C, the end of a job, a terminal that closes.
+#[test]
+fn every_signal_that_ends_a_run_says_where_its_trials_are() {
+    let dir = stage();
+    for signal in ["INT", "TERM", "HUP"] {
+        let child = under_way(&dir, &["-q"]);
+        send(&child, &[signal]);
+        let (code, said) = ended(child);
+        assert_eq!(code, Some(130), "{signal}: {said}");
+        says(&said, &["audit: interrupted", "cut.json.journal", "--resume"]);
+    }
+}
+
+/// The clean end takes a step of the attacks; who doesn't wait for it hears where the trials are all the same.
+#[test]
+fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
+    let dir = stage();
+    for (i, signals) in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]].iter().enumerate()
+    {
+        let child = under_way(&dir, &["-q"]);
+        send(&child, signals);
+        let (code, said) = ended(child);
+        assert_eq!(code, Some(130), "{i}: {said}");
+        says(&said, &["audit: interrupted", "cut.json.journal", "--resume"]);
+    }
+    let child = under_way(&dir, &["--progress", "json"]);
+    send(&child, &["INT", "HUP"]);
+    let (code, said) = ended(child);
+    let event: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    assert_eq!((code, &event["event"], &event["exit"]), (Some(130), &"error".into(), &130.into()));
+    says(event["text"].as_str().unwrap(), &["interrupted", "cut.json.journal", "--resume"]);
+}
+
+/// Waits until a process answers SIGINT, and returns which signals it answers and which it ignores, as /proc has them.
+#[cfg(target_os = "linux")]
+fn answering(child: &mut std::process::Child) -> [u64; 2] {
+    let start = Instant::now();
+    loop {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it doesn't answer SIGINT");
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        // SIGINT is 2.
+        if mask("SigCgt:") >> 1 & 1 == 1 {
+            return [mask("SigCgt:"), mask("SigIgn:")];
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Commands that keep nothing while they run end at once.
+#[test]
+#[cfg(target_os = "linux")]
+fn other_commands_say_that_they_were_interrupted() {
+    let dir = stage();
+    for signal in ["INT", "TERM", "HUP"] {
+        let mut command = program(dir.path());
+        command.args(["doctor"]).args(FLAGS.iter().take(7)).args(["--steps", "100000"]);
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        answering(&mut child);
+        // It answers one after the other.
+        std::thread::sleep(Duration::from_millis(200));
+        send(&child, &[signal]);
+        let (code, said) = ended(child);
+        assert_eq!(code, Some(130), "{signal}: {said}");
+        says(&said, &["audit: interrupted", "Run the same command again"]);
+    }
+}
+
+/// `nohup audit …` goes on when its terminal closes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
+    let dir = stage();
+    let program = program(dir.path());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(program.get_program());
+    shell.args(FLAGS).args(["-q", "--steps", "100000"]).current_dir(dir.path());
+    for (key, value) in program.get_envs() {
+        shell.env(key, value.unwrap());
+    }
+    let mut child = shell.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let [answered, ignored] = answering(&mut child);
+    // SIGHUP is 1.
+    assert_eq!((answered & 1, ignored & 1), (0, 1));
+    send(&child, &["HUP"]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(child.try_wait().unwrap().is_none());
+    send(&child, &["INT"]);
+    assert_eq!(ended(child).0, Some(130));
+}

@@ -44,6 +44,7 @@ PY
 LD_LIBRARY_PATH="$found${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 ORT_DYLIB_PATH=$work/lib/libonnxruntime.so
 export LD_LIBRARY_PATH ORT_DYLIB_PATH
+export ORT_DISABLE_TELEMETRY="${ORT_DISABLE_TELEMETRY:-1}"
 failed=0
 
 date -u

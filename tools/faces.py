@@ -9,6 +9,7 @@ the mouth to where recognisers of 112 × 112 pixels expect them, and writes the 
 out, and the last line says how many."""
 
 import csv
+import os
 import pathlib
 import sys
 
@@ -20,6 +21,8 @@ EXPECTED = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366],
 
 def model(source, out):
     import onnx
+
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
     import tflite2onnx
     from ai_edge_litert.interpreter import Interpreter

@@ -14,6 +14,7 @@ this row, on the image brought back into the ball, with the query's true number.
 """
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -46,6 +47,8 @@ def by_hand(path):
 def converted(path, images):
     """The net in PyTorch, and how it came there. It must embed as ONNX Runtime does."""
     import onnx
+
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

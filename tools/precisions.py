@@ -16,11 +16,14 @@ embeddings, the share of queries with the same nearest image, and R@1 of both wi
 
 import io
 import json
+import os
 import pathlib
 import sys
 import zipfile
 
 import numpy as np
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime as ort
 from PIL import Image
 

@@ -14,6 +14,7 @@ because their gradients say nothing about the file. The outputs of the one diffe
 finite differences of its own outputs in float64.
 """
 
+import os
 import sys
 import time
 import warnings
@@ -22,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime
 import torch
 from onnx import TensorProto

@@ -9,6 +9,10 @@ Everything is computed by the program ``audit``, which comes with this package. 
 
 from __future__ import annotations
 
+from . import telemetry as _telemetry  # first: before anything imports onnxruntime
+
+_telemetry.disable()
+
 from .commands import audit, compare, gate, inspect, load
 from .errors import (
     AuditError,

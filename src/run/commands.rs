@@ -27,7 +27,7 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
         Some(Command::Run(flags)) => audit(&flags, &command_line(words)),
         Some(Command::Merge(flags)) => merge(&flags, &command_line(words)),
         Some(Command::Embed(flags)) => {
-            interrupt::listen()?;
+            interrupt::listen();
             limit(flags.run.compute.runtime.threads);
             embed::run(&flags.run).map(passed)
         }
@@ -36,13 +36,13 @@ pub fn run(cli: Cli, words: impl Iterator<Item = OsString>) -> Result<Done> {
             doctor::run(&flags).map(|e| (e.render(), e.exit()))
         }
         Some(Command::Sweep(flags)) => {
-            interrupt::listen()?;
+            interrupt::listen();
             limit(flags.run.compute.runtime.threads);
             let found = sweep::run(&flags, &command_line(words))?;
             Ok((report::sweep::terminal(&found), found.exit(flags.run.allow_untrusted)))
         }
         Some(Command::Geometry(flags)) => {
-            interrupt::listen()?;
+            interrupt::listen();
             limit(flags.run.compute.runtime.threads);
             let found = geometry::run(&flags, &command_line(words))?;
             Ok((report::geometry::terminal(&found), found.exit(flags.run.allow_untrusted)))
@@ -85,7 +85,7 @@ fn audit(flags: &AuditFlags, command: &str) -> Result<Done> {
     if let Some(error) = flags.model.as_ref().and_then(|path| misspelt(path.as_os_str())) {
         return Err(error);
     }
-    interrupt::listen()?;
+    interrupt::listen();
     limit(flags.compute.runtime.threads);
     let (text, exit) = shown(&super::run(flags, command)?);
     let files = flags.reports.iter().chain(&flags.trials_out);
@@ -260,7 +260,7 @@ fn gate(flags: &GateFlags) -> Result<Done> {
 fn comparison(flags: &CompareFlags, command: &str) -> Result<Done> {
     let (files, output) = (flags.files(), &flags.run.reports);
     if let Some(models) = of_models(flags, &files)? {
-        interrupt::listen()?;
+        interrupt::listen();
         limit(flags.run.compute.runtime.threads);
         let (comparison, exit) = crossed::run(models, &flags.run, command)?;
         return Ok((report::compare::render(&comparison, flags.all), exit));

@@ -29,7 +29,7 @@ pub fn run(flags: &AuditFlags) -> Result<String> {
         dataset.keep(|at| mine[at]);
     }
     let mut phase = Phase::new("model", 0, flags.mode());
-    let mut model = Machine::choose(&flags.compute)?.open(flags, &file, &card, &mut phase)?;
+    let mut model = Machine::choose(&flags.compute, flags.mode())?.open(flags, &file, &card, &mut phase)?;
     phase.finish();
     if let Some(why) = &model.info.alone {
         flags.mode().note(&format!("{}: one image at a time ({why})", file.display()));

@@ -35,7 +35,7 @@ pub fn bundle(report: &Report, path: &Path, to: &Path) -> Result<String> {
     confirmable(report)?;
     let flags = again(report, path)?;
     let destination = Destination::open("--bundle", to)?;
-    interrupt::listen()?;
+    interrupt::listen();
     let mut subject = Subject::open(&flags, Purpose::Checks)?;
     same("model", &subject.model.info.identity.sha256, &report.model.sha256)?;
     // Outcomes hold the clusters of their queries.

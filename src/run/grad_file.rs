@@ -7,10 +7,12 @@ use crate::judge::check::load::JITTER;
 use crate::model::Model;
 use crate::model::card::{Card, Preprocessing};
 use crate::model::joined::{Joined, NAMES};
-use crate::model::runtime::{self, INLINE_LIMIT, Input, Optimise, Options, Provider, Session};
+use crate::model::runtime::{INLINE_LIMIT, Input, Optimise, Options, Provider, Session};
+use crate::progress::Mode;
 use crate::random::Random;
 use crate::report::Destination;
 use crate::run::images::first_batch;
+use crate::run::machine;
 use crate::run::settings::settle_card;
 use crate::{Error, Result};
 use ndarray::ArrayView2;
@@ -39,7 +41,7 @@ pub fn run(flags: &GradFlags) -> Result<String> {
     }
     let card = settle_card(flags.described.card()?, flags.described.card.as_deref(), path)?;
     let to = Destination::open("-o", &flags.file)?;
-    runtime::load(flags.runtime.ort_lib.as_deref())?;
+    machine::load(&flags.runtime, Mode::Auto)?;
     let options = Options { provider: Provider::Cpu, threads: flags.runtime.threads };
     let audited = Audited::open(path, &card, options, flags.batch)?;
     let batch = flags.batch.or(audited.model.info.fixed_batch);

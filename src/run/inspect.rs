@@ -127,7 +127,7 @@ pub fn run(flags: &InspectFlags, command: &str) -> Result<(String, Option<Exit>)
     let card = settle_card(said.clone(), flags.described.card.as_deref(), path)?;
     let to = flags.write_card.then(|| card_file(path)).transpose()?;
     let suite = Suite::load(&flags.suite)?;
-    let machine = Machine::choose(&flags.compute)?;
+    let machine = Machine::choose(&flags.compute, Mode::Auto)?;
     let found = watched(path, &card, &machine, flags.compute.batch)?;
     let mut findings = findings(flags, command, &machine, &card, &suite, &found)?;
     if let (Some((to, file)), Ok(taken)) = (to, &found.taken) {

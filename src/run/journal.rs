@@ -8,7 +8,7 @@
 use crate::files::hex;
 use crate::record::Outcome;
 use crate::run::identity::Identity;
-use crate::{Error, Result, files};
+use crate::{Error, Result, files, interrupt};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{File, TryLockError};
@@ -149,6 +149,7 @@ impl Journal {
             // What follows was cut off.
             let cut = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::End(0)));
             cut.map_err(|e| self.failed(e))?;
+            interrupt::saved_in(Some(&self.path));
             return Ok(done);
         }
         let cut = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
@@ -160,7 +161,10 @@ impl Journal {
     /// Adds a trial. After an error nothing more may be added: the last line is not whole.
     pub fn add(&mut self, place: usize, outcome: &Outcome) -> Result<()> {
         self.line(&(place, outcome))?;
-        self.keep = true;
+        if !self.keep {
+            interrupt::saved_in(Some(&self.path));
+            self.keep = true;
+        }
         Ok(())
     }
 
@@ -212,6 +216,7 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         if !self.keep {
+            interrupt::saved_in(None);
             let _ = std::fs::remove_file(&self.path);
         }
     }

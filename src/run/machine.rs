@@ -1,11 +1,12 @@
 //! Where an audit computes, and why there.
 
-use crate::cli::{AuditFlags, Compute, Ep, GradientSource};
+use crate::cli::{AuditFlags, Compute, Ep, GradientSource, Runtime};
 use crate::model::card::Card;
 use crate::model::runtime::{self, Options, Provider};
 use crate::model::{self, Model};
-use crate::progress::{Meter, Phase};
+use crate::progress::{Meter, Mode, Phase};
 use crate::record::Precision;
+use crate::report::terminal::wrap;
 use crate::{Exit, Result, interrupt};
 use std::path::Path;
 
@@ -21,11 +22,20 @@ pub struct Machine {
     pub why: Option<String>,
 }
 
+/// Loads ONNX Runtime, and warns if the version was not tested. Errors (exit code 2): there is no library.
+pub fn load(flags: &Runtime, mode: Mode) -> Result<()> {
+    runtime::load(flags.ort_lib.as_deref())?;
+    if let Some(text) = runtime::untested() {
+        mode.warn(&wrap(&text));
+    }
+    Ok(())
+}
+
 impl Machine {
     /// Loads ONNX Runtime and chooses the provider that the flags ask for. Errors (exit code 2): there is no library; a provider
     /// that was asked for by name can't be used.
-    pub fn choose(flags: &Compute) -> Result<Machine> {
-        runtime::load(flags.runtime.ort_lib.as_deref())?;
+    pub fn choose(flags: &Compute, mode: Mode) -> Result<Machine> {
+        load(&flags.runtime, mode)?;
         match flags.ep {
             Ep::On(provider) => {
                 let options = flags.options(provider);

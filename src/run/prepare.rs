@@ -106,7 +106,7 @@ impl Subject {
             )));
         }
 
-        let mut machine = Machine::choose(&flags.compute)?;
+        let mut machine = Machine::choose(&flags.compute, flags.mode())?;
         let (model, speed) = open_timed(&mut machine, flags, &settings)?;
         if let Some((path, targets)) = flags.targets.as_ref().zip(targets.as_ref()) {
             fit(path, targets, &model)?;

@@ -10,6 +10,7 @@
 #   AUDIT_OUT       folder for the reports                         [audit-reports]
 #   AUDIT_ARGS      further flags, one per line: --fail-under=ars=45
 set -eu
+export ORT_DISABLE_TELEMETRY="${ORT_DISABLE_TELEMETRY:-1}"
 
 if [ -z "${AUDIT_MODEL:-}" ]; then
     echo "audit.sh: AUDIT_MODEL is empty; set it to the .onnx file to audit" >&2

@@ -6,6 +6,7 @@
 #   AUDIT_OUT     folder that all hosts see   AUDIT_JOBS   parts at the same time on each host [1]
 #   AUDIT_HOSTS   hosts, as parallel's --sshlogin takes them [this machine]
 set -euo pipefail
+export ORT_DISABLE_TELEMETRY="${ORT_DISABLE_TELEMETRY:-1}"
 : "${AUDIT_MODEL:?the model, .onnx}" "${AUDIT_PARTS:?number of parts}" "${AUDIT_OUT:?folder that all hosts see}"
 gallery=$AUDIT_OUT/gallery.parquet
 # Flags are words without blanks.
@@ -18,7 +19,7 @@ for part in $(seq "$AUDIT_PARTS"); do
 done
 if [ ${#missing[@]} -gt 0 ]; then
     hosts=()
-    if [ -n "${AUDIT_HOSTS:-}" ]; then hosts=(--sshlogin "$AUDIT_HOSTS" --workdir "$PWD" --env PATH --env ORT_DYLIB_PATH); fi
+    if [ -n "${AUDIT_HOSTS:-}" ]; then hosts=(--sshlogin "$AUDIT_HOSTS" --workdir "$PWD" --env PATH --env ORT_DYLIB_PATH --env ORT_DISABLE_TELEMETRY); fi
     # A part that failed is tried again on another host; what its journal holds is not run again.
     parallel --retries 3 --jobs "${AUDIT_JOBS:-1}" "${hosts[@]}" --quote \
         audit "$AUDIT_MODEL" "${images[@]}" "${flags[@]}" --gallery-cache "$gallery" --quiet --resume \

@@ -7,6 +7,7 @@
 # bash slurm.sh             submits everything
 # bash slurm.sh 3,7-9       submits these parts again:  bash slurm.sh "$(audit merge --missing OUT)"
 set -euo pipefail
+export ORT_DISABLE_TELEMETRY="${ORT_DISABLE_TELEMETRY:-1}"
 : "${AUDIT_MODEL:?the model, .onnx}" "${AUDIT_PARTS:?number of parts}" "${AUDIT_OUT:?folder that all nodes see}"
 gallery=$AUDIT_OUT/gallery.parquet
 # Flags are words without blanks.

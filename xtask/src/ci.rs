@@ -14,7 +14,7 @@ use std::{
 type Step = (&'static str, fn() -> Result);
 
 const STEPS: [Step; 13] = [
-    ("setup", setup::setup),
+    ("setup", || setup::setup().and_then(|()| setup::setup_range())),
     ("format", || {
         run(&mut cargo(&["fmt", "--all", "--check"])).map_err(|error| error.then("run `cargo fmt --all`"))
     }),

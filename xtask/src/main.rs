@@ -35,11 +35,12 @@ struct Task {
 const TASKS: [Task; 16] = [
     Task {
         name: "setup",
-        arguments: "[--train | --cuda]",
+        arguments: "[--train | --cuda | --range]",
         about: "fetch ONNX Runtime, where audit looks for it; with --train libtorch, where audit-train does; with --cuda ONNX \
-                Runtime's GPU build, into target/onnxruntime-gpu",
+                Runtime's GPU build, into target/onnxruntime-gpu; with --range the oldest and the newest version that are tested",
         run: |arguments| match arguments {
             [flag] if flag == "--cuda" => setup::setup_cuda(),
+            [flag] if flag == "--range" => setup::setup_range(),
             [flag] if flag == "--train" => setup::setup().and_then(|()| libtorch::setup()),
             _ => alone(arguments, setup::setup),
         },

@@ -5,7 +5,7 @@
 use crate::{
     project::{Error, Result, Since, file, output, shown, target},
     python,
-    version::VERSION,
+    version::{NEWEST, OLDEST, VERSION},
     wheel::{Wheel, megabytes},
 };
 use std::{
@@ -17,7 +17,7 @@ use std::{
 
 const OWN: &str = "or set ORT_DYLIB_PATH to an ONNX Runtime library of your own (version 1.24 or newer)";
 
-/// ONNX Runtime for a platform, in `target/<its package>`.
+/// ONNX Runtime for a platform, in `target/<its package>`; of other versions than the usual one with the version added.
 struct Build {
     os: &'static str,
     arch: &'static str,
@@ -26,12 +26,17 @@ struct Build {
     providers: &'static [&'static str],
 }
 
-const fn build(
+const fn build(package: &'static str, machine: [&'static str; 3], sha256: &'static str) -> Build {
+    build_of(VERSION, package, machine, sha256)
+}
+
+const fn build_of(
+    version: &'static str,
     package: &'static str,
     [os, arch, platform]: [&'static str; 3],
     sha256: &'static str,
 ) -> Build {
-    let wheel = Wheel { package, version: VERSION, python: "3.12", platform, sha256 };
+    let wheel = Wheel { package, version, python: "3.12", platform, sha256 };
     Build { os, arch, wheel, providers: &[] }
 }
 
@@ -70,6 +75,22 @@ const BUILDS: [Build; 5] = [
         "onnxruntime",
         ["windows", "aarch64", "win_arm64"],
         "fe8b9ac1ae8e894e12c47ee82e4f6dfc1835768133687257866469fda80d0bf1",
+    ),
+];
+
+/// Both ends of the range of versions that work, for the tests (tests/versions.rs).
+const RANGE: [Build; 2] = [
+    build_of(
+        OLDEST,
+        "onnxruntime",
+        ["linux", "x86_64", "manylinux_2_28_x86_64"],
+        "34b6119526eda12613f0d0498e2ae59563c247c370c9cef74c2fc93133dde157",
+    ),
+    build_of(
+        NEWEST,
+        "onnxruntime",
+        ["linux", "x86_64", "manylinux_2_28_x86_64"],
+        "99e1074c4b2197accd5073052a465361be17b89c093b8ffb6e6bd8f986c52df8",
     ),
 ];
 
@@ -121,15 +142,31 @@ pub fn setup_cuda() -> Result {
     Ok(())
 }
 
+/// `cargo xtask setup --range`.
+pub fn setup_range() -> Result {
+    let here = |build: &&Build| {
+        (build.os, build.arch) == (env::consts::OS, env::consts::ARCH) && !cfg!(target_env = "musl")
+    };
+    let range: Vec<&Build> = RANGE.iter().filter(here).collect();
+    if range.is_empty() {
+        println!("skipped: ONNX Runtime {OLDEST} and {NEWEST} are fetched for linux x86_64 alone");
+    }
+    range.into_iter().try_for_each(install)
+}
+
 fn install(build: &Build) -> Result {
-    let folder = target()?.join(build.wheel.package);
+    let Wheel { package, version, .. } = build.wheel;
+    let folder = match version {
+        VERSION => target()?.join(package),
+        other => target()?.join(format!("{package}-{other}")),
+    };
     if build.is_installed(&folder) {
-        println!("{} {VERSION} is in {}", build.title(), shown(&folder));
+        println!("{} {version} is in {}", build.title(), shown(&folder));
         return Ok(());
     }
 
     let started = Instant::now();
-    println!("{} {VERSION} for {} {}: fetching", build.title(), build.os, build.arch);
+    println!("{} {version} for {} {}: fetching", build.title(), build.os, build.arch);
     let python = python::find().map_err(|error| error.then(OWN))?;
     let draft = Draft::beside(&folder)?;
     let archive = build.wheel.fetch(&python, &draft.0, OWN)?;
@@ -151,7 +188,7 @@ fn for_this_machine() -> Result<&'static Build> {
         let known: Vec<_> = BUILDS.iter().map(|build| format!("{} {}", build.os, build.arch)).collect();
         Error::Failed(format!(
             "there is no wheel of ONNX Runtime {VERSION} for {os} {arch}{}, only for {}; build or install ONNX Runtime \
-             1.24 or newer and set ORT_DYLIB_PATH to its library",
+             {OLDEST} or newer and set ORT_DYLIB_PATH to its library",
             if musl { " with musl" } else { "" },
             known.join(", ")
         ))
@@ -170,10 +207,11 @@ impl Build {
 
     /// The library's name in the wheel; in the folder it has the system's usual one, without a version.
     fn packed(&self) -> String {
+        let version = self.wheel.version;
         match self.os {
             "windows" => "onnxruntime.dll".into(),
-            "macos" => format!("libonnxruntime.{VERSION}.dylib"),
-            _ => format!("libonnxruntime.so.{VERSION}"),
+            "macos" => format!("libonnxruntime.{version}.dylib"),
+            _ => format!("libonnxruntime.so.{version}"),
         }
     }
 
@@ -183,8 +221,8 @@ impl Build {
         let sizes =
             [library(folder)].into_iter().chain(beside).map(|path| fs::metadata(path).ok().map(|m| m.len()));
         let bytes: u64 = sizes.sum::<Option<u64>>()?;
-        let Wheel { package, sha256, .. } = self.wheel;
-        Some(format!("{package} {VERSION}, wheel sha256 {sha256}, library of {bytes} bytes\n"))
+        let Wheel { package, version, sha256, .. } = self.wheel;
+        Some(format!("{package} {version}, wheel sha256 {sha256}, library of {bytes} bytes\n"))
     }
 
     fn is_installed(&self, folder: &Path) -> bool {
@@ -250,7 +288,17 @@ mod tests {
             assert!(build.wheel.is_pinned());
             assert!(!BUILDS[..i].iter().any(|other| (other.os, other.arch) == (build.os, build.arch)));
         }
-        assert!(GPU.wheel.is_pinned());
+        assert!(GPU.wheel.is_pinned() && RANGE.iter().all(|build| build.wheel.is_pinned()));
+    }
+
+    /// Messages, the Python package and the pages say from which version on ONNX Runtime works, and up to which it was tested.
+    #[test]
+    fn the_range_is_the_same_everywhere() {
+        let [oldest, newest] = [OLDEST, NEWEST].map(|version| version.rsplit_once('.').unwrap().0);
+        let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+        assert!(OWN.contains(&format!("{oldest} or newer")));
+        assert!(read("pyproject.toml").contains(&format!("\"onnxruntime>={oldest}\"")));
+        assert!(read("docs/python.md").contains(&format!("{oldest} to {newest}")));
     }
 
     /// What is compared with the reference in Python must be the same ONNX Runtime.

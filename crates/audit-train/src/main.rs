@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before there are threads. This program loads no ONNX Runtime, but starts others that do.
+    audit::model::runtime::disable_telemetry();
     let cli = Cli::parse();
     // tch panics where libtorch throws (memory is out, a device is lost): its words, and no backtrace.
     let done = guard::quietly(|| work(&cli))

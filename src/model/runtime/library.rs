@@ -1,7 +1,8 @@
 //! Finding and loading ONNX Runtime's shared library.
 
+use super::disable_telemetry;
 use super::places::{PLACES, Surroundings, cuda_libraries};
-use super::version::VERSION;
+use super::version::{NEWEST, OLDEST, VERSION};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,17 +19,20 @@ const FETCH: &str =
 /// Loads the library, once per process. The search order is `path`, the variable ORT_DYLIB_PATH, then the rows of `PLACES`: the
 /// folders at and above the program, its Python environment, conda, the system. Of these places the first library that
 /// loads serves. Errors (exit code 2): no library is found, or none loads; every place is named.
+///
+/// Its telemetry is off ([`disable_telemetry`], which says what that asks of callers with threads).
 pub fn load(path: Option<&Path>) -> Result<()> {
     let _one_at_a_time = LOADING.lock();
     if ENVIRONMENT.get().is_some() {
         return Ok(());
     }
+    disable_telemetry();
     let (environment, library) = match named_library(path)? {
         Some(library) => {
             let loaded = open(&library).map_err(|e| {
                 let name = library.display();
                 Error::usage(format!(
-                    "can't load ONNX Runtime from {name}: {e}. Version {VERSION} is wanted: {FETCH}"
+                    "can't load ONNX Runtime from {name}: {e}. Version {VERSION} is recommended: {FETCH}"
                 ))
             })?;
             (loaded, library)
@@ -44,6 +48,10 @@ pub fn load(path: Option<&Path>) -> Result<()> {
 }
 
 fn open(library: &Path) -> std::result::Result<ort::environment::Environment, String> {
+    // ort's own refusal names versions of ort.
+    if let Some(found) = stated_version(library).filter(|found| age(found) == Some(Age::TooOld)) {
+        return Err(format!("its version is {found}, and the oldest that works is {}", minor(OLDEST)));
+    }
     let started = ort::init_from(library).map_err(|e| e.to_string())?;
     started.with_name("audit").with_telemetry(false).build().map_err(|e| e.to_string())
 }
@@ -97,6 +105,51 @@ pub(super) fn environment() -> Result<&'static ort::environment::Environment> {
 /// The version that the loaded ONNX Runtime states, such as 1.31.0; empty before [`load`].
 pub fn version() -> String {
     VERSION_FOUND.get().cloned().unwrap_or_default()
+}
+
+/// What users should know of the version that was loaded; `None` if it was tested, or before [`load`].
+pub fn untested() -> Option<String> {
+    untested_version(VERSION_FOUND.get()?)
+}
+
+fn untested_version(found: &str) -> Option<String> {
+    let (oldest, newest) = (minor(OLDEST), minor(NEWEST));
+    (age(found) != Some(Age::Tested)).then(|| {
+        format!(
+            "ONNX Runtime {found} is not among the versions that audit was tested with, {oldest} to {newest}. The check at load compares \
+             embeddings and gradients all the same"
+        )
+    })
+}
+
+/// Where a version is in the range of those that work.
+#[derive(Debug, PartialEq)]
+enum Age {
+    TooOld,
+    Tested,
+    Newer,
+}
+
+/// `None` if it isn't written as versions are.
+fn age(version: &str) -> Option<Age> {
+    let [oldest, newest, found] = [OLDEST, NEWEST, version].map(numbers);
+    let found = found?;
+    Some(match () {
+        () if Some(found) < oldest => Age::TooOld,
+        () if Some(found) > newest => Age::Newer,
+        () => Age::Tested,
+    })
+}
+
+/// Major and minor version. What comes after them changes no interface.
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+/// 1.24 of 1.24.1.
+fn minor(version: &str) -> &str {
+    version.rsplit_once('.').map_or(version, |(minor, _)| minor)
 }
 
 /// What the loaded ONNX Runtime says of its build: commit, flags. Two libraries of one version may differ in it.
@@ -166,4 +219,34 @@ pub fn cores() -> usize {
     };
     let distinct: BTreeSet<String> = (0..).map_while(core).collect();
     if distinct.is_empty() { allowed } else { allowed.min(distinct.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_from_the_oldest_to_the_newest_are_tested() {
+        for (version, expected) in [
+            ("1.23.2", Age::TooOld),
+            ("1.9.0", Age::TooOld),
+            ("0.40.0", Age::TooOld),
+            ("1.24.0", Age::Tested),
+            (OLDEST, Age::Tested),
+            (VERSION, Age::Tested),
+            (NEWEST, Age::Tested),
+            ("1.32.7", Age::Tested),
+            ("1.33.0", Age::Newer),
+            ("1.100.0", Age::Newer),
+            ("2.0.0", Age::Newer),
+        ] {
+            assert_eq!(age(version), Some(expected), "{version}");
+        }
+        assert_eq!(age("main"), None);
+        assert_eq!(untested_version(NEWEST), None);
+        for version in ["1.33.0", "main"] {
+            let said = untested_version(version).unwrap();
+            assert!(said.contains(version) && said.contains("1.24 to 1.32"), "{said}");
+        }
+    }
 }

@@ -1,21 +1,23 @@
 //! ONNX Runtime: sessions and their tensors. Only this folder uses the crate `ort`.
 
+mod handover;
 mod library;
 mod pieces;
 mod places;
 mod provider;
 mod shapes;
+mod telemetry;
 mod version;
 
-pub use library::{build, cores, load, version};
+pub use library::{build, cores, load, untested, version};
 pub use provider::{Cuda, Provider, choose, require};
 pub use shapes::{bytes_of, hollow, infer, infer_unrun, specialise};
+pub use telemetry::disable_telemetry;
 pub use version::VERSION;
 
 use provider::no_cuda;
 pub(super) use shapes::fixed_shape;
 
-use crate::files::Scratch;
 use crate::{Error, Result, guard};
 use onnx_grad::graph::{DType, Encoded, Value};
 use onnx_grad::{Graph, Types};
@@ -209,28 +211,21 @@ impl Session {
     fn commit(graph: &Graph, provider: Provider, mut b: SessionBuilder) -> Result<Session> {
         let refused = |e: String| Error::model(in_words(&e));
         let weights = graph.weight_bytes();
-        // Loading from a file avoids one more copy of large weights in memory while ONNX Runtime makes its own.
-        let folder = (SMALL..INLINE_LIMIT).contains(&weights).then(scratch).transpose()?;
-        let file = folder.as_ref().map(|folder| folder.join("model.onnx"));
-        if let Some(file) = &file {
-            std::fs::write(file, graph.encode())
-                .map_err(|e| Error::internal(format!("can't write {}: {e}", file.display())))?;
-        }
-        let commit = || -> ort::Result<ort::session::Session> {
-            if let Some(file) = &file {
-                return b.commit_from_file(file);
+        let commit = || -> Result<ort::Result<ort::session::Session>> {
+            if weights < SMALL {
+                return Ok(b.commit_from_memory(&graph.encode()));
             }
             if weights < INLINE_LIMIT {
-                return b.commit_from_memory(&graph.encode());
+                return handover::send(graph.encode_parts(), |path| b.commit_from_file(path));
             }
             let encoded = graph.encode_external();
-            b.with_external_initializer_file_in_memory(Encoded::WEIGHTS, encoded.weights.into())?
-                .commit_from_memory(&encoded.model)
+            let b = b.with_external_initializer_file_in_memory(Encoded::WEIGHTS, encoded.weights.into());
+            Ok(b.map_err(Into::into).and_then(|mut b| b.commit_from_memory(&encoded.model)))
         };
         // ONNX Runtime may infer a negative size for a damaged graph, and ort panics at it.
         match guard::quietly(commit) {
             Ok(committed) => {
-                let inner = committed.map_err(|e| refused(e.to_string()))?;
+                let inner = committed?.map_err(|e| refused(e.to_string()))?;
                 let cpu_nodes = match provider {
                     Provider::Cpu => vec![],
                     Provider::Cuda(_) => {
@@ -606,12 +601,6 @@ fn without_source(message: &str) -> &str {
     let words = source.split_once(" was false. ").or_else(|| source.split_once(") ")).map(|(_, words)| words);
     // Without words there is only what stands in front.
     words.unwrap_or(before)
-}
-
-fn scratch() -> Result<Scratch> {
-    Scratch::new().map_err(|e| {
-        Error::internal(format!("can't make a temporary folder in {}: {e}", std::env::temp_dir().display()))
-    })
 }
 
 #[cfg(test)]

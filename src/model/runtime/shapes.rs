@@ -1,10 +1,11 @@
 //! Constant folding, and type and shape inference, by ONNX Runtime.
 
-use super::{Input, Optimise, Options, Provider, Session, builder, fault, scratch};
+use super::{Input, Optimise, Options, Provider, Session, builder, fault, handover};
 use crate::{Error, Result};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
 use ort::session::builder::GraphOptimizationLevel;
+use std::path::Path;
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
 
@@ -19,18 +20,17 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 }
 
 fn fold(graph: &Graph) -> Result<Graph> {
-    let folder = scratch()?;
-    let path = folder.join("specialised.onnx");
     let b = builder(CPU, Optimise::Off, graph.nodes.len())?
         .with_optimization_level(GraphOptimizationLevel::Level1)
-        .map_err(|e| fault("setting up")(e.into()))?
-        .with_optimized_model_path(&path)
+        // Another copy of the weights, for a session that never runs.
+        .and_then(|b| b.with_config_entry("session.disable_prepacking", "1"))
         .map_err(|e| fault("setting up")(e.into()))?;
-    drop(Session::commit(graph, Provider::Cpu, b)?);
-    let bytes = std::fs::read(&path).map_err(|e| {
-        Error::internal(format!("ONNX Runtime left no specialised graph at {}: {e}", path.display()))
+    let (committed, bytes) = handover::receive(|path| {
+        let b = b.with_optimized_model_path(path).map_err(|e| fault("setting up")(e.into()))?;
+        Session::commit(graph, Provider::Cpu, b).map(drop)
     })?;
-    let mut specialised = Graph::decode_as_is(bytes.into(), &path)?;
+    committed?;
+    let mut specialised = Graph::decode_as_is(bytes.into(), Path::new("the simplified graph"))?;
     // The file declares every operator set that ONNX Runtime knows.
     specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
     specialised.precision = graph.precision;

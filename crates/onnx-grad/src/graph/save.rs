@@ -30,6 +30,18 @@ impl Graph {
         self.model(&mut |name, t| t.to_proto(name)).encode_to_vec()
     }
 
+    /// [`Graph::encode`] in parts that make the file one after the other, each with one constant at most, so that a reader of a stream needs no
+    /// second copy of all weights. A protobuf reader joins a message's repeated occurrences, such as those of the graph here.
+    pub fn encode_parts(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<> {
+        let mut model = self.model(&mut |name, t| t.to_proto(name));
+        let constants = model.graph.as_mut().map(|graph| std::mem::take(&mut graph.initializer));
+        let constants = constants.unwrap_or_default().into_iter().map(|constant| {
+            let graph = proto::GraphProto { initializer: vec![constant], ..Default::default() };
+            proto::ModelProto { graph: Some(graph), ..Default::default() }
+        });
+        std::iter::once(model).chain(constants).map(|part| part.encode_to_vec())
+    }
+
     /// Encodes with the large weights in a file of their own, [`Encoded::WEIGHTS`].
     pub fn encode_external(&self) -> Encoded {
         self.encode_beside(Encoded::WEIGHTS)
@@ -148,4 +160,24 @@ fn value(v: &Value) -> proto::ValueInfoProto {
         ..Default::default()
     });
     proto::ValueInfoProto { name: v.name.clone(), r#type: kind, ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn parts_are_the_whole() {
+        let constants = [("w", [1.0, -2.0]), ("v", [0.5, 3.0])];
+        let constants = constants.map(|(name, values)| (name.to_string(), Tensor::f32(&[2], &values)));
+        let nodes = vec![Node::new("Add", &["w", "v"], "y")];
+        let mut graph = Graph::new(nodes, constants.into());
+        graph.outputs = vec![Value::new("y", super::super::DType::F32, &[2])];
+        let parts: Vec<Vec<u8>> = graph.encode_parts().collect();
+        assert_eq!(parts.len(), 3);
+        let decoded =
+            |bytes: Vec<u8>| Graph::decode_as_is(bytes.into(), Path::new("graph")).unwrap().encode();
+        assert_eq!(decoded(parts.concat()), decoded(graph.encode()));
+    }
 }
