@@ -3,7 +3,7 @@
 use super::quantity::Quantity;
 use super::survivors::{attacked, survivors};
 use crate::model::Route;
-use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity};
+use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity, unless_few};
 use crate::threat::ensemble::Member;
 use crate::threat::objective::r1::{CONTROLS, R1};
 use crate::threat::term::TERMS;
@@ -42,7 +42,8 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
     };
     Some(RobustR1 {
         value: share(left),
-        interval: wilson(left, queries),
+        interval: unless_few(queries, Some(wilson(left, queries))),
+        eps: None,
         queries,
         clean: share(clean),
         members: members().map(row).collect(),
@@ -152,12 +153,12 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     if terms.is_empty() {
         return (Severity::Ok, "a stronger attack finds little more than the suite's".into());
     }
-    let (low, high) = robust.interval;
     let each: Vec<String> = terms.iter().map(|(term, left)| format!("{} {left:.0} %", term.name)).collect();
     let text = format!(
-        "under a stronger attack R@1 falls to {:.1} % (95 % {low:.1} – {high:.1}, {} queries); the suite's attacks leave more of \
+        "under a stronger attack with the same ε, R@1 falls to {:.1} % ({}{} queries); the suite's attacks leave more of \
          the same queries: {}. Scores of these attacks say how strong they are, more than how robust the model is",
         robust.value,
+        robust.interval.map_or(String::new(), |(low, high)| format!("95 % {low:.1} – {high:.1}, ")),
         robust.queries,
         each.join(", ")
     );
@@ -180,8 +181,11 @@ pub fn refuted(report: &Report, quantity: Quantity) -> Option<String> {
     };
     hit.then(|| {
         format!(
-            "a stronger attack contradicts it: R@1 falls to {:.1} % (95 % {:.1} – {:.1}). Gate on robust_r1",
-            robust.value, robust.interval.0, robust.interval.1
+            "a stronger attack with the same ε contradicts it: R@1 falls to {:.1} %{}. Gate on robust_r1",
+            robust.value,
+            robust
+                .interval
+                .map_or(String::new(), |(low, high)| format!(" (95 % {low:.1} – {high:.1})"))
         )
     })
 }
@@ -477,7 +481,7 @@ mod tests {
         let mut outcomes = both(10, 4, 3);
         let robust = robust_r1(&outcomes).unwrap();
         assert!((robust.value - 30.0).abs() < 1e-9 && robust.queries == 10 && robust.clean == 100.0);
-        assert_eq!(robust.interval, wilson(3, 10));
+        assert_eq!(robust.interval, Some(wilson(3, 10)));
         // One was wrong without attack.
         outcomes[9].before.hit = Some(false);
         let robust = robust_r1(&outcomes).unwrap();

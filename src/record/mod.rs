@@ -22,7 +22,7 @@ mod verification;
 pub use choices::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use conditions::{
     Data, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
-    Surrogate, Timing, Tool,
+    Surrogate, Timing, Tool, size,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};
@@ -37,7 +37,7 @@ pub use reason::{Finding, Found, Reason, Severity, Warning};
 pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
 pub use results::{
     Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, FEW, Hub, MemberRow, Resistance,
-    RetrievalMeans, RetrievalRow, RobustR1, Score, Scores, Smallest, Universal,
+    RetrievalMeans, RetrievalRow, RobustR1, Score, Scores, Smallest, Universal, unless_few,
 };
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};

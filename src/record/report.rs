@@ -179,9 +179,10 @@ impl Report {
         let masked_only = self.errors().all(|w| reason::MASKED_GRADIENTS.made(w));
         let of = match (masked_only, &self.scores.robust_r1) {
             (true, Some(robust)) => format!(
-                "the scores of attacks along the gradient without a meaning ({}). Robust R@1, {:.1} %, keeps its meaning: it \
+                "the scores of attacks along the gradient without a meaning ({}). Robust R@1 at {}, {:.1} %, keeps its meaning: it \
                  counts what was found without this gradient",
                 found.join(", "),
+                self.suite.budget(),
                 robust.value
             ),
             _ => format!("these numbers without a meaning ({})", found.join(", ")),

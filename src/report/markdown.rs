@@ -161,7 +161,7 @@ fn first(f: &First) -> String {
     let said: Vec<String> = mark.into_iter().chain(remarks).collect();
     let queries = if f.queries > 0 { f.queries.to_string() } else { String::new() };
     let interval = f.spread().unwrap_or_default();
-    format!("| **{}** | **{value}** | {interval} | {queries} | {} |\n", escape(f.label), said.join(": "))
+    format!("| **{}** | **{value}** | {interval} | {queries} | {} |\n", escape(&f.label), said.join(": "))
 }
 
 /// What each member of the strong search did.

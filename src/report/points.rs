@@ -1,7 +1,7 @@
 //! What every format shows of the points of a sweep.
 
-use super::shown::{Grid, RETRIEVAL, bound, median, retrieval_rows};
-use crate::record::{Attack, Severity, SuiteRecord, Sweep, SweepPoint};
+use super::shown::{Grid, RETRIEVAL, bound, label_at, median, retrieval_rows};
+use crate::record::{Attack, FEW, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
 use crate::threat::BALLS;
 use crate::threat::term::{TERMS, Term};
 
@@ -20,6 +20,8 @@ pub(super) fn row<'p>(point: &'p SweepPoint, term: &Term) -> Option<&'p Attack> 
 /// suite looks for them.
 pub(super) fn table(sweep: &Sweep) -> Grid {
     let scores = scores(sweep).into_iter().map(|(name, _)| name);
+    let scores: Vec<String> = scores.collect();
+    let scores = scores.iter().map(String::as_str);
     let terms = terms(sweep).into_iter().map(|t| t.name);
     let smallest = smallest(sweep).then_some("smallest ε, median");
     let axes = sweep.axes.iter().map(String::as_str);
@@ -29,7 +31,11 @@ pub(super) fn table(sweep: &Sweep) -> Grid {
 
 fn cells(sweep: &Sweep, point: &SweepPoint) -> Vec<String> {
     let dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
-    let scores = scores(sweep).into_iter().map(|(_, of)| dash(of(point).map(|v| format!("{v:.1}"))));
+    let scores = scores(sweep).into_iter().map(|(_, of)| match of(point) {
+        Some(Found::Value(value)) => format!("{value:.1}"),
+        Some(Found::Withheld) => "withheld".into(),
+        None => dash(None),
+    });
     let after = |t: &'static Term| dash(row(point, t).and_then(|a| a.after).map(|v| t.show(v)));
     let smallest = smallest(sweep).then(|| dash(point.smallest.as_ref().map(median)));
     let terms = terms(sweep).into_iter().map(after);
@@ -53,18 +59,45 @@ pub(super) fn retrieval(sweep: &Sweep) -> Option<Grid> {
     (!rows.is_empty()).then(|| Grid::new(&head, &[], rows).set_back(without_attack))
 }
 
-/// A score by name, and where a point has it.
-type ScoreColumn = (&'static str, fn(&SweepPoint) -> Option<f64>);
+/// A score of a point.
+enum Found {
+    Value(f64),
+    /// It rests on too few queries, or its interval is too wide.
+    Withheld,
+}
 
-/// The scores that some point has.
+/// A score by name, and where a point has it.
+type ScoreColumn = (String, fn(&SweepPoint) -> Option<Found>);
+
+/// The scores that some point has. Robust R@1 has its ε beside it: in its name, or in the column of the axis.
 fn scores(sweep: &Sweep) -> Vec<ScoreColumn> {
+    fn score(point: &SweepPoint, name: ScoreName) -> Option<Found> {
+        let score = point.scores.get(name)?;
+        Some(if score.withheld { Found::Withheld } else { Found::Value(score.value) })
+    }
+    fn robust(point: &SweepPoint) -> Option<Found> {
+        let robust = point.scores.robust_r1.as_ref()?;
+        Some(if robust.queries < FEW { Found::Withheld } else { Found::Value(robust.value) })
+    }
+    let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
     let all: [ScoreColumn; 4] = [
-        ("robust R@1", |p| p.scores.robust_r1.as_ref().map(|r| r.value)),
-        ("ARS", |p| p.scores.ars.as_ref().map(|s| s.value)),
-        ("ERS", |p| p.scores.ers.as_ref().map(|s| s.value)),
-        ("ARS, strong", |p| p.scores.ars_strong.as_ref().map(|s| s.value)),
+        (budget.map_or("robust R@1".into(), |budget| format!("robust R@1 at {budget}")), robust),
+        ("ARS".into(), |p| score(p, ScoreName::Ars)),
+        ("ERS".into(), |p| score(p, ScoreName::Ers)),
+        ("ARS, strong".into(), |p| score(p, ScoreName::ArsStrong)),
     ];
     all.into_iter().filter(|(_, of)| sweep.points.iter().any(|p| of(p).is_some())).collect()
+}
+
+/// Whether ε is an axis of the sweep.
+fn along_eps(sweep: &Sweep) -> bool {
+    sweep.axes.iter().any(|axis| axis == "eps")
+}
+
+/// The label of a term's numbers in a sweep.
+pub(super) fn label(sweep: &Sweep, term: &Term) -> String {
+    let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
+    label_at(term, budget.as_deref())
 }
 
 /// What bounds perturbations where ε is an axis of the sweep; `None` for the largest change of any pixel.
