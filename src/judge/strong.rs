@@ -155,7 +155,7 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
     }
     let each: Vec<String> = terms.iter().map(|(term, left)| format!("{} {left:.0} %", term.name)).collect();
     let text = format!(
-        "under a stronger attack with the same ε, R@1 falls to {:.1} % ({}{} queries); the suite's attacks leave more of \
+        "under a stronger attack R@1 falls to {:.1} % at the same ε ({}{} queries); the suite's attacks leave more of \
          the same queries: {}. Scores of these attacks say how strong they are, more than how robust the model is",
         robust.value,
         robust.interval.map_or(String::new(), |(low, high)| format!("95 % {low:.1} – {high:.1}, ")),
@@ -181,11 +181,10 @@ pub fn refuted(report: &Report, quantity: Quantity) -> Option<String> {
     };
     hit.then(|| {
         format!(
-            "a stronger attack with the same ε contradicts it: R@1 falls to {:.1} %{}. Gate on robust_r1",
+            "a stronger attack contradicts it: R@1 falls to {:.1} %{} at {}. Gate on robust_r1",
             robust.value,
-            robust
-                .interval
-                .map_or(String::new(), |(low, high)| format!(" (95 % {low:.1} – {high:.1})"))
+            robust.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.1} – {high:.1})")),
+            report.suite.budget()
         )
     })
 }

@@ -116,7 +116,11 @@ fn score(report: &Report, name: ScoreName, label: &'static str) -> Option<First>
     };
     let mut remarks = Vec::new();
     if contradicted && let Some(robust) = &report.scores.robust_r1 {
-        remarks.push(format!("under a stronger attack with the same ε, R@1 falls to {:.1} %", robust.value));
+        remarks.push(format!(
+            "under a stronger attack R@1 falls to {:.1} % at {}",
+            robust.value,
+            report.suite.budget()
+        ));
     }
     if masked(report) {
         remarks.push("the model masks its gradient, so that attacks find too little".into());

@@ -5,8 +5,8 @@ use super::catalogues::references;
 use super::escape::markdown;
 use super::first::{First, StrongSummary, firsts, for_others, for_recall};
 use super::shown::{
-    Grid, bound, breakdowns, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval,
-    smallest, stepping, strong_sample, verification, weakest,
+    Grid, bound, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval,
+    smallest, stepping, strong_sample, verification, weakest, weakest_by_attack,
 };
 use crate::Result;
 use crate::record::{CheckResult, Report, Severity, Verdict};
@@ -59,9 +59,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         out += &(said(&words) + &details("Natural corruptions, by strength", &corrupted(found, true)));
     }
     out.extend(crafted(report).iter().map(said));
-    if !report.breakdowns.is_empty() {
+    if let Some(table) = weakest_by_attack(report) {
         out.extend(weakest(report).iter().map(said));
-        out += &details("The worst classes and groups after each attack", &breakdowns(report));
+        out += &details("The weakest classes and groups under each attack", &table);
     }
     if let Some((texts, tables)) = verification(report) {
         out.extend(texts.iter().map(said));

@@ -1,12 +1,13 @@
 //! How numbers are formatted in every report for people.
 
+use crate::judge::breakdown::{self, WeakPart, Weakest};
 use crate::judge::compare::{ComparedModel, ComparedValue, Comparison, Word};
 use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
-use crate::judge::division::{DIVISIONS, Division};
-use crate::judge::quantity::{self, ARS, ERS, Quantity};
+use crate::judge::division::{DIVISIONS, Division, LEAST};
+use crate::judge::quantity::{self, ARS, ERS, Quantity, Share};
 use crate::judge::row::State;
 use crate::record::{
-    Attack, Breakdown, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
+    Attack, CorruptionRow, Corruptions, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
     Smallest, SuiteRecord, size,
 };
 use crate::threat::measure::captured::FIRST;
@@ -199,55 +200,61 @@ pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
     Grid { strengths: true, ..grid.set_back(parameters) }
 }
 
-/// Classes or groups that a report for people names of a breakdown.
+/// Classes or groups that a report for people names of an attack.
 const NAMED: usize = 3;
 
-/// The worst classes or groups of a breakdown: `class03 0.0, class07 8.3`.
-pub(super) fn worst(found: &Breakdown) -> String {
-    let each = found.rows.iter().take(NAMED).map(|row| format!("{} {:.1}", row.name, row.after));
+/// The weakest classes or groups under an attack: `class03 17 of 20, class07 12 of 18`.
+fn worst(found: &Weakest) -> String {
+    let each = found.rows.iter().take(NAMED);
+    let each = each.map(|row| format!("{} {} of {}", row.name, row.failed, row.correct));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The worst classes and the worst groups, a sentence without a full stop each: by robust R@1, or else by the attack that leaves
-/// least to one of them.
+/// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search, or else under the attack that
+/// makes most of one of them fail.
 pub(super) fn weakest(report: &Report) -> Vec<String> {
+    let all = breakdown::weakest(report);
     let of = |by: &Division| {
-        let mine = || report.breakdowns.iter().filter(|b| b.by == by.name);
-        let robust = mine().find(|b| b.metric == Quantity::Robust.name());
-        let highest = |of: &Breakdown| Quantity::find(&of.metric).is_ok_and(Quantity::lower_is_better);
-        let left = |of: &Breakdown| if highest(of) { 100.0 - of.worst } else { of.worst };
-        let found = robust.or_else(|| mine().min_by(|a, b| left(a).total_cmp(&left(b))))?;
-        let end = if highest(found) { "highest" } else { "lowest" };
-        let few = match found.too_few {
-            0 => String::new(),
-            n => format!("; left out: {n} with fewer than {} queries", found.least),
-        };
-        let (low, high) = found.interval;
+        let mine = || all.iter().filter(|found| found.by.name == by.name);
+        let robust = mine().find(|found| matches!(found.of, Share::Robust));
+        let most = |found: &Weakest| found.rows.first().map_or(0.0, WeakPart::share);
+        let found = robust.or_else(|| mine().max_by(|a, b| most(a).total_cmp(&most(b))))?;
+        let left_out = [
+            (found.too_few, format!("with fewer than {LEAST} queries")),
+            (found.none_correct, "without a correct query".into()),
+        ];
+        let left_out = left_out.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}"));
+        let left_out = left_out.collect::<Vec<_>>().join(", ");
+        let left_out = if left_out.is_empty() { left_out } else { format!("; left out: {left_out}") };
+        let (low, high) = found.interval();
         Some(format!(
-            "{end} of {} {} by {}: {} % (95 % for the {end} of all {low:.1} – {high:.1}){few}",
+            "weakest of {} {} under {}, by the correct queries that fail: {} (95 % for the weakest of all {low:.1} – {high:.1} \
+             %){left_out}",
             found.rows.len(),
             by.several,
-            found.metric,
+            found.attack(),
             worst(found)
         ))
     };
     DIVISIONS.iter().filter_map(of).collect()
 }
 
-/// What reports for people say of each breakdown.
-pub(super) fn breakdowns(report: &Report) -> Grid {
-    let row = |found: &Breakdown| {
-        let several = DIVISIONS.iter().find(|by| by.name == found.by).map_or("", |by| by.several);
+/// The weakest classes and groups under each attack; `None` if there are none.
+pub(super) fn weakest_by_attack(report: &Report) -> Option<Grid> {
+    let row = |found: Weakest| {
+        let (low, high) = found.interval();
         vec![
-            format!("{} by {}", found.metric, found.by),
-            worst(found),
-            format!("{:.1} – {:.1}", found.interval.0, found.interval.1),
-            format!("{} {several}", found.rows.len()),
+            found.attack().to_string(),
+            worst(&found),
+            format!("{low:.1} – {high:.1}"),
+            format!("{} {}", found.rows.len(), found.by.several),
             found.too_few.to_string(),
+            found.none_correct.to_string(),
         ]
     };
-    let head = ["number", "worst, %", "95 % for the worst of all", "of", "with too few queries"];
-    Grid::new(&head, &[0, 1, 2, 3], report.breakdowns.iter().map(row))
+    let head = ["attack", "correct queries that fail", "95 % for the weakest, %", "of", "too few", "none correct"];
+    let rows: Vec<_> = breakdown::weakest(report).into_iter().map(row).collect();
+    (!rows.is_empty()).then(|| Grid::new(&head, &[0, 1, 2, 3], rows))
 }
 
 /// What was crafted on a sample of queries, in sentences without a full stop.
