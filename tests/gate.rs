@@ -409,7 +409,8 @@ fn compared(dir: &Temp, reports: &[(&str, &Report)], more: &[&str]) -> (serde_js
     outputs.iter().for_each(|file| args.extend(["-o", file]));
     args.extend(more);
     let out = ends(0, &args, &[]);
-    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+    let long = out.lines().any(|line| line.chars().count() > 80);
+    assert!(!long || more.contains(&"--all"), "{out}");
     (dir.json("c.json"), [out, dir.text("c.html"), dir.text("c.md").replace("&#64;", "@")])
 }
 
@@ -419,9 +420,9 @@ fn row_of<'c>(comparison: &'c serde_json::Value, metric: &str) -> &'c serde_json
     rows.iter().find(|r| r["metric"] == metric).unwrap_or_else(|| panic!("no {metric}"))
 }
 
-/// The report with what its clean queries find: the first `wrong` of 201 find their class only as the third.
+/// The report with what its clean queries find: the first `wrong` of 201 find their class only as the second item.
 fn with_clean(mut report: Report, wrong: usize) -> Report {
-    report.benign.first = (0..201).map(|i| if i < wrong { 2 } else { 0 }).collect();
+    report.benign.first = (0..201).map(|i| usize::from(i < wrong)).collect();
     report.benign.r1 = 100.0 * (201 - wrong) as f64 / 201.0;
     report
 }
@@ -432,8 +433,9 @@ fn with_clean(mut report: Report, wrong: usize) -> Report {
 #[test]
 fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     let dir = Temp::new();
-    let base = with_clean(with_strong(report_fixture::report(0.5), 10), 10);
-    let mut worse = with_clean(with_strong(report_fixture::report(0.5), 50), 100);
+    let mut base = with_clean(with_strong(report_fixture::report(1.2), 10), 10);
+    base.model.path = "models/base.onnx".into();
+    let mut worse = with_clean(with_strong(report_fixture::report(1.2), 50), 100);
     base_and_other(&base, &mut worse);
     worse.benign.nmi = Some(20.0);
     let (json, texts) = compared(&dir, &[("base", &base), ("worse", &worse)], &["--all"]);
@@ -444,14 +446,14 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     assert_eq!(r1["difference"]["queries"], 201);
     let nmi = row_of(&json, "benign.nmi");
     assert_eq!((&nmi["word"], &nmi["direction"]), (&"no_interval".into(), &0.into()));
-    // Ranks say nothing of the first 5.
+    // Among the first two, both find every class.
     assert_eq!(row_of(&json, "benign.r2")["word"], "no_significant_difference");
     let answer = json["answer"].as_str().unwrap();
     assert!(answer.starts_with("worse.onnx finds less on clean images: R@1 50.2 against 95.0 (-44.8, 95 % -"), "{answer}");
     says(answer, &["; under attack, worse.onnx is the most robust: robust R@1 at 77/255 is 83.3, against 16.7 of base.onnx (+66.7, 95 % +"]);
     for text in &texts {
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let begin: String = answer.chars().skip(1).take(60).collect();
+        let begin: String = answer.chars().take(60).collect();
         let found = flat.find(&begin).unwrap_or_else(|| panic!("no answer in {flat}"));
         assert!(flat.find("robust_r1 at 77/255").is_some_and(|row| found < row), "the answer comes first");
     }
@@ -516,7 +518,7 @@ fn what_a_report_withholds_a_comparison_withholds() {
 #[test]
 fn the_most_robust_model_is_named_or_why_none_is() {
     let named = |name: &str, left: usize| {
-        let mut report = with_strong(report_fixture::report(0.5), left);
+        let mut report = with_strong(report_fixture::report(1.2), left);
         report.model.path = format!("{name}.onnx");
         report
     };
@@ -533,7 +535,7 @@ fn the_most_robust_model_is_named_or_why_none_is() {
     let three = answer(&[a.clone(), c.clone(), b.clone()]);
     assert!(three.starts_with(&format!("{first}20.0 of c.onnx (+")) && three.contains(" and 16.7 of a.onnx"), "{three}");
     let close = answer(&[a.clone(), c.clone()]);
-    says(&close, &["which model is the most robust can't be said", "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …"]);
+    says(&close, &["Which model is the most robust can't be said", "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …"]);
     // Two models of one name are told apart by their reports.
     let mut same = b.clone();
     same.model.path = "x/a.onnx".into();

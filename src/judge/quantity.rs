@@ -348,16 +348,17 @@ impl Quantity {
 
     /// Number of queries that the number rests on: of a score those of its attack with the fewest.
     pub fn queries(self, report: &Report) -> usize {
-        let of_score = |name| {
-            let rows = terms_of(name).filter_map(|term| row(report, term)).map(|row| row.queries);
-            rows.min().unwrap_or(report.suite.queries)
-        };
+        // An image that is crafted for many queries is measured on those that are held out.
+        let held_out = |term: &Term| report.hub.as_ref().filter(|_| term.held_out.is_some());
+        let of_term =
+            |term: &Term| Some(held_out(term).map_or(row(report, term)?.queries, |hub| hub.queries));
+        let of_score = |name| terms_of(name).filter_map(of_term).min().unwrap_or(report.suite.queries);
         match self {
             Quantity::Score(name) => of_score(name),
             Quantity::Table => of_score(ScoreName::Ars),
             Quantity::Robust => report.scores.robust_r1.as_ref().map_or(0, |r| r.queries),
             Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
-                row(report, term).map_or(0, |row| row.queries)
+                of_term(term).unwrap_or(0)
             }
             Quantity::Worst(of, by) => breakdown(&report.breakdowns, of, by)
                 .map_or(0, |found| found.rows.iter().map(|row| row.queries).sum()),

@@ -161,8 +161,13 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
         let spread = || interval(replicates.iter().filter_map(of).collect());
         value.map(|value| Estimate { value, interval: unless_few(queries, Some(())).and_then(|()| spread()) })
     };
+    // An image that is crafted for many queries is measured on those that are held out.
+    let queries = |column: &Column| match column.outcomes.is_empty() {
+        true => column.trials.len(),
+        false => table.held_out,
+    };
     // A score has as many queries as its attack with the fewest.
-    let fewest = |name| table.of(terms_of(name)).map(|column| column.trials.len()).min().unwrap_or(0);
+    let fewest = |name| table.of(terms_of(name)).map(queries).min().unwrap_or(0);
     let once = vec![1.0; table.queries];
     let summaries = table.columns.iter().enumerate().map(|(i, column)| {
         let means = column.means(&once, None);
@@ -172,7 +177,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
             skipped: column.left_out + means.as_ref().map_or(0, |m| m.nothing_to_attack),
             counted: column.counted(),
             before: means.as_ref().and_then(|m| m.before),
-            after: estimate(point.after[i], column.trials.len(), &|r| r.after[i]),
+            after: estimate(point.after[i], queries(column), &|r| r.after[i]),
             ers_term: means.as_ref().and_then(|m| Some((column.term.ers?)(m.after))),
             per_trial: means.as_ref().and_then(|m| m.per_trial),
             table: means.as_ref().and_then(|m| m.table),

@@ -3,7 +3,7 @@
 use super::quantity::Quantity;
 use super::survivors::{attacked, survivors};
 use crate::model::Route;
-use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity, unless_few};
+use crate::record::{FEW, Found, MemberRow, Outcome, Report, RobustR1, ScoreName, Severity, unless_few};
 use crate::threat::ensemble::Member;
 use crate::threat::objective::r1::{CONTROLS, R1};
 use crate::threat::term::TERMS;
@@ -121,7 +121,7 @@ fn named(nodes: &[String]) -> String {
 }
 
 /// The terms of R@1 that the strong search contradicts: it broke more queries than the attack did, of the same ones,
-/// beyond chance and by a tenth of them or more. Each with what its attack left of these queries, in per cent.
+/// beyond chance and by a tenth of them or more, of [`FEW`] or more. Each with what its attack left of these queries, in per cent.
 pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
     let strong: HashMap<&str, bool> =
         attacked(outcomes).map(|o| (o.query.as_str(), o.after.hit == Some(true))).collect();
@@ -138,7 +138,7 @@ pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
             only[0] += usize::from(hit && !robust);
             only[1] += usize::from(!hit && robust);
         }
-        let material = only[0] as f64 - only[1] as f64 >= MATERIAL * of as f64;
+        let material = of >= FEW && only[0] as f64 - only[1] as f64 >= MATERIAL * of as f64;
         (material && beyond_chance(only[0], only[1])).then(|| (*term, 100.0 * left as f64 / of as f64))
     };
     TERMS.iter().filter(|term| term.recall).filter_map(|t| contradicted(&t)).collect()

@@ -29,7 +29,7 @@ fn json(comparison: &Comparison) -> Result<Vec<u8>> {
 
 /// The comparison for a terminal: scores and attacks, and with `all` every metric.
 pub fn render(comparison: &Comparison, all: bool) -> String {
-    let mut out = terminal::wrap(&format!("{}.", capital(&comparison.answer))) + "\n\n";
+    let mut out = terminal::wrap(&format!("{}.", comparison.answer)) + "\n\n";
     for caution in &comparison.cautions {
         out += &terminal::wrap(&format!("caution: {caution}"));
         out.push('\n');
@@ -103,7 +103,7 @@ fn brief(name: &str, most: usize) -> String {
 
 fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
     let struck = |(value, void): (String, bool)| if void { format!("~~{value}~~") } else { value };
-    let answer = escape::markdown(&capital(&comparison.answer));
+    let answer = escape::markdown(&comparison.answer);
     let mut out = format!("## Comparison\n\n**{answer}.**\n\n");
     for caution in &comparison.cautions {
         out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));

@@ -77,7 +77,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         s.protocol,
         bound(s),
         stepping(report),
-        strong_sample(report).map_or(String::new(), |sample| format!("; robust R@1 by {sample}")),
+        strong_sample(report).map_or(String::new(), |sample| format!("; robust R@1 {sample}")),
         report.model.preprocessing.words(),
         escape(&s.asked()),
         report.data.images,

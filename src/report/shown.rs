@@ -407,7 +407,8 @@ pub(super) fn stepping(report: &Report) -> String {
 pub(super) fn strong_sample(report: &Report) -> Option<String> {
     let robust = report.scores.robust_r1.as_ref().filter(|_| report.suite.effort.is_none())?;
     let search = strong_search([R1.name].into_iter(), 1);
-    Some(format!("{search} on a sample of {} queries", robust.queries))
+    let at = report.suite.budget();
+    Some(format!("at {at} by {search} on a sample of {} queries", robust.queries))
 }
 
 /// The strong search on the attacks with these terms. A member that several attacks have counts once.

@@ -28,7 +28,7 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
         } }
     };
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
-    let models = html! { p { b { (capital(&comparison.answer)) "." } } (models) };
+    let models = html! { p { b { (comparison.answer) "." } } (models) };
     let question = section("Which is the most robust?", "0 to 100; higher is more robust.", models);
     let sections = html! {
         (question)
