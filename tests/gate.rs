@@ -477,6 +477,7 @@ fn a_loss_of_clean_recall_is_worse_and_comes_first() {
     let r1 = row_of(&json, "benign.r1");
     assert_eq!((&r1["word"], &r1["difference"]["queries"]), (&"worse".into(), &60.into()));
     says(&texts[0].split_whitespace().collect::<Vec<_>>().join(" "), &["worse.json on 60 of 201 queries"]);
+    assert!(texts[1].contains("(60 queries)") && texts[2].contains("(60 queries)"), "{}", texts[2]);
 }
 
 /// Gives a report another model's name than the baseline's.

@@ -2,7 +2,7 @@
 
 use super::markdown::table;
 use super::shown::{
-    ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, row_name, shown, transfer,
+    ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, interval_of, row_name, shown, transfer,
 };
 use super::{Output, Rendering, escape, html, terminal};
 use crate::judge::compare::{ComparedValue, Comparison};
@@ -56,15 +56,17 @@ pub fn render(comparison: &Comparison, all: bool) -> String {
         let rows: Vec<&ComparedValue> = first.into_iter().chain(others.iter().copied().filter(|_| all)).collect();
         // With the shortest names a row takes 80 columns.
         let name = rows.iter().map(|row| row_name(row).chars().count()).max().unwrap_or(0).max(19);
+        let within = if all { 30 } else { 16 };
         let line = |metric: &str, [value, base, change, interval]: [String; 4], word: &str| {
             let line =
-                format!("  {metric:<name$}{value:>10}{base:>9}{change:>7}  {interval:<16}{word}");
+                format!("  {metric:<name$}{value:>10}{base:>9}{change:>7}  {interval:<within$}{word}");
             line.trim_end().to_string() + "\n"
         };
         out += &format!("\n{} against {base}\n", m.model);
         out += &line("", ROW_HEADS.map(String::from), "");
         for row in rows {
             let [value, base, change, interval] = cells(comparison, row);
+            let interval = if all { interval_of(comparison, row) } else { interval };
             let value = marked((value, row.void));
             out += &line(&row_name(row), [value, base, change, interval], row.word.brief());
         }
@@ -118,7 +120,8 @@ fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
         let (first, others) = shown(m);
         let table = |rows: &[&ComparedValue]| {
             let line = |row: &&ComparedValue| {
-                let [value, base, change, interval] = cells(comparison, row);
+                let [value, base, change, _] = cells(comparison, row);
+                let interval = interval_of(comparison, row);
                 let value = struck((value, row.void));
                 let name = row_name(row);
                 format!("| {name} | {value} | {base} | {change} | {interval} | {} |\n", row.word.text())

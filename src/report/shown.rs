@@ -474,6 +474,13 @@ pub(super) fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4]
     ]
 }
 
+/// The interval of a row's difference, with its number of queries if they are not all that the value rests on.
+pub(super) fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
+    let [.., interval] = cells(comparison, row);
+    let some = row.difference.filter(|d| d.interval.is_some() && d.queries < row.queries);
+    interval + &some.map_or(String::new(), |d| format!(" ({} queries)", d.queries))
+}
+
 /// What the arrows of [`transfer`] mean.
 pub(super) const ARROW: &str =
     "a → b: attacks made on a, measured on b; base is the baseline, cand. the candidate";

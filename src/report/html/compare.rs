@@ -5,7 +5,7 @@ use crate::Result;
 use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
 use crate::report::shown::{
-    ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, row_name, shown, transfer,
+    ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, interval_of, row_name, shown, transfer,
 };
 use maud::{Markup, html};
 
@@ -79,7 +79,7 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
             } }
             tbody {
                 @for row in rows {
-                    @let [value, base, change, interval] = cells(comparison, row);
+                    @let [value, base, change, _] = cells(comparison, row);
                     @let class = match row.direction { 1 => "pass", -1 => "failed", _ => "quiet" };
                     tr {
                         td.attack { b { (row_name(row)) } }
@@ -87,7 +87,7 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
                         td.n data-name=(ROW_HEADS[0]) { @if row.void { s { (value) } } @else { b { (value) } } }
                         td.n data-name=(ROW_HEADS[1]) { (base) }
                         td.n data-name=(ROW_HEADS[2]) { span.(class) { (change) } }
-                        td.n data-name=(ROW_HEADS[3]) { (interval) }
+                        td.n data-name=(ROW_HEADS[3]) { (interval_of(comparison, row)) }
                         td.(class).word title=[row.why.as_ref()] { (row.word.text()) }
                     }
                 }
