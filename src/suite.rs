@@ -348,6 +348,19 @@ impl Suite {
         self.attacks.iter().all(|a| a.objective.pairs.is_some())
     }
 
+    /// The largest change of a pixel that a protocol allows in a form; `None` for `auto`, which depends on the model. Errors: the protocols
+    /// can't be read.
+    pub fn usual_eps(protocol: Protocol, form: Form) -> Result<Option<f32>> {
+        let protocols: Protocols = yaml::read(PROTOCOLS_FILE, PROTOCOLS)?;
+        let forms = match protocol {
+            Protocol::Auto => return Ok(None),
+            Protocol::Rob28 => protocols.rob28,
+            Protocol::Rob224 => protocols.rob224,
+        };
+        let budget = if form == Form::Published { forms.published } else { forms.corrected };
+        fraction(PROTOCOLS_FILE, "eps", &budget.eps, &BALLS[0]).map(Some)
+    }
+
     /// The plan of this suite's trials, and the protocol that `auto` selects. `side` is the longer side of the model's
     /// input, in pixels.
     pub fn plan(&self, side: usize, seed: u64) -> Result<(Protocol, Plan)> {

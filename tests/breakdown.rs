@@ -66,22 +66,53 @@ fn the_lowest_class_with_enough_queries_is_named() {
     assert_eq!(found.interval, (low, high));
     assert_eq!(Quantity::find("attack.es:r.worst_class").unwrap().value(&report), Some(50.0));
 
-    let sentence = "Lowest of 2 classes by attack.ES:R: bee 50.0, ant 75.0 % (95 % for the lowest of all 18.3 – 81.7); left out: 1 with \
-                    fewer than 10 queries";
+    let sentence = "Weakest of 2 classes under ES:R, by the correct queries that fail: bee 6 of 12, ant 3 of 12 (95 % for the weakest of all \
+                    18.3 – 81.7 %); left out: 1 with fewer than 10 queries";
     let shown = terminal::render_in(&report, 400);
     says(&shown, &[sentence]);
     says(
         &String::from_utf8(render(&report, "md")).unwrap(),
-        &["The worst classes and groups after each attack", "| bee 50.0, ant 75.0 | 18.3 – 81.7 |"],
+        &["The weakest classes and groups under each attack", "| bee 6 of 12, ant 3 of 12 | 18.3 – 81.7 |"],
     );
     says(
         &String::from_utf8(render(&report, "html")).unwrap(),
-        &["The worst classes and groups after each attack", "bee 50.0, ant 75.0"],
+        &["The weakest classes and groups under each attack", "bee 6 of 12, ant 3 of 12"],
     );
     says(
         &String::from_utf8(render(&report, "metrics.json")).unwrap(),
         &["\"attack_ES_R_worst_class\": 50.0", "attack_ES_R_worst_class_high"],
     );
+}
+
+/// A class whose queries are all wrong on clean images has nothing to lose, and one of which a few are correct is as weak as these are: of
+/// 12 queries of `cow` 4 are correct, and 3 of them fail. The gate's numbers are of all queries, as they were.
+#[test]
+fn a_class_with_nothing_to_lose_is_not_called_weak() {
+    let mut report = of(&[("ant", 12, 9), ("bee", 12, 6), ("cow", 12, 1), ("dog", 12, 0), ("emu", 9, 0)]);
+    for o in &mut report.outcomes {
+        let place: usize = o.query[4..].parse().unwrap();
+        let correct = match &o.query[..3] {
+            "cow" => place < 4,
+            "dog" => false,
+            _ => true,
+        };
+        o.before.hit = Some(correct);
+    }
+    report.breakdowns = breakdowns(&report);
+    assert_eq!(Quantity::find("attack.ES:R.worst_class").unwrap().value(&report), Some(0.0));
+    let named = "cow 3 of 4, bee 6 of 12, ant 3 of 12";
+    let left_out = "left out: 1 with fewer than 10 queries, 1 without a correct query";
+    let texts = [terminal::render_in(&report, 400), String::from_utf8(render(&report, "md")).unwrap()];
+    texts.iter().for_each(|text| says(text, &["eakest of 3 classes under ES:R", named, left_out]));
+    let page = String::from_utf8(render(&report, "html")).unwrap();
+    says(&page, &[named, "All 3 classes, the weakest first", "2 of 5 classes are left out"]);
+    let rows = page.split("<table class=\"sort\">").nth(1).unwrap().split("</table>").next().unwrap();
+    let at = |class: &str| rows.find(&format!(">{class}<")).unwrap();
+    assert!(at("cow") < at("bee") && at("bee") < at("ant"));
+    assert!(!rows.contains("dog") && !rows.contains("emu"), "{rows}");
+    // Without a class of ten there is no table of classes.
+    let few = of(&[("ant", 9, 9), ("bee", 8, 6)]);
+    says(&String::from_utf8(render(&few, "html")).unwrap(), &["No class is ranked"]);
 }
 
 /// Wrong decisions are the other way round: the worst group is the one with most of them, and its interval goes from the highest lower
@@ -109,7 +140,8 @@ fn the_group_of_pairs_with_most_wrong_decisions_is_named_and_gated() {
     let rows: Vec<_> = found.rows.iter().map(|r| (r.name.as_str(), r.before, r.after)).collect();
     assert_eq!(rows, [("south", 0.0, 50.0), ("north", 0.0, 25.0)]);
     assert!((found.interval.0 - 18.2676302).abs() < 1e-6 && (found.interval.1 - 81.7323698).abs() < 1e-6);
-    let sentence = "Highest of 2 groups by attack.DODGE: south 50.0, north 25.0 % (95 % for the highest of all 18.3 – 81.7)";
+    let sentence = "Weakest of 2 groups under DODGE, by the correct queries that fail: south 6 of 12, north 3 of 12 (95 % for the weakest of \
+                    all 18.3 – 81.7 %)";
     says(&terminal::render_in(&report, 400), &[sentence]);
 
     let saved = save(&dir, "r.json", &report);

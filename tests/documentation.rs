@@ -84,3 +84,31 @@ fn no_number_was_taken_by_hand() {
         }
     }
 }
+
+/// The picture of the README has the numbers of its table, and both those of its sample: `cargo xtask numbers` makes all three from the same
+/// reports.
+#[test]
+fn the_readmes_picture_table_and_sample_have_the_same_numbers() {
+    let (readme, picture) = (read("README.md"), read("docs/numbers.svg"));
+    let drawn: Vec<&str> = (picture.lines().filter(|line| line.contains("class=\"bold\"")))
+        .map(|line| line.split('>').nth(1).unwrap().split('<').next().unwrap())
+        .collect();
+    let table = readme.split("<!-- numbers").nth(1).unwrap().split("<!-- end").next().unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let rows: Vec<Vec<&str>> =
+        rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    let written: Vec<&str> =
+        rows.iter().flat_map(|row| row[1..].iter().map(|cell| cell.split(' ').next().unwrap())).collect();
+    assert_eq!(drawn, written);
+    assert!(rows.iter().all(|row| picture.contains(&format!(">{}<", row[0]))));
+    let budget = table.split("robust R@1 at ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(picture.contains(&format!("robust R@1 at {budget}")));
+    // The sample is of the hardened model, the last row.
+    let sample = readme.split("$ audit --suite ars models/hardened.onnx -q").nth(1).unwrap();
+    let numbers = sample.split("clean R@1").nth(1).unwrap().split('└').next().unwrap();
+    let words: Vec<&str> = numbers.split_whitespace().collect();
+    let interval = rows[2][3].split_once('(').unwrap().1.trim_end_matches(')');
+    assert!(numbers.contains(&format!("95 % {interval}")), "{numbers}");
+    assert!(rows[2][1..].iter().all(|cell| words.contains(&cell.split(' ').next().unwrap())), "{numbers}");
+}

@@ -382,7 +382,7 @@ fn comparisons_are_paired_sorted_and_saved() {
     let compare = ["compare", &weak, &same, &strong, "--sort", "ars"];
     let out = ends(0, &[&compare[..], &["-o", &html, "-o", &json]].concat(), &[]);
     let at = |name: &str| out.find(name).unwrap();
-    assert!(at("strong.onnx") < at("weak.onnx (base)"), "{out}");
+    assert!(at("strong.onnx") < at("weak.onnx (baseline)"), "{out}");
     assert!(std::fs::read_to_string(html).unwrap().contains("strong.onnx against weak.onnx"));
     let saved = dir.json("c.json");
     let row = |model: &str| {
@@ -398,6 +398,212 @@ fn comparisons_are_paired_sorted_and_saved() {
     // Queries differ in luck by far more than the difference varies from query to query.
     assert!(interval(0) > 20.0 && interval(1) < 40.0 && strong["direction"] == 1, "{strong}");
     ends(2, &["compare", &weak, &same, "--sort", "nonsense"], &["unknown metric"]);
+}
+
+/// The comparison of reports as `audit compare` writes it, in every format and as text.
+fn compared(dir: &Temp, reports: &[(&str, &Report)], more: &[&str]) -> (serde_json::Value, [String; 3]) {
+    let files: Vec<String> =
+        reports.iter().map(|(name, report)| save(dir, &format!("{name}.json"), report)).collect();
+    let outputs = ["c.json", "c.html", "c.md"].map(|name| dir.join(name).to_str().unwrap().to_owned());
+    let mut args = vec!["compare"];
+    args.extend(files.iter().map(String::as_str));
+    outputs.iter().for_each(|file| args.extend(["-o", file]));
+    args.extend(more);
+    let out = ends(0, &args, &[]);
+    let long = out.lines().any(|line| line.chars().count() > 80);
+    assert!(!long || more.contains(&"--all"), "{out}");
+    (dir.json("c.json"), [out, dir.text("c.html"), dir.text("c.md").replace("&#64;", "@")])
+}
+
+/// A row of the second model of a comparison.
+fn row_of<'c>(comparison: &'c serde_json::Value, metric: &str) -> &'c serde_json::Value {
+    let rows = comparison["models"][1]["rows"].as_array().unwrap();
+    rows.iter().find(|r| r["metric"] == metric).unwrap_or_else(|| panic!("no {metric}"))
+}
+
+/// The report with what its clean queries find: the first `wrong` of 201 find their class only as the second item.
+fn with_clean(mut report: Report, wrong: usize) -> Report {
+    report.benign.first = (0..201).map(|i| usize::from(i < wrong)).collect();
+    report.benign.r1 = 100.0 * (201 - wrong) as f64 / 201.0;
+    report
+}
+
+/// Of 201 clean queries one model finds 191 and the other 101, so that R@1 falls by 44.8 points: the standard error of the paired
+/// difference is √(0.448 · 0.552 / 201) = 3.5. This is worse, and not "no significant difference"; a change without an interval is
+/// neither.
+#[test]
+fn a_loss_of_clean_recall_is_worse_and_comes_first() {
+    let dir = Temp::new();
+    let mut base = with_clean(with_strong(report_fixture::report(1.2), 10), 10);
+    base.model.path = "models/base.onnx".into();
+    let mut worse = with_clean(with_strong(report_fixture::report(1.2), 50), 100);
+    base_and_other(&base, &mut worse);
+    worse.benign.nmi = Some(20.0);
+    let (json, texts) = compared(&dir, &[("base", &base), ("worse", &worse)], &["--all"]);
+    let r1 = row_of(&json, "benign.r1");
+    assert_eq!(
+        (&r1["word"], &r1["direction"], &r1["state"]),
+        (&"worse".into(), &(-1).into(), &"measured".into())
+    );
+    let end = |i: usize| r1["difference"]["interval"][i].as_f64().unwrap();
+    assert!(
+        (end(1) - end(0)) / 2.0 / 1.96 - 3.5 < 0.5 && end(0) < -44.8 && end(1) > -44.8 && end(1) < -30.0,
+        "{r1}"
+    );
+    assert_eq!(r1["difference"]["queries"], 201);
+    let nmi = row_of(&json, "benign.nmi");
+    assert_eq!((&nmi["word"], &nmi["direction"]), (&"no_interval".into(), &0.into()));
+    // Among the first two, both find every class.
+    assert_eq!(row_of(&json, "benign.r2")["word"], "no_significant_difference");
+    let answer = json["answer"].as_str().unwrap();
+    assert!(
+        answer.starts_with("worse.onnx finds less on clean images: R@1 50.2 against 95.0 (-44.8, 95 % -"),
+        "{answer}"
+    );
+    says(
+        answer,
+        &[
+            "; under attack, worse.onnx is the most robust: robust R@1 at 77/255 is 83.3, against 16.7 of base.onnx (+66.7, 95 % +",
+        ],
+    );
+    for text in &texts {
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let begin: String = answer.chars().take(60).collect();
+        let found = flat.find(&begin).unwrap_or_else(|| panic!("no answer in {flat}"));
+        assert!(flat.find("robust_r1 at 77/255").is_some_and(|row| found < row), "the answer comes first");
+    }
+    let line =
+        |metric: &str| texts[0].lines().find(|l| l.trim_start().starts_with(metric)).unwrap().to_string();
+    assert!(line("benign.r1 ").ends_with(" worse"), "{}", texts[0]);
+    assert!(line("benign.nmi ").ends_with(" no interval"), "{}", texts[0]);
+    let cells = texts[1].split(">benign.r1<").nth(1).unwrap().split("</tr>").next().unwrap();
+    assert!(cells.contains(">worse<") && !cells.contains("no significant"), "{cells}");
+
+    // Reports of versions that did not say what each clean query finds: the queries that both attacked have to do, and it is said of how many.
+    let old = |mut report: Report, hits: usize| {
+        report.benign.first.clear();
+        let queries: Vec<String> =
+            report.outcomes.iter().filter(|o| o.attack == "R1").map(|o| o.query.clone()).collect();
+        for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1") {
+            o.before.hit = Some(queries.iter().position(|query| *query == o.query).unwrap() < hits);
+        }
+        report
+    };
+    let (json, texts) = compared(&dir, &[("base", &old(base, 58)), ("worse", &old(worse, 30))], &[]);
+    let r1 = row_of(&json, "benign.r1");
+    assert_eq!((&r1["word"], &r1["difference"]["queries"]), (&"worse".into(), &60.into()));
+    says(&texts[0].split_whitespace().collect::<Vec<_>>().join(" "), &["worse.json on 60 of 201 queries"]);
+    assert!(texts[1].contains("(60 queries)") && texts[2].contains("(60 queries)"), "{}", texts[2]);
+}
+
+/// Gives a report another model's name than the baseline's.
+fn base_and_other(base: &Report, other: &mut Report) {
+    assert_eq!(base.data.sha256, other.data.sha256);
+    other.model.path = "models/worse.onnx".into();
+}
+
+/// A score that its own report withholds is shown in no comparison, and no word is said of it.
+#[test]
+fn what_a_report_withholds_a_comparison_withholds() {
+    let dir = Temp::new();
+    let base = report_fixture::report(0.3);
+    let mut wide = report_fixture::report(0.6);
+    let ars = wide.scores.ars.as_mut().unwrap();
+    (ars.interval, ars.withheld) = (Some((5.0, 90.0)), true);
+    let shown = format!("{:.1}", ars.value);
+    for (first, second) in [(&base, &wide), (&wide, &base)] {
+        let (json, texts) = compared(&dir, &[("a", first), ("b", second)], &["--sort", "ars"]);
+        let models = json["models"].as_array().unwrap();
+        let rows = models
+            .iter()
+            .map(|m| m["rows"].as_array().unwrap().iter().find(|r| r["metric"] == "ars").unwrap());
+        let states: Vec<_> = rows.clone().map(|r| (r["state"].clone(), r["value"].is_null())).collect();
+        // What is withheld is sorted behind what is known.
+        assert_eq!(states, [("measured".into(), false), ("withheld".into(), true)]);
+        for row in rows.filter(|r| r["word"] != "baseline") {
+            assert_eq!(
+                (&row["word"], &row["direction"], row["difference"].is_null()),
+                (&"withheld".into(), &0.into(), true)
+            );
+        }
+        let why = "its 95 % interval, 5.0 – 90.0, is wider than 40 points";
+        for text in &texts {
+            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            says(&flat, &["withheld", why]);
+        }
+        let line = texts[0].lines().find(|l| l.trim_start().starts_with("ars ")).unwrap();
+        assert!(line.ends_with("withheld") && !line.contains(&shown) && !line.contains("better"), "{line}");
+    }
+}
+
+/// "Which is the most robust?" has an answer in a sentence, or why there is none.
+#[test]
+fn the_most_robust_model_is_named_or_why_none_is() {
+    let named = |name: &str, left: usize| {
+        let mut report = with_strong(report_fixture::report(1.2), left);
+        report.model.path = format!("{name}.onnx");
+        report
+    };
+    let answer = |reports: &[Report]| {
+        let names = reports.iter().map(|r| r.model.path.clone()).collect();
+        audit::judge::compare::of_reports(names, reports, None, true).unwrap().answer
+    };
+    let (a, b, c) = (named("a", 10), named("b", 40), named("c", 12));
+    let first = "b.onnx is the most robust: robust R@1 at 77/255 is 66.7, against ";
+    let two = answer(&[a.clone(), b.clone()]);
+    assert!(two.starts_with(&format!("{first}16.7 of a.onnx (+50.0, 95 % +")), "{two}");
+    // The same whichever comes first, and of three.
+    assert_eq!(answer(&[b.clone(), a.clone()]), two);
+    let three = answer(&[a.clone(), c.clone(), b.clone()]);
+    assert!(
+        three.starts_with(&format!("{first}20.0 of c.onnx (+")) && three.contains(" and 16.7 of a.onnx"),
+        "{three}"
+    );
+    let close = answer(&[a.clone(), c.clone()]);
+    says(
+        &close,
+        &[
+            "Which model is the most robust can't be said",
+            "of c.onnx is 20.0, not significantly above 16.7 of a.onnx (+3.3, 95 % +0.0 …",
+        ],
+    );
+    // Two models of one name are told apart by their reports.
+    let mut same = b.clone();
+    same.model.path = "x/a.onnx".into();
+    says(&answer(&[a.clone(), same]), &["x/a.onnx is the most robust", "of a.onnx"]);
+    for (change, why) in [
+        (
+            (|r| r.scores.robust_r1 = None) as fn(&mut Report),
+            "b.onnx has no robust R@1 (--strong-sample off)",
+        ),
+        (|r| r.suite.eps = 0.1, "under different ε: b.onnx 66.7 at 25.5/255, a.onnx 16.7 at 77/255"),
+        (|r| r.outcomes.retain(|o| !o.query.ends_with('1')), "b.onnx and a.onnx attacked other queries"),
+        (
+            |r| r.warnings.push(report_fixture::warning("an-error", "error", "x")),
+            "robust R@1 of b.onnx is not to be trusted",
+        ),
+        (
+            |r| r.scores.robust_r1.as_mut().unwrap().queries = 8,
+            "robust R@1 of b.onnx is withheld: it rests on 8 queries",
+        ),
+    ] {
+        let mut other = b.clone();
+        change(&mut other);
+        let found = answer(&[a.clone(), other]);
+        says(
+            &found.replace(
+                "a.onnx 16.7 at 77/255, b.onnx 66.7 at 25.5/255",
+                "b.onnx 66.7 at 25.5/255, a.onnx 16.7 at 77/255",
+            ),
+            &["can't be said", why],
+        );
+    }
+    let without = |mut report: Report| {
+        report.scores.robust_r1 = None;
+        report.outcomes.retain(|o| o.attack != "R1");
+        report
+    };
+    says(&answer(&[without(a), without(b)]), &["no report has robust R@1", "--strong-sample off"]);
 }
 
 /// A score taken out of one side must not make the gate check only the rest.

@@ -7,7 +7,7 @@ use audit::judge::retrieval;
 use audit::record::{Form, Metric, Outcome, Report, RetrievalMeans};
 use audit::space::Gallery;
 use audit::threat::{Loss, Objective, Targets, Trial, measure, select};
-use common::{audit, bundled, line};
+use common::{audit, bundled, line, says};
 use ndarray::Array2;
 use std::collections::BTreeMap;
 
@@ -237,6 +237,72 @@ fn the_smallest_perturbations_and_their_curve() {
     assert_eq!((bisection.norm.as_str(), cw.norm.as_str()), ("l2", "l2"));
     let (a, b) = (bisection.median.unwrap(), cw.median.unwrap());
     assert!((a / b - 1.0).abs() < 0.1, "bisection {a}, Carlini & Wagner {b}");
+}
+
+/// The verdict of a search for the smallest perturbations is their median, and not robust R@1 at an ε at which nobody would recognise the
+/// images. Where robust R@1 stands, its ε stands beside it.
+#[test]
+fn the_verdict_of_the_smallest_perturbations_is_their_median() {
+    common::load_runtime();
+    let model = bundled("plain.onnx").display().to_string();
+    let report = audit(&[
+        &model,
+        "--suite",
+        "minimum",
+        "--max-queries",
+        "16",
+        "--strong-sample",
+        "16",
+        "--fail-under",
+        "robust_r1=1",
+    ])
+    .unwrap();
+    let found = report.smallest.as_ref().unwrap();
+    let median = audit::record::size("linf", found.median.unwrap(), 1);
+    assert!(median.ends_with("/255"), "{median}");
+    let headline = format!("Half of the correct searches fail under a change of at most {median}");
+    let (robust, rows) = (report.scores.robust_r1.as_ref().unwrap(), &report.attacks);
+    assert_eq!((robust.eps, robust.value), (Some(0.5), 0.0));
+    assert!(rows.iter().any(|row| row.code == "R1"));
+    for format in audit::report::FORMATS {
+        let text = String::from_utf8_lossy(&(format.render)(&report).unwrap()).replace("&#64;", "@");
+        assert!(!text.contains("Not robust"), "{}", format.extension);
+        // A name without a number, as of the settings, needs no ε.
+        for (at, _) in text.match_indices("obust R@1") {
+            let rest: String = text[at + 9..].chars().take(60).collect();
+            let rest = rest.replace("</dt><dd class=\"num\">", " ");
+            let of_text = [" at 127.5/255", ", and gate on it", " at its ε"];
+            assert!(of_text.iter().any(|words| rest.starts_with(words)), "{}: {rest}", format.extension);
+        }
+        match format.extension {
+            "html" | "md" => says(&text, &[&headline]),
+            "metrics.json" => says(&text, &["\"robust_r1_eps\": 0.5"]),
+            "cdx.json" => says(&text, &["16 queries; ε 127.5/255"]),
+            _ => {}
+        }
+    }
+    let terminal = audit::report::terminal::render_in(&report, 200);
+    says(&terminal, &[&headline, "robust R@1 at 127.5/255"]);
+    assert!(!terminal.contains("Not robust"), "{terminal}");
+    says(&report.gate.as_ref().unwrap().render(), &["0.0 at 127.5/255", "below the required 1"]);
+    // No other suite says so of an ε far above the protocol's either.
+    let far = audit(&[
+        &model,
+        "--suite",
+        "smoke",
+        "--max-queries",
+        "16",
+        "--strong-sample",
+        "16",
+        "--eps",
+        "200/255",
+    ])
+    .unwrap();
+    let terminal = audit::report::terminal::render_in(&far, 200);
+    says(&terminal, &["No verdict: ε 200/255 is far above the protocol's 77/255"]);
+    assert!(!terminal.contains("Not robust"), "{terminal}");
+    let usual = audit(&[&model, "--suite", "smoke", "--max-queries", "16", "--strong-sample", "16"]).unwrap();
+    says(&audit::report::terminal::render_in(&usual, 200), &["Not robust: a change of at most 77/255 makes"]);
 }
 
 /// Attacks on a query of which R@1 is undefined are skipped with the reason.

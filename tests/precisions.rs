@@ -80,18 +80,19 @@ fn the_matrix_is_what_four_audits_give() {
         {
             let cell = &row.cells[made][measured];
             assert_eq!(
-                (Some(cell.value), cell.interval),
+                (cell.value, cell.interval),
                 (metric.value(report), metric.interval(report)),
                 "{name}"
             );
             assert_eq!(cell.difference.is_some(), made != measured);
         }
         let change = row.cells[0][1].difference.unwrap();
-        assert!((change.value - (row.cells[0][1].value - row.cells[1][1].value)).abs() < 1e-9, "{name}");
+        let value = |made: usize| row.cells[made][1].value.unwrap();
+        assert!((change.value - (value(0) - value(1))).abs() < 1e-9, "{name}");
         assert!(change.interval.is_some(), "{name}");
         // The page's own rows are of the two white-box audits, paired.
         let theirs = found.models[1].row(metric).unwrap();
-        assert_eq!(Some(theirs.value), metric.value(&of_int8));
+        assert_eq!(theirs.value, metric.value(&of_int8));
         assert!(theirs.difference.unwrap().interval.is_some());
     }
     assert!(found.models[0].row(Quantity::Robust).is_some(), "the strong search ran on a sample");
@@ -105,7 +106,7 @@ fn the_matrix_is_what_four_audits_give() {
         &shown,
         &[
             "a → b: attacks made on a, measured on b",
-            "other → base",
+            "cand. → base",
             "attack.ES:R",
             "same item first",
             "218 kB",
@@ -113,7 +114,7 @@ fn the_matrix_is_what_four_audits_give() {
     );
     for (file, words) in [
         ("c.md", &["### Attacks of one on the other", "| attack.ES:R |", "95 %"][..]),
-        ("c.html", &["What do attacks on one do to the other?", "other → other"]),
+        ("c.html", &["What do attacks on one do to the other?", "cand. → cand."]),
         ("c.json", &["\"crossed\"", "\"same_first\"", "\"cells\""]),
     ] {
         let path = dir.join(file);
@@ -139,22 +140,19 @@ fn attacks_on_many_queries_and_on_pairs_are_measured_on_the_other_model() {
         for (made, measured, report) in
             [(0, 0, &of_float), (0, 1, &on_int8), (1, 0, &on_float), (1, 1, &of_int8)]
         {
-            assert_eq!(
-                Some(row.cells[made][measured].value),
-                metric.value(report),
-                "{name} {made} {measured}"
-            );
+            assert_eq!(row.cells[made][measured].value, metric.value(report), "{name} {made} {measured}");
         }
         assert!(row.cells[0][1].difference.is_some(), "{name}");
     }
     // A change that has no interval is neither better nor worse.
     let mut other = of_float.clone();
-    other.benign.map /= 2.0;
+    other.benign.nmi = other.benign.nmi.map(|nmi| nmi / 2.0);
     let names = ["a", "b"].map(String::from).into();
     let two = audit::judge::compare::of_reports(names, &[of_float, other], None, false).unwrap();
-    let row = two.models[1].row(Quantity::find("benign.map").unwrap()).unwrap();
+    let row = two.models[1].row(Quantity::find("benign.nmi").unwrap()).unwrap();
     let change = row.difference.unwrap();
     assert!(change.value < -10.0 && change.interval.is_none() && row.direction == 0, "{row:?}");
+    assert_eq!(row.word.text(), "no interval");
 }
 
 /// Foreign targets are the same points for both models: no images on which these agree.
@@ -253,7 +251,7 @@ fn attacked_images_say_the_same_in_python() {
         let expected: serde_json::Value = serde_json::from_str(&said).unwrap();
         let cell = |name: &str| {
             let metric = Quantity::find(&format!("attack.{name}")).unwrap();
-            crossed.transfer.iter().find(|row| row.metric == metric).unwrap().cells[0][1].value
+            crossed.transfer.iter().find(|row| row.metric == metric).unwrap().cells[0][1].value.unwrap()
         };
         let cosine = crossed.agreement.cosine.unwrap();
         for (name, found, tolerance) in [

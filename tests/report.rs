@@ -501,6 +501,99 @@ fn a_score_with_a_wide_interval_is_withheld() {
     );
 }
 
+/// One fact, one number: the verdict has robust R@1 and its interval as the card has them, and no share of another whole.
+#[test]
+fn the_verdict_and_the_card_have_the_same_numbers() {
+    let mut report = searched();
+    // A quarter of the queries is wrong on clean images, so that shares of all and of the correct ones differ.
+    for o in report.outcomes.iter_mut().filter(|o| o.attack == "R1").take(8) {
+        (o.before.hit, o.after.hit) = (Some(false), Some(false));
+    }
+    report.scores.robust_r1 = audit::judge::strong::robust_r1(&report.outcomes);
+    let robust = report.scores.robust_r1.as_ref().unwrap();
+    assert_eq!((robust.clean, robust.value), (75.0, 3.125));
+    let page = rendered(&report, "html").replace('\u{a0}', " ");
+    let verdict = page.split("banner verdict").nth(1).unwrap().split("<table").next().unwrap();
+    let card = said_of(&report, "robust R@1 at 77/255", "robust_r1")[0].1.clone();
+    says(verdict, &["3.1 % of all 32 attacked queries (95 % 0.6 – 15.7)", "23 of 24 correct searches fail"]);
+    says(&card, &["3.1", "95 % 0.6 – 15.7", "32 queries", "of all attacked queries"]);
+    // Of the 24 correct ones 4.2 % are left, with an interval to 20.2 %.
+    assert!(!verdict.contains("4.2") && !verdict.contains("20.2"), "{verdict}");
+    // The border is that of published defences, 37.6 % of their clean R@1: here 28.2 %.
+    says(verdict, &["37.6 to 89.4 %", "of this model's, 75.0 %, that would be 28.2 to 67.0 %"]);
+}
+
+/// Below ten queries no number has an interval, no score is shown, and there is no verdict: in any format.
+#[test]
+fn nothing_is_concluded_from_fewer_than_ten_queries() {
+    common::load_runtime();
+    let dir = Temp::new();
+    let plain = bundled("plain.onnx").display().to_string();
+    let flags = [
+        "--suite",
+        "full",
+        "--steps",
+        "2",
+        "--max-queries",
+        "9",
+        "--strong-sample",
+        "9",
+        "-q",
+        "-o",
+        "r.json",
+    ];
+    let done = ran(program(&dir).arg(&plain).args(flags)).ended(0);
+    let report = Report::load(&dir.join("r.json")).unwrap();
+    for name in ["ars", "ers", "robust_r1", "attack.ES:R", "ars.table"] {
+        let quantity = Quantity::find(name).unwrap();
+        assert!(quantity.value(&report).is_some() && quantity.interval(&report).is_none(), "{name}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&rendered(&report, "json")).unwrap();
+    assert!(json["scores"]["robust_r1"]["interval"].is_null() && json["scores"]["ars"]["interval"].is_null());
+    for (label, name) in [("ARS", "ars"), ("robust R@1 at 77/255", "robust_r1")] {
+        for (format, text) in said_of(&report, label, name) {
+            says(&text.to_lowercase(), &["it rests on 9 queries, fewer than 10"]);
+            assert!(!text.contains("95 %"), "{format}: {text}");
+        }
+    }
+    let terminal = report::terminal::render_in(&report, 80);
+    let said = [
+        "No verdict: only ",
+        "warning [withheld]: not shown",
+        "robust_r1: it rests on 9 queries, fewer than 10",
+    ];
+    says(&terminal.replace("\n  ", " "), &said);
+    assert!(!terminal.contains("95 %") && !terminal.contains("ARS as tables print it"), "{terminal}");
+    assert!(!done.out.contains("95 %"), "{}", done.out);
+    let metrics = rendered(&report, "metrics.json");
+    says(&metrics, &["\"robust_r1_withheld\": 1", "\"ars_withheld\": 1", "\"robust_r1_eps\": 0.3019"]);
+    assert!(!metrics.contains("\"ars\"") && !metrics.contains("_low\""), "{metrics}");
+    let bill = rendered(&report, "cdx.json");
+    assert!(!bill.contains("confidenceInterval"), "{bill}");
+    // A gate that relies on such a number fails, and says why.
+    for bound in ["robust_r1=0", "ars=0", "attack.ES:R=0"] {
+        let rules = Rules::settle(&[], &[bound.into()], &[], &[]).unwrap();
+        let verdict = Verdict::judge(&report, None, &rules).unwrap();
+        assert_eq!(verdict.exit(), Some(audit::Exit::Gate));
+        says(&verdict.render(), &["withheld: it rests on 9 queries, fewer than 10", "Audit more queries"]);
+    }
+    // Ten are enough.
+    for (queries, enough) in [(9, false), (10, true)] {
+        let mut report = searched();
+        let first: BTreeSet<String> = report
+            .outcomes
+            .iter()
+            .filter(|o| o.attack == "R1")
+            .take(queries)
+            .map(|o| o.query.clone())
+            .collect();
+        report.outcomes.retain(|o| first.contains(&o.query));
+        report.scores.robust_r1 = audit::judge::strong::robust_r1(&report.outcomes);
+        assert_eq!(Quantity::Robust.interval(&report).is_some(), enough);
+        assert_eq!(report::terminal::render_in(&report, 80).contains("Not robust: "), enough);
+    }
+}
+
 #[test]
 fn other_programs_read_parquet() {
     let dir = Temp::new();
@@ -779,7 +872,7 @@ fn said_of(report: &Report, label: &str, name: &str) -> [(&'static str, String);
 fn the_first_numbers_stand_side_by_side() {
     let report = searched();
     // 1 of 32; the interval as in Newcombe's method 3: 0.6 % to 15.7 %.
-    for (format, text) in said_of(&report, "robust R@1", "robust_r1") {
+    for (format, text) in said_of(&report, "robust R@1 at 77/255", "robust_r1") {
         let said: &[&str] = match format {
             "terminal" => &["without attack R@1 of these queries is 100.0 %"],
             "md" => &["| **3.1** |", "| 0.6 – 15.7 | 32 |"],
@@ -791,7 +884,7 @@ fn the_first_numbers_stand_side_by_side() {
     let lines: Vec<&str> = terminal.lines().collect();
     let at = lines.iter().position(|l| l.contains("clean R@1")).unwrap();
     let words = |i: usize| lines[i].split_whitespace().filter(|w| *w != "│").collect::<Vec<_>>().join(" ");
-    assert_eq!(words(at), "clean R@1 ARS ERS robust R@1");
+    assert_eq!(words(at), "clean R@1 ARS ERS robust R@1 at 77/255");
     let [ars, ers] = [&report.scores.ars, &report.scores.ers].map(|s| s.as_ref().unwrap().value);
     assert_eq!(words(at + 2), format!("70.0 {ars:.1} {ers:.1} 3.1"));
     assert!(terminal.lines().all(|l| l.chars().count() <= 80), "{terminal}");
@@ -801,7 +894,7 @@ fn the_first_numbers_stand_side_by_side() {
         "ars" => ars,
         _ => report.scores.robust_r1.as_ref().unwrap().value,
     };
-    for (label, name) in [("clean R@1", "benign.r1"), ("ARS", "ars"), ("robust R@1", "robust_r1")] {
+    for (label, name) in [("clean R@1", "benign.r1"), ("ARS", "ars"), ("robust R@1 at 77/255", "robust_r1")] {
         for (format, text) in said_of(&report, label, name) {
             let shown = format!("{:.1}", value(name));
             assert!(
@@ -845,8 +938,8 @@ fn a_report_begins_with_a_verdict() {
     says(
         &said,
         &[
-            "Not robust: 31 of 32 queries that were right are made wrong",
-            "leaves 3.1 % of R@1",
+            "Not robust: a change of at most 77/255 makes 31 of 32 correct searches fail",
+            "Robust R@1 at 77/255 is 3.1 % of all 32 attacked queries (95 % 0.6 – 15.7)",
             "37.6 to 89.4 %",
         ],
     );
@@ -864,31 +957,34 @@ fn a_report_begins_with_a_verdict() {
     );
     assert!(said.starts_with(" fail") && !said.contains("upper bound"));
     // 30 of 32 left: the interval, 80 to 98 %, is above the threshold. 12 of 32: 23 to 55 %, which includes it.
-    let left =
-        |report: &mut Report, n: f64| report.scores.robust_r1.as_mut().unwrap().value = 100.0 * n / 32.0;
-    left(&mut report, 30.0);
+    let left = |report: &mut Report, n: usize| {
+        let robust = report.scores.robust_r1.as_mut().unwrap();
+        (robust.value, robust.interval) =
+            (100.0 * n as f64 / 32.0, Some(audit::judge::strong::wilson(n, 32)));
+    };
+    left(&mut report, 30);
     says(
         &top(&report),
-        &["30 of 32 queries stay right under every attack that was tried", "upper bound", "--fail-under"],
+        &["30 of 32 correct searches withstand every attack that was tried", "upper bound", "--fail-under"],
     );
-    left(&mut report, 12.0);
+    left(&mut report, 12);
     says(
         &top(&report),
         &[
-            "Neither broken nor robust: 12 of 32 queries stay right",
+            "Neither broken nor robust: 12 of 32 correct searches withstand a change of at most 77/255",
             "includes the threshold",
             "--suite strong",
         ],
     );
     // Estimated gradients prove no strength.
-    left(&mut report, 30.0);
+    left(&mut report, 30);
     report.warnings.push(audit::record::reason::GRADIENT_ESTIMATED.warning("estimated"));
     says(&top(&report), &["Neither broken nor robust: 30 of 32"]);
     // Nor do attacks with less room than those on published models.
     report.warnings.pop();
     says(
         &top(&report),
-        &["30 of 32 queries stay right under every attack that was tried", "within ε 0.30196 (77.0/255)"],
+        &["30 of 32 correct searches withstand every attack that was tried, with a change of at most 77/255"],
     );
     report.suite.eps = 1.0 / 255.0;
     says(&top(&report), &["Neither broken nor robust: 30 of 32", "with ε 8/255, this one with less"]);
@@ -901,10 +997,10 @@ fn a_report_begins_with_a_verdict() {
     untrusted.warnings.push(warning("an-error", "error", NASTY));
     let said = top(&untrusted);
     says(&said, &["No verdict: the numbers mean nothing", "audit doctor"]);
-    assert!(!said.contains("31 of 32") && !said.contains("3.1 (strong search)"), "{said}");
+    assert!(!said.contains("31 of 32") && !said.contains("3.1 (strong search"), "{said}");
     let mut few = searched();
     few.scores.robust_r1.as_mut().unwrap().clean = 25.0;
-    says(&top(&few), &["No verdict: only 8 queries are right without attack"]);
+    says(&top(&few), &["No verdict: only 8 queries are correct on clean images"]);
 }
 
 /// Of one query every attack got what it wanted, of another none did.
@@ -926,7 +1022,7 @@ fn the_weakest_queries_stand_first() {
     let [classes, queries] = [rows(1), rows(2)];
     assert_eq!((classes.len(), queries.len()), (6, 20));
     // Ten queries, of which nine withstand everything.
-    says(&classes[0], &["c4", ">10<", ">9<", "90.0"]);
+    says(&classes[0], &["c4", ">10<", ">1<", "10.0", "90.0"]);
     says(&queries[0], &["class/41", "until attacked", "ES", "0.0"]);
     says(&queries[1], &["always", "100.0"]);
 }
@@ -1048,11 +1144,11 @@ fn scores_of_a_model_that_hides_its_gradient_are_struck_through() {
         assert!(format != "md" || text.contains("~~"), "{text}");
     }
     let struck = |report: &Report| {
-        let page = said_of(report, "robust R@1", "robust_r1");
+        let page = said_of(report, "robust R@1 at 77/255", "robust_r1");
         page[0].1.contains("<s>") && page[1].1.contains("~~")
     };
     assert!(!struck(&report), "robust R@1 counts what was found past the hidden gradient");
-    says(&report.alarm().unwrap(), &["masked-gradients", "Robust R@1, 3.1 %, keeps its meaning"]);
+    says(&report.alarm().unwrap(), &["masked-gradients", "Robust R@1 at 77/255, 3.1 %, keeps its meaning"]);
     report.warnings.push(warning("an-error", "error", "something else"));
     assert!(struck(&report));
     assert!(!report.alarm().unwrap().contains("keeps its meaning"));
@@ -1063,7 +1159,7 @@ fn scores_of_a_model_that_hides_its_gradient_are_struck_through() {
 fn reports_say_what_each_member_of_the_strong_search_did() {
     let report = searched();
     let terminal = report::terminal::render_in(&report, 120);
-    let line = "strong search: made 31 of 32 right queries wrong (by es 20 · margin 11); 1384 image steps";
+    let line = "strong search: 31 of 32 correct queries fail (by es 20 · margin 11); 1384 image steps";
     assert!(terminal.contains(line), "{terminal}");
     let markdown = rendered(&report, "md");
     says(&markdown, &["<details><summary>The strong search, by member</summary>"]);
@@ -1075,7 +1171,7 @@ fn reports_say_what_each_member_of_the_strong_search_did() {
     let page = rendered(&report, "html");
     says(&page, &["Which attacks decided it?", "31 were made wrong, with 1384 image steps"]);
     // The row of robust R@1 is of a sample, the others are not.
-    assert_eq!(page.matches("robust R@1, % (32 queries)").count(), 1, "{page}");
+    assert_eq!(page.matches("robust R@1 at 77/255, % (32 queries)").count(), 1, "{page}");
     let row = |code: &str| {
         let line = terminal.lines().find(|l| l.starts_with(&format!("│ {code} "))).unwrap();
         line.trim_end_matches('│').split_whitespace().last().unwrap().to_string()
@@ -1114,10 +1210,11 @@ fn a_comparison_begins_with_robust_r1_and_says_what_is_contradicted() {
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|l| l.starts_with("model ")).unwrap();
     let words = |i: usize| lines[i].split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(words(at), "model robust R@1 ARS ERS clean R@1");
-    assert!(words(at + 1).starts_with("0.5.onnx (base) 3.1 "), "{text}");
-    let rows = lines.iter().position(|l| l.contains("theirs")).unwrap();
-    assert!(words(rows + 1).starts_with("robust_r1 "), "{text}");
+    assert_eq!(words(at), "model robust R@1 at 77/255 ARS ERS clean R@1");
+    assert!(words(at + 1).starts_with("0.5.onnx (baseline) 3.1 "), "{text}");
+    let rows = lines.iter().position(|l| l.contains("candidate")).unwrap();
+    assert!(words(rows + 1).starts_with("robust_r1 at 77/255 0.0 3.1 -3.1 "), "{text}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
     let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
     says(&unwrapped, &["caution: ars of", "a stronger attack contradicts it: R@1 falls to 3.1 %"]);
     // Resistances and retrieval without attack are folded.

@@ -4,7 +4,7 @@
     bench_strong.py AUDIT MASKED MEMBERS FOLDER [--queries N] [--efforts E ...] [--models DIR --data DIR] [--peers PYTHON] [--reuse]
 
 AUDIT is the program. MASKED is examples/masked, which writes a model behind each mask. MEMBERS is examples/members, which runs members of
-the search alone. FOLDER takes masked models, reports and results: strength.md, strength.svg, members.svg and numbers.svg. --models names nets of the experiment on Omniglot (NAME-0.onnx, one seed) and --data their
+the search alone. FOLDER takes masked models, reports and results: strength.md, strength.svg and members.svg. --models names nets of the experiment on Omniglot (NAME-0.onnx, one seed) and --data their
 test images. --peers is a Python with PyTorch, for tools/peer_attacks.py. --reuse takes reports of an earlier run that are there.
 
 The main cost is the number of image steps, which doesn't depend on the machine. A forward pass without gradient counts as one too.
@@ -519,45 +519,6 @@ def line(x1, y1, x2, y2, kind):
     return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" class="{kind}"/>'
 
 
-def numbers_picture(subjects, effort):
-    """Clean R@1, ARS and robust R@1 of three models."""
-    wanted = [("plain", "plain"), (f"plain + {MASK}", "plain, behind a steep sigmoid"), ("hardened", "hardened")]
-    by = {s.name: s for s in subjects}
-    left, top, height, bar, gap, group = 44, 56, 210, 44, 8, 226
-    y = lambda value: top + height * (1 - value / 100)
-    parts = []
-    for value in range(0, 101, 20):
-        parts += [line(left, y(value), left + 3 * group, y(value), "grid"), text(left - 8, y(value) + 4, value, "end", "small")]
-    legend = [("a", "R@1 without attack"), ("b", "ARS as published"), ("c", "robust R@1, with its 95 % interval")]
-    x = left
-    for kind, words in legend:
-        parts += [f'<rect x="{x}" y="14" width="13" height="13" rx="2" class="{kind}"/>', text(x + 19, 25, words)]
-        x += 40 + 7.2 * len(words)
-    for i, (name, words) in enumerate(wanted):
-        s = by[name]
-        robust = s.runs[f"strong-{effort}"].robust
-        values = [("a", robust["clean"]), ("b", s.runs["ars"].score("ars")), ("c", robust["value"])]
-        start = left + i * group + (group - 3 * bar - 2 * gap) / 2
-        for j, (kind, value) in enumerate(values):
-            at = start + j * (bar + gap)
-            tall = max(height * min(max(value, 0), 100) / 100, 1)
-            parts.append(f'<rect x="{at:.1f}" y="{top + height - tall:.1f}" width="{bar}" height="{tall:.1f}" rx="2" class="{kind}"/>')
-            above = value
-            if kind == "c":
-                low, high = robust["interval"]
-                middle = at + bar / 2
-                parts += [
-                    line(middle, y(low), middle, y(high), "whisker"),
-                    line(middle - 6, y(low), middle + 6, y(low), "whisker"),
-                    line(middle - 6, y(high), middle + 6, y(high), "whisker"),
-                ]
-                above = high
-            parts.append(text(at + bar / 2, y(above) - 6, f"{value:.0f}", "middle", "bold"))
-        parts.append(text(left + (i + 0.5) * group, top + height + 22, words, "middle"))
-    parts.append(line(left, y(0), left + 3 * group, y(0), "axis"))
-    return svg(left + 3 * group + 12, top + height + 36, "Clean R@1, ARS and robust R@1 of three models", parts)
-
-
 def axes(x0, wide, top, high, decades):
     """Grid and numbers of a panel: image steps per query on a logarithmic scale, and per cent."""
     parts = []
@@ -758,7 +719,6 @@ def main():
     (flags.folder / "strength.md").write_text(page(subjects, masked, peers, doctor, alone, flags) + "\n")
     (flags.folder / "members.svg").write_text(members_picture(subjects, alone, flags.efforts))
     (flags.folder / "strength.svg").write_text(curve_picture(subjects, peers, flags.efforts))
-    (flags.folder / "numbers.svg").write_text(numbers_picture(subjects, flags.efforts[0]))
     print((flags.folder / "strength.md").read_text())
 
 

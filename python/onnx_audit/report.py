@@ -45,6 +45,11 @@ def _number(cell: str) -> int | float | str | None:
         return cell
 
 
+def _withheld(score: dict[str, Any]) -> bool:
+    """Whether reports for people don't show a score: it rests on too few queries, or its interval is too wide."""
+    return bool(score.get("withheld")) or score.get("interval") is None
+
+
 class _Document:
     """Something that the program wrote as JSON, and makes other formats of."""
 
@@ -76,22 +81,22 @@ class Report(_Document):
 
     @property
     def robust_r1(self) -> float | None:
-        """R@1 under the strong search, in per cent; None where it was not measured."""
+        """R@1 under the strong search, in per cent; None if it was not measured or is withheld (docs/reports.md)."""
         return self._score("robust_r1")
 
     @property
     def ars(self) -> float | None:
-        """Adversarial resistance score, 0-100; None where the suite has none."""
+        """Adversarial resistance score, 0-100; None if the suite has none or it is withheld."""
         return self._score("ars")
 
     @property
     def ers(self) -> float | None:
-        """Empirical robustness score, 0-100; None where the suite has none."""
+        """Empirical robustness score, 0-100; None if the suite has none or it is withheld."""
         return self._score("ers")
 
     def _score(self, name: str) -> float | None:
         score = self.json["scores"].get(name)
-        return None if score is None else float(score["value"])
+        return None if score is None or _withheld(score) else float(score["value"])
 
     @property
     def findings(self) -> list[dict[str, str]]:
@@ -133,7 +138,7 @@ class Report(_Document):
 
     @property
     def scores(self) -> Any:
-        """A data frame: score, value, low and high (95 % interval), queries."""
+        """A data frame: score, value (None if it is withheld), low and high (95 % interval), queries, and eps for robust R@1."""
         return self.frame("scores")
 
     @property
@@ -154,8 +159,10 @@ class Report(_Document):
                 continue
             score = found if isinstance(found, dict) else {"value": found}
             low, high = score.get("interval") or (None, None)
-            row = {"score": name, "value": score["value"], "low": low, "high": high}
-            rows.append({**row, "queries": _at(self.json, queries_at)})
+            value = None if isinstance(found, dict) and _withheld(found) else score["value"]
+            eps = self.json["suite"]["eps"] if name == "robust R@1" else None
+            row = {"score": name, "value": value, "low": low, "high": high}
+            rows.append({**row, "queries": _at(self.json, queries_at), "eps": eps})
         return rows
 
     def _attack_rows(self) -> list[Row]:
@@ -210,7 +217,12 @@ class Report(_Document):
             return binary.checked(["report", file])
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{row['score']} {row['value']:.1f}" for row in self.rows("scores"))
+        def shown(row: Row) -> str:
+            at = "" if row["eps"] is None else f" at ε {row['eps']:.4g}"
+            value = "withheld" if row["value"] is None else f"{row['value']:.1f}"
+            return f"{row['score']}{at} {value}"
+
+        values = ", ".join(shown(row) for row in self.rows("scores"))
         return f"<onnx_audit.Report of {self.json['model']['path']}: {values}>"
 
     def _page(self) -> str:
@@ -231,15 +243,21 @@ class Comparison(_Document):
         self.printed = printed
         self.page = page
 
+    @property
+    def answer(self) -> str:
+        """Which model is the most robust, in a sentence, or why that can't be said."""
+        return str(self.json["answer"])
+
     def rows(self) -> list[Row]:
-        """A row for each model and metric: value, and the difference from the base with its 95 % interval."""
+        """A row for each model and metric: value (None if it is withheld), the difference from the baseline with its 95 % interval, and the
+        word that follows from both."""
         rows = []
         for model in self.json["models"]:
             for row in model["rows"]:
                 difference = row.get("difference") or {}
                 low, high = difference.get("interval") or (None, None)
                 values = {"metric": row["metric"], "value": row["value"], "change": difference.get("value")}
-                rows.append({"model": model["model"], **values, "change_low": low, "change_high": high})
+                rows.append({"model": model["model"], **values, "change_low": low, "change_high": high, "word": row["word"]})
         return rows
 
     @property

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 _INSTALLED = any(entry.name == "onnx_audit" for entry in entry_points(group="pytest11"))
 pytest_plugins = ["pytester"] if _INSTALLED else ["pytester", "onnx_audit.pytest_plugin"]
 
-#: Enough to be an audit, few enough to be quick.
-QUICK = {"suite": "smoke", "max_queries": 6, "strong_sample": "off", "progress": False}
+#: Enough to be an audit whose scores are shown, few enough to be quick.
+QUICK = {"suite": "smoke", "max_queries": 12, "strong_sample": "off", "progress": False}
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ def nobody_is_called(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture(scope="module")
 def report(plain: Path, images: Path) -> onnx_audit.Report:
-    return onnx_audit.audit(plain, images, **{**QUICK, "suite": "ars", "steps": 4, "strong_sample": 4, "fail_under": {"ars": 0}})
+    return onnx_audit.audit(plain, images, **{**QUICK, "suite": "ars", "steps": 4, "strong_sample": 12, "fail_under": {"ars": 0}})
 
 
 def test_metrics_are_flat(report: onnx_audit.Report):
@@ -30,7 +30,8 @@ def test_metrics_are_flat(report: onnx_audit.Report):
     assert metrics["robust_r1"] == report.robust_r1
     assert metrics["ars"] == report.ars
     assert metrics["robust_r1_low"] <= report.robust_r1 <= metrics["robust_r1_high"]
-    assert (metrics["robust_r1_queries"], metrics["gate_passed"]) == (4, 1)
+    assert (metrics["robust_r1_queries"], metrics["gate_passed"]) == (12, 1)
+    assert metrics["robust_r1_eps"] == pytest.approx(report.json["suite"]["eps"])
     assert all(isinstance(value, (int, float)) for value in metrics.values())
 
 
@@ -86,5 +87,5 @@ def test_a_bill_of_materials_follows_its_schema(report: onnx_audit.Report, tmp_p
     model = json.loads(text)["metadata"]["component"]
     metrics = {m["type"]: m for m in model["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]}
     assert float(metrics["robust_r1"]["value"]) == pytest.approx(report.robust_r1, abs=0.05)
-    assert "4 queries" in metrics["robust_r1"]["slice"]
+    assert "12 queries" in metrics["robust_r1"]["slice"]
     assert model["hashes"][0]["content"] == report.json["model"]["sha256"]

@@ -42,6 +42,88 @@ impl Share {
     }
 }
 
+/// Classes or groups by what an attack does to their correct queries.
+pub struct Weakest {
+    /// What the queries are divided by.
+    pub by: &'static Division,
+    /// The number that the attack lowers, or of decisions raises.
+    pub of: Share,
+    /// Those with [`LEAST`] attacked queries or more, of which one or more are correct, the weakest first.
+    pub rows: Vec<WeakPart>,
+    /// Number of parts with fewer queries.
+    pub too_few: usize,
+    /// Number of parts with enough queries, none of them correct: they have nothing to lose.
+    pub none_correct: usize,
+}
+
+/// One class or group.
+pub struct WeakPart {
+    /// Its name.
+    pub name: String,
+    /// Number of its attacked queries that are correct on clean images.
+    pub correct: usize,
+    /// Number of these that fail under attack.
+    pub failed: usize,
+    /// 95 % interval of the share that fails, in per cent, which holds for all rows together.
+    pub interval: (f64, f64),
+}
+
+impl WeakPart {
+    /// The share of correct queries that fail, in per cent.
+    pub fn share(&self) -> f64 {
+        100.0 * self.failed as f64 / self.correct as f64
+    }
+}
+
+impl Weakest {
+    /// The attack in a word or two.
+    pub fn attack(&self) -> &'static str {
+        match self.of {
+            Share::Robust => "the strong search",
+            Share::After(term) => term.name,
+        }
+    }
+
+    /// 95 % interval of the share of the weakest of all: from the highest lower to the highest upper end of the rows' intervals.
+    pub fn interval(&self) -> (f64, f64) {
+        let highest = |of: fn(&WeakPart) -> f64| self.rows.iter().map(of).fold(0.0, f64::max);
+        (highest(|row| row.interval.0), highest(|row| row.interval.1))
+    }
+}
+
+/// Classes and groups, the weakest first, for each attack that makes queries fail. Empty if no part counts.
+pub fn weakest(report: &Report) -> Vec<Weakest> {
+    let both = DIVISIONS.iter().flat_map(|by| Share::all().map(move |share| (by, share)));
+    both.filter_map(|(by, share)| weakest_of(report, share, by)).collect()
+}
+
+fn weakest_of(report: &Report, of: Share, by: &'static Division) -> Option<Weakest> {
+    let queries = of.queries(report);
+    // A share of wrong decisions counts what is wrong.
+    let correct = |counted: bool| counted != of.whole().lower_is_better();
+    let parts = divided(queries.iter().map(|(query, ..)| *query), (by.parts)(report, of.attack()?));
+    let (enough, few): (Vec<_>, Vec<_>) = parts.into_iter().partition(|(_, places)| places.len() >= LEAST);
+    let count = |(name, places): &(&str, Vec<usize>)| {
+        let mine = || places.iter().map(|i| &queries[*i]).filter(|(_, before, _)| correct(*before));
+        let failed = mine().filter(|(.., after)| !correct(*after)).count();
+        (name.to_string(), mine().count(), failed)
+    };
+    let counts: Vec<_> = enough.iter().map(count).filter(|(_, correct, _)| *correct > 0).collect();
+    let alpha = 0.05 / counts.len() as f64;
+    let row = |(name, correct, failed): &(String, usize, usize)| WeakPart {
+        name: name.clone(),
+        correct: *correct,
+        failed: *failed,
+        interval: exact(*failed, *correct, alpha),
+    };
+    let mut rows: Vec<WeakPart> = counts.iter().map(row).collect();
+    rows.sort_by(|a, b| {
+        b.share().total_cmp(&a.share()).then(b.correct.cmp(&a.correct)).then(a.name.cmp(&b.name))
+    });
+    let none_correct = enough.len() - rows.len();
+    (!rows.is_empty()).then_some(Weakest { by, of, rows, too_few: few.len(), none_correct })
+}
+
 /// Every such share by every division. Where no part has [`LEAST`] queries there is no breakdown.
 pub fn breakdowns(report: &Report) -> Vec<Breakdown> {
     let both = DIVISIONS.iter().flat_map(|by| Share::all().map(move |share| (by, share)));

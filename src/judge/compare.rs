@@ -1,13 +1,14 @@
 //! Comparison of two or more reports: whether they are comparable, and their differences with paired intervals.
 
-use crate::judge::crossed::Crossed;
-use crate::judge::paired::{Difference, PairedReports};
-use crate::judge::quantity::{ARS, ERS, Quantity};
+use crate::judge::answer;
+pub use crate::judge::compared::{ComparedModel, ComparedValue, Comparison, Word};
+use crate::judge::paired::PairedReports;
+use crate::judge::quantity::{ARS, CLEAN_R1, ERS, Quantity};
+use crate::judge::row::{Row, State};
 use crate::judge::strong;
 use crate::record::{Report, SuiteRecord};
 use crate::threat::{Drawn, Objective};
 use crate::{Error, Result};
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -120,54 +121,6 @@ impl Trials {
     }
 }
 
-/// Several reports, compared with the first.
-#[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
-    /// The models, in the order given or sorted. The first one given is the base.
-    pub models: Vec<ComparedModel>,
-    /// Reasons to doubt the comparison: mismatches that the user accepted, and remarks.
-    pub cautions: Vec<String>,
-    /// What two models that were audited together have to do with each other; absent where saved reports were compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub crossed: Option<Crossed>,
-}
-
-/// A model in a comparison.
-#[derive(Clone, Debug, Serialize)]
-pub struct ComparedModel {
-    /// The report's file.
-    pub report: String,
-    /// The model's file name.
-    pub model: String,
-    /// Whether this is the base of the comparison.
-    pub base: bool,
-    /// The metrics that the report has.
-    pub rows: Vec<ComparedValue>,
-}
-
-/// A row of a comparison: a metric of a model beside the base's.
-#[derive(Clone, Debug, Serialize)]
-pub struct ComparedValue {
-    /// What was measured.
-    pub metric: Quantity,
-    /// In the unit of the metric.
-    pub value: f64,
-    /// Its difference from the base; `None` for the base itself.
-    pub difference: Option<Difference>,
-    /// Whether the value has no meaning, so that reports strike it through.
-    pub void: bool,
-    /// 1 for a significant improvement, −1 for a significant loss, otherwise 0. Significant means that the difference has an interval and
-    /// that it excludes zero. Retrieval without attack has no interval.
-    pub direction: i8,
-}
-
-impl ComparedModel {
-    /// The row of a metric.
-    pub fn row(&self, metric: Quantity) -> Option<&ComparedValue> {
-        self.rows.iter().find(|r| r.metric == metric)
-    }
-}
-
 /// Compares the reports in `files` with the first. `anyway` accepts reports that are not comparable. `sort` names a
 /// metric that orders the models, the most robust first. Errors: fewer than two reports, an unknown metric, or reports
 /// that are not comparable (exit code 2); a part of a run (exit code 13).
@@ -232,45 +185,82 @@ pub fn of_reports(
     }
     for (name, report) in names.iter().zip(reports) {
         cautions.extend(report.alarm().map(|alarm| format!("{name}: {alarm}")));
-        let withheld = [ARS, ERS].into_iter().filter(|score| score.withheld(report)).map(Quantity::name);
-        cautions.extend(withheld.map(|score| {
-            format!("{score} of {name} is not shown in its own report: its interval is too wide")
-        }));
+        let scores = [Quantity::Robust, ARS, ERS].into_iter();
+        let withheld = scores.filter_map(|score| Some((score.name(), score.withheld(report)?)));
+        cautions.extend(withheld.map(|(score, why)| format!("{score} of {name} is withheld: {why}")));
     }
     let mut models = Vec::new();
     for (i, (name, report)) in names.into_iter().zip(reports).enumerate() {
         let pair = (i > 0).then(|| PairedReports::new(base, report));
         if pair.as_ref().is_some_and(|p| !p.paired()) {
             cautions.push(format!(
-                "{name} attacked other queries than the base: its differences have no interval"
+                "{name} attacked other queries than the baseline: its differences under attack have no interval"
             ));
         }
-        models.push(entry(name, report, pair.as_ref()));
+        models.push(entry(name, report, base, pair.as_ref()));
     }
+    cautions.extend(fewer_clean_queries(&models));
+    let answer = answer::most_robust(&models, reports);
     if let Some(metric) = sort {
         let key = |e: &ComparedModel| {
-            let value = e.row(metric).map_or(f64::NEG_INFINITY, |r| r.value);
+            let value = e.row(metric).and_then(|r| r.value).unwrap_or(f64::NEG_INFINITY);
             if metric.lower_is_better() && value.is_finite() { -value } else { value }
         };
-        if models.iter().all(|m| m.row(metric).is_none()) {
+        if reports.iter().all(|r| metric.value(r).is_none()) {
             return Err(Error::usage(format!("--sort {}: no report has it", metric.name())));
         }
         models.sort_by(|a, b| key(b).total_cmp(&key(a)));
     }
-    Ok(Comparison { models, cautions, crossed: None })
+    Ok(Comparison { answer, models, cautions, crossed: None })
 }
 
-fn entry(name: String, report: &Report, pair: Option<&PairedReports>) -> ComparedModel {
+/// That clean differences rest on the attacked queries, if reports don't say what each clean query finds.
+fn fewer_clean_queries(models: &[ComparedModel]) -> Option<String> {
+    let few = models.iter().filter_map(|m| {
+        let row = m.row(CLEAN_R1)?;
+        let of = row.difference?.queries;
+        (0 < of && of < row.queries).then(|| format!("{} on {of} of {} queries", m.report, row.queries))
+    });
+    let few: Vec<String> = few.collect();
+    (!few.is_empty()).then(|| {
+        format!(
+            "intervals of clean differences rest on the queries that both reports attacked, because one of them doesn't say what every clean \
+             query finds: {}. Audit again for all queries",
+            few.join(", ")
+        )
+    })
+}
+
+fn entry(name: String, report: &Report, base: &Report, pair: Option<&PairedReports>) -> ComparedModel {
     let row = |metric: Quantity| {
-        let value = metric.value(report)?;
+        let (own, of_base) = (metric.row(report), metric.row(base));
+        if [&own, &of_base].iter().all(|row| row.state == State::NotMeasured) {
+            return None;
+        }
         let difference = pair.and_then(|p| p.difference(metric));
-        let direction = match difference {
-            Some(d) if d.interval.is_some() && d.counts() && d.value != 0.0 => {
-                if (d.value > 0.0) != metric.lower_is_better() { 1 } else { -1 }
-            }
+        let word = match pair {
+            Some(_) => Word::of(&of_base, &own, difference.as_ref()),
+            None => Word::Baseline,
+        };
+        let direction = match word {
+            Word::Better => 1,
+            Word::Worse => -1,
             _ => 0,
         };
-        Some(ComparedValue { metric, value, difference, void: metric.void(report), direction })
+        let Row { value, state, why, interval, queries, budget, void, .. } = own;
+        Some(ComparedValue {
+            metric,
+            value,
+            state,
+            why,
+            interval,
+            queries,
+            eps: budget,
+            difference,
+            void,
+            word,
+            direction,
+        })
     };
     ComparedModel {
         report: name,

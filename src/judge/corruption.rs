@@ -5,7 +5,7 @@ use super::smallest::norm;
 use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use crate::parallel;
 use crate::random::Random;
-use crate::record::{Corrupted, CorruptionRow, Corruptions, Report, SameEps};
+use crate::record::{Corrupted, CorruptionRow, Corruptions, Report, SameEps, unless_few};
 use crate::threat::objective::min::MIN;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,9 +37,9 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
                 strength,
                 value: corruption.value(strength, side),
                 r1: r1.value,
-                r1_interval: interval(r1.resampled.clone()),
+                r1_interval: unless_few(ids.len(), interval(r1.resampled.clone())),
                 map: map.value,
-                map_interval: interval(map.resampled.clone()),
+                map_interval: unless_few(ids.len(), interval(map.resampled.clone())),
                 same_eps: norms.as_ref().map(|norms| norms.same(&wrong, &weights)),
             };
             Row { row, r1, map }
@@ -54,9 +54,9 @@ pub fn corruptions(report: &Report) -> Option<Corruptions> {
         clean_r1: clean(&|q| share(q.first[0])),
         clean_map: clean(&|q| q.ap[0]),
         mean_r1,
-        mean_r1_interval,
+        mean_r1_interval: unless_few(ids.len(), mean_r1_interval),
         mean_map,
-        mean_map_interval,
+        mean_map_interval: unless_few(ids.len(), mean_map_interval),
         rows: all.into_iter().map(|row| row.row).collect(),
     })
 }

@@ -1,11 +1,11 @@
 //! Two models on the same trials: what attacks made on one do to the other, and how far the models agree without an attack.
 
+use super::clean::paired;
 use super::paired::{Difference, PairedReports};
 use super::quantity::{ARS, ERS, Quantity};
-use super::score::{RESAMPLES, interval};
+use super::row::State;
 use super::strong::wilson;
-use crate::random::Random;
-use crate::record::Report;
+use crate::record::{Report, unless_few};
 use crate::space::Gallery;
 use crate::threat;
 use crate::threat::term::TERMS;
@@ -37,8 +37,13 @@ pub struct Transfer {
 /// A number of attacks made on one model and measured on one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// In the unit of the metric.
-    pub value: f64,
+    /// In the unit of the metric; absent if it is withheld.
+    pub value: Option<f64>,
+    /// Whether it may be shown.
+    pub state: State,
+    /// Why it is withheld.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// 95 % interval over queries.
     pub interval: Option<(f64, f64)>,
     /// Where the attacks were made on the other model: the difference from attacks made on the measured model itself.
@@ -57,7 +62,7 @@ pub struct Agreement {
     /// Share of these queries for which both models find the same item first, per cent.
     pub same_first: f64,
     /// 95 % interval of the share (Wilson).
-    pub interval: (f64, f64),
+    pub interval: Option<(f64, f64)>,
     /// R@1 of both models on these queries without attack, per cent; those without a possible match are left out.
     pub r1: [f64; 2],
     /// The other model's R@1 minus the base's. Its interval resamples the queries, the same for both.
@@ -90,8 +95,15 @@ pub fn transfers(own: [&Report; 2], of_other: [&Report; 2]) -> Vec<Transfer> {
     let transfer = |metric: Quantity| {
         let cell = |made: usize, measured: usize| {
             let report = if made == measured { own[measured] } else { of_other[measured] };
+            let row = metric.row(report);
             let difference = (made != measured).then(|| pairs[measured].difference(metric)).flatten();
-            Some(Cell { value: metric.value(report)?, interval: metric.interval(report), difference })
+            (row.state != State::NotMeasured).then_some(Cell {
+                value: row.value,
+                state: row.state,
+                why: row.why,
+                interval: row.interval,
+                difference,
+            })
         };
         Some(Transfer { metric, cells: [[cell(0, 0)?, cell(0, 1)?], [cell(1, 0)?, cell(1, 1)?]] })
     };
@@ -119,54 +131,29 @@ pub fn agreement(galleries: [&Gallery; 2], seed: u64, tell: &mut dyn FnMut(usize
         let found = [first(a, query), first(b, query)];
         same += usize::from(found[0] == found[1]);
         if a.positives(query).next().is_some() {
-            hits.push(found.map(|item| item.is_some_and(|item| a.labels[item] == a.labels[query])));
+            let hit = |item: Option<usize>| item.is_some_and(|item| a.labels[item] == a.labels[query]);
+            hits.push(found.map(|item| 100.0 * f64::from(u8::from(hit(item)))));
         }
         tell(done + 1, queries.len());
     }
-    let r1 = [0, 1]
-        .map(|model| 100.0 * hits.iter().filter(|hit| hit[model]).count() as f64 / hits.len().max(1) as f64);
+    let r1 = [0, 1].map(|model| hits.iter().map(|hit| hit[model]).sum::<f64>() / hits.len().max(1) as f64);
+    let changes: Vec<f64> = hits.iter().map(|[base, candidate]| candidate - base).collect();
     Agreement {
         images,
         cosine,
         queries: queries.len(),
         same_first: 100.0 * same as f64 / queries.len() as f64,
-        interval: wilson(same, queries.len()),
+        interval: unless_few(queries.len(), Some(wilson(same, queries.len()))),
         r1,
-        r1_difference: Difference { value: r1[1] - r1[0], interval: resampled(&hits, seed) },
+        r1_difference: Difference {
+            value: r1[1] - r1[0],
+            interval: paired(&changes, seed),
+            queries: changes.len(),
+        },
     }
-}
-
-/// The 95 % interval of the difference of two shares of hits on the same queries, in per cent, by bootstrap.
-fn resampled(hits: &[[bool; 2]], seed: u64) -> Option<(f64, f64)> {
-    if hits.len() < 2 {
-        return None;
-    }
-    let share = |random: &mut Random| {
-        let one = |[base, other]: [bool; 2]| i64::from(other) - i64::from(base);
-        let sum: i64 = (0..hits.len()).map(|_| one(hits[random.index(hits.len())])).sum();
-        100.0 * sum as f64 / hits.len() as f64
-    };
-    let draws = (0..RESAMPLES as u64).map(|stream| share(&mut Random::seeded(seed).stream(stream)));
-    interval(draws.collect())
 }
 
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(f64::MIN_POSITIVE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Of 400 queries the other model loses 40 and wins 20. The standard error of the mean of these differences, which are -1, 0 and 1, is
-    /// √((60/400 − (20/400)²) / 400) = 1.92 %.
-    #[test]
-    fn a_difference_of_clean_recall_is_paired() {
-        let hits: Vec<[bool; 2]> = (0..400).map(|i| [i >= 20, !(20..60).contains(&i)]).collect();
-        let (low, high) = resampled(&hits, 1).unwrap();
-        assert!(((high - low) / 2.0 / 1.96 / 1.92 - 1.0).abs() < 0.12, "{low} {high}");
-        assert!(low < -5.0 && high > -5.0);
-        assert_eq!(resampled(&[[true; 2]; 40], 1), Some((0.0, 0.0)));
-    }
 }

@@ -3,8 +3,9 @@
 //!
 //! - A threshold (`min`, `max`) applies to the number that the report prints.
 //! - A drop (`max_drop`) fails when the loss exceeds the tolerance *and* its paired interval excludes zero, so that
-//!   noise from the choice of queries does not fail a build. Benign metrics use the whole gallery and have no interval;
-//!   for them the tolerance alone decides.
+//!   noise from the choice of queries does not fail a build. Clean metrics use all queries; for
+//!   them the tolerance alone decides.
+//! - A number that rests on fewer than 10 queries, or whose interval is too wide, is withheld and meets no bound.
 //! - A number that is checked is computed again from the outcomes. A report whose outcomes contradict it is refused.
 
 use crate::error::nearest;
@@ -182,17 +183,36 @@ impl Verdict {
             if let (Some(_), Some(of_baseline)) = (demand.max_drop, &of_baseline) {
                 of_baseline.agrees(*metric)?;
             }
-            let held =
-                Held { metric: *metric, level: demand.level, found, interval: metric.interval(report) };
-            if metric.withheld(report) {
-                checks.extend(demand.min.map(|min| held.withheld(GateCheckKind::Min, min)));
-                checks.extend(demand.max.map(|max| held.withheld(GateCheckKind::Max, max)));
+            let held = Held {
+                metric: *metric,
+                level: demand.level,
+                found,
+                interval: metric.interval(report),
+                budget: metric.budget(report),
+            };
+            if let Some(why) = undecided(*metric, report) {
+                checks.extend(demand.min.map(|min| held.withheld(GateCheckKind::Min, min, &why)));
+                checks.extend(demand.max.map(|max| held.withheld(GateCheckKind::Max, max, &why)));
             } else {
                 checks.extend(demand.min.map(|min| held.at_least(min, report)));
                 checks.extend(demand.max.map(|max| held.threshold(GateCheckKind::Max, max)));
             }
             if let (Some(tolerance), Some((base, pair))) = (demand.max_drop, &against) {
+                let before = metric.value(base).ok_or_else(|| lacks("the baseline", base, *metric))?;
+                let why = undecided(*metric, report)
+                    .or_else(|| Some(format!("in the baseline {}", undecided(*metric, base)?)));
+                if let Some(why) = why {
+                    // A score that nobody asked for only warns if its interval is too wide.
+                    let few = [report, base].iter().any(|r| metric.too_few(r).is_some());
+                    let level = if i < stated || few { held.level } else { Level::Warn };
+                    let check = Held { level, ..held.clone() }.withheld(GateCheckKind::Drop, tolerance, &why);
+                    checks.push(GateCheck { baseline: Some(before), ..check });
+                    continue;
+                }
                 let change = pair.difference(*metric).ok_or_else(|| lacks("the baseline", base, *metric))?;
+                // All clean queries are ranked, not a sample of them: the tolerance alone decides.
+                let interval = change.interval.filter(|_| metric.attacked());
+                let change = Difference { interval, ..change };
                 let refuted = strong::refuted(report, *metric)
                     .or_else(|| Some(format!("in the baseline {}", strong::refuted(base, *metric)?)));
                 checks.push(held.drop(tolerance, change, refuted, i < stated));
@@ -260,15 +280,28 @@ impl<'r> Recomputed<'r> {
     }
 }
 
+/// Why a number meets no bound, whatever its value: it rests on too few queries, or its interval is too wide.
+fn undecided(metric: Quantity, report: &Report) -> Option<String> {
+    metric.withheld(report).or_else(|| metric.too_few(report))
+}
+
 /// A number of the report, with what its checks need.
+#[derive(Clone)]
 struct Held {
     metric: Quantity,
     level: Level,
     found: f64,
     interval: Option<(f64, f64)>,
+    /// The ε under which the number holds, if it means nothing without it.
+    budget: Option<String>,
 }
 
 impl Held {
+    /// The ε beside the number.
+    fn at(&self) -> String {
+        self.budget.as_ref().map_or(String::new(), |budget| format!(" at {budget}"))
+    }
+
     /// Checks the number against a bound.
     fn threshold(&self, kind: GateCheckKind, bound: f64) -> GateCheck {
         let Held { metric, found, .. } = *self;
@@ -290,16 +323,13 @@ impl Held {
         let spread = self
             .interval
             .map_or(String::new(), |(l, h)| format!(" (95 % {} – {})", metric.show(l), metric.show(h)));
-        self.check(kind, bound, failed, format!("{}{spread}, {how} {bound}", exact(metric, found, bound)))
+        let text = format!("{}{}{spread}, {how} {bound}", exact(metric, found, bound), self.at());
+        self.check(kind, bound, failed, text)
     }
 
-    /// A number whose interval is too wide meets no bound.
-    fn withheld(&self, kind: GateCheckKind, bound: f64) -> GateCheck {
-        let metric = self.metric;
-        let spread = self.interval.map_or("it has no interval".into(), |(l, h)| {
-            format!("its 95 % interval is {} – {}", metric.show(l), metric.show(h))
-        });
-        self.check(kind, bound, true, format!("withheld: {spread}, which meets no bound. Audit more queries"))
+    /// A number that is withheld meets no bound.
+    fn withheld(&self, kind: GateCheckKind, bound: f64, why: &str) -> GateCheck {
+        self.check(kind, bound, true, format!("withheld: {why}, which meets no bound. Audit more queries"))
     }
 
     /// Checks the number against a lower bound. A number that meets it only as long as nobody attacks better fails too.
@@ -320,7 +350,7 @@ impl Held {
         let Held { metric, found, .. } = *self;
         let drop = if metric.lower_is_better() { change.value } else { -change.value };
         let beyond = drop > tolerance + ROUNDING;
-        let failed = beyond && change.counts();
+        let failed = beyond && change.significant() != Some(false);
         let spread = change.interval.map_or(String::new(), |(l, h)| {
             format!(" (95 % {} … {})", metric.show_change(l), metric.show_change(h))
         });
@@ -330,15 +360,16 @@ impl Held {
             (false, false) => format!("within the tolerance {tolerance}"),
         };
         let text = format!(
-            "{}, baseline {}: {}{spread}, {how}",
+            "{}{}, baseline {}: {}{spread}, {how}",
             metric.show(found),
+            self.at(),
             metric.show(found - change.value),
             metric.show_change(change.value)
         );
         let check = match refuted {
             Some(why) if !failed => {
                 let level = if stated { self.level } else { Level::Warn };
-                Held { level, ..*self }.check(
+                Held { level, ..self.clone() }.check(
                     GateCheckKind::Drop,
                     tolerance,
                     true,

@@ -1,8 +1,11 @@
 //! Conclusions from outcomes: scores, checks that look for reasons to distrust them, gates and comparisons.
 
+pub mod answer;
 pub mod breakdown;
 pub mod check;
+pub mod clean;
 pub mod compare;
+pub mod compared;
 pub mod corruption;
 pub mod crossed;
 pub mod division;
@@ -11,6 +14,7 @@ pub mod paired;
 pub mod published;
 pub mod quantity;
 pub mod retrieval;
+pub mod row;
 pub mod score;
 pub mod smallest;
 pub mod strong;

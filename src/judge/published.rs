@@ -2,6 +2,7 @@
 //! protocol differs from theirs.
 
 use crate::judge::quantity::{ERS, Quantity};
+use crate::judge::row::{Row, State};
 use crate::judge::strong;
 use crate::record::{Form, Metric, Precision, Report, ScoreName};
 use crate::threat::term::{ES_R, Term, terms_of};
@@ -154,6 +155,9 @@ pub fn beside(files: &[PathBuf], data_set: &str) -> Result<Beside> {
             if let Some(why) = score.value(&report).and(strong::refuted(&report, score)) {
                 cautions.push(format!("{} of {name}: {why}", score.name()));
             }
+            if let Some(why) = score.withheld(&report) {
+                cautions.push(format!("{} of {name} is withheld: {why}", score.name()));
+            }
         }
         reports.push((name, report));
     }
@@ -240,8 +244,13 @@ fn printed() -> Result<Vec<Printed>> {
 
 /// A row of the user's.
 fn own(file: &str, report: &Report, columns: &[Column]) -> PaperRow {
-    let cells: Vec<Option<f64>> = columns.iter().map(|(_, quantity)| quantity.value(report)).collect();
-    row(report.model_name().into(), file.into(), true, cells, columns)
+    let rows: Vec<Row> = columns.iter().map(|(_, quantity)| quantity.row(report)).collect();
+    let cells = rows.iter().map(|row| row.value).collect();
+    let mut own = row(report.model_name().into(), file.into(), true, cells, columns);
+    for (shown, _) in own.shown.iter_mut().zip(&rows).filter(|(_, row)| row.state == State::Withheld) {
+        *shown = "withheld".into();
+    }
+    own
 }
 
 /// A published row.

@@ -1,14 +1,15 @@
 //! The numbers of a report by name, for gates and comparisons.
 
 use super::division::{DIVISIONS, Division};
-use super::score::{Replicate, Resampled};
+use super::score::{Replicate, Resampled, WIDEST};
 use crate::corruption::{CORRUPTIONS, Corruption, STRENGTHS};
 use crate::error::nearest;
 use crate::record::{
-    Attack, Benign, Breakdown, CorruptionRow, Corruptions, Report, Score, ScoreName, reason, source,
+    Attack, Benign, Breakdown, CorruptionRow, Corruptions, FEW, Report, Retrieval, Score, ScoreName, reason,
+    source, unless_few,
 };
 use crate::space::benign::CMC;
-use crate::threat::term::{TERMS, Term};
+use crate::threat::term::{TERMS, Term, terms_of};
 use crate::{Error, Result};
 use serde::{Serialize, Serializer};
 
@@ -83,6 +84,10 @@ pub struct RetrievalMeasure {
     /// Address of the text that defines it.
     source: &'static str,
     read: fn(&Benign) -> Option<f64>,
+    /// What one query adds to the mean, in [0, 1], by the rank of its first match; `None` if that rank doesn't say.
+    of_first: Option<fn(usize) -> f64>,
+    /// The same by what the query finds.
+    of_retrieval: Option<fn(&Retrieval) -> f64>,
 }
 
 /// R@1 without attack.
@@ -94,16 +99,58 @@ pub const ARS_STRONG: Quantity = Quantity::Score(ScoreName::ArsStrong);
 /// The empirical robustness score.
 pub const ERS: Quantity = Quantity::Score(ScoreName::Ers);
 
+/// Whether the first match is among the first `k`.
+fn among_first(rank: usize, k: usize) -> f64 {
+    f64::from(u8::from(rank < k))
+}
+
+/// A number that is no mean over queries.
+const OF_ALL: RetrievalMeasure = RetrievalMeasure {
+    name: "",
+    source: source::RANKED_RETRIEVAL,
+    read: |_| None,
+    of_first: None,
+    of_retrieval: None,
+};
+
 static RETRIEVAL: [RetrievalMeasure; 9] = [
-    RetrievalMeasure { name: "r1", source: source::RETRIEVAL, read: |b| Some(b.r1) },
-    RetrievalMeasure { name: "r2", source: source::RETRIEVAL, read: |b| Some(b.r2) },
-    RetrievalMeasure { name: "map", source: source::RANKED_RETRIEVAL, read: |b| Some(b.map) },
-    RetrievalMeasure { name: "map_at_r", source: source::RETRIEVAL, read: |b| Some(b.map_at_r) },
-    RetrievalMeasure { name: "nmi", source: source::CLUSTERING, read: |b| b.nmi },
-    RetrievalMeasure { name: "ami", source: source::ADJUSTED_MUTUAL_INFORMATION, read: |b| b.ami },
-    RetrievalMeasure { name: "mrr", source: source::RANKED_RETRIEVAL, read: |b| b.mrr },
-    RetrievalMeasure { name: "r_precision", source: source::RANKED_RETRIEVAL, read: |b| b.r_precision },
-    RetrievalMeasure { name: "map_at_c", source: source::RANKED_RETRIEVAL, read: |b| b.map_at_c },
+    RetrievalMeasure {
+        name: "r1",
+        source: source::RETRIEVAL,
+        read: |b| Some(b.r1),
+        of_first: Some(|rank| among_first(rank, 1)),
+        of_retrieval: Some(|found| f64::from(u8::from(found.first))),
+    },
+    RetrievalMeasure {
+        name: "r2",
+        source: source::RETRIEVAL,
+        read: |b| Some(b.r2),
+        of_first: Some(|rank| among_first(rank, 2)),
+        ..OF_ALL
+    },
+    RetrievalMeasure { name: "map", read: |b| Some(b.map), of_retrieval: Some(|found| found.ap), ..OF_ALL },
+    RetrievalMeasure {
+        name: "map_at_r",
+        source: source::RETRIEVAL,
+        read: |b| Some(b.map_at_r),
+        of_retrieval: Some(|found| found.ap_at_r),
+        ..OF_ALL
+    },
+    RetrievalMeasure { name: "nmi", source: source::CLUSTERING, read: |b| b.nmi, ..OF_ALL },
+    RetrievalMeasure { name: "ami", source: source::ADJUSTED_MUTUAL_INFORMATION, read: |b| b.ami, ..OF_ALL },
+    RetrievalMeasure {
+        name: "mrr",
+        read: |b| b.mrr,
+        of_first: Some(|rank| 1.0 / (rank + 1) as f64),
+        ..OF_ALL
+    },
+    RetrievalMeasure { name: "r_precision", read: |b| b.r_precision, ..OF_ALL },
+    RetrievalMeasure {
+        name: "map_at_c",
+        read: |b| b.map_at_c,
+        of_retrieval: Some(|found| found.at_c),
+        ..OF_ALL
+    },
 ];
 
 impl Finds {
@@ -256,12 +303,16 @@ impl Quantity {
         }
     }
 
-    /// The 95 % interval in a report, where it has one.
+    /// The 95 % interval in a report, where it has one. Below [`FEW`] queries there is none.
     pub fn interval(self, report: &Report) -> Option<(f64, f64)> {
+        unless_few(self.queries(report), self.stored_interval(report))
+    }
+
+    fn stored_interval(self, report: &Report) -> Option<(f64, f64)> {
         match self {
             Quantity::Score(name) => score(report, name)?.interval,
             Quantity::Table => score(report, ScoreName::Ars)?.table_interval,
-            Quantity::Robust => report.scores.robust_r1.as_ref().map(|r| r.interval),
+            Quantity::Robust => report.scores.robust_r1.as_ref()?.interval,
             Quantity::After(term) => row(report, term)?.after_interval,
             Quantity::Corrupted(corruption, strength, of) => {
                 let row = corrupted(report.corruptions.as_ref()?, corruption, strength)?;
@@ -290,15 +341,66 @@ impl Quantity {
         }
     }
 
-    /// Whether reports for people don't show the number, as its interval is too wide.
-    pub fn withheld(self, report: &Report) -> bool {
+    /// Number of queries that the number rests on: of a score those of its attack with the fewest.
+    pub fn queries(self, report: &Report) -> usize {
+        // An image that is crafted for many queries is measured on those that are held out.
+        let held_out = |term: &Term| report.hub.as_ref().filter(|_| term.held_out.is_some());
+        let of_term =
+            |term: &Term| Some(held_out(term).map_or(row(report, term)?.queries, |hub| hub.queries));
+        let of_score = |name| terms_of(name).filter_map(of_term).min().unwrap_or(report.suite.queries);
         match self {
+            Quantity::Score(name) => of_score(name),
+            Quantity::Table => of_score(ScoreName::Ars),
+            Quantity::Robust => report.scores.robust_r1.as_ref().map_or(0, |r| r.queries),
+            Quantity::After(term) | Quantity::Resistance(term) | Quantity::Ratio(term) => {
+                of_term(term).unwrap_or(0)
+            }
+            Quantity::Worst(of, by) => breakdown(&report.breakdowns, of, by)
+                .map_or(0, |found| found.rows.iter().map(|row| row.queries).sum()),
+            Quantity::Benign(_) | Quantity::Cmc(_) => report.benign.queries,
+            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => {
+                report.corruptions.as_ref().map_or(0, |all| all.queries)
+            }
+        }
+    }
+
+    /// Why the number has neither an interval nor a verdict: it rests on fewer than [`FEW`] queries. `None` where it rests on enough.
+    pub fn too_few(self, report: &Report) -> Option<String> {
+        let queries = self.queries(report);
+        let noun = if queries == 1 { "query" } else { "queries" };
+        (queries < FEW).then(|| format!("it rests on {queries} {noun}, fewer than {FEW}"))
+    }
+
+    /// Whether the number is a score, or what is printed as one: what a model is judged by as a whole.
+    fn is_score(self) -> bool {
+        matches!(self, Quantity::Score(_) | Quantity::Table | Quantity::Robust)
+    }
+
+    /// Why no report for people shows the number: it rests on too few queries, or its interval is too wide. `None` where it is shown.
+    pub fn withheld(self, report: &Report) -> Option<String> {
+        if !self.is_score() || self.value(report).is_none() {
+            return None;
+        }
+        let marked = match self {
             Quantity::Score(name) => score(report, name).is_some_and(|s| s.withheld),
             Quantity::Table => score(report, ScoreName::Ars).is_some_and(|s| s.withheld),
-            Quantity::Robust | Quantity::After(_) | Quantity::Resistance(_) | Quantity::Ratio(_) => false,
-            Quantity::Worst(..) | Quantity::Benign(_) | Quantity::Cmc(_) => false,
-            Quantity::Corrupted(..) | Quantity::AllCorrupted(_) => false,
-        }
+            _ => false,
+        };
+        self.too_few(report).or_else(|| {
+            marked.then(|| match self.interval(report) {
+                Some((low, high)) => format!(
+                    "its 95 % interval, {} – {}, is wider than {WIDEST:.0} points",
+                    self.show(low),
+                    self.show(high)
+                ),
+                None => "it has no interval".into(),
+            })
+        })
+    }
+
+    /// The ε under which the number holds, `8/255`, for numbers that mean nothing without it.
+    pub fn budget(self, report: &Report) -> Option<String> {
+        matches!(self.whole(), Quantity::Robust).then(|| report.suite.budget())
     }
 
     /// The value in a resample of `of`; `None` where undefined, and for retrieval without attack, which is not
@@ -323,6 +425,20 @@ impl Quantity {
                 None
             }
         }
+    }
+
+    /// What one query adds to the mean of a clean number, in [0, 1], by the rank of its first match; `None` for other numbers.
+    pub(super) fn of_first(self, rank: usize) -> Option<f64> {
+        match self {
+            Quantity::Benign(number) => Some(number.of_first?(rank)),
+            Quantity::Cmc(k) => Some(among_first(rank, k)),
+            _ => None,
+        }
+    }
+
+    /// The same by what the query finds.
+    pub(super) fn of_retrieval(self, found: &Retrieval) -> Option<f64> {
+        if let Quantity::Benign(number) = self { Some(number.of_retrieval?(found)) } else { None }
     }
 
     /// Formats a value.

@@ -8,7 +8,7 @@ use super::division::{DIVISIONS, LEAST, divided};
 use super::survivors::survivors;
 use crate::parallel;
 use crate::random::Random;
-use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped};
+use crate::record::{Form, Metric, Outcome, Report, ScoreName, Skipped, unless_few};
 use crate::space::Gallery;
 use crate::threat::objective::r1::R1;
 use crate::threat::term::{Averaging, Term, terms_of};
@@ -157,9 +157,17 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
     let table = Table::new(outcomes, skipped, basis, None);
     let point = table.replicate(&vec![1.0; table.queries], None);
     let replicates = table.resample(RESAMPLES, seed);
-    let estimate = |value: Option<f64>, of: &dyn Fn(&Replicate) -> Option<f64>| {
-        value.map(|value| Estimate { value, interval: interval(replicates.iter().filter_map(of).collect()) })
+    let estimate = |value: Option<f64>, queries: usize, of: &dyn Fn(&Replicate) -> Option<f64>| {
+        let spread = || interval(replicates.iter().filter_map(of).collect());
+        value.map(|value| Estimate { value, interval: unless_few(queries, Some(())).and_then(|()| spread()) })
     };
+    // An image that is crafted for many queries is measured on those that are held out.
+    let queries = |column: &Column| match column.outcomes.is_empty() {
+        true => column.trials.len(),
+        false => table.held_out,
+    };
+    // A score has as many queries as its attack with the fewest.
+    let fewest = |name| table.of(terms_of(name)).map(queries).min().unwrap_or(0);
     let once = vec![1.0; table.queries];
     let summaries = table.columns.iter().enumerate().map(|(i, column)| {
         let means = column.means(&once, None);
@@ -169,7 +177,7 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
             skipped: column.left_out + means.as_ref().map_or(0, |m| m.nothing_to_attack),
             counted: column.counted(),
             before: means.as_ref().and_then(|m| m.before),
-            after: estimate(point.after[i], &|r| r.after[i]),
+            after: estimate(point.after[i], queries(column), &|r| r.after[i]),
             ers_term: means.as_ref().and_then(|m| Some((column.term.ers?)(m.after))),
             per_trial: means.as_ref().and_then(|m| m.per_trial),
             table: means.as_ref().and_then(|m| m.table),
@@ -177,10 +185,10 @@ pub fn score(outcomes: &[Outcome], skipped: &[Skipped], basis: &Basis, seed: u64
     });
     ComputedScores {
         summaries: summaries.collect(),
-        ers: estimate(point.ers, &|r| r.ers),
-        ars: estimate(point.ars, &|r| r.ars),
-        ars_table: estimate(point.ars_table, &|r| r.ars_table),
-        ars_strong: estimate(point.ars_strong, &|r| r.ars_strong),
+        ers: estimate(point.ers, fewest(ScoreName::Ers), &|r| r.ers),
+        ars: estimate(point.ars, fewest(ScoreName::Ars), &|r| r.ars),
+        ars_table: estimate(point.ars_table, fewest(ScoreName::Ars), &|r| r.ars_table),
+        ars_strong: estimate(point.ars_strong, fewest(ScoreName::ArsStrong), &|r| r.ars_strong),
         notes: table.notes(&point),
     }
 }

@@ -3,7 +3,7 @@
 use super::quantity::Quantity;
 use super::survivors::{attacked, survivors};
 use crate::model::Route;
-use crate::record::{Found, MemberRow, Outcome, Report, RobustR1, ScoreName};
+use crate::record::{FEW, Found, MemberRow, Outcome, Report, RobustR1, ScoreName, unless_few};
 use crate::threat::ensemble::Member;
 use crate::threat::objective::r1::{CONTROLS, R1};
 use crate::threat::term::TERMS;
@@ -42,7 +42,8 @@ pub fn robust_r1(outcomes: &[Outcome]) -> Option<RobustR1> {
     };
     Some(RobustR1 {
         value: share(left),
-        interval: wilson(left, queries),
+        interval: unless_few(queries, Some(wilson(left, queries))),
+        eps: None,
         queries,
         clean: share(clean),
         members: members().map(row).collect(),
@@ -187,7 +188,8 @@ impl Beside {
 
     /// Whether the strong search broke more queries, beyond chance and by a tenth of them or more.
     fn contradicted(&self) -> bool {
-        let material = self.only[0] as f64 - self.only[1] as f64 >= MATERIAL * self.of as f64;
+        let material =
+            self.of >= FEW && self.only[0] as f64 - self.only[1] as f64 >= MATERIAL * self.of as f64;
         material && beyond_chance(self.only[0], self.only[1])
     }
 
@@ -198,7 +200,7 @@ impl Beside {
 }
 
 /// The terms of R@1 that the strong search contradicts: it broke more queries than the attack did, of the same ones,
-/// beyond chance and by a tenth of them or more. Each with what its attack left of these queries, in per cent.
+/// beyond chance and by a tenth of them or more, of [`FEW`] or more. Each with what its attack left of these queries, in per cent.
 pub fn contradicted_terms(outcomes: &[Outcome]) -> Vec<(&'static Term, f64)> {
     let all = Beside::all(outcomes);
     let contradicted = all.iter().filter(|beside| beside.contradicted());
@@ -229,12 +231,12 @@ pub fn contradicted(outcomes: &[Outcome]) -> Found {
             (false, false) => Found::not_checked(why(), MORE_QUERIES),
         };
     }
-    let (low, high) = robust.interval;
     let each: Vec<String> = terms.iter().map(|(term, left)| format!("{} {left:.0} %", term.name)).collect();
     Found::warning(format!(
-        "under a stronger attack R@1 falls to {:.1} % (95 % {low:.1} – {high:.1}, {} queries); the suite's attacks leave more of \
+        "under a stronger attack R@1 falls to {:.1} % at the same ε ({}{} queries); the suite's attacks leave more of \
          the same queries: {}. Scores of these attacks say how strong they are, more than how robust the model is",
         robust.value,
+        robust.interval.map_or(String::new(), |(low, high)| format!("95 % {low:.1} – {high:.1}, ")),
         robust.queries,
         each.join(", ")
     ))
@@ -256,8 +258,10 @@ pub fn refuted(report: &Report, quantity: Quantity) -> Option<String> {
     };
     hit.then(|| {
         format!(
-            "a stronger attack contradicts it: R@1 falls to {:.1} % (95 % {:.1} – {:.1}). Gate on robust_r1",
-            robust.value, robust.interval.0, robust.interval.1
+            "a stronger attack contradicts it: R@1 falls to {:.1} %{} at {}. Gate on robust_r1",
+            robust.value,
+            robust.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.1} – {high:.1})")),
+            report.suite.budget()
         )
     })
 }
@@ -584,7 +588,7 @@ mod tests {
         let mut outcomes = both(10, 4, 3);
         let robust = robust_r1(&outcomes).unwrap();
         assert!((robust.value - 30.0).abs() < 1e-9 && robust.queries == 10 && robust.clean == 100.0);
-        assert_eq!(robust.interval, wilson(3, 10));
+        assert_eq!(robust.interval, Some(wilson(3, 10)));
         // One was wrong without attack.
         outcomes[9].before.hit = Some(false);
         let robust = robust_r1(&outcomes).unwrap();

@@ -3,15 +3,21 @@
 use super::check::attacked::Mean;
 use super::score::{RESAMPLES, interval};
 use super::strong::wilson;
-use crate::record::{Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification};
+use crate::record::{
+    Acceptance, AttackedPairs, Folds, Form, Outcome, PairGroup, Report, Verification, unless_few,
+};
 use crate::space::verification::{Accuracy, At, Distances};
 use crate::threat::Objective;
 use crate::threat::objective::within::{DODGE, IMPERSONATE};
 use std::collections::BTreeMap;
 
-/// The 95 % interval of a number over resamples of `distances`.
-fn spread(resamples: &[Accuracy], of: impl Fn(&Accuracy) -> f64) -> Option<(f64, f64)> {
-    interval(resamples.iter().map(of).collect())
+/// The 95 % interval of a number over resamples of so many genuine and impostor pairs.
+fn spread(
+    [genuine, impostor]: [usize; 2],
+    resamples: &[Accuracy],
+    of: impl Fn(&Accuracy) -> f64,
+) -> Option<(f64, f64)> {
+    unless_few(genuine.min(impostor), interval(resamples.iter().map(of).collect()))
 }
 
 /// Without attack, of a gallery's pairs. `stated` is the threshold where it is stated; otherwise it follows from the false accept rate `far`.
@@ -29,11 +35,14 @@ pub fn clean(
     };
     let found = distances.accuracy(at)?;
     let resamples = distances.resample(at, RESAMPLES, seed);
-    let [genuine, impostor] = distances.counts();
-    let per_cent = |of: fn(&Accuracy) -> f64| spread(&resamples, move |a| 100.0 * of(a));
+    let counts = distances.counts();
+    let [genuine, impostor] = counts;
+    let per_cent = |of: fn(&Accuracy) -> f64| spread(counts, &resamples, move |a| 100.0 * of(a));
     Some(Verification {
         threshold,
-        threshold_interval: matches!(at, At::Far(_)).then(|| spread(&resamples, |a| a.threshold)).flatten(),
+        threshold_interval: matches!(at, At::Far(_))
+            .then(|| spread(counts, &resamples, |a| a.threshold))
+            .flatten(),
         listed,
         genuine,
         impostor,
@@ -86,7 +95,7 @@ fn attacked(outcomes: &[Outcome], acceptance: Option<Acceptance>, seed: u64) -> 
             genuine,
             impostor,
             eer: 100.0 * found.eer,
-            eer_interval: spread(&resamples, |a| 100.0 * a.eer),
+            eer_interval: spread([genuine, impostor], &resamples, |a| 100.0 * a.eer),
             tar: far.filter(|far| pairs.resolves(*far)).map(|_| 100.0 * found.tar),
         })
     };
@@ -113,7 +122,7 @@ fn groups(outcomes: &[Outcome], group_of: &BTreeMap<String, BTreeMap<String, Str
             pairs: pairs.len(),
             before: share(0),
             after: share(1),
-            interval: wilson(count(1), pairs.len()),
+            interval: unless_few(pairs.len(), Some(wilson(count(1), pairs.len()))),
         }
     };
     found.into_iter().map(row).collect()

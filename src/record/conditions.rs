@@ -237,6 +237,31 @@ fn is_linf(norm: &str) -> bool {
     norm == linf()
 }
 
+/// A size of perturbations for people: in 255ths where `norm` is the largest change of a pixel, with at most `digits` digits after the point,
+/// and with more below 1/255.
+pub fn size(norm: &str, eps: f64, digits: usize) -> String {
+    if !is_linf(norm) {
+        return format!("{} ({norm})", trimmed(format!("{eps:.4}")));
+    }
+    let levels = 255.0 * eps;
+    let digits = if levels < 0.1 {
+        4
+    } else if levels < 1.0 {
+        digits.max(2)
+    } else {
+        digits
+    };
+    format!("{}/255", trimmed(format!("{levels:.digits$}")))
+}
+
+/// A number without zeros at its end.
+fn trimmed(number: String) -> String {
+    match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.').into(),
+        false => number,
+    }
+}
+
 impl SuiteRecord {
     /// What a reader must know of attacks that were not made along the model's own gradient.
     pub fn caveat(&self) -> Option<String> {
@@ -253,6 +278,11 @@ impl SuiteRecord {
                  white-box scores, which would be lower"
             )
         })
+    }
+
+    /// The largest size ε of a perturbation, as it stands beside numbers: `8/255`, or `0.5 (l2)` in another norm.
+    pub fn budget(&self) -> String {
+        size(&self.norm, f64::from(self.eps), 2)
     }
 
     /// The settings of the attacks, by the names that messages use.

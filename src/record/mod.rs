@@ -22,7 +22,7 @@ mod verification;
 pub use choices::{Axes, Channels, Interpolation, Metric, Precision, Protocol, Role, ScoreName};
 pub use conditions::{
     Data, EpsAlpha, ForeignTargetsRecord, GradientCheck, MaskRecord, ModelRecord, Preprocessing, SuiteRecord,
-    Surrogate, Timing, Tool, megabytes,
+    Surrogate, Timing, Tool, megabytes, size,
 };
 pub use corruption::{Corrupted, CorruptedPictures, CorruptedRow, CorruptionRow, Corruptions, SameEps};
 pub use examples::{Example, Examples, Map, MapPoint, Move, Neighbour};
@@ -37,7 +37,7 @@ pub use reason::{Finding, Found, Masking, Reason, Severity, State, Unchecked, Wa
 pub use report::{Part, Report, SCHEMA_VERSION, TrialsFile};
 pub use results::{
     Attack, Benign, Breakdown, BreakdownRow, ClassRow, CmcPoint, CurvePoint, FEW, Hub, MemberRow, Resistance,
-    RetrievalMeans, RetrievalRow, RobustR1, Score, Scores, Smallest, Universal,
+    RetrievalMeans, RetrievalRow, RobustR1, Score, Scores, Smallest, Universal, unless_few,
 };
 pub use sweep::{Sweep, SweepPoint};
 pub use trial::{Captured, Form, Measures, MemberResult, Outcome, Retrieval, Skipped, TrialList, TrialRow};

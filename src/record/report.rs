@@ -1,9 +1,9 @@
 //! The result of an audit as one serialisable value. Every report format is a pure function of it.
 
 use super::{
-    Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, ForeignTargetsRecord, HalfPrecision,
-    Hub, ModelRecord, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped, Smallest,
-    SuiteRecord, Timing, Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
+    Attack, Benign, Breakdown, Corrupted, Corruptions, Data, Examples, FEW, ForeignTargetsRecord,
+    HalfPrecision, Hub, ModelRecord, Outcome, Partition, RetrievalRow, ScoreName, Scores, Severity, Skipped,
+    Smallest, SuiteRecord, Timing, Tool, TrialList, Universal, Verdict, Verification, Warning, reason,
 };
 use crate::{Error, Exit, Result, files};
 use schemars::JsonSchema;
@@ -178,10 +178,11 @@ impl Report {
         let (are, s) = if found.len() == 1 { ("is", "") } else { ("are", "s") };
         let masked_only = self.errors().all(|w| reason::MASKED_GRADIENTS.made(w));
         let of = match (masked_only, &self.scores.robust_r1) {
-            (true, Some(robust)) => format!(
-                "the scores of attacks along the gradient without a meaning ({}). Robust R@1, {:.1} %, keeps its meaning: it \
+            (true, Some(robust)) if robust.queries >= FEW => format!(
+                "the scores of attacks along the gradient without a meaning ({}). Robust R@1 at {}, {:.1} %, keeps its meaning: it \
                  counts what was found without this gradient",
                 found.join(", "),
+                self.suite.budget(),
                 robust.value
             ),
             _ => format!("these numbers without a meaning ({})", found.join(", ")),

@@ -35,6 +35,10 @@ pub struct Benign {
     /// Retrieval of each class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassRow>,
+    /// For each query in these numbers, in the order of the data set, the rank of the first item of its class; 0 = nearest. With it two
+    /// reports on the same images are compared query by query. Empty in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first: Vec<usize>,
     /// Number of queries in these numbers.
     pub queries: usize,
     /// Number of queries without a possible match, which are left out.
@@ -108,8 +112,14 @@ impl Attack {
     }
 }
 
-/// Trials below which a resistance says next to nothing: one more or less changes it by more than ten points.
+/// Queries below which a number has no interval and no verdict, and a score is withheld: one query more or less changes it by more than ten
+/// points.
 pub const FEW: usize = 10;
+
+/// The 95 % interval of a number of so many queries; `None` for fewer than [`FEW`].
+pub fn unless_few<T>(queries: usize, interval: Option<T>) -> Option<T> {
+    interval.filter(|_| queries >= FEW)
+}
 
 /// What the queries of an attack find without it and after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -275,8 +285,11 @@ impl Scores {
 pub struct RobustR1 {
     /// The share, in per cent.
     pub value: f64,
-    /// 95 % interval over queries (Wilson).
-    pub interval: (f64, f64),
+    /// 95 % interval over queries (Wilson); absent for fewer than 10 queries, as reports for people don't show the number then.
+    pub interval: Option<(f64, f64)>,
+    /// Largest size ε of the perturbations, in units of the [0,1] range, in the suite's norm; absent in reports of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eps: Option<f32>,
     /// Queries that were attacked.
     pub queries: usize,
     /// R@1 of the same queries without attack, in per cent.

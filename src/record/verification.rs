@@ -172,6 +172,6 @@ pub struct PairGroup {
     pub before: f64,
     /// Share of them on which it is wrong after the attack.
     pub after: f64,
-    /// 95 % interval of `after` (Wilson).
-    pub interval: (f64, f64),
+    /// 95 % interval of `after` (Wilson); absent for fewer than 10 pairs.
+    pub interval: Option<(f64, f64)>,
 }

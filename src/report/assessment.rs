@@ -7,12 +7,13 @@
 
 use super::again::Again;
 use super::first::masked;
-use super::shown::bound;
+use super::shown::{bound, within};
 use crate::Result;
 use crate::judge::published::{PUBLISHED_EPS, SPANS_FROM, Span, Spans, spans};
 use crate::judge::quantity::{ARS, Quantity};
 use crate::judge::strong;
-use crate::record::{FEW, Report, RobustR1, SuiteRecord, reason};
+use crate::record::{FEW, Report, RobustR1, Smallest, SuiteRecord, reason, size};
+use crate::suite::Suite;
 use crate::threat::Ball;
 
 /// The kind of a verdict.
@@ -20,7 +21,7 @@ use crate::threat::Ball;
 pub enum Standing {
     /// The numbers are invalid.
     Void,
-    /// Too little was measured for a verdict.
+    /// Too little was measured for a verdict, or something else than robustness within a small ε.
     Open,
     /// Attacks leave significantly less than the threshold.
     Falls,
@@ -65,12 +66,13 @@ pub fn beside_alarm(report: &Report) -> Result<Option<Assessment>> {
 pub fn references(report: &Report) -> Result<(Vec<ReferenceRow>, String)> {
     let Spans { plain, defended } = spans()?;
     let shown = |q: Quantity| {
-        let value = q.value(report).filter(|_| !q.void(report) && !q.withheld(report));
-        value.map(|v| q.show(v))
+        let row = q.row(report);
+        row.value.filter(|_| !row.void).map(|v| q.show(v))
     };
     let clean = format!("{:.1}", report.benign.r1);
     let dash = |text: Option<String>| text.unwrap_or("–".into());
-    let robust = shown(Quantity::Robust).map(|robust| format!("{robust} (strong search)"));
+    let budget = report.suite.budget();
+    let robust = shown(Quantity::Robust).map(|robust| format!("{robust} (strong search, {budget})"));
     let row = |name: &str, span: Span| {
         let range = |[low, high]: [f64; 2]| match low == high {
             true => format!("{low:.1}"),
@@ -101,40 +103,109 @@ fn stand(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
         let headline = "No verdict: the numbers mean nothing".into();
         return (Standing::Void, headline, Vec::new());
     }
-    match &report.scores.robust_r1 {
+    if let Some(found) = &report.smallest {
+        return by_smallest(report, found);
+    }
+    let (standing, headline, reasons) = match &report.scores.robust_r1 {
         None if of_list(report) => {
             let headline = "No verdict: a list of pairs has no robust R@1, which a verdict needs".into();
             let read =
-                "Read below how many decisions were wrong without attack, and how many after it".into();
+                "Read below how many decisions are wrong on clean images, and how many under attack".into();
             (Standing::Open, headline, [read].into_iter().chain(report.caveat()).collect())
         }
         Some(robust) => by_robust(report, robust, spans),
         None => by_ars(report, spans),
+    };
+    match far_above(&report.suite) {
+        Some(usual) if matches!(standing, Standing::Falls | Standing::Between) => {
+            let headline = format!(
+                "No verdict: ε {} is far above the protocol's {usual}, and failures under such changes say little about small ones",
+                report.suite.budget()
+            );
+            (Standing::Open, headline, reasons)
+        }
+        _ => (standing, headline, reasons),
     }
 }
 
-/// The verdict by robust R@1: compares the share of the right queries that stay right, with its interval, with the threshold.
+/// An ε beyond so many times the protocol's proves nothing against a model.
+const FAR: f32 = 2.0;
+
+/// The protocol's ε, if the suite's is far above it. A patch may be as visible as it likes, and protocols bound no other norm.
+fn far_above(suite: &SuiteRecord) -> Option<String> {
+    let of_pixels = suite.mask.is_none() && Ball::find(&suite.norm).is_ok_and(|ball| ball.is_box);
+    let usual = Suite::usual_eps(suite.protocol, suite.form).ok()?.filter(|_| of_pixels)?;
+    (suite.eps > FAR * usual).then(|| SuiteRecord { eps: usual, ..suite.clone() }.budget())
+}
+
+/// The verdict of a search for the smallest perturbations: their median. It goes far beyond any ε at which robust R@1 would mean something.
+fn by_smallest(report: &Report, found: &Smallest) -> (Standing, String, Vec<String>) {
+    let right = found.right;
+    if right < FEW {
+        return (Standing::Open, few_correct(right), vec![format!("{} queries were tried", found.queries)]);
+    }
+    let most = size(&found.norm, f64::from(found.most), 2);
+    let (headline, bound) = match found.median {
+        Some(median) => {
+            let median = size(&found.norm, median, 1);
+            let headline = format!("Half of the correct searches fail under a change of at most {median}");
+            (headline, "an upper bound: a better search may find smaller ones")
+        }
+        None => (
+            format!(
+                "More than half of the correct searches withstand every change up to {most} that was tried"
+            ),
+            "a better search may find smaller ones",
+        ),
+    };
+    let median = format!(
+        "This is about the smallest changes that were found for {right} correct queries of {}, {bound}",
+        found.queries
+    );
+    let fixed = "The suite searches far beyond small changes, so that robust R@1 at its ε is no verdict. `--suite strong` measures it at \
+                 the protocol's ε";
+    (Standing::Open, headline, [median, fixed.into()].into_iter().chain(report.caveat()).collect())
+}
+
+/// That there are too few correct queries for a verdict.
+fn few_correct(right: usize) -> String {
+    let (queries, are) = if right == 1 { ("query", "is") } else { ("queries", "are") };
+    format!("No verdict: only {right} {queries} {are} correct on clean images")
+}
+
+/// The largest change that the suite allows, in words.
+fn change(suite: &SuiteRecord) -> String {
+    format!("a change of at most {}{}", suite.budget(), within(suite))
+}
+
+/// The verdict by robust R@1 with its interval, shares of all attacked queries. What published defences keep of their clean R@1 is the
+/// threshold, as a share of this model's.
 fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, String, Vec<String>) {
     let count = |share: f64| (share * robust.queries as f64 / 100.0).round() as usize;
     let (right, left) = (count(robust.clean), count(robust.value));
-    if right < FEW {
-        let headline = format!("No verdict: only {right} queries are right without attack");
+    let Some((low, high)) = Quantity::Robust.interval(report).filter(|_| right >= FEW) else {
         let why = format!(
-            "A verdict needs {FEW}: an attack cannot make a query wrong that is wrong without attack. {} queries were tried",
+            "A verdict needs {FEW}: an attack can only make correct queries fail. {} queries were tried",
             robust.queries
         );
-        return (Standing::Open, headline, vec![why]);
-    }
-    let (low, high) = strong::wilson(left, right);
-    let [weakest, best] = spans.defended.kept;
-    let mut reasons = vec![format!(
-        "The strong search within ε {} leaves {:.1} % of R@1 (95 % {low:.1} – {high:.1}). ES, one attack, leaves published defences \
-         {weakest:.1} to {best:.1} % and plain models {:.1} %",
-        bound(&report.suite),
-        100.0 * left as f64 / right as f64,
-        spans.plain.kept[1]
-    )];
-    if let Some(score) = ARS.value(report)
+        return (Standing::Open, few_correct(right), vec![why]);
+    };
+    let [kept, most_kept] = spans.defended.kept;
+    let [weakest, best] = spans.defended.kept.map(|kept| kept * robust.clean / 100.0);
+    let mut reasons = vec![
+        format!(
+            "Robust R@1 at {} is {:.1} % of all {} attacked queries (95 % {low:.1} – {high:.1})",
+            report.suite.budget(),
+            robust.value,
+            robust.queries
+        ),
+        format!(
+            "ES, one attack, leaves published defences {kept:.1} to {most_kept:.1} % of their clean R@1; of this model's, {:.1} %, that would \
+             be {weakest:.1} to {best:.1} %",
+            robust.clean
+        ),
+    ];
+    if let Some(score) = ARS.row(report).value
         && strong::refuted(report, ARS).is_some()
         && !ARS.void(report)
     {
@@ -150,10 +221,17 @@ fn by_robust(report: &Report, robust: &RobustR1, spans: &Spans) -> (Standing, St
     };
     let headline = match standing {
         Standing::Falls => {
-            format!("Not robust: {} of {right} queries that were right are made wrong", right - left)
+            let change = change(&report.suite);
+            format!("Not robust: {change} makes {} of {right} correct searches fail", right - left)
         }
-        Standing::Stands => format!("{left} of {right} queries stay right under every attack that was tried"),
-        _ => format!("Neither broken nor robust: {left} of {right} queries stay right"),
+        Standing::Stands => format!(
+            "{left} of {right} correct searches withstand every attack that was tried, with {}",
+            change(&report.suite)
+        ),
+        _ => format!(
+            "Neither broken nor robust: {left} of {right} correct searches withstand {}",
+            change(&report.suite)
+        ),
     };
     if standing != Standing::Falls {
         reasons.push("This is an upper bound: a better attack may lower it".into());
@@ -183,8 +261,8 @@ fn smaller(suite: &SuiteRecord) -> Option<String> {
 /// The verdict by ARS, where the strong search was not run. Attacks that succeed are evidence; attacks that fail are not.
 fn by_ars(report: &Report, spans: &Spans) -> (Standing, String, Vec<String>) {
     let [weakest, best] = spans.defended.ars;
-    let found =
-        ARS.value(report).filter(|_| !ARS.withheld(report)).and_then(|v| Some((v, ARS.interval(report)?)));
+    let found = ARS.row(report);
+    let found = found.value.and_then(|value| Some((value, found.interval?)));
     let Some((value, (low, high))) = found else {
         let headline = "No verdict: neither robust R@1 nor ARS was measured well enough".into();
         return (Standing::Open, headline, report.caveat().into_iter().collect());
@@ -292,8 +370,8 @@ fn next(report: &Report, standing: Standing) -> Result<Vec<(String, Option<Strin
                 let strong = strong(None)?;
                 step(&or("Attack every query with the strong search", "--suite strong", &strong), strong);
             }
-            if let Some(robust) = &report.scores.robust_r1 {
-                let gated = again.as_ref().map(|again| again.gated(robust.interval.0.floor()));
+            if let Some((low, _)) = Quantity::Robust.interval(report) {
+                let gated = again.as_ref().map(|again| again.gated(low.floor()));
                 step(&or("Hold later versions to this result with a gate", "--fail-under", &gated), gated);
             }
         }

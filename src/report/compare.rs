@@ -1,7 +1,10 @@
 //! A comparison of reports, for a terminal and as files.
 
 use super::markdown::table;
-use super::shown::{ARROW, COMPARED, agreement, capital, cells, compared, shown, transfer, word};
+use super::shown::{
+    ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, interval_of, row_name,
+    shown, transfer,
+};
 use super::{Output, Rendering, escape, html, terminal};
 use crate::judge::compare::{ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
@@ -27,38 +30,49 @@ fn json(comparison: &Comparison) -> Result<Vec<u8>> {
 
 /// The comparison for a terminal: scores and attacks, and with `all` every metric.
 pub fn render(comparison: &Comparison, all: bool) -> String {
-    let mut out = String::new();
+    let mut out = terminal::wrap(&format!("{}.", comparison.answer)) + "\n\n";
     for caution in &comparison.cautions {
         out += &terminal::wrap(&format!("caution: {caution}"));
         out.push('\n');
     }
-    out += &format!("{:<34}{:>12}{:>8}{:>8}{:>12}\n", "model", "robust R@1", "ARS", "ERS", "clean R@1");
+    let heads = compared_heads(comparison);
+    let first = heads[0].chars().count().max(10) + 2;
+    let name = 46 - first;
+    let line = |model: &str, [robust, ars, ers, clean]: [String; 4]| {
+        format!("{model:<name$}{robust:>first$}{ars:>10}{ers:>10}{clean:>11}\n")
+    };
+    out += &line("model", heads);
     for m in &comparison.models {
-        let base = if m.base { " (base)" } else { "" };
-        let name = brief(&m.model, 33 - base.len());
-        let [robust, ars, ers, clean] = COMPARED.map(|metric| marked(compared(m, metric)));
-        out += &format!("{:<34}{robust:>12}{ars:>8}{ers:>8}{clean:>12}\n", format!("{name}{base}"));
+        let base = if m.base { " (baseline)" } else { "" };
+        let model = brief(&m.model, name - 1 - base.len());
+        let cells = COMPARED.map(|metric| marked(compared(comparison, m, metric)));
+        out += &line(&format!("{model}{base}"), cells);
     }
-    if comparison.models.iter().any(|m| COMPARED.iter().any(|metric| compared(m, *metric).1)) {
+    if comparison.models.iter().any(|m| COMPARED.iter().any(|metric| compared(comparison, m, *metric).1)) {
         out += &format!("{VOID} not to be trusted, see above\n");
     }
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
     for m in comparison.models.iter().filter(|m| !m.base) {
-        out += &format!("\n{} against {base}\n", m.model);
-        out += &format!("  {:<24}{:>8}{:>8}{:>9}  {:<17}\n", "", "theirs", "base", "change", "95 %");
         let (first, others) = shown(m);
-        for row in first.iter().chain(others.iter().filter(|_| all)) {
+        let rows: Vec<&ComparedValue> =
+            first.into_iter().chain(others.iter().copied().filter(|_| all)).collect();
+        // With the shortest names a row takes 80 columns.
+        let name = rows.iter().map(|row| row_name(row).chars().count()).max().unwrap_or(0).max(19);
+        let within = if all { 30 } else { 16 };
+        let line = |metric: &str, [value, base, change, interval]: [String; 4], word: &str| {
+            let line = format!("  {metric:<name$}{value:>10}{base:>9}{change:>7}  {interval:<within$}{word}");
+            line.trim_end().to_string() + "\n"
+        };
+        out += &format!("\n{} against {base}\n", m.model);
+        out += &line("", ROW_HEADS.map(String::from), "");
+        for row in rows {
             let [value, base, change, interval] = cells(comparison, row);
-            let mark = if row.direction == 0 { "" } else { word(row) };
+            let interval = if all { interval_of(comparison, row) } else { interval };
             let value = marked((value, row.void));
-            let line =
-                format!("  {:<24}{value:>8}{base:>8}{change:>9}  {interval:<17} {mark}", row.metric.name());
-            out += line.trim_end();
-            out.push('\n');
+            out += &line(&row_name(row), [value, base, change, interval], row.word.brief());
         }
         if !all && !others.is_empty() {
-            out +=
-                &format!("  and {} more: resistances, and retrieval without attack (--all)\n", others.len());
+            out += &format!("  and {} more: resistances, and clean retrieval (--all)\n", others.len());
         }
     }
     out + &comparison.crossed.as_ref().map_or(String::new(), together)
@@ -92,32 +106,34 @@ fn brief(name: &str, most: usize) -> String {
 
 fn markdown(comparison: &Comparison) -> Result<Vec<u8>> {
     let struck = |(value, void): (String, bool)| if void { format!("~~{value}~~") } else { value };
-    let mut out = String::from("## Comparison\n\n");
+    let answer = escape::markdown(&comparison.answer);
+    let mut out = format!("## Comparison\n\n**{answer}.**\n\n");
     for caution in &comparison.cautions {
         out += &format!("> **Caution:** {}\n\n", escape::markdown(caution));
     }
-    out += "| model | robust R@1 | ARS | ERS | clean R@1 |\n|---|--:|--:|--:|--:|\n";
+    out += &format!("| model | {} |\n|---|--:|--:|--:|--:|\n", compared_heads(comparison).join(" | "));
     for m in &comparison.models {
-        let base = if m.base { " (base)" } else { "" };
-        let [robust, ars, ers, clean] = COMPARED.map(|metric| struck(compared(m, metric)));
+        let base = if m.base { " (baseline)" } else { "" };
+        let [robust, ars, ers, clean] = COMPARED.map(|metric| struck(compared(comparison, m, metric)));
         out += &format!("| {}{base} | {robust} | {ars} | {ers} | {clean} |\n", escape::markdown(&m.model));
     }
     for m in comparison.models.iter().filter(|m| !m.base) {
         let (first, others) = shown(m);
         let table = |rows: &[&ComparedValue]| {
             let line = |row: &&ComparedValue| {
-                let [value, base, change, interval] = cells(comparison, row);
+                let [value, base, change, _] = cells(comparison, row);
+                let interval = interval_of(comparison, row);
                 let value = struck((value, row.void));
-                let name = row.metric.name();
-                format!("| {name} | {value} | {base} | {change} | {interval} | {} |\n", word(row))
+                let name = row_name(row);
+                format!("| {name} | {value} | {base} | {change} | {interval} | {} |\n", row.word.text())
             };
             let rows: String = rows.iter().map(line).collect();
-            format!("| metric | theirs | base | change | 95 % | |\n|---|--:|--:|--:|---|---|\n{rows}")
+            format!("| metric | {} | |\n|---|--:|--:|--:|---|---|\n{rows}", ROW_HEADS.join(" | "))
         };
         out += &format!("\n### {}\n\n{}", escape::markdown(&m.model), table(&first));
         if !others.is_empty() {
             out += &format!(
-                "\n<details><summary>Resistances, the worst classes and groups, and retrieval without attack</summary>\n\n{}\n</details>\n",
+                "\n<details><summary>Resistances, the worst classes and groups, and clean retrieval</summary>\n\n{}\n</details>\n",
                 table(&others)
             );
         }

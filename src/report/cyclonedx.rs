@@ -5,6 +5,7 @@ use super::first::firsts;
 use super::shown::{bound_in_norm, stepping};
 use crate::Result;
 use crate::judge::quantity::Quantity;
+use crate::judge::row::State;
 use crate::record::{Report, Severity};
 use serde_json::{Value, json};
 
@@ -72,15 +73,22 @@ fn property(name: &str, value: &str) -> Value {
 fn metrics(report: &Report) -> Vec<Value> {
     let first = firsts(report);
     let row = |quantity: &Quantity| {
-        let value = quantity.value(report)?;
-        let mut metric = json!({ "type": quantity.name(), "value": quantity.show(value) });
-        if let Some((low, high)) = quantity.interval(report) {
+        let row = quantity.row(report);
+        // A score that is withheld has no value here, and says why.
+        let mut metric = match row.state {
+            State::NotMeasured => return None,
+            State::Withheld => json!({ "type": quantity.name() }),
+            State::Measured => json!({ "type": quantity.name(), "value": quantity.show(row.value?) }),
+        };
+        if let Some((low, high)) = row.interval {
             metric["confidenceInterval"] =
                 json!({ "lowerBound": quantity.show(low), "upperBound": quantity.show(high) });
         }
         if let Some(first) = first.iter().find(|f| f.quantity == *quantity) {
+            let at = row.budget.map(|budget| format!("; ε {budget}")).unwrap_or_default();
             let mark = first.mark.map(|mark| format!("; {mark}")).unwrap_or_default();
-            metric["slice"] = format!("{} queries{mark}", first.queries).into();
+            let why = row.why.map(|why| format!(": {why}")).unwrap_or_default();
+            metric["slice"] = format!("{} queries{at}{mark}{why}", first.queries).into();
         }
         Some(metric)
     };

@@ -2,9 +2,10 @@
 //! what takes it back.
 
 use crate::judge::quantity::{CLEAN_R1, Quantity};
+use crate::judge::row::{Row, State};
 use crate::judge::strong;
 use crate::record::ScoreName::{self, Ars, ArsStrong, Ers};
-use crate::record::{MemberRow, Report, reason};
+use crate::record::{MemberRow, Report, reason, unless_few};
 use crate::threat::objective::r1;
 use crate::threat::term::TERMS;
 use crate::threat::{OBJECTIVES, Objective};
@@ -13,8 +14,8 @@ use crate::threat::{OBJECTIVES, Objective};
 pub(super) struct First {
     /// Which number it is.
     pub quantity: Quantity,
-    /// Its name for people.
-    pub label: &'static str,
+    /// Its name for people, with the ε under which it holds if it means nothing without it.
+    pub label: String,
     /// What it is, in a sentence or two.
     pub meaning: String,
     /// The value; `None` where it was not measured.
@@ -80,14 +81,14 @@ fn clean(report: &Report) -> First {
     let nmi = b.nmi.map_or(String::new(), |v| format!(", NMI {v:.1}"));
     First {
         quantity: CLEAN_R1,
-        label: "clean R@1",
+        label: "clean R@1".into(),
         meaning: format!(
             "Retrieval without attack. R@2 {:.1}, mAP {:.1}, mAP@R {:.1}{nmi}.",
             b.r2, b.map, b.map_at_r
         ),
         value: Some(report.benign.r1),
         // Of all queries it is no estimate; of a sample it is.
-        interval: report.benign.sampling.as_ref().map(|_| strong::wilson(hits, of)),
+        interval: unless_few(of, report.benign.sampling.as_ref().map(|_| strong::wilson(hits, of))),
         queries: report.benign.queries,
         mark: void.then_some(UNTRUSTED),
         void,
@@ -101,12 +102,13 @@ pub(super) const WITHHELD: &str = "withheld";
 
 fn score(report: &Report, name: ScoreName, label: &'static str) -> Option<First> {
     let quantity = Quantity::Score(name);
-    let value = quantity.value(report)?;
+    let Row { value, interval, state, why, void, .. } = quantity.row(report);
+    if state == State::NotMeasured {
+        return None;
+    }
     let contradicted = strong::refuted(report, quantity).is_some();
-    let void = quantity.void(report);
-    let withheld = quantity.withheld(report);
     let mark = match (void, contradicted) {
-        _ if withheld => Some(WITHHELD),
+        _ if state == State::Withheld => Some(WITHHELD),
         (true, _) if masked(report) => Some("masked gradients"),
         (true, _) => Some(UNTRUSTED),
         (false, true) => Some("contradicted"),
@@ -114,21 +116,20 @@ fn score(report: &Report, name: ScoreName, label: &'static str) -> Option<First>
     };
     let mut remarks = Vec::new();
     if contradicted && let Some(robust) = &report.scores.robust_r1 {
-        remarks.push(format!("under a stronger attack R@1 falls to {:.1} %", robust.value));
+        remarks.push(format!(
+            "under a stronger attack R@1 falls to {:.1} % at {}",
+            robust.value,
+            report.suite.budget()
+        ));
     }
     if masked(report) {
         remarks.push("the model masks its gradient, so that attacks find too little".into());
     }
-    if withheld {
-        remarks.push(
-            "the interval is too wide to distinguish a weak model from a strong one: audit more queries"
-                .into(),
-        );
-    }
+    remarks.extend(why.map(withheld));
     let counted = |score| TERMS.iter().filter(|term| term.weight(score) > 0).count();
     let meaning = match name {
         Ars => {
-            let table = report.scores.ars.as_ref().and_then(|ars| ars.table);
+            let table = Quantity::Table.row(report).value;
             let table = table.map_or(String::new(), |t| format!(" As published tables print it: {t:.1}."));
             format!(
                 "Mean resistance to {} attacks: 100 if they achieve nothing, 0 if they reach their goal.{table}",
@@ -143,10 +144,10 @@ fn score(report: &Report, name: ScoreName, label: &'static str) -> Option<First>
     };
     Some(First {
         quantity,
-        label,
+        label: label.into(),
         meaning,
-        value: (!withheld).then_some(value),
-        interval: quantity.interval(report),
+        value,
+        interval,
         queries: report.suite.queries,
         mark,
         void,
@@ -154,11 +155,17 @@ fn score(report: &Report, name: ScoreName, label: &'static str) -> Option<First>
     })
 }
 
+/// Why a score is not shown, and what to do.
+fn withheld(why: String) -> String {
+    format!("{why}: too little to distinguish a weak model from a strong one. Audit more queries")
+}
+
 fn robust(report: &Report) -> First {
-    let found = report.scores.robust_r1.as_ref();
-    let void = found.is_some() && Quantity::Robust.void(report);
-    let remarks = match found {
-        None => vec![unmeasured(report)],
+    let Row { value, interval, queries, state, why, budget, void, .. } = Quantity::Robust.row(report);
+    let why = why.unwrap_or_default();
+    let remarks = match &report.scores.robust_r1 {
+        None => vec![format!("not measured: {why}")],
+        Some(_) if state == State::Withheld => vec![withheld(why)],
         Some(robust) => {
             let before = format!("without attack R@1 of these queries is {:.1} %", robust.clean);
             let terms = strong::contradicted_terms(&report.outcomes);
@@ -170,32 +177,19 @@ fn robust(report: &Report) -> First {
     };
     First {
         quantity: Quantity::Robust,
-        label: "robust R@1",
-        meaning: "Share of the queries that stay right whatever image the strong search tried. An upper bound: a better attack may lower it."
+        label: budget.map_or("robust R@1".into(), |budget| format!("robust R@1 at {budget}")),
+        meaning: "Share of all attacked queries that stay correct under every image that the strong search tried. An upper bound: a better \
+                  attack may lower it."
             .into(),
-        value: found.map(|r| r.value),
-        interval: found.map(|r| r.interval),
-        queries: found.map_or(0, |r| r.queries),
-        mark: void.then_some(UNTRUSTED),
+        value,
+        interval,
+        queries,
+        mark: match state {
+            State::Withheld => Some(WITHHELD),
+            _ => void.then_some(UNTRUSTED),
+        },
         void,
         remarks,
-    }
-}
-
-/// Why there is no robust R@1.
-fn unmeasured(report: &Report) -> String {
-    match report.skipped.iter().find(|s| Objective::find(&s.attack).is_ok_and(|of| of.strong_only)) {
-        Some(skipped) => format!("not measured: {}", skipped.why),
-        None if report.benign.queries == 0 => {
-            "not measured: no query has another image of its class in the gallery".into()
-        }
-        None if report.suite.surrogate.is_some() => {
-            "not measured: it is a white-box number, and these attacks were made on another model".into()
-        }
-        None if report.verification.as_ref().is_some_and(|found| found.listed) => {
-            "not measured: a list of pairs doesn't say who is on all images".into()
-        }
-        None => "not measured: --strong-sample off".into(),
     }
 }
 

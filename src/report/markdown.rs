@@ -5,8 +5,8 @@ use super::catalogues::references;
 use super::escape::markdown;
 use super::first::{First, StrongSummary, firsts, for_others, for_recall};
 use super::shown::{
-    Grid, bound, breakdowns, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval,
-    smallest, stepping, strong_sample, verification, weakest,
+    Grid, bound, capital, corrupted, corruptions, crafted, measures, number, percent, retrieval, smallest,
+    stepping, strong_sample, verification, weakest, weakest_by_attack,
 };
 use crate::Result;
 use crate::record::reason::NOT_CHECKED;
@@ -65,9 +65,9 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         out += &(said(&words) + &details("Natural corruptions, by strength", &corrupted(found, true)));
     }
     out.extend(crafted(report).iter().map(said));
-    if !report.breakdowns.is_empty() {
+    if let Some(table) = weakest_by_attack(report) {
         out.extend(weakest(report).iter().map(said));
-        out += &details("The worst classes and groups after each attack", &breakdowns(report));
+        out += &details("The weakest classes and groups under each attack", &table);
     }
     if let Some((texts, tables)) = verification(report) {
         out.extend(texts.iter().map(said));
@@ -85,7 +85,7 @@ pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
         s.protocol,
         bound(s),
         stepping(report),
-        strong_sample(report).map_or(String::new(), |sample| format!("; robust R@1 by {sample}")),
+        strong_sample(report).map_or(String::new(), |sample| format!("; robust R@1 {sample}")),
         report.model.preprocessing.words(),
         escape(&s.asked()),
         report.data.images,
@@ -170,7 +170,7 @@ fn first(f: &First) -> String {
     let said: Vec<String> = mark.into_iter().chain(remarks).collect();
     let queries = if f.queries > 0 { f.queries.to_string() } else { String::new() };
     let interval = f.spread().unwrap_or_default();
-    format!("| **{}** | **{value}** | {interval} | {queries} | {} |\n", escape(f.label), said.join(": "))
+    format!("| **{}** | **{value}** | {interval} | {queries} | {} |\n", escape(&f.label), said.join(": "))
 }
 
 /// What each member of the strong search did.

@@ -5,23 +5,30 @@
 
 use crate::Result;
 use crate::judge::quantity::Quantity;
+use crate::judge::row::State;
 use crate::record::{Report, Severity};
 use serde_json::{Map, Value};
 
 pub(super) fn render(report: &Report) -> Result<Vec<u8>> {
     let mut all = Map::new();
     for quantity in Quantity::all() {
-        let Some(value) = quantity.value(report) else { continue };
+        let row = quantity.row(report);
         let name = plain(&quantity.name());
-        if let Some((low, high)) = quantity.interval(report) {
+        if let Some((low, high)) = row.interval {
             all.insert(format!("{name}_low"), low.into());
             all.insert(format!("{name}_high"), high.into());
         }
-        all.insert(name, value.into());
+        if row.state == State::Withheld {
+            all.insert(format!("{name}_withheld"), 1.into());
+        }
+        if let Some(value) = row.value {
+            all.insert(name, value.into());
+        }
     }
     all.insert("queries".into(), report.suite.queries.into());
     if let Some(robust) = &report.scores.robust_r1 {
         all.insert("robust_r1_queries".into(), robust.queries.into());
+        all.insert("robust_r1_eps".into(), report.suite.eps.into());
     }
     // A number alone doesn't say that it means nothing.
     for (name, severity) in [("findings_error", Severity::Error), ("findings_warning", Severity::Warning)] {

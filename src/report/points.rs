@@ -1,7 +1,9 @@
 //! What every format shows of the points of a sweep.
 
-use super::shown::{Grid, RETRIEVAL, bound, in_proportion, median, retrieval_rows, scaled, takes_alpha};
-use crate::record::{Attack, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
+use super::shown::{
+    Grid, RETRIEVAL, bound, in_proportion, label_at, median, retrieval_rows, scaled, takes_alpha,
+};
+use crate::record::{Attack, FEW, ScoreName, Severity, SuiteRecord, Sweep, SweepPoint};
 use crate::threat::BALLS;
 use crate::threat::term::{R1, TERMS, Term};
 
@@ -21,7 +23,7 @@ pub(super) fn curves(sweep: &Sweep) -> Vec<&'static Term> {
 /// the point makes it wrong.
 pub(super) fn after(point: &SweepPoint, term: &Term) -> Option<(f64, Option<(f64, f64)>)> {
     match &point.scores.robust_r1 {
-        Some(robust) if *term == R1 => Some((robust.value, Some(robust.interval))),
+        Some(robust) if *term == R1 => Some((robust.value, robust.interval)),
         _ => row(point, term).and_then(|row| Some((row.after?, row.after_interval))),
     }
 }
@@ -36,7 +38,7 @@ type Cell = dyn Fn(&SweepPoint) -> Option<String>;
 
 /// A column of a table of points.
 struct Column {
-    name: &'static str,
+    name: String,
     cell: Box<Cell>,
 }
 
@@ -47,17 +49,23 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
         let interval = interval.map_or(String::new(), |(low, high)| format!(" ({low:.1} – {high:.1})"));
         format!("{value:.1}{interval}")
     };
-    let score = |name: &'static str, of: ScoreName| Column {
-        name,
+    let score = |name: &str, of: ScoreName| Column {
+        name: name.into(),
         cell: Box::new(move |p| {
-            p.scores.get(of).filter(|s| !s.withheld).map(|s| within(s.value, s.interval))
+            let score = p.scores.get(of)?;
+            Some(if score.withheld { "withheld".into() } else { within(score.value, score.interval) })
         }),
     };
+    // Robust R@1 has its ε beside it: in its name, or in the column of the axis.
+    let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
     let robust = Column {
-        name: "robust R@1",
-        cell: Box::new(move |p| p.scores.robust_r1.as_ref().map(|r| within(r.value, Some(r.interval)))),
+        name: budget.map_or("robust R@1".into(), |budget| format!("robust R@1 at {budget}")),
+        cell: Box::new(move |p| {
+            let robust = p.scores.robust_r1.as_ref()?;
+            Some(if robust.queries < FEW { "withheld".into() } else { within(robust.value, robust.interval) })
+        }),
     };
-    let alpha = Column { name: "α", cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
+    let alpha = Column { name: "α".into(), cell: Box::new(|p| Some(format!("{:.5}", p.suite.alpha))) };
     let (ars, ers) = (score("ARS", ScoreName::Ars), score("ERS", ScoreName::Ers));
     let columns = vec![robust, ars, ers, score("ARS, strong", ScoreName::ArsStrong)];
     grid(sweep, columns.into_iter().chain(alphas(sweep).then_some(alpha)).collect())
@@ -68,11 +76,11 @@ pub(super) fn scores(sweep: &Sweep) -> Option<Grid> {
 pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
     let terms = terms(sweep).into_iter().filter(|term| **term != R1);
     let terms = terms.map(|term| Column {
-        name: term.name,
+        name: term.name.into(),
         cell: Box::new(move |p| after(p, term).map(|(value, _)| term.show(value))),
     });
     let smallest =
-        Column { name: "smallest ε, median", cell: Box::new(|p| p.smallest.as_ref().map(median)) };
+        Column { name: "smallest ε, median".into(), cell: Box::new(|p| p.smallest.as_ref().map(median)) };
     grid(sweep, terms.chain([smallest]).collect())
 }
 
@@ -80,7 +88,7 @@ pub(super) fn table(sweep: &Sweep) -> Option<Grid> {
 fn grid(sweep: &Sweep, columns: Vec<Column>) -> Option<Grid> {
     let some = |column: &Column| sweep.points.iter().any(|p| (column.cell)(p).is_some());
     let columns: Vec<Column> = columns.into_iter().filter(some).collect();
-    let head = sweep.axes.iter().map(String::as_str).chain(columns.iter().map(|column| column.name));
+    let head = sweep.axes.iter().map(String::as_str).chain(columns.iter().map(|column| column.name.as_str()));
     let row = |point: &SweepPoint| {
         let cells = columns.iter().map(|column| (column.cell)(point).unwrap_or_else(|| "–".into()));
         point.at.iter().cloned().chain(cells).collect()
@@ -105,6 +113,17 @@ pub(super) fn retrieval(sweep: &Sweep) -> Option<Grid> {
         rows.extend(found.into_iter().map(|cells| [point.at.clone(), cells].concat()));
     }
     (!rows.is_empty()).then(|| Grid::new(&head, &[], rows).set_back(without_attack))
+}
+
+/// Whether ε is an axis of the sweep.
+fn along_eps(sweep: &Sweep) -> bool {
+    sweep.axes.iter().any(|axis| axis == "eps")
+}
+
+/// The label of a term's numbers in a sweep.
+pub(super) fn label(sweep: &Sweep, term: &Term) -> String {
+    let budget = sweep.points.first().filter(|_| !along_eps(sweep)).map(|p| p.suite.budget());
+    label_at(term, budget.as_deref())
 }
 
 /// What bounds perturbations where ε is an axis of the sweep; `None` for the largest change of any pixel.

@@ -1,12 +1,14 @@
 //! How numbers are formatted in every report for people.
 
-use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
+use crate::judge::breakdown::{self, WeakPart, Weakest};
+use crate::judge::compare::{ComparedModel, ComparedValue, Comparison, Word};
 use crate::judge::crossed::{Cosines, Crossed, ModelCost, Transfer};
-use crate::judge::division::{DIVISIONS, Division};
-use crate::judge::quantity::{self, ARS, ERS, Quantity};
+use crate::judge::division::{DIVISIONS, Division, LEAST};
+use crate::judge::quantity::{self, ARS, ERS, Quantity, Share};
+use crate::judge::row::State;
 use crate::record::{
-    Attack, Breakdown, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow,
-    SameEps, Smallest, SuiteRecord,
+    Attack, CorruptionRow, Corruptions, EpsAlpha, Metric, Report, RetrievalMeans, RetrievalRow, SameEps,
+    Smallest, SuiteRecord, size,
 };
 use crate::threat::measure::captured::FIRST;
 use crate::threat::term::{R1, Term};
@@ -45,15 +47,25 @@ impl Grid {
 }
 
 /// The label of a row's numbers; empty for a term that only a later version knows.
-pub(super) fn label(row: &Attack) -> &'static str {
-    Term::find(&row.code).map_or("", |t| t.label)
+pub(super) fn label(report: &Report, row: &Attack) -> String {
+    Term::find(&row.code).map_or(String::new(), |term| label_at(term, Some(&report.suite.budget())))
+}
+
+/// The label of a term's numbers. Robust R@1 has its ε beside it.
+pub(super) fn label_at(term: &Term, budget: Option<&str>) -> String {
+    match budget.filter(|_| *term == R1) {
+        Some(budget) => term.label.replacen("R@1", &format!("R@1 at {budget}"), 1),
+        None => term.label.into(),
+    }
 }
 
 /// The label of a row's numbers. A row of fewer queries than the report's says of how many.
 pub(super) fn measures(report: &Report, row: &Attack) -> String {
     match row.queries {
-        sample if sample + row.skipped < report.suite.queries => format!("{} ({sample} queries)", label(row)),
-        _ => label(row).into(),
+        sample if sample + row.skipped < report.suite.queries => {
+            format!("{} ({sample} queries)", label(report, row))
+        }
+        _ => label(report, row),
     }
 }
 
@@ -105,23 +117,21 @@ pub(super) fn retrieval_rows(found: &[RetrievalRow]) -> (Vec<Vec<String>>, Vec<u
 
 /// The median of the smallest perturbations, or that it lies beyond the largest one searched.
 pub(super) fn median(found: &Smallest) -> String {
-    found.median.map_or_else(|| format!("> {:.4}", found.most), |median| format!("{median:.4}"))
+    let size = |eps, digits| size(&found.norm, eps, digits);
+    found.median.map_or_else(|| format!("> {}", size(f64::from(found.most), 2)), |median| size(median, 1))
 }
 
 /// The smallest perturbations in a sentence without a full stop.
 pub(super) fn smallest(found: &Smallest) -> String {
-    let median = match found.median {
-        Some(median) => format!("median {median:.4}"),
-        None => format!("the median is above {:.4}", found.most),
-    };
+    let median = format!("median {}", median(found));
     // Six points, with the first and the last one.
     let last = found.curve.len().saturating_sub(1);
     let mut places: Vec<usize> = (0..6).map(|i| (i * last + 2) / 5).collect();
     places.dedup();
     let points = places.iter().filter_map(|&i| found.curve.get(i));
-    let points = points.map(|p| format!("{:.1} % at {:.4}", p.r1, p.eps));
+    let points = points.map(|p| format!("{:.1} % at {}", p.r1, size(&found.norm, p.eps, 1)));
     format!(
-        "smallest perturbation ({}) that makes a query wrong: {median} of the {} that are right without one; R@1 by ε: {}",
+        "smallest perturbation ({}) under which a query fails: {median}, of the {} correct queries; R@1 by ε: {}",
         found.norm,
         found.right,
         points.collect::<Vec<_>>().join(", ")
@@ -190,55 +200,62 @@ pub(super) fn corrupted(found: &Corruptions, intervals: bool) -> Grid {
     Grid { strengths: true, ..grid.set_back(parameters) }
 }
 
-/// Classes or groups that a report for people names of a breakdown.
+/// Classes or groups that a report for people names of an attack.
 const NAMED: usize = 3;
 
-/// The worst classes or groups of a breakdown: `class03 0.0, class07 8.3`.
-pub(super) fn worst(found: &Breakdown) -> String {
-    let each = found.rows.iter().take(NAMED).map(|row| format!("{} {:.1}", row.name, row.after));
+/// The weakest classes or groups under an attack: `class03 17 of 20, class07 12 of 18`.
+fn worst(found: &Weakest) -> String {
+    let each = found.rows.iter().take(NAMED);
+    let each = each.map(|row| format!("{} {} of {}", row.name, row.failed, row.correct));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The worst classes and the worst groups, a sentence without a full stop each: by robust R@1, or else by the attack that leaves
-/// least to one of them.
+/// The weakest classes and the weakest groups, a sentence without a full stop each: under the strong search, or else under the attack that
+/// makes most of one of them fail.
 pub(super) fn weakest(report: &Report) -> Vec<String> {
+    let all = breakdown::weakest(report);
     let of = |by: &Division| {
-        let mine = || report.breakdowns.iter().filter(|b| b.by == by.name);
-        let robust = mine().find(|b| b.metric == Quantity::Robust.name());
-        let highest = |of: &Breakdown| Quantity::find(&of.metric).is_ok_and(Quantity::lower_is_better);
-        let left = |of: &Breakdown| if highest(of) { 100.0 - of.worst } else { of.worst };
-        let found = robust.or_else(|| mine().min_by(|a, b| left(a).total_cmp(&left(b))))?;
-        let end = if highest(found) { "highest" } else { "lowest" };
-        let few = match found.too_few {
-            0 => String::new(),
-            n => format!("; left out: {n} with fewer than {} queries", found.least),
-        };
-        let (low, high) = found.interval;
+        let mine = || all.iter().filter(|found| found.by.name == by.name);
+        let robust = mine().find(|found| matches!(found.of, Share::Robust));
+        let most = |found: &Weakest| found.rows.first().map_or(0.0, WeakPart::share);
+        let found = robust.or_else(|| mine().max_by(|a, b| most(a).total_cmp(&most(b))))?;
+        let left_out = [
+            (found.too_few, format!("with fewer than {LEAST} queries")),
+            (found.none_correct, "without a correct query".into()),
+        ];
+        let left_out = left_out.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}"));
+        let left_out = left_out.collect::<Vec<_>>().join(", ");
+        let left_out = if left_out.is_empty() { left_out } else { format!("; left out: {left_out}") };
+        let (low, high) = found.interval();
         Some(format!(
-            "{end} of {} {} by {}: {} % (95 % for the {end} of all {low:.1} – {high:.1}){few}",
+            "weakest of {} {} under {}, by the correct queries that fail: {} (95 % for the weakest of all {low:.1} – {high:.1} \
+             %){left_out}",
             found.rows.len(),
             by.several,
-            found.metric,
+            found.attack(),
             worst(found)
         ))
     };
     DIVISIONS.iter().filter_map(of).collect()
 }
 
-/// What reports for people say of each breakdown.
-pub(super) fn breakdowns(report: &Report) -> Grid {
-    let row = |found: &Breakdown| {
-        let several = DIVISIONS.iter().find(|by| by.name == found.by).map_or("", |by| by.several);
+/// The weakest classes and groups under each attack; `None` if there are none.
+pub(super) fn weakest_by_attack(report: &Report) -> Option<Grid> {
+    let row = |found: Weakest| {
+        let (low, high) = found.interval();
         vec![
-            format!("{} by {}", found.metric, found.by),
-            worst(found),
-            format!("{:.1} – {:.1}", found.interval.0, found.interval.1),
-            format!("{} {several}", found.rows.len()),
+            found.attack().to_string(),
+            worst(&found),
+            format!("{low:.1} – {high:.1}"),
+            format!("{} {}", found.rows.len(), found.by.several),
             found.too_few.to_string(),
+            found.none_correct.to_string(),
         ]
     };
-    let head = ["number", "worst, %", "95 % for the worst of all", "of", "with too few queries"];
-    Grid::new(&head, &[0, 1, 2, 3], report.breakdowns.iter().map(row))
+    let head =
+        ["attack", "correct queries that fail", "95 % for the weakest, %", "of", "too few", "none correct"];
+    let rows: Vec<_> = breakdown::weakest(report).into_iter().map(row).collect();
+    (!rows.is_empty()).then(|| Grid::new(&head, &[0, 1, 2, 3], rows))
 }
 
 /// What was crafted on a sample of queries, in sentences without a full stop.
@@ -325,7 +342,11 @@ pub(super) fn verification(report: &Report) -> Option<(Vec<String>, Titled)> {
     let mut groups: Vec<_> = found.groups.iter().collect();
     groups.sort_by(|a, b| b.after.total_cmp(&a.after));
     let groups = groups.into_iter().take(MOST_GROUPS).map(|row| {
-        let numbers = [format!("{:.1}", row.before), format!("{:.1}", row.after), spread(row.interval)];
+        let numbers = [
+            format!("{:.1}", row.before),
+            format!("{:.1}", row.after),
+            row.interval.map_or("–".into(), spread),
+        ];
         [vec![row.group.clone(), row.attack.clone(), row.pairs.to_string()], numbers.to_vec()].concat()
     });
     let tables = [
@@ -365,7 +386,7 @@ pub(super) fn bound_in_norm(suite: &SuiteRecord) -> String {
 }
 
 /// The mask as a part of a sentence, where there is one.
-fn within(suite: &SuiteRecord) -> String {
+pub(super) fn within(suite: &SuiteRecord) -> String {
     suite.mask.as_ref().map_or(String::new(), |mask| format!(" within {mask}"))
 }
 
@@ -407,7 +428,8 @@ pub(super) fn takes_alpha(suite: &SuiteRecord) -> bool {
 pub(super) fn strong_sample(report: &Report) -> Option<String> {
     let robust = report.scores.robust_r1.as_ref().filter(|_| report.suite.effort.is_none())?;
     let search = strong_search([R1.name].into_iter(), 1);
-    Some(format!("{search} on a sample of {} queries", robust.queries))
+    let at = report.suite.budget();
+    Some(format!("at {at} by {search} on a sample of {} queries", robust.queries))
 }
 
 /// The strong search on the attacks with these terms. A member that several attacks have counts once.
@@ -421,13 +443,51 @@ fn strong_search<'a>(terms: impl Iterator<Item = &'a str>, effort: usize) -> Str
 /// The numbers that a comparison shows of each model first.
 pub(super) const COMPARED: [Quantity; 4] = [Quantity::Robust, ARS, ERS, quantity::CLEAN_R1];
 
-/// The cells that every format shows of a row: value, the base's value, change, interval.
+/// Their names. Robust R@1 has its ε beside it: here, or if the models' differ, in the cells.
+pub(super) fn compared_heads(comparison: &Comparison) -> [String; 4] {
+    let robust = common_eps(comparison).map_or(String::new(), |eps| format!(" at {eps}"));
+    [format!("robust R@1{robust}"), "ARS".into(), "ERS".into(), "clean R@1".into()]
+}
+
+/// The ε of robust R@1, if it is that of all models.
+fn common_eps(comparison: &Comparison) -> Option<&str> {
+    let rows = comparison.models.iter().filter_map(|m| m.row(Quantity::Robust)?.eps.as_deref());
+    let all: BTreeSet<&str> = rows.collect();
+    all.iter().next().copied().filter(|_| all.len() == 1)
+}
+
+/// One of these numbers of a model, and whether it has no meaning; a dash if it was not measured.
+pub(super) fn compared(comparison: &Comparison, entry: &ComparedModel, metric: Quantity) -> (String, bool) {
+    let Some(row) = entry.row(metric) else { return ("–".into(), false) };
+    let eps = row.eps.as_ref().filter(|_| common_eps(comparison).is_none() && row.value.is_some());
+    (value_of(row) + &eps.map_or(String::new(), |eps| format!(" at {eps}")), row.void)
+}
+
+/// The value of a row, or in what state it is.
+fn value_of(row: &ComparedValue) -> String {
+    match (row.state, row.value) {
+        (State::Withheld, _) => Word::Withheld.text().into(),
+        (_, value) => value.map_or("–".into(), |value| row.metric.show(value)),
+    }
+}
+
+/// The name of a row, with the ε under which its value holds if it means nothing without it.
+pub(super) fn row_name(row: &ComparedValue) -> String {
+    let eps = row.eps.as_ref().map_or(String::new(), |eps| format!(" at {eps}"));
+    row.metric.name() + &eps
+}
+
+/// The heads of a candidate's rows, whose cells are those of [`cells`].
+pub(super) const ROW_HEADS: [&str; 4] = ["candidate", "baseline", "change", "95 %"];
+
+/// The cells that every format shows of a row: value, the baseline's value, change, interval.
 pub(super) fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4] {
     let metric = row.metric;
     let base = comparison.models.iter().find(|m| m.base).and_then(|m| m.row(metric));
+    let base_eps = base.and_then(|b| b.eps.as_ref()).filter(|eps| row.eps.as_ref() != Some(eps));
     [
-        metric.show(row.value),
-        base.map_or("–".into(), |b| metric.show(b.value)),
+        value_of(row),
+        base.map_or("–".into(), value_of) + &base_eps.map_or(String::new(), |eps| format!(" at {eps}")),
         row.difference.map_or("–".into(), |d| metric.show_change(d.value)),
         row.difference.and_then(|d| d.interval).map_or("–".into(), |(low, high)| {
             format!("{} … {}", metric.show_change(low), metric.show_change(high))
@@ -435,11 +495,18 @@ pub(super) fn cells(comparison: &Comparison, row: &ComparedValue) -> [String; 4]
     ]
 }
 
-/// What the arrows of [`transfer`] mean.
-pub(super) const ARROW: &str = "a → b: attacks made on a, measured on b";
+/// The interval of a row's difference, with its number of queries if they are not all that the value rests on.
+pub(super) fn interval_of(comparison: &Comparison, row: &ComparedValue) -> String {
+    let [.., interval] = cells(comparison, row);
+    let some = row.difference.filter(|d| d.interval.is_some() && d.queries < row.queries);
+    interval + &some.map_or(String::new(), |d| format!(" ({} queries)", d.queries))
+}
 
-/// The numbers of attacks made on either model and measured on either; base and other stand for the models in the order of a
-/// comparison. With `spread` those of attacks made on the other model have the interval of their difference from attacks made on the
+/// What the arrows of [`transfer`] mean.
+pub(super) const ARROW: &str =
+    "a → b: attacks made on a, measured on b; base is the baseline, cand. the candidate";
+
+/// The numbers of attacks made on either model and measured on either. With `spread` those of attacks made on the other model have the interval of their difference from attacks made on the
 /// measured model itself.
 pub(super) fn transfer(crossed: &Crossed, spread: bool) -> Grid {
     let cell = |of: &Transfer, made: usize, measured: usize| {
@@ -450,12 +517,12 @@ pub(super) fn transfer(crossed: &Crossed, spread: bool) -> Grid {
             });
             format!(" ({}{interval})", of.metric.show_change(d.value))
         });
-        of.metric.show(cell.value) + &difference
+        cell.value.map_or(Word::Withheld.text().into(), |value| of.metric.show(value)) + &difference
     };
     let row = |of: &Transfer| {
         vec![of.metric.name(), cell(of, 0, 0), cell(of, 1, 0), cell(of, 0, 1), cell(of, 1, 1)]
     };
-    let head = ["", "base → base", "other → base", "base → other", "other → other"];
+    let head = ["", "base → base", "cand. → base", "base → cand.", "cand. → cand."];
     Grid::new(&head, &[0], crossed.transfer.iter().map(row))
 }
 
@@ -471,11 +538,7 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
         }
         None => "embeddings have different lengths, so that they have no cosine".into(),
     };
-    let (low, high) = of.interval;
-    let change = of
-        .r1_difference
-        .interval
-        .map_or(String::new(), |(low, high)| format!("; 95 % {low:+.1} … {high:+.1}"));
+    let spread = of.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.1} – {high:.1})"));
     let [base, other] = &crossed.costs;
     let cost = |cost: &ModelCost| {
         let size = format!("{} kB", cost.bytes / 1000);
@@ -487,26 +550,15 @@ pub(super) fn agreement(crossed: &Crossed) -> [String; 2] {
     };
     [
         format!(
-            "without an attack {cosine}; both find the same item first for {:.1} % of {} queries (95 % {low:.1} – {high:.1}), on which \
-             R@1 is {:.1} and {:.1} % ({:+.1}{change})",
-            of.same_first, of.queries, of.r1[0], of.r1[1], of.r1_difference.value
+            "on clean images {cosine}; both find the same item first for {:.1} % of {} queries{spread}",
+            of.same_first, of.queries
         ),
         format!(
-            "base {}, other {}, as measured in this audit, which also computes gradients",
+            "baseline {}, candidate {}, as measured in this audit, which also computes gradients",
             cost(base),
             cost(other)
         ),
     ]
-}
-
-/// The meaning of a row's difference; empty for the base.
-pub(super) fn word(row: &ComparedValue) -> &'static str {
-    match row.direction {
-        1 => "better",
-        -1 => "worse",
-        _ if row.difference.is_some() => "no significant difference",
-        _ => "",
-    }
 }
 
 /// The rows that reports for people show, in two parts: scores, R@1 and the value after each attack, which come first; and the
@@ -517,9 +569,4 @@ pub(super) fn shown(entry: &ComparedModel) -> (Vec<&ComparedValue>, Vec<&Compare
             || row.metric == quantity::CLEAN_R1
     };
     entry.rows.iter().filter(|r| !r.metric.as_published()).partition(first)
-}
-
-/// The value of a score in a comparison, and whether it has no meaning; a dash where there is none.
-pub(super) fn compared(entry: &ComparedModel, metric: Quantity) -> (String, bool) {
-    entry.row(metric).map_or(("–".into(), false), |row| (format!("{:.1}", row.value), row.void))
 }

@@ -97,8 +97,8 @@ fn csv(sweep: &Sweep) -> Result<Vec<u8>> {
             let ids: Vec<&str> = point.warnings.iter().map(|w| w.id.as_str()).collect();
             cells.extend([
                 number(robust.map(|r| r.value)),
-                number(robust.map(|r| r.interval.0)),
-                number(robust.map(|r| r.interval.1)),
+                number(robust.and_then(|r| r.interval).map(|i| i.0)),
+                number(robust.and_then(|r| r.interval).map(|i| i.1)),
                 robust.map_or(String::new(), |r| r.queries.to_string()),
                 point.suite.eps.to_string(),
                 point.suite.alpha.to_string(),

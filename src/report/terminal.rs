@@ -7,6 +7,7 @@ use super::shown::{
     Grid, bound, capital, corrupted, corruptions, crafted, label, number, percent, retrieval, smallest,
     stepping, verification, weakest,
 };
+use crate::judge::quantity::Quantity;
 use crate::record::{CheckResult, Finding, Report, Severity, State, Verdict};
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
@@ -276,9 +277,11 @@ fn first_numbers(first: &[First], width: usize, paint: Paint) -> String {
     if table.lines().all(|line| columns(&line) <= width) {
         return table.to_string();
     }
+    let widest = first.iter().map(|f| f.label.chars().count()).max().unwrap_or(0);
     let number = |f: &First| {
         let parts = table_rows(f).into_iter().filter(|part| !part.is_empty());
-        let text = wrap_in(&format!("{:<12}{}", f.label, parts.collect::<Vec<_>>().join(" · ")), width);
+        let text =
+            wrap_in(&format!("{:<widest$}  {}", f.label, parts.collect::<Vec<_>>().join(" · ")), width);
         if f.void { paint.lines(VOID, &text) } else { text }
     };
     first.iter().map(number).collect::<Vec<_>>().join("\n")
@@ -301,7 +304,7 @@ fn table_rows(f: &First) -> [String; 4] {
 /// The first numbers side by side. Those without a meaning are struck through where there are colours; everywhere a mark says so.
 fn first_table(first: &[First], paint: Paint) -> Table {
     let mut table = paint.table();
-    table.set_header(first.iter().map(|f| f.label));
+    table.set_header(first.iter().map(|f| &f.label));
     let said: Vec<(bool, [String; 4])> = first.iter().map(|f| (f.void, table_rows(f))).collect();
     for row in (0..4).filter(|row| said.iter().any(|(_, texts)| !texts[*row].is_empty())) {
         table.add_row(said.iter().map(|(void, texts)| match (row, Cell::new(&texts[row])) {
@@ -326,12 +329,12 @@ fn beneath(report: &Report, first: &[First]) -> Vec<String> {
     for f in first.iter().filter(|f| !f.remarks.is_empty()) {
         let text = f.remarks.join("; ");
         match said.iter_mut().find(|(_, other)| *other == text) {
-            Some((labels, _)) => labels.push(f.label),
-            None => said.push((vec![f.label], text)),
+            Some((labels, _)) => labels.push(&f.label),
+            None => said.push((vec![&f.label], text)),
         }
     }
     lines.extend(said.into_iter().map(|(labels, text)| format!("{}: {text}", labels.join(" and "))));
-    if let Some(table) = report.scores.ars.as_ref().and_then(|ars| ars.table) {
+    if let Some(table) = Quantity::Table.row(report).value {
         lines.push(format!("ARS as tables print it: {table:.1}"));
     }
     if report.attacks.iter().any(|a| a.ers_term.is_some_and(|term| term > 100.0)) {
@@ -339,7 +342,7 @@ fn beneath(report: &Report, first: &[First]) -> Vec<String> {
     }
     if let Some(search) = for_recall(report) {
         lines.push(format!(
-            "strong search: made {} of {} right queries wrong{}; {} image steps",
+            "strong search: {} of {} correct queries fail{}; {} image steps",
             search.broken(),
             search.trials,
             decided(&search.decided()),
@@ -385,7 +388,7 @@ fn attacks_table(report: &Report, width: usize, paint: Paint) -> String {
     header.extend(["resis-\ntance", "of\nqueries"]);
     table.set_header(&header);
     for a in &report.attacks {
-        let mut row = vec![a.code.clone(), label(a).into(), number(a, a.before), number(a, a.after)];
+        let mut row = vec![a.code.clone(), label(report, a), number(a, a.before), number(a, a.after)];
         row.extend(with_ers.then(|| percent(a.ers_term)));
         row.extend([percent(a.resistance.per_trial), a.of()]);
         let cell = |text: String| match a.small() {

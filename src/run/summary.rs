@@ -94,12 +94,13 @@ pub fn conclude(report: &mut Report, asked: &[ScoreName]) {
     report.corruptions = corruption::corruptions(report);
     verification::conclude(report);
     report.scores = wanted(asked, scores);
-    report.scores.robust_r1 = strong::robust_r1(&report.outcomes);
+    report.scores.robust_r1 = strong::robust_r1(&report.outcomes)
+        .map(|robust| record::RobustR1 { eps: Some(report.suite.eps), ..robust });
     // The bootstrap has no width where all queries agree; one share has one interval in a report.
     if let Some(robust) = &report.scores.robust_r1 {
         let strong =
             |row: &&mut record::Attack| Objective::of_term(&row.code).is_some_and(|of| of.strong_only);
-        report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = Some(robust.interval));
+        report.attacks.iter_mut().filter(strong).for_each(|row| row.after_interval = robust.interval);
     }
     report.breakdowns = breakdown::breakdowns(report);
     if report.part.is_none() {
@@ -282,6 +283,7 @@ pub fn benign(b: &BenignRetrieval, dataset: &Dataset, sampling: Option<String>) 
         map_at_c: Some(100.0 * b.map_at_c),
         cmc: curve.collect(),
         classes: classes.collect(),
+        first: b.first.clone(),
         queries: b.queries,
         without_positive: b.without_positive,
         sampling,

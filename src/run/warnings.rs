@@ -5,11 +5,11 @@ use crate::cli::AuditFlags;
 use crate::data::Dataset;
 use crate::judge::check;
 use crate::judge::check::attacked::Outcomes;
-use crate::judge::score::WIDEST;
+use crate::judge::quantity::{ARS, ARS_STRONG, ERS, Quantity};
 use crate::model::inspect::Look;
 use crate::model::runtime;
 use crate::model::{Info, Route};
-use crate::record::{self, Attack, Data, Finding, Found, Report, ScoreName, Warning, reason};
+use crate::record::{self, Attack, Data, Finding, Found, Report, Warning, reason};
 use crate::space::Gallery;
 use crate::space::benign::BenignRetrieval;
 use crate::threat::measure::kept::{self, KEPT};
@@ -172,20 +172,15 @@ fn small_terms(report: &Report) -> Option<Warning> {
     })
 }
 
-/// Scores whose interval is too wide.
+/// Scores that are not shown.
 fn withheld(report: &Report) -> Option<Warning> {
-    let scores = ScoreName::ALL.iter().filter_map(|name| Some((name, report.scores.get(*name)?)));
-    let all: Vec<String> = scores
-        .filter(|(_, score)| score.withheld)
-        .map(|(name, score)| match score.interval {
-            Some((low, high)) => format!("{name} lies between {low:.1} and {high:.1} (95 %)"),
-            None => format!("{name} has no interval"),
-        })
-        .collect();
+    let scores = [Quantity::Robust, ARS, ERS, ARS_STRONG].into_iter();
+    let all: Vec<String> =
+        scores.filter_map(|of| Some(format!("{}: {}", of.name(), of.withheld(report)?))).collect();
     (!all.is_empty()).then(|| {
         reason::WITHHELD.warning(format!(
-            "{}: an interval wider than {WIDEST:.0} points can't distinguish a weak model from a strong one, so the score is not shown",
-            all.join(", ")
+            "not shown, because it can't distinguish a weak model from a strong one: {}",
+            all.join("; ")
         ))
     })
 }

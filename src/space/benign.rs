@@ -39,6 +39,8 @@ pub struct BenignRetrieval {
     pub ami: Option<f64>,
     /// Per class with queries, by label.
     pub classes: Vec<ClassRetrieval>,
+    /// For each of these queries, in their order, the rank of the first item of its class; 0 = nearest.
+    pub first: Vec<usize>,
     /// The centres of the clustering behind NMI [classes, D]; `None` when not asked for.
     #[serde(skip)]
     pub centres: Option<Array2<f32>>,
@@ -134,6 +136,7 @@ pub fn benign_of(
         nmi: clusters.as_ref().map(|clusters| nmi(clusters, labels)),
         ami: clusters.as_ref().map(|clusters| ami(clusters, labels)),
         classes: classes.collect(),
+        first: ranks.iter().map(|r| r[0]).collect(),
         centres,
     })
 }

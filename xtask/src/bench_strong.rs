@@ -14,7 +14,7 @@ const ARGUMENTS: &str = "[--queries N] [--models DIR] [--data DIR] [--no-peers] 
 const QUERIES: usize = 100;
 const PAGE: &str = "docs/strength.md";
 /// Pictures, in docs/.
-const PICTURES: [&str; 3] = ["strength.svg", "members.svg", "numbers.svg"];
+const PICTURES: [&str; 2] = ["strength.svg", "members.svg"];
 
 #[derive(Debug, PartialEq)]
 struct Options {

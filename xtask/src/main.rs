@@ -11,6 +11,7 @@ mod engines;
 mod experiment;
 mod fuzz;
 mod libtorch;
+mod numbers;
 mod package;
 mod parity;
 mod project;
@@ -32,7 +33,7 @@ struct Task {
     run: fn(&[String]) -> Result,
 }
 
-const TASKS: [Task; 16] = [
+const TASKS: [Task; 17] = [
     Task {
         name: "setup",
         arguments: "[--train | --cuda | --range]",
@@ -50,6 +51,12 @@ const TASKS: [Task; 16] = [
         arguments: "",
         about: "set up, build, and audit the two bundled models",
         run: |arguments| alone(arguments, demo::demo),
+    },
+    Task {
+        name: "numbers",
+        arguments: "",
+        about: "audit the README's three models, and write their numbers into the README and docs/numbers.svg",
+        run: |arguments| alone(arguments, numbers::numbers),
     },
     Task {
         name: "ci",

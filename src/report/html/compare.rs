@@ -4,20 +4,23 @@ use super::page::{at, band, finding, scripted, section, table};
 use crate::Result;
 use crate::judge::compare::{ComparedModel, ComparedValue, Comparison};
 use crate::judge::crossed::Crossed;
-use crate::report::shown::{ARROW, COMPARED, agreement, capital, cells, compared, shown, transfer, word};
+use crate::report::shown::{
+    ARROW, COMPARED, ROW_HEADS, agreement, capital, cells, compared, compared_heads, interval_of, row_name,
+    shown, transfer,
+};
 use maud::{Markup, html};
 
 /// Renders a comparison as an HTML page.
 pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
     let models = html! {
         .card.scroll { table {
-            thead { tr { th { "Model" } th.n { "robust R@1" } th.n { "ARS" } th.n { "ERS" } th.n { "clean R@1" } } }
+            thead { tr { th { "Model" } @for head in compared_heads(comparison) { th.n { (head) } } } }
             tbody {
                 @for m in &comparison.models {
                     tr {
-                        td title=(m.report) { b { (m.model) } @if m.base { " " span.quiet { "base" } } }
+                        td title=(m.report) { b { (m.model) } @if m.base { " " span.quiet { "baseline" } } }
                         @for quantity in COMPARED {
-                            @let (value, void) = compared(m, quantity);
+                            @let (value, void) = compared(comparison, m, quantity);
                             td.n { @if void { s { (value) } } @else { (value) } }
                         }
                     }
@@ -26,11 +29,13 @@ pub fn render(comparison: &Comparison) -> Result<Vec<u8>> {
         } }
     };
     let base = comparison.models.iter().find(|m| m.base).map_or("", |m| m.model.as_str());
+    let models = html! { p { b { (comparison.answer) "." } } (models) };
+    let question = section("Which is the most robust?", "0 to 100; higher is more robust.", models);
     let sections = html! {
+        (question)
         @if !comparison.cautions.is_empty() {
             section.card { @for c in &comparison.cautions { (finding("warned", "CAUTION", html! { (c) })) } }
         }
-        (section("Which is the most robust?", "0 to 100; higher is more robust.", models))
         @for m in comparison.models.iter().filter(|m| !m.base) { (against(comparison, m, base)) }
         @if let Some(crossed) = &comparison.crossed { (together(crossed)) }
     };
@@ -55,11 +60,11 @@ fn against(comparison: &Comparison, entry: &ComparedModel, base: &str) -> Markup
     let table = html! {
         (rows_of(comparison, &first))
         @if !others.is_empty() {
-            details { summary { "Resistances, the worst classes and groups, and retrieval without attack" } (rows_of(comparison, &others)) }
+            details { summary { "Resistances, the worst classes and groups, and clean retrieval" } (rows_of(comparison, &others)) }
         }
     };
-    let lead = "Right of the middle is more robust. The band is the 95 % interval of the difference; where it includes \
-                the middle, there is no significant difference.";
+    let lead = "Right of the middle is better. The band is the 95 % interval of the difference; if it includes the middle, there is no \
+                significant difference.";
     section(&format!("{} against {base}", entry.model), lead, table)
 }
 
@@ -69,25 +74,22 @@ fn rows_of(comparison: &Comparison, rows: &[&ComparedValue]) -> Markup {
         .card { table.attacks.compared {
             thead { tr {
                 th { "Metric" }
-                th.plot { "less robust ⟵ difference ⟶ more robust" }
-                th.n { "theirs" }
-                th.n { "base" }
-                th.n { "change" }
-                th.n { "95 %" }
+                th.plot { "worse ⟵ difference ⟶ better" }
+                @for head in ROW_HEADS { th.n { (head) } }
                 th {}
             } }
             tbody {
                 @for row in rows {
-                    @let [value, base, change, interval] = cells(comparison, row);
+                    @let [value, base, change, _] = cells(comparison, row);
                     @let class = match row.direction { 1 => "pass", -1 => "failed", _ => "quiet" };
                     tr {
-                        td.attack { b { (row.metric.name()) } }
+                        td.attack { b { (row_name(row)) } }
                         td.plot { (plot(row)) }
-                        td.n data-name="theirs" { @if row.void { s { (value) } } @else { b { (value) } } }
-                        td.n data-name="base" { (base) }
-                        td.n data-name="change" { span.(class) { (change) } }
-                        td.n data-name="95 %" { (interval) }
-                        td.(class).word { (word(row)) }
+                        td.n data-name=(ROW_HEADS[0]) { @if row.void { s { (value) } } @else { b { (value) } } }
+                        td.n data-name=(ROW_HEADS[1]) { (base) }
+                        td.n data-name=(ROW_HEADS[2]) { span.(class) { (change) } }
+                        td.n data-name=(ROW_HEADS[3]) { (interval_of(comparison, row)) }
+                        td.(class).word title=[row.why.as_ref()] { (row.word.text()) }
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use super::page::{line, section as framed, sentence};
 use crate::judge::score::withstood;
 use crate::record::{Example, Examples, Map, MapPoint, Move, Neighbour, Outcome, Report};
-use crate::report::shown::about;
+use crate::report::shown::{about, label_at};
 use crate::threat::Objective;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -57,13 +57,14 @@ fn result(outcome: &Outcome, report: &Report) -> Option<(&'static str, &'static 
     let (before, after) = (term.read)(outcome, basis.form)?;
     let scale = term.scale(basis.ranked_by(&outcome.attack));
     let before = before.map_or(String::new(), |v| format!("{} → ", term.show(scale * v)));
+    let label = label_at(term, Some(&report.suite.budget()));
     let (class, word) = match withstood(outcome, &basis) {
         None => ("quiet", "nothing to lose"),
         Some(r) if r >= 100.0 => ("pass", "attack failed"),
         Some(r) if r <= 0.0 => ("failed", "goal reached"),
         Some(_) => ("warned", "in part"),
     };
-    Some((class, word, format!("{}: {before}{}", term.label, term.show(scale * after))))
+    Some((class, word, format!("{label}: {before}{}", term.show(scale * after))))
 }
 
 fn card(e: &Example, examples: &Examples, report: &Report) -> Markup {

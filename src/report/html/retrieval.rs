@@ -1,7 +1,7 @@
 //! The section on what attacked queries find, and on the smallest perturbations.
 
 use super::page::{line, section as framed, table};
-use crate::record::{Report, Smallest};
+use crate::record::{Report, Smallest, size};
 use crate::report::shown::{capital, retrieval, smallest};
 use maud::{Markup, html};
 
@@ -27,5 +27,5 @@ fn curve(found: &Smallest) -> Markup {
         end.map_or(0.0, |end| found.curve[end.max(1).min(found.curve.len() - 1)].eps).max(f64::MIN_POSITIVE);
     let shown = found.curve.iter().filter(|p| p.eps <= most);
     let points: Vec<(f64, f64)> = shown.map(|p| (p.eps / most, p.r1)).collect();
-    line("R@1 by ε", &points, &["ε 0".into(), "R@1, 0 to 100 %".into(), format!("{most:.4}")])
+    line("R@1 by ε", &points, &["ε 0".into(), "R@1, 0 to 100 %".into(), size(&found.norm, most, 1)])
 }

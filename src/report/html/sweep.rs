@@ -108,7 +108,7 @@ fn plot(sweep: &Sweep, term: &'static Term) -> Markup {
     let curves = curves(sweep, axis);
     html! {
         .card {
-            p { b { (term.name) } " " span.quiet { (term.label) } }
+            p { b { (term.name) } " " span.quiet { (shown::label(sweep, term)) } }
             svg viewBox=(format!("0 0 {} {}", SIZE.0, SIZE.1)) width="100%" role="img" aria-label=(format!("{} along {}", term.name, sweep.axes[axis])) {
                 @for v in [low, (low + high) / 2.0, high] {
                     line x1=(ROOM.0) x2=(SIZE.0 - RIGHT) y1=(y(v)) y2=(y(v)) stroke="var(--track)" {}

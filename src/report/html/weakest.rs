@@ -4,7 +4,7 @@ use super::page::{section as framed, table};
 use crate::judge::division::LEAST;
 use crate::judge::score::withstood;
 use crate::record::{Form, Outcome, Report};
-use crate::report::shown::breakdowns;
+use crate::report::shown::{Grid, weakest_by_attack};
 use crate::threat::Objective;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ const ROWS: [usize; 2] = [40, 20];
 #[derive(Default)]
 struct Tally<'r> {
     queries: usize,
-    /// Queries that are right without attack, and those that are right after every attack on R@1 or on a decision; `None` without such an
-    /// attack.
+    /// Queries that are correct on clean images, and those that stay correct under every attack on R@1 or on a decision; `None` without such
+    /// an attack.
     right: Option<[usize; 2]>,
     /// Sum and number of what the trials withstood.
     withstood: (f64, usize),
@@ -57,6 +57,17 @@ impl<'r> Tally<'r> {
         self.withstood.1 += other.withstood.1;
     }
 
+    /// Whether there are enough queries to rank them by, and something to lose.
+    fn ranks(&self) -> bool {
+        self.queries >= LEAST && self.right.is_none_or(|[correct, _]| correct > 0)
+    }
+
+    /// The share of correct queries that fail, in per cent.
+    fn failed(&self) -> Option<f64> {
+        let [correct, left] = self.right?;
+        (correct > 0).then(|| 100.0 * (correct - left) as f64 / correct as f64)
+    }
+
     fn mean(&self) -> Option<f64> {
         (self.withstood.1 > 0).then(|| self.withstood.0 / self.withstood.1 as f64)
     }
@@ -89,17 +100,30 @@ pub(super) fn section(report: &Report) -> Markup {
     for (_, class, tally) in queries.iter().filter(|(_, class, _)| !class.is_empty()) {
         by_class.entry(class).or_default().add(tally);
     }
-    let mut classes: Vec<(&str, Tally)> = by_class.into_iter().collect();
     let weak = |t: &Tally| t.mean().unwrap_or(f64::INFINITY);
-    classes.sort_by(|a, b| weak(&a.1).total_cmp(&weak(&b.1)).then(a.0.cmp(b.0)));
+    let all = by_class.len();
+    let mut classes: Vec<(&str, Tally)> = by_class.into_iter().filter(|(_, t)| t.ranks()).collect();
+    classes.sort_by(|a, b| {
+        let (x, y) = (a.1.failed().unwrap_or(0.0), b.1.failed().unwrap_or(0.0));
+        y.total_cmp(&x).then(weak(&a.1).total_cmp(&weak(&b.1))).then(a.0.cmp(b.0))
+    });
     queries.sort_by(|a, b| weak(&a.2).total_cmp(&weak(&b.2)).then(a.0.cmp(b.0)));
-    let lead = "Withstood: 100 where attacks did not move what they attack, 0 where all of them reached their goals; the mean over the \
-                attacks on queries. A class of few queries may be weak by chance.";
+    let lead = "Withstood: 100 if attacks did not move what they attack, 0 if all of them reached their goals; the mean over the attacks on \
+                queries.";
+    let left_out = format!(
+        "Classes by the share of their correct queries that fail under one of the attacks or more. {} of {all} classes are left out: they \
+         have fewer than {LEAST} attacked queries, or no correct one to lose.",
+        all - classes.len()
+    );
     let content = html! {
         @if !classes.is_empty() {
-            .card { h3 { (headline("classes", classes.len(), ROWS[0])) } (of_classes(&classes)) }
+            .card { h3 { (headline("classes", classes.len(), ROWS[0])) } (of_classes(&classes)) @if all > classes.len() { p.note { (left_out) } } }
+        } @else if all > 0 {
+            p { "No class is ranked: each has fewer than " (LEAST) " attacked queries, or no correct one to lose." }
         }
-        @if !report.breakdowns.is_empty() { .card { h3 { "The worst classes and groups after each attack" } (worst(report)) } }
+        @if let Some(grid) = weakest_by_attack(report) {
+            .card { h3 { "The weakest classes and groups under each attack" } (worst(&grid)) }
+        }
         .card { h3 { (headline("queries", queries.len(), ROWS[1])) } (of_queries(&queries)) }
     };
     framed("Which classes and queries fall first?", lead, content)
@@ -123,15 +147,16 @@ fn of_classes(classes: &[(&str, Tally)]) -> Markup {
     html! {
         .scroll.tall { table.sort {
             thead { tr {
-                th { "Class" } th.n { "queries" } th.n { "right before" } th.n { "right after all" } th.n { "withstood, %" }
+                th { "Class" } th.n { "queries" } th.n { "correct" } th.n { "fail" } th.n { "fail, %" } th.n { "withstood, %" }
             } }
             tbody {
                 @for (class, t) in classes.iter().take(ROWS[0]) {
                     tr {
                         td.id { (class) }
                         (number(Some(t.queries as f64), 0, "queries"))
-                        (number(t.right.map(|r| r[0] as f64), 0, "right before"))
-                        (number(t.right.map(|r| r[1] as f64), 0, "right after all"))
+                        (number(t.right.map(|r| r[0] as f64), 0, "correct"))
+                        (number(t.right.map(|r| (r[0] - r[1]) as f64), 0, "fail"))
+                        (number(t.failed(), 1, "fail, %"))
                         (number(t.mean(), 1, "withstood, %"))
                     }
                 }
@@ -140,14 +165,15 @@ fn of_classes(classes: &[(&str, Tally)]) -> Markup {
     }
 }
 
-/// The worst classes and groups of each number.
-fn worst(report: &Report) -> Markup {
+/// The weakest classes and groups under each attack.
+fn worst(grid: &Grid) -> Markup {
     html! {
         p.note {
-            "Of classes and groups with " (LEAST) " queries or more: the lowest R@1, and the highest share of wrong decisions. The worst of several is bad by chance too: the \
-             interval takes account of it (Clopper and Pearson at 1 − 0.05/m for each of m, so that all hold together)."
+            "Of classes and groups with " (LEAST) " attacked queries or more, and a correct one: how many of their correct queries fail. The \
+             weakest of several is weak by chance too: the interval takes account of it (Clopper and Pearson at 1 − 0.05/m for each of m, so \
+             that all hold together)."
         }
-        (table(&breakdowns(report)))
+        (table(grid))
     }
 }
 
@@ -155,7 +181,7 @@ fn of_queries(queries: &[(&str, &str, Tally)]) -> Markup {
     html! {
         .scroll.tall { table.sort {
             thead { tr {
-                th { "Query" } th { "Class" } th { "Right" } th { "Worst attack" } th.n { "moved" } th.n { "withstood, %" }
+                th { "Query" } th { "Class" } th { "Correct" } th { "Worst attack" } th.n { "moved" } th.n { "withstood, %" }
             } }
             tbody {
                 @for (query, class, t) in queries.iter().take(ROWS[1]) {

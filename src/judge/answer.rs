@@ -1,0 +1,106 @@
+//! The question that a comparison answers first: which model is the most robust?
+
+use super::compared::{ComparedModel, ComparedValue, Word};
+use super::paired::{Difference, PairedReports};
+use super::quantity::{CLEAN_R1, Quantity};
+use super::row::State;
+use crate::record::Report;
+
+/// The answer in a sentence without a full stop, or why there is none. `models` are those of `reports`, in their order. A significant loss of
+/// clean R@1 against the baseline, the first of them, comes first.
+pub(super) fn most_robust(models: &[ComparedModel], reports: &[Report]) -> String {
+    let names = names(models);
+    let losses: Vec<String> =
+        models.iter().zip(&names).filter_map(|(model, name)| loss(model, name, models)).collect();
+    let answer = robust(models, reports, &names);
+    match losses.is_empty() {
+        true => answer.replacen("which model", "Which model", 1),
+        false => format!("{}; under attack, {answer}", losses.join("; ")),
+    }
+}
+
+/// The models by their files' names, or by their reports' where two are alike.
+fn names(models: &[ComparedModel]) -> Vec<&str> {
+    let alike = |m: &ComparedModel| models.iter().filter(|other| other.model == m.model).count() > 1;
+    models.iter().map(|m| if alike(m) { m.report.as_str() } else { m.model.as_str() }).collect()
+}
+
+/// A significant loss of clean R@1.
+fn loss(model: &ComparedModel, name: &str, models: &[ComparedModel]) -> Option<String> {
+    let row = model.row(CLEAN_R1).filter(|row| row.word == Word::Worse)?;
+    let base = models.iter().find(|m| m.base)?.row(CLEAN_R1)?.value?;
+    Some(format!(
+        "{name} finds less on clean images: R@1 {} against {base:.1} ({})",
+        CLEAN_R1.show(row.value?),
+        spread(row.difference.as_ref()?)
+    ))
+}
+
+/// A difference with its interval.
+fn spread(difference: &Difference) -> String {
+    let show = |v| Quantity::Robust.show_change(v);
+    let interval = difference
+        .interval
+        .map_or(String::new(), |(low, high)| format!(", 95 % {} … {}", show(low), show(high)));
+    format!("{}{interval}", show(difference.value))
+}
+
+fn robust(models: &[ComparedModel], reports: &[Report], names: &[&str]) -> String {
+    let cant = |why: String| format!("which model is the most robust can't be said: {why}");
+    let rows: Vec<Option<&ComparedValue>> = models.iter().map(|m| m.row(Quantity::Robust)).collect();
+    let mut known: Vec<(usize, f64, &ComparedValue)> = Vec::new();
+    for (i, row) in rows.into_iter().enumerate() {
+        let name = names[i];
+        let Some(row) = row else {
+            return cant(
+                "no report has robust R@1. Audit with the strong search: leave out --strong-sample off"
+                    .into(),
+            );
+        };
+        let why = row.why.as_deref().unwrap_or_default();
+        match (row.state, row.value) {
+            (State::NotMeasured, _) => return cant(format!("{name} has no robust R@1 ({why})")),
+            (State::Withheld, _) => return cant(format!("robust R@1 of {name} is withheld: {why}")),
+            _ if row.void => return cant(format!("robust R@1 of {name} is not to be trusted")),
+            (State::Measured, value) => known.extend(value.map(|value| (i, value, row))),
+        }
+    }
+    let budget = |row: &ComparedValue| row.eps.clone().unwrap_or_default();
+    if known.iter().any(|(_, _, row)| row.eps != known[0].2.eps) {
+        let each: Vec<String> = known
+            .iter()
+            .map(|(i, value, row)| format!("{} {value:.1} at {}", names[*i], budget(row)))
+            .collect();
+        return cant(format!("robust R@1 was measured under different ε: {}", each.join(", ")));
+    }
+    known.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let (best, others) = (known[0], &known[1..]);
+    let mut close = Vec::new();
+    let mut beaten = Vec::new();
+    for (i, value, _) in others {
+        let pair = PairedReports::new(&reports[*i], &reports[best.0]);
+        let difference = pair.difference(Quantity::Robust);
+        match difference.and_then(|d| Some((d, d.significant()?))) {
+            None => {
+                let why = "attacked other queries, so that the difference has no interval";
+                return cant(format!("{} and {} {why}", names[best.0], names[*i]));
+            }
+            Some((d, true)) => beaten.push(format!("{value:.1} of {} ({})", names[*i], spread(&d))),
+            Some((d, false)) => close.push(format!("{value:.1} of {} ({})", names[*i], spread(&d))),
+        }
+    }
+    let at = budget(best.2);
+    let value = best.1;
+    match (close.is_empty(), beaten.is_empty()) {
+        (true, _) => format!(
+            "{} is the most robust: robust R@1 at {at} is {value:.1}, against {}",
+            names[best.0],
+            beaten.join(" and ")
+        ),
+        (false, _) => cant(format!(
+            "robust R@1 at {at} of {} is {value:.1}, not significantly above {}",
+            names[best.0],
+            close.join(" and ")
+        )),
+    }
+}
