@@ -516,7 +516,8 @@ fn every_signal_that_ends_a_run_says_where_its_trials_are() {
 #[test]
 fn a_second_signal_ends_a_run_at_once_and_says_where_its_trials_are() {
     let dir = stage();
-    for (i, signals) in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]].iter().enumerate() {
+    for (i, signals) in [["INT", "INT"], ["INT", "TERM"], ["TERM", "HUP"], ["HUP", "INT"]].iter().enumerate()
+    {
         let child = under_way(&dir, &["-q"]);
         send(&child, signals);
         let (code, said) = ended(child);

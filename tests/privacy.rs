@@ -70,7 +70,10 @@ fn commands_write_what_the_page_names_and_nothing_else() {
     let shared = ["--data", "data", "--suite", "suite.yaml", "--max-queries", "4"];
     let with = |words: &[&'static str], more: &[&'static str]| [words, &shared[..], more].concat();
     let mut commands: Vec<(Vec<&str>, &[&str])> = vec![
-        ([&["run", "-q", "-o", "r.json", "-o", "r.html", "--trials-out", "t.json"][..], &FLAGS].concat(), &["r.json", "r.html", "t.json"]),
+        (
+            [&["run", "-q", "-o", "r.json", "-o", "r.html", "--trials-out", "t.json"][..], &FLAGS].concat(),
+            &["r.json", "r.html", "t.json"],
+        ),
         (vec!["inspect", "model.onnx", "--write-card"], &["model.yaml"]),
         (with(&["doctor", "model.onnx", "-q", "--only", "noise", "-o", "d.json"], &[]), &["d.json"]),
         (with(&["sweep", "model.onnx", "-q", "-o", "s.json"], &["--over", "eps=1/255,2/255"]), &["s.json"]),
@@ -87,7 +90,15 @@ fn commands_write_what_the_page_names_and_nothing_else() {
         (part("hash:2/2", "p2.json"), &["p2.json"]),
         (vec!["merge", "p1.json", "p2.json", "-o", "whole.json"], &["whole.json"]),
     ];
-    let silent = [&["ops"][..], &["attacks"], &["suites"], &["schema"], &["completions", "bash"], &["man"], &["--version"]];
+    let silent = [
+        &["ops"][..],
+        &["attacks"],
+        &["suites"],
+        &["schema"],
+        &["completions", "bash"],
+        &["man"],
+        &["--version"],
+    ];
     commands.extend(silent.map(|words| (words.to_vec(), &[][..])));
     let tried: BTreeSet<&str> = commands.iter().map(|(words, _)| words[0]).collect();
     for command in Cli::command().get_subcommands() {
@@ -97,7 +108,8 @@ fn commands_write_what_the_page_names_and_nothing_else() {
         let before: BTreeSet<String> = user.work.names().into_iter().collect();
         let done = ran(user.program().args(&words));
         assert!([Some(0), Some(12)].contains(&done.code), "{words:?}: {}{}", done.out, done.err);
-        let made: BTreeSet<String> = user.work.names().into_iter().filter(|name| !before.contains(name)).collect();
+        let made: BTreeSet<String> =
+            user.work.names().into_iter().filter(|name| !before.contains(name)).collect();
         assert_eq!(made, named.iter().map(ToString::to_string).collect(), "{words:?}");
         assert_eq!(user.unnamed(), [] as [PathBuf; 0], "{words:?}");
     }
@@ -113,7 +125,8 @@ fn a_value_of_the_user_stands() {
         let user = User::new();
         ran(user.program().env("ORT_DISABLE_TELEMETRY", value).args(["inspect", "model.onnx"])).ended(0);
         let found = user.unnamed();
-        let device = found.iter().any(|path| path.ends_with("Microsoft/DeveloperTools/.onnxruntime/deviceid"));
+        let device =
+            found.iter().any(|path| path.ends_with("Microsoft/DeveloperTools/.onnxruntime/deviceid"));
         assert!(device == collects && found.is_empty() != collects, "{value:?}: {found:?}");
     }
 }
@@ -121,7 +134,16 @@ fn a_value_of_the_user_stands() {
 /// What strace prints of a command: network calls and files that are opened or made. `None`, and a message, if it can't trace here.
 fn traced(command: &Command, trace: &Path) -> Option<String> {
     let mut strace = Command::new("strace");
-    strace.args(["-f", "-qq", "-s", "4096", "-e", "trace=%network,open,openat,openat2,creat,mkdir,mkdirat", "-e", "signal=none"]);
+    strace.args([
+        "-f",
+        "-qq",
+        "-s",
+        "4096",
+        "-e",
+        "trace=%network,open,openat,openat2,creat,mkdir,mkdirat",
+        "-e",
+        "signal=none",
+    ]);
     strace.arg("-o").arg(trace).arg("--").arg(command.get_program()).args(command.get_args());
     if let Some(folder) = command.get_current_dir() {
         strace.current_dir(folder);
@@ -133,13 +155,21 @@ fn traced(command: &Command, trace: &Path) -> Option<String> {
         };
     }
     let done = strace.stdin(Stdio::null()).output();
-    let traces = Command::new("strace").args(["-o", "/dev/null", "true"]).output().is_ok_and(|o| o.status.success());
+    let traces =
+        Command::new("strace").args(["-o", "/dev/null", "true"]).output().is_ok_and(|o| o.status.success());
     if !traces {
-        eprintln!("skipped: needs strace (Debian, Ubuntu: apt install strace), and the right to trace processes");
+        eprintln!(
+            "skipped: needs strace (Debian, Ubuntu: apt install strace), and the right to trace processes"
+        );
         return None;
     }
     let done = done.unwrap();
-    assert!(done.status.success(), "{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
     Some(std::fs::read_to_string(trace).unwrap())
 }
 
@@ -147,7 +177,9 @@ fn traced(command: &Command, trace: &Path) -> Option<String> {
 fn forbidden<'t>(trace: &'t str, allowed: &[String]) -> Vec<&'t str> {
     let bad = |line: &&str| {
         // The process's number comes first.
-        let Some((call, rest)) = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').split_once('(') else {
+        let Some((call, rest)) =
+            line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').split_once('(')
+        else {
             return false;
         };
         match call {
@@ -199,7 +231,11 @@ fn an_audit_opens_no_socket_and_writes_nowhere_else() {
 fn a_temporary_folder_without_room_does_no_harm() {
     let user = User::new();
     // Weights of 20 MB, which a file used to take.
-    let weights = Weights::new(3).normal("w", &[models::SIDE * models::SIDE, 34_800], 0.02).normal("v", &[34_800, models::DIM], 0.02);
+    let weights = Weights::new(3).normal("w", &[models::SIDE * models::SIDE, 34_800], 0.02).normal(
+        "v",
+        &[34_800, models::DIM],
+        0.02,
+    );
     let nodes = vec![
         Node::new("Flatten", &["image"], "flat"),
         Node::new("MatMul", &["flat", "w"], "wide"),
@@ -230,7 +266,11 @@ fn a_temporary_folder_without_room_does_no_harm() {
 fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
     let folders = ["src", "crates", "tools", "models", "docs", "python", "examples"];
     let mut seen = Vec::new();
-    for file in folders.iter().flat_map(|folder| files(&Path::new(ROOT).join(folder))).chain([bundled("../README.md")]) {
+    for file in folders
+        .iter()
+        .flat_map(|folder| files(&Path::new(ROOT).join(folder)))
+        .chain([bundled("../README.md")])
+    {
         let extension = file.extension().and_then(|e| e.to_str()).unwrap_or_default();
         if !["py", "md", "sh", "yaml"].contains(&extension) {
             continue;
@@ -239,7 +279,9 @@ fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
         // A page's blocks are programs of their own.
         let parts: Vec<&str> = if extension == "md" { text.split("```").collect() } else { vec![&text] };
         for part in parts {
-            let imports = |line: &str| line.trim().starts_with("import onnxruntime") || line.trim().starts_with("from onnxruntime");
+            let imports = |line: &str| {
+                line.trim().starts_with("import onnxruntime") || line.trim().starts_with("from onnxruntime")
+            };
             let Some(at) = part.lines().position(imports) else { continue };
             let before = part.lines().take(at).any(|line| line.contains("ORT_DISABLE_TELEMETRY"));
             // The package does it when it is imported, before its modules are.
@@ -247,18 +289,25 @@ fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
             seen.push(file.strip_prefix(ROOT).unwrap().display().to_string());
         }
     }
-    for name in ["src/run/verify.py", "docs/gradients.md", "python/onnx_audit/gradient.py", "tools/precisions.py"] {
+    for name in
+        ["src/run/verify.py", "docs/gradients.md", "python/onnx_audit/gradient.py", "tools/precisions.py"]
+    {
         assert!(seen.iter().any(|file| file == name), "{name} is not among {seen:?}");
     }
     let package = std::fs::read_to_string(Path::new(ROOT).join("python/onnx_audit/__init__.py")).unwrap();
     let imports = package.lines().filter(|line| line.starts_with("from .") || line.contains("disable()"));
     let first: Vec<&str> = imports.take(2).collect();
     assert!(first[0].contains("telemetry") && first[1].contains("disable()"), "{first:?}");
-    for script in ["tools/ci/audit.sh", "tools/engines/slurm.sh", "tools/engines/parallel.sh", "tools/cuda_run.sh"] {
+    for script in
+        ["tools/ci/audit.sh", "tools/engines/slurm.sh", "tools/engines/parallel.sh", "tools/cuda_run.sh"]
+    {
         let text = std::fs::read_to_string(Path::new(ROOT).join(script)).unwrap();
         assert!(text.contains("export ORT_DISABLE_TELEMETRY=\"${ORT_DISABLE_TELEMETRY:-1}\""), "{script}");
     }
-    for (file, words) in [("Dockerfile", "ENV ORT_DISABLE_TELEMETRY=1"), ("tools/engines/kubernetes.yaml", "name: ORT_DISABLE_TELEMETRY, value: \"1\"")] {
+    for (file, words) in [
+        ("Dockerfile", "ENV ORT_DISABLE_TELEMETRY=1"),
+        ("tools/engines/kubernetes.yaml", "name: ORT_DISABLE_TELEMETRY, value: \"1\""),
+    ] {
         assert!(std::fs::read_to_string(Path::new(ROOT).join(file)).unwrap().contains(words), "{file}");
     }
 }

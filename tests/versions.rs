@@ -31,7 +31,8 @@ fn with(dir: &Temp, library: &Path, words: &[&str]) -> Ran {
 fn both_ends_of_the_range_audit_as_the_usual_version_does() {
     let dir = Temp::new();
     let model = bundled("hardened.onnx").display().to_string();
-    let words = |out| ["--suite", "ars", &model, "--max-queries", "30", "--strong-sample", "off", "-q", "-o", out];
+    let words =
+        |out| ["--suite", "ars", &model, "--max-queries", "30", "--strong-sample", "off", "-q", "-o", out];
     ran(program(&dir).args(words("usual.json"))).ended(0);
     let usual = dir.json("usual.json");
     for version in [OLDEST, NEWEST] {
@@ -42,9 +43,16 @@ fn both_ends_of_the_range_audit_as_the_usual_version_does() {
         let runtime = report["tool"]["runtime"].as_str().unwrap();
         assert!(runtime.contains(version) && !runtime.contains(VERSION), "{runtime}");
         // Kernels round differently, and a step follows the sign of a gradient.
-        let number = |report: &Value, path: &str| report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path}"));
+        let number = |report: &Value, path: &str| {
+            report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path}"))
+        };
         for (path, tolerance) in [("/benign/r1", 0.01), ("/scores/ars/value", 1.0)] {
-            common::near(number(&report, path), number(&usual, path), tolerance, &format!("{version} {path}"));
+            common::near(
+                number(&report, path),
+                number(&usual, path),
+                tolerance,
+                &format!("{version} {path}"),
+            );
         }
         let done = with(&dir, &library, &["inspect", &model]).ended(0);
         assert_eq!(done.err, "", "{version}");
@@ -67,7 +75,8 @@ const Base *OrtGetApiBase(void) {
     return &base;
 }
 "#;
-    let named = common::runtime_folder().or_else(|| std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from)).unwrap();
+    let named =
+        common::runtime_folder().or_else(|| std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from)).unwrap();
     let mut files = match named.is_dir() {
         true => std::fs::read_dir(&named).unwrap().map(|entry| entry.unwrap().path()).collect(),
         false => vec![named],
@@ -89,9 +98,28 @@ const Base *OrtGetApiBase(void) {
     };
     let Some(old) = shim("1.23.9") else { return };
     let refused = with(&dir, &old, &["inspect", "model.onnx"]).ended(2);
-    says(&refused.err, &["libonnxruntime.so.1.23.9", "its version is 1.23.9", "the oldest that works is 1.24", "pip install"]);
+    says(
+        &refused.err,
+        &[
+            "libonnxruntime.so.1.23.9",
+            "its version is 1.23.9",
+            "the oldest that works is 1.24",
+            "pip install",
+        ],
+    );
     let new = shim("1.99.0").unwrap();
-    let audit = ["model.onnx", "--data", "data", "--suite", "smoke", "--max-queries", "4", "--strong-sample", "off", "-q"];
+    let audit = [
+        "model.onnx",
+        "--data",
+        "data",
+        "--suite",
+        "smoke",
+        "--max-queries",
+        "4",
+        "--strong-sample",
+        "off",
+        "-q",
+    ];
     for words in [&audit[..], &["inspect", "model.onnx"], &["grad", "model.onnx", "-o", "g.onnx"]] {
         let done = with(&dir, &new, words).ended(0);
         let said = done.err.split_whitespace().collect::<Vec<_>>().join(" ");

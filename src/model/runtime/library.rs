@@ -1,7 +1,7 @@
 //! Finding and loading ONNX Runtime's shared library.
 
-use super::places::{PLACES, Surroundings, cuda_libraries};
 use super::disable_telemetry;
+use super::places::{PLACES, Surroundings, cuda_libraries};
 use super::version::{NEWEST, OLDEST, VERSION};
 use crate::{Error, Result};
 use std::collections::BTreeSet;

@@ -25,12 +25,23 @@ fn fold(graph: &Graph) -> Result<Graph> {
         // Another copy of the weights, for a session that never runs.
         .and_then(|b| b.with_config_entry("session.disable_prepacking", "1"))
         .map_err(|e| fault("setting up")(e.into()))?;
-    let (committed, bytes) = handover::receive(|path| {
-        let b = b.with_optimized_model_path(path).map_err(|e| fault("setting up")(e.into()))?;
+    let (committed, [model, weights]) = handover::receive(|[model, weights]| {
+        // Beside the graph, because protobuf ends at 2 GB; within it they would also be copied once more.
+        let name = weights.file_name().unwrap_or_default().to_string_lossy();
+        let b = b
+            .with_optimized_model_path(model)
+            .and_then(|b| {
+                b.with_config_entry("session.optimized_model_external_initializers_file_name", name)
+            })
+            .and_then(|b| {
+                b.with_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+            })
+            .map_err(|e| fault("setting up")(e.into()))?;
         Session::commit(graph, Provider::Cpu, b).map(drop)
     })?;
     committed?;
-    let mut specialised = Graph::decode_as_is(bytes.into(), Path::new("the simplified graph"))?;
+    let path = Path::new("the simplified graph");
+    let mut specialised = Graph::decode_beside(model.into(), weights.into(), path)?;
     // The file declares every operator set that ONNX Runtime knows.
     specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
     specialised.precision = graph.precision;

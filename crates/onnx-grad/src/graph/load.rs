@@ -1,6 +1,6 @@
 //! `.onnx` file → [`Graph`].
 
-use super::{Graph, canonical, proto, read};
+use super::{Graph, canonical, proto, read, tensor};
 use crate::{Error, Result};
 use prost::{Message, bytes::Bytes};
 use std::io::{Read, Seek, SeekFrom};
@@ -28,8 +28,31 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Decodes without touching the opset; for graphs that ONNX Runtime wrote back.
+    /// Decodes without touching the opset.
     pub fn decode_as_is(bytes: Bytes, path: &Path) -> Result<Graph> {
+        let external = |location: &str, offset: u64, length: Option<u64>| {
+            read_external(path, location, offset, length).map(Bytes::from)
+        };
+        Self::decode_with(bytes, path, &external)
+    }
+
+    /// [`Graph::decode_as_is`] of a graph whose external data are all in `weights`; `path` names the graph in errors.
+    pub fn decode_beside(bytes: Bytes, weights: Bytes, path: &Path) -> Result<Graph> {
+        let external = |_: &str, offset: u64, length: Option<u64>| {
+            let available = (weights.len() as u64).saturating_sub(offset);
+            match length.unwrap_or(available) {
+                length if length <= available => {
+                    Ok(weights.slice(offset as usize..(offset + length) as usize))
+                }
+                length => Err(format!(
+                    "has {available} bytes of external data at {offset}, and {length} are wanted"
+                )),
+            }
+        };
+        Self::decode_with(bytes, path, &external)
+    }
+
+    fn decode_with(bytes: Bytes, path: &Path, external: tensor::External) -> Result<Graph> {
         let bad = |why: String| Error::Model(format!("{}: {why}", path.display()));
         let mut model =
             proto::ModelProto::decode(bytes.clone()).map_err(|e| bad(not_onnx(&bytes, Some(&e))))?;
@@ -43,10 +66,7 @@ impl Graph {
         if model.opset_import.is_empty() {
             return Err(bad("is truncated: it names no operator set. Copy or export it again".into()));
         }
-        let external = move |location: &str, offset: u64, length: Option<u64>| {
-            read_external(path, location, offset, length)
-        };
-        let mut graph = read::graph(&mut g, &external).map_err(bad)?;
+        let mut graph = read::graph(&mut g, external).map_err(bad)?;
         graph.opsets = opsets;
         graph.functions = model.functions;
         graph.metadata = model.metadata_props.into_iter().map(|p| (p.key, p.value)).collect();

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use prost::bytes::Bytes;
 
 /// Reads external data: (location, offset, length) → bytes.
-pub(super) type External<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> std::result::Result<Vec<u8>, String>;
+pub(super) type External<'a> = &'a dyn Fn(&str, u64, Option<u64>) -> std::result::Result<Bytes, String>;
 
 /// Element types by their ONNX code (`TensorProto.DataType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -185,7 +185,7 @@ impl Tensor {
             let number = |key: &str| entry(key).map(str::parse::<u64>).transpose();
             let offset = number("offset").map_err(|e| format!("external offset: {e}"))?.unwrap_or(0);
             let length = number("length").map_err(|e| format!("external length: {e}"))?;
-            external(entry("location").unwrap_or(""), offset, length)?.into()
+            external(entry("location").unwrap_or(""), offset, length)?
         } else if !p.raw_data.is_empty() {
             std::mem::take(&mut p.raw_data)
         } else {
