@@ -38,19 +38,24 @@ mod pipes {
         Ok(opened)
     }
 
-    /// What `write` returns, and the bytes that it wrote, from start to end, to the path that it gets.
-    pub fn receive<T>(write: impl FnOnce(&Path) -> T) -> Result<(T, Vec<u8>)> {
-        let (mut reader, writer) = ends()?;
-        let collector = thread::spawn(move || {
-            let mut bytes = Vec::new();
-            reader.read_to_end(&mut bytes).map(|_| bytes)
+    /// What `write` returns, and the bytes that it wrote to each of the two paths that it gets, from start to end. Both are in one folder.
+    pub fn receive<T>(write: impl FnOnce([&Path; 2]) -> T) -> Result<(T, [Vec<u8>; 2])> {
+        let (first, second) = (ends()?, ends()?);
+        let collect = |mut reader: PipeReader| {
+            thread::spawn(move || {
+                let mut bytes = Vec::new();
+                reader.read_to_end(&mut bytes).map(|_| bytes)
+            })
+        };
+        let collectors = [collect(first.0), collect(second.0)];
+        let written = write([&path(&first.1), &path(&second.1)]);
+        // The ends of the pipes, once nobody else has them open.
+        drop((first.1, second.1));
+        let [first, second] = collectors.map(|collector| {
+            let bytes = collector.join().unwrap_or_else(|panicked| std::panic::resume_unwind(panicked));
+            bytes.map_err(|e| Error::internal(format!("can't take a graph from ONNX Runtime: {e}")))
         });
-        let written = write(&path(&writer));
-        // The end of the pipe, once nobody else has it open.
-        drop(writer);
-        let bytes = collector.join().unwrap_or_else(|panicked| std::panic::resume_unwind(panicked));
-        let failed = |e| Error::internal(format!("can't take a graph from ONNX Runtime: {e}"));
-        Ok((written, bytes.map_err(failed)?))
+        Ok((written, [first?, second?]))
     }
 }
 
@@ -71,14 +76,15 @@ mod folder {
         Ok(open(&path))
     }
 
-    pub fn receive<T>(write: impl FnOnce(&Path) -> T) -> Result<(T, Vec<u8>)> {
+    pub fn receive<T>(write: impl FnOnce([&Path; 2]) -> T) -> Result<(T, [Vec<u8>; 2])> {
         let folder = Scratch::new().map_err(failed)?;
-        let file = folder.join("specialised.onnx");
-        let written = write(&file);
-        match std::fs::read(&file) {
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok((written, Vec::new())),
-            read => Ok((written, read.map_err(failed)?)),
-        }
+        let paths = ["specialised.onnx", "weights.bin"].map(|name| folder.join(name));
+        let written = write([&paths[0], &paths[1]]);
+        let [first, second] = paths.map(|path| match std::fs::read(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.map_err(failed),
+        });
+        Ok((written, [first?, second?]))
     }
 
     fn failed(e: Failure) -> Error {
@@ -108,19 +114,24 @@ mod tests {
     #[test]
     fn bytes_arrive_whole() {
         let read = |path: &Path| std::fs::read(path).unwrap();
-        let write = |path: &Path| std::fs::write(path, large()).unwrap();
+        // The second first: both are read at any time.
+        let write = |[first, second]: [&Path; 2]| {
+            std::fs::write(second, large()).unwrap();
+            std::fs::write(first, [1, 2]).unwrap();
+        };
         assert!(send(parts(), read).unwrap() == large());
         assert!(folder::send(parts(), read).unwrap() == large());
-        assert!(receive(write).unwrap().1 == large());
-        assert!(folder::receive(write).unwrap().1 == large());
+        assert!(receive(write).unwrap().1 == [vec![1, 2], large()]);
+        assert!(folder::receive(write).unwrap().1 == [vec![1, 2], large()]);
     }
 
     /// ONNX Runtime may refuse a graph before it has read all of it, or before it has written any.
     #[test]
     fn nobody_waits_for_who_stops_early() {
         use std::io::Read;
-        let some = |path: &Path| std::fs::File::open(path).unwrap().take(10).bytes().count();
+        let some = |path: &Path| std::fs::File::open(path).unwrap().read(&mut [0; 10]).unwrap();
         assert_eq!((send(parts(), some).unwrap(), send(parts(), |_| 0).unwrap()), (10, 0));
-        assert!(receive(|_| ()).unwrap().1.is_empty() && folder::receive(|_| ()).unwrap().1.is_empty());
+        let none: [Vec<u8>; 2] = Default::default();
+        assert!(receive(|_| ()).unwrap().1 == none && folder::receive(|_| ()).unwrap().1 == none);
     }
 }

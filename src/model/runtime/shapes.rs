@@ -4,7 +4,7 @@ use super::{Input, Optimise, Options, Provider, Session, builder, fault, handove
 use crate::{Error, Result};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
-use ort::session::builder::GraphOptimizationLevel;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::path::Path;
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
@@ -20,22 +20,33 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 }
 
 fn fold(graph: &Graph) -> Result<Graph> {
-    let b = builder(CPU, Optimise::Off, graph.nodes.len())?
-        .with_optimization_level(GraphOptimizationLevel::Level1)
-        // Another copy of the weights, for a session that never runs.
-        .and_then(|b| b.with_config_entry("session.disable_prepacking", "1"))
-        .map_err(|e| fault("setting up")(e.into()))?;
-    let (committed, bytes) = handover::receive(|path| {
-        let b = b.with_optimized_model_path(path).map_err(|e| fault("setting up")(e.into()))?;
+    let b = builder(CPU, Optimise::Off, graph.nodes.len())?;
+    let (committed, [model, weights]) = handover::receive(|[model, weights]| {
+        let b = folding(b, model, weights).map_err(fault("setting up"))?;
         Session::commit(graph, Provider::Cpu, b).map(drop)
     })?;
     committed?;
-    let mut specialised = Graph::decode_as_is(bytes.into(), Path::new("the simplified graph"))?;
+    let path = Path::new("the simplified graph");
+    let mut specialised = Graph::decode_beside(model.into(), weights.into(), path)?;
     // The file declares every operator set that ONNX Runtime knows.
     specialised.opsets.retain(|domain, _| graph.opsets.contains_key(domain));
     specialised.precision = graph.precision;
     specialised.prune();
     Ok(specialised)
+}
+
+/// A session that folds constants, and writes the graph to `model` and its large weights to `weights`.
+fn folding(b: SessionBuilder, model: &Path, weights: &Path) -> ort::Result<SessionBuilder> {
+    let name = weights.file_name().unwrap_or_default().to_string_lossy();
+    let settings = [
+        // Another copy of the weights, for a session that never runs.
+        ("session.disable_prepacking", "1"),
+        // Beside the graph, because protobuf ends at 2 GB; within it they would also be copied once more.
+        ("session.optimized_model_external_initializers_file_name", &name),
+        ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
+    ];
+    let b = b.with_optimization_level(GraphOptimizationLevel::Level1)?.with_optimized_model_path(model)?;
+    settings.into_iter().try_fold(b, |b, (key, value)| Ok(b.with_config_entry(key, value)?))
 }
 
 /// Bytes of a value, at most `u64::MAX`; `None` where the shape or the element size is not known.

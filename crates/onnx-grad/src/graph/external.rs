@@ -26,17 +26,13 @@ impl ExternalRange {
     /// The range that a tensor of `model` refers to. Errors: it leads out of the model's folder, or to bytes that aren't there.
     pub(super) fn of(tensor: &TensorProto, model: &Path) -> Result<ExternalRange, String> {
         let location = entry(tensor, "location")?.unwrap_or_default();
-        let number = |key: &str| {
-            let text = entry(tensor, key)?;
-            text.map(str::parse::<u64>).transpose().map_err(|e| format!("external {key}: {e}"))
-        };
-        let offset = number("offset")?.unwrap_or(0);
+        let (offset, length) = extent(tensor)?;
         let path = beside(model, location)?;
         let fail = |e| unreadable(&path, e);
         regular(&path).map_err(fail)?;
         let size = std::fs::metadata(&path).map_err(fail)?.len();
         let available = size.saturating_sub(offset);
-        let length = number("length")?.unwrap_or(available);
+        let length = length.unwrap_or(available);
         if length > available {
             return Err(format!(
                 "has external data in {}, which is too short: {length} bytes wanted at offset {offset}, {available} there. \
@@ -61,6 +57,15 @@ impl ExternalRange {
         self.open()?.read_exact(&mut bytes).map_err(|e| unreadable(&self.path, e))?;
         Ok(bytes)
     }
+}
+
+/// The first byte of a tensor's external data and, unless they reach to the end of their file, the number of bytes.
+pub(super) fn extent(tensor: &TensorProto) -> Result<(u64, Option<u64>), String> {
+    let number = |key: &str| {
+        let text = entry(tensor, key)?;
+        text.map(str::parse::<u64>).transpose().map_err(|e| format!("external {key}: {e}"))
+    };
+    Ok((number("offset")?.unwrap_or(0), number("length")?))
 }
 
 /// The value of a key. A second one is refused, since readers differ in which of them they take.

@@ -1,7 +1,7 @@
 //! `.onnx` file → [`Graph`].
 
-use super::external::{ExternalRange, regular};
-use super::{Graph, canonical, proto, read};
+use super::external::{ExternalRange, extent, regular};
+use super::{Graph, canonical, proto, read, tensor};
 use crate::{Error, Result};
 use prost::{Message, bytes::Bytes};
 use std::path::Path;
@@ -28,8 +28,30 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Decodes without touching the opset; for graphs that ONNX Runtime wrote back.
+    /// Decodes without touching the opset.
     pub fn decode_as_is(bytes: Bytes, path: &Path) -> Result<Graph> {
+        let external = |tensor: &proto::TensorProto| ExternalRange::of(tensor, path)?.read().map(Bytes::from);
+        Self::decode_with(bytes, path, &external)
+    }
+
+    /// [`Graph::decode_as_is`] of a graph whose external data are all in `weights`; `path` names the graph in errors.
+    pub fn decode_beside(bytes: Bytes, weights: Bytes, path: &Path) -> Result<Graph> {
+        let external = |tensor: &proto::TensorProto| {
+            let (offset, length) = extent(tensor)?;
+            let available = (weights.len() as u64).saturating_sub(offset);
+            match length.unwrap_or(available) {
+                length if length <= available => {
+                    Ok(weights.slice(offset as usize..(offset + length) as usize))
+                }
+                length => Err(format!(
+                    "has {available} bytes of external data at {offset}, and {length} are wanted"
+                )),
+            }
+        };
+        Self::decode_with(bytes, path, &external)
+    }
+
+    fn decode_with(bytes: Bytes, path: &Path, external: tensor::External) -> Result<Graph> {
         let bad = |why: String| Error::Model(format!("{}: {why}", path.display()));
         let mut model =
             proto::ModelProto::decode(bytes.clone()).map_err(|e| bad(not_onnx(&bytes, Some(&e))))?;
@@ -43,8 +65,7 @@ impl Graph {
         if model.opset_import.is_empty() {
             return Err(bad("is truncated: it names no operator set. Copy or export it again".into()));
         }
-        let external = |tensor: &proto::TensorProto| ExternalRange::of(tensor, path)?.read();
-        let mut graph = read::graph(&mut g, &external).map_err(bad)?;
+        let mut graph = read::graph(&mut g, external).map_err(bad)?;
         graph.opsets = opsets;
         graph.functions = model.functions;
         graph.metadata = model.metadata_props.into_iter().map(|p| (p.key, p.value)).collect();

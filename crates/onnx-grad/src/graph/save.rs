@@ -180,4 +180,20 @@ mod tests {
             |bytes: Vec<u8>| Graph::decode_as_is(bytes.into(), Path::new("graph")).unwrap().encode();
         assert_eq!(decoded(parts.concat()), decoded(graph.encode()));
     }
+
+    #[test]
+    fn weights_beside_a_graph_are_its_own() {
+        let values: Vec<f32> = (0..1000u16).map(f32::from).collect();
+        let constants = ["v", "w"].map(|name| (name.to_string(), Tensor::f32(&[1000], &values)));
+        let graph = Graph::new(vec![Node::new("Add", &["w", "v"], "y")], constants.into());
+        let Encoded { model, weights } = graph.encode_external();
+        assert!(model.len() < 1000 && weights.len() >= 8000);
+        let decoded = |weights: &[u8]| {
+            let (model, weights) = (model.clone().into(), weights.to_vec().into());
+            Graph::decode_beside(model, weights, Path::new("graph"))
+        };
+        assert_eq!(decoded(&weights).unwrap().encode(), graph.encode());
+        let short = decoded(&weights[..5000]).err().unwrap().to_string();
+        assert!(short.contains("4000 are wanted"), "{short}");
+    }
 }

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use prost::bytes::Bytes;
 
 /// Reads the external data of a tensor.
-pub(super) type External<'a> = &'a dyn Fn(&proto::TensorProto) -> std::result::Result<Vec<u8>, String>;
+pub(super) type External<'a> = &'a dyn Fn(&proto::TensorProto) -> std::result::Result<Bytes, String>;
 
 /// Element types by their ONNX code (`TensorProto.DataType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -206,7 +206,7 @@ impl Tensor {
             .filter(|n| dtype.bytes(*n).is_some_and(|bytes| bytes < 1 << 40))
             .ok_or_else(|| format!("has shape {shape:?}"))?;
         let bytes: Bytes = match is_external(p) {
-            true => external(p)?.into(),
+            true => external(p)?,
             false => take_inline(p),
         };
         let expected = dtype.bytes(count).unwrap_or(0);
