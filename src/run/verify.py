@@ -4,10 +4,8 @@ Needs numpy, Pillow and onnxruntime, nothing of audit. Every image goes through 
 trial, robust R@1, and FAR and TAR of a threshold; what lies within SLACK of a border may be on either side. Exit code 0: all confirmed."""
 
 import hashlib, io, json, os, sys, zipfile
-import numpy as np
-
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime uploads otherwise; it reads this when it is imported
-import onnxruntime
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when onnxruntime is imported, which uploads otherwise
+import numpy as np, onnxruntime
 from PIL import Image
 
 SLACK, TOP = 1e-4, 4  # a share of the length of an embedding; GTT's target is kept where it is among so many

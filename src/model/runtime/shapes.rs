@@ -4,7 +4,7 @@ use super::{Input, Optimise, Options, Provider, Session, builder, fault, handove
 use crate::{Error, Result};
 use onnx_grad::graph::{DType, Node, Tensor, Value};
 use onnx_grad::{Graph, Types};
-use ort::session::builder::GraphOptimizationLevel;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use std::path::Path;
 
 const CPU: Options = Options { provider: Provider::Cpu, threads: 0 };
@@ -20,24 +20,22 @@ pub fn specialise(graph: &Graph) -> Result<Graph> {
 }
 
 fn fold(graph: &Graph) -> Result<Graph> {
-    let b = builder(CPU, Optimise::Off, graph.nodes.len())?
-        .with_optimization_level(GraphOptimizationLevel::Level1)
-        // Another copy of the weights, for a session that never runs.
-        .and_then(|b| b.with_config_entry("session.disable_prepacking", "1"))
-        .map_err(|e| fault("setting up")(e.into()))?;
+    let b = builder(CPU, Optimise::Off, graph.nodes.len())?;
     let (committed, [model, weights]) = handover::receive(|[model, weights]| {
-        // Beside the graph, because protobuf ends at 2 GB; within it they would also be copied once more.
         let name = weights.file_name().unwrap_or_default().to_string_lossy();
-        let b = b
-            .with_optimized_model_path(model)
-            .and_then(|b| {
-                b.with_config_entry("session.optimized_model_external_initializers_file_name", name)
-            })
-            .and_then(|b| {
-                b.with_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-            })
-            .map_err(|e| fault("setting up")(e.into()))?;
-        Session::commit(graph, Provider::Cpu, b).map(drop)
+        let configure = || -> ort::Result<SessionBuilder> {
+            Ok(b.with_optimization_level(GraphOptimizationLevel::Level1)?
+                // Another copy of the weights, for a session that never runs.
+                .with_config_entry("session.disable_prepacking", "1")?
+                .with_optimized_model_path(model)?
+                // Beside the graph, because protobuf ends at 2 GB; within it they would also be copied once more.
+                .with_config_entry("session.optimized_model_external_initializers_file_name", name)?
+                .with_config_entry(
+                    "session.optimized_model_external_initializers_min_size_in_bytes",
+                    "1024",
+                )?)
+        };
+        Session::commit(graph, Provider::Cpu, configure().map_err(fault("setting up"))?).map(drop)
     })?;
     committed?;
     let path = Path::new("the simplified graph");
