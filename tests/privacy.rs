@@ -280,7 +280,8 @@ fn whatever_imports_the_runtime_turns_its_telemetry_off_first() {
         let parts: Vec<&str> = if extension == "md" { text.split("```").collect() } else { vec![&text] };
         for part in parts {
             let imports = |line: &str| {
-                line.trim().starts_with("import onnxruntime") || line.trim().starts_with("from onnxruntime")
+                let line = line.trim();
+                (line.starts_with("import ") || line.starts_with("from ")) && line.contains("onnxruntime")
             };
             let Some(at) = part.lines().position(imports) else { continue };
             let before = part.lines().take(at).any(|line| line.contains("ORT_DISABLE_TELEMETRY"));
