@@ -244,16 +244,6 @@ fn a_saturating_mask_is_caught_and_transfer_goes_round_it() {
     fires(&e, Severity::Warning, &["transfer", "curve"]);
 }
 
-/// Where the strong search finds that the gradient is masked, that is what it means that another attack is better.
-#[test]
-fn masked_gradients_are_found_by_the_doctor_itself() {
-    let only = ["masked-gradients", "black-box"];
-    let e = examine_only(&saturating(), &["--max-queries", "72"], None, &only);
-    fires(&e, Severity::Error, &["masked-gradients", "black-box"]);
-    let found = e.findings.iter().find(|f| f.check == "black-box").unwrap();
-    says(&found.advice, &["`masked-gradients` finds that the gradient is masked"]);
-}
-
 /// What a suite gives no check to look at is not checked. An attack of the suite that is itself a random search isn't compared with one.
 #[test]
 fn what_a_suite_leaves_unexamined_is_not_checked() {
