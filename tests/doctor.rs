@@ -151,7 +151,8 @@ fn an_untrained_net_and_a_linear_one_pass() {
 /// reference: R@1 63 under ES, 50 from a random start): the doctor sees it too.
 #[test]
 fn a_net_on_which_other_attacks_are_known_to_find_more_is_caught() {
-    let e = examine_bundled("hardened.onnx", None);
+    let run = flags(&[bundled("hardened.onnx").to_str().unwrap()]);
+    let e = doctor::run(&audit::cli::DoctorFlags { run, only: Vec::new() }).unwrap();
     fires(&e, Severity::Error, &["black-box"]);
     assert_eq!(e.exit(), Some(audit::Exit::Untrusted));
     // The doctor runs the strong search itself. It finds no masked gradient, so that no check says that there is one.
